@@ -1,0 +1,53 @@
+# shellcheck shell=bash
+# Sourced by launch scripts and by run_tests.sh: finds Python, makes the virtual environment once, sets PYTHONPATH.
+# Variables: ROOT (repository, set by the caller), PYTHON (interpreter to build the environment with),
+# VENV (its folder, default ROOT/.venv), TORCH_INDEX_URL (package index to take torch from).
+
+die() { printf 'error: %s\n' "$*" >&2; exit 2; }
+
+find_python() {
+  local candidate
+  for candidate in "${PYTHON:-}" python3.11 python3.12 python3.13 python3 python; do
+    [ -n "$candidate" ] || continue
+    if "$candidate" -c 'import sys, venv, ensurepip; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' 2>/dev/null; then
+      command -v "$candidate"
+      return
+    fi
+  done
+  die "no Python 3.11, 3.12 or 3.13 with venv was found; install one (Debian: apt-get install python3-venv) or set PYTHON=/path/to/python"
+}
+
+# ensure_env REQUIREMENTS...: installs the files once; a stamp remembers their content.
+ensure_env() {
+  VENV=${VENV:-$ROOT/.venv}
+  PY=$VENV/bin/python
+  local python stamp wanted file
+  if [ ! -x "$PY" ]; then
+    python=$(find_python)
+    echo "setting up $VENV (once; about a minute, more on a slow line)" >&2
+    "$python" -m venv "$VENV"
+  fi
+  wanted=$(cat "$@" "$ROOT/slime/pyproject.toml" | cksum)
+  stamp=$VENV/.installed-$(basename "${!#}" .txt)
+  if [ "$(cat "$stamp" 2>/dev/null)" != "$wanted" ]; then
+    install_torch
+    for file in "$@"; do
+      "$PY" -m pip install --quiet --disable-pip-version-check -r "$file"
+    done
+    "$PY" -m pip install --quiet --disable-pip-version-check --no-deps -e "$ROOT/slime"
+    printf '%s' "$wanted" > "$stamp"
+  fi
+  export PATH="$VENV/bin:$PATH"
+  export PYTHONPATH="$ROOT:$ROOT/slime:$ROOT/openclaw-rl:$ROOT/openclaw-test${PYTHONPATH:+:$PYTHONPATH}"
+}
+
+# torch goes first and alone, so that a CPU build that is already there, or that TORCH_INDEX_URL names, is kept.
+install_torch() {
+  local pin
+  pin=$(grep '^torch==' "$ROOT/requirements.txt")
+  if [ -n "${TORCH_INDEX_URL:-}" ]; then
+    "$PY" -m pip install --quiet --disable-pip-version-check --index-url "$TORCH_INDEX_URL" "$pin"
+  else
+    "$PY" -m pip install --quiet --disable-pip-version-check "$pin"
+  fi
+}
