@@ -1,0 +1,121 @@
+"""The serving, collecting and judging processes that a training driver starts and watches.
+
+The trainer framework calls `start` through its `--service-path` hook and treats the result as plain data: which
+processes, with which command, and where their health is asked. The same processes run without a trainer too
+(`python -m openclaw.server`, `python -m openclaw.judge.worker`).
+"""
+
+from __future__ import annotations
+
+import argparse
+import socket
+import sys
+from pathlib import Path
+from typing import Any
+
+from openclaw.errors import ConfigError
+from openclaw.processes import live_processes
+from openclaw.rollout import add_arguments as add_buffer_arguments
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the flags of gateway, buffer and judge to the driver's command line."""
+    add_buffer_arguments(parser)
+    gateway = parser.add_argument_group("gateway", "What clients talk to.")
+    gateway.add_argument("--host", default="127.0.0.1", help="address the gateway listens on")
+    gateway.add_argument("--port", type=int, default=30000, help="port of the gateway")
+    gateway.add_argument("--served-model-name", default=None, help="name shown by /v1/models (default: the folder's)")
+    gateway.add_argument(
+        "--default-turn-type", choices=("main", "side"), default="main", help="type of a turn that names none"
+    )
+    gateway.add_argument("--request-timeout", type=float, default=600.0, help="longest time of one request, seconds")
+    gateway.add_argument("--durable", action="store_true", help="survive power loss too: fsync every turn")
+    judge = parser.add_argument_group("judge", "Scores each turn by what happened next.")
+    judge.add_argument("--judge-backend", default="rules", help="rules: no model, reads the next message")
+    judge.add_argument("--num-judge-workers", type=int, default=1, help="judge processes")
+    judge.add_argument(
+        "--prm-m", "--majority-vote-n", dest="prm_m", type=int, default=1, help="votes a turn; the majority counts"
+    )
+    judge.add_argument(
+        "--majority-vote-threshold", type=float, default=0.0, help="share of the votes that the majority must reach"
+    )
+    judge.add_argument(
+        "--method-path", required=True, help="module:attr that turns a judged turn into a sample or a counted drop"
+    )
+
+
+def start(args: Any, endpoints: dict[str, list[str]]) -> list[dict[str, Any]]:
+    """Describes the gateway and the judge workers.
+
+    Args:
+        args: the driver's arguments; see `add_arguments`, plus `run_dir` and `hf_checkpoint`.
+        endpoints: `{"policy": [engine urls], ...}`.
+
+    Returns:
+        One dictionary a process: name, role, command, url, health_path.
+
+    Raises:
+        ConfigError: a port that another program holds, or a count that makes no sense.
+    """
+    if args.num_judge_workers < 1:
+        raise ConfigError(f"--num-judge-workers is {args.num_judge_workers}; at least 1 is needed to judge turns")
+    check_port(args.host, args.port, args.run_dir)
+    return [gateway_process(args, endpoints["policy"])] + [
+        judge_process(args, index) for index in range(args.num_judge_workers)
+    ]
+
+
+def gateway_process(args: Any, engine_urls: list[str]) -> dict[str, Any]:
+    """The gateway in front of engines that somebody else runs."""
+    command = [sys.executable, "-m", "openclaw.server", "--model-path", args.hf_checkpoint]
+    command += ["--host", args.host, "--port", str(args.port), "--enable-rl-intercept", "--run-dir", args.run_dir]
+    command += store_flags(args) + ["--default-turn-type", args.default_turn_type]
+    command += ["--session-ttl", str(args.session_ttl), "--request-timeout", str(args.request_timeout)]
+    for url in engine_urls:
+        command += ["--engine-url", url]
+    if args.served_model_name:
+        command += ["--served-model-name", args.served_model_name]
+    if args.durable:
+        command.append("--durable")
+    reachable = "127.0.0.1" if args.host in ("0.0.0.0", "::") else args.host
+    return {
+        "name": "gateway",
+        "role": "gateway",
+        "command": command,
+        "url": f"http://{reachable}:{args.port}",
+        "health_path": "/healthz",
+    }
+
+
+def judge_process(args: Any, index: int) -> dict[str, Any]:
+    """One judge worker; any number of them share the buffer."""
+    name = f"judge-{index}"
+    command = [sys.executable, "-m", "openclaw.judge.worker", "--worker-name", name, *store_flags(args)]
+    command += ["--backend", args.judge_backend, "--method-path", args.method_path]
+    command += ["--votes", str(args.prm_m), "--vote-threshold", str(args.majority_vote_threshold)]
+    return {"name": name, "role": "judge", "command": command, "url": None, "health_path": "/healthz"}
+
+
+def store_flags(args: Any) -> list[str]:
+    """The flags that name the rollout buffer, for any process that opens it."""
+    if args.rl_buffer_url:
+        return ["--rl-buffer-url", args.rl_buffer_url]
+    return ["--rl-buffer-dir", args.rl_buffer_dir]
+
+
+def check_port(host: str, port: int, run_dir: str) -> None:
+    """Refuses a port that another program holds. A gateway of this very run folder may hold it: it is adopted.
+
+    Raises:
+        ConfigError: the port is taken.
+    """
+    if any(process["role"] == "gateway" for process in live_processes(Path(run_dir))):
+        return
+    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+        except OSError as error:
+            raise ConfigError(
+                f"port {port} on {host} cannot be used ({error.strerror}); free it or choose another with PORT=..."
+            ) from error

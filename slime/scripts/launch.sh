@@ -1,0 +1,33 @@
+# shellcheck shell=bash
+# Sourced by every launch script after ROOT is set. Gives it the environment, the checks before anything starts, and
+# run_driver, which starts the supervisor that stops exactly what it started.
+
+# shellcheck source-path=SCRIPTDIR source=env.sh
+source "$ROOT/slime/scripts/env.sh"
+
+# check_port HOST PORT RUN_DIR: a taken port is an error before anything starts.
+check_port() {
+  "$PY" -c 'import sys; from openclaw.errors import ConfigError; from openclaw.services import check_port
+try: check_port(sys.argv[1], int(sys.argv[2]), sys.argv[3])
+except ConfigError as error: sys.exit(f"error: {error}")' "$@" || exit 2
+}
+
+# run_driver RUN_DIR DRIVER ARG...: runs until the driver is done or Ctrl-C; the driver is restarted if it dies.
+run_driver() {
+  local run_dir=$1
+  shift
+  exec "$PY" -m slime.supervisor --run-dir "$run_dir" -- "$PY" "$@"
+}
+
+# run_driver_beside RUN_DIR DRIVER ARG...: the same beside the command in the array CLIENT; when that ends, all is stopped.
+run_driver_beside() {
+  local run_dir=$1 status=0
+  shift
+  "$PY" -m slime.supervisor --run-dir "$run_dir" -- "$PY" "$@" >"$run_dir/driver.out" 2>&1 &
+  local supervisor=$!
+  trap 'kill -TERM "$supervisor" 2>/dev/null || :; wait "$supervisor" || :' EXIT
+  trap 'exit 130' INT
+  trap 'exit 143' TERM HUP
+  "${CLIENT[@]}" & wait $! || status=$?
+  return "$status"
+}
