@@ -1,0 +1,192 @@
+"""What the runtime remembers: turns, judgements, samples and weight versions.
+
+These records cross every boundary of the runtime (gateway, store, judge, rollout). They are frozen; the store is the
+only place where a state changes.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, Literal
+
+Json = Any
+Message = dict[str, Json]
+VersionSpan = tuple[int, int, int]
+"""(weight version, start, end): half-open, in completion coordinates."""
+
+DEFAULT_TRAINER = "trainer"
+"""Name of the only trainer of a store. Two trainers on one store need two names."""
+
+
+class TurnState(StrEnum):
+    """captured -> answered -> judged; the others are ends of their own."""
+
+    CAPTURED = "captured"
+    """Complete and trainable, nothing has followed it yet."""
+    ANSWERED = "answered"
+    """Its next state is known; a judge may claim it."""
+    JUDGED = "judged"
+    """Judgement and sample (or counted drop) are stored."""
+    SIDE = "side"
+    """Served, never trained."""
+    ABORTED = "aborted"
+    """The client left, or the engine gave up; the answer is partial."""
+    UNTRAINABLE = "untrainable"
+    """Complete, but cannot be trained on; `state_reason` says why."""
+    EXPIRED = "expired"
+    """Its session ended before anything followed it."""
+    IMPORTED = "imported"
+    """Came from a conversation file."""
+
+
+class SampleState(StrEnum):
+    """ready -> leased -> trained, or dropped with a reason."""
+
+    READY = "ready"
+    LEASED = "leased"
+    TRAINED = "trained"
+    DROPPED = "dropped"
+
+
+class VersionStatus(StrEnum):
+    """Of the versions of one trainer at most one is live; superseded ones are its ancestors."""
+
+    CANDIDATE = "candidate"
+    LIVE = "live"
+    SUPERSEDED = "superseded"
+    REJECTED = "rejected"
+    ROLLED_BACK = "rolled_back"
+
+
+@dataclass(frozen=True, kw_only=True)
+class NewTurn:
+    """One finished request and its answer, as the gateway hands it to the store.
+
+    `state` is one of captured, side, aborted, untrainable or imported; untrainable needs a `state_reason`.
+    `completion_log_probs` (natural log, one per completion token) belong to the distribution at the sampling
+    temperature before truncation. `version_spans` cover the completion without gaps. Times are Unix seconds.
+    """
+
+    completion_id: str
+    session_id: str
+    messages: list[Message]
+    response_message: Message
+    prompt_ids: list[int]
+    completion_ids: list[int]
+    completion_log_probs: list[float]
+    version_spans: list[VersionSpan]
+    sampling: dict[str, Json]
+    finish_reason: str
+    transcript_digest: str
+    state: TurnState = TurnState.CAPTURED
+    state_reason: str | None = None
+    policy_id: str = "policy"
+    person: str | None = None
+    parent_id: str | None = None
+    turn_index: int | None = None
+    """None: the store gives the next index of the session."""
+    turn_type: Literal["main", "side"] = "main"
+    tools: list[dict[str, Json]] | None = None
+    render_mode: Literal["full", "bridge"] = "full"
+    tokenizer_fingerprint: str = ""
+    template_fingerprint: str = ""
+    id: str = field(default_factory=lambda: uuid.uuid4().hex)
+    created_at: float = field(default_factory=time.time)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Turn(NewTurn):
+    """A stored turn: `turn_index` is always set."""
+
+    next_state: list[Message] | None = None
+    """What followed the answer (tool results, user text), once the turn is answered."""
+    answered_at: float | None = None
+    judged_at: float | None = None
+    judge_attempts: int = 0
+    """How often a judge has claimed this turn, the present claim included."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Session:
+    """A conversation. `turns` counts its stored turns; `ended_at` is None while it is open."""
+
+    id: str
+    person: str | None
+    turns: int
+    created_at: float
+    last_seen: float
+    ended_at: float | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Vote:
+    """One judge vote. `score` is 1, -1, 0 or None (the judge said nothing valid); `text` is why, in its words."""
+
+    score: int | None
+    text: str = ""
+    hint: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Judgement:
+    """What a judge found about one turn. `latency` in seconds; `prompt` names what the judge was asked."""
+
+    kind: Literal["eval", "hint"]
+    score: float
+    votes: list[Vote]
+    judge: str
+    prompt: str = ""
+    hints: list[str] = field(default_factory=list)
+    latency: float = 0.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class SampleDraft:
+    """A method's wish to train on a turn. `loss_mask` [completion tokens] of 0/1; None trains every token."""
+
+    turn_id: str
+    reward: float | dict[str, float]
+    loss_mask: list[int] | None = None
+    metadata: dict[str, Json] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Drop:
+    """A method's decision not to train on a turn; `reason` (snake_case) is counted."""
+
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class SampleRecord:
+    """A stored sample with the turn it trains. `rollout_id` and `trainer` name its lease, if it has one."""
+
+    id: int
+    turn: Turn
+    reward: float | dict[str, float]
+    loss_mask: list[int] | None
+    metadata: dict[str, Json]
+    state: SampleState
+    reason: str | None
+    created_at: float
+    trainer: str | None
+    rollout_id: int | None
+    trained_version: int | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class WeightVersion:
+    """A version of a trainer's weights. `parent` is the version it was trained from (None: none known)."""
+
+    trainer: str
+    version: int
+    parent: int | None
+    rollout_id: int
+    status: VersionStatus
+    path: str | None
+    checksum: str | None
+    created_at: float
+    activated_at: float | None
