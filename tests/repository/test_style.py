@@ -1,0 +1,51 @@
+"""The linters are part of the tests, so that one command says whether the tree is good."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+def tracked(pattern: str) -> list[str]:
+    listing = subprocess.run(["git", "ls-files", pattern], cwd=ROOT, capture_output=True, text=True, check=True)
+    return listing.stdout.split()
+
+
+def run(*command: str) -> None:
+    result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert result.returncode == 0, result.stdout + result.stderr
+
+
+def test_ruff_finds_nothing() -> None:
+    run(sys.executable, "-m", "ruff", "check", ".")
+
+
+def test_formatting_is_ruffs() -> None:
+    run(sys.executable, "-m", "ruff", "format", "--check", ".")
+
+
+@pytest.mark.timeout(300)
+def test_types_are_strict_in_runtime_and_trainer() -> None:
+    run(sys.executable, "-m", "mypy", "openclaw", "slime/slime")
+
+
+def test_shell_scripts_pass_shellcheck() -> None:
+    shellcheck = Path(sys.executable).with_name("shellcheck")
+    run(str(shellcheck), "-x", "-P", "SCRIPTDIR", *tracked("*.sh"), ".ci/run")
+
+
+def test_every_top_level_folder_says_what_it_is_for() -> None:
+    folders = {Path(name).parts[0] for name in tracked("*") if len(Path(name).parts) > 1}
+    missing = [f for f in sorted(folders) if not f.startswith(".") and not (ROOT / f / "README.md").is_file()]
+    assert not missing
+
+
+def test_the_trainer_package_is_found_from_the_repository_root() -> None:
+    code = "import slime; print(slime.__file__)"
+    shown = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert Path(shown.stdout.strip()) == ROOT / "slime" / "slime" / "__init__.py"
