@@ -1,7 +1,7 @@
 """What the runtime remembers: turns, judgements, samples and weight versions.
 
-These records cross every boundary of the runtime (gateway, store, judge, rollout). They are frozen; the store is the
-only place where a state changes.
+These records cross every boundary of the runtime (gateway, store, judge, rollout). They are frozen; the
+store is the only place where a state changes.
 """
 
 from __future__ import annotations
@@ -123,7 +123,8 @@ class Session:
 
 @dataclass(frozen=True, kw_only=True)
 class Vote:
-    """One judge vote. `score` is 1, -1, 0 or None (the judge said nothing valid); `text` is why, in its words."""
+    """One judge vote. `score` is 1, -1, 0 or None (the judge said nothing valid); `text` is why, in its
+    words."""
 
     score: int | None
     text: str = ""

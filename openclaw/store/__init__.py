@@ -1,4 +1,5 @@
-"""The rollout store: every turn, judgement, sample and weight version, in one database that many processes open."""
+"""The rollout store: every turn, judgement, sample and weight version, in one database that many processes
+open."""
 
 from openclaw.store.rollout_store import RolloutStore
 from openclaw.store.writer import StoreWriter

@@ -1,56 +1,17 @@
-"""The store's surface (signatures first; bodies follow)."""
+"""The store's whole surface in one class; each part is in the file named after its role."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from pathlib import Path
-
-from openclaw.records import (
-    DEFAULT_TRAINER,
-    Drop,
-    Judgement,
-    Message,
-    NewTurn,
-    SampleDraft,
-    SampleRecord,
-    Session,
-    Turn,
-)
+from openclaw.store.judgements import JudgementTable
+from openclaw.store.leases import LeaseTable
+from openclaw.store.statistics import Statistics
+from openclaw.store.turns import TurnTable
+from openclaw.store.versions import VersionTable
 
 
-class RolloutStore:
-    """All methods are synchronous, thread-safe, and raise StoreError. Inside a StoreWriter function (or
-    `with store.transaction():`) the writes join the open transaction."""
+class RolloutStore(TurnTable, JudgementTable, LeaseTable, VersionTable, Statistics):
+    """Turns, sessions, judgements, samples, leases and weight versions in one database.
 
-    def __init__(self, location: str | Path, durable: bool = False) -> None:
-        """location: a folder (-> folder/buffer.db) or an SQLAlchemy URL."""
-        raise NotImplementedError
-
-    def close(self) -> None: ...
-
-    # turns
-    def record_turn(self, turn: NewTurn) -> Turn: raise NotImplementedError
-    def get_turn(self, turn_id: str) -> Turn | None: ...
-    def get_turn_by_completion(self, completion_id: str) -> Turn | None: ...
-    def find_by_digest(self, digests: Sequence[str], session_id: str | None = None, since: float = 0.0) -> Turn | None: ...
-    def answer_turn(self, turn_id: str, next_state: list[Message]) -> bool: ...
-    # sessions
-    def next_turn_index(self, session_id: str) -> int: ...
-    def touch_session(self, session_id: str, person: str | None = None) -> None: ...
-    def get_session(self, session_id: str) -> Session | None: ...
-    def end_session(self, session_id: str) -> int: ...          # number of turns that expired
-    def expire_sessions(self, ttl: float) -> int: ...           # number of sessions that ended
-    # statistics
-    def counts(self) -> dict[str, dict[str, int]]: ...          # {"turns":{state:n},"samples":{state:n},"dropped":{reason:n}}
-    def live_version(self) -> int: ...                          # 0 when none is known
-    def ready_count(self) -> int: ...
-    def oldest_ready_at(self) -> float | None: ...
-    # judge
-    def claim_answered(self, worker: str, limit: int, claim_seconds: float) -> list[Turn]: ...
-    def finish_judgement(self, turn_id: str, judgements: list[Judgement], outcome: SampleDraft | Drop) -> bool: ...
-    def release_claim(self, turn_id: str, retry_after: float = 0.0) -> None: ...
-    # leases and lineage
-    def lease(self, rollout_id: int, batch_size: int, trainer: str = DEFAULT_TRAINER) -> list[SampleRecord]: ...
-    def commit_lease(self, rollout_id: int, version: int, trainer: str = DEFAULT_TRAINER) -> int: ...
-    def release_leases(self, except_rollout_id: int | None = None, trainer: str = DEFAULT_TRAINER) -> int: ...
-    def weights_live(self, rollout_id: int, version: int, parent: int | None, restored: bool, checkpoint_path: str | None, checksum: str | None, trainer: str = DEFAULT_TRAINER) -> None: ...
+    Every method is synchronous, thread-safe and one short transaction, and raises StoreError. Inside
+    `with store.transaction():`, and inside a function given to StoreWriter, writes join the open transaction.
+    """

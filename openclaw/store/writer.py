@@ -1,21 +1,117 @@
-"""One writer thread a process with group commit (signatures first; bodies follow)."""
+"""One writer thread a process: what is queued while a transaction runs goes into the next one together."""
 
 from __future__ import annotations
 
+import asyncio
+import queue
+import threading
 from collections.abc import Callable
-from typing import TypeVar
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from typing import Any, TypeVar, cast
 
+from openclaw.errors import StoreError
 from openclaw.store.rollout_store import RolloutStore
 
 T = TypeVar("T")
 
+MAX_GROUP = 256
+"""Functions in one transaction, at most."""
+
+
+@dataclass(frozen=True)
+class _Job:
+    function: Callable[[], Any]
+    done: Future[Any] = field(default_factory=Future)
+
 
 class StoreWriter:
-    """`turn = await writer.submit(lambda: store.record_turn(new_turn))`: runs in the writer thread, inside a group
-    transaction; returns when that transaction is committed (durable). An exception of the function is raised to its
-    own caller only. With `max_pending` functions queued, submit waits."""
+    """`turn = await writer.submit(lambda: store.record_turn(new_turn))`.
 
-    def __init__(self, store: RolloutStore, max_pending: int = 4096) -> None: ...
-    async def submit(self, function: Callable[[], T]) -> T: raise NotImplementedError
-    def run(self, function: Callable[[], T]) -> T: raise NotImplementedError   # the same for a plain thread
-    def close(self) -> None: ...       # commits what is queued, then ends the thread; idempotent
+    The function runs in the writer thread inside a group transaction; submit returns when that is
+    committed. It must do nothing but store calls: when one function of a group fails, the group is undone
+    and each runs again alone, so an exception undoes and reaches only its own. A caller that is cancelled
+    leaves its function to run. With `max_pending` functions waiting, submit waits for room: that is the
+    backpressure.
+    """
+
+    def __init__(self, store: RolloutStore, max_pending: int = 4096) -> None:
+        self._store = store
+        self._queue: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
+        self._room = asyncio.Semaphore(max_pending)
+        self._lock = threading.Lock()
+        self._closed = False
+        self._thread = threading.Thread(target=self._write, name="store-writer", daemon=True)
+        self._thread.start()
+
+    async def submit(self, function: Callable[[], T]) -> T:
+        """Run a function of store calls; its result is durable when this returns. Raises StoreError when the
+        database cannot commit or the writer is closed, and whatever the function raises."""
+        async with self._room:
+            return cast(T, await asyncio.shield(asyncio.wrap_future(self._put(function))))
+
+    def run(self, function: Callable[[], T]) -> T:
+        """The same for a plain thread: blocks until committed."""
+        return cast(T, self._put(function).result())
+
+    def close(self) -> None:
+        """Commit what is queued, then end the thread. Twice is no error."""
+        with self._lock:
+            if not self._closed:
+                self._closed = True
+                self._queue.put(None)
+        self._thread.join()
+
+    def _put(self, function: Callable[[], Any]) -> Future[Any]:
+        job = _Job(function)
+        with self._lock:
+            if self._closed:
+                raise StoreError("the store writer is closed")
+            self._queue.put(job)
+        return job.done
+
+    def _write(self) -> None:
+        last = False
+        while not last:
+            first = self._queue.get()
+            if first is None:
+                return
+            group, last = self._group(first)
+            self._commit(group)
+
+    def _group(self, first: _Job) -> tuple[list[_Job], bool]:
+        """What waits behind `first`, and whether the writer was closed behind it."""
+        group = [first]
+        while len(group) < MAX_GROUP:
+            try:
+                job = self._queue.get_nowait()
+            except queue.Empty:
+                break
+            if job is None:
+                return group, True
+            group.append(job)
+        return group, False
+
+    def _commit(self, jobs: list[_Job]) -> None:
+        """All in one transaction; if any fails, each in its own, so that it fails alone."""
+        if len(jobs) == 1:
+            self._commit_alone(jobs[0])
+            return
+        try:
+            with self._store.transaction():
+                results = [job.function() for job in jobs]
+        except Exception:  # whose error it is shows when each runs alone
+            for job in jobs:
+                self._commit_alone(job)
+            return
+        for job, result in zip(jobs, results, strict=True):
+            job.done.set_result(result)
+
+    def _commit_alone(self, job: _Job) -> None:
+        try:
+            with self._store.transaction():
+                result = job.function()
+        except Exception as error:  # raised again where the function came from
+            job.done.set_exception(error)
+        else:
+            job.done.set_result(result)

@@ -1,0 +1,133 @@
+"""The trainer's side of the rollout buffer: lease a batch, commit it once its weights are live.
+
+No trainer framework is imported: a batch is a list of dictionaries with the framework's own sample fields,
+and the arguments are any object with the attributes of `add_arguments` plus `rollout_batch_size`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import time
+from typing import Any
+
+from openclaw.errors import StoreError
+from openclaw.records import DEFAULT_TRAINER, SampleRecord
+from openclaw.store import RolloutStore
+
+POLL_SECONDS = 0.15
+EXPIRE_EVERY_SECONDS = 3.0
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the flags of the rollout buffer."""
+    group = parser.add_argument_group("rollout buffer", "Where conversations become training batches.")
+    group.add_argument("--rl-buffer-dir", default=None, help="folder of the buffer (a SQLite file in it)")
+    group.add_argument(
+        "--rl-buffer-url", default=None, help="SQLAlchemy URL of the buffer, instead of a folder"
+    )
+    group.add_argument(
+        "--batch-timeout",
+        type=float,
+        default=30.0,
+        help="seconds after which a batch that is not full goes too, counted from its oldest sample",
+    )
+    group.add_argument(
+        "--session-ttl", type=float, default=900.0, help="idle seconds after which a conversation has ended"
+    )
+    group.add_argument(
+        "--trainer-id",
+        default=DEFAULT_TRAINER,
+        help="name of this trainer's leases and versions; two trainers on one buffer need two names",
+    )
+
+
+def lease_batch(args: Any, rollout_id: int) -> list[dict[str, Any]]:
+    """Blocks until a batch can go, and returns it: one dictionary a sample, at least one.
+
+    A full batch (`args.rollout_batch_size`) goes at once; a smaller one `args.batch_timeout` seconds after
+    its oldest sample became ready. The same `rollout_id` gets the same samples again. Meanwhile sessions
+    idle for more than `args.session_ttl` seconds are ended.
+
+    Raises:
+        StoreError: the buffer cannot be used, or this rollout is trained already.
+    """
+    store = _store(args)
+    next_expiry = 0.0
+    while True:
+        if time.monotonic() >= next_expiry:
+            store.expire_sessions(args.session_ttl)
+            next_expiry = time.monotonic() + EXPIRE_EVERY_SECONDS
+        if store.has_lease(rollout_id, _trainer(args)) or _due(store, args):
+            records = store.lease(rollout_id, args.rollout_batch_size, _trainer(args))
+            if records:
+                return [sample_dict(record, rollout_id) for record in records]
+        time.sleep(POLL_SECONDS)
+
+
+def commit_live(args: Any, rollout_id: int, version: int, checkpoint: dict[str, Any]) -> None:
+    """Every engine serves `version`: its batch is trained, for good.
+
+    Args:
+        checkpoint: `path`, `parent` (int or None), `checksum`, `restored` (the trainer has just started
+        from these weights; see `RolloutStore.weights_live`).
+
+    Raises:
+        StoreError: the version number was used for something else.
+    """
+    _store(args).weights_live(
+        rollout_id,
+        version,
+        parent=checkpoint["parent"],
+        restored=bool(checkpoint["restored"]),
+        checkpoint_path=checkpoint["path"],
+        checksum=checkpoint["checksum"],
+        trainer=_trainer(args),
+    )
+
+
+def sample_dict(record: SampleRecord, rollout_id: int) -> dict[str, Any]:
+    """The fields of a training sample; lists are [completion tokens], `tokens` is prompt and completion."""
+    turn = record.turn
+    length = len(turn.completion_ids)
+    content = turn.response_message.get("content")
+    return {
+        "index": record.id,
+        "group_index": record.id,
+        "rollout_id": rollout_id,
+        "session_id": turn.session_id,
+        "prompt": turn.messages,
+        "tokens": turn.prompt_ids + turn.completion_ids,
+        "response": content if isinstance(content, str) else "",
+        "response_length": length,
+        "rollout_log_probs": turn.completion_log_probs,
+        "loss_mask": [1] * length if record.loss_mask is None else record.loss_mask,
+        "reward": record.reward,
+        "version_spans": turn.version_spans,
+        "temperature": float(turn.sampling["temperature"]),
+        "status": "truncated" if turn.finish_reason == "length" else "completed",
+        "metadata": {**record.metadata, "turn_id": turn.id, "policy_id": turn.policy_id, "tools": turn.tools},
+    }
+
+
+def _due(store: RolloutStore, args: Any) -> bool:
+    ready = store.ready_count()
+    if ready >= args.rollout_batch_size:
+        return True
+    oldest = store.oldest_ready_at() if ready else None
+    return oldest is not None and time.time() - oldest >= args.batch_timeout
+
+
+def _trainer(args: Any) -> str:
+    return str(getattr(args, "trainer_id", DEFAULT_TRAINER))
+
+
+def _store(args: Any) -> RolloutStore:
+    return _open(args.rl_buffer_url or args.rl_buffer_dir)
+
+
+@functools.lru_cache(maxsize=4)
+def _open(location: str | None) -> RolloutStore:
+    if not location:
+        raise StoreError("no rollout buffer: give --rl-buffer-dir or --rl-buffer-url")
+    return RolloutStore(location)

@@ -1,0 +1,151 @@
+"""Answered turns are claimed by judge workers; judgement and sample (or counted drop) are stored together."""
+
+from __future__ import annotations
+
+import math
+import time
+from typing import Any
+
+from sqlalchemy import ColumnElement, Connection, insert, or_, select, update
+
+from openclaw.errors import StoreError
+from openclaw.records import Drop, Judgement, SampleDraft, SampleState, Turn, TurnState, Vote
+from openclaw.store import schema
+from openclaw.store.codec import pack_json, unpack_ids, unpack_json
+from openclaw.store.database import Database
+from openclaw.store.rows import select_turns, turn_from_row
+from openclaw.store.states import check_turn
+from openclaw.store.turns import turn_state
+
+
+class JudgementTable(Database):
+    """answered -> judged. A claim that its worker does not finish in time is free for the next worker."""
+
+    def claim_answered(self, worker: str, limit: int, claim_seconds: float) -> list[Turn]:
+        """Take up to `limit` answered turns, oldest first, for `claim_seconds`. Two workers never hold one
+        turn."""
+        turn = schema.turn.c
+        free = select(turn.id).where(*_free(time.time())).order_by(turn.answered_at).limit(limit)
+        with self.reading() as connection:
+            if connection.execute(free.limit(1)).first() is None:
+                return []
+        with self.transaction() as connection:
+            ids = list(connection.scalars(free.with_for_update(skip_locked=True)))
+            connection.execute(
+                update(schema.turn)
+                .where(turn.id.in_(ids))
+                .values(
+                    claimed_by=worker,
+                    claimed_until=time.time() + claim_seconds,
+                    judge_attempts=turn.judge_attempts + 1,
+                )
+            )
+        with self.reading() as connection:
+            rows = connection.execute(select_turns(turn.id.in_(ids)).order_by(turn.answered_at)).mappings()
+            return [turn_from_row(row) for row in rows]
+
+    def release_claim(self, turn_id: str, retry_after: float = 0.0) -> None:
+        """Give a claimed turn back; it can be claimed again in `retry_after` seconds."""
+        with self.transaction() as connection:
+            connection.execute(
+                update(schema.turn)
+                .where(schema.turn.c.id == turn_id, schema.turn.c.state == str(TurnState.ANSWERED))
+                .values(claimed_by=None, claimed_until=time.time() + retry_after if retry_after else None)
+            )
+
+    def finish_judgement(
+        self, turn_id: str, judgements: list[Judgement], outcome: SampleDraft | Drop
+    ) -> bool:
+        """Store what the judge found and what the method made of it, in one transaction.
+
+        False, and no change, when another worker has finished this turn. Raises StoreError when the turn
+        is not answered, or the draft does not fit the turn.
+        """
+        now = time.time()
+        with self.transaction() as connection:
+            state = turn_state(connection, turn_id)
+            if state == TurnState.JUDGED:
+                return False
+            check_turn(turn_id, state, TurnState.JUDGED)
+            if isinstance(outcome, SampleDraft):
+                _check_draft(connection, turn_id, outcome)
+            for judgement in judgements:
+                connection.execute(insert(schema.judgement), _judgement_row(turn_id, judgement, now))
+            connection.execute(insert(schema.sample), _sample_row(turn_id, outcome, now))
+            connection.execute(
+                update(schema.turn)
+                .where(schema.turn.c.id == turn_id)
+                .values(state=str(TurnState.JUDGED), judged_at=now, claimed_by=None, claimed_until=None)
+            )
+        return True
+
+    def judgements_of(self, turn_id: str) -> list[Judgement]:
+        """In the order they were stored."""
+        table = schema.judgement
+        with self.reading() as connection:
+            rows = connection.execute(
+                select(table).where(table.c.turn_id == turn_id).order_by(table.c.id)
+            ).mappings()
+            return [
+                Judgement(
+                    kind=row["kind"],
+                    score=row["score"],
+                    votes=[Vote(**vote) for vote in unpack_json(row["votes"])],
+                    judge=row["judge"],
+                    prompt=row["prompt"],
+                    hints=unpack_json(row["hints"]),
+                    latency=row["latency"],
+                )
+                for row in rows
+            ]
+
+
+def _free(now: float) -> tuple[ColumnElement[bool], ...]:
+    turn = schema.turn.c
+    return (
+        turn.state == str(TurnState.ANSWERED),
+        or_(turn.claimed_until.is_(None), turn.claimed_until < now),
+    )
+
+
+def _check_draft(connection: Connection, turn_id: str, draft: SampleDraft) -> None:
+    if draft.turn_id != turn_id:
+        raise StoreError(f"the sample of turn {turn_id} names turn {draft.turn_id}")
+    rewards = draft.reward.values() if isinstance(draft.reward, dict) else [draft.reward]
+    if not all(math.isfinite(value) for value in rewards):
+        raise StoreError(f"turn {turn_id}: the reward {draft.reward} is not a finite number")
+    if draft.loss_mask is None:
+        return
+    body = schema.turn_body.c
+    packed = connection.scalar(select(body.completion_ids).where(body.turn_id == turn_id))
+    length = len(unpack_ids(packed or b""))
+    if len(draft.loss_mask) != length or not set(draft.loss_mask) <= {0, 1}:
+        raise StoreError(f"turn {turn_id}: the loss mask is not {length} numbers of 0 or 1")
+
+
+def _judgement_row(turn_id: str, judgement: Judgement, now: float) -> dict[str, Any]:
+    return {
+        "turn_id": turn_id,
+        "kind": judgement.kind,
+        "score": judgement.score,
+        "votes": pack_json([vars(vote) for vote in judgement.votes]),
+        "hints": pack_json(judgement.hints),
+        "judge": judgement.judge,
+        "prompt": judgement.prompt,
+        "latency": judgement.latency,
+        "created_at": now,
+    }
+
+
+def _sample_row(turn_id: str, outcome: SampleDraft | Drop, now: float) -> dict[str, Any]:
+    row: dict[str, Any] = {"turn_id": turn_id, "created_at": now}
+    if isinstance(outcome, Drop):
+        empty = {"reward": pack_json(0.0), "loss_mask": None, "extra": pack_json({})}
+        return row | empty | {"state": str(SampleState.DROPPED), "reason": outcome.reason}
+    return row | {
+        "state": str(SampleState.READY),
+        "reason": None,
+        "reward": pack_json(outcome.reward),
+        "loss_mask": None if outcome.loss_mask is None else bytes(outcome.loss_mask),
+        "extra": pack_json(outcome.metadata),
+    }

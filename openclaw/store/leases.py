@@ -1,0 +1,158 @@
+"""Samples: leased by one training step, committed when its weights are live, released when it never will
+be."""
+
+from __future__ import annotations
+
+import time
+from typing import TypeVar
+
+from sqlalchemy import ColumnElement, Connection, func, insert, select, update
+
+from openclaw.errors import StoreError
+from openclaw.records import DEFAULT_TRAINER, SampleRecord, SampleState
+from openclaw.store import schema
+from openclaw.store.codec import unpack_json
+from openclaw.store.database import Database
+from openclaw.store.rows import select_turns, turn_from_row
+from openclaw.store.states import check_sample
+
+T = TypeVar("T")
+
+_FREE = {"state": str(SampleState.READY), "trainer": None, "rollout_id": None, "trained_version": None}
+
+
+class LeaseTable(Database):
+    """ready -> leased(rollout_id) -> trained(version). A lease belongs to a trainer and a rollout id."""
+
+    def ready_count(self) -> int:
+        return self._ready(func.count()) or 0
+
+    def oldest_ready_at(self) -> float | None:
+        """Unix seconds; None when no sample is ready."""
+        return self._ready(func.min(schema.sample.c.created_at))
+
+    def lease(self, rollout_id: int, batch_size: int, trainer: str = DEFAULT_TRAINER) -> list[SampleRecord]:
+        """Take up to `batch_size` ready samples, oldest first, for one training step; [] when none is ready.
+
+        The same rollout id gets the same samples again. Raises StoreError when it is trained already.
+        """
+        sample = schema.sample.c
+        with self.transaction() as connection:
+            mine = _of_lease(trainer, rollout_id)
+            ids = list(
+                connection.scalars(select(sample.id).where(*mine, sample.state == str(SampleState.LEASED)))
+            )
+            if not ids:
+                trained = connection.scalar(select(sample.trained_version).where(*mine).limit(1))
+                if trained is not None:
+                    raise StoreError(
+                        f"rollout {rollout_id} of {trainer} is trained already, as version {trained}"
+                    )
+                ready = select(sample.id).where(sample.state == str(SampleState.READY))
+                ready = ready.order_by(sample.created_at, sample.id).limit(batch_size)
+                ids = list(connection.scalars(ready.with_for_update(skip_locked=True)))
+                lease = {"state": str(SampleState.LEASED), "trainer": trainer, "rollout_id": rollout_id}
+                connection.execute(update(schema.sample).where(sample.id.in_(ids)).values(lease))
+        return self.samples(ids)
+
+    def has_lease(self, rollout_id: int, trainer: str = DEFAULT_TRAINER) -> bool:
+        """Whether this training step has taken its samples already (trained ones included)."""
+        with self.reading() as connection:
+            query = select(schema.sample.c.id).where(*_of_lease(trainer, rollout_id)).limit(1)
+            return connection.scalar(query) is not None
+
+    def commit_lease(self, rollout_id: int, version: int, trainer: str = DEFAULT_TRAINER) -> int:
+        """leased -> trained(version). Returns how many samples; 0 when it was committed before, or never
+        leased.
+
+        Raises StoreError when this rollout was committed as another version.
+        """
+        with self.transaction() as connection:
+            return commit(connection, rollout_id, version, trainer)
+
+    def release_leases(self, except_rollout_id: int | None = None, trainer: str = DEFAULT_TRAINER) -> int:
+        """Every lease of the trainer (but one) is ready again. Returns how many samples."""
+        with self.transaction() as connection:
+            return release(connection, except_rollout_id, trainer)
+
+    def drop_sample(self, sample_id: int, reason: str) -> None:
+        """ready or leased -> dropped(reason), counted. Raises StoreError for any other sample."""
+        sample = schema.sample.c
+        with self.transaction() as connection:
+            state = connection.scalar(select(sample.state).where(sample.id == sample_id).with_for_update())
+            if state is None:
+                raise StoreError(f"no sample {sample_id} in the store")
+            check_sample(sample_id, state, SampleState.DROPPED)
+            dropped = {**_FREE, "state": str(SampleState.DROPPED), "reason": reason}
+            connection.execute(update(schema.sample).where(sample.id == sample_id).values(dropped))
+
+    def samples(self, ids: list[int]) -> list[SampleRecord]:
+        """Samples with their turns, by id."""
+        sample = schema.sample
+        with self.reading() as connection:
+            rows = (
+                connection.execute(select(sample).where(sample.c.id.in_(ids)).order_by(sample.c.id))
+                .mappings()
+                .all()
+            )
+            wanted = select_turns(schema.turn.c.id.in_([row["turn_id"] for row in rows]))
+            turns = {row["id"]: turn_from_row(row) for row in connection.execute(wanted).mappings()}
+        return [
+            SampleRecord(
+                id=row["id"],
+                turn=turns[row["turn_id"]],
+                reward=unpack_json(row["reward"]),
+                loss_mask=None if row["loss_mask"] is None else list(row["loss_mask"]),
+                metadata=unpack_json(row["extra"]),
+                state=SampleState(row["state"]),
+                reason=row["reason"],
+                created_at=row["created_at"],
+                trainer=row["trainer"],
+                rollout_id=row["rollout_id"],
+                trained_version=row["trained_version"],
+            )
+            for row in rows
+        ]
+
+    def sample_of_turn(self, turn_id: str) -> SampleRecord | None:
+        """None while the turn is not judged."""
+        with self.reading() as connection:
+            query = select(schema.sample.c.id).where(schema.sample.c.turn_id == turn_id)
+            return next(iter(self.samples(list(connection.scalars(query)))), None)
+
+    def _ready(self, what: ColumnElement[T]) -> T | None:
+        with self.reading() as connection:
+            return connection.scalar(select(what).where(schema.sample.c.state == str(SampleState.READY)))
+
+
+def commit(connection: Connection, rollout_id: int, version: int, trainer: str) -> int:
+    """See LeaseTable.commit_lease."""
+    sample = schema.sample.c
+    mine = _of_lease(trainer, rollout_id)
+    other = connection.scalar(
+        select(sample.trained_version).where(*mine, sample.trained_version != version).limit(1)
+    )
+    if other is not None:
+        raise StoreError(f"rollout {rollout_id} of {trainer} is trained already, as version {other}")
+    leased = list(connection.scalars(select(sample.id).where(*mine, sample.state == str(SampleState.LEASED))))
+    if not leased:
+        return 0
+    now = time.time()
+    entry = {"trainer": trainer, "version": version, "rollout_id": rollout_id, "created_at": now}
+    connection.execute(insert(schema.training), [{"sample_id": id_, **entry} for id_ in leased])
+    done = {"state": str(SampleState.TRAINED), "trained_version": version}
+    connection.execute(update(schema.sample).where(sample.id.in_(leased)).values(done))
+    return len(leased)
+
+
+def release(connection: Connection, except_rollout_id: int | None, trainer: str) -> int:
+    """See LeaseTable.release_leases."""
+    sample = schema.sample.c
+    where = [sample.trainer == trainer, sample.state == str(SampleState.LEASED)]
+    if except_rollout_id is not None:
+        where.append(sample.rollout_id != except_rollout_id)
+    return connection.execute(update(schema.sample).where(*where).values(_FREE)).rowcount
+
+
+def _of_lease(trainer: str, rollout_id: int) -> tuple[ColumnElement[bool], ColumnElement[bool]]:
+    return schema.sample.c.trainer == trainer, schema.sample.c.rollout_id == rollout_id

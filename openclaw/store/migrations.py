@@ -1,0 +1,57 @@
+"""Schema versions: a new database gets the present schema, an older one is brought up to it, a newer one
+is refused."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from sqlalchemy import Column, Connection, Integer, func, insert, inspect, select
+
+from openclaw.errors import StoreError
+from openclaw.store.schema import SCHEMA_VERSION, metadata, schema_version
+
+if TYPE_CHECKING:
+    from alembic.operations import Operations
+
+
+def _count_judge_attempts(connection: Connection) -> None:
+    _operations(connection).add_column(
+        "turn", Column("judge_attempts", Integer, nullable=False, server_default="0")
+    )
+
+
+MIGRATIONS: dict[int, Callable[[Connection], None]] = {2: _count_judge_attempts}
+"""version -> what turns the version before into it, in Alembic operations (the same words for every
+database)."""
+
+
+def prepare_schema(connection: Connection) -> None:
+    """Make or migrate the tables, within the caller's transaction. Raises StoreError for a newer schema."""
+    found = _found_version(connection)
+    if found == SCHEMA_VERSION:
+        return
+    if found > SCHEMA_VERSION:
+        raise StoreError(
+            f"the rollout store has schema version {found}, this program knows up to {SCHEMA_VERSION}:"
+            " use a newer program or another --rl-buffer-dir"
+        )
+    if found == 0:
+        metadata.create_all(connection)
+    for version in range(found + 1, SCHEMA_VERSION + 1) if found else ():
+        MIGRATIONS[version](connection)
+    connection.execute(insert(schema_version).values(version=SCHEMA_VERSION, applied_at=time.time()))
+
+
+def _operations(connection: Connection) -> Operations:
+    from alembic.migration import MigrationContext
+    from alembic.operations import Operations
+
+    return Operations(MigrationContext.configure(connection))
+
+
+def _found_version(connection: Connection) -> int:
+    if not inspect(connection).has_table(schema_version.name):
+        return 0
+    return int(connection.scalar(select(func.max(schema_version.c.version))) or 0)

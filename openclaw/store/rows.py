@@ -1,0 +1,99 @@
+"""Records <-> rows of `turn` and `turn_body`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import ColumnElement, RowMapping, Select, select
+
+from openclaw.errors import StoreError
+from openclaw.records import NewTurn, Turn, TurnState
+from openclaw.store import schema
+from openclaw.store.codec import pack_floats, pack_ids, pack_json, unpack_floats, unpack_ids, unpack_json
+from openclaw.store.states import FIRST_TURN_STATES
+
+_SMALL = [
+    "id",
+    "completion_id",
+    "policy_id",
+    "session_id",
+    "person",
+    "parent_id",
+    "turn_index",
+    "turn_type",
+    "state_reason",
+    "finish_reason",
+    "render_mode",
+    "tokenizer_fingerprint",
+    "template_fingerprint",
+    "transcript_digest",
+    "created_at",
+]
+_KEPT = ["answered_at", "judged_at", "judge_attempts"]
+
+
+def check_new_turn(turn: NewTurn) -> None:
+    """Raises StoreError for a turn that could not be trained as it stands, or a state it cannot start in."""
+    if turn.state not in FIRST_TURN_STATES:
+        raise StoreError(f"turn {turn.id}: a new turn cannot be {turn.state}")
+    if turn.state is TurnState.UNTRAINABLE and not turn.state_reason:
+        raise StoreError(f"turn {turn.id}: an untrainable turn needs a state_reason")
+    if turn.state is not TurnState.CAPTURED:
+        return
+    length = len(turn.completion_ids)
+    if not length or not turn.prompt_ids:
+        raise StoreError(f"turn {turn.id}: a captured turn needs prompt and completion ids")
+    if len(turn.completion_log_probs) != length:
+        raise StoreError(f"turn {turn.id}: {len(turn.completion_log_probs)} log-probs for {length} ids")
+    at = 0
+    for _version, start, end in turn.version_spans:
+        if start != at or end <= start:
+            break
+        at = end
+    if at != length:
+        raise StoreError(f"turn {turn.id}: version spans {turn.version_spans} do not cover {length} ids")
+
+
+def turn_row(turn: NewTurn, turn_index: int) -> dict[str, Any]:
+    row = {name: getattr(turn, name) for name in _SMALL}
+    return row | {"state": str(turn.state), "turn_index": turn_index, "judge_attempts": 0}
+
+
+def body_row(turn: NewTurn) -> dict[str, Any]:
+    return {
+        "turn_id": turn.id,
+        "messages": pack_json(turn.messages),
+        "tools": None if turn.tools is None else pack_json(turn.tools),
+        "response_message": pack_json(turn.response_message),
+        "prompt_ids": pack_ids(turn.prompt_ids),
+        "completion_ids": pack_ids(turn.completion_ids),
+        "completion_log_probs": pack_floats(turn.completion_log_probs),
+        "version_spans": pack_json(turn.version_spans),
+        "sampling": pack_json(turn.sampling),
+        "next_state": None,
+    }
+
+
+def select_turns(*where: ColumnElement[bool]) -> Select[Any]:
+    """Whole turns, for `turn_from_row`."""
+    return (
+        select(schema.turn, schema.turn_body)
+        .join_from(schema.turn, schema.turn_body, schema.turn_body.c.turn_id == schema.turn.c.id)
+        .where(*where)
+    )
+
+
+def turn_from_row(row: RowMapping) -> Turn:
+    return Turn(
+        **{name: row[name] for name in (*_SMALL, *_KEPT)},
+        state=TurnState(row["state"]),
+        messages=unpack_json(row["messages"]),
+        tools=None if row["tools"] is None else unpack_json(row["tools"]),
+        response_message=unpack_json(row["response_message"]),
+        prompt_ids=unpack_ids(row["prompt_ids"]),
+        completion_ids=unpack_ids(row["completion_ids"]),
+        completion_log_probs=unpack_floats(row["completion_log_probs"]),
+        version_spans=[(version, start, end) for version, start, end in unpack_json(row["version_spans"])],
+        sampling=unpack_json(row["sampling"]),
+        next_state=None if row["next_state"] is None else unpack_json(row["next_state"]),
+    )

@@ -1,0 +1,150 @@
+"""The tables, declared once. Every statement and every DDL is rendered from here.
+
+A turn's small, often read columns are in `turn`; its long ones (messages, ids, log-probs) in `turn_body`,
+so that counting and claiming never touch them.
+"""
+
+from __future__ import annotations
+
+from sqlalchemy import (
+    Column,
+    Float,
+    Index,
+    Integer,
+    LargeBinary,
+    MetaData,
+    String,
+    Table,
+    UniqueConstraint,
+)
+
+SCHEMA_VERSION = 2
+"""Raised by one with every entry of migrations.MIGRATIONS."""
+
+metadata = MetaData()
+
+schema_version = Table(
+    "schema_version",
+    metadata,
+    Column("version", Integer, primary_key=True),
+    Column("applied_at", Float, nullable=False),
+)
+
+session = Table(
+    "session",
+    metadata,
+    Column("id", String, primary_key=True),
+    Column("person", String),
+    Column("turns", Integer, nullable=False),
+    Column("created_at", Float, nullable=False),
+    Column("last_seen", Float, nullable=False),
+    Column("ended_at", Float),
+    Index("session_open", "ended_at", "last_seen"),
+)
+
+turn = Table(
+    "turn",
+    metadata,
+    Column("id", String, primary_key=True),
+    Column("completion_id", String, nullable=False, unique=True),
+    Column("policy_id", String, nullable=False),
+    Column("session_id", String, nullable=False),
+    Column("person", String),
+    Column("parent_id", String),
+    Column("turn_index", Integer, nullable=False),
+    Column("turn_type", String, nullable=False),
+    Column("state", String, nullable=False),
+    Column("state_reason", String),
+    Column("finish_reason", String, nullable=False),
+    Column("render_mode", String, nullable=False),
+    Column("tokenizer_fingerprint", String, nullable=False),
+    Column("template_fingerprint", String, nullable=False),
+    Column("transcript_digest", String, nullable=False),
+    Column("created_at", Float, nullable=False),
+    Column("answered_at", Float),
+    Column("judged_at", Float),
+    Column("claimed_by", String),
+    Column("claimed_until", Float),
+    Column("judge_attempts", Integer, nullable=False, server_default="0"),
+    Index("turn_state", "state", "state_reason", "answered_at"),
+    Index("turn_session", "session_id", "turn_index"),
+    Index("turn_digest", "transcript_digest", "created_at"),
+)
+
+turn_body = Table(
+    "turn_body",
+    metadata,
+    Column("turn_id", String, primary_key=True),
+    Column("messages", LargeBinary, nullable=False),
+    Column("tools", LargeBinary),
+    Column("response_message", LargeBinary, nullable=False),
+    Column("prompt_ids", LargeBinary, nullable=False),
+    Column("completion_ids", LargeBinary, nullable=False),
+    Column("completion_log_probs", LargeBinary, nullable=False),
+    Column("version_spans", LargeBinary, nullable=False),
+    Column("sampling", LargeBinary, nullable=False),
+    Column("next_state", LargeBinary),
+)
+
+judgement = Table(
+    "judgement",
+    metadata,
+    Column("id", Integer, primary_key=True),
+    Column("turn_id", String, nullable=False, index=True),
+    Column("kind", String, nullable=False),
+    Column("score", Float, nullable=False),
+    Column("votes", LargeBinary, nullable=False),
+    Column("hints", LargeBinary, nullable=False),
+    Column("judge", String, nullable=False),
+    Column("prompt", String, nullable=False),
+    Column("latency", Float, nullable=False),
+    Column("created_at", Float, nullable=False),
+)
+
+sample = Table(
+    "sample",
+    metadata,
+    Column("id", Integer, primary_key=True),
+    Column("turn_id", String, nullable=False, unique=True),
+    Column("state", String, nullable=False),
+    Column("reason", String),
+    Column("reward", LargeBinary, nullable=False),
+    Column("loss_mask", LargeBinary),
+    Column("extra", LargeBinary, nullable=False),
+    Column("created_at", Float, nullable=False),
+    Column("trainer", String),
+    Column("rollout_id", Integer),
+    Column("trained_version", Integer),
+    Index("sample_state", "state", "reason", "created_at"),
+    Index("sample_lease", "trainer", "rollout_id", "state"),
+)
+
+training = Table(
+    "training",
+    metadata,
+    Column("sample_id", Integer, primary_key=True),
+    Column("trainer", String, primary_key=True),
+    Column("version", Integer, primary_key=True),
+    Column("rollout_id", Integer, nullable=False),
+    Column("created_at", Float, nullable=False),
+    Index("training_version", "trainer", "version"),
+)
+"""Which version trained which sample, rolled back versions included: what is ready again follows from
+here."""
+
+weight_version = Table(
+    "weight_version",
+    metadata,
+    Column("id", Integer, primary_key=True),
+    Column("trainer", String, nullable=False),
+    Column("version", Integer, nullable=False),
+    Column("parent", Integer),
+    Column("rollout_id", Integer, nullable=False),
+    Column("status", String, nullable=False),
+    Column("path", String),
+    Column("checksum", String),
+    Column("created_at", Float, nullable=False),
+    Column("activated_at", Float),
+    UniqueConstraint("trainer", "version", name="weight_version_number"),
+    Index("weight_version_status", "status", "activated_at"),
+)

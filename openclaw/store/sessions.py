@@ -1,0 +1,71 @@
+"""Sessions: touched by every turn, ended by the client or by idleness. A session used again is open again."""
+
+from __future__ import annotations
+
+import time
+from typing import Literal
+
+from sqlalchemy import Connection, select, update
+
+from openclaw.records import Session, TurnState
+from openclaw.store import schema
+from openclaw.store.database import Database, insert_if_absent
+
+
+class SessionTable(Database):
+    """Who talked when, and the end of turns that nothing followed."""
+
+    def touch_session(self, session_id: str, person: str | None = None) -> None:
+        """Note that the session is in use (made when new, reopened when ended)."""
+        now = time.time()
+        row = {"id": session_id, "person": person, "turns": 0, "created_at": now, "last_seen": now}
+        values = {"last_seen": now, "ended_at": None} | ({"person": person} if person is not None else {})
+        with self.transaction() as connection:
+            if not insert_if_absent(connection, schema.session, row):
+                connection.execute(
+                    update(schema.session).where(schema.session.c.id == session_id).values(values)
+                )
+
+    def get_session(self, session_id: str) -> Session | None:
+        with self.reading() as connection:
+            row = (
+                connection.execute(select(schema.session).where(schema.session.c.id == session_id))
+                .mappings()
+                .first()
+            )
+        return None if row is None else Session(**row)
+
+    def end_session(self, session_id: str) -> int:
+        """End a session by its client's word; an unknown one is no error. Returns the turns that expired."""
+        with self.transaction() as connection:
+            return _end(connection, session_id, "session_done", time.time())
+
+    def expire_sessions(self, ttl: float) -> int:
+        """End every open session that was idle for more than `ttl` seconds. Returns how many."""
+        now = time.time()
+        session = schema.session.c
+        idle = select(session.id).where(session.ended_at.is_(None), session.last_seen < now - ttl)
+        with self.reading() as connection:
+            if connection.execute(idle.limit(1)).first() is None:
+                return 0
+        with self.transaction() as connection:
+            ids = list(connection.scalars(idle))
+            for session_id in ids:
+                _end(connection, session_id, "session_idle", now)
+        return len(ids)
+
+
+def _end(
+    connection: Connection, session_id: str, reason: Literal["session_done", "session_idle"], now: float
+) -> int:
+    connection.execute(
+        update(schema.session)
+        .where(schema.session.c.id == session_id, schema.session.c.ended_at.is_(None))
+        .values(ended_at=now)
+    )
+    expired = connection.execute(
+        update(schema.turn)
+        .where(schema.turn.c.session_id == session_id, schema.turn.c.state == str(TurnState.CAPTURED))
+        .values(state=str(TurnState.EXPIRED), state_reason=reason)
+    )
+    return expired.rowcount

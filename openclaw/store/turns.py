@@ -1,0 +1,114 @@
+"""Turns: recorded once, found again by transcript, answered once."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+from sqlalchemy import Connection, func, insert, select, update
+
+from openclaw.errors import StoreError
+from openclaw.records import Message, NewTurn, Turn, TurnState
+from openclaw.store import schema
+from openclaw.store.codec import pack_json
+from openclaw.store.rows import body_row, check_new_turn, select_turns, turn_from_row, turn_row
+from openclaw.store.sessions import SessionTable
+
+_DIGESTS_A_QUERY = 500
+
+
+class TurnTable(SessionTable):
+    """captured -> answered; side, aborted, untrainable, imported as recorded."""
+
+    def record_turn(self, turn: NewTurn) -> Turn:
+        """Store a turn and touch its session. The same `completion_id` again gives the turn already stored.
+
+        Raises StoreError for a state that a new turn cannot have, and for a captured turn whose ids,
+        log-probs and version spans disagree.
+        """
+        check_new_turn(turn)
+        body = body_row(turn)
+        with self.transaction() as connection:
+            stored = _one_turn(connection, schema.turn.c.completion_id == turn.completion_id)
+            if stored is not None:
+                return stored
+            self.touch_session(turn.session_id, turn.person)
+            index = self.next_turn_index(turn.session_id) if turn.turn_index is None else turn.turn_index
+            connection.execute(insert(schema.turn), turn_row(turn, index))
+            connection.execute(insert(schema.turn_body), body)
+            connection.execute(
+                update(schema.session)
+                .where(schema.session.c.id == turn.session_id)
+                .values(turns=schema.session.c.turns + 1)
+            )
+        return Turn(**{**vars(turn), "turn_index": index})
+
+    def get_turn(self, turn_id: str) -> Turn | None:
+        with self.reading() as connection:
+            return _one_turn(connection, schema.turn.c.id == turn_id)
+
+    def get_turn_by_completion(self, completion_id: str) -> Turn | None:
+        with self.reading() as connection:
+            return _one_turn(connection, schema.turn.c.completion_id == completion_id)
+
+    def find_by_digest(
+        self, digests: Sequence[str], session_id: str | None = None, since: float = 0.0
+    ) -> Turn | None:
+        """The stored turn whose transcript digest comes first in `digests` (longest prefix first); of
+        several with that digest, the newest. Only turns of `session_id`, if given, created at or after
+        `since` (Unix seconds)."""
+        turn = schema.turn.c
+        with self.reading() as connection:
+            for start in range(0, len(digests), _DIGESTS_A_QUERY):
+                wanted = digests[start : start + _DIGESTS_A_QUERY]
+                query = select(turn.id, turn.transcript_digest).where(
+                    turn.transcript_digest.in_(wanted), turn.created_at >= since
+                )
+                if session_id is not None:
+                    query = query.where(turn.session_id == session_id)
+                found = {digest: id_ for id_, digest in connection.execute(query.order_by(turn.created_at))}
+                first = next((digest for digest in wanted if digest in found), None)
+                if first is not None:
+                    return _one_turn(connection, turn.id == found[first])
+        return None
+
+    def next_turn_index(self, session_id: str) -> int:
+        """0 for a new session."""
+        query = select(func.max(schema.turn.c.turn_index)).where(schema.turn.c.session_id == session_id)
+        with self.reading() as connection:
+            last = connection.scalar(query)
+        return 0 if last is None else int(last) + 1
+
+    def answer_turn(self, turn_id: str, next_state: list[Message]) -> bool:
+        """Give a captured turn its next state. False, and no change, for a turn that waits for none (answered
+        already, expired, side, aborted, ...). Raises StoreError for an unknown turn."""
+        answer = pack_json(next_state)
+        with self.transaction() as connection:
+            state = turn_state(connection, turn_id)
+            if state != TurnState.CAPTURED:
+                return False
+            connection.execute(
+                update(schema.turn)
+                .where(schema.turn.c.id == turn_id)
+                .values(state=str(TurnState.ANSWERED), answered_at=time.time())
+            )
+            connection.execute(
+                update(schema.turn_body)
+                .where(schema.turn_body.c.turn_id == turn_id)
+                .values(next_state=answer)
+            )
+        return True
+
+
+def turn_state(connection: Connection, turn_id: str) -> str:
+    """The state of a turn, locked until the transaction ends. Raises StoreError for an unknown turn."""
+    query = select(schema.turn.c.state).where(schema.turn.c.id == turn_id).with_for_update()
+    state = connection.scalar(query)
+    if state is None:
+        raise StoreError(f"no turn {turn_id} in the store")
+    return str(state)
+
+
+def _one_turn(connection: Connection, *where: object) -> Turn | None:
+    row = connection.execute(select_turns(*where)).mappings().first()  # type: ignore[arg-type]
+    return None if row is None else turn_from_row(row)

@@ -1,0 +1,160 @@
+"""Weight versions and their lineage: what is live, what it descends from, what was rolled back."""
+
+from __future__ import annotations
+
+import time
+
+from sqlalchemy import Connection, Exists, RowMapping, func, insert, select, update
+
+from openclaw.errors import StoreError
+from openclaw.records import DEFAULT_TRAINER, SampleState, VersionStatus, WeightVersion
+from openclaw.store import schema
+from openclaw.store.database import Database
+from openclaw.store.leases import commit, release
+
+_SURVIVING = (str(VersionStatus.LIVE), str(VersionStatus.SUPERSEDED))
+
+
+class VersionTable(Database):
+    """A version number is never used for two things; a sample is trained once in the surviving lineage."""
+
+    def live_version(self) -> int:
+        """The version that went live last; 0 when none did."""
+        table = schema.weight_version.c
+        query = select(table.version).where(table.status == str(VersionStatus.LIVE))
+        with self.reading() as connection:
+            return connection.scalar(query.order_by(table.activated_at.desc()).limit(1)) or 0
+
+    def versions(self, trainer: str = DEFAULT_TRAINER) -> list[WeightVersion]:
+        """Every version of the trainer, by number."""
+        table = schema.weight_version
+        query = select(table).where(table.c.trainer == trainer).order_by(table.c.version)
+        with self.reading() as connection:
+            return [_record(row) for row in connection.execute(query).mappings()]
+
+    def weights_live(
+        self,
+        rollout_id: int,
+        version: int,
+        parent: int | None,
+        restored: bool,
+        checkpoint_path: str | None,
+        checksum: str | None,
+        trainer: str = DEFAULT_TRAINER,
+    ) -> None:
+        """Every engine serves `version`: commit the lease of `rollout_id` (-1: none), in one transaction.
+
+        restored: the trainer has (re)started from these weights. Every other lease is released, every
+        version that is no ancestor is rolled back, and samples that only those trained are ready again.
+        Calling it again with the same arguments changes nothing. Raises StoreError for a number already
+        used for something else.
+        """
+        with self.transaction() as connection:
+            known = _known(connection, trainer, version)
+            if known is None:
+                row = {"trainer": trainer, "version": version, "parent": parent, "rollout_id": rollout_id}
+                about = {"path": checkpoint_path, "checksum": checksum, "created_at": time.time()}
+                candidate = {"status": str(VersionStatus.CANDIDATE)}
+                connection.execute(insert(schema.weight_version), row | about | candidate)
+            else:
+                _check_same(known, parent, rollout_id, restored)
+            if known is None or restored or known["status"] not in _SURVIVING:
+                _activate(connection, trainer, version)
+            if rollout_id >= 0:
+                commit(connection, rollout_id, version, trainer)
+            if restored:
+                release(connection, rollout_id, trainer)
+                _roll_back_all_but(connection, trainer, _lineage(connection, trainer, version))
+                _resettle_samples(connection, trainer)
+
+
+def _known(connection: Connection, trainer: str, version: int) -> RowMapping | None:
+    table = schema.weight_version
+    query = select(table).where(table.c.trainer == trainer, table.c.version == version).with_for_update()
+    return connection.execute(query).mappings().first()
+
+
+def _check_same(known: RowMapping, parent: int | None, rollout_id: int, restored: bool) -> None:
+    name = f"version {known['version']} of {known['trainer']}"
+    if parent is not None and known["parent"] is not None and parent != known["parent"]:
+        raise StoreError(
+            f"{name} descends from {known['parent']}, not from {parent}: numbers are never used again"
+        )
+    if restored:
+        return
+    if rollout_id != known["rollout_id"]:
+        raise StoreError(
+            f"{name} trained rollout {known['rollout_id']}, not {rollout_id}: numbers are never used again"
+        )
+    if known["status"] in (str(VersionStatus.ROLLED_BACK), str(VersionStatus.REJECTED)):
+        raise StoreError(f"{name} is {known['status']}: only a restored trainer can bring it back")
+
+
+def _activate(connection: Connection, trainer: str, version: int) -> None:
+    table = schema.weight_version
+    mine = table.c.trainer == trainer
+    live = table.c.status == str(VersionStatus.LIVE)
+    connection.execute(update(table).where(mine, live).values(status=str(VersionStatus.SUPERSEDED)))
+    now_live = {"status": str(VersionStatus.LIVE), "activated_at": time.time()}
+    connection.execute(update(table).where(mine, table.c.version == version).values(now_live))
+
+
+def _lineage(connection: Connection, trainer: str, version: int) -> set[int]:
+    """The version and its ancestors."""
+    table = schema.weight_version.c
+    query = select(table.version, table.parent).where(table.trainer == trainer)
+    parents = {row.version: row.parent for row in connection.execute(query)}
+    chain: set[int] = set()
+    at: int | None = version
+    while at is not None and at not in chain:
+        chain.add(at)
+        at = parents.get(at)
+    return chain
+
+
+def _roll_back_all_but(connection: Connection, trainer: str, lineage: set[int]) -> None:
+    table = schema.weight_version
+    mine = table.c.trainer == trainer
+    inside = table.c.version.in_(lineage)
+    ancestors = update(table).where(mine, inside, table.c.status != str(VersionStatus.LIVE))
+    connection.execute(ancestors.values(status=str(VersionStatus.SUPERSEDED)))
+    gone = update(table).where(mine, ~inside, table.c.status != str(VersionStatus.REJECTED))
+    connection.execute(gone.values(status=str(VersionStatus.ROLLED_BACK)))
+
+
+def _resettle_samples(connection: Connection, trainer: str) -> None:
+    """A sample is trained if and only if a version of the surviving lineage trained it."""
+    sample, training, version = schema.sample, schema.training, schema.weight_version
+    survivors = (
+        select(func.max(training.c.version))
+        .join_from(
+            training,
+            version,
+            (version.c.trainer == training.c.trainer) & (version.c.version == training.c.version),
+        )
+        .where(
+            training.c.sample_id == sample.c.id,
+            training.c.trainer == trainer,
+            version.c.status.in_(_SURVIVING),
+        )
+    )
+    by_survivor: Exists = survivors.with_only_columns(training.c.version).exists()
+    lost = {"state": str(SampleState.READY), "trainer": None, "rollout_id": None, "trained_version": None}
+    connection.execute(
+        update(sample)
+        .where(sample.c.trainer == trainer, sample.c.state == str(SampleState.TRAINED), ~by_survivor)
+        .values(lost)
+    )
+    kept = {
+        "state": str(SampleState.TRAINED),
+        "trainer": trainer,
+        "trained_version": survivors.scalar_subquery(),
+    }
+    untrained = sample.c.state.in_([str(SampleState.READY), str(SampleState.LEASED)])
+    moved = (sample.c.state == str(SampleState.TRAINED)) & (sample.c.trainer == trainer)
+    connection.execute(update(sample).where(untrained | moved, by_survivor).values(kept))
+
+
+def _record(row: RowMapping) -> WeightVersion:
+    fields = {name: value for name, value in row.items() if name not in ("id", "status")}
+    return WeightVersion(**fields, status=VersionStatus(row["status"]))
