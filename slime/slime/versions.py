@@ -1,0 +1,75 @@
+"""Weight versions: numbers that are never used twice, their artifacts, and the one that is live."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from slime.processes import write_json
+
+
+@dataclass(frozen=True)
+class WeightVersion:
+    """One version of the weights as an artifact: a Hugging Face folder and the checksum of its tensors."""
+
+    version: int
+    path: str
+    checksum: str
+
+
+class VersionNumbers:
+    """The durable counter `{save}/version_counter.json`. A number comes once and never again."""
+
+    def __init__(self, save_dir: Path) -> None:
+        self.path = save_dir / "version_counter.json"
+
+    def last(self) -> int:
+        """The highest number handed out; 0, the model as loaded, belongs to everybody."""
+        if not self.path.exists():
+            return 0
+        return int(json.loads(self.path.read_text())["last"])
+
+    def next(self, *seen: int) -> int:
+        """The next number, above the counter and above every version that was `seen` elsewhere."""
+        number = max(self.last(), *seen, 0) + 1
+        write_json(self.path, {"last": number})
+        return number
+
+
+def artifact_folder(save_dir: Path, version: int) -> Path:
+    return save_dir / "weights" / f"v{version:06d}"
+
+
+def live_file(run_dir: Path) -> Path:
+    """Where engines that start look for the weights to load (`--weights-file`)."""
+    return run_dir / "live_weights.json"
+
+
+def read_live(run_dir: Path) -> WeightVersion | None:
+    """The version that is live, or None before the first one."""
+    path = live_file(run_dir)
+    return WeightVersion(**json.loads(path.read_text())) if path.exists() else None
+
+
+def write_live(run_dir: Path, live: WeightVersion | None) -> None:
+    if live is None:
+        live_file(run_dir).unlink(missing_ok=True)
+    else:
+        write_json(live_file(run_dir), asdict(live))
+
+
+def prune(folder: Path, pattern: str, keep: int, spare: set[Path]) -> list[Path]:
+    """Removes all but the `keep` newest (by name) folders that match, except those in `spare`.
+
+    Returns what went. `keep` 0 or less keeps everything.
+    """
+    if keep <= 0:
+        return []
+    spared = {path.resolve() for path in spare}
+    old = sorted(folder.glob(pattern))[:-keep]
+    gone = [path for path in old if path.resolve() not in spared]
+    for path in gone:
+        shutil.rmtree(path)
+    return gone
