@@ -1,0 +1,150 @@
+"""A scripted student talks to the loop until the model writes as the student likes it; prints what came of it.
+
+`python openclaw-test/demo.py --url http://127.0.0.1:30000`. The last line on standard output is one JSON object;
+everything else goes to standard error.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import sys
+import time
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import httpx
+from chat_client import ChatClient
+from measure import Look, greedy_accuracy, look
+from scripted_user import ScriptedUser
+
+CHECK_EVERY = 8  # sessions between two looks at fresh prompts
+
+
+@dataclass
+class Learning:
+    """How it went: first replies that satisfied, by order of session start, and the looks taken in between."""
+
+    first_replies: dict[int, bool] = field(default_factory=dict)
+    looks: list[float] = field(default_factory=list)
+
+
+def sessions_to_three(first_replies: Sequence[bool]) -> int | None:
+    """Sessions until the first reply has satisfied three times in a row; None if it never has."""
+    streak = 0
+    for count, satisfied in enumerate(first_replies, 1):
+        streak = streak + 1 if satisfied else 0
+        if streak == 3:
+            return count
+    return None
+
+
+def say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+async def wait_until_ready(url: str, timeout_s: float, log: Path | None) -> None:
+    """Waits for the gateway's `/readyz`; exits with the end of the driver's log when it does not come."""
+    deadline = time.monotonic() + timeout_s
+    async with httpx.AsyncClient(trust_env=False) as http:
+        while time.monotonic() < deadline:
+            try:
+                if (await http.get(f"{url}/readyz", timeout=5.0)).status_code == 200:
+                    return
+            except httpx.HTTPError:
+                pass
+            await asyncio.sleep(0.3)
+    tail = log.read_text(errors="replace")[-3000:] if log and log.is_file() else ""
+    raise SystemExit(f"error: {url} was not ready after {timeout_s:.0f} s\n{tail}")
+
+
+async def talk(client: ChatClient, user: ScriptedUser, number: int, learning: Learning) -> None:
+    """One session, from the homework to thanks or to giving up."""
+    session, session_id = user.session(), f"demo-{uuid.uuid4().hex[:12]}"
+    text: str | None = session.opening
+    messages: list[dict[str, str]] = []
+    while text is not None:
+        messages.append({"role": "user", "content": text})
+        answer = await client.chat(messages, session_id=session_id, max_tokens=200)
+        if answer.error is not None:
+            say(f"session {number}: {answer.error}")
+            return
+        messages.append({"role": "assistant", "content": answer.text})
+        text = session.next_message(answer.text)
+    await client.end_session(session_id)
+    learning.first_replies[number] = bool(session.satisfied_at_once)
+
+
+async def talk_until_learned(client: ChatClient, options: argparse.Namespace) -> Learning:
+    """Talks in `--people` sessions at a time; looks at fresh prompts every few sessions; stops when it has learned."""
+    learning, user, number = Learning(), ScriptedUser(options.seed), 0
+    started = time.monotonic()
+    while number < options.sessions and time.monotonic() - started < options.seconds:
+        for _ in range(CHECK_EVERY // options.people):
+            batch = range(number, number + options.people)
+            await asyncio.gather(*(talk(client, user, n, learning) for n in batch))
+            number += options.people
+        now, version = await look(client, n=100, seed=number), (await client.status())["weight_version"]
+        learning.looks.append(now.preference)
+        say(f"{number:4d} sessions, weights v{version}: preference on fresh prompts {now.preference:.2f} {bar(now)}")
+        if version >= options.versions and min(learning.looks[-2:]) >= options.target and len(learning.looks) > 1:
+            break
+    return learning
+
+
+def bar(now: Look) -> str:
+    return "#" * round(20 * now.preference) + " ".join(["", *(f"{k} {v:.0%}" for k, v in now.manners.items())])
+
+
+async def run(options: argparse.Namespace) -> dict[str, object]:
+    started = time.monotonic()
+    await wait_until_ready(options.url, 180.0, options.log)
+    say(f"ready at {options.url}/v1 after {time.monotonic() - started:.0f} s; measuring the model before it learns")
+    key = os.environ.get("SGLANG_API_KEY", "")
+    async with ChatClient(options.url, api_key=key) as client, ChatClient(options.url, api_key=key) as student:
+        before = await look(client, seed=-1)
+        accuracy_before = await greedy_accuracy(client, options.problems)
+        say(f"before: preference {before.preference:.2f}, greedy accuracy {accuracy_before:.3f}")
+        learning = await talk_until_learned(student, options)
+        after = await look(client, seed=-2)
+        accuracy_after = await greedy_accuracy(client, options.problems)
+        status = await client.status()
+        ordered = [satisfied for _, satisfied in sorted(learning.first_replies.items())]
+        return {
+            "preference_before": round(before.preference, 4),
+            "preference_after": round(after.preference, 4),
+            "accuracy_before": round(accuracy_before, 4),
+            "accuracy_after": round(accuracy_after, 4),
+            "sessions_to_three": sessions_to_three(ordered),
+            "versions": status["weight_version"],
+            "failed_requests": client.tally.failed + student.tally.failed,
+            "longest_gap_s": round(student.tally.longest_gap_s, 3),
+            "seconds": round(time.monotonic() - started, 1),
+            "sessions": len(ordered),
+            "manners_after": after.manners,
+        }
+
+
+def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--url", default="http://127.0.0.1:30000", help="address of the gateway")
+    parser.add_argument("--people", type=int, default=4, help="sessions at a time")
+    parser.add_argument("--sessions", type=int, default=160, help="sessions at most")
+    parser.add_argument("--seconds", type=float, default=200.0, help="longest time of talking, seconds")
+    parser.add_argument("--target", type=float, default=0.85, help="preference on fresh prompts that counts as learned")
+    parser.add_argument("--versions", type=int, default=3, help="weight versions that must be live before it stops")
+    parser.add_argument("--problems", type=int, default=1000, help="held-out problems for the greedy accuracy")
+    parser.add_argument("--seed", type=int, default=0, help="which student")
+    parser.add_argument("--log", type=Path, default=None, help="log of the driver, shown when the loop does not start")
+    options = parser.parse_args(argv)
+    if not 1 <= options.people <= CHECK_EVERY:
+        parser.error(f"--people must be between 1 and {CHECK_EVERY}")
+    return options
+
+
+if __name__ == "__main__":
+    print(json.dumps(asyncio.run(run(parse()))))

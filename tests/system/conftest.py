@@ -1,0 +1,15 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from harness import Loop, running_loop
+
+
+@pytest.fixture(scope="module")
+def loop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Loop]:
+    """The whole loop as a user starts it, on a port and in a folder of its own."""
+    run_dir: Path = tmp_path_factory.mktemp("run")
+    with running_loop(run_dir, env={"ROLLOUT_ARGS": "--batch-timeout 2"}) as running:
+        yield running

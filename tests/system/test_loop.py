@@ -1,0 +1,131 @@
+"""A person talks to the loop that the launch script started, and it trains while it talks."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import uuid
+from typing import Any
+
+import pytest
+from harness import Loop
+from openai import BadRequestError, NotFoundError, OpenAI
+
+pytestmark = pytest.mark.timeout(240)
+PROBLEM = "Tom has 12 apples and buys 7 more. How many apples does Tom have?"
+COMPLAINT = "That looks like AI. Please no bullet points, write it in plain sentences."
+
+
+@pytest.fixture
+def client(loop: Loop) -> OpenAI:
+    return OpenAI(base_url=f"{loop.url}/v1", api_key="any", max_retries=0)
+
+
+def session() -> dict[str, Any]:
+    return {"extra_headers": {"X-Session-Id": uuid.uuid4().hex}}
+
+
+def talk(client: OpenAI, *wishes: str) -> list[dict[str, Any]]:
+    """A conversation in one session: the problem, then each wish after an answer. Returns its messages."""
+    scope = session()
+    messages: list[dict[str, Any]] = [{"role": "user", "content": PROBLEM}]
+    for wish in (*wishes, None):
+        answer = client.chat.completions.create(model="tiny-claw", messages=messages, max_tokens=200, **scope)
+        messages.append({"role": "assistant", "content": answer.choices[0].message.content})
+        if wish is not None:
+            messages.append({"role": "user", "content": wish})
+    return messages
+
+
+def test_openai_client_gets_an_answer_with_usage(client: OpenAI) -> None:
+    answer = client.chat.completions.create(
+        model="tiny-claw", messages=[{"role": "user", "content": PROBLEM}], max_tokens=200
+    )
+    assert "19" in (answer.choices[0].message.content or "")
+    assert answer.choices[0].finish_reason == "stop"
+    assert answer.usage is not None and answer.usage.completion_tokens > 0
+    assert [model.id for model in client.models.list()] == ["tiny-claw"]
+
+
+def test_streamed_answer_comes_in_many_pieces(client: OpenAI) -> None:
+    stream = client.chat.completions.create(
+        model="tiny-claw",
+        messages=[{"role": "user", "content": PROBLEM}],
+        max_tokens=200,
+        stream=True,
+        stream_options={"include_usage": True},
+    )
+    chunks = list(stream)
+    pieces = [chunk.choices[0].delta.content for chunk in chunks if chunk.choices and chunk.choices[0].delta.content]
+    assert len(pieces) > 5
+    assert chunks[-1].usage is not None
+    assert chunks[-1].usage.completion_tokens >= len(pieces)
+
+
+def test_curl_streams_to_done(loop: Loop) -> None:
+    body = json.dumps({"stream": True, "messages": [{"role": "user", "content": "hi"}], "max_tokens": 50})
+    shown = subprocess.run(
+        ["curl", "-sN", f"{loop.url}/v1/chat/completions", "-H", "Content-Type: application/json", "-d", body],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    ).stdout
+    assert shown.rstrip().endswith("data: [DONE]")
+
+
+def test_talking_trains_and_new_weights_go_live(loop: Loop, client: OpenAI) -> None:
+    before = loop.status()["weight_version"]
+    for _ in range(4):
+        talk(client, COMPLAINT, "Thanks, that is exactly how I like it.")
+    loop.wait_for(lambda: loop.status()["weight_version"] > before, 60, "new weight version")
+    status = loop.status()
+    assert status["turns"]["judged"] >= 4
+    assert status["samples"]["trained"] >= 4
+
+
+def test_stored_ids_are_the_ids_the_client_was_told(loop: Loop, client: OpenAI) -> None:
+    answer = client.chat.completions.create(
+        model="tiny-claw",
+        messages=[{"role": "user", "content": PROBLEM}],
+        max_tokens=200,
+        extra_body={"return_token_ids": True},
+        **session(),
+    )
+    from openclaw.store import RolloutStore
+
+    store = RolloutStore(loop.run_dir / "buffer")
+    turn = store.get_turn_by_completion(answer.id)
+    assert turn is not None
+    told = answer.choices[0].model_dump()
+    assert turn.completion_ids == told["token_ids"]
+    assert len(turn.completion_log_probs) == len(turn.completion_ids)
+    assert turn.version_spans[0][1] == 0 and turn.version_spans[-1][2] == len(turn.completion_ids)
+
+
+def test_a_request_that_asks_for_privacy_is_not_stored(loop: Loop, client: OpenAI) -> None:
+    answer = client.chat.completions.create(
+        model="tiny-claw",
+        messages=[{"role": "user", "content": PROBLEM}],
+        extra_headers={"X-Train": "off"},
+        max_tokens=200,
+    )
+    assert answer.id not in [row["completion_id"] for row in loop.turns("completion_id")]
+
+
+def test_bad_requests_name_the_field_and_store_nothing(loop: Loop, client: OpenAI) -> None:
+    stored = len(loop.turns("completion_id"))
+    with pytest.raises(BadRequestError, match="messages"):
+        client.chat.completions.create(model="tiny-claw", messages=[])
+    with pytest.raises(BadRequestError, match="role"):
+        client.chat.completions.create(model="tiny-claw", messages=[{"role": "poet", "content": "x"}])  # type: ignore
+    with pytest.raises(NotFoundError, match="no-such-model"):
+        client.chat.completions.create(model="no-such-model", messages=[{"role": "user", "content": "hi"}])
+    with pytest.raises(BadRequestError, match="context"):
+        client.chat.completions.create(model="tiny-claw", messages=[{"role": "user", "content": "12 " * 40000}])
+    assert len(loop.turns("completion_id")) == stored
+
+
+def test_every_process_of_the_loop_is_listed(loop: Loop) -> None:
+    for role in ("gateway", "engine", "judge", "buffer", "trainer", "driver"):
+        assert loop.pids(role), role
