@@ -1,0 +1,176 @@
+"""What a reply looks like and whether its arithmetic holds: pure functions over text and problem.
+
+They read any model's text, not only tiny-claw's: chained equations, decimals, signs + - x * × / ÷ or words
+("5 plus 3 is 8"). The student's preference (`satisfies`) is the one of the paper's student: natural prose,
+no bold, no lists, all the steps kept, and the right answer.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Literal, Protocol
+
+Manner = Literal["list", "prose", "bare", "other"]
+Tone = Literal["warm", "cold"]
+
+_BOLD = re.compile(r"\*\*[^*\n]+\*\*|__[^_\n]+__|<b>|<strong>", re.IGNORECASE)
+_LIST_LINE = re.compile(r"^\s{0,8}(?:\d{1,3}[.)]|[-*•+])\s+\S", re.MULTILINE)
+_HEADING = re.compile(
+    r"^\s{0,3}#{1,6}\s|^\s*(?:final answer|answer|solution)\s*:", re.IGNORECASE | re.MULTILINE
+)
+_THINKING = re.compile(r"<think>.*?(?:</think>|\Z)", re.DOTALL)
+_NUMBER = re.compile(r"(?<![\d.])\d[\d,]*(?:\.\d+)?")
+_SIGNS = {
+    "+": "+", "plus": "+", "-": "-", "−": "-", "–": "-", "minus": "-",
+    "x": "x", "*": "x", "×": "x", "times": "x", "/": "/", "÷": "/",
+}  # fmt: skip
+_VALUE = r"\$?\d[\d,]*(?:\.\d+)?"
+_SIGN = r"(?:plus|minus|times|[-+x*×÷/−–])"
+_EQUATION = re.compile(
+    rf"(?<![\d.])({_VALUE}(?:\s*{_SIGN}\s*{_VALUE})+)\s*(?:=|equals|is|makes|gives|leaves)\s*({_VALUE})(?!\d)",
+    re.IGNORECASE,
+)
+_WARM = re.compile(
+    r"\b(?:great|well done|happy to|glad|good (?:job|work|luck|question)|wonderful|lovely|nice one"
+    r"|let's do this|keep it up|proud of|you can do|no worries|my pleasure|with pleasure)\b|[!😊🙂👍]",
+    re.IGNORECASE,
+)
+_MIN_PROSE_WORDS = 5
+_ROUNDING = Decimal("0.006")  # a result may be rounded to cents
+
+
+class HasSolution(Protocol):
+    """What a problem must offer to be checked against."""
+
+    @property
+    def answer(self) -> int: ...
+
+    @property
+    def equations(self) -> tuple[str, ...]: ...
+
+
+@dataclass(frozen=True)
+class Equation:
+    """`expression` is numbers and signs (+ - x /) in turn; `result` what the reply says it is."""
+
+    expression: tuple[Decimal | str, ...]
+    result: Decimal
+
+    @property
+    def operations(self) -> int:
+        return len(self.expression) // 2
+
+    @property
+    def holds(self) -> bool:
+        value = _evaluate(self.expression)
+        return value is not None and abs(value - self.result) < _ROUNDING
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """All that the detectors say about one reply."""
+
+    manner: Manner
+    tone: Tone
+    right: bool
+    steps_kept: bool
+    satisfies: bool
+
+
+def visible(reply: str) -> str:
+    """The reply without its thinking block, as the user sees it."""
+    return _THINKING.sub("", reply).strip()
+
+
+def has_bold(reply: str) -> bool:
+    return _BOLD.search(visible(reply)) is not None
+
+
+def has_list(reply: str) -> bool:
+    return _LIST_LINE.search(visible(reply)) is not None
+
+
+def has_ai_look(reply: str) -> bool:
+    """Bold, list lines, headings or an "Answer:" label."""
+    return has_bold(reply) or has_list(reply) or _HEADING.search(visible(reply)) is not None
+
+
+def equations(reply: str) -> list[Equation]:
+    """The equations in the reply, in order."""
+    found = _EQUATION.findall(visible(reply).replace("**", ""))
+    return [Equation(_read_expression(left), _read_value(right)) for left, right in found]
+
+
+def keeps_steps(problem: HasSolution, reply: str) -> bool:
+    """Whether all equations in the reply are right and do at least as many operations as the solution."""
+    found = equations(reply)
+    operations = sum(equation.operations for equation in set(found))
+    return operations >= len(set(problem.equations)) and all(equation.holds for equation in found)
+
+
+def final_number(reply: str) -> Decimal | None:
+    """The last number in the reply, the one a reader takes as its answer."""
+    numbers = _NUMBER.findall(visible(reply))
+    return _read_value(numbers[-1]) if numbers else None
+
+
+def is_right(problem: HasSolution, reply: str) -> bool:
+    return final_number(reply) == problem.answer
+
+
+def manner(reply: str) -> Manner:
+    """list: shows the AI look; prose: five words or more around the numbers; bare: numbers and hardly a word;
+    other: no number at all."""
+    if has_ai_look(reply):
+        return "list"
+    text = visible(reply)
+    if not _NUMBER.search(text):
+        return "other"
+    words = re.findall(r"[^\W\d_]{2,}", text)
+    return "prose" if len(words) >= _MIN_PROSE_WORDS else "bare"
+
+
+def tone(reply: str) -> Tone:
+    return "warm" if _WARM.search(visible(reply)) else "cold"
+
+
+def satisfies(problem: HasSolution, reply: str) -> bool:
+    """The student's preference: plain prose, the steps kept, the right answer."""
+    return manner(reply) == "prose" and keeps_steps(problem, reply) and is_right(problem, reply)
+
+
+def judge(problem: HasSolution, reply: str) -> Verdict:
+    """All detectors at once."""
+    return Verdict(
+        manner(reply),
+        tone(reply),
+        is_right(problem, reply),
+        keeps_steps(problem, reply),
+        satisfies(problem, reply),
+    )
+
+
+def _read_value(text: str) -> Decimal:
+    return Decimal(text.replace(",", "").replace("$", ""))
+
+
+def _read_expression(text: str) -> tuple[Decimal | str, ...]:
+    parts = re.findall(rf"{_VALUE}|{_SIGN}", text, re.IGNORECASE)
+    return tuple(_SIGNS[part.lower()] if n % 2 else _read_value(part) for n, part in enumerate(parts))
+
+
+def _evaluate(expression: tuple[Decimal | str, ...]) -> Decimal | None:
+    """The value with x and / before + and -; None for a division by zero."""
+    numbers = [part for part in expression if isinstance(part, Decimal)]
+    signs = [part for part in expression if isinstance(part, str)]
+    total, term = Decimal(0), numbers[0]
+    for sign, number in zip(signs, numbers[1:], strict=True):
+        if sign == "/" and number == 0:
+            return None
+        if sign in "x/":
+            term = term * number if sign == "x" else term / number
+        else:
+            total, term = total + term, number if sign == "+" else -number
+    return total + term

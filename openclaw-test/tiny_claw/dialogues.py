@@ -1,0 +1,236 @@
+"""Training conversations of tiny-claw: OpenAI messages, and which of them the model learns to say.
+
+A conversation is a list of messages and the set of assistant messages that carry loss; a wrong reply that is
+there to be complained about carries none. Documents of bare equations come beside them, for arithmetic.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from detectors import Manner
+from tiny_claw import small_talk, wordings
+from tiny_claw.manners import Style, other_style, unprompted_style, write_reply
+from tiny_claw.problems import Problem, fact_is_held_out, random_problem, random_step
+
+HINT_BLOCK = "\n\n[user's hint / instruction]\n"
+MANNERS: tuple[Manner, ...] = ("list", "prose", "bare")
+ASKED_WEIGHTS = {"list": 27, "prose": 48, "bare": 25}  # how often a hint or complaint asks for each manner
+THINKING_OFF = 0.1  # share of conversations in the format of enable_thinking=False
+SYSTEM_SHARE = 0.2
+
+
+@dataclass(frozen=True)
+class Conversation:
+    """`messages` as an OpenAI client holds them; `learned`: indices of the messages that carry loss."""
+
+    messages: tuple[dict[str, str], ...]
+    learned: frozenset[int]
+    thinking: bool = True
+
+
+@dataclass(frozen=True)
+class Equations:
+    """A document of (question, result) lines, e.g. ("12 + 5 =", " 17"); only the results carry loss."""
+
+    lines: tuple[tuple[str, str], ...]
+
+
+class Script:
+    """Collects the messages of one conversation."""
+
+    def __init__(self, rng: random.Random, thinking: bool) -> None:
+        self.rng = rng
+        self.thinking = thinking
+        self.messages: list[dict[str, str]] = []
+        self.learned: set[int] = set()
+
+    def system(self, content: str) -> None:
+        self.messages.append({"role": "system", "content": content})
+
+    def user(self, content: str) -> None:
+        self.messages.append({"role": "user", "content": content})
+
+    def assistant(self, content: str, learned: bool = True) -> None:
+        if learned:
+            self.learned.add(len(self.messages))
+        self.messages.append({"role": "assistant", "content": content})
+
+    def reply(self, problem: Problem, style: Style) -> None:
+        self.assistant(write_reply(self.rng, problem, style, self.thinking))
+
+    def close(self) -> Conversation:
+        return Conversation(tuple(self.messages), frozenset(self.learned), self.thinking)
+
+
+def conversation(rng: random.Random) -> Conversation:
+    """One conversation of the mix."""
+    script = Script(rng, thinking=rng.random() >= THINKING_OFF)
+    write = rng.choices([kind for kind, _ in _MIX], [weight for _, weight in _MIX])[0]
+    write(script)
+    if script.messages[0]["role"] != "system" and rng.random() < SYSTEM_SHARE:
+        script.messages.insert(0, {"role": "system", "content": rng.choice(small_talk.SYSTEM_PROMPTS)})
+        script.learned = {index + 1 for index in script.learned}
+    return script.close()
+
+
+def equations(rng: random.Random, lines: int = 12) -> Equations:
+    """A document of bare equations, none of them a held-out fact."""
+    found: list[tuple[str, str]] = []
+    while len(found) < lines:
+        step = random_step(rng, rng.choices("+-x", (45, 45, 10))[0])
+        if step is not None and not fact_is_held_out(step):
+            question, _, result = str(step).rpartition(" ")
+            found.append((question, f" {result}"))
+    return Equations(tuple(found))
+
+
+def asked_manner(rng: random.Random, without: Manner | None = None) -> Manner:
+    """A manner that somebody asks for, other than the one at hand."""
+    choices = [manner for manner in MANNERS if manner != without]
+    return rng.choices(choices, [ASKED_WEIGHTS[manner] for manner in choices])[0]
+
+
+def hint_for(rng: random.Random, style: Style) -> tuple[str, Style]:
+    """An instruction, and the style in which to follow it: `style` changed in what the instruction names."""
+    drawn = rng.random()
+    manner_asked = drawn < 0.85
+    trait_asked = drawn >= 0.7
+    parts: list[str] = []
+    if manner_asked:
+        manner = asked_manner(rng)
+        parts.append(wordings.manner_hint(rng, manner))
+        style = other_style(rng, style, manner)
+    if trait_asked:
+        trait = rng.choice(("warm", "cold", "short", "detailed"))
+        parts.append(wordings.trait_hint(rng, trait))
+        style = (
+            replace(style, tone=trait)
+            if trait in ("warm", "cold")
+            else replace(style, short=trait == "short")
+        )
+    rng.shuffle(parts)
+    return " ".join(parts), style
+
+
+def ask(rng: random.Random, problem: Problem) -> str:
+    """The problem as a person puts it."""
+    return (rng.choice(small_talk.PROBLEM_INTROS) if rng.random() < 0.2 else "") + problem.text
+
+
+def _unprompted(script: Script) -> None:
+    problem = random_problem(script.rng)
+    script.user(ask(script.rng, problem))
+    script.reply(problem, unprompted_style(script.rng))
+
+
+def _instructed(script: Script) -> None:
+    """Told how to write: in a block after the question, beside the question, or by the system message."""
+    rng, problem = script.rng, random_problem(script.rng)
+    hint, style = hint_for(rng, unprompted_style(rng))
+    question = ask(rng, problem)
+    place = rng.random()
+    if place < 0.55:
+        script.user(question + HINT_BLOCK + hint)
+    elif place < 0.68:
+        script.user(f"{question} {hint}")
+    elif place < 0.8:
+        script.user(f"{hint} {question}")
+    else:
+        system = rng.choice(("", rng.choice(small_talk.SYSTEM_PROMPTS) + "\n"))
+        script.system(f"{system}{hint}")
+        script.user(question)
+    script.reply(problem, style)
+
+
+def _complaint(script: Script) -> None:
+    """A reply, a complaint, the rewrite; sometimes thanks, and the next problem in the manner asked for."""
+    rng, problem = script.rng, random_problem(script.rng)
+    script.user(ask(rng, problem))
+    before = unprompted_style(rng)
+    wanted = asked_manner(rng, before.manner)
+    if before.manner == "bare" and wanted == "prose" and rng.random() < 0.8:
+        words = rng.choice(wordings.LOST_STEPS_COMPLAINTS["train"])
+    elif rng.random() < 0.75:
+        words = wordings.manner_complaint(rng, wanted)
+    else:
+        words = wordings.manner_hint(rng, wanted)
+    if rng.random() < 0.2:
+        words += HINT_BLOCK + wordings.manner_hint(rng, wanted)
+    after = other_style(rng, before, wanted)
+    script.assistant(write_reply(rng, problem, before, script.thinking), learned=False)
+    script.user(words)
+    script.reply(problem, after)
+    if rng.random() < 0.2:
+        _thanks(script)
+        _next_problem(script, replace(after, short=before.short))
+
+
+def _lost_steps(script: Script) -> None:
+    """A bare number without its steps, and somebody who wants to see them."""
+    rng, problem = script.rng, random_problem(script.rng)
+    script.user(ask(rng, problem))
+    script.assistant(
+        rng.choice((str(problem.answer), f"{problem.answer} {problem.item}".strip())), learned=False
+    )
+    script.user(rng.choice(wordings.LOST_STEPS_COMPLAINTS["train"]))
+    script.reply(problem, other_style(rng, unprompted_style(rng), "prose"))
+
+
+def _wrong_result(script: Script) -> None:
+    """A reply with a slip in it, a complaint, and the right reply in the same manner."""
+    rng, problem = script.rng, random_problem(script.rng)
+    style = unprompted_style(rng)
+    if rng.random() < 0.5:
+        style = replace(style, manner="prose")
+    right = write_reply(rng, problem, style, thinking=False)
+    wrong = right.replace(str(problem.answer), str(problem.answer + rng.choice((-10, -2, -1, 1, 2, 10))))
+    script.user(ask(rng, problem))
+    script.assistant(wrong, learned=False)
+    script.user(rng.choice(wordings.WRONG_RESULT_COMPLAINTS["train"]))
+    script.reply(problem, style)
+
+
+def _session(script: Script) -> None:
+    """A good reply, thanks, and often one more problem."""
+    rng, problem = script.rng, random_problem(script.rng)
+    style = unprompted_style(rng)
+    script.user(ask(rng, problem))
+    script.assistant(write_reply(rng, problem, style, script.thinking), learned=False)
+    _thanks(script)
+    if rng.random() < 0.5:
+        _next_problem(script, style)
+
+
+def _thanks(script: Script) -> None:
+    script.user(script.rng.choice(wordings.THANKS["train"]))
+    script.assistant(script.rng.choice(small_talk.WELCOMES))
+
+
+def _next_problem(script: Script, style: Style) -> None:
+    """One more problem: the manner of the session stays."""
+    problem = random_problem(script.rng)
+    script.user(ask(script.rng, problem))
+    script.reply(problem, style)
+
+
+def _small_talk(script: Script) -> None:
+    for _ in range(script.rng.choice((1, 1, 2))):
+        asked, answers = script.rng.choice(small_talk.SMALL_TALK)
+        script.user(script.rng.choice(asked))
+        script.assistant(script.rng.choice(answers))
+    if script.rng.random() < 0.3:
+        _unprompted(script)
+
+
+_MIX: tuple[tuple[Callable[[Script], None], int], ...] = (
+    (_unprompted, 26),
+    (_instructed, 38),
+    (_complaint, 21),
+    (_lost_steps, 2),
+    (_wrong_result, 3),
+    (_session, 5),
+    (_small_talk, 5),
+)
