@@ -7,10 +7,12 @@ system gave to somebody else is never mistaken for ours, and never signalled.
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import os
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -21,6 +23,9 @@ import psutil
 
 from slime.errors import EngineError
 
+# An environment variable of the driver that its Ray processes inherit and servers do not: what carries it
+# ends with the driver, wherever it was reparented to.
+MARK = "SLIME_DRIVER_OF"
 CREATE_TIME_TOLERANCE = (
     1.0  # seconds; the clock that creation times are counted from may be corrected a little
 )
@@ -96,8 +101,8 @@ def spawn(
     """Starts a server that outlives whoever starts it.
 
     A helper process leaves our session and forks; the fork writes its own record and becomes the command, so
-    there is no moment in which the server runs without a record. It belongs to no living parent: neither Ray's
-    clean-up of a worker's children nor the driver's death reaches it. Output: `RUN_DIR/logs/NAME.log`.
+    there is no moment in which the server runs without a record. It belongs to no living parent: neither
+    Ray's clean-up of a worker's children nor the driver's death reaches it. Output: `RUN_DIR/logs/NAME.log`.
 
     Raises:
         EngineError: the command could not be executed; the message ends with the log's last lines.
@@ -143,6 +148,25 @@ def terminate(record: ProcessRecord, grace: float = 8.0) -> None:
         send(member, "kill")
     while record.alive():
         time.sleep(0.02)
+
+
+def mark_of(run_dir: Path) -> str:
+    return str(run_dir.resolve())
+
+
+def kill_marked(run_dir: Path) -> None:
+    """Kills what is left of a driver of this run folder: the processes that inherited its mark."""
+    wanted = mark_of(run_dir)
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error, OSError):
+            if process.pid != os.getpid() and process.environ().get(MARK) == wanted:
+                process.kill()
+
+
+def scratch_dir(run_dir: Path) -> Path:
+    """A folder with a short path (sockets need that) for the files of this run that nobody keeps."""
+    digest = hashlib.sha256(mark_of(run_dir).encode()).hexdigest()[:8]
+    return Path(tempfile.gettempdir()) / f"slime-{os.getuid()}-{digest}"
 
 
 def send(record: ProcessRecord, action: str) -> None:

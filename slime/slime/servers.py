@@ -12,7 +12,7 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -33,6 +33,8 @@ LONGEST_BACKOFF = 10.0  # seconds
 CHOSEN_PORTS = range(
     21000, 31000
 )  # below the ports that systems give to outgoing connections: free again at a restart
+STEADY_SECONDS = 60.0  # a server that ran this long starts again without delay
+LONGEST_BACKOFF = 10.0  # seconds
 OWN_ROLES = frozenset({"driver", "trainer", "buffer"})  # part of the driver's Ray; they end with it
 
 
@@ -59,7 +61,13 @@ class Watched:
     ready: bool = False
     unhealthy: int = 0
     quick_deaths: int = 0
+    restarts: int = 0
     restart_at: float | None = None
+
+
+def restart_delay(quick_deaths: int) -> float:
+    """Seconds before the next start: none for the first death, then 0.5, 1, 2, ... `LONGEST_BACKOFF`."""
+    return 0.0 if quick_deaths == 0 else min(LONGEST_BACKOFF, 0.5 * 2.0 ** (quick_deaths - 1))
 
 
 def bind_error(host: str, port: int) -> OSError | None:
@@ -74,7 +82,7 @@ def bind_error(host: str, port: int) -> OSError | None:
 
 
 def healthy(spec: ServerSpec) -> bool:
-    """Whether the server's health path answers 200 in time. A server without a URL is healthy while it lives."""
+    """Whether the server's health path answers 200 in time. Without a URL it is healthy while it lives."""
     if spec.url is None:
         return True
     try:
@@ -96,7 +104,7 @@ class ServerManager:
 
     def __init__(self, run_dir: Path | str, base_env: Mapping[str, str] | None = None) -> None:
         self.run_dir = Path(run_dir)
-        self.base_env = dict(os.environ if base_env is None else base_env)
+        self.base_env = {k: v for k, v in (base_env or os.environ).items() if k != processes.MARK}
         self.servers: dict[str, Watched] = {}
         self.chosen: set[int] = set()
         self.lock = threading.RLock()
@@ -145,6 +153,12 @@ class ServerManager:
             ConfigError: a server ended while it started, more than once.
             EngineError: a server was not ready in its `start_timeout`.
         """
+        self.adopt_or_launch_all(specs)
+        for spec in specs:
+            self.wait_ready(spec)
+
+    def adopt_or_launch_all(self, specs: Sequence[ServerSpec]) -> None:
+        """The first half of `start_all`, which waits for nothing."""
         self.check_ports(specs)
         wanted = {spec.name for spec in specs}
         for record in self.processes():
@@ -152,8 +166,6 @@ class ServerManager:
                 self.stop(record.name)
         for spec in specs:
             self.adopt_or_launch(spec)
-        for spec in specs:
-            self.wait_ready(spec)
 
     def ensure(self, spec: ServerSpec) -> ProcessRecord:
         """Adopts a live server of the same name and command, or starts it; returns when it is ready."""
@@ -178,24 +190,32 @@ class ServerManager:
         return processes.spawn(self.run_dir, spec.name, spec.role, spec.command, spec.url, env)
 
     def wait_ready(self, spec: ServerSpec) -> ProcessRecord:
-        """Waits for the first good health answer. One that dies on the way is started once more."""
+        """Waits for the first good health answer; a server that dies on the way is started once more."""
+        watched = self.servers[spec.name]
         deadline = time.monotonic() + spec.start_timeout
-        deaths = 0
         while time.monotonic() < deadline:
-            with self.lock:
-                watched = self.servers[spec.name]
-                if not watched.record.alive():
-                    deaths += 1
-                    if deaths > 1:
-                        tail = processes.log_tail(self.run_dir, spec.name)
-                        raise ConfigError(f"the {spec.name} ends while it starts:\n{tail}")
-                    watched.record = self.launch(spec)
+            self.restart_dead()
+            if watched.quick_deaths > 1:
+                tail = processes.log_tail(self.run_dir, spec.name)
+                raise ConfigError(f"the {spec.name} ends while it starts:\n{tail}")
             if healthy(spec) and watched.record.alive():
                 watched.ready = True
                 return watched.record
             time.sleep(0.1)
         tail = processes.log_tail(self.run_dir, spec.name)
         raise EngineError(f"the {spec.name} was not ready in {spec.start_timeout:g} s:\n{tail}")
+
+    def restart_dead(self) -> None:
+        """One look at the process table. A dead server starts at once, one that keeps dying after a delay."""
+        for name, watched in list(self.servers.items()):
+            with self.lock:
+                if name not in self.servers or watched.record.alive():
+                    continue
+                if watched.restart_at is None:
+                    note_death(watched)
+                if watched.restart_at is not None and time.time() >= watched.restart_at:
+                    watched.ready, watched.unhealthy, watched.restart_at = False, 0, None
+                    watched.record = self.launch(watched.spec)
 
     def stop(self, name: str) -> None:
         """Stops one server and forgets it; nothing happens if its process is gone."""
@@ -216,3 +236,14 @@ class ServerManager:
         """The live servers of the run folder."""
         records = processes.read_records(self.run_dir)
         return [record for record in records if record.role not in OWN_ROLES and record.alive()]
+
+
+def note_death(watched: Watched) -> None:
+    """Decides when the server starts again."""
+    now = time.time()
+    if now - watched.record.started_at > STEADY_SECONDS:
+        watched.quick_deaths = 0
+    watched.restart_at = now + restart_delay(watched.quick_deaths)
+    watched.quick_deaths += 1
+    watched.restarts += 1
+    logger.warning("%s (pid %d) is gone", watched.spec.name, watched.record.pid)

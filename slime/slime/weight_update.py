@@ -1,8 +1,8 @@
 """A weight update as a transaction over all engines: prepare, persist, switch, verify, announce. No Ray.
 
 Requests in flight go on through all of it. Up to the switch nothing that a client sees has changed, and a
-failure discards the candidate. From the switch on the update rolls forward: an engine that fails is waited for
-and brought to the new version; if it cannot be had in time, all engines go back to the old one.
+failure discards the candidate. From the switch on the update rolls forward: an engine that fails is waited
+for and brought to the new version; if it cannot be had in time, all engines go back to the old one.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Engine(Protocol):
 
 @dataclass(frozen=True)
 class Candidate:
-    """Weights that want to go live. `rollout_id`: the step that made them (-1: none); `parent`: made from it."""
+    """Weights that want to go live: made by step `rollout_id` (-1: none) from version `parent`."""
 
     weights: WeightVersion
     rollout_id: int

@@ -1,0 +1,131 @@
+"""The supervisor over scripted drivers that are real processes."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from slime import processes
+from slime.servers import ServerManager, ServerSpec
+
+FAKE_SERVER = Path(__file__).with_name("fake_server.py")
+
+# Writes a line at every life, then does what the next of its arguments says: an exit status, or "wait".
+DRIVER = """
+import os, subprocess, sys, time
+lives = open(sys.argv[1], "a+"); lives.seek(0); life = len(lives.readlines())
+child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"], start_new_session=True)
+print(os.getpid(), child.pid, file=lives, flush=True)
+deed = sys.argv[2 + life]
+if deed == "wait": time.sleep(600)
+os._exit(int(deed))
+"""
+
+
+class Supervised:
+    def __init__(self, run_dir: Path) -> None:
+        self.run_dir = run_dir
+        self.lives_file = run_dir / "lives"
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def start(self, *deeds: str, max_restarts: int = 20) -> subprocess.Popen[bytes]:
+        command = [sys.executable, "-m", "slime.supervisor", "--run-dir", str(self.run_dir)]
+        command += ["--max-restarts", str(max_restarts), "--"]
+        command += [sys.executable, "-c", DRIVER, str(self.lives_file), *deeds]
+        self.process = subprocess.Popen(command)
+        return self.process
+
+    def lives(self) -> list[list[int]]:
+        if not self.lives_file.exists():
+            return []
+        return [[int(pid) for pid in line.split()] for line in self.lives_file.read_text().splitlines()]
+
+
+@pytest.fixture
+def supervised(tmp_path: Path) -> Iterator[Supervised]:
+    supervised = Supervised(tmp_path)
+    yield supervised
+    if supervised.process is not None:
+        supervised.process.kill()
+        supervised.process.wait()
+    processes.kill_marked(tmp_path)
+    ServerManager(tmp_path).stop_all()
+
+
+def eventually(condition: Callable[[], object], seconds: float = 10.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "did not happen in time"
+        time.sleep(0.05)
+
+
+def gone(pid: int) -> bool:
+    try:
+        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
+
+
+def start_server(run_dir: Path) -> processes.ProcessRecord:
+    manager = ServerManager(run_dir)
+    port = manager.choose_port("gateway")
+    command = [sys.executable, str(FAKE_SERVER), str(port)]
+    return manager.ensure(ServerSpec("gateway", "gateway", command, f"http://127.0.0.1:{port}"))
+
+
+def test_a_driver_that_dies_is_started_again_and_its_processes_do_not_stay(supervised: Supervised) -> None:
+    assert supervised.start("1", "-9", "0").wait(20) == 0
+    assert len(supervised.lives()) == 3
+    eventually(lambda: all(gone(pid) for life in supervised.lives() for pid in life))
+
+
+def test_servers_go_on_while_the_driver_is_killed_and_end_with_the_supervisor(
+    supervised: Supervised, tmp_path: Path
+) -> None:
+    server = start_server(tmp_path)
+    supervisor = supervised.start("wait", "wait")
+    eventually(lambda: len(supervised.lives()) == 1)
+    os.kill(supervised.lives()[0][0], signal.SIGKILL)
+    eventually(lambda: len(supervised.lives()) == 2)
+    assert server.alive()
+    supervisor.send_signal(signal.SIGINT)
+    assert supervisor.wait(20) == 0
+    assert not server.alive()
+    eventually(lambda: all(gone(pid) for life in supervised.lives() for pid in life))
+
+
+def test_a_wrong_configuration_is_not_tried_again(supervised: Supervised) -> None:
+    assert supervised.start("2", "0").wait(20) == 2
+    assert len(supervised.lives()) == 1
+
+
+def test_restarts_are_bounded(supervised: Supervised) -> None:
+    assert supervised.start("1", "1", "1", "1", max_restarts=1).wait(20) == 1
+    assert len(supervised.lives()) == 2
+
+
+def test_a_run_folder_has_one_supervisor(supervised: Supervised, tmp_path: Path) -> None:
+    first = supervised.start("wait")
+    eventually(lambda: len(supervised.lives()) == 1)
+    command = [sys.executable, "-m", "slime.supervisor", "--run-dir", str(tmp_path), "--", "true"]
+    second = subprocess.run(command, capture_output=True, text=True)
+    assert second.returncode == 2
+    assert f"in use by the supervisor with pid {first.pid}" in second.stderr
+
+
+def test_a_supervisor_that_was_killed_is_replaced_together_with_its_driver(supervised: Supervised) -> None:
+    first = supervised.start("wait", "0")
+    eventually(lambda: len(supervised.lives()) == 1)
+    first.kill()
+    first.wait()
+    assert supervised.start("wait", "0").wait(20) == 0
+    assert len(supervised.lives()) == 2
+    eventually(lambda: gone(supervised.lives()[0][0]))
