@@ -1,0 +1,23 @@
+"""The errors of the trainer, one a boundary. Messages say what is wrong, where, and what to do."""
+
+from __future__ import annotations
+
+
+class SlimeError(Exception):
+    """Base of all errors that slime raises on purpose."""
+
+
+class ConfigError(SlimeError):
+    """Flags, environment or files that the user gave do not fit; raised at start, in one line."""
+
+
+class DataError(SlimeError):
+    """A sample whose parts contradict each other."""
+
+
+class TrainError(SlimeError):
+    """A training step or checkpoint that cannot be used; nothing of it was applied."""
+
+
+class EngineError(SlimeError):
+    """An inference engine that is away, refuses, or holds other weights than it should."""
