@@ -1,0 +1,59 @@
+"""The runtime's errors, one class a boundary: what failed, where, and what to do about it.
+
+A bad request or a bad turn is data: it is answered or counted, and serving goes on. A bad configuration is
+refused at once, before anything starts.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+class OpenClawError(Exception):
+    """Base of every error that the runtime raises on purpose."""
+
+
+class ConfigError(OpenClawError):
+    """Flags, variables or files that cannot work. The message is one line that says what to do."""
+
+
+class StoreError(OpenClawError):
+    """The rollout store cannot be used, or was asked for a change that its state machines forbid."""
+
+
+class JudgeError(OpenClawError):
+    """A judge is down, slow, or answered nonsense."""
+
+
+class EngineError(OpenClawError):
+    """An inference engine cannot be reached, or broke off."""
+
+
+class ClientError(OpenClawError):
+    """A request that cannot be served; it becomes an OpenAI error object.
+
+    Args:
+        message: what is wrong and how to mend it.
+        param: the field of the request that is wrong, as OpenAI names it; None for the request as a whole.
+        code: machine-readable reason.
+        status: HTTP status.
+        kind: OpenAI's error type.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        param: str | None = None,
+        code: str | None = None,
+        status: int = 400,
+        kind: str = "invalid_request_error",
+    ) -> None:
+        super().__init__(message)
+        self.param = param
+        self.code = code
+        self.status = status
+        self.kind = kind
+
+    def body(self) -> dict[str, Any]:
+        """The OpenAI error object."""
+        return {"error": {"message": str(self), "type": self.kind, "param": self.param, "code": self.code}}
