@@ -53,6 +53,14 @@ class JudgementTable(Database):
                 .values(claimed_by=None, claimed_until=time.time() + retry_after if retry_after else None)
             )
 
+    def release_claims_of(self, worker: str) -> int:
+        """Give back every turn that a worker of this name holds (it has died, or is just starting)."""
+        with self.transaction() as connection:
+            held = update(schema.turn).where(
+                schema.turn.c.state == str(TurnState.ANSWERED), schema.turn.c.claimed_by == worker
+            )
+            return connection.execute(held.values(claimed_by=None, claimed_until=None)).rowcount
+
     def finish_judgement(
         self, turn_id: str, judgements: list[Judgement], outcome: SampleDraft | Drop
     ) -> bool:

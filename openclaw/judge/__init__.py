@@ -1,0 +1,1 @@
+"""Judging: what a turn was worth, read from what happened next."""

@@ -1,0 +1,55 @@
+"""What a judge is asked, whatever the judge is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from openclaw.records import Message, Turn
+
+NextStateRole = Literal["user", "tool"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class JudgeQuestion:
+    """Was this response what was wanted, seeing what followed?
+
+    `next_state` is every message that followed the response; `role` is user when any of them is a user's,
+    else tool. `messages` is the conversation before the response (backends with a model need not look at it).
+    """
+
+    response: str
+    next_state: list[Message]
+    role: NextStateRole
+    messages: list[Message]
+
+    @property
+    def next_text(self) -> str:
+        """The next state as one text."""
+        return "\n\n".join(text_of(message) for message in self.next_state)
+
+
+def question_about(turn: Turn) -> JudgeQuestion:
+    """The question about an answered turn. Tool calls of the response are part of its text."""
+    next_state = turn.next_state or []
+    calls = turn.response_message.get("tool_calls") or []
+    called = [
+        f"{call['function']['name']}({call['function']['arguments']})" for call in calls if "function" in call
+    ]
+    return JudgeQuestion(
+        response="\n".join([text_of(turn.response_message), *called]).strip(),
+        next_state=next_state,
+        role="user" if any(message.get("role") == "user" for message in next_state) else "tool",
+        messages=turn.messages,
+    )
+
+
+def text_of(message: Message) -> str:
+    """A message's text, content parts joined by line breaks."""
+    content = message.get("content")
+    if isinstance(content, str):
+        return content
+    if not isinstance(content, list):
+        return ""
+    texts = (part.get("text") for part in content if isinstance(part, dict))
+    return "\n".join(text for text in texts if isinstance(text, str))

@@ -1,0 +1,37 @@
+"""Is this the same request again? Then the first answer was not what was wanted."""
+
+from __future__ import annotations
+
+import re
+from difflib import SequenceMatcher
+
+_WORD = re.compile(r"[^\W\d_]+(?:'\w+)?|\d+(?:[.,]\d+)*")
+_FILLER = frozenset(
+    re.findall(
+        r"\S+",
+        """
+    a an the please pls kindly can could would will you me tell again once more so ok okay hey hi well now
+    just is are was do does did it that this of in at on to for and i my
+    """,
+    )
+)
+_SAME = 0.75
+_FEWEST_WORDS = 2
+"""Content words (filler not counted) that a request needs before its likeness says anything."""
+
+
+def is_repeated(request: str, earlier: str) -> bool:
+    """The same words in the same order, filler aside, and the same numbers: a request with other numbers
+    is new."""
+    words, before = _content_words(request), _content_words(earlier)
+    if len(words) < _FEWEST_WORDS or _numbers(words) != _numbers(before):
+        return False
+    return SequenceMatcher(None, words, before, autojunk=False).ratio() >= _SAME
+
+
+def _content_words(text: str) -> list[str]:
+    return [word for word in _WORD.findall(text.lower().replace("'s", " ")) if word not in _FILLER]
+
+
+def _numbers(words: list[str]) -> list[str]:
+    return sorted(word for word in words if word[0].isdigit())

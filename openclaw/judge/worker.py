@@ -1,0 +1,172 @@
+"""A judge worker: python -m openclaw.judge.worker --rl-buffer-dir DIR --method-path MODULE:ATTR
+
+Any number of workers share a buffer. A worker that dies loses nothing: its claims run out and another
+takes over. TERM or Ctrl-C lets it finish what it is judging.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import logging
+import os
+import pkgutil
+import signal
+import sys
+from collections.abc import Sequence
+
+from openclaw.errors import ConfigError, StoreError
+from openclaw.judge.backends import BACKENDS, make_backend
+from openclaw.judge.judging import JudgeLimits, Method, TurnJudge
+from openclaw.store import RolloutStore, StoreWriter
+
+log = logging.getLogger("openclaw.judge")
+
+POLL_SECONDS = 0.2
+CLAIM_MARGIN_SECONDS = 15.0
+"""A claim lasts as long as the votes may take, plus this."""
+STORE_RETRY_SECONDS = 2.0
+
+
+class JudgeWorker:
+    """Claims answered turns and judges up to `concurrency` of them at a time."""
+
+    def __init__(
+        self, name: str, store: RolloutStore, judge: TurnJudge, claim_seconds: float, concurrency: int
+    ) -> None:
+        self._name = name
+        self._store = store
+        self._judge = judge
+        self._claim_seconds = claim_seconds
+        self._concurrency = concurrency
+        self._running: set[asyncio.Task[None]] = set()
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Until `stop` is set; then what is being judged is finished. A store that fails is asked again
+        later."""
+        released = await asyncio.to_thread(self._store.release_claims_of, self._name)
+        log.info("judge started name=%s claims_of_before=%d", self._name, released)
+        while not stop.is_set():
+            try:
+                claimed = await self._claim()
+            except StoreError as error:
+                log.error("store failed error=%s", error)
+                await _wait(stop, STORE_RETRY_SECONDS)
+                continue
+            if not claimed:
+                await _wait(stop, POLL_SECONDS)
+        await asyncio.gather(*self._running, return_exceptions=True)
+        log.info("judge stopped name=%s", self._name)
+
+    async def _claim(self) -> int:
+        """Starts judging what is free; returns how many turns."""
+        free = self._concurrency - len(self._running)
+        if free <= 0:
+            return 0
+        turns = await asyncio.to_thread(self._store.claim_answered, self._name, free, self._claim_seconds)
+        for turn in turns:
+            task = asyncio.create_task(self._judge.judge(turn), name=turn.id)
+            self._running.add(task)
+            task.add_done_callback(self._ended)
+        return len(turns)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._running.discard(task)
+        if not task.cancelled() and task.exception() is not None:
+            log.error(
+                "turn not stored, its claim will run out: turn=%s error=%s", task.get_name(), task.exception()
+            )
+
+
+async def _wait(stop: asyncio.Event, seconds: float) -> None:
+    try:
+        await asyncio.wait_for(stop.wait(), seconds)
+    except TimeoutError:
+        return
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """The worker's command line."""
+    parser = argparse.ArgumentParser(
+        prog="python -m openclaw.judge.worker", description="Judges answered turns."
+    )
+    where = parser.add_mutually_exclusive_group(required=True)
+    where.add_argument("--rl-buffer-dir", help="folder of the rollout buffer")
+    where.add_argument("--rl-buffer-url", help="SQLAlchemy URL of the rollout buffer")
+    parser.add_argument(
+        "--method-path", required=True, help="module:attr that makes a sample or a drop of a turn"
+    )
+    parser.add_argument("--backend", default="rules", help=f"the judge: {', '.join(sorted(BACKENDS))}")
+    parser.add_argument("--votes", type=int, default=1, help="votes a turn")
+    parser.add_argument(
+        "--vote-threshold", type=float, default=0.0, help="share the majority must reach, 0 to 1"
+    )
+    parser.add_argument("--timeout", type=float, default=60.0, help="seconds for the votes of one turn")
+    parser.add_argument(
+        "--attempts", type=int, default=3, help="tries before a turn is dropped as judge_error"
+    )
+    parser.add_argument("--concurrency", type=int, default=8, help="turns judged at a time")
+    parser.add_argument("--worker-name", default=f"judge-{os.getpid()}", help="unique among running workers")
+    return parser
+
+
+def load_method(path: str) -> Method:
+    """The method hook named `module:attr`. Raises ConfigError."""
+    try:
+        method = pkgutil.resolve_name(path)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise ConfigError(f"--method-path {path}: {error}") from error
+    if not callable(method):
+        raise ConfigError(f"--method-path {path} is not a function")
+    checked: Method = method
+    return checked
+
+
+def check_limits(args: argparse.Namespace) -> JudgeLimits:
+    """Raises ConfigError for a number out of range."""
+    for name in ("votes", "attempts", "concurrency"):
+        if getattr(args, name) < 1:
+            raise ConfigError(f"--{name} is {getattr(args, name)}; at least 1 is needed")
+    if not 0 <= args.vote_threshold <= 1:
+        raise ConfigError(f"--vote-threshold is {args.vote_threshold}; it is a share, 0 to 1")
+    if args.timeout <= 0:
+        raise ConfigError(f"--timeout is {args.timeout}; it must be above 0 seconds")
+    return JudgeLimits(
+        votes=args.votes, threshold=args.vote_threshold, timeout=args.timeout, attempts=args.attempts
+    )
+
+
+async def serve(args: argparse.Namespace) -> None:
+    """Run a worker until TERM or INT. Raises ConfigError and StoreError at start."""
+    limits = check_limits(args)
+    backend, method = make_backend(args.backend), load_method(args.method_path)
+    store = RolloutStore(args.rl_buffer_url or args.rl_buffer_dir)
+    writer = StoreWriter(store)
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    judge = TurnJudge(store, writer, backend, method, limits)
+    worker = JudgeWorker(
+        args.worker_name, store, judge, limits.timeout + CLAIM_MARGIN_SECONDS, args.concurrency
+    )
+    try:
+        await worker.run(stop)
+    finally:
+        await asyncio.to_thread(writer.close)
+        store.close()
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Exit status: 0 stopped, 2 wrong configuration or store."""
+    logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s", level=logging.INFO, stream=sys.stderr)
+    args = build_parser().parse_args(argv)
+    try:
+        asyncio.run(serve(args))
+    except (ConfigError, StoreError) as error:
+        print(f"judge worker: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
