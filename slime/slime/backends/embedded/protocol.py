@@ -1,0 +1,144 @@
+"""What a client may send: SGLang's native request names, validated where they enter."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+
+GREEDY_BELOW = 1e-6
+"""A temperature below this means greedy decoding, as in SGLang."""
+
+
+class RequestError(ValueError):
+    """A request this engine cannot serve; the message goes to the client with HTTP status 400."""
+
+
+class _Body(BaseModel):
+    model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
+
+
+class SamplingParams(_Body):
+    """Sampling options of one request.
+
+    `max_new_tokens` in tokens (default 128, less where the context is nearly full); `top_k` -1 is the whole
+    vocabulary; `seed` (or `sampling_seed`) makes the request reproducible whatever shares its batch.
+    """
+
+    max_new_tokens: int | None = Field(default=None, ge=0)
+    temperature: float = Field(default=1.0, ge=0.0)
+    top_p: float = Field(default=1.0, gt=0.0, le=1.0)
+    top_k: int = Field(default=-1, ge=-1)
+    min_p: float = Field(default=0.0, ge=0.0, le=1.0)
+    stop: list[str] = Field(default_factory=list)
+    stop_token_ids: list[int] = Field(default_factory=list)
+    ignore_eos: bool = False
+    seed: int | None = None
+    sampling_seed: int | None = None
+    skip_special_tokens: bool = True
+    no_stop_trim: bool = False
+
+    @field_validator("stop", mode="before")
+    @classmethod
+    def _stop_list(cls, value: Any) -> Any:
+        return [] if value is None else [value] if isinstance(value, str) else value
+
+    @field_validator("stop_token_ids", mode="before")
+    @classmethod
+    def _stop_ids(cls, value: Any) -> Any:
+        return [] if value is None else value
+
+    @field_validator("stop")
+    @classmethod
+    def _no_empty_stop(cls, value: list[str]) -> list[str]:
+        if "" in value:
+            raise ValueError("a stop string must not be empty")
+        return value
+
+    @property
+    def greedy(self) -> bool:
+        return self.temperature < GREEDY_BELOW
+
+    @property
+    def truncates(self) -> bool:
+        """Whether tokens are cut from the distribution before sampling."""
+        return not self.greedy and (self.top_p < 1.0 or self.top_k > 0 or self.min_p > 0.0)
+
+
+class GenerateRequest(_Body):
+    """Body of `POST /generate`. Exactly one of `input_ids` and `text` is given.
+
+    `logprob_start_len`: first prompt position whose log-prob is returned, -1 for none.
+    """
+
+    input_ids: list[int] | None = None
+    text: str | None = None
+    sampling_params: SamplingParams = Field(default_factory=SamplingParams)
+    return_logprob: bool = False
+    logprob_start_len: int = Field(default=-1, ge=-1)
+    top_logprobs_num: int = Field(default=0, ge=0)
+    token_ids_logprob: list[int] | None = None
+    return_text_in_logprobs: bool = False
+    stream: bool = False
+    rid: str | None = Field(default=None, min_length=1)
+
+    @field_validator("sampling_params", mode="before")
+    @classmethod
+    def _default_sampling(cls, value: Any) -> Any:
+        return {} if value is None else value
+
+    @model_validator(mode="after")
+    def _one_prompt(self) -> GenerateRequest:
+        if (self.input_ids is None) == (self.text is None):
+            raise ValueError("give exactly one of input_ids and text")
+        return self
+
+
+class AbortRequest(_Body):
+    rid: str | None = None
+    abort_all: bool = False
+
+    @model_validator(mode="after")
+    def _one_target(self) -> AbortRequest:
+        if not self.rid and not self.abort_all:
+            raise ValueError("give rid, or abort_all: true")
+        return self
+
+
+class PauseRequest(_Body):
+    mode: str = Field(default="abort", pattern="^(abort|retract|in_place)$")
+
+
+class EmptyRequest(_Body):
+    pass
+
+
+class SwitchRequest(_Body):
+    """A weight version: a whole number, as a string on the wire."""
+
+    weight_version: str
+
+    @field_validator("weight_version", mode="before")
+    @classmethod
+    def _whole_number(cls, value: Any) -> Any:
+        text = str(value)
+        if not (text.isascii() and text.isdigit()):
+            raise ValueError(f"must be a whole number such as '4', got {value!r}")
+        return str(int(text))
+
+    @property
+    def version(self) -> int:
+        return int(self.weight_version)
+
+
+class PrepareRequest(SwitchRequest):
+    model_path: str = Field(min_length=1)
+
+
+def explain(error: ValidationError) -> str:
+    """One line that names every wrong field, for the client."""
+    parts = []
+    for item in error.errors(include_url=False, include_input=False):
+        where = ".".join(str(part) for part in item["loc"])
+        parts.append(f"{where}: {item['msg']}" if where else item["msg"])
+    return "; ".join(parts[:5])

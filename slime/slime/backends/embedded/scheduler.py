@@ -1,0 +1,136 @@
+"""Who runs in the next step: admission, fair sharing of prompt tokens, retraction when the store is full."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from slime.backends.embedded.kv_cache import KVStore, PrefillCache, length_class, reserved
+from slime.backends.embedded.sequence import Sequence
+
+
+@dataclass(frozen=True)
+class Limits:
+    """`running`: requests at once; `prefill`: prompt tokens a step; `total`: tokens in the KV store."""
+
+    running: int
+    prefill: int
+    total: int
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """Positions [first, last) of a sequence that is being prefilled."""
+
+    sequence: Sequence
+    first: int
+    last: int
+
+    @property
+    def completes(self) -> bool:
+        return self.last == self.sequence.length
+
+
+class Scheduler:
+    """Waiting, prefilling and decoding sequences of one engine. Used by the engine thread only."""
+
+    def __init__(self, limits: Limits) -> None:
+        self.limits = limits
+        self.store = KVStore()
+        self.waiting: deque[Sequence] = deque()
+        self.prefilling: list[Sequence] = []
+
+    @property
+    def decoding(self) -> list[Sequence]:
+        return [row for slab in self.store.slabs.values() for row in slab.rows]
+
+    @property
+    def active(self) -> list[Sequence]:
+        return [*self.prefilling, *self.decoding]
+
+    @property
+    def has_work(self) -> bool:
+        return bool(self.waiting or self.prefilling or self.store.slabs)
+
+    @property
+    def tokens_reserved(self) -> int:
+        return sum(reserved(s) for s in self.active)
+
+    def add(self, sequence: Sequence) -> None:
+        self.waiting.append(sequence)
+
+    def plan(self) -> list[Chunk]:
+        """Prepare a step: make room for decoding rows, admit, and share out the prompt tokens."""
+        self._make_room()
+        self._admit()
+        return share(self.prefilling, self.limits.prefill)
+
+    def start_decoding(self, sequence: Sequence) -> None:
+        """The prompt is read: move its keys and values into a slab."""
+        self.prefilling.remove(sequence)
+        if sequence.prefill is not None:
+            self.store.insert(sequence, sequence.prefill.views(sequence.cached))
+        sequence.prefill = None
+
+    def drop(self, sequence: Sequence, wipe: bool = False) -> None:
+        """Forget a sequence and all it stored; `wipe` also zeroes it, for stored values that are not finite."""
+        if sequence.slab is not None:
+            self.store.remove(sequence, wipe)
+        elif sequence in self.prefilling:
+            self.prefilling.remove(sequence)
+        elif sequence in self.waiting:
+            self.waiting.remove(sequence)
+        sequence.prefill = None
+        sequence.cached = 0
+
+    def retract(self, sequence: Sequence) -> None:
+        """Send an admitted sequence back to the front of the queue; its keys and values are computed anew later."""
+        self.drop(sequence)
+        sequence.retractions += 1
+        self.waiting.appendleft(sequence)
+
+    def retract_all(self) -> None:
+        for sequence in sorted(self.active, key=lambda s: s.created, reverse=True):
+            self.retract(sequence)
+
+    def find(self, rid: str | None) -> list[Sequence]:
+        """Sequences with this id; all of them for None."""
+        everyone: Iterable[Sequence] = (*self.waiting, *self.active)
+        return [s for s in everyone if rid is None or s.rid == rid]
+
+    def _make_room(self) -> None:
+        for sequence in self.decoding:
+            self.store.make_room(sequence)
+        active = self.active
+        total = self.tokens_reserved
+        while total > self.limits.total and len(active) > 1:
+            youngest = max(active, key=lambda s: s.created)
+            active.remove(youngest)
+            total -= reserved(youngest)
+            self.retract(youngest)
+
+    def _admit(self) -> None:
+        running, total = len(self.prefilling) + self.store.rows, self.tokens_reserved
+        while self.waiting and running < self.limits.running:
+            sequence = self.waiting[0]
+            need = length_class(sequence.length + 1)
+            if running and total + need > self.limits.total:
+                return
+            self.waiting.popleft()
+            sequence.prefill = PrefillCache(sequence.length)
+            self.prefilling.append(sequence)
+            running, total = running + 1, total + need
+
+
+def share(prefilling: list[Sequence], budget: int) -> list[Chunk]:
+    """Split `budget` prompt tokens evenly; what a short prompt leaves over goes to the longer ones."""
+    chunks = []
+    shortest_first = sorted(prefilling, key=lambda s: s.length - s.cached)
+    for index, sequence in enumerate(shortest_first):
+        fair = max(1, budget // (len(shortest_first) - index))
+        count = min(sequence.length - sequence.cached, fair, budget)
+        if count > 0:
+            chunks.append(Chunk(sequence, sequence.cached, sequence.cached + count))
+            budget -= count
+    return chunks

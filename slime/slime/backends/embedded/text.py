@@ -1,0 +1,71 @@
+"""Token ids to text and back, with the fast tokenizer alone (no transformers import)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tokenizers import Tokenizer
+
+
+class IncrementalText:
+    """Text of a growing list of token ids; bytes of an unfinished character wait for the next token."""
+
+    def __init__(self, tokenizer: Tokenizer, skip_special_tokens: bool) -> None:
+        self._tokenizer = tokenizer
+        self._skip = skip_special_tokens
+        self._ids: list[int] = []
+        self._context = 0
+        self._done = 0
+        self.text = ""
+
+    def push(self, ids: list[int], last: bool = False) -> str:
+        """Take more ids; return the whole text so far (with `last`, unfinished characters included)."""
+        self._ids.extend(ids)
+        known = self._decode(self._ids[self._context : self._done])
+        seen = self._decode(self._ids[self._context :])
+        if len(seen) > len(known) and (last or not seen.endswith("\ufffd")):
+            self.text += seen[len(known) :]
+            self._context, self._done = self._done, len(self._ids)
+        return self.text
+
+    def _decode(self, ids: list[int]) -> str:
+        text: str = self._tokenizer.decode(ids, skip_special_tokens=self._skip)
+        return text
+
+
+class StopStrings:
+    """Finds the first stop string in the text of one sequence, token by token."""
+
+    def __init__(self, tokenizer: Tokenizer, stops: list[str], skip_special_tokens: bool) -> None:
+        self._text = IncrementalText(tokenizer, skip_special_tokens)
+        self._stops = stops
+        self._longest = max(len(stop) for stop in stops)
+
+    def push(self, token: int) -> str | None:
+        """The stop string that the text now contains, the earliest if several."""
+        before = len(self._text.text)
+        text = self._text.push([token])
+        found = earliest(text[max(0, before - self._longest + 1) :], self._stops)
+        return found[1] if found else None
+
+
+def earliest(text: str, stops: list[str]) -> tuple[int, str] | None:
+    """Position and value of the stop string that starts first in `text`."""
+    hits = [(text.find(stop), stop) for stop in stops if stop in text]
+    return min(hits, default=None)
+
+
+def held_back(text: str, stops: list[str]) -> int:
+    """Characters at the end of `text` that may be the beginning of a stop string and are not shown yet."""
+    longest = max((len(stop) for stop in stops), default=1) - 1
+    for size in range(min(longest, len(text)), 0, -1):
+        tail = text[-size:]
+        if any(stop.startswith(tail) for stop in stops):
+            return size
+    return 0
+
+
+def load_tokenizer(folder: str) -> Tokenizer | None:
+    """The folder's tokenizer.json; None where there is none (the engine then takes and gives ids only)."""
+    path = Path(folder) / "tokenizer.json"
+    return Tokenizer.from_file(str(path)) if path.is_file() else None

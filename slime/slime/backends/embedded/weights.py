@@ -1,0 +1,151 @@
+"""Weights in two phases: prepare reads and checks a folder beside the live weights, switch makes it live.
+
+A switch replaces what every parameter points to, between two decode steps; tied parameters are one object and stay
+tied. Nothing that is running is dropped: stored keys and values stay, later tokens come from the new weights.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError, safe_open
+from torch import Tensor
+
+from slime.backends.embedded.model import ServedModel
+from slime.utils.checksum import weights_checksum
+
+
+class WeightsError(ValueError):
+    """Weights that must not go live; the live ones are untouched."""
+
+
+@dataclass(frozen=True)
+class WeightSet:
+    """One version: where it came from and the checksum of its tensors."""
+
+    version: int
+    path: str
+    checksum: str
+
+
+@dataclass(frozen=True)
+class _Prepared:
+    what: WeightSet
+    tensors: dict[str, Tensor]
+
+
+class WeightStore:
+    """The live version of one model and at most one prepared version.
+
+    `between_steps` runs a function while no forward pass is running and returns when it has.
+    """
+
+    def __init__(self, model: ServedModel, between_steps: Callable[[Callable[[], None]], None]) -> None:
+        self._model = model
+        self._between_steps = between_steps
+        self._lock = threading.Lock()
+        self._prepared: _Prepared | None = None
+        self.live = WeightSet(-1, "", "")
+
+    def load(self, path: str, version: int) -> WeightSet:
+        """Install the first weights, cast to the served dtype."""
+        with self._lock:
+            self._install(version, path, read_weights(path, self._model, cast=True))
+            return self._confirm()
+
+    def prepare(self, path: str, version: int) -> WeightSet:
+        """Read and check a version beside the live one. Repeating it is harmless. Raises WeightsError."""
+        with self._lock:
+            if (self.live.version, self.live.path) == (version, path):
+                return self.live
+            if self._prepared and (self._prepared.what.version, self._prepared.what.path) == (version, path):
+                return self._prepared.what
+            self._prepared = None
+            tensors = read_weights(path, self._model, cast=False)
+            what = WeightSet(version, path, weights_checksum(tensors))
+            self._prepared = _Prepared(what, tensors)
+            return what
+
+    def switch(self, version: int) -> WeightSet:
+        """Make the prepared version live; harmless if it already is. Raises WeightsError if it is not prepared."""
+        with self._lock:
+            prepared = self._prepared
+            if prepared is not None and prepared.what.version == version:
+                self._between_steps(lambda: self._install(version, prepared.what.path, prepared.tensors))
+                self._prepared = None
+                self._confirm()
+            elif self.live.version != version:
+                waiting = "nothing is prepared" if prepared is None else f"prepared is {prepared.what.version}"
+                raise WeightsError(f"weight_version {version} is not prepared ({waiting}, live is {self.live.version})")
+            return self.live
+
+    def discard(self) -> None:
+        """Forget the prepared version, if any."""
+        with self._lock:
+            self._prepared = None
+
+    def _install(self, version: int, path: str, tensors: dict[str, Tensor]) -> None:
+        for name, live in self._model.tensors.items():
+            live.data = tensors[name]
+        self.live = WeightSet(version, path, "")
+
+    def _confirm(self) -> WeightSet:
+        """Checksum of the tensors that the model now runs on, taken while it decodes."""
+        self.live = replace(self.live, checksum=weights_checksum(self._model.tensors))
+        return self.live
+
+
+def read_weights(folder: str, model: ServedModel, cast: bool) -> dict[str, Tensor]:
+    """All tensors of `model` from the folder's safetensors files, as copies on the model's device.
+
+    Raises WeightsError for missing or unexpected names, wrong shapes or dtypes (unless `cast`), values that are not
+    finite, and a tied tensor that is stored apart with other values.
+    """
+    found: dict[str, Tensor] = {}
+    for file in _files(Path(folder)):
+        try:
+            with safe_open(str(file), framework="pt") as handle:
+                for name in handle.keys():  # noqa: SIM118 (not a dict)
+                    found[name] = _checked(name, handle, model, cast)
+        except (SafetensorError, OSError) as error:
+            raise WeightsError(f"cannot read {file}: {error}") from error
+    missing = sorted(model.tensors.keys() - found.keys())
+    if missing:
+        raise WeightsError(f"{folder} lacks {len(missing)} tensors: {', '.join(missing[:3])}")
+    for alias, name in model.aliases.items():
+        if alias in found and not torch.equal(found.pop(alias), found[name]):
+            raise WeightsError(f"{alias} is tied to {name} but {folder} stores other values for it")
+    return found
+
+
+def _checked(name: str, handle: safe_open, model: ServedModel, cast: bool) -> Tensor:
+    expected = model.tensors.get(model.aliases.get(name, name))
+    if expected is None:
+        raise WeightsError(f"unexpected tensor {name}")
+    tensor: Tensor = handle.get_tensor(name)
+    if tensor.shape != expected.shape:
+        raise WeightsError(f"{name} has shape {list(tensor.shape)}, the model needs {list(expected.shape)}")
+    if tensor.dtype != expected.dtype and not cast:
+        raise WeightsError(f"{name} is {tensor.dtype}, the live weights are {expected.dtype}")
+    tensor = tensor.to(device=expected.device, dtype=expected.dtype, copy=True).contiguous()
+    if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
+        raise WeightsError(f"{name} holds values that are not finite")
+    return tensor
+
+
+def _files(folder: Path) -> list[Path]:
+    if not folder.is_dir():
+        raise WeightsError(f"{folder} is not a folder")
+    index = folder / "model.safetensors.index.json"
+    if index.is_file():
+        names = set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values())
+        return [folder / name for name in sorted(names)]
+    files = sorted(folder.glob("*.safetensors"))
+    if not files:
+        raise WeightsError(f"{folder} has no *.safetensors file")
+    return files
