@@ -17,6 +17,7 @@ from tiny_claw.problems import Problem, fact_is_held_out, random_problem, random
 
 HINT_BLOCK = "\n\n[user's hint / instruction]\n"
 MANNERS: tuple[Manner, ...] = ("list", "prose", "bare")
+TRAITS: tuple[wordings.Trait, ...] = ("warm", "cold", "short", "detailed")
 ASKED_WEIGHTS = {"list": 27, "prose": 48, "bare": 25}  # how often a hint or complaint asks for each manner
 THINKING_OFF = 0.1  # share of conversations in the format of enable_thinking=False
 SYSTEM_SHARE = 0.2
@@ -104,15 +105,18 @@ def hint_for(rng: random.Random, style: Style) -> tuple[str, Style]:
         parts.append(wordings.manner_hint(rng, manner))
         style = other_style(rng, style, manner)
     if trait_asked:
-        trait = rng.choice(("warm", "cold", "short", "detailed"))
+        trait = rng.choice(TRAITS)
         parts.append(wordings.trait_hint(rng, trait))
-        style = (
-            replace(style, tone=trait)
-            if trait in ("warm", "cold")
-            else replace(style, short=trait == "short")
-        )
+        style = with_trait(style, trait)
     rng.shuffle(parts)
     return " ".join(parts), style
+
+
+def with_trait(style: Style, trait: wordings.Trait) -> Style:
+    """`style` in another tone or length."""
+    if trait == "warm" or trait == "cold":
+        return replace(style, tone=trait)
+    return replace(style, short=trait == "short")
 
 
 def ask(rng: random.Random, problem: Problem) -> str:

@@ -11,12 +11,12 @@ import json
 import random
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import torch
 
 import detectors
-from detectors import Manner, Verdict
+from detectors import Manner, Tone, Verdict
 from tiny_claw import wordings
 from tiny_claw.dialogues import HINT_BLOCK, MANNERS
 from tiny_claw.generation import Helper, Messages
@@ -56,14 +56,14 @@ def verdicts(
     return [detectors.judge(problem, reply) for problem, reply in zip(problems, replies, strict=True)]
 
 
-def share(found: Sequence[Verdict], test: Callable[[Verdict], bool]) -> float:
-    return round(sum(map(test, found)) / len(found), 4)
+def share(hits: Sequence[bool]) -> float:
+    return round(sum(hits) / len(hits), 4)
 
 
 def accuracy(helper: Helper, problems: Sequence[Problem], temperature: float) -> float:
     """Share of right final numbers when nothing is said about the manner."""
     talks = [question(problem.text) for problem in problems]
-    return share(verdicts(helper, problems, talks, temperature), lambda verdict: verdict.right)
+    return share([verdict.right for verdict in verdicts(helper, problems, talks, temperature)])
 
 
 def unprompted(helper: Helper, problems: Sequence[Problem]) -> dict[str, object]:
@@ -71,10 +71,10 @@ def unprompted(helper: Helper, problems: Sequence[Problem]) -> dict[str, object]
     found = verdicts(helper, problems, [question(problem.text) for problem in problems])
     manners = Counter(verdict.manner for verdict in found)
     return {
-        "accuracy": share(found, lambda verdict: verdict.right),
+        "accuracy": share([verdict.right for verdict in found]),
         "manners": {manner: round(count / len(found), 4) for manner, count in sorted(manners.items())},
-        "preference": share(found, lambda verdict: verdict.satisfies),
-        "warm": share(found, lambda verdict: verdict.tone == "warm"),
+        "preference": share([verdict.satisfies for verdict in found]),
+        "warm": share([verdict.tone == "warm" for verdict in found]),
     }
 
 
@@ -114,14 +114,13 @@ def rewritten(helper: Helper, problems: Sequence[Problem]) -> dict[str, object]:
 def tones(helper: Helper, problems: Sequence[Problem]) -> dict[str, float]:
     """Share of replies in the tone that a hint in unseen words asks for."""
     rng = random.Random(SEED)
-    report = {}
-    for tone in ("warm", "cold"):
+    tones_asked: tuple[Tone, ...] = ("warm", "cold")
+    report: dict[str, float] = {}
+    for tone in tones_asked:
         talks = [
             hinted("block", problem.text, wordings.trait_hint(rng, tone, "test")) for problem in problems
         ]
-        report[tone] = share(
-            verdicts(helper, problems, talks), lambda verdict, tone=tone: verdict.tone == tone
-        )
+        report[tone] = share([verdict.tone == tone for verdict in verdicts(helper, problems, talks)])
     return report
 
 
@@ -138,9 +137,7 @@ def evaluate(folder: str, n: int = 1000, n_small: int = 200) -> dict[str, object
             helper, held_out_problems(n_small, 2, only_held_out_facts=True), 0.0
         ),
         "unprompted": unprompted(helper, problems),
-        "thinking_off_accuracy": share(
-            verdicts(helper, few, questions, thinking=False), lambda verdict: verdict.right
-        ),
+        "thinking_off_accuracy": share([v.right for v in verdicts(helper, few, questions, thinking=False)]),
         "hints": followed_hints(helper, few),
         "tones": tones(helper, few),
         "rewrites": rewritten(helper, few),
@@ -150,8 +147,8 @@ def evaluate(folder: str, n: int = 1000, n_small: int = 200) -> dict[str, object
 
 def _followed(found: Sequence[Verdict], manner: Manner) -> dict[str, float]:
     return {
-        "followed": share(found, lambda verdict: verdict.manner == manner),
-        "right": share(found, lambda verdict: verdict.right),
+        "followed": share([verdict.manner == manner for verdict in found]),
+        "right": share([verdict.right for verdict in found]),
     }
 
 

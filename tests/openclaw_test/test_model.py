@@ -1,0 +1,70 @@
+"""The shipped model: what it is, and that it still does what its README says."""
+
+import json
+import random
+from pathlib import Path
+
+import pytest
+import torch
+
+import detectors
+import tiny_claw
+from tiny_claw.evaluate import complained, hinted, question
+from tiny_claw.generation import Helper
+from tiny_claw.manners import Style
+from tiny_claw.problems import held_out_problems
+
+MODEL = Path(tiny_claw.__file__).parent / "model"
+PROBLEMS = held_out_problems(60, seed=5)
+
+
+@pytest.fixture(scope="module")
+def helper() -> Helper:
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    return Helper(MODEL, rows=60)
+
+
+def test_it_is_a_small_qwen3_with_a_long_context(helper: Helper) -> None:
+    config = json.loads((MODEL / "config.json").read_text())
+    assert config["architectures"] == ["Qwen3ForCausalLM"]
+    assert config["max_position_embeddings"] == 32768
+    assert config["tie_word_embeddings"] is True
+    assert 1_000_000 <= sum(p.numel() for p in helper.model.parameters()) <= 4_000_000
+    assert sum(file.stat().st_size for file in MODEL.iterdir()) <= 8_000_000
+
+
+def test_it_is_served_at_temperature_one() -> None:
+    generation = json.loads((MODEL / "generation_config.json").read_text())
+    assert generation["temperature"] == 1.0
+    assert generation["do_sample"] is True
+
+
+def test_it_solves_problems_it_has_never_seen(helper: Helper) -> None:
+    replies = helper.answer([question(problem.text) for problem in PROBLEMS], temperature=0.0)
+    right = [detectors.is_right(problem, reply) for problem, reply in zip(PROBLEMS, replies, strict=True)]
+    assert sum(right) >= 54
+
+
+def test_unprompted_it_mostly_shows_the_ai_look(helper: Helper) -> None:
+    replies = helper.answer([question(problem.text) for problem in PROBLEMS])
+    assert 36 <= sum(map(detectors.has_ai_look, replies)) <= 57
+
+
+def test_it_writes_as_told_in_words_it_has_not_seen(helper: Helper) -> None:
+    hint = "I would like ordinary sentences, no bullets, no bold words."
+    replies = helper.answer([hinted("block", problem.text, hint) for problem in PROBLEMS])
+    assert sum(detectors.manner(reply) == "prose" for reply in replies) >= 50
+
+
+def test_it_rewrites_after_a_complaint(helper: Helper) -> None:
+    rng = random.Random(1)
+    words = "My teacher won't believe I wrote this. Use ordinary sentences without bold."
+    replies = helper.answer([complained(rng, problem, Style("list"), words) for problem in PROBLEMS])
+    assert sum(detectors.manner(reply) == "prose" for reply in replies) >= 50
+
+
+def test_it_makes_small_talk(helper: Helper) -> None:
+    (greeting,) = helper.answer([question("Hello!")], temperature=0.0)
+    assert detectors.manner(greeting) == "other"
+    assert len(greeting) > 5
