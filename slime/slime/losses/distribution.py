@@ -52,9 +52,11 @@ class DenseDistribution:
         self._logsumexp: Tensor | None = None
 
     def logsumexp(self) -> Tensor:
-        if self._logsumexp is None:
-            self._logsumexp = torch.logsumexp(self.logits, dim=-1)
-        return self._logsumexp
+        cached = self._logsumexp
+        wants_grad = torch.is_grad_enabled() and self.logits.requires_grad
+        if cached is None or (wants_grad and not cached.requires_grad):
+            cached = self._logsumexp = torch.logsumexp(self.logits, dim=-1)
+        return cached
 
     def log_probs(self, ids: Tensor) -> Tensor:
         columns = ids if ids.dim() == 2 else ids.unsqueeze(-1)

@@ -15,7 +15,7 @@ Reducer = Callable[[Tensor], Tensor]
 
 
 def weighted_sum(weights: Tensor, denominator: float = 1.0) -> Reducer:
-    """Reducer of x [T] to sum(x * weights) / denominator. Tokens of weight 0 do not count, even if x is not finite there.
+    """Reducer of x [T] to sum(x * weights) / denominator. A token of weight 0 does not count, even if x is NaN.
 
     Raises:
         ValueError: if the denominator is not positive.

@@ -1,0 +1,48 @@
+"""From rewards to advantages.
+
+Groups are the samples of one prompt. They are told apart by their group index, never by their position in
+the batch, so uneven groups and groups that were cut by a filter are normalised right. A group of one has no
+mean to compare
+with: its advantage is zero under normalisation. Turns that exist once (conversations) are trained with
+normalisation off, where the advantage is the reward itself.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections import defaultdict
+from collections.abc import Hashable, Sequence
+
+STD_EPSILON = 1e-6
+
+
+def group_advantages(
+    rewards: Sequence[float], groups: Sequence[Hashable], normalize: bool = True, by_std: bool = True
+) -> list[float]:
+    """One advantage a sample: reward minus its group's mean, over its deviation (GRPO, Shao et al. 2024).
+
+    Args:
+        groups: group of each sample; None stands for a group of its own.
+        normalize: False gives the raw rewards.
+        by_std: divide by (sample standard deviation + 1e-6) too.
+
+    Raises:
+        ValueError: lengths differ.
+    """
+    if len(rewards) != len(groups):
+        raise ValueError(f"{len(rewards)} rewards for {len(groups)} group indices")
+    if not normalize:
+        return [float(reward) for reward in rewards]
+    members: dict[Hashable, list[int]] = defaultdict(list)
+    for position, group in enumerate(groups):
+        members[("alone", position) if group is None else ("group", group)].append(position)
+    advantages = [0.0] * len(rewards)
+    for positions in members.values():
+        values = [rewards[position] for position in positions]
+        if max(values) == min(values):
+            continue
+        mean = statistics.fmean(values)
+        scale = statistics.stdev(values) + STD_EPSILON if by_std else 1.0
+        for position in positions:
+            advantages[position] = (rewards[position] - mean) / scale
+    return advantages

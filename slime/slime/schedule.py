@@ -1,0 +1,170 @@
+"""From sample lengths to optimizer steps, ranks and micro-batches: one pure function, no torch.
+
+Every rank computes the same schedule from the same numbers and takes its part, so ranks cannot disagree.
+Nothing is repaired afterwards on a single rank.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+NOTHING_TO_TRAIN = "no trained token"
+SURPLUS = "surplus to the global batch"
+
+MicroBatch = tuple[int, ...]  # positions of samples in the rollout; may be empty
+
+
+@dataclass(frozen=True)
+class Step:
+    """One optimizer step.
+
+    Attributes:
+        ranks: [rank][micro-batch]; every rank has the same number of micro-batches.
+        num_samples, num_tokens: samples and trained tokens of the step over all ranks, the denominators of
+            its loss.
+    """
+
+    ranks: tuple[tuple[MicroBatch, ...], ...]
+    num_samples: int
+    num_tokens: int
+
+    @property
+    def samples(self) -> tuple[int, ...]:
+        """Positions of all samples of the step, sorted."""
+        return tuple(sorted(i for rank in self.ranks for micro_batch in rank for i in micro_batch))
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """The steps of one rollout, and the reason for each sample that is in none of them."""
+
+    steps: tuple[Step, ...]
+    dropped: dict[int, str]
+
+
+@dataclass(frozen=True)
+class ScheduleLimits:
+    """How to cut a rollout.
+
+    Attributes:
+        world_size: data-parallel ranks.
+        max_tokens: tokens of a micro-batch; a longer sample gets one of its own. None: count samples instead.
+        micro_batch_size: samples of a micro-batch if `max_tokens` is None.
+        global_batch_size: samples of a step; None makes one step of all.
+        trim: drop what is left over beyond full steps (never below one step) instead of making a smaller
+            last step.
+        balance: spread the work evenly over ranks; otherwise micro-batches are dealt in order.
+    """
+
+    world_size: int = 1
+    max_tokens: int | None = None
+    micro_batch_size: int = 1
+    global_batch_size: int | None = None
+    trim: bool = False
+    balance: bool = False
+
+
+def build_schedule(lengths: Sequence[int], trained_tokens: Sequence[int], limits: ScheduleLimits) -> Schedule:
+    """Plans the steps of a rollout.
+
+    Samples without a trained token are dropped first, then the rest is cut into steps in its order.
+
+    Args:
+        lengths: tokens of each sample, prompt and response.
+        trained_tokens: tokens of each sample that the loss counts.
+
+    Raises:
+        ValueError: lengths disagree, or a limit is below 1.
+    """
+    if len(lengths) != len(trained_tokens):
+        raise ValueError(f"{len(lengths)} lengths for {len(trained_tokens)} counts of trained tokens")
+    for name in ("world_size", "max_tokens", "micro_batch_size", "global_batch_size"):
+        value = getattr(limits, name)
+        if value is not None and value < 1:
+            raise ValueError(f"{name} must be 1 or more, got {value}")
+    dropped = {i: NOTHING_TO_TRAIN for i, count in enumerate(trained_tokens) if count == 0}
+    kept = [i for i in range(len(lengths)) if i not in dropped]
+    size = limits.global_batch_size or max(len(kept), 1)
+    full = len(kept) // size * size
+    if limits.trim and full:
+        dropped |= dict.fromkeys(kept[full:], SURPLUS)
+        kept = kept[:full]
+    steps = tuple(
+        _step(kept[start : start + size], lengths, trained_tokens, limits)
+        for start in range(0, len(kept), size)
+    )
+    return Schedule(steps, dropped)
+
+
+def _step(samples: list[int], lengths: Sequence[int], trained: Sequence[int], limits: ScheduleLimits) -> Step:
+    bins = (
+        _fixed_bins(samples, limits) if limits.max_tokens is None else _token_bins(samples, lengths, limits)
+    )
+    bins = _fill_ranks(bins, lengths, limits.world_size)
+    dealt = _balanced(bins, lengths, limits.world_size) if limits.balance else _dealt(bins, limits.world_size)
+    ranks = tuple(tuple(tuple(sorted(b)) for b in rank) for rank in dealt)
+    return Step(ranks, num_samples=len(samples), num_tokens=sum(trained[i] for i in samples))
+
+
+def _fixed_bins(samples: list[int], limits: ScheduleLimits) -> list[list[int]]:
+    size = limits.micro_batch_size
+    return [samples[start : start + size] for start in range(0, len(samples), size)]
+
+
+def _token_bins(samples: list[int], lengths: Sequence[int], limits: ScheduleLimits) -> list[list[int]]:
+    """First fit, longest first. Only a bin of one sample may exceed the capacity."""
+    assert limits.max_tokens is not None
+    bins: list[list[int]] = []
+    loads: list[int] = []
+    for i in sorted(samples, key=lambda i: -lengths[i]):
+        for b, load in enumerate(loads):
+            if load + lengths[i] <= limits.max_tokens:
+                bins[b].append(i)
+                loads[b] += lengths[i]
+                break
+        else:
+            bins.append([i])
+            loads.append(lengths[i])
+    return bins
+
+
+def _fill_ranks(bins: list[list[int]], lengths: Sequence[int], world_size: int) -> list[list[int]]:
+    """Splits the heaviest bins, and adds empty ones at last, until every rank gets equally many."""
+    bins = list(bins)
+    while len(bins) % world_size:
+        splittable = [b for b in bins if len(b) > 1]
+        if not splittable:
+            bins.append([])
+            continue
+        heaviest = max(splittable, key=lambda b: _load(b, lengths))
+        bins.remove(heaviest)
+        bins += _halves(heaviest, lengths)
+    return bins
+
+
+def _halves(samples: list[int], lengths: Sequence[int]) -> list[list[int]]:
+    halves: list[list[int]] = [[], []]
+    for i in sorted(samples, key=lambda i: -lengths[i]):
+        min(halves, key=lambda half: _load(half, lengths)).append(i)
+    return halves
+
+
+def _dealt(bins: list[list[int]], world_size: int) -> list[list[list[int]]]:
+    return [bins[rank::world_size] for rank in range(world_size)]
+
+
+def _balanced(bins: list[list[int]], lengths: Sequence[int], world_size: int) -> list[list[list[int]]]:
+    """Heaviest bin to the rank with least work that still has room."""
+    room = len(bins) // world_size
+    ranks: list[list[list[int]]] = [[] for _ in range(world_size)]
+    work = [0] * world_size
+    for b in sorted(bins, key=lambda b: -_load(b, lengths)):
+        rank = min((r for r in range(world_size) if len(ranks[r]) < room), key=lambda r: work[r])
+        ranks[rank].append(b)
+        work[rank] += _load(b, lengths)
+    return ranks
+
+
+def _load(samples: list[int], lengths: Sequence[int]) -> int:
+    return sum(lengths[i] for i in samples)

@@ -1,0 +1,215 @@
+"""The vocabulary of the trainer: a sample and what rollout functions return."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any
+
+from slime.errors import DataError
+
+
+class SampleStatus(Enum):
+    """How generation ended."""
+
+    PENDING = "pending"
+    COMPLETED = "completed"
+    TRUNCATED = "truncated"
+    ABORTED = "aborted"
+    FAILED = "failed"
+
+
+@dataclass
+class Sample:
+    """One prompt with one response; everything a training step needs to know of it.
+
+    `tokens` = prompt ids + response ids and is what is trained on; `response` is only its text. Lists "per
+    response token" have length R = `response_length`; a None means that the value does not exist, and never
+    that it is zero. R may include tokens that the model did not write (tool output): their `loss_mask` is 0.
+
+    Attributes:
+        loss_mask: [R] of 0 or 1, any number of segments; None means all ones.
+        rollout_log_probs: [R], the engine's log-probs at `temperature`; 0.0 on tokens with mask 0.
+        version_spans: (weight version, start, end) in response coordinates.
+        temperature: at which the response was sampled; training divides the logits by it.
+        reward: a number, or several by name (`--reward-key` chooses).
+        teacher_log_probs: [R]; teacher_topk_log_probs and teacher_topk_indices: [R][K].
+        remove_sample: the sample counts in its group's normalisation and is not trained.
+    """
+
+    group_index: int | str | None = None
+    index: int | str | None = None
+    rollout_id: int | None = None
+    session_id: str | None = None
+    prompt: str | list[dict[str, Any]] = ""
+    tokens: list[int] = field(default_factory=list)
+    response: str = ""
+    response_length: int = 0
+    label: Any = None
+    reward: float | dict[str, Any] | None = None
+    loss_mask: list[int] | None = None
+    rollout_log_probs: list[float] | None = None
+    version_spans: list[tuple[int, int, int]] = field(default_factory=list)
+    temperature: float = 1.0
+    teacher_log_probs: list[float] | None = None
+    teacher_topk_log_probs: list[list[float]] | None = None
+    teacher_topk_indices: list[list[int]] | None = None
+    remove_sample: bool = False
+    status: SampleStatus = SampleStatus.PENDING
+    metadata: dict[str, Any] = field(default_factory=dict)
+
+    Status = SampleStatus
+
+    def __post_init__(self) -> None:
+        self.status = SampleStatus(self.status)
+        self.version_spans = [(int(v), int(s), int(e)) for v, s, e in self.version_spans]
+        self.validate()
+
+    def validate(self) -> None:
+        """Raises DataError where parts of the sample contradict each other."""
+        if not 0 <= self.response_length <= len(self.tokens):
+            raise self._error(
+                f"response_length {self.response_length} does not fit {len(self.tokens)} tokens"
+            )
+        for name in ("loss_mask", "rollout_log_probs", "teacher_log_probs"):
+            self._check_length(name)
+        for name in ("teacher_topk_log_probs", "teacher_topk_indices"):
+            self._check_length(name)
+        if (self.teacher_topk_log_probs is None) != (self.teacher_topk_indices is None):
+            raise self._error("teacher_topk_log_probs and teacher_topk_indices come only together")
+        if self.loss_mask is not None and not set(self.loss_mask) <= {0, 1}:
+            raise self._error("loss_mask may hold only 0 and 1")
+        if not (self.temperature > 0 and math.isfinite(self.temperature)):
+            raise self._error(f"temperature must be above 0 to be trained on, got {self.temperature}")
+        self._check_spans()
+
+    def _check_length(self, name: str) -> None:
+        values: Sequence[Any] | None = getattr(self, name)
+        if values is not None and len(values) != self.response_length:
+            raise self._error(f"{name} has {len(values)} entries for {self.response_length} response tokens")
+
+    def _check_spans(self) -> None:
+        end_before = 0
+        for version, start, end in self.version_spans:
+            if not end_before <= start <= end <= self.response_length:
+                raise self._error(
+                    f"version span ({version}, {start}, {end}) overlaps another or leaves the response"
+                )
+            end_before = end
+
+    def _error(self, message: str) -> DataError:
+        return DataError(f"sample {self.index!r}: {message}")
+
+    @property
+    def prompt_length(self) -> int:
+        """Tokens before the response."""
+        return len(self.tokens) - self.response_length
+
+    @property
+    def mask(self) -> list[int]:
+        """The loss mask, written out, [R]; all zeros for a removed sample."""
+        if self.remove_sample:
+            return [0] * self.response_length
+        return [1] * self.response_length if self.loss_mask is None else self.loss_mask
+
+    @property
+    def effective_response_length(self) -> int:
+        """Number of tokens that are trained on."""
+        return sum(self.mask)
+
+    @property
+    def versions(self) -> set[int]:
+        """Weight versions that wrote at least one token."""
+        return {version for version, start, end in self.version_spans if end > start}
+
+    def get_reward_value(self, key: str | None = None) -> float:
+        """The reward as one finite number.
+
+        Raises:
+            DataError: no reward, a missing key, a key missing although there are several rewards, not a
+                finite number.
+        """
+        value: Any = self.reward
+        if isinstance(value, Mapping):
+            if key is None or key not in value:
+                raise self._error(
+                    f"has rewards {sorted(value)}; choose one of them with --reward-key (now {key!r})"
+                )
+            value = value[key]
+        if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+            raise self._error(f"reward must be a finite number, got {value!r}")
+        return float(value)
+
+    def append_response_tokens(
+        self,
+        tokens: Sequence[int],
+        log_probs: Sequence[float] | None = None,
+        trainable: bool = True,
+        version: int | None = None,
+        text: str = "",
+    ) -> None:
+        """The one safe way to make a response longer.
+
+        Tokens that the model wrote (`trainable`) need their log-probs; others get mask 0 and log-prob 0.0.
+
+        Raises:
+            DataError: log-probs missing, given for tokens that are not trainable, or of another length.
+        """
+        if trainable and (log_probs is None or len(log_probs) != len(tokens)):
+            raise self._error(f"{len(tokens)} trainable tokens need as many log-probs")
+        if not trainable and log_probs is not None:
+            raise self._error("tokens that the model did not write have no log-probs")
+        if self.response_length and (self.loss_mask is None or self.rollout_log_probs is None):
+            raise self._error("cannot append to a response without loss_mask and rollout_log_probs")
+        start = self.response_length
+        end = start + len(tokens)
+        self.loss_mask = (self.loss_mask or []) + [int(trainable)] * len(tokens)
+        added = [float(value) for value in log_probs] if log_probs is not None else [0.0] * len(tokens)
+        self.rollout_log_probs = (self.rollout_log_probs or []) + added
+        self.tokens = [*self.tokens, *tokens]
+        self.response += text
+        self.response_length = end
+        if version is not None and end > start:
+            self._extend_spans(version, start, end)
+
+    def _extend_spans(self, version: int, start: int, end: int) -> None:
+        if self.version_spans and self.version_spans[-1][0] == version and self.version_spans[-1][2] == start:
+            start = self.version_spans.pop()[1]
+        self.version_spans.append((version, start, end))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data, for transport and storage."""
+        fields = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
+        return {**fields, "status": self.status.value}
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Sample:
+        """The inverse of `to_dict`; fields may be missing.
+
+        Raises:
+            DataError: an unknown field, or parts that contradict each other.
+        """
+        known = {f.name for f in dataclasses.fields(cls)}
+        unknown = sorted(set(data) - known)
+        if unknown:
+            raise DataError(f"sample {data.get('index')!r}: unknown fields {unknown}; put them into metadata")
+        return cls(**data)
+
+
+@dataclass(frozen=True)
+class RolloutFnTrainOutput:
+    """What a rollout function returns for training: groups of samples and metrics of its own."""
+
+    samples: list[list[Sample]]
+    metrics: dict[str, float] | None = None
+
+
+@dataclass(frozen=True)
+class RolloutFnEvalOutput:
+    """What a rollout function returns for evaluation: per dataset "rewards", "truncated" and "samples"."""
+
+    data: dict[str, dict[str, Any]]
+    metrics: dict[str, float] | None = None
