@@ -1,4 +1,4 @@
-"""A tiny random Qwen3 with its tokenizer, an engine process on a free port, and plain Hugging Face as the reference."""
+"""A tiny random Qwen3 with its tokenizer, an engine process, and plain Hugging Face as the reference."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def save_model(folder: Path, seed: int, tie: bool = True) -> Path:
 
 
 def _tokenizer() -> Any:
-    """Byte-level: id 4 + i is a byte; ids above are pairs of letters, so that text and ids differ in length."""
+    """Byte-level: id 4 + i is a byte, ids above are pairs of letters."""
     from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 
     letters = sorted(pre_tokenizers.ByteLevel.alphabet())
@@ -75,7 +75,9 @@ def other_weights(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def plain_model(folder: Path) -> Any:
     from transformers import AutoModelForCausalLM
 
-    return AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager").eval()
+    return AutoModelForCausalLM.from_pretrained(
+        folder, dtype=torch.float32, attn_implementation="eager"
+    ).eval()
 
 
 @pytest.fixture(scope="session")
@@ -93,7 +95,7 @@ LogProbsOf = Callable[..., torch.Tensor]
 
 @pytest.fixture(scope="session")
 def log_probs_of() -> LogProbsOf:
-    """f(model, ids, temperature=1.0) -> log_softmax(logits / temperature) [T, V] of one whole plain forward pass."""
+    """f(model, ids, temperature=1.0) -> log_softmax(logits / temperature) [T, V] of a plain forward pass."""
 
     def log_probs(model: Any, ids: list[int], temperature: float = 1.0) -> torch.Tensor:
         with torch.no_grad():
@@ -145,7 +147,9 @@ class Server:
 
     def stream(self, prompt: list[int], **options: Any) -> Iterator[dict[str, Any]]:
         """Parsed chunks of a streamed request; checks the closing [DONE]."""
-        with self.client.stream("POST", "/generate", json={**body(prompt, True, **options), "stream": True}) as answer:
+        with self.client.stream(
+            "POST", "/generate", json={**body(prompt, True, **options), "stream": True}
+        ) as answer:
             assert answer.status_code == 200, answer.read()
             yield from _lines(answer)
 

@@ -20,7 +20,9 @@ def values(answer: dict) -> list[float]:
 
 
 @pytest.mark.parametrize("temperature", [0.6, 1.0, 1.7])
-def test_log_probs_of_sampled_tokens_equal_a_plain_forward_pass(server, reference, sampled_log_probs, temperature):
+def test_log_probs_of_sampled_tokens_equal_a_plain_forward_pass(
+    server, reference, sampled_log_probs, temperature
+):
     prompt = prompt_of(20)
     answer = server.generate(prompt, max_new_tokens=40, temperature=temperature, ignore_eos=True)
     expected = sampled_log_probs(reference, prompt, answer["output_ids"], temperature)
@@ -28,7 +30,9 @@ def test_log_probs_of_sampled_tokens_equal_a_plain_forward_pass(server, referenc
     assert [entry[1] for entry in answer["meta_info"]["output_token_logprobs"]] == answer["output_ids"]
 
 
-def test_log_probs_are_of_the_full_distribution_when_sampling_is_truncated(server, reference, sampled_log_probs):
+def test_log_probs_are_of_the_full_distribution_when_sampling_is_truncated(
+    server, reference, sampled_log_probs
+):
     prompt = prompt_of(12)
     answer = server.generate(prompt, max_new_tokens=30, temperature=0.8, top_p=0.7, top_k=20, ignore_eos=True)
     expected = sampled_log_probs(reference, prompt, answer["output_ids"], 0.8)
@@ -38,7 +42,9 @@ def test_log_probs_are_of_the_full_distribution_when_sampling_is_truncated(serve
 def test_truncation_keeps_samples_inside_top_k_and_top_p(server, reference, log_probs_of):
     prompt = prompt_of(12)
     for options in ({"top_k": 3}, {"top_p": 0.4}, {"min_p": 0.3}):
-        output = server.generate(prompt, max_new_tokens=40, temperature=1.0, ignore_eos=True, **options)["output_ids"]
+        output = server.generate(prompt, max_new_tokens=40, temperature=1.0, ignore_eos=True, **options)[
+            "output_ids"
+        ]
         table = log_probs_of(reference, prompt + output)
         for i, token in enumerate(output):
             probs = table[len(prompt) - 1 + i].exp()
@@ -61,7 +67,9 @@ def test_greedy_equals_hugging_face_generate(server, reference):
 def test_greedy_log_probs_are_not_scaled(server, reference, sampled_log_probs):
     prompt = prompt_of(9)
     answer = server.generate(prompt, max_new_tokens=10, temperature=0, ignore_eos=True)
-    assert values(answer) == pytest.approx(sampled_log_probs(reference, prompt, answer["output_ids"]), abs=1e-5)
+    assert values(answer) == pytest.approx(
+        sampled_log_probs(reference, prompt, answer["output_ids"]), abs=1e-5
+    )
 
 
 def test_requests_of_all_lengths_in_one_batch_equal_single_requests(server):
@@ -94,17 +102,23 @@ def test_chunked_prefill_equals_whole_prefill(server, launch, model_path):
     )
     assert chunked["output_ids"] == complete["output_ids"]
     for name in ("input_token_logprobs", "output_token_logprobs"):
-        a, b = ([e[0] for e in answer["meta_info"][name] if e[0] is not None] for answer in (chunked, complete))
+        a, b = (
+            [e[0] for e in answer["meta_info"][name] if e[0] is not None] for answer in (chunked, complete)
+        )
         assert a == pytest.approx(b, abs=2e-5)
 
 
 def test_a_seed_reproduces_whatever_else_is_in_the_batch(server):
     def seeded(_: object = None) -> list[int]:
-        return server.generate(prompt_of(10), max_new_tokens=40, temperature=1.0, seed=11, ignore_eos=True)["output_ids"]
+        return server.generate(prompt_of(10), max_new_tokens=40, temperature=1.0, seed=11, ignore_eos=True)[
+            "output_ids"
+        ]
 
     def noise(seed: int) -> list[int]:
         prompt = prompt_of(20 + seed, seed)
-        return server.generate(prompt, max_new_tokens=50, temperature=1.0, top_p=0.9, ignore_eos=True)["output_ids"]
+        return server.generate(prompt, max_new_tokens=50, temperature=1.0, top_p=0.9, ignore_eos=True)[
+            "output_ids"
+        ]
 
     alone = seeded()
     with ThreadPoolExecutor(8) as pool:
@@ -113,7 +127,9 @@ def test_a_seed_reproduces_whatever_else_is_in_the_batch(server):
         noises = [other.result() for other in others]
     assert beside == alone
     assert len({tuple(n) for n in noises}) == 6
-    again = server.generate(prompt_of(10), max_new_tokens=40, temperature=1.0, sampling_seed=12, ignore_eos=True)
+    again = server.generate(
+        prompt_of(10), max_new_tokens=40, temperature=1.0, sampling_seed=12, ignore_eos=True
+    )
     assert again["output_ids"] != alone
 
 
@@ -153,12 +169,19 @@ def test_no_prompt_log_probs_unless_asked(server):
 def test_top_and_chosen_log_probs_of_the_output(server, reference, log_probs_of):
     prompt = prompt_of(20)
     answer = server.generate(
-        prompt, max_new_tokens=6, temperature=0.5, ignore_eos=True, top_logprobs_num=3, token_ids_logprob=[7, 5]
+        prompt,
+        max_new_tokens=6,
+        temperature=0.5,
+        ignore_eos=True,
+        top_logprobs_num=3,
+        token_ids_logprob=[7, 5],
     )
     table = log_probs_of(reference, prompt + answer["output_ids"], 0.5)[len(prompt) - 1 : -1]
     values, ids = table.topk(3)
     meta = answer["meta_info"]
     assert [[e[1] for e in step] for step in meta["output_top_logprobs"]] == ids.tolist()
-    assert torch.allclose(torch.tensor([[e[0] for e in s] for s in meta["output_top_logprobs"]]), values, atol=1e-5)
+    assert torch.allclose(
+        torch.tensor([[e[0] for e in s] for s in meta["output_top_logprobs"]]), values, atol=1e-5
+    )
     chosen = torch.tensor([[e[0] for e in step] for step in meta["output_token_ids_logprobs"]])
     assert torch.allclose(chosen, table[:, [7, 5]], atol=1e-4)

@@ -1,8 +1,8 @@
 """Client of the orchestration: health, version and weights of one engine, whatever its backend.
 
-    engine = EngineControl("http://127.0.0.1:30010", "embedded")
-    checksum = engine.prepare("run/weights/v000004", 4)
-    engine.switch(4)
+engine = EngineControl("http://127.0.0.1:30010", "embedded")
+checksum = engine.prepare("run/weights/v000004", 4)
+engine.switch(4)
 """
 
 from __future__ import annotations
@@ -13,8 +13,10 @@ from typing import Any, Protocol
 
 import httpx
 
+from slime.errors import EngineError
 
-class EngineControlError(RuntimeError):
+
+class EngineControlError(EngineError):
     """An engine refused a call or could not be reached.
 
     `status`: the HTTP status of a refusal, None when no answer came (worth a retry).
@@ -36,7 +38,7 @@ class EngineInfo:
 
 
 class ControlRoutes(Protocol):
-    """How one backend is told; `call(method, path, body)` returns the JSON answer or raises EngineControlError."""
+    """How one backend is told; `call(method, path, body)` gives the answer or raises EngineControlError."""
 
     def prepare(self, call: Call, path: str, version: int) -> str: ...
 
@@ -102,7 +104,7 @@ class EngineControl:
             return False
 
     def prepare(self, path: str, version: int) -> str:
-        """Load and check the folder `path` as `version`, not live yet; returns the checksum of its tensors."""
+        """Load and check the folder `path` as `version`, not live yet; returns its checksum."""
         return self._routes.prepare(self._call_with(self._prepare_timeout), path, version)
 
     def switch(self, version: int) -> str:

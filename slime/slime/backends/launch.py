@@ -1,7 +1,8 @@
 """Launch one engine: `python -m slime.backends.launch --backend embedded --model-path FOLDER --port N`.
 
-Prints one JSON line {"url", "model", "version", "pid"} on stdout when it serves; logs go to stderr. What cannot be
-served (no model there, port taken, weights that do not fit) is one line on stderr and exit status 2.
+Prints one JSON line {"url", "model", "version", "pid"} on stdout when it serves; logs go to stderr. What
+cannot be served (no model there, port taken, weights that do not fit) is one line on stderr and exit status
+2.
 """
 
 from __future__ import annotations

@@ -13,7 +13,9 @@ from slime.backends.embedded.text import IncrementalText, earliest, held_back
 class Answer:
     """Cumulative snapshots of one sequence. Reads what the engine thread has published, changes nothing."""
 
-    def __init__(self, sequence: Sequence, tokenizer: Tokenizer | None, text_in_logprobs: bool = False) -> None:
+    def __init__(
+        self, sequence: Sequence, tokenizer: Tokenizer | None, text_in_logprobs: bool = False
+    ) -> None:
         self._sequence = sequence
         self._tokenizer = tokenizer
         self._text_in_logprobs = text_in_logprobs and tokenizer is not None
@@ -45,10 +47,15 @@ class Answer:
             meta.update(self._log_probs(count))
         if finish is not None:
             meta["weight_versions"] = [
-                {"version": str(version), "start": start, "end": end} for version, start, end in sequence.spans
+                {"version": str(version), "start": start, "end": end}
+                for version, start, end in sequence.spans
             ]
             meta["e2e_latency"] = (sequence.finished_at or sequence.created) - sequence.created
-        body = {"text": self._visible_text(count, finish), "output_ids": sequence.output_ids[:count], "meta_info": meta}
+        body = {
+            "text": self._visible_text(count, finish),
+            "output_ids": sequence.output_ids[:count],
+            "meta_info": meta,
+        }
         return body, finish is not None
 
     def _visible_text(self, count: int, finish: dict[str, Any] | None) -> str:

@@ -28,16 +28,24 @@ class EngineArguments:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--model-path", required=True, help="Hugging Face model folder")
     parser.add_argument("--host", default="127.0.0.1")
-    parser.add_argument("--port", type=_port, default=30010, help="0 takes a free port; the ready line names it")
+    parser.add_argument(
+        "--port", type=_port, default=30010, help="0 takes a free port; the ready line names it"
+    )
     parser.add_argument(
         "--weights-file",
         metavar="JSON",
         help='{"version", "path", "checksum"} of the live weights; read at start if the file exists',
     )
-    parser.add_argument("--context-length", type=_positive, help="tokens of prompt and answer; default: the model's")
+    parser.add_argument(
+        "--context-length", type=_positive, help="tokens of prompt and answer; default: the model's"
+    )
     parser.add_argument("--max-running-requests", type=_positive, default=64)
-    parser.add_argument("--chunked-prefill-size", type=_positive, default=512, help="prompt tokens read in one step")
-    parser.add_argument("--max-total-tokens", type=_positive, help="tokens in the KV store; default: by memory")
+    parser.add_argument(
+        "--chunked-prefill-size", type=_positive, default=512, help="prompt tokens read in one step"
+    )
+    parser.add_argument(
+        "--max-total-tokens", type=_positive, help="tokens in the KV store; default: by memory"
+    )
     parser.add_argument("--threads", type=_positive, default=1, help="CPU threads of one forward pass")
     parser.add_argument("--nice", type=int, default=0, help="added to the process's niceness")
     parser.add_argument("--device", choices=["auto", "cpu", "cuda"], default="auto")
@@ -46,7 +54,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def from_namespace(namespace: argparse.Namespace) -> EngineArguments:
-    return EngineArguments(**{field.name: getattr(namespace, field.name) for field in fields(EngineArguments)})
+    return EngineArguments(
+        **{field.name: getattr(namespace, field.name) for field in fields(EngineArguments)}
+    )
 
 
 def _positive(text: str) -> int:

@@ -1,8 +1,9 @@
 """Attention of one engine step over a ragged batch, registered with transformers' AttentionInterface.
 
-The model runs once a step over the flattened tokens [1, T] of all sequences: first one token for every decoding row,
-slab by slab, then the prompt chunks. Projections, norms and MLPs do not care whose token is whose; this function
-does: it stores the new keys and values and lets every token attend to its own sequence only.
+The model runs once a step over the flattened tokens [1, T] of all sequences: first one token for every
+decoding row, slab by slab, then the prompt chunks. Projections, norms and MLPs do not care whose token is
+whose; this function does: it stores the new keys and values and lets every token attend to its own sequence
+only.
 """
 
 from __future__ import annotations
@@ -42,7 +43,9 @@ class DecodeSpan:
             self._masks[window] = mask[:, None, None, :]
         return self._masks[window]
 
-    def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scale: float, window: int | None) -> Tensor:
+    def attend(
+        self, layer: int, query: Tensor, key: Tensor, value: Tensor, scale: float, window: int | None
+    ) -> Tensor:
         """query [H, rows, D], key and value [kv_heads, rows, D] -> [rows, H, Dv]."""
         rows, heads = query.shape[1], query.shape[0]
         keys, values = self.slab.layers[layer]
@@ -76,7 +79,9 @@ class ChunkSpan:
             self._masks[window] = causal_mask(self.first, self.last, window, device)
         return self._masks[window]
 
-    def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scale: float, window: int | None) -> Tensor:
+    def attend(
+        self, layer: int, query: Tensor, key: Tensor, value: Tensor, scale: float, window: int | None
+    ) -> Tensor:
         """query [H, n, D], key and value [kv_heads, n, D] -> [n, H, Dv]."""
         heads, count, _ = query.shape
         keys, values = self.cache.write(layer, self.first, key, value)
@@ -113,7 +118,8 @@ def ragged_attention(
     ragged_batch: RaggedBatch | None = None,
     **kwargs: Any,
 ) -> tuple[Tensor, None]:
-    """transformers' attention interface: query [1, H, T, D], key and value [1, kv_heads, T, D] -> [1, T, H, Dv].
+    """transformers' attention interface: query [1, H, T, D], key and value [1, kv_heads, T, D] -> [1, T, H,
+    Dv].
 
     Raises NotImplementedError for attention variants that the engine does not compute.
     """
@@ -124,7 +130,7 @@ def ragged_attention(
         raise NotImplementedError("this architecture does not hand its keyword arguments to the attention")
     scale = scaling if scaling is not None else query.shape[-1] ** -0.5
     layer: int = module.layer_idx
-    parts = []
+    parts: list[tuple[DecodeSpan | ChunkSpan, int, int]] = []
     for span in ragged_batch.decode:
         end = span.start + len(span.slab.rows)
         parts.append((span, span.start, end))

@@ -1,7 +1,7 @@
 """The decode loop: schedule, run, sample, publish; one thread owns the model and every sequence.
 
-Other threads talk to it through `submit`, `abort`, `pause`, `resume` and `between_steps`; their calls are carried
-out between two steps. After each step `on_progress` gets the sequences that moved.
+Other threads talk to it through `submit`, `abort`, `pause`, `resume` and `between_steps`; their calls are
+carried out between two steps. After each step `on_progress` gets the sequences that moved.
 """
 
 from __future__ import annotations
@@ -96,14 +96,14 @@ class Engine:
         self._post(lambda: self._abort(rid))
 
     def pause(self, mode: str) -> None:
-        """Stop decoding. abort: end all requests; retract: requeue them, dropping keys and values; in_place: keep."""
+        """Stop decoding. abort: end all requests; retract: requeue them without store; in_place: keep."""
         self.between_steps(lambda: self._pause(mode))
 
     def resume(self) -> None:
         self.between_steps(lambda: setattr(self, "paused", False))
 
     def between_steps(self, call: Callable[[], None]) -> None:
-        """Run `call` in the decode thread between two steps; returns when it has run, raises what it raises."""
+        """Run `call` in the decode thread between two steps; returns when it has run, raises as it does."""
         done: Future[None] = Future()
 
         def run() -> None:

@@ -1,9 +1,10 @@
 """Where keys and values live.
 
-A prompt is prefilled into buffers of its own (`PrefillCache`). A sequence that decodes is one row of a `Slab`:
-all sequences of one length class, without holes, so that one attention call over a view serves them all. Classes
-double in length; a row that is full moves to the next class. There is no prefix cache: what a sequence stored is
-dropped when it ends, so no key or value made by older weights can ever serve a later request.
+A prompt is prefilled into buffers of its own (`PrefillCache`). A sequence that decodes is one row of a
+`Slab`: all sequences of one length class, without holes, so that one attention call over a view serves them
+all. Classes double in length; a row that is full moves to the next class. There is no prefix cache: what a
+sequence stored is dropped when it ends, so no key or value made by older weights can ever serve a later
+request.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ def length_class(length: int) -> int:
 
 
 class PrefillCache:
-    """Keys and values of one sequence while its prompt is read; allocated layer by layer at the first write."""
+    """Keys and values of one sequence while its prompt is read; a layer is allocated at its first write."""
 
     def __init__(self, capacity: int) -> None:
         self.capacity = capacity
@@ -60,7 +61,8 @@ class PrefillCache:
 
 
 class Slab:
-    """Rows of one length class. `layers[i]` is keys and values [capacity, kv_heads, size, dim]; rows are compact.
+    """Rows of one length class. `layers[i]` is keys and values [capacity, kv_heads, size, dim]; rows are
+    compact.
 
     What lies behind a row's end is masked, but must be finite: not-a-number times zero would reach the row.
     """

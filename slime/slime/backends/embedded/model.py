@@ -11,9 +11,10 @@ import torch
 from torch import Tensor
 
 from slime.backends.embedded.attention import NAME, RaggedBatch, ragged_attention
+from slime.errors import ConfigError
 
 
-class ModelError(ValueError):
+class ModelError(ConfigError):
     """A folder that cannot be served; the message says why in one line."""
 
 
@@ -49,8 +50,8 @@ class ServedModel:
 def build_model(folder: str, device: str, dtype: str) -> ServedModel:
     """Build the architecture of `folder`/config.json with uninitialised weights.
 
-    device: cpu, cuda or auto; dtype: float32, bfloat16, float16 or auto (float32 on a CPU, else the config's).
-    Raises ModelError if the folder is not a model or its architecture cannot run here.
+    device: cpu, cuda or auto; dtype: float32, bfloat16, float16 or auto (float32 on a CPU, else the
+    config's). Raises ModelError if the folder is not a model or its architecture cannot run here.
     """
     if not (Path(folder) / "config.json").is_file():
         raise ModelError(f"{folder} is not a model folder: it has no config.json")
@@ -62,7 +63,9 @@ def build_model(folder: str, device: str, dtype: str) -> ServedModel:
         config = AutoConfig.from_pretrained(folder)
     except (ValueError, OSError) as error:
         raise ModelError(f"cannot read {folder}/config.json: {first_line(error)}") from error
-    where = torch.device("cuda" if device == "auto" and torch.cuda.is_available() else device.replace("auto", "cpu"))
+    where = torch.device(
+        "cuda" if device == "auto" and torch.cuda.is_available() else device.replace("auto", "cpu")
+    )
     kind = _dtype(dtype, config, where)
     try:
         with no_init_weights():

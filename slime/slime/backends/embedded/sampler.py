@@ -61,12 +61,16 @@ def draw(log_probs: Tensor, params: Seq[SamplingParams], uniform: Seq[float]) ->
 def sample(logits: Tensor, rows: Seq[Sequence]) -> tuple[list[int], list[float]]:
     """Sample one token for each row of logits [rows, V].
 
-    Returns ids and log-probs at the sampling temperature before truncation; also records the top and the chosen
-    log-probs of the rows that asked for them.
+    Returns ids and log-probs at the sampling temperature before truncation; also records the top and the
+    chosen log-probs of the rows that asked for them.
     """
     params = [row.sampling for row in rows]
     log_probs = scaled_log_probs(logits, params)
-    ids = draw(log_probs, params, [0.0 if p.greedy else row.rng.random() for p, row in zip(params, rows, strict=True)])
+    ids = draw(
+        log_probs,
+        params,
+        [0.0 if p.greedy else row.rng.random() for p, row in zip(params, rows, strict=True)],
+    )
     sampled = log_probs.gather(-1, ids[:, None])[:, 0]
     for i, row in enumerate(rows):
         if row.return_logprob and (row.top_logprobs or row.chosen_ids):

@@ -74,7 +74,7 @@ class Scheduler:
         sequence.prefill = None
 
     def drop(self, sequence: Sequence, wipe: bool = False) -> None:
-        """Forget a sequence and all it stored; `wipe` also zeroes it, for stored values that are not finite."""
+        """Forget a sequence and all it stored; `wipe` also zeroes what may not be finite."""
         if sequence.slab is not None:
             self.store.remove(sequence, wipe)
         elif sequence in self.prefilling:
@@ -85,7 +85,7 @@ class Scheduler:
         sequence.cached = 0
 
     def retract(self, sequence: Sequence) -> None:
-        """Send an admitted sequence back to the front of the queue; its keys and values are computed anew later."""
+        """Send an admitted sequence back to the front of the queue; its store is computed anew later."""
         self.drop(sequence)
         sequence.retractions += 1
         self.waiting.appendleft(sequence)

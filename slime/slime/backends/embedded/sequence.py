@@ -19,7 +19,7 @@ LogProb = tuple[float | None, int, str | None]
 
 @dataclass
 class LogProbs:
-    """Log-probs of consecutive tokens, in SGLang's shape; `top` and `chosen` stay empty when not asked for."""
+    """Log-probs of consecutive tokens, in SGLang's shape; `top` and `chosen` are empty unless asked for."""
 
     tokens: list[LogProb] = field(default_factory=list)
     top: list[list[LogProb] | None] = field(default_factory=list)

@@ -6,8 +6,8 @@ import json
 import os
 import socket
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from contextlib import aclosing, asynccontextmanager
 from dataclasses import asdict
 from typing import Any, TypeVar
 
@@ -82,9 +82,8 @@ class EngineServer:
         if body.stream:
             first = await anext(answers, None)
             return StreamingResponse(_events(first, answers), media_type="text/event-stream")
-        answer = {}
-        async for answer in answers:
-            pass
+        async with aclosing(answers):
+            answer: dict[str, Any] = await anext(answers, {})  # nothing if the client has gone
         reason = answer.get("meta_info", {}).get("finish_reason") or {}
         if "status_code" in reason:
             return _json({"error": {"message": reason["message"]}}, reason["status_code"])
@@ -217,11 +216,14 @@ def _guarded(handler: Handler) -> Handler:
     return route
 
 
-async def _events(first: dict[str, Any] | None, rest: AsyncIterator[dict[str, Any]]) -> AsyncIterator[bytes]:
+async def _events(
+    first: dict[str, Any] | None, rest: AsyncGenerator[dict[str, Any], None]
+) -> AsyncIterator[bytes]:
     if first is not None:
         yield _event(first)
-        async for answer in rest:
-            yield _event(answer)
+        async with aclosing(rest):
+            async for answer in rest:
+                yield _event(answer)
         yield b"data: [DONE]\n\n"
 
 

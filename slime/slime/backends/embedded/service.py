@@ -25,7 +25,7 @@ CPU_STORE_BYTES = 1 << 30
 
 
 class EngineService:
-    """Everything behind the HTTP routes. `start()` loads, checks and runs the engine; raises ModelError, WeightsError."""
+    """Everything behind the HTTP routes; loads when constructed. Raises ModelError, WeightsError."""
 
     def __init__(self, args: EngineArguments) -> None:
         self.args = args
@@ -35,10 +35,16 @@ class EngineService:
         version, path, checksum = _first_weights(args)
         live = self.weights.load(path, version)
         if checksum is not None and live.checksum != checksum:
-            raise ModelError(f"{path} does not hold the weights that {args.weights_file} names: its checksum differs")
+            raise ModelError(
+                f"{path} does not hold the weights that {args.weights_file} names: its checksum differs"
+            )
         total = args.max_total_tokens or _store_tokens(bytes_per_token(self.model), self.model.device)
-        self.context_length = min(args.context_length or self.model.max_positions, self.model.max_positions, total)
-        self.stop_ids = stop_token_ids(args.model_path, self.tokenizer.token_to_id if self.tokenizer else None)
+        self.context_length = min(
+            args.context_length or self.model.max_positions, self.model.max_positions, total
+        )
+        self.stop_ids = stop_token_ids(
+            args.model_path, self.tokenizer.token_to_id if self.tokenizer else None
+        )
         limits = Limits(args.max_running_requests, args.chunked_prefill_size, total)
         self.engine = Engine(self.model, limits, args.threads)
         self.engine.version = lambda: self.weights.live.version
@@ -52,7 +58,7 @@ class EngineService:
             raise RequestError(f"top_logprobs_num: the vocabulary has only {self.model.vocab_size} tokens")
         if request.logprob_start_len >= len(prompt):
             raise RequestError(
-                f"logprob_start_len: {request.logprob_start_len} lies beyond the prompt of {len(prompt)} tokens"
+                f"logprob_start_len: {request.logprob_start_len} is beyond the prompt ({len(prompt)} tokens)"
             )
         stops = None
         if params.stop:
@@ -91,7 +97,9 @@ class EngineService:
     def _new_tokens(self, prompt: int, wanted: int | None) -> int:
         room = self.context_length - prompt
         if room < 0 or (room == 0 and wanted != 0):
-            raise RequestError(f"the prompt of {prompt} tokens fills the context of {self.context_length} tokens")
+            raise RequestError(
+                f"the prompt of {prompt} tokens fills the context of {self.context_length} tokens"
+            )
         if wanted is not None and wanted > room:
             raise RequestError(
                 f"the request needs {prompt + wanted} tokens ({prompt} prompt + {wanted} max_new_tokens), "
@@ -122,7 +130,9 @@ def _first_weights(args: EngineArguments) -> tuple[int, str, str | None]:
         named = json.loads(Path(args.weights_file).read_text(encoding="utf-8"))
         return int(named["version"]), str(named["path"]), str(named["checksum"])
     except (ValueError, KeyError, TypeError) as error:
-        raise ModelError(f"{args.weights_file} is not a weights file (version, path, checksum): {error!r}") from error
+        raise ModelError(
+            f"{args.weights_file} is not a weights file (version, path, checksum): {error!r}"
+        ) from error
 
 
 def _store_tokens(token_bytes: int, device: torch.device) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,8 +16,8 @@ from slime.backends.embedded.protocol import RequestError
 from slime.backends.embedded.sequence import Sequence
 
 SECONDS_PER_STREAM = 0.001
-"""Pause after a chunk for every open stream: chunks are cumulative, so sending fewer under load costs nothing but
-keeps the decode loop from waiting for the interpreter."""
+"""Pause after a chunk for every open stream: chunks are cumulative, so sending fewer under load costs nothing
+but keeps the decode loop from waiting for the interpreter."""
 
 
 @dataclass
@@ -27,7 +27,7 @@ class _Waiter:
 
 
 class Streams:
-    """The requests that have a client, by request id. Used in the event loop; `notify` in the decode thread."""
+    """The requests that have a client, by request id. For the event loop, `notify` for the decode thread."""
 
     def __init__(self, engine: Engine, tokenizer: Tokenizer | None) -> None:
         self._engine = engine
@@ -52,7 +52,7 @@ class Streams:
 
     async def run(
         self, sequence: Sequence, receive: Receive, every: bool, text_in_logprobs: bool
-    ) -> AsyncIterator[dict[str, Any]]:
+    ) -> AsyncGenerator[dict[str, Any], None]:
         """Submit a sequence; yield its answer, growing (`every`) or only at the end.
 
         Ends without a last answer if the client disconnects; the sequence is then aborted.

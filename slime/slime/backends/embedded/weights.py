@@ -1,7 +1,8 @@
 """Weights in two phases: prepare reads and checks a folder beside the live weights, switch makes it live.
 
-A switch replaces what every parameter points to, between two decode steps; tied parameters are one object and stay
-tied. Nothing that is running is dropped: stored keys and values stay, later tokens come from the new weights.
+A switch replaces what every parameter points to, between two decode steps; tied parameters are one object and
+stay tied. Nothing that is running is dropped: stored keys and values stay, later tokens come from the new
+weights.
 """
 
 from __future__ import annotations
@@ -11,16 +12,18 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from slime.backends.embedded.model import ServedModel
+from slime.errors import EngineError
 from slime.utils.checksum import weights_checksum
 
 
-class WeightsError(ValueError):
+class WeightsError(EngineError):
     """Weights that must not go live; the live ones are untouched."""
 
 
@@ -72,7 +75,7 @@ class WeightStore:
             return what
 
     def switch(self, version: int) -> WeightSet:
-        """Make the prepared version live; harmless if it already is. Raises WeightsError if it is not prepared."""
+        """Make the prepared version live; harmless if it already is. Raises WeightsError if neither."""
         with self._lock:
             prepared = self._prepared
             if prepared is not None and prepared.what.version == version:
@@ -80,8 +83,12 @@ class WeightStore:
                 self._prepared = None
                 self._confirm()
             elif self.live.version != version:
-                waiting = "nothing is prepared" if prepared is None else f"prepared is {prepared.what.version}"
-                raise WeightsError(f"weight_version {version} is not prepared ({waiting}, live is {self.live.version})")
+                waiting = (
+                    "nothing is prepared" if prepared is None else f"prepared is {prepared.what.version}"
+                )
+                raise WeightsError(
+                    f"weight_version {version} is not prepared ({waiting}, live is {self.live.version})"
+                )
             return self.live
 
     def discard(self) -> None:
@@ -103,8 +110,8 @@ class WeightStore:
 def read_weights(folder: str, model: ServedModel, cast: bool) -> dict[str, Tensor]:
     """All tensors of `model` from the folder's safetensors files, as copies on the model's device.
 
-    Raises WeightsError for missing or unexpected names, wrong shapes or dtypes (unless `cast`), values that are not
-    finite, and a tied tensor that is stored apart with other values.
+    Raises WeightsError for missing or unexpected names, wrong shapes or dtypes (unless `cast`), values that
+    are not finite, and a tied tensor that is stored apart with other values.
     """
     found: dict[str, Tensor] = {}
     for file in _files(Path(folder)):
@@ -123,7 +130,7 @@ def read_weights(folder: str, model: ServedModel, cast: bool) -> dict[str, Tenso
     return found
 
 
-def _checked(name: str, handle: safe_open, model: ServedModel, cast: bool) -> Tensor:
+def _checked(name: str, handle: Any, model: ServedModel, cast: bool) -> Tensor:
     expected = model.tensors.get(model.aliases.get(name, name))
     if expected is None:
         raise WeightsError(f"unexpected tensor {name}")

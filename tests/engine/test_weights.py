@@ -1,0 +1,184 @@
+"""Weight updates: two phases, nothing dropped, bad weights refused, the checksum of what is live."""
+
+from __future__ import annotations
+
+import json
+import random
+import shutil
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from slime.backends.control import EngineControl, EngineControlError
+from slime.utils.checksum import weights_checksum
+
+
+def prompt_of(length: int, seed: int = 0) -> list[int]:
+    return random.Random(seed).choices(range(4, 300), k=length)
+
+
+def stored_checksum(folder) -> str:
+    return weights_checksum(load_file(folder / "model.safetensors"))
+
+
+@pytest.fixture
+def control(server, model_path):
+    """Version 0 is live before and after each test."""
+    with EngineControl(server.url, "embedded") as control:
+        yield control
+        control.prepare(str(model_path), 0)
+        control.switch(0)
+
+
+def test_a_switch_changes_the_model_completely(
+    server, control, other_weights, other_reference, sampled_log_probs
+):
+    checksum = control.prepare(str(other_weights), 4)
+    assert control.info().version == 0
+    assert control.switch(4) == checksum == stored_checksum(other_weights)
+    info = control.info()
+    assert (info.version, info.checksum) == (4, checksum)
+    answer = server.generate(prompt_of(20), max_new_tokens=30, temperature=1.0, ignore_eos=True)
+    expected = sampled_log_probs(other_reference, prompt_of(20), answer["output_ids"])
+    assert [e[0] for e in answer["meta_info"]["output_token_logprobs"]] == pytest.approx(expected, abs=1e-5)
+    assert answer["meta_info"]["weight_version"] == "4"
+    assert answer["meta_info"]["weight_versions"] == [{"version": "4", "start": 0, "end": 30}]
+
+
+def test_streams_go_on_through_updates_and_name_the_version_of_every_token(
+    server, control, model_path, other_weights, reference, sampled_log_probs
+):
+    def long_answer(seed: int) -> dict:
+        prompt = prompt_of(10 + seed, seed)
+        return list(server.stream(prompt, max_new_tokens=600, temperature=1.0, ignore_eos=True))[-1]
+
+    with ThreadPoolExecutor(8) as pool:
+        running = [pool.submit(long_answer, seed) for seed in range(8)]
+        for version, folder in ((1, other_weights), (2, model_path), (3, other_weights)):
+            control.prepare(str(folder), version)
+            control.switch(version)
+        answers = [future.result() for future in running]
+    for seed, answer in enumerate(answers):
+        meta = answer["meta_info"]
+        assert meta["finish_reason"]["type"] == "length" and len(answer["output_ids"]) == 600
+        spans = [(int(span["version"]), span["start"], span["end"]) for span in meta["weight_versions"]]
+        assert [span[1] for span in spans] == [0] + [span[2] for span in spans[:-1]]
+        assert spans[-1][2] == 600
+        assert [span[0] for span in spans] == sorted({span[0] for span in spans})
+        version, _, end = spans[0]
+        if version == 0:
+            expected = sampled_log_probs(reference, prompt_of(10 + seed, seed), answer["output_ids"][:end])
+            assert [e[0] for e in meta["output_token_logprobs"][:end]] == pytest.approx(expected, abs=2e-5)
+    assert any(len(answer["meta_info"]["weight_versions"]) > 1 for answer in answers)
+
+
+def test_prepare_and_switch_may_be_repeated(control, other_weights):
+    first = control.prepare(str(other_weights), 7)
+    assert control.prepare(str(other_weights), 7) == first
+    assert control.switch(7) == control.switch(7) == first
+    assert control.prepare(str(other_weights), 7) == first
+
+
+def test_update_from_disk_is_prepare_and_switch(server, control, other_weights):
+    answer = server.post("/update_weights_from_disk", {"model_path": str(other_weights), "weight_version": 9})
+    assert answer.json()["success"] and answer.json()["checksum"] == stored_checksum(other_weights)
+    assert control.info().version == 9
+
+
+def test_a_version_that_is_not_prepared_cannot_go_live(control, other_weights):
+    control.prepare(str(other_weights), 5)
+    control.discard()
+    with pytest.raises(EngineControlError, match="not prepared") as refusal:
+        control.switch(5)
+    assert refusal.value.status == 400
+    assert control.info().version == 0
+
+
+def spoil(folder, change) -> None:
+    tensors = load_file(folder / "model.safetensors")
+    change(tensors)
+    save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, folder / "model.safetensors")
+
+
+NORM = "model.layers.1.input_layernorm.weight"
+EMBED = "model.embed_tokens.weight"
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda t: t.pop(NORM), "lacks 1 tensors"),
+        (lambda t: t.update(extra=torch.ones(2)), "unexpected tensor extra"),
+        (lambda t: t.update({NORM: torch.ones(5)}), "shape"),
+        (lambda t: t.update({NORM: t[NORM].to(torch.bfloat16)}), "bfloat16"),
+        (lambda t: t[NORM].fill_(float("nan")), "finite"),
+        (lambda t: t.update({"lm_head.weight": t[EMBED] + 1}), "tied"),
+    ],
+)
+def test_bad_weights_are_refused_and_the_live_ones_stay(
+    server, control, other_weights, tmp_path, change, message
+):
+    folder = tmp_path / "bad"
+    shutil.copytree(other_weights, folder)
+    spoil(folder, change)
+    before = control.info()
+    said = server.generate(prompt_of(10), max_new_tokens=10, temperature=0)["output_ids"]
+    with pytest.raises(EngineControlError, match=message):
+        control.prepare(str(folder), 8)
+    with pytest.raises(EngineControlError, match="not prepared"):
+        control.switch(8)
+    assert control.info() == before
+    assert server.generate(prompt_of(10), max_new_tokens=10, temperature=0)["output_ids"] == said
+
+
+def test_a_folder_or_file_that_is_no_model_is_refused(control, tmp_path):
+    with pytest.raises(EngineControlError, match="not a folder"):
+        control.prepare(str(tmp_path / "nowhere"), 8)
+    (tmp_path / "model.safetensors").write_bytes(b"cut short")
+    with pytest.raises(EngineControlError, match="cannot read"):
+        control.prepare(str(tmp_path), 8)
+
+
+def test_an_equal_copy_of_a_tied_head_is_accepted(control, other_weights, tmp_path):
+    folder = tmp_path / "copy"
+    shutil.copytree(other_weights, folder)
+    spoil(folder, lambda t: t.update({"lm_head.weight": t[EMBED].clone()}))
+    assert control.prepare(str(folder), 6) == stored_checksum(other_weights)
+
+
+def test_a_version_must_be_a_whole_number(server, other_weights):
+    answer = server.post("/prepare_weights", {"model_path": str(other_weights), "weight_version": "new"})
+    assert answer.status_code == 400
+    assert answer.json()["success"] is False and "weight_version" in answer.json()["message"]
+
+
+def test_a_restarted_engine_serves_the_weights_that_were_live(launch, model_path, other_weights, tmp_path):
+    live = tmp_path / "live_weights.json"
+    absent = launch(model_path, "--weights-file", str(live))
+    assert absent.ready["version"] == 0
+    live.write_text(
+        json.dumps({"version": 12, "path": str(other_weights), "checksum": stored_checksum(other_weights)})
+    )
+    restarted = launch(model_path, "--weights-file", str(live))
+    assert restarted.ready["version"] == 12
+    with EngineControl(restarted.url) as control:
+        assert control.info().checksum == stored_checksum(other_weights)
+
+
+def test_an_engine_that_is_gone_is_an_error_without_status(launch, model_path):
+    engine = launch(model_path)
+    with EngineControl(engine.url, timeout=2.0) as control:
+        assert control.health()
+        engine.process.terminate()
+        engine.process.wait(20)
+        assert not control.health()
+        with pytest.raises(EngineControlError) as lost:
+            control.info()
+        assert lost.value.status is None
+
+
+def test_an_unknown_backend_cannot_be_driven():
+    with pytest.raises(ValueError, match="known: embedded"):
+        EngineControl("http://127.0.0.1:1", "abacus")
