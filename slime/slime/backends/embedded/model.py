@@ -72,12 +72,15 @@ def build_model(folder: str, device: str, dtype: str) -> ServedModel:
             module = AutoModelForCausalLM.from_config(config, dtype=kind, attn_implementation=NAME)
     except ValueError as error:
         raise ModelError(f"{folder}: {first_line(error)}") from error
+    text = config.get_text_config()
+    positions = getattr(text, "max_position_embeddings", None)
+    if positions is None:
+        raise ModelError(f"{folder}: the embedded engine cannot run this architecture: it has no positions")
     module.tie_weights()
     module.requires_grad_(False)
     module.eval().to(where)
     tensors, aliases = _named_once(module.state_dict(keep_vars=True))
-    text = config.get_text_config()
-    return ServedModel(module, tensors, aliases, text.max_position_embeddings, text.vocab_size, where, kind)
+    return ServedModel(module, tensors, aliases, positions, text.vocab_size, where, kind)
 
 
 def stop_token_ids(folder: str, token_id: Any) -> frozenset[int]:
