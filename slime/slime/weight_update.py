@@ -34,7 +34,7 @@ class EngineState(Protocol):
 
 
 class Engine(Protocol):
-    """The control side of one engine. Calls raise EngineError when the engine refuses or is away."""
+    """The control side of one engine: `slime.backends.control.EngineControl`, or a fake of it."""
 
     @property
     def url(self) -> str: ...
@@ -104,8 +104,8 @@ class WeightUpdate:
 
         Raises:
             CandidateRejected: a gate refused it; nothing changed.
-            EngineError: an engine failed for longer than `patience`; every engine that answers holds the old
-                version.
+            EngineError: an engine refused, or was away for longer than `patience`; every
+                engine that answers holds the old version.
         """
         for gate in self.gates:
             gate(candidate)

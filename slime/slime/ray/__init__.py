@@ -1,0 +1,18 @@
+"""The parts of training that Ray runs: placement, actors, and the recovery of those that die."""
+
+import os
+
+# Ray reads these when it is imported. Workers start when an actor needs them; a dead GCS ends the driver in
+# seconds, so that the supervisor can start another; a token authenticates every connection.
+LOCAL_SETTINGS = {
+    "RAY_enable_worker_prestart": "0",
+    "RAY_prestart_worker_first_driver": "0",
+    "RAY_gcs_rpc_server_reconnect_timeout_s": "5",
+    "RAY_AUTH_MODE": "token",
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+}
+
+if not os.environ.get("RAY_ADDRESS"):  # a cluster that is joined has its own settings
+    for name, value in LOCAL_SETTINGS.items():
+        os.environ.setdefault(name, value)

@@ -1,0 +1,40 @@
+"""What both training programs do around their loop: logging, signals, exit status."""
+
+from __future__ import annotations
+
+import logging
+import signal
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from slime.errors import ConfigError
+from slime.ray.actor_process import LOG_FORMAT
+from slime.ray.run import TrainingRun
+
+logger = logging.getLogger(__name__)
+
+CONFIG_ERROR_STATUS = 2
+
+
+def main(train: Callable[[TrainingRun, int], None], parse_args: Callable[[], Any]) -> None:
+    """Runs `train` and exits: 0 done, 2 wrong configuration, 128 + n by signal n, 1 anything else.
+
+    Servers are not stopped here: whoever comes next adopts them, and the supervisor stops them in the end.
+    """
+    logging.basicConfig(level=logging.INFO, format=LOG_FORMAT, stream=sys.stderr)
+    logging.getLogger("httpx").setLevel(logging.WARNING)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, end_by_signal)
+    try:
+        args = parse_args()
+        with TrainingRun(args) as run:
+            train(run, args.num_rollout)
+    except ConfigError as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(CONFIG_ERROR_STATUS)
+
+
+def end_by_signal(number: int, frame: object) -> None:
+    signal.signal(number, signal.SIG_DFL)
+    sys.exit(128 + number)

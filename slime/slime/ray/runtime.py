@@ -1,0 +1,58 @@
+"""Ray itself: started quietly for this run alone, or joined where RAY_ADDRESS names a cluster."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+import psutil
+import ray
+
+from slime.errors import TrainError
+from slime.processes import ProcessRecord, scratch_dir
+
+NAMESPACE = "slime"
+OBJECT_STORE_BYTES = 128 * 2**20  # batches are token ids; weights go through files
+
+
+class Runtime:
+    """The Ray that this driver uses.
+
+    Args:
+        run_dir: its scratch folder gets Ray's files.
+        cpus: logical CPUs; the machine's where that is more.
+        gpus: GPUs that Ray may give out, or None to let it count them.
+    """
+
+    def __init__(self, run_dir: Path, cpus: int, gpus: int | None = None) -> None:
+        self.own_processes: list[ProcessRecord] = []
+        if os.environ.get("RAY_ADDRESS"):
+            ray.init(namespace=NAMESPACE, logging_level="ERROR")
+            return
+        shutil.rmtree(scratch_dir(run_dir), ignore_errors=True)
+        ray.init(
+            address="local",
+            namespace=NAMESPACE,
+            include_dashboard=False,
+            num_cpus=max(cpus, os.cpu_count() or 1),
+            num_gpus=gpus,
+            object_store_memory=OBJECT_STORE_BYTES,
+            log_to_driver=False,
+            logging_level="ERROR",
+            _temp_dir=str(scratch_dir(run_dir)),
+        )
+        self.own_processes = [
+            ProcessRecord(child.name(), "ray", child.pid, child.create_time(), None, [], 0.0)
+            for child in psutil.Process().children()
+            if child.name() in ("raylet", "gcs_server")
+        ]
+
+    def check(self) -> None:
+        """Raises TrainError if Ray has died under the driver, which Ray itself reports much later."""
+        for process in self.own_processes:
+            if not process.alive():
+                raise TrainError(f"Ray's {process.name} has ended; the driver must start again")
+
+    def close(self) -> None:
+        ray.shutdown()

@@ -1,0 +1,58 @@
+"""One rank of the trainer in a Ray actor; all of its work is in the backend, which knows no Ray."""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import ray
+
+from slime.ray import actor_process
+from slime.types import Sample
+
+if TYPE_CHECKING:
+    from slime.backends.fsdp import CheckpointState
+
+
+@ray.remote(num_cpus=1, max_restarts=0, concurrency_groups={"life": 1})
+class TrainActor:
+    """Rank `rank` of `world_size`. It stands back behind the servers on the same machine."""
+
+    def __init__(self, args: Any, rank: int, world_size: int) -> None:
+        name = "trainer" if rank == 0 else f"trainer-{rank}"
+        actor_process.enter(Path(args.run_dir), name, role="trainer", nice=args.trainer_nice)
+        os.environ["OMP_NUM_THREADS"] = str(args.trainer_threads)
+        self.args, self.rank, self.world_size = args, rank, world_size
+
+    @ray.method(concurrency_group="life")  # type: ignore[untyped-decorator]
+    def live(self) -> None:
+        """Returns never: its reference fails at the moment this process dies."""
+        threading.Event().wait()
+
+    def rendezvous(self) -> str:
+        """An address on this rank's node where the ranks can meet."""
+        with socket.socket() as probe:
+            probe.bind(("", 0))
+            return f"tcp://{ray.util.get_node_ip_address()}:{probe.getsockname()[1]}"
+
+    def load(self, init_method: str) -> CheckpointState:
+        """Joins the other ranks and loads the latest checkpoint, or the model where there is none."""
+        import torch
+
+        from slime.backends.fsdp import FSDPTrainer
+
+        torch.set_num_threads(self.args.trainer_threads)
+        self.trainer = FSDPTrainer(self.args, self.rank, self.world_size, init_method)
+        return self.trainer.load()
+
+    def train(self, rollout_id: int, samples: list[Sample]) -> dict[str, float]:
+        return self.trainer.train(rollout_id, samples)
+
+    def export_weights(self, folder: str, version: int) -> str:
+        return self.trainer.export_weights(folder, version)
+
+    def save(self, rollout_id: int, version: int, parent: int | None) -> str:
+        return str(self.trainer.save(rollout_id, version, parent))
