@@ -14,14 +14,14 @@ right after it, and you decide whether the reply did what its user wanted. Judge
 how the reply looks.
 
 The next state has a role:
-- user: the person answered: content and moving on, correcting the assistant, asking for a change, or asking again.
+- user: the person answered. They are content and move on, or correct, ask for a change, or ask again.
 - tool: the output of a tool that ran because the assistant called it.
 
 Scores:
- 1  the reply served its purpose: the person thanks, accepts or goes on to the next thing; the tool call worked.
--1  the reply was wrong, incomplete or unwanted: the person corrects it, wants it redone or changed, or puts the
-    same request in other words; the tool call failed because of what the assistant did. A wish for a change is
-    a complaint about this reply, not a new task.
+ 1  the reply served its purpose: the person thanks, accepts or goes on; the tool call worked.
+-1  the reply was wrong, incomplete or unwanted: the person corrects it, wants it redone or changed, or puts
+    the same request in other words; the tool call failed because of what the assistant did. A wish for a
+    change is a complaint about this reply, not a new task.
  0  the next state does not say, or says too little.
 
 Think step by step, then end with the score in a box: \boxed{1}, \boxed{-1} or \boxed{0}."""

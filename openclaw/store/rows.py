@@ -47,9 +47,7 @@ def check_new_turn(turn: NewTurn) -> None:
         raise StoreError(f"turn {turn.id}: {len(turn.completion_log_probs)} log-probs for {length} ids")
     at = 0
     for _version, start, end in turn.version_spans:
-        if start != at or end <= start:
-            break
-        at = end
+        at = end if start == at < end else -1
     if at != length:
         raise StoreError(f"turn {turn.id}: version spans {turn.version_spans} do not cover {length} ids")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from sqlalchemy import Connection, Exists, RowMapping, func, insert, select, update
+from sqlalchemy import Connection, RowMapping, func, insert, select, update
 
 from openclaw.errors import StoreError
 from openclaw.records import DEFAULT_TRAINER, SampleState, VersionStatus, WeightVersion
@@ -58,14 +58,15 @@ class VersionTable(Database):
                 connection.execute(insert(schema.weight_version), row | about | candidate)
             else:
                 _check_same(known, parent, rollout_id, restored)
-            if known is None or restored or known["status"] not in _SURVIVING:
+            first_time = known is None or known["activated_at"] is None
+            if first_time or restored:
                 _activate(connection, trainer, version)
-            if rollout_id >= 0:
-                commit(connection, rollout_id, version, trainer)
-            if restored:
-                release(connection, rollout_id, trainer)
+            if restored:  # a lease of this rollout id is this version's only if it was not committed before
+                release(connection, rollout_id if first_time else None, trainer)
                 _roll_back_all_but(connection, trainer, _lineage(connection, trainer, version))
                 _resettle_samples(connection, trainer)
+            if first_time and rollout_id >= 0:
+                commit(connection, rollout_id, version, trainer)
 
 
 def _known(connection: Connection, trainer: str, version: int) -> RowMapping | None:
@@ -126,7 +127,7 @@ def _resettle_samples(connection: Connection, trainer: str) -> None:
     """A sample is trained if and only if a version of the surviving lineage trained it."""
     sample, training, version = schema.sample, schema.training, schema.weight_version
     survivors = (
-        select(func.max(training.c.version))
+        select(training.c.version)
         .join_from(
             training,
             version,
@@ -138,21 +139,18 @@ def _resettle_samples(connection: Connection, trainer: str) -> None:
             version.c.status.in_(_SURVIVING),
         )
     )
-    by_survivor: Exists = survivors.with_only_columns(training.c.version).exists()
+    moved = (sample.c.state == str(SampleState.TRAINED)) & (sample.c.trainer == trainer)
     lost = {"state": str(SampleState.READY), "trainer": None, "rollout_id": None, "trained_version": None}
+    connection.execute(update(sample).where(moved, ~survivors.exists()).values(lost))
+    last = survivors.with_only_columns(func.max(training.c.version)).scalar_subquery()
+    rollout = survivors.with_only_columns(training.c.rollout_id).order_by(training.c.version.desc()).limit(1)
+    kept = {"state": str(SampleState.TRAINED), "trainer": trainer, "trained_version": last}
+    untrained = sample.c.state.in_([str(SampleState.READY), str(SampleState.LEASED)])
     connection.execute(
         update(sample)
-        .where(sample.c.trainer == trainer, sample.c.state == str(SampleState.TRAINED), ~by_survivor)
-        .values(lost)
+        .where(untrained | moved, survivors.exists())
+        .values(kept | {"rollout_id": rollout.scalar_subquery()})
     )
-    kept = {
-        "state": str(SampleState.TRAINED),
-        "trainer": trainer,
-        "trained_version": survivors.scalar_subquery(),
-    }
-    untrained = sample.c.state.in_([str(SampleState.READY), str(SampleState.LEASED)])
-    moved = (sample.c.state == str(SampleState.TRAINED)) & (sample.c.trainer == trainer)
-    connection.execute(update(sample).where(untrained | moved, by_survivor).values(kept))
 
 
 def _record(row: RowMapping) -> WeightVersion:

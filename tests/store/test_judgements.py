@@ -1,0 +1,114 @@
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import pytest
+
+from openclaw.errors import StoreError
+from openclaw.records import Drop, Judgement, NewTurn, SampleDraft, SampleState, Turn, TurnState, Vote
+from openclaw.store import RolloutStore
+
+MakeTurn = Callable[..., NewTurn]
+JUDGEMENT = Judgement(
+    kind="eval",
+    score=-1.0,
+    votes=[Vote(score=-1, text="wrong"), Vote(score=None)],
+    judge="rules",
+    latency=0.5,
+)
+
+
+@pytest.fixture
+def answered(store: RolloutStore, make_turn: MakeTurn) -> Turn:
+    turn = store.record_turn(make_turn())
+    store.answer_turn(turn.id, [{"role": "user", "content": "Wrong."}])
+    return turn
+
+
+def test_two_workers_never_hold_one_turn(store: RolloutStore, answered: Turn, make_turn: MakeTurn) -> None:
+    (claimed,) = store.claim_answered("a", limit=4, claim_seconds=10)
+    assert claimed.id == answered.id and claimed.next_state == [{"role": "user", "content": "Wrong."}]
+    assert store.claim_answered("b", limit=4, claim_seconds=10) == []
+
+
+def test_a_claim_that_ran_out_goes_to_the_next_worker(store: RolloutStore, answered: Turn) -> None:
+    (first,) = store.claim_answered("a", limit=1, claim_seconds=0.02)
+    time.sleep(0.03)
+    (second,) = store.claim_answered("b", limit=1, claim_seconds=10)
+    assert (first.judge_attempts, second.judge_attempts) == (1, 2)
+
+
+def test_a_released_claim_waits_for_its_retry_time(store: RolloutStore, answered: Turn) -> None:
+    store.claim_answered("a", limit=1, claim_seconds=10)
+    store.release_claim(answered.id, retry_after=0.05)
+    assert store.claim_answered("a", limit=1, claim_seconds=10) == []
+    time.sleep(0.06)
+    assert len(store.claim_answered("a", limit=1, claim_seconds=10)) == 1
+
+
+def test_a_restarted_worker_gives_back_the_claims_of_its_name(store: RolloutStore, answered: Turn) -> None:
+    store.claim_answered("judge-0", limit=1, claim_seconds=1000)
+    assert store.release_claims_of("judge-1") == 0
+    assert store.release_claims_of("judge-0") == 1
+    assert len(store.claim_answered("judge-0", limit=1, claim_seconds=10)) == 1
+
+
+def test_judgement_and_sample_are_stored_together(store: RolloutStore, answered: Turn) -> None:
+    draft = SampleDraft(turn_id=answered.id, reward={"score": -1.0}, loss_mask=[0, 1], metadata={"note": "x"})
+    assert store.finish_judgement(answered.id, [JUDGEMENT], draft)
+    turn, sample = store.get_turn(answered.id), store.sample_of_turn(answered.id)
+    assert turn is not None and turn.state is TurnState.JUDGED and turn.judged_at is not None
+    assert sample is not None and sample.state is SampleState.READY
+    assert (sample.reward, sample.loss_mask, sample.metadata) == ({"score": -1.0}, [0, 1], {"note": "x"})
+    assert store.judgements_of(answered.id) == [JUDGEMENT]
+
+
+def test_a_drop_is_counted_by_its_reason(store: RolloutStore, answered: Turn) -> None:
+    assert store.finish_judgement(answered.id, [JUDGEMENT], Drop("neutral_score"))
+    assert store.counts()["dropped"] == {"neutral_score": 1}
+    assert store.ready_count() == 0
+
+
+def test_the_second_judge_of_a_turn_changes_nothing(store: RolloutStore, answered: Turn) -> None:
+    assert store.finish_judgement(answered.id, [JUDGEMENT], Drop("neutral_score"))
+    assert not store.finish_judgement(answered.id, [JUDGEMENT], SampleDraft(turn_id=answered.id, reward=1.0))
+    assert store.counts()["samples"] == {"dropped": 1}
+    assert len(store.judgements_of(answered.id)) == 1
+
+
+@pytest.mark.parametrize("state", [TurnState.CAPTURED, TurnState.SIDE, TurnState.ABORTED])
+def test_only_an_answered_turn_can_be_judged(
+    store: RolloutStore, make_turn: MakeTurn, state: TurnState
+) -> None:
+    turn = store.record_turn(make_turn(state=state))
+    with pytest.raises(StoreError, match=f"is {state}: it cannot become judged"):
+        store.finish_judgement(turn.id, [JUDGEMENT], Drop("x"))
+    assert store.judgements_of(turn.id) == []
+
+
+def test_an_expired_turn_cannot_be_judged(store: RolloutStore, make_turn: MakeTurn) -> None:
+    turn = store.record_turn(make_turn())
+    store.end_session(turn.session_id)
+    with pytest.raises(StoreError, match="is expired"):
+        store.finish_judgement(turn.id, [], Drop("x"))
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"turn_id": "other"}, "names turn other"),
+        ({"reward": float("nan")}, "not a finite number"),
+        ({"reward": {"score": float("inf")}}, "not a finite number"),
+        ({"loss_mask": [1]}, "not 2 numbers of 0 or 1"),
+        ({"loss_mask": [1, 2]}, "not 2 numbers of 0 or 1"),
+    ],
+)
+def test_a_draft_that_does_not_fit_its_turn_is_refused_and_the_turn_stays_answered(
+    store: RolloutStore, answered: Turn, changes: dict[str, object], message: str
+) -> None:
+    draft = SampleDraft(**({"turn_id": answered.id, "reward": 1.0} | changes))  # type: ignore[arg-type]
+    with pytest.raises(StoreError, match=message):
+        store.finish_judgement(answered.id, [JUDGEMENT], draft)
+    turn = store.get_turn(answered.id)
+    assert turn is not None and turn.state is TurnState.ANSWERED

@@ -1,0 +1,209 @@
+"""Recovery: what the store holds after crashes at each point of a weight update."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from openclaw.errors import StoreError
+from openclaw.records import SampleState, Turn, VersionStatus
+from openclaw.store import RolloutStore
+
+MakeSample = Callable[..., Turn]
+
+
+def _live(
+    store: RolloutStore,
+    rollout_id: int,
+    version: int,
+    parent: int | None,
+    restored: bool = False,
+    trainer: str = "trainer",
+) -> None:
+    store.weights_live(rollout_id, version, parent, restored, f"/v{version}", f"sum{version}", trainer)
+
+
+def _train(store: RolloutStore, make_sample: MakeSample, rollout_id: int, version: int, parent: int) -> None:
+    make_sample()
+    store.lease(rollout_id, 1)
+    _live(store, rollout_id, version, parent)
+
+
+def _trained(store: RolloutStore) -> dict[int, int | None]:
+    samples = store.samples(list(range(1, 20)))
+    return {sample.id: sample.trained_version for sample in samples if sample.state is SampleState.TRAINED}
+
+
+def _statuses(store: RolloutStore) -> dict[int, str]:
+    return {version.version: str(version.status) for version in store.versions()}
+
+
+def test_a_live_version_commits_its_lease_and_supersedes_its_parent(
+    store: RolloutStore, make_sample: MakeSample
+) -> None:
+    _live(store, -1, 0, None, restored=True)
+    _train(store, make_sample, 0, 1, parent=0)
+    assert store.live_version() == 1
+    assert _trained(store) == {1: 1}
+    assert _statuses(store) == {0: "superseded", 1: "live"}
+    assert store.versions()[1].checksum == "sum1"
+
+
+def test_telling_the_store_twice_changes_nothing(store: RolloutStore, make_sample: MakeSample) -> None:
+    _live(store, -1, 0, None, restored=True)
+    _train(store, make_sample, 0, 1, parent=0)
+    _train(store, make_sample, 1, 2, parent=1)
+    before = store.versions()
+    _live(store, 0, 1, 0)
+    _live(store, 1, 2, 1)
+    assert store.versions() == before
+    assert _trained(store) == {1: 1, 2: 2}
+
+
+def test_a_crash_between_lease_and_commit_makes_the_samples_ready_again(
+    store: RolloutStore, make_sample: MakeSample
+) -> None:
+    _live(store, -1, 0, None, restored=True)
+    _train(store, make_sample, 0, 1, parent=0)
+    make_sample()
+    store.lease(1, 1)
+    _live(store, 0, 1, 0, restored=True)
+    assert _trained(store) == {1: 1}
+    assert [sample.id for sample in store.lease(1, 1)] == [2]
+
+
+def test_a_crash_between_checkpoint_and_commit_commits_at_restart(
+    store: RolloutStore, make_sample: MakeSample
+) -> None:
+    _live(store, -1, 0, None, restored=True)
+    make_sample()
+    store.lease(0, 1)
+    _live(store, 0, 1, 0, restored=True)
+    assert _trained(store) == {1: 1}
+    assert store.live_version() == 1
+
+
+def test_a_crash_after_the_commit_loses_nothing(store: RolloutStore, make_sample: MakeSample) -> None:
+    _live(store, -1, 0, None, restored=True)
+    _train(store, make_sample, 0, 1, parent=0)
+    _live(store, 0, 1, 0, restored=True)
+    assert _trained(store) == {1: 1}
+    assert store.ready_count() == 0
+
+
+def test_a_trainer_restored_to_an_older_version_gets_the_lost_samples_again(
+    store: RolloutStore, make_sample: MakeSample
+) -> None:
+    _live(store, -1, 0, None, restored=True)
+    for rollout_id in range(3):
+        _train(store, make_sample, rollout_id, rollout_id + 1, parent=rollout_id)
+    _live(store, 0, 1, 0, restored=True)
+    assert store.live_version() == 1
+    assert _statuses(store) == {0: "superseded", 1: "live", 2: "rolled_back", 3: "rolled_back"}
+    assert _trained(store) == {1: 1}
+    assert [sample.id for sample in store.lease(1, 4)] == [2, 3]
+    _live(store, 1, 4, 1)
+    assert _trained(store) == {1: 1, 2: 4, 3: 4}
+
+
+def test_a_fresh_trainer_on_a_used_store_trains_everything_again(
+    store: RolloutStore, make_sample: MakeSample
+) -> None:
+    _live(store, -1, 0, None, restored=True)
+    _train(store, make_sample, 0, 1, parent=0)
+    _live(store, -1, 0, None, restored=True)
+    assert store.live_version() == 0
+    assert store.ready_count() == 1
+
+
+def test_going_back_to_a_rolled_back_branch_restores_what_it_trained(
+    store: RolloutStore, make_sample: MakeSample
+) -> None:
+    _live(store, -1, 0, None, restored=True)
+    _train(store, make_sample, 0, 1, parent=0)
+    _train(store, make_sample, 1, 2, parent=1)
+    _live(store, 0, 1, 0, restored=True)
+    store.lease(1, 1)
+    _live(store, 1, 3, 1)
+    _train(store, make_sample, 2, 4, parent=3)
+    assert _trained(store) == {1: 1, 2: 3, 3: 4}
+    _live(store, 1, 2, 1, restored=True)
+    assert _statuses(store) == {
+        0: "superseded",
+        1: "superseded",
+        2: "live",
+        3: "rolled_back",
+        4: "rolled_back",
+    }
+    assert _trained(store) == {1: 1, 2: 2}
+    assert store.ready_count() == 1
+
+
+def test_an_open_lease_of_another_branch_is_not_committed_with_a_restored_version(
+    store: RolloutStore, make_sample: MakeSample
+) -> None:
+    _live(store, -1, 0, None, restored=True)
+    _train(store, make_sample, 0, 1, parent=0)
+    _train(store, make_sample, 1, 2, parent=1)
+    _live(store, 0, 1, 0, restored=True)
+    make_sample()
+    assert [sample.id for sample in store.lease(1, 4)] == [2, 3]
+    _live(store, 1, 2, 1, restored=True)
+    assert _trained(store) == {1: 1, 2: 2}
+    assert store.ready_count() == 1
+
+
+def test_a_dropped_sample_stays_dropped_through_a_rollback(
+    store: RolloutStore, make_sample: MakeSample
+) -> None:
+    _live(store, -1, 0, None, restored=True)
+    make_sample(drop="neutral_score")
+    _train(store, make_sample, 0, 1, parent=0)
+    _live(store, -1, 0, None, restored=True)
+    assert store.counts()["samples"] == {"dropped": 1, "ready": 1}
+
+
+def test_a_version_number_is_never_used_for_something_else(
+    store: RolloutStore, make_sample: MakeSample
+) -> None:
+    _live(store, -1, 0, None, restored=True)
+    _train(store, make_sample, 0, 1, parent=0)
+    with pytest.raises(StoreError, match="trained rollout 0, not 1"):
+        _live(store, 1, 1, 0)
+    with pytest.raises(StoreError, match="descends from 0, not from 5"):
+        _live(store, 0, 1, 5)
+    _live(store, -1, 0, None, restored=True)
+    with pytest.raises(StoreError, match="is rolled_back: only a restored trainer"):
+        _live(store, 0, 1, 0)
+
+
+def test_a_failed_update_leaves_the_lease_as_it_was(store: RolloutStore, make_sample: MakeSample) -> None:
+    _live(store, -1, 0, None, restored=True)
+    _train(store, make_sample, 0, 1, parent=0)
+    make_sample()
+    store.lease(1, 1)
+    with pytest.raises(StoreError):
+        _live(store, 1, 1, 0)
+    assert store.counts()["samples"] == {"trained": 1, "leased": 1}
+    assert store.live_version() == 1
+
+
+def test_a_version_restored_from_elsewhere_needs_no_known_parent(store: RolloutStore) -> None:
+    _live(store, 11, 12, 11, restored=True)
+    assert store.live_version() == 12
+    assert store.versions()[0].parent == 11
+
+
+def test_one_trainers_rollback_leaves_the_other_alone(store: RolloutStore, make_sample: MakeSample) -> None:
+    for name in ("a", "b"):
+        _live(store, -1, 0, None, restored=True, trainer=name)
+        make_sample()
+        store.lease(0, 1, trainer=name)
+        _live(store, 0, 1, 0, trainer=name)
+    _live(store, -1, 0, None, restored=True, trainer="a")
+    assert [sample.id for sample in store.lease(1, 4, trainer="b")] == [1]
+    assert [version.status for version in store.versions("b")] == [
+        VersionStatus.SUPERSEDED,
+        VersionStatus.LIVE,
+    ]

@@ -1,0 +1,154 @@
+"""Real processes on one file: kill -9, and many at once."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+from openclaw.records import TurnState
+from openclaw.store import RolloutStore
+
+COMMON = """
+import asyncio, sys
+from openclaw.records import Drop, NewTurn, SampleDraft
+from openclaw.store import RolloutStore, StoreWriter
+
+def turn(name):
+    return NewTurn(
+        completion_id=name,
+        session_id=name.split("-")[0],
+        messages=[{"role": "user", "content": name}],
+        response_message={"role": "assistant", "content": "4"},
+        prompt_ids=list(range(500)),
+        completion_ids=[1],
+        completion_log_probs=[-0.5],
+        version_spans=[(0, 0, 1)],
+        sampling={"temperature": 1.0},
+        finish_reason="stop",
+        transcript_digest=name,
+    )
+
+def say(*words):
+    print(*words, flush=True)
+
+store = RolloutStore(sys.argv[1])
+name = sys.argv[2]
+"""
+
+ENDLESS_GATEWAY = """
+writer = StoreWriter(store)
+async def client(number):
+    for index in range(10**6):
+        stored = await writer.submit(lambda: store.record_turn(turn(f"{name}{number}-{index}")))
+        say(stored.completion_id)
+async def main():
+    await asyncio.gather(*(client(number) for number in range(8)))
+asyncio.run(main())
+"""
+
+GATEWAY = """
+for index in range(30):
+    stored = store.record_turn(turn(f"{name}-{index}"))
+    store.answer_turn(stored.id, [{"role": "user", "content": "Thanks"}])
+"""
+
+OPEN_TRANSACTION = """
+with store.transaction():
+    store.record_turn(turn("half-1"))
+    store.record_turn(turn("half-2"))
+    say("open")
+    sys.stdin.read()
+"""
+
+JUDGE = """
+judged = 0
+while judged < int(sys.argv[3]):
+    for claimed in store.claim_answered(name, 3, 30.0):
+        assert store.finish_judgement(claimed.id, [], SampleDraft(turn_id=claimed.id, reward=1.0))
+        say(claimed.completion_id)
+    judged = store.counts()["turns"].get("judged", 0)
+"""
+
+TRAINER = """
+rollout_id, trained = 0, 0
+while trained < int(sys.argv[3]):
+    for sample in store.lease(rollout_id, 7, trainer=name):
+        say(sample.turn.completion_id)
+    store.commit_lease(rollout_id, rollout_id + 1, trainer=name)
+    rollout_id += 1
+    trained = store.counts()["samples"].get("trained", 0)
+"""
+
+
+@contextmanager
+def running(script: str, *args: object) -> Iterator[subprocess.Popen[str]]:
+    command = [sys.executable, "-c", COMMON + script, *map(str, args)]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def _finish(process: subprocess.Popen[str]) -> list[str]:
+    out, err = process.communicate(timeout=50)
+    assert process.returncode == 0, err
+    return out.split()
+
+
+def test_what_was_committed_survives_kill_9(tmp_path: Path) -> None:
+    with running(ENDLESS_GATEWAY, tmp_path, "g") as gateway:
+        assert gateway.stdout is not None
+        seen = [gateway.stdout.readline().strip() for _ in range(300)]
+        gateway.kill()
+        seen += gateway.stdout.read().split("\n")[:-1]  # a line without its end was not seen
+    store = RolloutStore(tmp_path)
+    assert len(seen) == len(set(seen)) >= 300
+    for completion_id in seen:
+        stored = store.get_turn_by_completion(completion_id)
+        assert stored is not None and stored.state is TurnState.CAPTURED and len(stored.prompt_ids) == 500
+    with store.reading() as connection:
+        bodies = connection.exec_driver_sql("SELECT count(*) FROM turn_body").scalar_one()
+        assert connection.exec_driver_sql("PRAGMA integrity_check").scalar() == "ok"
+    assert store.counts()["turns"] == {"captured": bodies}
+    store.close()
+
+
+def test_a_transaction_killed_in_the_middle_leaves_nothing_and_blocks_nobody(tmp_path: Path) -> None:
+    store = RolloutStore(tmp_path)
+    with running(OPEN_TRANSACTION, tmp_path, "half") as writer:
+        assert writer.stdout is not None and writer.stdout.readline() == "open\n"
+        writer.kill()
+        writer.wait()
+    assert store.counts()["turns"] == {}
+    store.touch_session("next")
+    assert store.get_session("next") is not None and store.get_session("half") is None
+    store.close()
+
+
+def test_gateways_judges_and_trainers_share_one_file(tmp_path: Path) -> None:
+    RolloutStore(tmp_path).close()
+    with ExitStack() as stack:
+        gateways = [stack.enter_context(running(GATEWAY, tmp_path, name)) for name in ("g1", "g2")]
+        judges = [stack.enter_context(running(JUDGE, tmp_path, name, 60)) for name in ("j1", "j2")]
+        trainers = [stack.enter_context(running(TRAINER, tmp_path, name, 60)) for name in ("t1", "t2")]
+        for gateway in gateways:
+            _finish(gateway)
+        judged = [turn for judge in judges for turn in _finish(judge)]
+        trained = [turn for trainer in trainers for turn in _finish(trainer)]
+    everything = sorted(f"{gateway}-{index}" for gateway in ("g1", "g2") for index in range(30))
+    assert sorted(judged) == everything
+    assert sorted(trained) == everything
+    store = RolloutStore(tmp_path)
+    assert store.counts()["samples"] == {"trained": 60}
+    store.close()
+
+
+def test_many_processes_may_make_the_database_at_once(tmp_path: Path) -> None:
+    with ExitStack() as stack:
+        processes = [stack.enter_context(running("say('made')", tmp_path / "new", n)) for n in range(4)]
+        assert [_finish(process) for process in processes] == [["made"]] * 4

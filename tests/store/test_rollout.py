@@ -1,0 +1,126 @@
+from __future__ import annotations
+
+import argparse
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from openclaw import rollout
+from openclaw.errors import StoreError
+from openclaw.records import NewTurn, Turn
+from openclaw.store import RolloutStore
+
+MakeSample = Callable[..., Turn]
+
+
+@pytest.fixture
+def args(tmp_path: Path) -> Iterator[argparse.Namespace]:
+    parser = argparse.ArgumentParser()
+    rollout.add_arguments(parser)
+    parser.add_argument("--rollout-batch-size", type=int)
+    flags = ["--rl-buffer-dir", str(tmp_path), "--rollout-batch-size", "2", "--batch-timeout", "0.4"]
+    yield parser.parse_args(flags)
+    rollout._open.cache_clear()
+
+
+def _timed(args: Any, rollout_id: int) -> tuple[list[dict[str, Any]], float]:
+    started = time.monotonic()
+    return rollout.lease_batch(args, rollout_id), time.monotonic() - started
+
+
+def test_a_full_batch_goes_at_once(args: argparse.Namespace, make_sample: MakeSample) -> None:
+    for _ in range(3):
+        make_sample()
+    batch, seconds = _timed(args, 0)
+    assert len(batch) == 2 and seconds < 0.3
+
+
+def test_one_quiet_user_is_enough_to_train(args: argparse.Namespace, make_sample: MakeSample) -> None:
+    make_sample()
+    batch, seconds = _timed(args, 0)
+    assert len(batch) == 1 and 0.3 < seconds < 2.0
+
+
+def test_an_empty_buffer_blocks_until_a_batch_is_there(
+    args: argparse.Namespace, make_sample: MakeSample
+) -> None:
+    batches: list[list[dict[str, Any]]] = []
+    waiting = threading.Thread(target=lambda: batches.append(rollout.lease_batch(args, 0)), daemon=True)
+    waiting.start()
+    time.sleep(0.7)
+    assert waiting.is_alive() and batches == []
+    make_sample()
+    make_sample()
+    waiting.join(timeout=5)
+    assert len(batches[0]) == 2
+
+
+def test_a_restarted_trainer_gets_its_lease_again_without_waiting(
+    args: argparse.Namespace, make_sample: MakeSample
+) -> None:
+    for _ in range(2):
+        make_sample()
+    first = rollout.lease_batch(args, 5)
+    args.rollout_batch_size = 100
+    again, seconds = _timed(args, 5)
+    assert again == first and seconds < 0.3
+
+
+def test_a_sample_has_the_trainers_field_names(args: argparse.Namespace, make_sample: MakeSample) -> None:
+    turn = make_sample(reward=-1.0, finish_reason="length")
+    args.rollout_batch_size = 1
+    (sample,) = rollout.lease_batch(args, 3)
+    assert sample == {
+        "index": 1,
+        "group_index": 1,
+        "rollout_id": 3,
+        "session_id": "s",
+        "prompt": turn.messages,
+        "tokens": [5, 6, 7, 8, 9],
+        "response": "4",
+        "response_length": 2,
+        "rollout_log_probs": [-0.25, -1 / 3],
+        "loss_mask": [1, 1],
+        "reward": {"score": -1.0},
+        "version_spans": [(0, 0, 1), (1, 1, 2)],
+        "temperature": 0.6,
+        "status": "truncated",
+        "metadata": {"turn_id": turn.id, "policy_id": "policy", "tools": None},
+    }
+
+
+def test_a_live_version_commits_the_batch(
+    args: argparse.Namespace, make_sample: MakeSample, store: RolloutStore
+) -> None:
+    make_sample()
+    args.rollout_batch_size = 1
+    rollout.lease_batch(args, 0)
+    checkpoint = {"path": "/c", "parent": 0, "checksum": "ab", "restored": False}
+    for _ in range(2):
+        rollout.commit_live(args, 0, 1, checkpoint)
+    assert store.counts()["samples"] == {"trained": 1}
+    assert store.live_version() == 1
+
+
+def test_idle_sessions_end_while_the_trainer_waits(
+    args: argparse.Namespace,
+    make_sample: MakeSample,
+    store: RolloutStore,
+    make_turn: Callable[..., NewTurn],
+) -> None:
+    make_sample(session_id="judged")
+    store.record_turn(make_turn(session_id="left"))
+    time.sleep(0.02)
+    args.session_ttl = 0.01
+    rollout.lease_batch(args, 0)
+    assert store.counts()["dropped"] == {"session_idle": 1}
+
+
+def test_a_buffer_must_be_named(args: argparse.Namespace) -> None:
+    args.rl_buffer_dir = None
+    with pytest.raises(StoreError, match="give --rl-buffer-dir or --rl-buffer-url"):
+        rollout.lease_batch(args, 0)
