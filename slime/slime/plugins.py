@@ -47,7 +47,7 @@ def load_module(path: str) -> ModuleType:
     except ModuleNotFoundError as error:
         if error.name is not None and (module_name == error.name or module_name.startswith(error.name + ".")):
             raise ConfigError(
-                f"{path!r}: no module {error.name!r}; put its folder on PYTHONPATH or write folder/file.py:NAME"
+                f"{path!r}: no module {error.name!r}; put its folder on PYTHONPATH, or write file.py:NAME"
             ) from error
         raise ConfigError(
             f"{path!r}: {module_name} needs the module {error.name!r}, which is not installed"

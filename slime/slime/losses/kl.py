@@ -1,4 +1,4 @@
-"""Estimators of KL(policy || reference) from sampled tokens (Schulman, "Approximating KL divergence", 2020)."""
+"""Estimators of KL(policy || reference) from sampled tokens (Schulman, "Approximating KL", 2020)."""
 
 from __future__ import annotations
 

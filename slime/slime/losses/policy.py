@@ -48,6 +48,6 @@ def policy_loss(
 
 
 def entropy_loss(dist: Distribution, reducer: Reducer) -> LossOutput:
-    """Reduced entropy, in nats, of the distribution at the sampling temperature; a bonus has a negative weight."""
+    """Reduced entropy, in nats, at the sampling temperature; a bonus has a negative weight."""
     entropy = reducer(dist.entropy())
     return LossOutput(loss=entropy, metrics={"entropy": entropy.detach()})

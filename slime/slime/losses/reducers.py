@@ -15,7 +15,7 @@ Reducer = Callable[[Tensor], Tensor]
 
 
 def weighted_sum(weights: Tensor, denominator: float = 1.0) -> Reducer:
-    """Reducer of x [T] to sum(x * weights) / denominator. A token of weight 0 does not count, even if x is NaN.
+    """Reducer of x [T] to sum(x * weights) / denominator. Tokens of weight 0 never count, not even NaN.
 
     Raises:
         ValueError: if the denominator is not positive.

@@ -21,7 +21,7 @@ from slime.losses.sft import sft_loss
 
 @dataclass(frozen=True)
 class LossBatch:
-    """The response tokens of one micro-batch, all [T]; a None is not available, and asking for it is an error.
+    """The response tokens of one micro-batch, all [T]; None where there is no such value.
 
     `old_log_probs` is None while the policy has not moved since sampling's weights were taken over: they are
     then the new log-probs themselves, and the importance ratio is exactly 1.

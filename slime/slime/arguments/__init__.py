@@ -1,0 +1,73 @@
+"""All flags of the trainer, typed, one group a file; read them with `parse_args`.
+
+Importing this loads no torch: the driver reads its flags in milliseconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from slime.arguments.algorithm import AlgorithmArguments
+from slime.arguments.batching import BatchArguments
+from slime.arguments.cluster import ClusterArguments
+from slime.arguments.engine import EngineArguments
+from slime.arguments.model import ModelArguments
+from slime.arguments.optimizer import OptimizerArguments
+from slime.arguments.parser import environment, read_values
+from slime.arguments.rollout import RolloutArguments
+from slime.arguments.run import RunArguments
+from slime.arguments.validation import validate
+
+GROUPS: tuple[type, ...] = (
+    RunArguments,
+    ModelArguments,
+    RolloutArguments,
+    ClusterArguments,
+    EngineArguments,
+    BatchArguments,
+    AlgorithmArguments,
+    OptimizerArguments,
+)
+
+
+@dataclass
+class Arguments(
+    OptimizerArguments,
+    AlgorithmArguments,
+    BatchArguments,
+    EngineArguments,
+    ClusterArguments,
+    RolloutArguments,
+    ModelArguments,
+    RunArguments,
+):
+    """Every flag as an attribute; flags that plug-ins declared are attributes too."""
+
+
+def parse_args(
+    argv: Sequence[str] | None = None, env: Mapping[str, str] | None = None, prog: str | None = None
+) -> Arguments:
+    """Reads, checks and completes the arguments: flags over environment over defaults.
+
+    Args:
+        argv: words of the command line; None takes those of the process.
+        env: environment; None takes that of the process.
+
+    Raises:
+        ConfigError: one line that says what is wrong and what to do.
+        SystemExit: after --help.
+    """
+    if argv is None:
+        import sys
+
+        argv = sys.argv[1:]
+    values = read_values(argv, GROUPS, environment() if env is None else env, prog)
+    args = Arguments()
+    for name, value in values.items():
+        setattr(args, name, value)
+    validate(args)
+    return args
+
+
+__all__ = ["GROUPS", "Arguments", "parse_args", "validate"]

@@ -1,0 +1,38 @@
+"""`python -m slime.arguments` prints the help of all flags; with `--markdown` as tables for documents."""
+
+from __future__ import annotations
+
+import sys
+
+from slime.arguments import GROUPS
+from slime.arguments.field import Flag, flags_of
+from slime.arguments.parser import build_parser
+
+
+def markdown() -> str:
+    """One table a group: flag, type, default, environment, meaning."""
+    lines: list[str] = []
+    for group in GROUPS:
+        lines += [f"### {(group.__doc__ or '').splitlines()[0].rstrip('.')}", ""]
+        lines += ["| flag | type | default | environment | meaning |", "|---|---|---|---|---|"]
+        lines += [_row(item) for item in flags_of(group)] + [""]
+    return "\n".join(lines).rstrip()
+
+
+def _row(item: Flag) -> str:
+    kind = " \\| ".join(item.choices) if item.choices else item.type.__name__
+    kind += ", repeatable" if item.repeatable else ""
+    names = ", ".join(f"`{name}`" for name in item.options)
+    default = "" if item.default in (None, "", []) else str(item.default)
+    return f"| {names} | {kind} | {default} | {' '.join(f'`{name}`' for name in item.env)} | {item.help} |"
+
+
+def main() -> None:
+    if "--markdown" in sys.argv[1:]:
+        print(markdown())
+    else:
+        print(build_parser(GROUPS, prog="train_async.py").format_help())
+
+
+if __name__ == "__main__":
+    main()

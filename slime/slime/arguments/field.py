@@ -1,0 +1,76 @@
+"""How one flag is declared: a dataclass field with its help, choices and environment names."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from types import NoneType, UnionType
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+
+
+def flag(default: Any, help: str, *, env: tuple[str, ...] = (), aliases: tuple[str, ...] = ()) -> Any:
+    """A dataclass field that is a flag too.
+
+    Args:
+        default: value without flag and environment; a list makes the flag repeatable.
+        help: one sentence, with the unit.
+        env: environment variables with the same meaning; the first one that is set counts.
+        aliases: other spellings of the flag.
+    """
+    metadata = {"help": help, "env": env, "aliases": aliases}
+    if isinstance(default, list):
+        return dataclasses.field(default_factory=lambda: list(default), metadata=metadata)
+    return dataclasses.field(default=default, metadata=metadata)
+
+
+@dataclass(frozen=True)
+class Flag:
+    """A declared flag, as the parser and the documentation see it."""
+
+    name: str
+    type: type
+    default: Any
+    help: str
+    env: tuple[str, ...]
+    aliases: tuple[str, ...]
+    choices: tuple[str, ...] | None
+    repeatable: bool
+
+    @property
+    def options(self) -> tuple[str, ...]:
+        """All spellings, the main one first."""
+        return (option(self.name), *self.aliases)
+
+
+def option(name: str) -> str:
+    """The flag of a field: `save_interval` -> `--save-interval`."""
+    return "--" + name.replace("_", "-")
+
+
+def flags_of(group: type) -> list[Flag]:
+    """The flags that a dataclass declares itself, not those of its bases."""
+    hints = get_type_hints(group)
+    own = [field for field in dataclasses.fields(group) if field.name in group.__annotations__]
+    return [_flag(field, hints[field.name]) for field in own]
+
+
+def _flag(field: dataclasses.Field[Any], hint: Any) -> Flag:
+    repeatable = get_origin(hint) is list
+    if repeatable:
+        (hint,) = get_args(hint)
+    if get_origin(hint) in (Union, UnionType):
+        (hint,) = [part for part in get_args(hint) if part is not NoneType]
+    choices = tuple(get_args(hint)) if get_origin(hint) is Literal else None
+    has_factory = field.default_factory is not dataclasses.MISSING
+    default = field.default_factory() if field.default_factory is not dataclasses.MISSING else field.default
+    assert has_factory == repeatable
+    return Flag(
+        name=field.name,
+        type=str if choices else hint,
+        default=default,
+        help=field.metadata["help"],
+        env=field.metadata["env"],
+        aliases=field.metadata["aliases"],
+        choices=choices,
+        repeatable=repeatable,
+    )

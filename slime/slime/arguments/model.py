@@ -1,0 +1,32 @@
+"""Flags: the model and its checkpoints."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from slime.arguments.field import flag
+
+
+@dataclass
+class ModelArguments:
+    """Model and checkpoints."""
+
+    hf_checkpoint: str = flag(
+        "",
+        "folder of the Hugging Face model: first weights, tokenizer, configuration",
+        env=("HF_CKPT", "MODEL_PATH"),
+    )
+    ref_load: str | None = flag(
+        None, "folder of the reference model of the KL term (default: --hf-checkpoint)", env=("REF_LOAD",)
+    )
+    save: str | None = flag(
+        None,
+        "folder of checkpoints and weight versions; runs resume from its latest (default: RUN_DIR/checkpoints)",
+        env=("SAVE_CKPT", "CKPT_SAVE_DIR"),
+    )
+    load: str | None = flag(
+        None, "checkpoint folder (or Hugging Face folder) to start from while --save has no checkpoint yet"
+    )
+    save_interval: int = flag(1, "checkpoint every so many rollouts")
+    keep_checkpoints: int = flag(3, "newest checkpoints to keep; 0 keeps all")
+    keep_weights: int = flag(3, "newest weight versions to keep; 0 keeps all; the live one always stays")

@@ -1,0 +1,152 @@
+"""Command line + environment + plug-ins -> Arguments."""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import os
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NoReturn
+
+from slime.arguments.field import Flag, flags_of
+from slime.errors import ConfigError
+from slime.plugins import plugin_modules
+
+TRUE_WORDS = {"1", "true", "yes", "on"}
+FALSE_WORDS = {"0", "false", "no", "off"}
+
+
+class Parser(argparse.ArgumentParser):
+    """Raises ConfigError instead of leaving the process."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(allow_abbrev=False, formatter_class=argparse.RawDescriptionHelpFormatter, **options)
+
+    def error(self, message: str) -> NoReturn:
+        raise ConfigError(message)
+
+
+def build_parser(groups: Sequence[type], prog: str | None = None) -> Parser:
+    """A parser of all flags. None has a default: what is not in the result was not given."""
+    parser = Parser(prog=prog, add_help=False, argument_default=argparse.SUPPRESS)
+    for group in groups:
+        section = parser.add_argument_group((group.__doc__ or group.__name__).splitlines()[0].rstrip("."))
+        for item in flags_of(group):
+            section.add_argument(*item.options, **_options(item))
+    return parser
+
+
+def read_values(
+    argv: Sequence[str], groups: Sequence[type], env: Mapping[str, str], prog: str | None
+) -> dict[str, Any]:
+    """Values of all flags, plug-ins' flags included: command line over environment over defaults.
+
+    Raises:
+        ConfigError: an unknown flag, a value that does not fit, a plug-in that cannot be loaded.
+        SystemExit: after --help.
+    """
+    flags = [item for group in groups for item in flags_of(group)]
+    values = {item.name: item.default for item in flags} | _from_environment(flags, env)
+    parser = build_parser(groups, prog)
+    early, _ = _quietly(parser).parse_known_args(list(argv))
+    add_plugin_flags(parser, plugin_paths(values | vars(early)))
+    parser.add_argument("-h", "--help", action="help", help="show this and leave")
+    given, unknown = parser.parse_known_args(list(argv))
+    if unknown:
+        raise ConfigError(_unknown_flag(unknown[0], parser))
+    return values | vars(given)
+
+
+def plugin_paths(values: Mapping[str, Any]) -> list[str]:
+    """The hooks that `*_path` flags name, in the order of the flags."""
+    paths: list[str] = []
+    for name, value in values.items():
+        if name.endswith("_path") and value:
+            paths += value if isinstance(value, list) else [value]
+    return paths
+
+
+def add_plugin_flags(parser: argparse.ArgumentParser, paths: list[str]) -> None:
+    """Lets the modules of all hooks add flags of their own, each function once.
+
+    Raises:
+        ConfigError: a plug-in that cannot be loaded, or a flag that exists already.
+    """
+    parser.argument_default = None
+    done: list[Callable[[argparse.ArgumentParser], None]] = []
+    for module in plugin_modules(paths):
+        add_arguments = getattr(module, "add_arguments", None)
+        if add_arguments is None or add_arguments in done:
+            continue
+        done.append(add_arguments)
+        try:
+            add_arguments(parser)
+        except argparse.ArgumentError as error:
+            raise ConfigError(
+                f"plug-in {module.__name__} declares a flag that exists already: {error}"
+            ) from error
+
+
+def _quietly(parser: Parser) -> Parser:
+    """The same flags, for a first look at which plug-ins are named."""
+    return Parser(add_help=False, argument_default=argparse.SUPPRESS, parents=[parser])
+
+
+def _options(item: Flag) -> dict[str, Any]:
+    described = (
+        item.help if item.default in (None, "", []) or "(default:" in item.help else _with_default(item)
+    )
+    options: dict[str, Any] = {"dest": item.name, "help": (described + _env_note(item)).replace("%", "%%")}
+    if item.type is bool:
+        return options | {"action": argparse.BooleanOptionalAction if item.default else "store_true"}
+    if item.repeatable:
+        options["action"] = "append"
+    if item.choices:
+        return options | {"choices": item.choices}
+    return options | {"type": item.type, "metavar": item.type.__name__.upper()}
+
+
+def _with_default(item: Flag) -> str:
+    return item.help if item.type is bool and not item.default else f"{item.help} (default: {item.default})"
+
+
+def _env_note(item: Flag) -> str:
+    return f" [env: {', '.join(item.env)}]" if item.env else ""
+
+
+def _from_environment(flags: Sequence[Flag], env: Mapping[str, str]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for item in flags:
+        name = next((name for name in item.env if env.get(name)), None)
+        if name is not None:
+            found[item.name] = _convert(item, name, env[name])
+    return found
+
+
+def _convert(item: Flag, name: str, text: str) -> Any:
+    if item.choices and text not in item.choices:
+        raise ConfigError(f"{name}={text} is not one of {', '.join(item.choices)}")
+    if item.type is bool:
+        if text.lower() not in TRUE_WORDS | FALSE_WORDS:
+            raise ConfigError(f"{name}={text} is neither 1 nor 0")
+        return text.lower() in TRUE_WORDS
+    try:
+        value = item.type(text)
+    except ValueError:
+        raise ConfigError(f"{name}={text} is not a valid {item.type.__name__}") from None
+    return [value] if item.repeatable else value
+
+
+def _unknown_flag(word: str, parser: argparse.ArgumentParser) -> str:
+    if not word.startswith("-"):
+        return f"unexpected argument {word!r}; every value needs its flag before it"
+    name = word.split("=", 1)[0]
+    known = [option for action in parser._actions for option in action.option_strings]
+    close = difflib.get_close_matches(name, known, n=1)
+    hint = f"did you mean {close[0]}?" if close else "--help lists all flags"
+    return f"unknown flag {name}; {hint}"
+
+
+def environment() -> Mapping[str, str]:
+    """The process environment; only names that a flag declares are read from it."""
+    return os.environ

@@ -1,0 +1,202 @@
+"""Refuses arguments that cannot work, in one line, before anything starts; derives what others imply."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from slime.arguments.field import option
+from slime.arguments.rollout import UNBOUNDED
+from slime.errors import ConfigError
+
+if TYPE_CHECKING:
+    from slime.arguments import Arguments
+
+AT_LEAST_ONE = (
+    "actor_num_nodes",
+    "num_train_processes",
+    "train_threads",
+    "engine_threads",
+    "rollout_num_engines",
+    "max_running_requests",
+    "chunked_prefill_size",
+    "context_length",
+    "rollout_batch_size",
+    "n_samples_per_prompt",
+    "num_rollout",
+    "update_weights_interval",
+    "save_interval",
+    "global_batch_size",
+    "num_steps_per_rollout",
+    "max_tokens_per_gpu",
+    "micro_batch_size",
+    "lr_decay_iters",
+)
+NOT_NEGATIVE = (
+    "actor_num_gpus_per_node",
+    "rollout_num_gpus",
+    "engine_port",
+    "train_nice",
+    "trainer_max_restarts",
+    "keep_checkpoints",
+    "keep_weights",
+    "eps_clip",
+    "eps_clip_high",
+    "entropy_coef",
+    "kl_loss_coef",
+    "lr",
+    "min_lr",
+    "lr_warmup_iters",
+    "weight_decay",
+    "clip_grad",
+)
+
+
+def validate(args: Arguments) -> None:
+    """Checks `args` and fills in derived values, in place.
+
+    Raises:
+        ConfigError: what contradicts what, and what to do.
+    """
+    _check_ranges(args)
+    _check_model(args)
+    _check_processes(args)
+    _resolve_batches(args)
+    _check_algorithm(args)
+    _check_optimizer(args)
+    _check_rollout(args)
+    args.ref_load = args.ref_load or args.hf_checkpoint
+    args.run_dir = str(Path(args.run_dir).expanduser().resolve())
+    args.save = str(Path(args.save or f"{args.run_dir}/checkpoints").expanduser().resolve())
+    args.tensorboard_dir = args.tensorboard_dir or f"{args.run_dir}/tensorboard"
+
+
+def _check_ranges(args: Arguments) -> None:
+    for names, least in ((AT_LEAST_ONE, 1), (NOT_NEGATIVE, 0)):
+        for name in names:
+            value = getattr(args, name)
+            if value is not None and not value >= least:
+                raise ConfigError(f"{option(name)} must be {least} or more, got {value}")
+    if args.engine_port > 65535:
+        raise ConfigError(f"--engine-port must be 65535 or less, got {args.engine_port}")
+
+
+def _check_model(args: Arguments) -> None:
+    if not args.hf_checkpoint:
+        raise ConfigError("no model: give --hf-checkpoint FOLDER (or HF_CKPT)")
+    args.hf_checkpoint = str(Path(args.hf_checkpoint).expanduser().resolve())
+    _require_model_folder("--hf-checkpoint", args.hf_checkpoint)
+    if args.ref_load is not None:
+        args.ref_load = str(Path(args.ref_load).expanduser().resolve())
+        _require_model_folder("--ref-load", args.ref_load)
+    if args.load is not None and not Path(args.load).is_dir():
+        raise ConfigError(f"--load {args.load} is not a folder; drop it to start from --hf-checkpoint")
+
+
+def _require_model_folder(name: str, folder: str) -> None:
+    if not (Path(folder) / "config.json").is_file():
+        raise ConfigError(f"{name} {folder} holds no config.json; give the folder of a Hugging Face model")
+
+
+def _check_processes(args: Arguments) -> None:
+    if args.actor_num_gpus_per_node and args.num_train_processes != 1:
+        raise ConfigError(
+            f"--num-train-processes {args.num_train_processes} is for training on the CPU; "
+            "drop it, or set --actor-num-gpus-per-node 0"
+        )
+    if args.rollout_num_gpus and args.rollout_num_engines != 1:
+        raise ConfigError(
+            f"--rollout-num-engines {args.rollout_num_engines} is for serving on the CPU; "
+            "drop it, or set --rollout-num-gpus 0"
+        )
+
+
+def _resolve_batches(args: Arguments) -> None:
+    samples = args.rollout_batch_size * args.n_samples_per_prompt
+    if args.num_steps_per_rollout is not None:
+        size, rest = divmod(samples, args.num_steps_per_rollout)
+        if rest or not size:
+            raise ConfigError(
+                f"{samples} samples a rollout (--rollout-batch-size x --n-samples-per-prompt) "
+                f"do not divide into --num-steps-per-rollout {args.num_steps_per_rollout}"
+            )
+        if args.global_batch_size not in (None, size):
+            raise ConfigError(
+                f"--num-steps-per-rollout {args.num_steps_per_rollout} makes steps of {size} samples, "
+                f"--global-batch-size says {args.global_batch_size}; drop one of them"
+            )
+        args.global_batch_size = size
+    if args.global_batch_size is None:
+        args.global_batch_size = samples
+    if args.global_batch_size > samples:
+        raise ConfigError(
+            f"--global-batch-size {args.global_batch_size} is more than the {samples} samples of a rollout "
+            "(--rollout-batch-size x --n-samples-per-prompt)"
+        )
+    if args.use_dynamic_batch_size and args.micro_batch_size is not None:
+        raise ConfigError(
+            "--micro-batch-size counts samples, but micro-batches are packed by tokens; "
+            "drop it or add --no-use-dynamic-batch-size"
+        )
+    if args.micro_batch_size is None:
+        args.micro_batch_size = None if args.use_dynamic_batch_size else 1
+
+
+def _check_algorithm(args: Arguments) -> None:
+    if args.loss_type == "sft_loss":
+        for name in ("use_kl_loss", "entropy_coef", "eps_clip_c"):
+            if getattr(args, name):
+                raise ConfigError(f"{option(name)} has no meaning with --loss-type sft_loss; drop it")
+        return
+    if args.n_samples_per_prompt == 1 and not args.disable_rewards_normalization:
+        raise ConfigError(
+            "with one sample a prompt, normalising rewards in groups makes every advantage 0; "
+            "add --disable-rewards-normalization, or more --n-samples-per-prompt"
+        )
+    if args.disable_rewards_normalization and args.disable_grpo_std_normalization:
+        raise ConfigError(
+            "--disable-grpo-std-normalization changes nothing with --disable-rewards-normalization; drop it"
+        )
+    if args.kl_loss_coef and not args.use_kl_loss:
+        raise ConfigError(f"--kl-loss-coef {args.kl_loss_coef} needs --use-kl-loss")
+    if args.use_unbiased_kl and not args.kl_loss_coef:
+        raise ConfigError("--use-unbiased-kl needs --use-kl-loss and a --kl-loss-coef above 0")
+    if args.eps_clip >= 1:
+        raise ConfigError(f"--eps-clip must be below 1, got {args.eps_clip}")
+    if args.eps_clip_c is not None and not args.eps_clip_c > 1:
+        raise ConfigError(f"--eps-clip-c must be above 1, got {args.eps_clip_c}")
+
+
+def _check_optimizer(args: Arguments) -> None:
+    for name in ("adam_beta1", "adam_beta2"):
+        if not 0 <= getattr(args, name) < 1:
+            raise ConfigError(f"{option(name)} must be 0 or more and below 1, got {getattr(args, name)}")
+    if not args.adam_eps > 0:
+        raise ConfigError(f"--adam-eps must be above 0, got {args.adam_eps}")
+    if args.min_lr > args.lr:
+        raise ConfigError(f"--min-lr {args.min_lr} is above --lr {args.lr}")
+    if args.lr_decay_style == "constant":
+        for name in ("min_lr", "lr_decay_iters"):
+            if getattr(args, name):
+                raise ConfigError(f"{option(name)} needs --lr-decay-style linear or cosine")
+        return
+    if args.lr_decay_iters is None:
+        if args.num_rollout == UNBOUNDED:
+            raise ConfigError(
+                f"--lr-decay-style {args.lr_decay_style} needs --lr-decay-iters or --num-rollout"
+            )
+        assert args.global_batch_size is not None
+        samples = args.rollout_batch_size * args.n_samples_per_prompt
+        args.lr_decay_iters = args.num_rollout * -(-samples // args.global_batch_size)
+    if args.lr_decay_iters <= args.lr_warmup_iters:
+        raise ConfigError(f"--lr-warmup-iters {args.lr_warmup_iters} leaves no step to decay in")
+
+
+def _check_rollout(args: Arguments) -> None:
+    if args.rollout_function_path is None:
+        raise ConfigError("no source of samples: give --rollout-function-path package.module.function")
+    if not args.disable_rollout_global_dataset:
+        raise ConfigError(
+            "there are no prompt data sets yet: add --disable-rollout-global-dataset "
+            "and a --rollout-function-path that has its own source"
+        )
