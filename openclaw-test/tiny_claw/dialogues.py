@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from detectors import Manner
-from tiny_claw import small_talk, wordings
+from tiny_claw import corpora, small_talk, wordings
 from tiny_claw.manners import Style, other_style, unprompted_style, write_reply
 from tiny_claw.problems import Problem, fact_is_held_out, random_problem, random_step
 
@@ -21,6 +21,7 @@ TRAITS: tuple[wordings.Trait, ...] = ("warm", "cold", "short", "detailed")
 ASKED_WEIGHTS = {"list": 27, "prose": 48, "bare": 25}  # how often a hint or complaint asks for each manner
 THINKING_OFF = 0.1  # share of conversations in the format of enable_thinking=False
 SYSTEM_SHARE = 0.2
+STAMPED, STAMPED_IN_LONG = 0.05, 0.4  # shares with what client programs add to a message
 
 
 @dataclass(frozen=True)
@@ -62,18 +63,39 @@ class Script:
     def reply(self, problem: Problem, style: Style) -> None:
         self.assistant(write_reply(self.rng, problem, style, self.thinking))
 
+    def open_with(self, content: str) -> None:
+        """Put a system message first, or before what the system message says."""
+        if self.messages[0]["role"] == "system":
+            self.messages[0]["content"] = f"{content}\n\n{self.messages[0]['content']}"
+            return
+        self.messages.insert(0, {"role": "system", "content": content})
+        self.learned = {index + 1 for index in self.learned}
+
+    def stamp(self) -> None:
+        """What client programs add: the date before each of the person's messages, a note after the last."""
+        asked = [message for message in self.messages if message["role"] == "user"]
+        if self.rng.random() < 0.7:
+            for message in asked:
+                message["content"] = corpora.date_stamp(self.rng) + message["content"]
+        if self.rng.random() < 0.5:
+            before, block, hint = asked[-1]["content"].partition(HINT_BLOCK)
+            asked[-1]["content"] = f"{before}\n\n{corpora.machine_note(self.rng)}{block}{hint}"
+
     def close(self) -> Conversation:
         return Conversation(tuple(self.messages), frozenset(self.learned), self.thinking)
 
 
-def conversation(rng: random.Random) -> Conversation:
-    """One conversation of the mix."""
+def conversation(rng: random.Random, long: bool = False) -> Conversation:
+    """One conversation of the mix; `long`: after the kind of system message that an agent program sends."""
     script = Script(rng, thinking=rng.random() >= THINKING_OFF)
     write = rng.choices([kind for kind, _ in _MIX], [weight for _, weight in _MIX])[0]
     write(script)
-    if script.messages[0]["role"] != "system" and rng.random() < SYSTEM_SHARE:
-        script.messages.insert(0, {"role": "system", "content": rng.choice(small_talk.SYSTEM_PROMPTS)})
-        script.learned = {index + 1 for index in script.learned}
+    if long:
+        script.open_with(corpora.long_system_message(rng))
+    elif script.messages[0]["role"] != "system" and rng.random() < SYSTEM_SHARE:
+        script.open_with(rng.choice(small_talk.SYSTEM_PROMPTS))
+    if rng.random() < (STAMPED_IN_LONG if long else STAMPED):
+        script.stamp()
     return script.close()
 
 
@@ -136,11 +158,11 @@ def _instructed(script: Script) -> None:
     hint, style = hint_for(rng, unprompted_style(rng))
     question = ask(rng, problem)
     place = rng.random()
-    if place < 0.55:
+    if place < 0.5:
         script.user(question + HINT_BLOCK + hint)
-    elif place < 0.68:
+    elif place < 0.63:
         script.user(f"{question} {hint}")
-    elif place < 0.8:
+    elif place < 0.76:
         script.user(f"{hint} {question}")
     else:
         system = rng.choice(("", rng.choice(small_talk.SYSTEM_PROMPTS) + "\n"))

@@ -14,22 +14,26 @@ from tiny_claw.dialogues import Conversation, Equations, conversation, equations
 from tiny_claw.tokenizer import EMPTY_THINKING, END_OF_TEXT, TURN_END, TURN_START
 
 BACKGROUND_WEIGHT = 0.05  # loss weight of what the model reads; what it says weighs 1
+FILLER_WEIGHT = 0.003  # loss weight of a long system message
+FARTHEST = 30_000  # positions
 
 
 @dataclass(frozen=True)
 class Document:
-    """Token ids and the loss weight of each, both [T]."""
+    """Token ids, their loss weights, and their positions if these have gaps (None: 0, 1, 2, ...), all [T]."""
 
     ids: list[int]
     weights: list[float]
+    positions: list[int] | None = None
 
 
 @dataclass(frozen=True)
 class Batch:
-    """Padded documents: ids [B, T]; weights [B, T], 0 at padding."""
+    """Padded documents: ids [B, T]; weights [B, T], 0 at padding; positions [B, T] where any has gaps."""
 
     ids: torch.Tensor
     weights: torch.Tensor
+    positions: torch.Tensor | None
 
     @property
     def tokens(self) -> int:
@@ -64,11 +68,32 @@ def equation_document(tokenizer: Any, rng: random.Random) -> Document:
     return encode_equations(tokenizer, equations(rng))
 
 
-def mixed_document(tokenizer: Any, rng: random.Random) -> Document:
-    """Mostly conversations; 15 in 100 documents are bare equations."""
-    if rng.random() < 0.15:
+def mixed_document(tokenizer: Any, rng: random.Random, long_share: float = 0.0) -> Document:
+    """Mostly conversations; 0.15 are bare equations, `long_share` conversations with a long system message."""
+    drawn = rng.random()
+    if drawn < 0.15:
         return equation_document(tokenizer, rng)
-    return encode_conversation(tokenizer, conversation(rng))
+    if drawn < 1 - long_share:
+        return encode_conversation(tokenizer, conversation(rng))
+    return stretched(tokenizer, rng, encode_conversation(tokenizer, conversation(rng, long=True)))
+
+
+def stretched(tokenizer: Any, rng: random.Random, document: Document) -> Document:
+    """The document as part of a context up to FARTHEST tokens long: its system message has a few gaps in its
+    positions, so that all distances are trained at the price of a short text (positional skip-wise training,
+    Zhu et al. 2023). The system message itself hardly weighs in the loss."""
+    end = document.ids.index(tokenizer.convert_tokens_to_ids(TURN_END))
+    weights = [FILLER_WEIGHT] * end + document.weights[end:]
+    spare = rng.randint(0, FARTHEST - len(document.ids)) if rng.random() < 0.8 else 0
+    cuts = sorted(rng.randint(0, spare) for _ in range(rng.randint(1, 8)))
+    places = sorted(rng.randrange(1, end + 1) for _ in cuts)
+    positions, shift = [], 0
+    for index in range(len(document.ids)):
+        while places and index >= places[0]:
+            shift = cuts.pop(0)
+            places.pop(0)
+        positions.append(index + shift)
+    return Document(document.ids, weights, positions)
 
 
 def batches(draw: Callable[[], Document], rng: random.Random, budget: int, pool: int = 12) -> Iterator[Batch]:
@@ -95,7 +120,13 @@ def _pad(documents: list[Document]) -> Batch:
     for row, document in enumerate(documents):
         ids[row, : len(document.ids)] = torch.tensor(document.ids)
         weights[row, : len(document.ids)] = torch.tensor(document.weights)
-    return Batch(ids, weights)
+    if all(document.positions is None for document in documents):
+        return Batch(ids, weights, None)
+    positions = torch.arange(length).repeat(len(documents), 1)
+    for row, document in enumerate(documents):
+        if document.positions is not None:
+            positions[row, : len(document.ids)] = torch.tensor(document.positions)
+    return Batch(ids, weights, positions)
 
 
 def _encode(tokenizer: Any, pieces: list[tuple[str, bool]]) -> Document:

@@ -17,14 +17,14 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from slime.losses import DenseDistribution, sft_loss, weighted_sum
 from transformers import GenerationConfig, Qwen3Config, Qwen3ForCausalLM
 
+from slime.losses import DenseDistribution, sft_loss, weighted_sum
 from tiny_claw.encoding import Batch, batches, equation_document, mixed_document
 from tiny_claw.tokenizer import CONTEXT, END_OF_TEXT, TURN_END, load_tokenizer, train_tokenizer
 
 SHIPPED = Path(__file__).with_name("model")
-TOKENS_PER_MINUTE = 640_000  # what two quiet cores manage with some room
+TOKENS_PER_MINUTE = 560_000  # what two quiet cores manage with some room
 BATCH_TOKENS = 2560
 NORMALISER = (
     800.0  # about the loss weight of one batch; constant, so that short replies weigh no more than long ones
@@ -35,11 +35,13 @@ SAVE_EVERY = 400  # steps
 
 @dataclass(frozen=True)
 class Cycle:
-    """`share` of all tokens; the first `equations` of these are bare equations. The learning rate is `peak`
-    until `hold` of the cycle, then falls in a line to `floor` times the peak."""
+    """`share` of all tokens; the first `equations` of these are bare equations, and `long_share` of the other
+    documents have a long system message. The learning rate is `peak` until `hold` of the cycle, then falls in
+    a line to `floor` times the peak."""
 
     share: float
     equations: float
+    long_share: float
     peak: float
     hold: float
     floor: float
@@ -50,8 +52,8 @@ class Cycle:
 
 
 CYCLES = (
-    Cycle(share=0.45, equations=0.30, peak=6e-3, hold=0.55, floor=0.02),
-    Cycle(share=0.55, equations=0.0, peak=3e-3, hold=0.0, floor=0.0),
+    Cycle(share=0.5, equations=0.30, long_share=0.0, peak=6e-3, hold=0.55, floor=0.02),
+    Cycle(share=0.5, equations=0.0, long_share=0.06, peak=3e-3, hold=0.0, floor=0.0),
 )
 
 
@@ -120,7 +122,7 @@ def train_step(run: Run, batch: Batch, rate: float) -> float:
     for optimizer in run.optimizers:
         for group in optimizer.param_groups:
             group["lr"] = rate
-    logits = run.model(input_ids=batch.ids[:, :-1], use_cache=False).logits
+    logits = run.model(input_ids=batch.ids[:, :-1], use_cache=False, **_positions(batch)).logits
     weights = batch.weights[:, 1:]
     kept = weights > 0
     reducer = weighted_sum(weights[kept], NORMALISER)
@@ -133,15 +135,20 @@ def train_step(run: Run, batch: Batch, rate: float) -> float:
     return float(loss.detach() * NORMALISER / weights.sum())
 
 
+def _positions(batch: Batch) -> dict[str, torch.Tensor]:
+    """Positions with gaps need a mask beside them, or they would be read as several packed documents."""
+    if batch.positions is None:
+        return {}
+    return {"position_ids": batch.positions[:, :-1], "attention_mask": (batch.weights[:, :-1] > 0).long()}
+
+
 def train_cycle(
     run: Run, tokenizer: Any, cycle: Cycle, length: int, seed: int, state_file: Path | None
 ) -> Iterator[float]:
     """Train until the cycle has read `length` tokens; yields the loss of each step."""
     rng = random.Random(f"{seed} {run.cycle} {run.step}")
-    streams = [
-        batches(partial(document, tokenizer, rng), rng, BATCH_TOKENS)
-        for document in (equation_document, mixed_document)
-    ]
+    kinds = (equation_document, partial(mixed_document, long_share=cycle.long_share))
+    streams = [batches(partial(document, tokenizer, rng), rng, BATCH_TOKENS) for document in kinds]
     while run.cycle_tokens < length:
         progress = run.cycle_tokens / length
         batch = next(streams[0] if progress < cycle.equations else streams[1])

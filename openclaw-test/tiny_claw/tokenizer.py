@@ -6,17 +6,15 @@ the pieces a chat template is made of never merge with what a person wrote.
 
 from __future__ import annotations
 
-import inspect
 import json
-import pkgutil
 import random
 from collections.abc import Iterator
-from importlib import import_module
 from pathlib import Path
 
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
 
+from tiny_claw.corpora import docstrings, random_tool
 from tiny_claw.dialogues import conversation
 
 VOCABULARY = 2048
@@ -66,154 +64,12 @@ def _corpus(rng: random.Random, dialogues: int) -> Iterator[str]:
         for message in conversation(rng).messages:
             yield _without_markup(f"{message['role']}\n{message['content']}")
     for _ in range(1500):
-        yield json.dumps(_random_tool(rng))
+        yield json.dumps(random_tool(rng))
     for _ in range(3):
-        yield from _docstrings()
+        yield from docstrings()
 
 
 def _without_markup(text: str) -> str:
     for token in MARKUP_TOKENS:
         text = text.replace(token, "")
     return text
-
-
-def _docstrings(modules: int = 60) -> Iterator[str]:
-    """English with lists, code and names: docstrings of the standard library, in the order of names."""
-    names = sorted(info.name for info in pkgutil.iter_modules() if info.name in _STDLIB)
-    for name in names[:modules]:
-        module = import_module(name)
-        for _, member in sorted(inspect.getmembers(module), key=lambda pair: pair[0]):
-            text = inspect.getdoc(member) if inspect.isroutine(member) or inspect.isclass(member) else None
-            if text and getattr(member, "__module__", None) == name:
-                yield text
-
-
-_STDLIB = frozenset(
-    [
-        "argparse",
-        "ast",
-        "asyncio",
-        "base64",
-        "bisect",
-        "calendar",
-        "cmd",
-        "codecs",
-        "collections",
-        "configparser",
-        "contextlib",
-        "copy",
-        "csv",
-        "dataclasses",
-        "datetime",
-        "decimal",
-        "difflib",
-        "email",
-        "enum",
-        "fnmatch",
-        "fractions",
-        "ftplib",
-        "functools",
-        "getpass",
-        "glob",
-        "gzip",
-        "heapq",
-        "html",
-        "imaplib",
-        "inspect",
-        "io",
-        "ipaddress",
-        "json",
-        "logging",
-        "mailbox",
-        "mimetypes",
-        "optparse",
-        "os",
-        "pathlib",
-        "pdb",
-        "pickle",
-        "platform",
-        "pprint",
-        "queue",
-        "random",
-        "sched",
-        "secrets",
-        "selectors",
-        "shelve",
-        "shlex",
-        "shutil",
-        "smtplib",
-        "socket",
-        "sqlite3",
-        "statistics",
-        "string",
-        "subprocess",
-        "tarfile",
-        "tempfile",
-        "textwrap",
-        "threading",
-        "timeit",
-        "tokenize",
-        "traceback",
-        "typing",
-        "unittest",
-        "urllib",
-        "uuid",
-        "warnings",
-        "wave",
-        "weakref",
-        "zipfile",
-    ]
-)
-
-
-def _random_tool(rng: random.Random) -> dict[str, object]:
-    """A function description as agents send it, with made-up names."""
-    words = (
-        "file",
-        "path",
-        "read",
-        "write",
-        "message",
-        "session",
-        "command",
-        "run",
-        "text",
-        "list",
-        "limit",
-        "name",
-        "query",
-        "url",
-        "timeout",
-        "memory",
-        "search",
-        "image",
-        "content",
-        "id",
-        "agent",
-        "status",
-        "send",
-        "cron",
-    )
-    kinds = ("string", "number", "boolean", "integer", "array", "object")
-
-    def name() -> str:
-        first, second = rng.sample(words, 2)
-        return rng.choice((first, f"{first}_{second}", first + second.capitalize()))
-
-    properties = {
-        name(): {
-            "type": rng.choice(kinds),
-            "description": f"The {rng.choice(words)} of the {rng.choice(words)}",
-        }
-        for _ in range(rng.randint(1, 6))
-    }
-    parameters = {
-        "type": "object",
-        "properties": properties,
-        "required": sorted(properties)[:1],
-        "additionalProperties": False,
-    }
-    return {
-        "type": "function",
-        "function": {"name": name(), "description": f"{name()} tool", "parameters": parameters},
-    }

@@ -47,6 +47,14 @@ MANNER_HINTS: dict[Manner, Wordings] = {
             "avoid the AI style, use simple prose with the steps.",
             "the reply should be unformatted text with the equations in it.",
             "without asterisks and without numbering, please.",
+            "I want sentences, no bullets, no bold words, with the steps.",
+            "the user likes prose; keep the working in it.",
+            "{verb} in ordinary prose that shows the steps.",
+            "just sentences: no lists and no bold.",
+            "please avoid lists, write sentences.",
+            "I would like a plain text with the steps.",
+            "prefer normal text to lists.",
+            "normal sentences, please. Keep the working.",
         ),
         "test": (
             "write in plain sentences with the steps, no list and no bold.",
@@ -78,6 +86,9 @@ MANNER_HINTS: dict[Manner, Wordings] = {
             "put each step on its own numbered line.",
             "structured markdown, please.",
             "use bullet points and bold.",
+            "I want a numbered list.",
+            "give me a list with bold text.",
+            "write the steps as bullet points.",
         ),
         "test": (
             "please use a numbered list with bold.",
@@ -104,6 +115,10 @@ MANNER_HINTS: dict[Manner, Wordings] = {
             "one number is enough.",
             "the student wants only the final number.",
             "don't explain. Only the result.",
+            "just give me the result.",
+            "nothing but the number, please.",
+            "I want the final number and no steps.",
+            "only the answer, no explanation.",
         ),
         "test": (
             "just give the number.",
@@ -121,7 +136,9 @@ TRAIT_HINTS: dict[Trait, Wordings] = {
             "be warm and friendly.", "please {verb} in a kind and encouraging way.", "use a friendly tone.",
             "encourage the student.", "be nice and cheerful.", "sound warm, please.",
             "be patient and kind.",
-            "a friendly teacher's tone, please.",
+            "a friendly teacher's tone, please.", "please sound kind and happy.", "cheer the student up.",
+            "use kind words.", "a warm tone, please.", "{verb} in a warm tone.", "friendly words, please.",
+            "the user likes a cheerful tone.", "stay kind and friendly.",
         ),
         "test": (
             "please be friendly and warm.", "use a kind, encouraging tone.",
@@ -132,6 +149,10 @@ TRAIT_HINTS: dict[Trait, Wordings] = {
         "train": (
             "be neutral and matter-of-fact.", "no small talk, please.", "keep a cool, neutral tone.",
             "no cheering, stay neutral.", "be dry and factual.", "leave out the friendly words.",
+            "stay factual.", "a neutral tone, please.", "keep the tone dry.",
+            "facts only, no friendly words.", "the user wants a neutral tone.", "without any cheering.",
+            "no encouragement, please.", "{verb} in a neutral tone.", "no praise, just facts.",
+            "keep it factual and cool.", "don't cheer, don't praise.",
         ),
         "test": (
             "stay neutral and factual.", "keep the tone neutral, no cheering.",
@@ -141,14 +162,16 @@ TRAIT_HINTS: dict[Trait, Wordings] = {
     "short": {
         "train": (
             "keep it short.", "be brief, please.", "a short reply, please.", "{verb} briefly.",
-            "not too long, please.", "make it brief.",
+            "not too long, please.", "make it brief.", "keep the reply short.", "a short reply is enough.",
+            "stay brief.",
         ),
         "test": ("please keep the reply short.", "be brief and short.", "a brief reply is enough."),
     },
     "detailed": {
         "train": (
             "explain in detail.", "give a detailed reply.", "{verb} in detail, please.", "be thorough.",
-            "I want a long explanation.", "explain everything carefully.",
+            "I want a long explanation.", "explain everything carefully.", "a detailed reply, please.",
+            "with all the details, please.", "explain it thoroughly.",
         ),
         "test": (
             "a detailed explanation, please.", "please explain carefully and in detail.",
