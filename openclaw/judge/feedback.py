@@ -20,6 +20,9 @@ _DIGIT = re.compile(r"\d")
 _ABOUT_ANSWER = re.compile(
     r"\b(?:you|your|you're|that|that's|this|it|it's|its|i|answer|reply|response|solution|result|text|comment|version|style)\b"
 )
+_TEXT_LENGTH = 4000
+_SENTENCE_LENGTH = 400
+"""Characters read of a message and of a sentence: a verdict comes early, and reading must stay fast."""
 _FEW_WORDS = 3
 _STORY_WORDS = 5
 _POSITIVE, _NEGATIVE = 0.5, -0.4
@@ -47,11 +50,13 @@ def read_feedback(text: str, conversation: str = "") -> tuple[int, str]:
 
 def about_the_answer(text: str) -> list[str]:
     """The sentences, in lower case, up to the first that sets a new task."""
-    plain = text.replace("’", "'").replace("‘", "'").replace("“", '"').replace("”", '"').lower()
+    plain = (
+        text[:_TEXT_LENGTH].replace("’", "'").replace("‘", "'").replace("“", '"').replace("”", '"').lower()
+    )
     plain = phrases.INNOCENT.sub(" ", phrases.DELIGHT.sub(" thanks ", plain))
     found: list[str] = []
     for sentence in _SENTENCE.split(plain):
-        before, is_task = _before_task(sentence.strip(" ,;:-"))
+        before, is_task = _before_task(sentence[:_SENTENCE_LENGTH].strip(" ,;:-"))
         if before:
             found.append(before)
         if is_task:

@@ -90,6 +90,7 @@ COMPLAINT = _any(
     r"^(?:nope|nah|wrong|incorrect)\b",
     r"^not (?:quite|right|correct|really|good|what|it|like)\b",
     r"\bwrong (?:again|answer|number)",
+    r"\b(?:that|this|it)(?:'s| is| was) (?:the|a) wrong\b",
     r"\bmistakes? in (?:the|your|it|that)\b",
     r"\berrors? in (?:your|the (?:first|second|third|last|answer|calc))",
     r"\bmiscalculat",

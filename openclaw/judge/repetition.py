@@ -16,6 +16,8 @@ _FILLER = frozenset(
     )
 )
 _SAME = 0.75
+_LENGTH = 4000
+"""Characters compared of a request."""
 _FEWEST_WORDS = 2
 """Content words (filler not counted) that a request needs before its likeness says anything."""
 
@@ -30,7 +32,7 @@ def is_repeated(request: str, earlier: str) -> bool:
 
 
 def _content_words(text: str) -> list[str]:
-    return [word for word in _WORD.findall(text.lower().replace("'s", " ")) if word not in _FILLER]
+    return [word for word in _WORD.findall(text[:_LENGTH].lower().replace("'s", " ")) if word not in _FILLER]
 
 
 def _numbers(words: list[str]) -> list[str]:

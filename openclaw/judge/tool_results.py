@@ -20,6 +20,8 @@ _FAILURE = re.compile(
 )
 _CASELESS_FAILURE = re.compile(r"^\s*error:\s", re.IGNORECASE | re.MULTILINE)
 
+_END_LENGTH = 10_000
+"""Characters read of the beginning and of the end of a long result."""
 _BAD_STATUS = frozenset(
     {"error", "failed", "failure", "timeout", "denied", "forbidden", "cancelled", "killed"}
 )
@@ -32,6 +34,8 @@ def tool_failed(text: str) -> str | None:
     value = _as_object(text)
     if value is not None:
         return _object_failed(value)
+    if len(text) > 2 * _END_LENGTH:
+        text = f"{text[:_END_LENGTH]}\n{text[-_END_LENGTH:]}"
     codes = _EXIT_CODE.findall(text)
     if codes:
         return None if int(codes[-1]) == 0 else f"exit code {codes[-1]}"

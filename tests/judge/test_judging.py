@@ -1,0 +1,169 @@
+"""One turn at a time: what a judge or a method does wrong costs that turn, counted, and nothing else."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+
+import pytest
+
+from openclaw.judge.backends import JudgeBackend
+from openclaw.judge.judging import JudgeLimits, TurnJudge
+from openclaw.judge.questions import JudgeQuestion
+from openclaw.judge.rules import RulesBackend
+from openclaw.judge.worker import JudgeWorker
+from openclaw.records import Drop, Judgement, SampleDraft, SampleState, Turn, TurnState, Vote
+from openclaw.store import RolloutStore, StoreWriter
+
+Answer = Callable[[str], Turn]
+
+
+def binary(turn: Turn, judgements: list[Judgement]) -> SampleDraft | Drop:
+    score = judgements[0].score
+    return SampleDraft(turn_id=turn.id, reward={"score": score}) if score else Drop("neutral_score")
+
+
+class FakeBackend:
+    """Votes by the last word of the next message: a number votes it, anything else misbehaves as it says."""
+
+    name = "fake"
+    prompt_name = "fake-v1"
+
+    async def eval_votes(self, question: JudgeQuestion, m: int) -> list[Vote]:
+        word = question.next_text.split()[-1]
+        if word == "raise":
+            raise RuntimeError("the judge is on fire")
+        if word == "hang":
+            await asyncio.sleep(60)
+        if word == "nonsense":
+            return [Vote(score=None, text="purple")] * m
+        return [Vote(score=int(word))] * m
+
+
+@pytest.fixture
+async def writer(store: RolloutStore) -> AsyncIterator[StoreWriter]:
+    writer = StoreWriter(store)
+    yield writer
+    await asyncio.to_thread(writer.close)
+
+
+async def _run_until(
+    store: RolloutStore,
+    writer: StoreWriter,
+    judged: int,
+    backend: JudgeBackend | None = None,
+    method: Callable[[Turn, list[Judgement]], SampleDraft | Drop] = binary,
+    limits: JudgeLimits | None = None,
+) -> None:
+    limits = limits or JudgeLimits(votes=3, timeout=0.2, attempts=2)
+    judge = TurnJudge(store, writer, backend or FakeBackend(), method, limits)
+    worker = JudgeWorker("w", store, judge, claim_seconds=10.0, concurrency=4)
+    stop = asyncio.Event()
+    running = asyncio.create_task(worker.run(stop))
+    async with asyncio.timeout(20):
+        while store.counts()["turns"].get("judged", 0) < judged:  # noqa: ASYNC110 (a database has no event)
+            await asyncio.sleep(0.02)
+    stop.set()
+    await running
+
+
+async def test_a_judged_turn_has_its_judgement_and_its_sample(
+    store: RolloutStore, writer: StoreWriter, answer: Answer
+) -> None:
+    turn = answer("No bullet points please.")
+    await _run_until(store, writer, 1, backend=RulesBackend())
+    (judgement,) = store.judgements_of(turn.id)
+    assert (judgement.kind, judgement.score, judgement.judge, judgement.prompt) == (
+        "eval",
+        -1.0,
+        "rules",
+        "rules-v1",
+    )
+    assert [vote.score for vote in judgement.votes] == [-1, -1, -1]
+    sample = store.sample_of_turn(turn.id)
+    assert sample is not None and sample.state is SampleState.READY and sample.reward == {"score": -1.0}
+
+
+async def test_a_method_may_drop_a_turn_for_its_own_reason(
+    store: RolloutStore, writer: StoreWriter, answer: Answer
+) -> None:
+    answer("score 0")
+    await _run_until(store, writer, 1)
+    assert store.counts()["dropped"] == {"neutral_score": 1}
+
+
+@pytest.mark.parametrize("fault", ["raise", "hang", "nonsense"])
+async def test_a_judge_that_fails_drops_its_turn_after_the_last_try_and_blocks_no_other(
+    store: RolloutStore, writer: StoreWriter, answer: Answer, fault: str
+) -> None:
+    bad = answer(f"please {fault}")
+    for _ in range(6):
+        answer("score 1")
+    await _run_until(store, writer, 7)
+    assert store.counts()["samples"] == {"ready": 6, "dropped": 1}
+    assert store.counts()["dropped"] == {"judge_error": 1}
+    stored = store.get_turn(bad.id)
+    assert stored is not None and stored.judge_attempts == 2
+
+
+async def test_hanging_turns_do_not_use_up_the_worker_for_long(
+    store: RolloutStore, writer: StoreWriter, answer: Answer
+) -> None:
+    for _ in range(4):
+        answer("please hang")
+    answer("score 1")
+    await _run_until(store, writer, 5)
+    assert store.counts()["dropped"] == {"judge_error": 4}
+    assert store.ready_count() == 1
+
+
+@pytest.mark.parametrize("result", [None, "raise", "wrong mask"])
+async def test_a_method_that_fails_loses_that_turn_only(
+    store: RolloutStore, writer: StoreWriter, answer: Answer, result: str | None
+) -> None:
+    def method(turn: Turn, judgements: list[Judgement]) -> SampleDraft | Drop:
+        if judgements[0].score > 0:
+            return binary(turn, judgements)
+        if result == "raise":
+            raise KeyError("method")
+        if result == "wrong mask":
+            return SampleDraft(turn_id=turn.id, reward=1.0, loss_mask=[1, 1, 1, 1, 1])
+        return None  # type: ignore[return-value]
+
+    failed = answer("score -1")
+    answer("score 1")
+    await _run_until(store, writer, 2, method=method)
+    assert store.counts()["dropped"] == {"method_error": 1}
+    assert store.ready_count() == 1
+    assert len(store.judgements_of(failed.id)) == 1
+
+
+async def test_a_turn_that_killed_its_workers_is_dropped_unjudged(
+    store: RolloutStore, writer: StoreWriter, answer: Answer
+) -> None:
+    answer("please hang")
+    for _ in range(2):
+        store.claim_answered("dead", 1, claim_seconds=0.0)
+        await asyncio.sleep(0.01)
+    await _run_until(store, writer, 1)
+    assert store.counts()["dropped"] == {"judge_error": 1}
+
+
+async def test_a_stopped_worker_finishes_what_it_is_judging(
+    store: RolloutStore, writer: StoreWriter, answer: Answer
+) -> None:
+    class Slow(FakeBackend):
+        async def eval_votes(self, question: JudgeQuestion, m: int) -> list[Vote]:
+            await asyncio.sleep(0.3)
+            return [Vote(score=1)]
+
+    turn = answer("anything")
+    judge = TurnJudge(store, writer, Slow(), binary, JudgeLimits())
+    worker = JudgeWorker("w", store, judge, claim_seconds=10.0, concurrency=4)
+    stop = asyncio.Event()
+    running = asyncio.create_task(worker.run(stop))
+    await asyncio.sleep(0.15)
+    stop.set()
+    await running
+    stored = store.get_turn(turn.id)
+    assert stored is not None and stored.state is TurnState.JUDGED

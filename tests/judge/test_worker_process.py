@@ -1,0 +1,112 @@
+"""Judge workers as the processes they are."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from openclaw.records import Turn, Vote
+from openclaw.store import RolloutStore
+
+METHOD = """
+from openclaw.records import Drop, SampleDraft
+def method(turn, judgements):
+    score = judgements[0].score
+    return SampleDraft(turn_id=turn.id, reward={"score": score}) if score else Drop("neutral_score")
+"""
+
+
+@contextmanager
+def worker(folder: Path, *flags: str, name: str = "judge-0") -> Iterator[subprocess.Popen[str]]:
+    (folder / "a_method.py").write_text(METHOD)
+    command = [sys.executable, "-m", "openclaw.judge.worker", "--rl-buffer-dir", str(folder)]
+    command += ["--method-path", "a_method:method", "--worker-name", name, *flags]
+    paths = os.pathsep.join([str(folder), *filter(None, sys.path)])
+    environment = os.environ | {"PYTHONPATH": paths}
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def _until(condition: Callable[[], bool], seconds: float = 20.0) -> None:
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "not in time"
+        time.sleep(0.05)
+
+
+def test_a_worker_judges_what_is_answered_and_ends_at_term(
+    tmp_path: Path, store: RolloutStore, answer: Callable[[str], Turn]
+) -> None:
+    for text in ("Thanks!", "That's wrong.", "Who wrote Hamlet?"):
+        answer(text)
+    with worker(tmp_path) as process:
+        _until(lambda: store.counts()["turns"].get("judged", 0) == 3)
+        process.send_signal(signal.SIGTERM)
+        _, log = process.communicate(timeout=10)
+    assert process.returncode == 0, log
+    assert store.counts()["samples"] == {"ready": 2, "dropped": 1}
+    assert "Hamlet" not in log and "judge stopped" in log
+
+
+def test_a_killed_workers_turns_are_judged_by_the_next(
+    tmp_path: Path, store: RolloutStore, answer: Callable[[str], Turn]
+) -> None:
+    turns = [answer("Thanks!") for _ in range(40)]
+    with worker(tmp_path) as process:
+        _until(lambda: store.counts()["turns"].get("judged", 0) > 0)
+        process.kill()
+    store.claim_answered("judge-0", limit=5, claim_seconds=1000)
+    with worker(tmp_path):
+        _until(lambda: store.counts()["turns"].get("judged", 0) == 40)
+    assert [len(store.judgements_of(turn.id)) for turn in turns] == [1] * 40
+
+
+def test_two_workers_judge_every_turn_once(
+    tmp_path: Path, store: RolloutStore, answer: Callable[[str], Turn]
+) -> None:
+    with worker(tmp_path, name="judge-0"), worker(tmp_path, "--votes", "3", name="judge-1"):
+        turns = [answer("Perfect, thank you.") for _ in range(30)]
+        _until(lambda: store.counts()["turns"].get("judged", 0) == 30)
+    for turn in turns:
+        (judgement,) = store.judgements_of(turn.id)
+        assert judgement.votes in ([Vote(score=1, text=judgement.votes[0].text)] * n for n in (1, 3))
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (("--backend", "oracle"), "unknown judge backend 'oracle': choose one of rules"),
+        (("--method-path", "nowhere:f"), "--method-path nowhere:f"),
+        (("--method-path", "a_method:METHOD"), "--method-path a_method:METHOD"),
+        (("--votes", "0"), "--votes is 0; at least 1 is needed"),
+        (("--vote-threshold", "2"), "--vote-threshold is 2.0; it is a share, 0 to 1"),
+    ],
+)
+def test_a_wrong_setting_is_refused_in_one_line(tmp_path: Path, flags: tuple[str, ...], message: str) -> None:
+    with worker(tmp_path, *flags) as process:
+        _, error = process.communicate(timeout=20)
+    assert process.returncode == 2
+    assert message in error and error.count("\n") == 1
+
+
+def test_a_judge_needs_no_training_library() -> None:
+    script = "import sys, openclaw.judge.worker, openclaw.rollout; print(*sys.modules)"
+    modules = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True, env=_environment()
+    )
+    assert not {"torch", "transformers", "ray", "slime"} & set(modules.stdout.split())
+
+
+def _environment() -> dict[str, str]:
+    return os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
