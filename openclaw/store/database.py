@@ -12,8 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Connection, Engine, Table, create_engine, event
-from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy import Connection, Engine, create_engine, event
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 
@@ -123,9 +122,3 @@ def _as_store_error(url: str) -> Iterator[None]:
         raise StoreError(
             f"rollout store {make_url(url).render_as_string(hide_password=True)}: {cause}"
         ) from error
-
-
-def insert_if_absent(connection: Connection, table: Table, row: dict[str, Any]) -> bool:
-    """Insert a row unless its key is there already. True when inserted."""
-    dialect = postgresql if connection.dialect.name == "postgresql" else sqlite
-    return connection.execute(dialect.insert(table).values(row).on_conflict_do_nothing()).rowcount == 1

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import functools
 import time
 from typing import Literal
 
-from sqlalchemy import Connection, select, update
+from sqlalchemy import Connection, Insert, func, select, update
+from sqlalchemy.dialects import postgresql, sqlite
 
 from openclaw.records import Session, TurnState
 from openclaw.store import schema
-from openclaw.store.database import Database, insert_if_absent
+from openclaw.store.database import Database
 
 
 class SessionTable(Database):
@@ -17,14 +19,8 @@ class SessionTable(Database):
 
     def touch_session(self, session_id: str, person: str | None = None) -> None:
         """Note that the session is in use (made when new, reopened when ended)."""
-        now = time.time()
-        row = {"id": session_id, "person": person, "turns": 0, "created_at": now, "last_seen": now}
-        values = {"last_seen": now, "ended_at": None} | ({"person": person} if person is not None else {})
         with self.transaction() as connection:
-            if not insert_if_absent(connection, schema.session, row):
-                connection.execute(
-                    update(schema.session).where(schema.session.c.id == session_id).values(values)
-                )
+            touch(connection, session_id, person, new_turns=0)
 
     def get_session(self, session_id: str) -> Session | None:
         with self.reading() as connection:
@@ -53,6 +49,27 @@ class SessionTable(Database):
             for session_id in ids:
                 _end(connection, session_id, "session_idle", now)
         return len(ids)
+
+
+def touch(connection: Connection, session_id: str, person: str | None, new_turns: int) -> None:
+    """Note that a session is in use, and how many turns it has got."""
+    now = time.time()
+    row = {"id": session_id, "person": person, "turns": new_turns, "created_at": now, "last_seen": now}
+    connection.execute(_upsert(connection.dialect.name), row)
+
+
+@functools.cache
+def _upsert(dialect: str) -> Insert:
+    insert = (postgresql if dialect == "postgresql" else sqlite).insert(schema.session)
+    old, new = schema.session.c, insert.excluded
+    changes = {
+        "person": func.coalesce(new.person, old.person),
+        "turns": old.turns + new.turns,
+        "last_seen": new.last_seen,
+        "ended_at": None,
+    }
+    upsert: Insert = insert.on_conflict_do_update(index_elements=[old.id], set_=changes)
+    return upsert
 
 
 def _end(

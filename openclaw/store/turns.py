@@ -5,16 +5,24 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
-from sqlalchemy import Connection, func, insert, select, update
+from sqlalchemy import Connection, bindparam, func, insert, select, update
 
 from openclaw.errors import StoreError
 from openclaw.records import Message, NewTurn, Turn, TurnState
 from openclaw.store import schema
 from openclaw.store.codec import pack_json
 from openclaw.store.rows import body_row, check_new_turn, select_turns, turn_from_row, turn_row
-from openclaw.store.sessions import SessionTable
+from openclaw.store.sessions import SessionTable, touch
 
 _DIGESTS_A_QUERY = 500
+
+# Made once: these run for every answer of the gateway.
+_KNOWN = select(schema.turn.c.id).where(schema.turn.c.completion_id == bindparam("completion"))
+_LAST_INDEX = select(func.max(schema.turn.c.turn_index)).where(
+    schema.turn.c.session_id == bindparam("session")
+)
+_INSERT_TURN = insert(schema.turn)
+_INSERT_BODY = insert(schema.turn_body)
 
 
 class TurnTable(SessionTable):
@@ -29,18 +37,12 @@ class TurnTable(SessionTable):
         check_new_turn(turn)
         body = body_row(turn)
         with self.transaction() as connection:
-            stored = _one_turn(connection, schema.turn.c.completion_id == turn.completion_id)
-            if stored is not None:
-                return stored
-            self.touch_session(turn.session_id, turn.person)
+            if connection.scalar(_KNOWN, {"completion": turn.completion_id}) is not None:
+                return _stored(connection, turn.completion_id)
+            touch(connection, turn.session_id, turn.person, new_turns=1)
             index = self.next_turn_index(turn.session_id) if turn.turn_index is None else turn.turn_index
-            connection.execute(insert(schema.turn), turn_row(turn, index))
-            connection.execute(insert(schema.turn_body), body)
-            connection.execute(
-                update(schema.session)
-                .where(schema.session.c.id == turn.session_id)
-                .values(turns=schema.session.c.turns + 1)
-            )
+            connection.execute(_INSERT_TURN, turn_row(turn, index))
+            connection.execute(_INSERT_BODY, body)
         return Turn(**{**vars(turn), "turn_index": index})
 
     def get_turn(self, turn_id: str) -> Turn | None:
@@ -74,9 +76,8 @@ class TurnTable(SessionTable):
 
     def next_turn_index(self, session_id: str) -> int:
         """0 for a new session."""
-        query = select(func.max(schema.turn.c.turn_index)).where(schema.turn.c.session_id == session_id)
         with self.reading() as connection:
-            last = connection.scalar(query)
+            last = connection.scalar(_LAST_INDEX, {"session": session_id})
         return 0 if last is None else int(last) + 1
 
     def answer_turn(self, turn_id: str, next_state: list[Message]) -> bool:
@@ -107,6 +108,11 @@ def turn_state(connection: Connection, turn_id: str) -> str:
     if state is None:
         raise StoreError(f"no turn {turn_id} in the store")
     return str(state)
+
+
+def _stored(connection: Connection, completion_id: str) -> Turn:
+    row = connection.execute(select_turns(schema.turn.c.completion_id == completion_id)).mappings().one()
+    return turn_from_row(row)
 
 
 def _one_turn(connection: Connection, *where: object) -> Turn | None:
