@@ -25,8 +25,10 @@ def run(service: EngineService, sequences: list[Sequence], timeout: float = 30.0
     """Serve the sequences with the service's decode thread until all have ended."""
     if not service.engine.alive:
         service.engine.start()
+    service.engine.pause("in_place")
     for sequence in sequences:
         service.engine.submit(sequence)
+    service.engine.resume()
     end = time.monotonic() + timeout
     while any(sequence.finish is None for sequence in sequences):
         assert time.monotonic() < end and service.engine.alive
@@ -72,7 +74,10 @@ TINY = {
         ("llama", {}),
         ("qwen2", {"tie_word_embeddings": True}),
         ("mistral", {"sliding_window": 16}),
-        ("gemma3_text", {"sliding_window": 16, "layer_types": ["sliding_attention"] * 2 + ["full_attention"]}),
+        (
+            "gemma3_text",
+            {"sliding_window": 16, "layer_types": ["sliding_attention"] * 2 + ["full_attention"]},
+        ),
         ("olmo2", {}),
     ],
 )
@@ -100,12 +105,16 @@ def test_an_architecture_that_the_store_cannot_serve_is_refused(tmp_path, kind):
         "lfm2": {"layer_types": ["conv", "full_attention", "conv"]},
     }
     sizes = {k: v for k, v in TINY.items() if kind != "mamba" or k in ("vocab_size", "hidden_size")}
-    AutoModelForCausalLM.from_config(AutoConfig.for_model(kind, **sizes, **extras.get(kind, {}))).save_pretrained(tmp_path)
+    AutoModelForCausalLM.from_config(
+        AutoConfig.for_model(kind, **sizes, **extras.get(kind, {}))
+    ).save_pretrained(tmp_path)
     with pytest.raises(ModelError, match="cannot run this architecture"):
         EngineService(EngineArguments(model_path=str(tmp_path)))
 
 
-def test_a_full_store_retracts_the_youngest_and_loses_nothing(service_of, model_path, reference, sampled_log_probs):
+def test_a_full_store_retracts_the_youngest_and_loses_nothing(
+    service_of, model_path, reference, sampled_log_probs
+):
     service = service_of(model_path, max_total_tokens=1100)
     rows = [request(service, prompt_of(150, n), max_new_tokens=300, temperature=1.0) for n in range(4)]
     run(service, rows)
@@ -163,22 +172,32 @@ def sequence(length: int, cached: int = 0) -> Sequence:
     return made
 
 
-def test_prompt_tokens_are_shared_evenly_and_the_rest_goes_to_the_long_prompt():
-    short, longer, longest = sequence(20), sequence(1000), sequence(9000, cached=100)
-    chunks = {id(c.sequence): (c.first, c.last) for c in share([longest, short, longer], 512)}
-    assert chunks == {id(short): (0, 20), id(longer): (0, 246), id(longest): (100, 346)}
+def shares(prefilling: list[Sequence], budget: int) -> list[int]:
+    chunks = {id(chunk.sequence): chunk for chunk in share(prefilling, budget)}
+    assert all(chunk.first == chunk.sequence.cached for chunk in chunks.values())
+    return [chunks[id(s)].last - chunks[id(s)].first if id(s) in chunks else 0 for s in prefilling]
+
+
+def test_a_short_prompt_overtakes_a_long_one_that_goes_on_nevertheless():
+    assert shares([sequence(9000, cached=100), sequence(1000), sequence(20)], 512) == [256, 236, 20]
+
+
+def test_what_short_prompts_leave_over_goes_to_the_first():
+    assert shares([sequence(9000), sequence(20)], 512) == [492, 20]
 
 
 def test_prompts_beyond_the_budget_wait():
-    chunks = share([sequence(10) for _ in range(8)], 4)
-    assert sum(c.last - c.first for c in chunks) == 4
+    assert shares([sequence(10) for _ in range(8)], 4) == [2, 2, 0, 0, 0, 0, 0, 0]
+    assert shares([sequence(10), sequence(10)], 1) == [1, 0]
 
 
 def test_slab_rows_stay_compact_and_keep_their_values():
     slab, rows = Slab(256), [sequence(5, cached=n + 1) for n in range(9)]
     for value, row in enumerate(rows):
         cache = PrefillCache(row.cached)
-        cache.write(0, 0, torch.full((2, row.cached, 4), float(value)), torch.full((2, row.cached, 4), -float(value)))
+        cache.write(
+            0, 0, torch.full((2, row.cached, 4), float(value)), torch.full((2, row.cached, 4), -float(value))
+        )
         slab.add(row, cache.views(row.cached))
     for gone in (rows[8], rows[0], rows[4], rows[3], rows[7], rows[1]):
         slab.remove(gone)

@@ -33,6 +33,12 @@ def test_a_taken_port_is_refused_before_anything_is_loaded(capsys):
         assert "cannot listen" in refused(capsys, "--model-path", "nowhere", "--port", str(port))
 
 
+def test_a_context_longer_than_the_model_is_refused(capsys, model_path):
+    flags = ["--model-path", str(model_path), "--port", "0", "--context-length"]
+    assert "4096 positions" in refused(capsys, *flags, "5000")
+    assert "holds 1000 tokens" in refused(capsys, *flags, "2000", "--max-total-tokens", "1000")
+
+
 def test_unknown_flags_are_refused(capsys, model_path):
     assert "--no-such-flag" in refused(capsys, "--model-path", str(model_path), "--no-such-flag")
 

@@ -13,36 +13,17 @@ import time
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import torch
 
-from slime.backends.embedded.attention import ChunkSpan, DecodeSpan, RaggedBatch
 from slime.backends.embedded.model import ServedModel, first_line
 from slime.backends.embedded.sampler import sample, score_prompt
 from slime.backends.embedded.scheduler import Chunk, Limits, Scheduler
 from slime.backends.embedded.sequence import Sequence
+from slime.backends.embedded.step import Step
 
 logger = logging.getLogger(__name__)
-
-
-@dataclass
-class Step:
-    """The flattened inputs of one forward pass and who wants which logits."""
-
-    ids: list[int] = field(default_factory=list)
-    positions: list[int] = field(default_factory=list)
-    keep: list[int] = field(default_factory=list)
-    sampled: list[Sequence] = field(default_factory=list)
-    sampled_at: list[int] = field(default_factory=list)
-    scored: list[tuple[Sequence, int, int, int]] = field(default_factory=list)
-    chunks: list[Chunk] = field(default_factory=list)
-    batch: RaggedBatch = field(default_factory=lambda: RaggedBatch([], []))
-
-    @property
-    def sequences(self) -> list[Sequence]:
-        decoding = [row for span in self.batch.decode for row in span.slab.rows]
-        return decoding + [chunk.sequence for chunk in self.chunks]
 
 
 @dataclass
@@ -89,7 +70,7 @@ class Engine:
         return self._thread.is_alive()
 
     def submit(self, sequence: Sequence) -> None:
-        self._post(lambda: self.scheduler.add(sequence))
+        self._post(lambda: self._add(sequence))
 
     def abort(self, rid: str | None) -> None:
         """End the request `rid` (None: all requests) with finish reason "abort"; unknown ids are ignored."""
@@ -151,55 +132,19 @@ class Engine:
 
     def step(self, step: Step) -> None:
         """Schedule, run, sample, publish."""
-        self._assemble(step)
+        step.assemble(self.scheduler, self.model.device)
         if not step.ids:
             return
         logits = self.model.forward(step.ids, step.positions, step.keep, step.batch)
         self._advance(step)
-        for sequence, row, first, count in step.scored:
-            score_prompt(logits[row : row + count], sequence, first)
+        for part in step.scored:
+            score_prompt(logits[part.row : part.row + part.count], part.sequence, part.first)
         if step.sampled:
             rows = logits if len(step.sampled) == len(step.keep) else logits[step.sampled_at]
             self._publish(step.sampled, *sample(rows, step.sampled))
         self._finish_scoring(step.chunks)
         self.counters.steps += 1
         self.on_progress(step.sampled + [c.sequence for c in step.chunks if c.sequence.finish])
-
-    def _assemble(self, step: Step) -> None:
-        step.chunks = self.scheduler.plan()
-        for slab in self.scheduler.store.slabs.values():
-            positions = [row.cached for row in slab.rows]
-            where = torch.tensor(positions, device=self.model.device)
-            index = torch.arange(len(positions), device=self.model.device)
-            step.batch.decode.append(DecodeSpan(slab, len(step.ids), where, index, max(positions) + 1))
-            self._want(step, slab.rows, range(len(step.ids), len(step.ids) + len(positions)))
-            step.ids.extend(row.output_ids[-1] for row in slab.rows)
-            step.positions.extend(positions)
-        for chunk in step.chunks:
-            self._assemble_chunk(step, chunk)
-
-    def _assemble_chunk(self, step: Step, chunk: Chunk) -> None:
-        sequence, start = chunk.sequence, len(step.ids)
-        if sequence.prefill is None:
-            raise RuntimeError(f"request {sequence.rid} is scheduled without a prefill cache")
-        step.batch.chunks.append(ChunkSpan(sequence.prefill, start, chunk.first, chunk.last))
-        step.ids.extend(sequence.tokens(chunk.first, chunk.last))
-        step.positions.extend(range(chunk.first, chunk.last))
-        first = max(sequence.next_scored, chunk.first + 1)
-        last = min(chunk.last + 1, len(sequence.prompt_ids))
-        if first < last:
-            step.scored.append((sequence, len(step.keep), first, last - first))
-            step.keep.extend(range(start + first - 1 - chunk.first, start + last - 1 - chunk.first))
-        if chunk.completes and sequence.max_new_tokens > 0:
-            self._want(step, [sequence], [start + chunk.last - 1 - chunk.first])
-        elif not step.keep:
-            step.keep.append(start)  # the model needs at least one position to keep
-
-    @staticmethod
-    def _want(step: Step, rows: list[Sequence], offsets: range | list[int]) -> None:
-        step.sampled_at.extend(range(len(step.keep), len(step.keep) + len(rows)))
-        step.sampled.extend(rows)
-        step.keep.extend(offsets)
 
     def _advance(self, step: Step) -> None:
         """The forward pass has stored one more token a row, and the chunks."""
@@ -236,6 +181,10 @@ class Engine:
         if sequence.finish is None:
             sequence.end(reason)
         self.counters.finished += 1
+
+    def _add(self, sequence: Sequence) -> None:
+        sequence.version = self.version()
+        self.scheduler.add(sequence)
 
     def _abort(self, rid: str | None) -> None:
         found = self.scheduler.find(rid)

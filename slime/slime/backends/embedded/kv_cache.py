@@ -17,7 +17,6 @@ from torch import Tensor
 from slime.backends.embedded.sequence import Sequence
 
 SMALLEST_CLASS = 256
-SMALLEST_ROWS = 4
 
 LayerView = tuple[Tensor, Tensor]
 """Keys [kv_heads, length, head_dim] and values [kv_heads, length, value_dim] of one layer."""
@@ -75,7 +74,7 @@ class Slab:
 
     def add(self, sequence: Sequence, stored: Mapping[int, LayerView]) -> None:
         if len(self.rows) == self._capacity:
-            self._resize(max(SMALLEST_ROWS, 2 * self._capacity), stored)
+            self._resize(max(1, 2 * self._capacity), stored)
         row = len(self.rows)
         for layer, (keys, values) in stored.items():
             self.layers[layer][0][row, :, : sequence.cached] = keys
@@ -96,7 +95,7 @@ class Slab:
             self.rows[hole] = last
             last.row = hole
         sequence.slab, sequence.row = None, -1
-        if SMALLEST_ROWS < self._capacity >= 4 * len(self.rows):
+        if self._capacity >= max(2, 4 * len(self.rows)):
             self._resize(self._capacity // 2, self.row_views(0) if self.rows else {})
 
     def row_views(self, row: int) -> dict[int, LayerView]:

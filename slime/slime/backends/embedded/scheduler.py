@@ -124,13 +124,23 @@ class Scheduler:
 
 
 def share(prefilling: list[Sequence], budget: int) -> list[Chunk]:
-    """Split `budget` prompt tokens evenly; what a short prompt leaves over goes to the longer ones."""
-    chunks = []
-    shortest_first = sorted(prefilling, key=lambda s: s.length - s.cached)
-    for index, sequence in enumerate(shortest_first):
-        fair = max(1, budget // (len(shortest_first) - index))
-        count = min(sequence.length - sequence.cached, fair, budget)
-        if count > 0:
-            chunks.append(Chunk(sequence, sequence.cached, sequence.cached + count))
-            budget -= count
-    return chunks
+    """Split `budget` prompt tokens: half to the prompt that came first, the rest to the shortest remainders.
+
+    So a short prompt overtakes a long one, and no prompt starves. `prefilling` is in order of admission.
+    """
+    if not prefilling:
+        return []
+    oldest, *others = prefilling
+    half = min(_left(oldest), (budget + 1) // 2)
+    free = budget - half
+    counts: list[tuple[Sequence, int]] = []
+    for sequence in sorted(others, key=_left):
+        count = min(_left(sequence), free)
+        counts.append((sequence, count))
+        free -= count
+    counts.insert(0, (oldest, min(_left(oldest), half + free)))
+    return [Chunk(s, s.cached, s.cached + count) for s, count in counts if count > 0]
+
+
+def _left(sequence: Sequence) -> int:
+    return sequence.length - sequence.cached

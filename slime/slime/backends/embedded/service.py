@@ -39,9 +39,7 @@ class EngineService:
                 f"{path} does not hold the weights that {args.weights_file} names: its checksum differs"
             )
         total = args.max_total_tokens or _store_tokens(bytes_per_token(self.model), self.model.device)
-        self.context_length = min(
-            args.context_length or self.model.max_positions, self.model.max_positions, total
-        )
+        self.context_length = _context_length(args, self.model.max_positions, total)
         self.stop_ids = stop_token_ids(
             args.model_path, self.tokenizer.token_to_id if self.tokenizer else None
         )
@@ -136,6 +134,17 @@ def _first_weights(args: EngineArguments) -> tuple[int, str, str | None]:
 
 
 def _store_tokens(token_bytes: int, device: torch.device) -> int:
-    """Tokens of keys and values that fit: 1 GiB on a CPU, 0.6 of what is free on a GPU (slabs may double)."""
-    budget = CPU_STORE_BYTES if device.type == "cpu" else int(0.6 * torch.cuda.mem_get_info(device)[0])
+    """Tokens of keys and values that fit: 1 GiB on a CPU, 0.3 of the free memory on a GPU (slabs may double)."""
+    budget = CPU_STORE_BYTES if device.type == "cpu" else int(0.3 * torch.cuda.mem_get_info(device)[0])
     return max(1, budget // max(1, token_bytes))
+
+
+def _context_length(args: EngineArguments, positions: int, total: int) -> int:
+    """Tokens that a request may have; raises ModelError for a wish that model or store cannot meet."""
+    wanted, most = args.context_length, min(positions, total)
+    if wanted is not None and wanted > most:
+        limit = f"the model has {positions} positions"
+        if total < positions:
+            limit = f"the KV store holds {total} tokens"
+        raise ModelError(f"--context-length {wanted} is too much: {limit}")
+    return wanted or most

@@ -16,8 +16,10 @@ from slime.backends.embedded.protocol import RequestError
 from slime.backends.embedded.sequence import Sequence
 
 SECONDS_PER_STREAM = 0.001
-"""Pause after a chunk for every open stream: chunks are cumulative, so sending fewer under load costs nothing
-but keeps the decode loop from waiting for the interpreter."""
+TOKENS_THAT_DOUBLE = 256
+"""Pause after a chunk: this long for every open stream, and longer as the answer grows. Chunks are
+cumulative, so sending fewer loses nothing and keeps the decode loop (and the client) from drowning in
+JSON."""
 
 
 @dataclass
@@ -74,12 +76,15 @@ class Streams:
                 yield body
                 if last:
                     return
-                await asyncio.sleep(SECONDS_PER_STREAM * len(self._waiters))
+                await asyncio.sleep(self._pause(answer.sent))
         finally:
             watcher.cancel()
             del self._waiters[sequence.rid]
             if sequence.finish is None:
                 self._engine.abort(sequence.rid)
+
+    def _pause(self, sent: int) -> float:
+        return SECONDS_PER_STREAM * len(self._waiters) * (1 + sent / TOKENS_THAT_DOUBLE)
 
     @property
     def open(self) -> int:

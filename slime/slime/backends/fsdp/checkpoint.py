@@ -1,0 +1,125 @@
+"""Checkpoints: `SAVE/iter_0000012/` with model and optimizer (torch DCP), random states and `meta.json`.
+
+A checkpoint is built in a hidden folder and renamed, then the tracker file names it. So a kill at any moment leaves
+the checkpoint before it in force.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import torch.distributed as dist
+import torch.distributed.checkpoint as dcp
+from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
+
+from slime.errors import TrainError
+from slime.utils.files import commit_folder, fresh_folder, temporary_beside, write_text
+
+TRACKER = "latest_checkpointed_iteration.txt"
+META = "meta.json"
+
+
+@dataclass(frozen=True)
+class CheckpointState:
+    """Where training stands.
+
+    Attributes:
+        rollout_id: last rollout that was trained; -1 if none was.
+        version, parent: weight version of these weights and the one that they were trained from.
+        path: checkpoint folder; None for a fresh start.
+        global_step: optimizer steps so far.
+    """
+
+    rollout_id: int = -1
+    version: int = 0
+    parent: int | None = None
+    path: str | None = None
+    global_step: int = 0
+
+
+def folder_of(save: str, rollout_id: int) -> Path:
+    return Path(save) / f"iter_{rollout_id:07d}"
+
+
+def latest(save: str | None) -> Path | None:
+    """The checkpoint that the tracker names, or None if there is none.
+
+    Raises:
+        TrainError: the tracker names a checkpoint that is not there.
+    """
+    tracker = Path(save or "") / TRACKER
+    if save is None or not tracker.is_file():
+        return None
+    folder = folder_of(save, int(tracker.read_text()))
+    if not (folder / META).is_file():
+        raise TrainError(f"{tracker} names {folder}, which is not a checkpoint; write the number of another one")
+    return folder
+
+
+def save_checkpoint(
+    save: str, state: CheckpointState, model: Any, optimizer: torch.optim.Optimizer, extra: dict[str, Any]
+) -> Path:
+    """Writes a checkpoint; every rank must call it. `extra` is added to `meta.json`."""
+    rank, path = dist.get_rank(), folder_of(save, state.rollout_id)
+    temporary = temporary_beside(path)
+    if rank == 0:
+        fresh_folder(path)
+    dist.barrier()
+    weights, moments = get_state_dict(model, optimizer)
+    dcp.save({"model": weights, "optimizer": moments}, checkpoint_id=temporary)
+    torch.save(random_state(), temporary / f"rng_{rank}.pt")
+    dist.barrier()
+    if rank == 0:
+        meta = {
+            "rollout_id": state.rollout_id,
+            "version": state.version,
+            "parent": state.parent,
+            "global_step": state.global_step,
+            "world_size": dist.get_world_size(),
+            "saved_at": time.time(),
+            **extra,
+        }
+        write_text(temporary / META, json.dumps(meta, indent=1))
+        commit_folder(temporary, path)
+        write_text(Path(save) / TRACKER, str(state.rollout_id))
+    dist.barrier()
+    return path
+
+
+def load_checkpoint(path: Path, model: Any, optimizer: torch.optim.Optimizer) -> CheckpointState:
+    """Restores model, optimizer and random states; every rank must call it.
+
+    Another number of ranks than at saving works; ranks that were not there keep their seeds.
+    """
+    meta = json.loads((path / META).read_text())
+    weights, moments = get_state_dict(model, optimizer)
+    state = {"model": weights, "optimizer": moments}
+    dcp.load(state, checkpoint_id=path)
+    set_state_dict(model, optimizer, model_state_dict=state["model"], optim_state_dict=state["optimizer"])
+    rng = path / f"rng_{dist.get_rank()}.pt"
+    if rng.is_file():
+        restore_random_state(torch.load(rng, weights_only=False))
+    return CheckpointState(meta["rollout_id"], meta["version"], meta["parent"], str(path), meta["global_step"])
+
+
+def random_state() -> dict[str, Any]:
+    """The state of every random generator of this process."""
+    state = {"torch": torch.get_rng_state(), "numpy": np.random.get_state(), "python": random.getstate()}
+    if torch.cuda.is_available():
+        state["cuda"] = torch.cuda.get_rng_state()
+    return state
+
+
+def restore_random_state(state: dict[str, Any]) -> None:
+    torch.set_rng_state(state["torch"])
+    np.random.set_state(state["numpy"])
+    random.setstate(state["python"])
+    if "cuda" in state and torch.cuda.is_available():
+        torch.cuda.set_rng_state(state["cuda"])

@@ -1,0 +1,103 @@
+"""The Hugging Face model under FSDP2: loading, sharding, running it on a pack, gathering its weights."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import save_file
+from torch import Tensor, nn
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+from torch.distributed.tensor import DTensor
+from transformers import AutoModelForCausalLM
+
+from slime.backends.fsdp.attention import NAME as ATTENTION
+from slime.backends.fsdp.packing import PackedBatch
+from slime.errors import ConfigError
+from slime.losses import DenseDistribution
+from slime.utils.checksum import LM_HEAD
+
+WEIGHT_FILES = (".safetensors", ".bin", ".pt", ".pth", ".index.json")
+
+
+def load_model(folder: str, mesh: DeviceMesh, gradient_checkpointing: bool = False) -> Any:
+    """The causal language model in `folder`, in fp32 and sharded over `mesh`; on CUDA it computes in bf16.
+
+    Raises:
+        ConfigError: the folder holds no model that transformers can load.
+    """
+    try:
+        model = AutoModelForCausalLM.from_pretrained(
+            folder, dtype=torch.float32, attn_implementation=ATTENTION, local_files_only=True
+        )
+    except (OSError, ValueError, KeyError) as error:
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+        raise ConfigError(f"{folder} cannot be loaded as a causal language model: {reason}") from error
+    switch_off_dropout(model)
+    model.train()
+    if gradient_checkpointing:
+        model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+    shard(model, mesh)
+    return model
+
+
+def shard(model: Any, mesh: DeviceMesh) -> None:
+    """Applies FSDP2 to every transformer block, then to what is left."""
+    on_gpu = mesh.device_type == "cuda"
+    precision = MixedPrecisionPolicy(param_dtype=torch.bfloat16 if on_gpu else None, reduce_dtype=torch.float32)
+    blocks = set(model._no_split_modules or ())
+    for module in model.modules():
+        if type(module).__name__ in blocks:
+            fully_shard(module, mesh=mesh, mp_policy=precision)
+    fully_shard(model, mesh=mesh, mp_policy=precision)
+
+
+def switch_off_dropout(model: nn.Module) -> None:
+    """Training must see the distribution that the engine sampled from."""
+    for module in model.modules():
+        if isinstance(module, nn.Dropout):
+            module.p = 0.0
+        if isinstance(getattr(module, "attention_dropout", None), float):
+            module.attention_dropout = 0.0
+
+
+def distribution(model: Any, packed: PackedBatch) -> DenseDistribution:
+    """The model's distribution of every target [T] of the pack, at the temperature of its sample.
+
+    Logits are computed at these positions only.
+    """
+    output = model(
+        input_ids=packed.input_ids,
+        position_ids=packed.position_ids,
+        use_cache=False,
+        logits_to_keep=packed.logit_positions,
+        packed_lengths=packed.lengths,
+    )
+    return DenseDistribution(output.logits[0], packed.temperatures)
+
+
+def gather_weights(model: Any, dtype: torch.dtype | None, keep: bool) -> dict[str, Tensor]:
+    """All weights as whole tensors on the CPU, in `dtype` (None: as they are); a tied output head is left out.
+
+    Every rank must call this; the ranks without `keep` return nothing.
+    """
+    weights: dict[str, Tensor] = {}
+    for name, tensor in model.state_dict().items():
+        if name == LM_HEAD and model.config.get_text_config().tie_word_embeddings:
+            continue
+        whole = tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
+        if keep:
+            cast = dtype if dtype is not None and whole.is_floating_point() else whole.dtype
+            weights[name] = whole.detach().to("cpu", cast, copy=True).contiguous()
+    return weights
+
+
+def write_model_folder(folder: Path, weights: dict[str, Tensor], source: str) -> None:
+    """A Hugging Face folder: `weights` beside the configuration and tokenizer files of the `source` folder."""
+    for file in sorted(Path(source).iterdir()):
+        if file.is_file() and not file.name.endswith(WEIGHT_FILES):
+            shutil.copyfile(file, folder / file.name)
+    save_file(weights, str(folder / "model.safetensors"), metadata={"format": "pt"})
