@@ -1,14 +1,16 @@
 from __future__ import annotations
 
 import asyncio
+import random
 import threading
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from openclaw.errors import StoreError
-from openclaw.records import NewTurn
+from openclaw.records import NewTurn, Turn
 from openclaw.store import RolloutStore, StoreWriter
 
 MakeTurn = Callable[..., NewTurn]
@@ -109,3 +111,30 @@ def _count_commits(store: RolloutStore) -> list[object]:
     commits: list[object] = []
     event.listen(store._engine, "commit", commits.append)
     return commits
+
+
+async def test_a_full_disk_fails_the_caller_and_loses_nothing_that_was_promised(
+    store: RolloutStore, writer: StoreWriter, make_turn: MakeTurn
+) -> None:
+    from sqlalchemy import event
+
+    def limit(connection: Any, *_: object) -> None:
+        connection.execute("PRAGMA max_page_count = 80")
+
+    def noise(seed: int) -> list[int]:
+        return random.Random(seed).choices(range(2**31), k=2000)
+
+    event.listen(store._engine, "checkout", limit)
+    turns = [make_turn(prompt_ids=noise(seed)) for seed in range(60)]
+    jobs = [writer.submit(lambda turn=turn: store.record_turn(turn)) for turn in turns]  # type: ignore[misc]
+    results = await asyncio.gather(*jobs, return_exceptions=True)
+    failed = [result for result in results if isinstance(result, BaseException)]
+    promised = [result for result in results if isinstance(result, Turn)]
+    assert failed and promised and len(failed) + len(promised) == 60
+    assert all(isinstance(error, StoreError) and "full" in str(error) for error in failed)
+    for turn in promised:
+        assert store.get_turn(turn.id) == turn
+    assert store.counts()["turns"] == {"captured": len(promised)}
+    event.remove(store._engine, "checkout", limit)
+    event.listen(store._engine, "checkout", lambda c, *_: c.execute("PRAGMA max_page_count = 100000"))
+    await writer.submit(lambda: store.record_turn(make_turn(prompt_ids=noise(99))))
