@@ -30,7 +30,7 @@ def is_alive(record: dict[str, Any]) -> bool:
     try:
         process = psutil.Process(int(record["pid"]))
         same = abs(process.create_time() - float(record["create_time"])) <= CREATE_TIME_TOLERANCE_SECONDS
-        return same and process.status() != psutil.STATUS_ZOMBIE
+        return same and bool(process.status() != psutil.STATUS_ZOMBIE)
     except (psutil.Error, KeyError, TypeError, ValueError):
         return False
 

@@ -1,0 +1,1 @@
+"""The HTTP surface: OpenAI's routes, health, status and administration."""

@@ -1,0 +1,258 @@
+"""A chat request, checked where it enters: a wrong field is named, an unknown one is ignored."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Any
+
+import orjson
+
+from openclaw.errors import ClientError
+
+Message = dict[str, Any]
+ROLES = ("system", "developer", "user", "assistant", "tool")
+MAX_STOP_STRINGS = 16
+MAX_TOP_LOGPROBS = 20
+
+
+@dataclass(frozen=True)
+class ChatRequest:
+    """One checked request. `sampling` has SGLang's names and only what the client gave; `body` is as
+    received."""
+
+    body: dict[str, Any]
+    model: str | None
+    messages: list[Message]
+    tools: list[Message] | None
+    max_tokens: int | None
+    stop: list[str]
+    stream: bool
+    include_usage: bool
+    log_probs: bool
+    top_log_probs: int
+    return_token_ids: bool
+    thinking: bool
+    sampling: dict[str, Any] = field(default_factory=dict)
+
+    def untrainable(self) -> str | None:
+        """Why an answer sampled like this cannot be trained on; None if it can. `temperature` must be set."""
+        if self.sampling["temperature"] < 1e-6:
+            return "greedy"
+        if "json_schema" in self.sampling:
+            return "grammar"
+        if "logit_bias" in self.sampling:
+            return "logit_bias"
+        return "penalties" if _PENALTIES & self.sampling.keys() else None
+
+
+_PENALTIES = {"frequency_penalty", "presence_penalty", "repetition_penalty"}
+
+
+def parse_body(data: bytes) -> dict[str, Any]:
+    """The JSON object of a request. Raises ClientError."""
+    try:
+        body = orjson.loads(data)
+    except orjson.JSONDecodeError as error:
+        raise ClientError(f"the request body is not JSON: {error}", code="invalid_json") from error
+    if not isinstance(body, dict):
+        raise ClientError("the request body must be a JSON object", code="invalid_json")
+    return body
+
+
+def chat_request(body: dict[str, Any]) -> ChatRequest:
+    """Raises ClientError that names the wrong field."""
+    messages = _messages(body.get("messages"))
+    if _integer(body, "n", 1, 128) not in (None, 1):
+        raise ClientError("n: this server gives one answer a request", "n", "unsupported_value")
+    options = body.get("stream_options")
+    if options is not None and not isinstance(options, dict):
+        raise _wrong("stream_options", "an object")
+    log_probs = _boolean(body, "logprobs")
+    top = _integer(body, "top_logprobs", 0, MAX_TOP_LOGPROBS) or 0
+    if top and not log_probs:
+        raise ClientError("top_logprobs needs logprobs: true", "top_logprobs")
+    most = [_integer(body, name, 1, 2**31) for name in ("max_completion_tokens", "max_tokens")]
+    return ChatRequest(
+        body=body,
+        model=_string(body, "model"),
+        messages=messages,
+        tools=_tools(body),
+        max_tokens=next((value for value in most if value is not None), None),
+        stop=_stop(body.get("stop")),
+        stream=_boolean(body, "stream"),
+        include_usage=_boolean(options or {}, "include_usage", "stream_options."),
+        log_probs=log_probs,
+        top_log_probs=top,
+        return_token_ids=_boolean(body, "return_token_ids"),
+        thinking=_thinking(body),
+        sampling=_sampling(body),
+    )
+
+
+def _messages(messages: Any) -> list[Message]:
+    if not isinstance(messages, list) or not messages:
+        raise ClientError("messages must be a list with at least one message", "messages")
+    for index, message in enumerate(messages):
+        where = f"messages[{index}]"
+        if not isinstance(message, dict):
+            raise _wrong(where, "an object")
+        if message.get("role") not in ROLES:
+            shown = message.get("role")
+            raise ClientError(
+                f"{where}.role is {shown!r}; it must be one of {', '.join(ROLES)}", f"{where}.role"
+            )
+        _content(message, where)
+        if message.get("tool_calls") is not None:
+            _tool_calls(message["tool_calls"], f"{where}.tool_calls")
+    return messages
+
+
+def _content(message: Message, where: str) -> None:
+    content = message.get("content")
+    if isinstance(content, str):
+        return
+    if content is None:
+        if message["role"] != "assistant":
+            raise ClientError(f"{where}.content is missing", f"{where}.content")
+        return
+    if not isinstance(content, list):
+        raise _wrong(f"{where}.content", "a string or a list of parts")
+    for index, part in enumerate(content):
+        name = f"{where}.content[{index}]"
+        if not isinstance(part, dict) or not isinstance(part.get("type"), str):
+            raise _wrong(name, "an object with a type")
+        if not isinstance(part.get("text"), str):
+            raise ClientError(f"{name}: this model reads text parts only, not {part['type']!r}", name)
+
+
+def _tool_calls(calls: Any, where: str) -> None:
+    if not isinstance(calls, list):
+        raise _wrong(where, "a list")
+    for index, call in enumerate(calls):
+        function = call.get("function") if isinstance(call, dict) else None
+        if not isinstance(function, dict) or not isinstance(function.get("name"), str):
+            raise _wrong(f"{where}[{index}].function", "an object with a name")
+        if not isinstance(function.get("arguments"), str | dict | None):
+            raise _wrong(f"{where}[{index}].function.arguments", "JSON text")
+
+
+def _tools(body: dict[str, Any]) -> list[Message] | None:
+    tools = body.get("tools")
+    if tools is not None and not isinstance(tools, list):
+        raise _wrong("tools", "a list")
+    for index, tool in enumerate(tools or []):
+        function = tool.get("function") if isinstance(tool, dict) else None
+        if not isinstance(function, dict) or not isinstance(function.get("name"), str):
+            raise _wrong(f"tools[{index}].function", "an object with a name")
+    choice = body.get("tool_choice")
+    if choice not in (None, "auto", "none"):
+        raise ClientError(
+            "tool_choice: this server supports auto and none", "tool_choice", "unsupported_value"
+        )
+    return None if choice == "none" else tools or None
+
+
+def _sampling(body: dict[str, Any]) -> dict[str, Any]:
+    given: dict[str, Any] = {
+        "temperature": _number(body, "temperature", 0.0, 2.0),
+        "top_p": _number(body, "top_p", 0.0, 1.0),
+        "min_p": _number(body, "min_p", 0.0, 1.0),
+        "top_k": _integer(body, "top_k", -1, 2**31),
+        "sampling_seed": _integer(body, "seed", -(2**63), 2**63),
+    }
+    if given["top_p"] == 0.0:
+        raise ClientError("top_p must be more than 0", "top_p")
+    if given["top_k"] == 0:
+        given["top_k"] = -1
+    for name, neutral, least in (
+        ("frequency_penalty", 0.0, -2.0),
+        ("presence_penalty", 0.0, -2.0),
+        ("repetition_penalty", 1.0, 0.01),
+    ):
+        value = _number(body, name, least, 2.0)
+        given[name] = None if value == neutral else value
+    given["logit_bias"] = _logit_bias(body.get("logit_bias"))
+    given["json_schema"] = _json_schema(body.get("response_format"))
+    return {name: value for name, value in given.items() if value is not None}
+
+
+def _logit_bias(bias: Any) -> dict[str, float] | None:
+    if bias is None or bias == {}:
+        return None
+    if not isinstance(bias, dict) or not all(isinstance(value, int | float) for value in bias.values()):
+        raise _wrong("logit_bias", "an object of token id to number")
+    return bias
+
+
+def _json_schema(form: Any) -> str | None:
+    if form is None:
+        return None
+    kind = form.get("type") if isinstance(form, dict) else None
+    if kind == "text":
+        return None
+    if kind == "json_object":
+        return '{"type": "object"}'
+    schema = form.get("json_schema") if kind == "json_schema" else None
+    if not isinstance(schema, dict) or not isinstance(schema.get("schema"), dict):
+        raise _wrong("response_format", "{type: text | json_object | json_schema}")
+    return orjson.dumps(schema["schema"]).decode()
+
+
+def _stop(stop: Any) -> list[str]:
+    found = [] if stop is None else [stop] if isinstance(stop, str) else stop
+    if not isinstance(found, list) or not all(isinstance(text, str) and text for text in found):
+        raise _wrong("stop", "a string or a list of strings, none empty")
+    if len(found) > MAX_STOP_STRINGS:
+        raise ClientError(f"stop: at most {MAX_STOP_STRINGS} strings", "stop")
+    return found
+
+
+def _thinking(body: dict[str, Any]) -> bool:
+    options = body.get("chat_template_kwargs")
+    if options is None:
+        return True
+    if not isinstance(options, dict):
+        raise _wrong("chat_template_kwargs", "an object")
+    value = options.get("enable_thinking", True)
+    if not isinstance(value, bool):
+        raise _wrong("chat_template_kwargs.enable_thinking", "true or false")
+    return value
+
+
+def _boolean(body: dict[str, Any], name: str, prefix: str = "") -> bool:
+    value = body.get(name)
+    if value is not None and not isinstance(value, bool):
+        raise _wrong(prefix + name, "true or false")
+    return bool(value)
+
+
+def _string(body: dict[str, Any], name: str) -> str | None:
+    value = body.get(name)
+    if value is not None and not isinstance(value, str):
+        raise _wrong(name, "a string")
+    return value
+
+
+def _integer(body: dict[str, Any], name: str, least: int, most: int) -> int | None:
+    value = body.get(name)
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+        raise _wrong(name, f"a whole number from {least} to {most}")
+    return value
+
+
+def _number(body: dict[str, Any], name: str, least: float, most: float) -> float | None:
+    value = body.get(name)
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        raise _wrong(name, "a number")
+    if not least <= value <= most:
+        raise _wrong(name, f"a number from {least:g} to {most:g}")
+    return float(value)
+
+
+def _wrong(param: str, expected: str) -> ClientError:
+    return ClientError(f"{param} must be {expected}", param)

@@ -1,0 +1,202 @@
+"""From a checked request to an exchange that can run: session, parent turn, prompt ids, limits."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from openclaw.api.schema import ChatRequest
+from openclaw.clients import affinity_session, is_side_turn
+from openclaw.engine import Engines
+from openclaw.errors import ClientError
+from openclaw.exchange import Exchange
+from openclaw.generation import EngineRequest, Generation
+from openclaw.recorder import Recorder
+from openclaw.records import Turn, TurnState
+from openclaw.rendering import ChatFormat, ModelFolder, text_of
+from openclaw.sessions import Message, Transcript, is_true, next_state
+from openclaw.settings import Settings
+from openclaw.tokenizer import Tokenizer
+
+DEFAULT_TEMPERATURE = 0.6
+LONGEST_SESSION_ID = 256
+LARGE_HISTORY_CHARACTERS = 20_000
+"""From here on a prompt is rendered in a thread, so that other streams go on."""
+_BRIDGED = (TurnState.CAPTURED, TurnState.ANSWERED, TurnState.JUDGED, TurnState.UNTRAINABLE)
+
+
+@dataclass(frozen=True)
+class Origin:
+    """What a request says of itself beside its messages. `scope` is the session it names, if any."""
+
+    scope: str | None
+    person: str | None
+    turn_type: Literal["main", "side"]
+    train: bool
+    done: bool
+
+    @classmethod
+    def of(
+        cls, headers: Mapping[str, str], body: Mapping[str, Any], path_session: str | None, default_type: str
+    ) -> Origin:
+        """Headers (lower case) win over the path, it over the body, that over what the client is known to
+        send. Raises ClientError."""
+        scope = headers.get("x-session-id") or path_session or _text(body, "session_id")
+        scope = scope or affinity_session(headers, body)
+        if scope is not None and (len(scope) > LONGEST_SESSION_ID or not scope.isprintable()):
+            raise ClientError(
+                f"session_id must be printable and at most {LONGEST_SESSION_ID} characters long", "session_id"
+            )
+        turn_type = headers.get("x-turn-type") or _text(body, "turn_type")
+        if turn_type is not None and turn_type not in ("main", "side"):
+            raise ClientError(f"turn_type is {turn_type!r}; it must be main or side", "turn_type")
+        side = turn_type == "side" if turn_type else is_side_turn(_messages(body)) or default_type == "side"
+        train = (
+            headers.get("x-train", "").lower() not in ("off", "0", "false", "no")
+            and body.get("train") is not False
+        )
+        done = is_true(headers.get("x-session-done")) or is_true(body.get("session_done"))
+        return cls(scope, _text(body, "user"), "side" if side else "main", train, done)
+
+
+class Gateway:
+    """Everything that requests share. `recorder` is None when nothing is recorded.
+
+    Raises ConfigError when the model folder cannot be served.
+    """
+
+    def __init__(self, settings: Settings, engines: Engines, recorder: Recorder | None) -> None:
+        folder = ModelFolder.read(settings.model_folder)
+        self.settings = settings
+        self.engines = engines
+        self.recorder = recorder
+        self.tokenizer = Tokenizer(folder.path)
+        self.format = ChatFormat(folder, self.tokenizer)
+        self.model_name = settings.model_name
+        self.context_length = min(settings.context_length or folder.context_length, folder.context_length)
+        own = settings.temperature if settings.temperature is not None else folder.temperature
+        self._temperature = DEFAULT_TEMPERATURE if own is None else own
+
+    async def prepare(self, request: ChatRequest, origin: Origin) -> Exchange:
+        """Everything before the first token. Its parent turn is told what followed it. Raises ClientError
+        and, where the store fails, StoreError."""
+        if request.model is not None:
+            self.check_model(request.model)
+        recorder = self.recorder if origin.train else None
+        transcript = Transcript.of(request.messages)
+        found = await recorder.find_parent(transcript, origin.scope) if recorder else None
+        parent, start = found if found else (None, 0)
+        prompt_ids, mode = await self._prompt(request, parent, start)
+        limit = self._room(request, len(prompt_ids))
+        session_id = origin.scope or (parent.session_id if parent else uuid.uuid4().hex)
+        if recorder and parent and origin.turn_type == "main":
+            followed = next_state(request.messages, start)
+            if followed:
+                recorder.answer_soon(parent, followed)
+        exchange_id = f"chatcmpl-{uuid.uuid4().hex}"
+        sampling = {"temperature": self._temperature, **request.sampling}
+        request.sampling.setdefault("temperature", self._temperature)
+        engine_request = EngineRequest(
+            id=exchange_id,
+            prompt_ids=prompt_ids,
+            max_new_tokens=limit,
+            sampling={**sampling, "stop": request.stop} if request.stop else sampling,
+            stop_ids=frozenset(self.format.stop_ids),
+            log_probs=recorder is not None or request.log_probs or request.return_token_ids,
+            top_log_probs=request.top_log_probs,
+        )
+        return Exchange(
+            id=exchange_id,
+            request=request,
+            session_id=session_id,
+            turn_type=origin.turn_type,
+            person=origin.person,
+            parent=parent,
+            transcript=transcript,
+            prompt_ids=prompt_ids,
+            render_mode=mode,
+            sampling={
+                **engine_request.sampling,
+                "max_new_tokens": limit,
+                "enable_thinking": request.thinking,
+            },
+            generation=Generation(self.engines, engine_request, session_id),
+            parser=self.format.parser(tools=request.tools is not None),
+            recorder=recorder,
+            policy_id=self.settings.policy_id,
+            fingerprints=(self.tokenizer.fingerprint, self.format.fingerprint),
+            end_session=origin.done,
+            timeout=self.settings.request_timeout,
+        )
+
+    def check_model(self, name: str) -> None:
+        """Raises ClientError (404) for a model that is not served here."""
+        if name != self.model_name:
+            message = f"the model {name!r} does not exist; this server has {self.model_name!r}"
+            raise ClientError(message, "model", "model_not_found", 404)
+
+    def _room(self, request: ChatRequest, prompt_tokens: int) -> int:
+        """How many tokens the answer may have. Raises ClientError when the prompt fills the context."""
+        room = self.context_length - prompt_tokens
+        if room < 1:
+            message = (
+                f"the messages are {prompt_tokens} tokens long; this model's context is "
+                f"{self.context_length} tokens, prompt and answer together: shorten the messages"
+            )
+            raise ClientError(message, "messages", "context_length_exceeded")
+        return min(room, request.max_tokens or self.settings.max_tokens_default or room)
+
+    async def _prompt(
+        self, request: ChatRequest, parent: Turn | None, start: int
+    ) -> tuple[list[int], Literal["full", "bridge"]]:
+        if parent is not None and _continues(request, parent, start):
+            bridged = self.format.bridge(
+                parent.prompt_ids,
+                parent.completion_ids,
+                request.messages[start:],
+                request.tools,
+                request.thinking,
+            )
+            if bridged is not None:
+                return bridged, "bridge"
+        size = sum(len(text_of(message.get("content"))) for message in request.messages)
+        if size < LARGE_HISTORY_CHARACTERS:
+            return self.format.render(request.messages, request.tools, request.thinking), "full"
+        rendered = await asyncio.to_thread(
+            self.format.render, request.messages, request.tools, request.thinking
+        )
+        return rendered, "full"
+
+
+def _continues(request: ChatRequest, parent: Turn, start: int) -> bool:
+    """Whether a request is its parent turn, unchanged to the letter, and new messages behind it."""
+    if parent.state not in _BRIDGED or parent.sampling.get("enable_thinking") != request.thinking:
+        return False
+    same = parent.tools == request.tools and parent.messages == request.messages[: start - 1]
+    return (
+        same
+        and start < len(request.messages)
+        and _same_answer(parent.response_message, request.messages[start - 1])
+    )
+
+
+def _same_answer(stored: Message, sent: Message) -> bool:
+    def told(message: Message) -> tuple[str, list[Any]]:
+        calls = [call["function"] for call in message.get("tool_calls") or []]
+        return text_of(message.get("content")), calls
+
+    return told(stored) == told(sent)
+
+
+def _text(body: Mapping[str, Any], name: str) -> str | None:
+    value = body.get(name)
+    if value is not None and not isinstance(value, str):
+        raise ClientError(f"{name} must be a string", name)
+    return value or None
+
+
+def _messages(body: Mapping[str, Any]) -> list[Message]:
+    return body.get("messages") or []

@@ -1,0 +1,79 @@
+"""What the gateway writes to and asks of the rollout store, from async code."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from typing import Any
+
+from openclaw.errors import StoreError
+from openclaw.records import NewTurn, Turn
+from openclaw.sessions import Message, Transcript
+from openclaw.store import RolloutStore, StoreWriter
+
+log = logging.getLogger(__name__)
+
+
+class Recorder:
+    """One store, one writer thread.
+
+    Args:
+        session_ttl: seconds back that a parent is looked for when the client names no session.
+    """
+
+    def __init__(self, store: RolloutStore, session_ttl: float) -> None:
+        self.store = store
+        self._writer = StoreWriter(store)
+        self._session_ttl = session_ttl
+        self._background: set[asyncio.Task[None]] = set()
+
+    def close(self) -> None:
+        """Commits what is queued."""
+        self._writer.close()
+        self.store.close()
+
+    async def find_parent(self, transcript: Transcript, scope: str | None) -> tuple[Turn, int] | None:
+        """The stored turn whose messages and answer are the longest beginning of a history, and the index of
+        the message that follows its answer. Raises StoreError."""
+        if not transcript.answers:
+            return None
+        digests = [digest for digest, _ in transcript.answers]
+        since = 0.0 if scope is not None else time.time() - self._session_ttl
+        turn = await asyncio.to_thread(self.store.find_by_digest, digests, scope, since)
+        if turn is None:
+            return None
+        return turn, dict(transcript.answers)[turn.transcript_digest]
+
+    async def record(self, turn: NewTurn) -> None:
+        """Durable when it returns. Raises StoreError."""
+        await self._writer.submit(lambda: self.store.record_turn(turn))
+
+    def answer_soon(self, parent: Turn, next_state: list[Message]) -> None:
+        """What followed the parent's answer, written without waiting: its judge need not wait for this
+        turn."""
+
+        def write() -> None:
+            self.store.touch_session(parent.session_id)
+            self.store.answer_turn(parent.id, next_state)
+
+        task = asyncio.get_running_loop().create_task(self._quietly(write))
+        self._background.add(task)
+        task.add_done_callback(self._background.discard)
+
+    async def end_session(self, session_id: str) -> int:
+        """Turns that nothing has followed expire; returns how many. Raises StoreError."""
+        return await self._writer.submit(lambda: self.store.end_session(session_id))
+
+    async def counts(self) -> dict[str, dict[str, int]]:
+        """Turns and samples by state, drops by reason."""
+        return await asyncio.to_thread(self.store.counts)
+
+    async def live_version(self) -> int:
+        return await asyncio.to_thread(self.store.live_version)
+
+    async def _quietly(self, write: Any) -> None:
+        try:
+            await self._writer.submit(write)
+        except StoreError as error:
+            log.error("a next state was not stored: %s", error)

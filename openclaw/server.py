@@ -1,0 +1,182 @@
+"""The gateway: `python -m openclaw.server --model-path FOLDER --enable-rl-intercept --rl-buffer-dir DIR`.
+
+Serves the OpenAI API in front of an engine that it launches, or of running ones (`--engine-url`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+import socket
+import sys
+import time
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
+
+import orjson
+import uvicorn
+import uvloop
+from fastapi import FastAPI, Request
+from starlette.exceptions import HTTPException
+from starlette.responses import Response
+
+from openclaw.api import admin, chat
+from openclaw.api.metrics import Metrics
+from openclaw.engine import Engines
+from openclaw.engine_process import EngineProcess
+from openclaw.errors import ClientError, ConfigError, OpenClawError, StoreError
+from openclaw.gateway import Gateway
+from openclaw.recorder import Recorder
+from openclaw.settings import Settings, load_settings
+from openclaw.store import RolloutStore
+
+log = logging.getLogger(__name__)
+
+GRACE_SECONDS = 5
+"""How long open answers may go on when the server is asked to stop."""
+KEEP_ALIVE_SECONDS = 75
+BACKLOG = 2048
+
+
+def create_app(
+    settings: Settings, engine_urls: Sequence[str], launched: EngineProcess | None = None
+) -> FastAPI:
+    """The gateway as an ASGI app over engines that are there, or will be. Raises ConfigError, StoreError."""
+    recorder = None
+    if settings.buffer is not None:
+        recorder = Recorder(RolloutStore(settings.buffer, settings.durable), settings.session_ttl)
+    engines = Engines(engine_urls)
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        yield
+        await engines.close()
+        if recorder is not None:
+            await asyncio.to_thread(recorder.close)
+
+    app = FastAPI(title="OpenClaw-RL gateway", lifespan=lifespan)
+    app.state.gateway = Gateway(settings, engines, recorder)
+    app.state.metrics = Metrics()
+    app.state.started = time.time()
+    app.state.launched_engine = launched
+    app.include_router(chat.router)
+    app.include_router(admin.router)
+    app.add_exception_handler(ClientError, _client_error)
+    app.add_exception_handler(StoreError, _store_error)
+    app.add_exception_handler(HTTPException, _http_error)
+    return app
+
+
+async def serve(settings: Settings, listener: socket.socket) -> None:
+    """Serve until a signal. Raises ConfigError when the launched engine never becomes ready."""
+    launched = None
+    if not settings.engine_url:
+        launched = EngineProcess.of(
+            settings.backend or "embedded", settings.model_folder, settings.context_length
+        )
+    app = create_app(settings, settings.engine_url if launched is None else [launched.url], launched)
+    config = uvicorn.Config(
+        app,
+        log_level=settings.log_level,
+        access_log=False,
+        timeout_graceful_shutdown=GRACE_SECONDS,
+        timeout_keep_alive=KEEP_ALIVE_SECONDS,
+        lifespan="on",
+    )
+    server = _Server(config)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, server.stop)
+    serving = asyncio.create_task(server.serve(sockets=[listener]))
+    beside = [asyncio.create_task(_announce(app, listener))]
+    if launched is not None:
+        beside.append(asyncio.create_task(launched.run()))
+        await asyncio.wait([serving, beside[1]], return_when=asyncio.FIRST_COMPLETED)
+        server.stop()
+    await serving
+    for task in beside:
+        task.cancel()
+    for result in await asyncio.gather(*beside, return_exceptions=True):
+        if isinstance(result, OpenClawError):
+            raise result
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """The socket to serve on, taken before anything starts. Raises ConfigError when it cannot be had."""
+    listener = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((host, port))
+        listener.listen(BACKLOG)
+    except OSError as error:
+        listener.close()
+        reason = error.strerror or error
+        raise ConfigError(
+            f"port {port} on {host} cannot be used ({reason}); free it, or choose another with --port"
+        ) from error
+    return listener
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """The command line. Returns the exit status: 2 for a configuration that cannot work."""
+    try:
+        settings = load_settings(argv)
+        logging.basicConfig(
+            level=settings.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s %(message)s"
+        )
+        logging.getLogger("httpx").setLevel(logging.WARNING)
+        with listen(settings.host, settings.port) as listener:
+            with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+                runner.run(serve(settings, listener))
+    except OpenClawError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+class _Server(uvicorn.Server):
+    """Leaves signals to `serve`, which has an engine to stop too."""
+
+    def stop(self) -> None:
+        self.should_exit = True
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+async def _announce(app: FastAPI, listener: socket.socket) -> None:
+    """One line on stdout when the first answer can be given."""
+    gateway: Gateway = app.state.gateway
+    await gateway.engines.wait_ready()
+    host, port = listener.getsockname()[:2]
+    recording = f"recording to {gateway.settings.buffer}" if gateway.recorder else "recording nothing"
+    shown = f"[{host}]" if ":" in host else host
+    print(f"ready: http://{shown}:{port}/v1 serves {gateway.model_name}, {recording}", flush=True)
+
+
+async def _client_error(request: Request, error: Exception) -> Response:
+    assert isinstance(error, ClientError)
+    return _json(error.status, error.body())
+
+
+async def _store_error(request: Request, error: Exception) -> Response:
+    log.error("%s %s: %s", request.method, request.url.path, error)
+    message = "the rollout store cannot be used; nothing is wrong with the request"
+    return _json(500, ClientError(message, code="store_error", kind="server_error").body())
+
+
+async def _http_error(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    message = f"{request.method} {request.url.path}: {error.detail}"
+    return _json(
+        error.status_code, ClientError(message, code=str(error.detail).lower().replace(" ", "_")).body()
+    )
+
+
+def _json(status: int, body: object) -> Response:
+    return Response(orjson.dumps(body), status, media_type="application/json")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

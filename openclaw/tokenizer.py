@@ -1,0 +1,144 @@
+"""The model's tokenizer, from `tokenizer.json` alone: text to ids, and each id to its bytes.
+
+It has the surface that `renderers` asks of a tokenizer (no character offsets: the gateway needs ids only).
+Byte-level BPE is what every model family served here uses, so the bytes of a text are the joined bytes of its
+tokens and an answer can be decoded token by token.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import threading
+from collections import OrderedDict
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from tokenizers import Tokenizer as CoreTokenizer
+
+from openclaw.errors import ConfigError
+
+CACHED_CHARACTERS = 8_000_000
+"""Texts whose ids are kept, in characters: a conversation's history is sent again with every turn."""
+
+
+class Tokenizer:
+    """Text <-> token ids of one model. Thread-safe.
+
+    Args:
+        model_path: folder with `tokenizer.json`.
+
+    Raises:
+        ConfigError: there is none, or it is not byte-level.
+    """
+
+    def __init__(self, model_path: Path) -> None:
+        path = model_path / "tokenizer.json"
+        try:
+            data = path.read_bytes()
+            self._core = CoreTokenizer.from_str(data.decode())
+        except OSError as error:
+            raise ConfigError(
+                f"{path}: {error.strerror}; give the folder of a model with tokenizer.json"
+            ) from error
+        except Exception as error:  # the library raises plain Exception for a file it cannot read
+            raise ConfigError(f"{path} is not a tokenizer file: {error}") from error
+        if not _is_byte_level(json.loads(data)):
+            raise ConfigError(f"{path}: only byte-level BPE tokenizers can be served (decoder ByteLevel)")
+        self.name_or_path = str(model_path)
+        self.fingerprint = hashlib.sha256(data).hexdigest()[:16]
+        self.unk_token_id: int | None = None
+        self.eos_token_id = self._special(model_path, "eos_token")
+        self._bytes = _token_bytes(self._core)
+        self._cache = _TextCache(CACHED_CHARACTERS)
+
+    def encode(self, text: str, *args: Any, **kwargs: Any) -> list[int]:
+        """Token ids of a text [T]; special tokens are added nowhere."""
+        ids = self._cache.get(text)
+        if ids is None:
+            ids = self._core.encode(text, add_special_tokens=False).ids
+            self._cache.put(text, ids)
+        return list(ids)
+
+    def decode(self, token_ids: Sequence[int], *args: Any, **kwargs: Any) -> str:
+        """Text of token ids [T], special tokens included; bytes that are no UTF-8 become U+FFFD."""
+        return b"".join([self.token_bytes(token_id) for token_id in token_ids]).decode("utf-8", "replace")
+
+    def token_bytes(self, token_id: int) -> bytes:
+        """What one token adds to the text; empty for an id that the vocabulary does not have."""
+        return self._bytes[token_id] if 0 <= token_id < len(self._bytes) else b""
+
+    def convert_tokens_to_ids(self, tokens: Any) -> Any:
+        """Id of a token, None if there is none; a list of them for a list."""
+        if isinstance(tokens, str):
+            return self._core.token_to_id(tokens)
+        return [self._core.token_to_id(token) for token in tokens]
+
+    def token_id(self, token: str) -> int:
+        """Id of a token that must exist. Raises ConfigError."""
+        token_id = self._core.token_to_id(token)
+        if token_id is None:
+            raise ConfigError(f"the tokenizer in {self.name_or_path} has no token {token!r}")
+        return int(token_id)
+
+    def _special(self, model_path: Path, name: str) -> int | None:
+        try:
+            token = json.loads((model_path / "tokenizer_config.json").read_bytes()).get(name)
+        except OSError:
+            return None
+        text = token.get("content") if isinstance(token, dict) else token
+        return self._core.token_to_id(text) if isinstance(text, str) else None
+
+
+class _TextCache:
+    """Ids of the texts used last, up to a number of characters."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._size = 0
+        self._ids: OrderedDict[str, list[int]] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def get(self, text: str) -> list[int] | None:
+        with self._lock:
+            ids = self._ids.get(text)
+            if ids is not None:
+                self._ids.move_to_end(text)
+            return ids
+
+    def put(self, text: str, ids: list[int]) -> None:
+        with self._lock:
+            if text not in self._ids:
+                self._ids[text] = ids
+                self._size += len(text)
+            while self._size > self._limit:
+                self._size -= len(self._ids.popitem(last=False)[0])
+
+
+def _is_byte_level(config: dict[str, Any]) -> bool:
+    decoder = config.get("decoder") or {}
+    kinds = [decoder.get("type"), *(part.get("type") for part in decoder.get("decoders") or [])]
+    return "ByteLevel" in kinds
+
+
+def _token_bytes(core: CoreTokenizer) -> list[bytes]:
+    """Bytes by token id. A token with a character outside GPT-2's byte alphabet (an added one) is plain
+    text."""
+    alphabet = _byte_alphabet()
+    table = [b""] * (max(core.get_vocab(with_added_tokens=True).values()) + 1)
+    for token, token_id in core.get_vocab(with_added_tokens=True).items():
+        try:
+            table[token_id] = bytes([alphabet[character] for character in token])
+        except KeyError:
+            table[token_id] = token.encode()
+    return table
+
+
+def _byte_alphabet() -> dict[str, int]:
+    """GPT-2's mapping of printable characters to bytes."""
+    printable = [*range(ord("!"), ord("~") + 1), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    others = [byte for byte in range(256) if byte not in printable]
+    alphabet = {chr(byte): byte for byte in printable}
+    alphabet.update({chr(256 + index): byte for index, byte in enumerate(others)})
+    return alphabet

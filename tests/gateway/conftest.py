@@ -1,0 +1,303 @@
+"""A small model folder, a scripted engine over real HTTP, and a gateway in front of it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import uvicorn
+from openai import OpenAI
+from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
+
+from openclaw import tokenizer as openclaw_tokenizer
+from openclaw.server import create_app, listen
+from openclaw.settings import Settings
+from openclaw.store import RolloutStore
+
+SPECIAL = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
+MARKUP = ("<think>", "</think>", "<tool_call>", "</tool_call>", "<tool_response>", "</tool_response>")
+CORPUS = (
+    "hello there, how are you today? the answer is 42.",
+    'user assistant system tool {"name": "read", "arguments": {"path": "a.txt"}}',
+    "ünïcödé 你好 🦀 and newlines\n\nare here",
+)
+KEY = "secret-key"
+
+
+def build_model(folder: Path, context: int = 2048) -> Path:
+    """A Qwen3 folder without weights: config and a byte-level BPE of a few hundred tokens."""
+    folder.mkdir(parents=True, exist_ok=True)
+    core = Tokenizer(models.BPE())
+    core.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    core.decoder = decoders.ByteLevel()
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    trainer = trainers.BpeTrainer(
+        vocab_size=360, special_tokens=list(SPECIAL), initial_alphabet=alphabet, show_progress=False
+    )
+    core.train_from_iterator(CORPUS * 20, trainer)
+    core.add_tokens([AddedToken(token, normalized=False, special=False) for token in MARKUP])
+    core.save(str(folder / "tokenizer.json"))
+    (folder / "tokenizer_config.json").write_text(json.dumps({"eos_token": "<|im_end|>"}))
+    config = {"model_type": "qwen3", "max_position_embeddings": context}
+    (folder / "config.json").write_text(json.dumps(config))
+    (folder / "generation_config.json").write_text(json.dumps({"temperature": 0.7}))
+    return folder
+
+
+def log_prob(position: int, token: int) -> float:
+    """What the fake engine says of a token: told by its place in prompt and answer together."""
+    return -((position * 7 + token * 3) % 97) / 97 - 0.001
+
+
+@dataclass
+class FakeEngine:
+    """SGLang's `/generate`, scripted. `say` is what it samples, in ids, for any prompt.
+
+    Prompts that begin with an earlier prompt and a part of its answer are continued. After `die_after` tokens it
+    drops every connection for `down` seconds. After `switch_after` tokens `version` is one higher.
+    """
+
+    say: list[int] = field(default_factory=list)
+    finish: dict[str, Any] = field(default_factory=lambda: {"type": "stop", "matched": 2})
+    chunk: int = 3
+    pause: float = 0.0
+    die_after: int | None = None
+    down: float = 0.3
+    version: int = 3
+    switch_after: int | None = None
+    refuse: str | None = None
+    requests: list[dict[str, Any]] = field(default_factory=list)
+    aborted: list[str] = field(default_factory=list)
+    disconnects: int = 0
+    port: int = 0
+
+    def __post_init__(self) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._writers: set[asyncio.StreamWriter] = set()
+        self._prompts: list[tuple[list[int], list[int]]] = []
+        threading.Thread(target=self._loop.run_forever, daemon=True).start()
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    def start(self) -> FakeEngine:
+        asyncio.run_coroutine_threadsafe(self._listen(), self._loop).result(5)
+        return self
+
+    def stop(self) -> None:
+        asyncio.run_coroutine_threadsafe(self._close(), self._loop).result(5)
+
+    def restart(self) -> None:
+        self.start()
+
+    async def _listen(self) -> None:
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", self.port)
+        self.port = self._server.sockets[0].getsockname()[1]
+
+    async def _close(self) -> None:
+        self._server.close()
+        for writer in list(self._writers):
+            writer.transport.abort()
+
+    async def _die(self) -> None:
+        await self._close()
+        await asyncio.sleep(self.down)
+        await self._listen()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._writers.add(writer)
+        try:
+            while head := await reader.readuntil(b"\r\n\r\n"):
+                length = [
+                    int(line[15:]) for line in head.split(b"\r\n") if line[:15].lower() == b"content-length:"
+                ]
+                body = json.loads(await reader.readexactly(length[0])) if length else {}
+                await self._answer(head.split(b" ")[1].decode(), body, writer)
+        except (asyncio.IncompleteReadError, ConnectionError):
+            pass
+        finally:
+            self._writers.discard(writer)
+            writer.close()
+
+    async def _answer(self, path: str, body: dict[str, Any], writer: asyncio.StreamWriter) -> None:
+        if path == "/abort_request":
+            self.aborted.append(body["rid"])
+        if path != "/generate":
+            self._whole(writer, 200, {"weight_version": str(self.version), "checksum": "c0ffee"})
+            return
+        self.requests.append(body)
+        if self.refuse:
+            self._whole(writer, 400, {"error": {"message": self.refuse}})
+            return
+        writer.write(
+            b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
+        )
+        try:
+            await self._stream(body, writer)
+        except ConnectionError:
+            self.disconnects += 1
+            raise
+        writer.write(b"0\r\n\r\n")
+
+    def _whole(self, writer: asyncio.StreamWriter, status: int, body: Any) -> None:
+        data = json.dumps(body).encode()
+        writer.write(b"HTTP/1.1 %d X\r\ncontent-length: %d\r\n\r\n%s" % (status, len(data), data))
+
+    def _plan(self, prompt: list[int]) -> tuple[list[int], int]:
+        """(the answer to this prompt, how much of it the prompt has already)."""
+        for known, answer in self._prompts:
+            done = len(prompt) - len(known)
+            if done > 0 and prompt[: len(known)] == known and prompt[len(known) :] == answer[:done]:
+                return answer, done
+        self._prompts.append((prompt, list(self.say)))
+        return list(self.say), 0
+
+    async def _stream(self, body: dict[str, Any], writer: asyncio.StreamWriter) -> None:
+        prompt = body["input_ids"]
+        answer, done = self._plan(prompt)
+        limit = body["sampling_params"]["max_new_tokens"]
+        ids = answer[done:][:limit]
+        finish = self.finish if len(answer) - done <= limit else {"type": "length"}
+        spans = self._spans(done, len(ids))
+        for start in range(0, len(ids), self.chunk):
+            end = min(start + self.chunk, len(ids))
+            if self.die_after is not None and done + end > self.die_after:
+                self.die_after = None
+                asyncio.get_running_loop().create_task(self._die())
+                await asyncio.sleep(self.down)
+                return
+            meta: dict[str, Any] = {"finish_reason": finish if end == len(ids) else None}
+            meta["weight_version"] = str([v for v, s, e in spans if s < end][-1])
+            meta["output_token_logprobs"] = [
+                [log_prob(len(prompt) + index, ids[index]), ids[index], None] for index in range(end)
+            ]
+            meta["output_top_logprobs"] = [[[-0.5, token, None], [-1.5, 7, None]] for token in ids[:end]]
+            if end == len(ids):
+                meta["weight_versions"] = [{"version": str(v), "start": s, "end": e} for v, s, e in spans]
+            data = b"data: " + json.dumps({"output_ids": ids[:end], "meta_info": meta}).encode() + b"\n\n"
+            writer.write(b"%x\r\n%s\r\n" % (len(data), data))
+            await writer.drain()
+            if writer.transport.is_closing():
+                raise ConnectionResetError
+            if self.pause:
+                await asyncio.sleep(self.pause)
+        writer.write(b"e\r\ndata: [DONE]\n\n\r\n")
+
+    def _spans(self, done: int, count: int) -> list[tuple[int, int, int]]:
+        at = None if self.switch_after is None else max(self.switch_after - done, 0)
+        if at is None or at >= count:
+            return [(self.version, 0, count)]
+        return [span for span in ((self.version, 0, at), (self.version + 1, at, count)) if span[1] < span[2]]
+
+
+@dataclass
+class RunningGateway:
+    """A gateway in a thread, with what tests look at."""
+
+    url: str
+    app: Any
+    engine: FakeEngine
+    model: Path
+    buffer: Path
+
+    @property
+    def tokenizer(self) -> openclaw_tokenizer.Tokenizer:
+        tokenizer: openclaw_tokenizer.Tokenizer = self.app.state.gateway.tokenizer
+        return tokenizer
+
+    @property
+    def client(self) -> OpenAI:
+        return OpenAI(base_url=f"{self.url}/v1", api_key=KEY, max_retries=0)
+
+    @property
+    def http(self) -> httpx.Client:
+        return httpx.Client(base_url=self.url, headers={"Authorization": f"Bearer {KEY}"}, timeout=20)
+
+    @property
+    def store(self) -> RolloutStore:
+        return RolloutStore(self.buffer)
+
+    def says(self, text: str) -> list[int]:
+        """Make the engine answer this; returns the ids."""
+        self.engine.say = [*self.tokenizer.encode(text), self.tokenizer.token_id("<|im_end|>")]
+        return self.engine.say
+
+    def turn(self, completion_id: str) -> Any:
+        return self.store.get_turn_by_completion(completion_id)
+
+
+StartGateway = Callable[..., RunningGateway]
+
+
+@pytest.fixture(scope="session")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build_model(tmp_path_factory.mktemp("model") / "small-qwen3")
+
+
+@pytest.fixture
+def engine() -> Iterator[FakeEngine]:
+    fake = FakeEngine().start()
+    yield fake
+    fake.stop()
+
+
+@pytest.fixture
+def start_gateway(model: Path, engine: FakeEngine, tmp_path: Path) -> Iterator[StartGateway]:
+    stops: list[Callable[[], None]] = []
+
+    def start(**changes: Any) -> RunningGateway:
+        values: dict[str, Any] = {
+            "model_path": str(model),
+            "engine_url": (engine.url,),
+            "enable_rl_intercept": True,
+            "rl_buffer_dir": str(tmp_path / "buffer"),
+            "api_key": KEY,
+            "log_level": "warning",
+        }
+        settings = Settings(**{**values, **changes})
+        listener = listen("127.0.0.1", 0)
+        app = create_app(settings, settings.engine_url)
+        server = uvicorn.Server(
+            uvicorn.Config(app, log_level="warning", lifespan="on", timeout_graceful_shutdown=1)
+        )
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
+        thread.start()
+
+        def stop() -> None:
+            server.should_exit = True
+            thread.join(10)
+            listener.close()
+
+        stops.append(stop)
+        while not server.started:
+            time.sleep(0.005)
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+        return RunningGateway(url, app, engine, model, tmp_path / "buffer")
+
+    yield start
+    for stop in stops:
+        stop()
+
+
+@pytest.fixture
+def gateway(start_gateway: StartGateway) -> RunningGateway:
+    return start_gateway()
+
+
+def wait_for(condition: Callable[[], Any], timeout_s: float = 5.0) -> Any:
+    """Polls until true. Raises AssertionError after `timeout_s`."""
+    deadline = time.monotonic() + timeout_s
+    while time.monotonic() < deadline:
+        if found := condition():
+            return found
+        time.sleep(0.01)
+    raise AssertionError("waited in vain")
