@@ -4,26 +4,27 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from pathlib import Path
 
 from tensorboard.summary import Writer
 
 
 class Tracker:
-    """Writes scalars under `RUN_DIR/tensorboard`; a restarted driver goes on in the same folder."""
+    """Writes scalars to a TensorBoard folder (None: nowhere); a restarted driver adds a file of its own."""
 
-    def __init__(self, run_dir: Path) -> None:
-        self.writer = Writer(str(run_dir / "tensorboard"))
+    def __init__(self, tensorboard_dir: str | None) -> None:
+        self.writer = None if tensorboard_dir is None else Writer(tensorboard_dir)
 
     def log(self, step: int, metrics: Mapping[str, float]) -> None:
         """Adds one point a metric at `step` (the rollout id) and shows the step's line on the terminal."""
-        for name, value in metrics.items():
-            self.writer.add_scalar(name, float(value), step)
-        self.writer.flush()
+        if self.writer is not None:
+            for name, value in metrics.items():
+                self.writer.add_scalar(name, float(value), step)
+            self.writer.flush()
         print(progress_line(step, metrics), flush=True)
 
     def close(self) -> None:
-        self.writer.close()
+        if self.writer is not None:
+            self.writer.close()
 
 
 SHOWN = {

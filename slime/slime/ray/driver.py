@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import signal
 import sys
 from collections.abc import Callable
@@ -24,15 +25,19 @@ def main(train: Callable[[TrainingRun, int], None], parse_args: Callable[[], Any
     """
     logging.basicConfig(level=logging.INFO, format=LOG_FORMAT, stream=sys.stderr)
     logging.getLogger("httpx").setLevel(logging.WARNING)
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, end_by_signal)
     try:
         args = parse_args()
         with TrainingRun(args) as run:
+            for number in (signal.SIGTERM, signal.SIGINT):  # only now: Ray sets its own when it starts
+                signal.signal(number, end_by_signal)
             train(run, args.num_rollout)
     except ConfigError as error:
         print(f"error: {error}", file=sys.stderr)
         sys.exit(CONFIG_ERROR_STATUS)
+    except Exception:
+        # A Ray that is broken can take long to end in good order; its processes end with this one anyway.
+        logger.exception("the driver failed")
+        os._exit(1)
 
 
 def end_by_signal(number: int, frame: object) -> None:

@@ -7,10 +7,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from slime.errors import ConfigError
 from slime.plugins import load_attr
 from slime.ray.placement import Placement
 from slime.servers import ServerManager, ServerSpec
 from slime.versions import live_file
+
+START_TIMEOUT = 300.0  # seconds; an engine says itself what is wrong with its model, and ends
 
 
 def server_specs(args: Any) -> list[ServerSpec]:
@@ -20,37 +23,46 @@ def server_specs(args: Any) -> list[ServerSpec]:
         ConfigError: a port that another program holds, or a hook that refuses its arguments.
     """
     manager = ServerManager(args.run_dir)
-    specs = [engine_spec(args, f"engine-{index}", manager) for index in range(args.num_engines)]
+    count = args.rollout_num_gpus or args.rollout_num_engines
+    specs = [engine_spec(args, index, manager) for index in range(count)]
     endpoints = {"policy": [spec.url for spec in specs], "judge": []}
     for path in args.service_path:
-        specs += [ServerSpec(**service) for service in load_attr(path)(args, endpoints)]
+        start = load_attr(path)
+        try:
+            specs += [ServerSpec(**service) for service in start(args, endpoints)]
+        except Exception as error:  # before anything runs, whatever a hook raises is a refusal
+            raise ConfigError(f"--service-path {path}: {error}") from error
     manager.check_ports(specs)
     return specs
 
 
-def engine_spec(args: Any, name: str, manager: ServerManager) -> ServerSpec:
-    """One engine, on the port that an earlier driver of this run folder gave it if there was one."""
-    port = manager.choose_port(name)
-    command = [sys.executable, "-m", "slime.backends.launch", "--backend", args.backend]
-    command += ["--model-path", str(args.hf_checkpoint), "--host", "127.0.0.1", "--port", str(port)]
+def engine_spec(args: Any, index: int, manager: ServerManager) -> ServerSpec:
+    """One engine, on the port that was asked for, else on the one an earlier driver of this run chose."""
+    name = f"engine-{index}"
+    port = args.engine_port + index if args.engine_port else manager.choose_port(name)
+    command = [sys.executable, "-m", "slime.backends.launch", "--backend", args.rollout_backend]
+    command += ["--model-path", args.hf_checkpoint, "--host", "127.0.0.1", "--port", str(port)]
     # An engine that restarts comes back with the weights that are live by then.
     command += ["--weights-file", str(live_file(Path(args.run_dir)))]
-    if args.rollout_max_context_len is not None:
-        command += ["--context-length", str(args.rollout_max_context_len)]
-    return ServerSpec(
-        name, "engine", command, f"http://127.0.0.1:{port}", start_timeout=args.engine_start_timeout
-    )
+    command += [
+        "--threads",
+        str(args.engine_threads),
+        "--max-running-requests",
+        str(args.max_running_requests),
+    ]
+    command += ["--chunked-prefill-size", str(args.chunked_prefill_size)]
+    command += ["--device", "cuda" if args.rollout_num_gpus else "cpu"]
+    if args.context_length is not None:
+        command += ["--context-length", str(args.context_length)]
+    return ServerSpec(name, "engine", command, f"http://127.0.0.1:{port}", start_timeout=START_TIMEOUT)
 
 
 def on_own_gpus(specs: list[ServerSpec], placement: Placement) -> list[ServerSpec]:
-    """Shows each engine only its share of the rollout GPUs; without GPUs the specs stay as they are."""
-    engines = [spec.name for spec in specs if spec.role == "engine"]
-    if not placement.use_gpus or not engines:
-        return specs
-    gpus = [str(site.gpu) for site in placement.sites_of("rollout")]
-    share = len(gpus) // len(engines)
-    own = {name: ",".join(gpus[index * share : (index + 1) * share]) for index, name in enumerate(engines)}
+    """Shows each engine only its own GPU; what serves on the CPU stays as it is."""
+    gpus = {f"engine-{index}": site.gpu for index, site in enumerate(placement.sites["rollout"])}
     return [
-        replace(spec, env={**spec.env, "CUDA_VISIBLE_DEVICES": own[spec.name]}) if spec.name in own else spec
+        spec
+        if gpus.get(spec.name) is None
+        else replace(spec, env={"CUDA_VISIBLE_DEVICES": str(gpus[spec.name])})
         for spec in specs
     ]

@@ -1,13 +1,10 @@
-"""Which GPUs (or CPU ranks) do what: one placement group, cut into consecutive pieces.
-
-Bundles are sorted by node and GPU; the pieces follow in the order actor, critic, rollout, PRM, teacher.
-"""
+"""Which GPUs (or CPU ranks) do what: one placement group, dealt out to the parts of the run in order."""
 
 from __future__ import annotations
 
 import socket
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from ipaddress import ip_address
 from typing import Any
 
@@ -21,108 +18,104 @@ PLACEMENT_TIMEOUT = 60.0  # seconds
 
 
 @dataclass(frozen=True)
-class Split:
-    """How many GPUs (without GPUs: CPU ranks) each part of the run has, in the order of their bundles."""
+class Part:
+    """One part of a run: how many bundles it has, each with a GPU or, where `on_gpu` is False, a CPU rank."""
 
-    actor: int
-    critic: int = 0
-    rollout: int = 0
-    prm: int = 0
-    teacher: int = 0
-
-    @property
-    def total(self) -> int:
-        return sum(self.counts().values())
-
-    def counts(self) -> dict[str, int]:
-        return {field.name: getattr(self, field.name) for field in fields(self)}
-
-    def pieces(self) -> dict[str, range]:
-        """The logical bundle numbers of each part."""
-        pieces, start = {}, 0
-        for name, count in self.counts().items():
-            pieces[name] = range(start, start + count)
-            start += count
-        return pieces
-
-    def check(self, available: int, unit: str) -> None:
-        """Raises ConfigError with the arithmetic if more is asked for than there is, or less than nothing."""
-        parts = " + ".join(f"{name} {count}" for name, count in self.counts().items() if count)
-        if any(count < 0 for count in self.counts().values()) or self.actor < 1:
-            raise ConfigError(f"a split needs at least one actor and no negative part: {self.counts()}")
-        if self.total > available:
-            raise ConfigError(
-                f"{parts} = {self.total} {unit}s, but there are {available}: make a part smaller"
-            )
+    name: str
+    count: int
+    on_gpu: bool = False
 
 
 @dataclass(frozen=True)
-class BundleSite:
-    """Where a bundle lies."""
+class Split:
+    """The parts of a run in the order of their bundles."""
 
-    bundle: int
-    node: str
-    gpu: int
+    parts: tuple[Part, ...]
 
+    @property
+    def total(self) -> int:
+        return sum(part.count for part in self.parts)
 
-def in_node_order(sites: Sequence[BundleSite]) -> list[BundleSite]:
-    """Sorts by node address (as a number: .9 before .10), then GPU. Nodes without an IP address come last."""
+    @property
+    def gpus(self) -> int:
+        return sum(part.count for part in self.parts if part.on_gpu)
 
-    def key(site: BundleSite) -> tuple[int, int, str, int, int]:
-        try:
-            return (0, int(ip_address(site.node)), "", site.gpu, site.bundle)
-        except ValueError:
-            return (1, 0, site.node, site.gpu, site.bundle)
+    def bundles(self) -> list[dict[str, float]]:
+        """The resources of every bundle, in order."""
+        with_gpu, without = {"CPU": 1.0, "GPU": 1.0}, {"CPU": 1.0}
+        return [with_gpu if part.on_gpu else without for part in self.parts for _ in range(part.count)]
 
-    return sorted(sites, key=key)
+    def check(self, gpus: int) -> None:
+        """Raises ConfigError with the arithmetic if the parts need more GPUs than the `gpus` there are."""
+        if self.gpus > gpus:
+            wanted = " + ".join(
+                f"{part.name} {part.count}" for part in self.parts if part.on_gpu and part.count
+            )
+            raise ConfigError(f"{wanted} = {self.gpus} GPUs, but there are {gpus}: make a part smaller")
 
 
 def split_of(args: Any) -> Split:
     """The split that the flags ask for."""
+    trains_on_gpu, serves_on_gpu = args.actor_num_gpus_per_node > 0, args.rollout_num_gpus > 0
+    rollout = args.rollout_num_gpus or args.rollout_num_engines
     return Split(
-        actor=args.actor_num_nodes * args.actor_num_gpus_per_node,
-        rollout=args.rollout_num_gpus,
-        prm=args.prm_num_gpus,
-        teacher=args.prm_teacher_num_gpus,
+        (Part("actor", args.train_world_size, trains_on_gpu), Part("rollout", rollout, serves_on_gpu))
     )
 
 
+@dataclass(frozen=True)
+class BundleSite:
+    """Where a bundle lies; without a GPU, its node does not matter."""
+
+    bundle: int
+    node: str
+    gpu: int | None
+
+
+def in_node_order(sites: Sequence[BundleSite]) -> list[BundleSite]:
+    """Sorts by node address (as a number: .9 before .10), then GPU. Nodes without one come last."""
+
+    def key(site: BundleSite) -> tuple[int, int, str, int, int]:
+        try:
+            return (0, int(ip_address(site.node)), "", site.gpu or 0, site.bundle)
+        except ValueError:
+            return (1, 0, site.node, site.gpu or 0, site.bundle)
+
+    return sorted(sites, key=key)
+
+
 class Placement:
-    """A placement group that is ready, and its pieces."""
+    """A placement group that is ready, and where each part of the split lies in it."""
 
-    def __init__(self, split: Split, use_gpus: bool) -> None:
+    def __init__(self, split: Split) -> None:
+        split.check(int(ray.cluster_resources().get("GPU", 0)))
         self.split = split
-        self.use_gpus = use_gpus
-        available = ray.cluster_resources().get("GPU" if use_gpus else "CPU", 0)
-        split.check(int(available), "GPU" if use_gpus else "CPU rank")
-        bundle = {"CPU": 1, "GPU": 1} if use_gpus else {"CPU": 1}
-        self.group: PlacementGroup = placement_group([bundle] * split.total, strategy="PACK")
+        bundles = split.bundles()
+        self.group: PlacementGroup = placement_group(bundles, strategy="PACK")
         if not self.group.wait(PLACEMENT_TIMEOUT):
-            raise ConfigError(
-                f"{split.total} bundles of {bundle} could not be placed in {PLACEMENT_TIMEOUT:g} s"
-            )
-        unsorted = [BundleSite(index, "", index) for index in range(split.total)]
-        self.sites = in_node_order(self.probe()) if use_gpus else unsorted
+            raise ConfigError(f"no room in {PLACEMENT_TIMEOUT:g} s for these bundles: {bundles}")
+        self.sites: dict[str, list[BundleSite]] = {}
+        free = in_node_order(self.probe([index for index, bundle in enumerate(bundles) if "GPU" in bundle]))
+        on_cpu = [BundleSite(index, "", None) for index, bundle in enumerate(bundles) if "GPU" not in bundle]
+        for part in split.parts:
+            kind = free if part.on_gpu else on_cpu
+            self.sites[part.name] = [kind.pop(0) for _ in range(part.count)]
 
-    def probe(self) -> list[BundleSite]:
-        """Asks a small actor in every bundle where it is."""
+    def probe(self, bundles: Sequence[int]) -> list[BundleSite]:
+        """Asks a small actor in each of these bundles where it is."""
         probes = [
             Probe.options(num_gpus=1, scheduling_strategy=self.strategy_of(index)).remote()  # type: ignore[attr-defined]
-            for index in range(self.split.total)
+            for index in bundles
         ]
         answers = ray.get([probe.site.remote() for probe in probes])
         for probe in probes:
             ray.kill(probe)
-        return [BundleSite(index, node, gpu) for index, (node, gpu) in enumerate(answers)]
+        return [BundleSite(index, node, gpu) for index, (node, gpu) in zip(bundles, answers, strict=True)]
 
     def strategy_of(self, bundle: int) -> PlacementGroupSchedulingStrategy:
         return PlacementGroupSchedulingStrategy(
             placement_group=self.group, placement_group_bundle_index=bundle
         )
-
-    def sites_of(self, part: str) -> list[BundleSite]:
-        """The sites of one part, in node order."""
-        return [self.sites[logical] for logical in self.split.pieces()[part]]
 
 
 @ray.remote(num_cpus=0)

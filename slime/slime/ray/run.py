@@ -20,7 +20,7 @@ import ray
 
 from slime import processes
 from slime.backends.control import EngineControl
-from slime.errors import TrainError
+from slime.errors import ConfigError, TrainError
 from slime.plugins import load_attr
 from slime.ray.engines import on_own_gpus, server_specs
 from slime.ray.placement import Placement, split_of
@@ -52,20 +52,27 @@ class TrainingRun:
         self.args = args
         self.run_dir = Path(args.run_dir)
         self.save_dir = Path(args.save)
+        if args.update_weights_interval > 1 and args.on_weights_live_path:
+            raise ConfigError(
+                f"--update-weights-interval {args.update_weights_interval} would leave batches uncommitted: "
+                "--on-weights-live-path commits the batch of each version; drop one of them"
+            )
         self.metrics: dict[str, float] = {}
         self.deaths: deque[float] = deque()
         processes.record_self(self.run_dir, "driver", "driver")
         specs = server_specs(args)  # refuses what does not fit before anything starts
         split = split_of(args)
-        self.runtime = Runtime(self.run_dir, cpus=split.total, gpus=None if args.use_gpus else 0)
-        self.placement = Placement(split, args.use_gpus)
+        self.runtime = Runtime(self.run_dir, cpus=split.total, gpus=None if split.gpus else 0)
+        self.placement = Placement(split)
         specs = on_own_gpus(specs, self.placement)
         self.watcher = ServerWatcher.remote(self.run_dir, specs, dict(os.environ))  # type: ignore[attr-defined]
         self.start_actors()
-        self.tracker = Tracker(self.run_dir)
+        self.tracker = Tracker(args.tensorboard_dir if args.use_tensorboard else None)
         self.numbers = VersionNumbers(self.save_dir)
         engines = [
-            EngineControl(spec.url, args.backend) for spec in specs if spec.role == "engine" and spec.url
+            EngineControl(spec.url, args.rollout_backend)
+            for spec in specs
+            if spec.role == "engine" and spec.url
         ]
         self.update = WeightUpdate(engines, self.run_dir, self.announce)
 
@@ -75,9 +82,10 @@ class TrainingRun:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Ends Ray and what runs in it. The servers go on: only the supervisor stops them."""
+        """Ends Ray and what runs in it, unless it failed. Servers go on: only the supervisor stops them."""
         self.tracker.close()
-        self.runtime.close()
+        if kind is None or not issubclass(kind, Exception):
+            self.runtime.close()
 
     def start_actors(self) -> None:
         self.trainers = TrainGroup(self.args, self.placement)
@@ -105,6 +113,7 @@ class TrainingRun:
             TrainError: Ray died.
         """
         began = time.monotonic()
+        self.runtime.check()
         while not ray.wait([batch.metrics], timeout=LOOK_INTERVAL)[0]:
             self.runtime.check()
             self.trainers.check()
@@ -118,6 +127,11 @@ class TrainingRun:
 
     def publish(self, rollout_id: int) -> None:
         """Brings the weights after `rollout_id` live everywhere, with a checkpoint when one is due."""
+        if (rollout_id + 1) % self.args.update_weights_interval == 0:
+            self.update_weights(rollout_id)
+        self.tracker.log(rollout_id, self.metrics)
+
+    def update_weights(self, rollout_id: int) -> None:
         began = time.monotonic()
         version, parent = self.numbers.next(self.newest), self.live.version
         candidate = Candidate(self.export(version), rollout_id, parent, metrics=dict(self.metrics))
@@ -132,7 +146,6 @@ class TrainingRun:
         self.metrics.update(
             {"weights/version": version, "perf/update_weights_time": time.monotonic() - began}
         )
-        self.tracker.log(rollout_id, self.metrics)
 
     def recover(self, death: TrainerDied) -> int:
         """Starts the trainer again; returns the rollout to go on with.

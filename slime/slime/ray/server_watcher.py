@@ -30,7 +30,7 @@ class ServerWatcher:
         ServerWatch(self.manager).start()
 
     def wait_ready(self) -> None:
-        """Returns once all servers answer. Raises ConfigError or EngineError with the log of a failing one."""
+        """Returns once all servers answer. Raises ConfigError or EngineError with the log of a failure."""
         for spec in self.specs:
             self.manager.wait_ready(spec)
 

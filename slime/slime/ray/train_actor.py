@@ -23,8 +23,9 @@ class TrainActor:
 
     def __init__(self, args: Any, rank: int, world_size: int) -> None:
         name = "trainer" if rank == 0 else f"trainer-{rank}"
-        actor_process.enter(Path(args.run_dir), name, role="trainer", nice=args.trainer_nice)
-        os.environ["OMP_NUM_THREADS"] = str(args.trainer_threads)
+        nice = 0 if args.actor_num_gpus_per_node else args.train_nice
+        actor_process.enter(Path(args.run_dir), name, role="trainer", nice=nice)
+        os.environ["OMP_NUM_THREADS"] = str(args.train_threads)
         self.args, self.rank, self.world_size = args, rank, world_size
 
     @ray.method(concurrency_group="life")  # type: ignore[untyped-decorator]
@@ -44,7 +45,7 @@ class TrainActor:
 
         from slime.backends.fsdp import FSDPTrainer
 
-        torch.set_num_threads(self.args.trainer_threads)
+        torch.set_num_threads(self.args.train_threads)
         self.trainer = FSDPTrainer(self.args, self.rank, self.world_size, init_method)
         return self.trainer.load()
 

@@ -24,10 +24,10 @@ class TrainGroup:
     """Starts one actor a rank in the bundles of the placement's actor part. Every call goes to all ranks."""
 
     def __init__(self, args: Any, placement: Placement) -> None:
-        sites = placement.sites_of("actor")
+        sites = placement.sites["actor"]
         self.ranks = [
             TrainActor.options(  # type: ignore[attr-defined]
-                num_gpus=1 if placement.use_gpus else 0,
+                num_gpus=0 if site.gpu is None else 1,
                 scheduling_strategy=placement.strategy_of(site.bundle),
             ).remote(args, rank, len(sites))
             for rank, site in enumerate(sites)

@@ -1,0 +1,56 @@
+"""The pure parts: placement, batches, the progress line."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+
+from slime.errors import ConfigError, DataError
+from slime.ray.placement import BundleSite, Part, Split, in_node_order, split_of
+from slime.ray.rollout_manager import to_batch
+from slime.tracking import progress_line
+from slime.types import RolloutFnTrainOutput, Sample
+
+
+def sample(reward: float, length: int = 2) -> Sample:
+    return Sample(tokens=[5] * (length + 3), response_length=length, reward=reward)
+
+
+def test_without_gpus_every_rank_gets_a_cpu_bundle() -> None:
+    flags = SimpleNamespace(
+        actor_num_gpus_per_node=0, rollout_num_gpus=0, rollout_num_engines=1, train_world_size=2
+    )
+    split = split_of(flags)
+    assert split.bundles() == [{"CPU": 1.0}] * 3
+    split.check(gpus=0)
+
+
+def test_a_split_that_does_not_fit_is_refused_with_the_arithmetic() -> None:
+    split = Split((Part("actor", 4, True), Part("rollout", 2, True), Part("prm", 1, False)))
+    with pytest.raises(ConfigError, match=r"actor 4 \+ rollout 2 = 6 GPUs, but there are 4"):
+        split.check(gpus=4)
+
+
+def test_bundles_are_sorted_by_node_then_gpu() -> None:
+    sites = [BundleSite(0, "10.0.0.10", 0), BundleSite(1, "10.0.0.9", 1), BundleSite(2, "10.0.0.9", 0)]
+    assert [site.bundle for site in in_node_order(sites)] == [2, 1, 0]
+
+
+def test_groups_of_any_depth_become_one_batch_with_its_metrics() -> None:
+    output = RolloutFnTrainOutput([[sample(1.0)], [[sample(-1.0, 4)]]], {"rollout/mine": 3.0})  # type: ignore[list-item]
+    samples, metrics = to_batch(output, None)
+    assert [s.reward for s in samples] == [1.0, -1.0]
+    assert metrics["rollout/mine"] == 3.0
+    assert metrics["rollout/reward_mean"] == 0.0
+    assert metrics["rollout/response_len/mean"] == 3.0
+
+
+def test_an_empty_batch_is_an_error() -> None:
+    with pytest.raises(DataError, match="no samples"):
+        to_batch([[]], None)
+
+
+def test_the_progress_line_shows_what_was_measured() -> None:
+    line = progress_line(7, {"weights/version": 8, "train/loss": -0.12345, "perf/train_time": 1.5})
+    assert line == "rollout 7 | version 8 | loss -0.123 | train 1.5s"

@@ -1,0 +1,143 @@
+"""A whole run under its supervisor: real Ray, trainer and engine; only the samples are made up."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from slime import processes
+from slime.processes import ProcessRecord
+from slime.servers import ServerManager
+
+ROOT = Path(__file__).parents[2]
+ROLLOUT = Path(__file__).with_name("tiny_rollout.py")
+
+
+@dataclass
+class Run:
+    run_dir: Path
+    supervisor: subprocess.Popen[bytes]
+    log: Path
+
+    def record(self, name: str) -> ProcessRecord:
+        record = processes.read_record(self.run_dir, name)
+        assert record is not None, f"no record of {name}"
+        return record
+
+    def live(self) -> list[dict[str, Any]]:
+        path = self.run_dir / "live.jsonl"
+        return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+    def engine_says(self) -> dict[str, Any]:
+        answer = httpx.get(f"{self.record('engine-0').url}/model_info", trust_env=False).json()
+        assert isinstance(answer, dict)
+        return answer
+
+    def eventually(self, condition: Callable[[], object], seconds: float = 60.0) -> None:
+        deadline = time.monotonic() + seconds
+        while not condition():
+            assert self.supervisor.poll() is None and time.monotonic() < deadline, self.words()
+            time.sleep(0.1)
+
+    def wait_for_updates(self, count: int) -> None:
+        """Returns after `count` more versions went live by training."""
+        before = len(self.live())
+        self.eventually(lambda: sum(not entry["restored"] for entry in self.live()[before:]) >= count)
+
+    def words(self) -> str:
+        logs = [self.log, *sorted((self.run_dir / "logs").glob("*.log"))]
+        return "\n".join(f"--- {path.name}\n{path.read_text()[-2000:]}" for path in logs)
+
+
+def command(run_dir: Path, model_path: Path, port: int) -> list[str]:
+    driver = [sys.executable, str(ROOT / "slime" / "train_async.py"), "--run-dir", str(run_dir)]
+    driver += ["--hf-checkpoint", str(model_path), "--backend", "embedded", "--train-backend", "fsdp"]
+    driver += ["--rollout-function-path", f"{ROLLOUT}:generate_rollout", "--service-path", f"{ROLLOUT}:start"]
+    driver += ["--on-weights-live-path", f"{ROLLOUT}:on_weights_live", "--disable-rollout-global-dataset"]
+    driver += ["--rollout-batch-size", "2", "--disable-rewards-normalization", "--lr", "1e-3"]
+    driver += ["--fake-port", str(port), "--seconds-a-batch", "0.3", "--save-interval", "1"]
+    return [sys.executable, "-m", "slime.supervisor", "--run-dir", str(run_dir), "--", *driver]
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory, model_path: Path) -> Iterator[Run]:
+    run_dir = tmp_path_factory.mktemp("run")
+    port = ServerManager(run_dir).choose_port("gateway") + 50
+    log = run_dir / "terminal.log"
+    paths = [str(ROOT), str(ROOT / "slime"), os.environ.get("PYTHONPATH", "")]
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths)), "HF_HUB_OFFLINE": "1"}
+    with log.open("wb") as output:
+        supervisor = subprocess.Popen(
+            command(run_dir, model_path, port), env=env, stdout=output, stderr=subprocess.STDOUT
+        )
+    yield Run(run_dir, supervisor, log)
+    supervisor.terminate()
+    assert supervisor.wait(30) == 0
+    left = [record for record in processes.read_records(run_dir) if record.alive()]
+    assert left == [], "the supervisor stops everything that the run started"
+    assert not processes.scratch_dir(run_dir).exists()
+
+
+def test_versions_go_live_one_after_the_other_and_the_engine_agrees(run: Run) -> None:
+    run.eventually(lambda: len(run.live()) >= 3, 90)
+    first, second, third = run.live()[:3]
+    assert (first["version"], first["rollout_id"], first["restored"]) == (0, -1, True)
+    assert [(v["version"], v["parent"], v["rollout_id"]) for v in (second, third)] == [(1, 0, 0), (2, 1, 1)]
+    assert len({v["checksum"] for v in (first, second, third)}) == 3, "training changes the weights"
+    says, entries = run.engine_says(), run.live()
+    assert (int(says["weight_version"]), says["checksum"]) in [(e["version"], e["checksum"]) for e in entries]
+    assert "rollout 0 | version 1 | batch 2" in run.log.read_text()
+    roles = {record.role for record in processes.read_records(run.run_dir) if record.alive()}
+    assert roles == {"driver", "trainer", "buffer", "engine", "gateway"}
+    assert list((run.run_dir / "tensorboard").glob("events*"))
+
+
+def test_a_killed_trainer_goes_on_from_its_checkpoint(run: Run) -> None:
+    run.wait_for_updates(1)
+    before = len(run.live())
+    os.kill(run.record("trainer").pid, signal.SIGKILL)
+    run.eventually(lambda: any(entry["restored"] for entry in run.live()[before:]))
+    run.wait_for_updates(1)
+    entries = run.live()
+    [restored] = [entry for entry in entries[before:] if entry["restored"]]
+    trained = [entry["rollout_id"] for entry in entries if not entry["restored"]]
+    assert trained == list(range(len(trained))), "every rollout is trained once, in order"
+    assert restored["rollout_id"] == entries[entries.index(restored) - 1]["rollout_id"]
+
+
+def test_a_killed_rollout_manager_is_asked_again(run: Run) -> None:
+    buffer = run.record("buffer")
+    os.kill(buffer.pid, signal.SIGKILL)
+    run.eventually(lambda: run.record("buffer").pid != buffer.pid)
+    run.wait_for_updates(2)
+
+
+def test_a_killed_engine_comes_back_with_the_live_version_on_its_port(run: Run) -> None:
+    engine = run.record("engine-0")
+    os.kill(engine.pid, signal.SIGKILL)
+    run.eventually(lambda: run.record("engine-0").pid != engine.pid, 5)
+    run.wait_for_updates(1)
+    assert run.record("engine-0").url == engine.url
+    assert int(run.engine_says()["weight_version"]) > 0
+
+
+def test_a_killed_driver_is_replaced_by_one_that_adopts_the_servers(run: Run) -> None:
+    servers = {name: run.record(name).pid for name in ("engine-0", "gateway")}
+    driver = run.record("driver")
+    os.kill(driver.pid, signal.SIGKILL)
+    run.eventually(lambda: run.record("driver").pid != driver.pid)
+    run.wait_for_updates(1)
+    assert {name: run.record(name).pid for name in servers} == servers
+    versions = [entry["version"] for entry in run.live() if not entry["restored"]]
+    assert versions == sorted(set(versions)), "numbers are never used again"
