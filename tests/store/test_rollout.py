@@ -35,14 +35,15 @@ def _timed(args: Any, rollout_id: int) -> tuple[list[dict[str, Any]], float]:
 def test_a_full_batch_goes_at_once(args: argparse.Namespace, make_sample: MakeSample) -> None:
     for _ in range(3):
         make_sample()
+    args.batch_timeout = 60.0
     batch, seconds = _timed(args, 0)
-    assert len(batch) == 2 and seconds < 0.3
+    assert len(batch) == 2 and seconds < 10
 
 
 def test_one_quiet_user_is_enough_to_train(args: argparse.Namespace, make_sample: MakeSample) -> None:
     make_sample()
     batch, seconds = _timed(args, 0)
-    assert len(batch) == 1 and 0.3 < seconds < 2.0
+    assert len(batch) == 1 and 0.2 < seconds < 10
 
 
 def test_an_empty_buffer_blocks_until_a_batch_is_there(
@@ -65,9 +66,9 @@ def test_a_restarted_trainer_gets_its_lease_again_without_waiting(
     for _ in range(2):
         make_sample()
     first = rollout.lease_batch(args, 5)
-    args.rollout_batch_size = 100
+    args.rollout_batch_size, args.batch_timeout = 100, 60.0
     again, seconds = _timed(args, 5)
-    assert again == first and seconds < 0.3
+    assert again == first and seconds < 10
 
 
 def test_a_sample_has_the_trainers_field_names(args: argparse.Namespace, make_sample: MakeSample) -> None:

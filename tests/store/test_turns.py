@@ -174,10 +174,10 @@ def test_only_idle_sessions_expire_and_a_used_one_is_open_again(
     store: RolloutStore, make_turn: MakeTurn
 ) -> None:
     store.record_turn(make_turn(session_id="idle"))
-    time.sleep(0.06)
+    time.sleep(0.6)
     store.record_turn(make_turn(session_id="busy"))
-    assert store.expire_sessions(ttl=0.05) == 1
-    assert store.expire_sessions(ttl=0.05) == 0
+    assert store.expire_sessions(ttl=0.5) == 1
+    assert store.expire_sessions(ttl=0.5) == 0
     idle, busy = store.get_session("idle"), store.get_session("busy")
     assert idle is not None and idle.ended_at is not None
     assert busy is not None and busy.ended_at is None
