@@ -179,7 +179,7 @@ def shares(prefilling: list[Sequence], budget: int) -> list[int]:
 
 
 def test_a_short_prompt_overtakes_a_long_one_that_goes_on_nevertheless():
-    assert shares([sequence(9000, cached=100), sequence(1000), sequence(20)], 512) == [256, 236, 20]
+    assert shares([sequence(9000), sequence(1000), sequence(20)], 512) == [256, 236, 20]
 
 
 def test_what_short_prompts_leave_over_goes_to_the_first():
@@ -189,6 +189,12 @@ def test_what_short_prompts_leave_over_goes_to_the_first():
 def test_prompts_beyond_the_budget_wait():
     assert shares([sequence(10) for _ in range(8)], 4) == [2, 2, 0, 0, 0, 0, 0, 0]
     assert shares([sequence(10), sequence(10)], 1) == [1, 0]
+
+
+def test_chunks_shrink_as_a_prompt_grows_deep_so_that_no_step_is_long():
+    assert shares([sequence(30000, cached=2048 * 3)], 512) == [128]
+    assert shares([sequence(9000, cached=2048 * 3), sequence(100)], 512) == [103, 100]
+    assert shares([sequence(4000, cached=2048)], 1) == [1]
 
 
 def test_slab_rows_stay_compact_and_keep_their_values():

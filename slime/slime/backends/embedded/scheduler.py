@@ -123,6 +123,11 @@ class Scheduler:
             running, total = running + 1, total + need
 
 
+DEEP_PREFIX = 2048
+"""A prompt token that looks back at this many others counts twice: attention then costs about as much as the
+rest of a small model. This bounds the time of a step, whatever the length of the prompt."""
+
+
 def share(prefilling: list[Sequence], budget: int) -> list[Chunk]:
     """Split `budget` prompt tokens: half to the prompt that came first, the rest to the shortest remainders.
 
@@ -131,16 +136,30 @@ def share(prefilling: list[Sequence], budget: int) -> list[Chunk]:
     if not prefilling:
         return []
     oldest, *others = prefilling
-    half = min(_left(oldest), (budget + 1) // 2)
+    half = min(_cost(oldest), budget / 2)
     free = budget - half
-    counts: list[tuple[Sequence, int]] = []
+    chunks = []
     for sequence in sorted(others, key=_left):
-        count = min(_left(sequence), free)
-        counts.append((sequence, count))
-        free -= count
-    counts.insert(0, (oldest, min(_left(oldest), half + free)))
-    return [Chunk(s, s.cached, s.cached + count) for s, count in counts if count > 0]
+        if (chunk := _chunk(sequence, free)) is not None:
+            chunks.append(chunk)
+            free -= (chunk.last - chunk.first) * _price(sequence)
+    first = _chunk(oldest, half + free) or Chunk(oldest, oldest.cached, oldest.cached + 1)
+    return [first, *chunks]
 
 
 def _left(sequence: Sequence) -> int:
     return sequence.length - sequence.cached
+
+
+def _price(sequence: Sequence) -> float:
+    return 1 + sequence.cached / DEEP_PREFIX
+
+
+def _cost(sequence: Sequence) -> float:
+    return _left(sequence) * _price(sequence)
+
+
+def _chunk(sequence: Sequence, budget: float) -> Chunk | None:
+    """The next chunk that `budget` pays for, if any."""
+    count = min(_left(sequence), int(budget / _price(sequence)))
+    return Chunk(sequence, sequence.cached, sequence.cached + count) if count > 0 else None

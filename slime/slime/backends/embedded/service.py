@@ -134,7 +134,7 @@ def _first_weights(args: EngineArguments) -> tuple[int, str, str | None]:
 
 
 def _store_tokens(token_bytes: int, device: torch.device) -> int:
-    """Tokens of keys and values that fit: 1 GiB on a CPU, 0.3 of the free memory on a GPU (slabs may double)."""
+    """Tokens of keys and values that fit: 1 GiB on a CPU, 0.3 of what is free on a GPU."""
     budget = CPU_STORE_BYTES if device.type == "cpu" else int(0.3 * torch.cuda.mem_get_info(device)[0])
     return max(1, budget // max(1, token_bytes))
 

@@ -38,11 +38,13 @@ def packed_attention(
     """
     wanted = [name for name in UNSUPPORTED if others.get(name) is not None]
     if wanted or attention_mask is not None:
-        raise TrainError(f"packed attention does not compute {wanted or 'attention masks'}; use another model")
+        raise TrainError(
+            f"packed attention does not compute {wanted or 'attention masks'}; use another model"
+        )
     lengths = list(packed_lengths or (query.shape[2],))
     grouped = query.shape[1] != key.shape[1]
     outputs = []
-    for q, k, v in zip(query.split(lengths, 2), key.split(lengths, 2), value.split(lengths, 2), strict=True):
+    for q, k, v in zip(*(torch.split(x, lengths, dim=2) for x in (query, key, value)), strict=True):
         mask = _window_mask(q.shape[2], sliding_window, q.device)
         outputs.append(
             scaled_dot_product_attention(

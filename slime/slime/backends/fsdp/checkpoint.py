@@ -1,7 +1,7 @@
 """Checkpoints: `SAVE/iter_0000012/` with model and optimizer (torch DCP), random states and `meta.json`.
 
-A checkpoint is built in a hidden folder and renamed, then the tracker file names it. So a kill at any moment leaves
-the checkpoint before it in force.
+A checkpoint is built in a hidden folder and renamed, then the tracker file names it. So a kill at any moment
+leaves the checkpoint before it in force.
 """
 
 from __future__ import annotations
@@ -16,8 +16,14 @@ from typing import Any
 import numpy as np
 import torch
 import torch.distributed as dist
-import torch.distributed.checkpoint as dcp
-from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
+from torch.distributed.checkpoint.state_dict import (
+    get_model_state_dict,
+    get_optimizer_state_dict,
+    set_model_state_dict,
+    set_optimizer_state_dict,
+)
+from torch.distributed.checkpoint.state_dict_loader import load as load_sharded
+from torch.distributed.checkpoint.state_dict_saver import save as save_sharded
 
 from slime.errors import TrainError
 from slime.utils.files import commit_folder, fresh_folder, temporary_beside, write_text
@@ -59,7 +65,9 @@ def latest(save: str | None) -> Path | None:
         return None
     folder = folder_of(save, int(tracker.read_text()))
     if not (folder / META).is_file():
-        raise TrainError(f"{tracker} names {folder}, which is not a checkpoint; write the number of another one")
+        raise TrainError(
+            f"{tracker} names {folder}, which is not a checkpoint; write the number of another one"
+        )
     return folder
 
 
@@ -72,8 +80,7 @@ def save_checkpoint(
     if rank == 0:
         fresh_folder(path)
     dist.barrier()
-    weights, moments = get_state_dict(model, optimizer)
-    dcp.save({"model": weights, "optimizer": moments}, checkpoint_id=temporary)
+    save_sharded(_tensors(model, optimizer, state.global_step), checkpoint_id=temporary)
     torch.save(random_state(), temporary / f"rng_{rank}.pt")
     dist.barrier()
     if rank == 0:
@@ -99,14 +106,25 @@ def load_checkpoint(path: Path, model: Any, optimizer: torch.optim.Optimizer) ->
     Another number of ranks than at saving works; ranks that were not there keep their seeds.
     """
     meta = json.loads((path / META).read_text())
-    weights, moments = get_state_dict(model, optimizer)
-    state = {"model": weights, "optimizer": moments}
-    dcp.load(state, checkpoint_id=path)
-    set_state_dict(model, optimizer, model_state_dict=state["model"], optim_state_dict=state["optimizer"])
+    state = _tensors(model, optimizer, meta["global_step"])
+    load_sharded(state, checkpoint_id=path)
+    set_model_state_dict(model, state["model"])
+    if "optimizer" in state:
+        set_optimizer_state_dict(model, optimizer, state["optimizer"])
     rng = path / f"rng_{dist.get_rank()}.pt"
     if rng.is_file():
         restore_random_state(torch.load(rng, weights_only=False))
-    return CheckpointState(meta["rollout_id"], meta["version"], meta["parent"], str(path), meta["global_step"])
+    return CheckpointState(
+        meta["rollout_id"], meta["version"], meta["parent"], str(path), meta["global_step"]
+    )
+
+
+def _tensors(model: Any, optimizer: torch.optim.Optimizer, steps: int) -> dict[str, Any]:
+    """What DCP saves, or fills in place. AdamW has no state before its first step."""
+    state: dict[str, Any] = {"model": get_model_state_dict(model)}
+    if steps:
+        state["optimizer"] = get_optimizer_state_dict(model, optimizer)
+    return state
 
 
 def random_state() -> dict[str, Any]:

@@ -24,7 +24,7 @@ WEIGHT_FILES = (".safetensors", ".bin", ".pt", ".pth", ".index.json")
 
 
 def load_model(folder: str, mesh: DeviceMesh, gradient_checkpointing: bool = False) -> Any:
-    """The causal language model in `folder`, in fp32 and sharded over `mesh`; on CUDA it computes in bf16.
+    """The causal language model in `folder`, in fp32, sharded over `mesh`; on CUDA it computes in bf16.
 
     Raises:
         ConfigError: the folder holds no model that transformers can load.
@@ -47,7 +47,9 @@ def load_model(folder: str, mesh: DeviceMesh, gradient_checkpointing: bool = Fal
 def shard(model: Any, mesh: DeviceMesh) -> None:
     """Applies FSDP2 to every transformer block, then to what is left."""
     on_gpu = mesh.device_type == "cuda"
-    precision = MixedPrecisionPolicy(param_dtype=torch.bfloat16 if on_gpu else None, reduce_dtype=torch.float32)
+    precision = MixedPrecisionPolicy(
+        param_dtype=torch.bfloat16 if on_gpu else None, reduce_dtype=torch.float32
+    )
     blocks = set(model._no_split_modules or ())
     for module in model.modules():
         if type(module).__name__ in blocks:
@@ -61,7 +63,7 @@ def switch_off_dropout(model: nn.Module) -> None:
         if isinstance(module, nn.Dropout):
             module.p = 0.0
         if isinstance(getattr(module, "attention_dropout", None), float):
-            module.attention_dropout = 0.0
+            setattr(module, "attention_dropout", 0.0)  # noqa: B010 (mypy takes it for a tensor)
 
 
 def distribution(model: Any, packed: PackedBatch) -> DenseDistribution:
@@ -80,7 +82,7 @@ def distribution(model: Any, packed: PackedBatch) -> DenseDistribution:
 
 
 def gather_weights(model: Any, dtype: torch.dtype | None, keep: bool) -> dict[str, Tensor]:
-    """All weights as whole tensors on the CPU, in `dtype` (None: as they are); a tied output head is left out.
+    """All weights as whole CPU tensors in `dtype` (None: as they are); a tied output head is left out.
 
     Every rank must call this; the ranks without `keep` return nothing.
     """

@@ -21,7 +21,7 @@ def build_optimizer(model: nn.Module, args: Any) -> torch.optim.AdamW:
 
 
 def learning_rate(args: Any, step: int) -> float:
-    """Learning rate of optimizer step `step` (0 is the first): linear warm-up, then the chosen decay to `min_lr`."""
+    """Learning rate of optimizer step `step`, from 0: linear warm-up, then the chosen decay to `min_lr`."""
     warmup = args.lr_warmup_iters
     if step < warmup:
         return float(args.lr * (step + 1) / warmup)

@@ -60,7 +60,9 @@ def pack(samples: Sequence[Sample], device: torch.device, only_trained: bool = T
     counts: list[int] = []
     for sample in samples:
         if sample.prompt_length < 1:
-            raise DataError(f"sample {sample.index!r} has no prompt token, so nothing predicts its first token")
+            raise DataError(
+                f"sample {sample.index!r} has no prompt token, so nothing predicts its first token"
+            )
         wanted = [i for i, kept in enumerate(sample.mask) if kept or not only_trained]
         first = len(ids) + sample.prompt_length
         targets += [first + i for i in wanted]

@@ -1,0 +1,246 @@
+"""The training core of one rank. It knows nothing of Ray, engines or rollouts: samples in, weights out."""
+
+from __future__ import annotations
+
+import logging
+import random
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from slime.backends.fsdp import checkpoint
+from slime.backends.fsdp.checkpoint import CheckpointState
+from slime.backends.fsdp.distributed import broadcast, join, merge_over_ranks
+from slime.backends.fsdp.mismatch import Mismatch
+from slime.backends.fsdp.model import gather_weights, load_model, write_model_folder
+from slime.backends.fsdp.optimizer import build_optimizer, learning_rate, set_learning_rate
+from slime.backends.fsdp.packing import PackedBatch
+from slime.backends.fsdp.step import (
+    RolloutData,
+    by_sample,
+    clip_and_check,
+    forward_backward,
+    trained_log_probs,
+)
+from slime.losses import group_advantages, loss_spec
+from slime.schedule import MicroBatch, Schedule, ScheduleLimits, Step, build_schedule
+from slime.types import Sample
+from slime.utils.checksum import weights_checksum
+from slime.utils.files import commit_folder, fresh_folder
+from slime.utils.logging import event
+
+logger = logging.getLogger(__name__)
+
+
+class FSDPTrainer:
+    """One of `world_size` ranks that train a Hugging Face model with FSDP2. All ranks make the same calls.
+
+    Args:
+        args: `slime.arguments.Arguments`.
+        init_method, store: how several ranks find each other, as in `torch.distributed.init_process_group`.
+
+    Raises:
+        ConfigError: a model folder that cannot be loaded, a loss that does not exist.
+    """
+
+    def __init__(
+        self, args: Any, rank: int = 0, world_size: int = 1, init_method: str | None = None, store: Any = None
+    ) -> None:
+        self.args, self.rank, self.world_size = args, rank, world_size
+        on_gpu = args.actor_num_gpus_per_node > 0
+        torch.set_num_threads(args.train_threads)
+        self.mesh = join(rank, world_size, on_gpu, init_method, store, one_node=args.actor_num_nodes == 1)
+        self.device = torch.device("cuda", torch.cuda.current_device()) if on_gpu else torch.device("cpu")
+        self._seed()
+        self.spec = loss_spec(args)
+        self.model = load_model(self._first_weights(), self.mesh, args.gradient_checkpointing)
+        self.optimizer = build_optimizer(self.model, args)
+        self.reference = load_model(args.ref_load, self.mesh) if self.spec.needs_reference else None
+        if self.reference is not None:
+            self.reference.requires_grad_(False)
+        self.global_step = 0
+        self.version = 0
+
+    def load(self) -> CheckpointState:
+        """Resumes from the latest checkpoint of `save`, else of `load`; without one the state is a fresh start's.
+
+        Raises:
+            TrainError: a tracker file that names a checkpoint which is not there.
+        """
+        folder = checkpoint.latest(self.args.save) or checkpoint.latest(self.args.load)
+        state = CheckpointState()
+        if folder is not None:
+            state = checkpoint.load_checkpoint(folder, self.model, self.optimizer)
+        self.global_step, self.version = state.global_step, state.version
+        event(logger, "trainer loaded", rollout_id=state.rollout_id, version=state.version, path=state.path)
+        return state
+
+    def train(self, rollout_id: int, samples: Sequence[Sample]) -> dict[str, float]:
+        """Trains on one rollout and returns its metrics, the same on every rank, which all get all samples.
+
+        Raises:
+            DataError: a sample that cannot be trained on; nothing was applied.
+            TrainError: loss or gradient of a step is not finite; that step and later ones were not applied.
+        """
+        started = time.monotonic()
+        schedule = self._schedule(samples)
+        data = RolloutData(samples, advantages=self._advantages(samples))
+        self._add_log_probs(schedule, data)
+        mismatch = Mismatch(self.version)
+        steps = [
+            self._step(step, data, mismatch, where=f"rollout {rollout_id}, step {number}")
+            for number, step in enumerate(schedule.steps)
+        ]
+        metrics = _mean(steps) | mismatch.metrics() | _rollout_metrics(samples, schedule, data.advantages)
+        metrics["train_seconds"] = time.monotonic() - started
+        event(logger, "rollout trained", rollout_id=rollout_id, **metrics)
+        return metrics
+
+    def log_probs(self, samples: Sequence[Sample]) -> list[list[float]]:
+        """Log-prob of every response token, at the temperature of its sample, under the present weights."""
+        lengths = [len(sample.tokens) for sample in samples]
+        responses = [sample.response_length for sample in samples]
+        schedule = build_schedule(lengths, responses, self._limits(global_batch_size=None))
+        found: dict[int, list[float]] = {}
+        for step in schedule.steps:
+            mine = step.ranks[self.rank]
+            found |= trained_log_probs(self.model, mine, samples, self.device, only_trained=False)
+        merged = merge_over_ranks(found)
+        return [merged.get(i, []) for i in range(len(samples))]
+
+    def save(self, rollout_id: int, version: int, parent: int | None) -> str:
+        """Writes a checkpoint of these weights, which are (or become) `version`; returns its folder."""
+        state = CheckpointState(rollout_id, version, parent, None, self.global_step)
+        extra = {"hf_checkpoint": self.args.hf_checkpoint}
+        path = checkpoint.save_checkpoint(self.args.save, state, self.model, self.optimizer, extra)
+        event(logger, "checkpoint saved", rollout_id=rollout_id, version=version, path=path)
+        return str(path)
+
+    def export_weights(self, folder: str, version: int) -> str:
+        """Writes the weights as a Hugging Face folder and returns their checksum, on every rank.
+
+        The folder appears whole or not at all. Tensors have the dtype that engines serve: fp32 on a CPU,
+        else the model's own.
+        """
+        weights = gather_weights(self.model, self._served_dtype(), keep=self.rank == 0)
+        checksum = ""
+        if self.rank == 0:
+            target = Path(folder)
+            temporary = fresh_folder(target)
+            write_model_folder(temporary, weights, self.args.hf_checkpoint)
+            commit_folder(temporary, target)
+            checksum = weights_checksum(weights)
+        self.version = version
+        return str(broadcast(checksum))
+
+    def close(self) -> None:
+        """Leaves the process group."""
+        if dist.is_initialized():
+            dist.destroy_process_group()
+
+    def _seed(self) -> None:
+        seed = self.args.seed + self.rank
+        torch.manual_seed(seed)
+        np.random.seed(seed)
+        random.seed(seed)
+
+    def _first_weights(self) -> str:
+        """`load` may name a Hugging Face folder instead of checkpoints."""
+        load = self.args.load
+        return (
+            load if load is not None and (Path(load) / "config.json").is_file() else self.args.hf_checkpoint
+        )
+
+    def _served_dtype(self) -> torch.dtype | None:
+        if self.args.rollout_num_gpus == 0:
+            return torch.float32
+        dtype = getattr(self.model.config, "dtype", None)
+        return dtype if isinstance(dtype, torch.dtype) else None
+
+    def _limits(self, global_batch_size: int | None) -> ScheduleLimits:
+        args = self.args
+        return ScheduleLimits(
+            world_size=self.world_size,
+            max_tokens=args.max_tokens_per_gpu if args.use_dynamic_batch_size else None,
+            micro_batch_size=args.micro_batch_size or 1,
+            global_batch_size=global_batch_size,
+            trim=args.trim_to_global_batch,
+            balance=args.balance_data,
+        )
+
+    def _schedule(self, samples: Sequence[Sample]) -> Schedule:
+        lengths = [len(sample.tokens) for sample in samples]
+        trained = [sample.effective_response_length for sample in samples]
+        return build_schedule(lengths, trained, self._limits(self.args.global_batch_size))
+
+    def _advantages(self, samples: Sequence[Sample]) -> list[float] | None:
+        if not self.spec.needs_advantages:
+            return None
+        return group_advantages(
+            [sample.get_reward_value(self.args.reward_key) for sample in samples],
+            [sample.group_index for sample in samples],
+            normalize=not self.args.disable_rewards_normalization,
+            by_std=not self.args.disable_grpo_std_normalization,
+        )
+
+    def _add_log_probs(self, schedule: Schedule, data: RolloutData) -> None:
+        """Reference log-probs, and old ones for the steps before which the policy will have moved."""
+        for number, step in enumerate(schedule.steps):
+            mine = step.ranks[self.rank]
+            if self.reference is not None:
+                found = trained_log_probs(self.reference, mine, data.samples, self.device)
+                data.ref_log_probs = (data.ref_log_probs or {}) | found
+            if number > 0 and self.spec.needs_advantages:
+                data.old_log_probs |= trained_log_probs(self.model, mine, data.samples, self.device)
+
+    def _step(self, step: Step, data: RolloutData, mismatch: Mismatch, where: str) -> dict[str, float]:
+        def compare(micro_batch: MicroBatch, packed: PackedBatch, log_probs: Tensor) -> None:
+            for i, values in by_sample(micro_batch, packed, log_probs).items():
+                mismatch.add(data.samples[i], data.old_log_probs.get(i, values))
+
+        self.optimizer.zero_grad(set_to_none=True)
+        try:
+            metrics = forward_backward(
+                self.model,
+                self.spec,
+                step,
+                self.rank,
+                data,
+                self.device,
+                self.args.calculate_per_token_loss,
+                compare,
+            )
+            metrics["grad_norm"] = clip_and_check(self.model, metrics["loss"], self.args.clip_grad, where)
+            metrics["lr"] = learning_rate(self.args, self.global_step)
+            set_learning_rate(self.optimizer, metrics["lr"])
+            self.optimizer.step()
+        finally:
+            self.optimizer.zero_grad(set_to_none=True)
+        self.global_step += 1
+        return metrics
+
+
+def _mean(steps: list[dict[str, float]]) -> dict[str, float]:
+    return {name: sum(step[name] for step in steps) / len(steps) for name in steps[0]} if steps else {}
+
+
+def _rollout_metrics(
+    samples: Sequence[Sample], schedule: Schedule, advantages: list[float] | None
+) -> dict[str, float]:
+    trained = sorted(i for step in schedule.steps for i in step.samples)
+    metrics = {
+        "num_steps": float(len(schedule.steps)),
+        "num_samples": float(len(trained)),
+        "num_tokens": float(sum(step.num_tokens for step in schedule.steps)),
+        "num_dropped": float(len(schedule.dropped)),
+        "response_length": sum(samples[i].response_length for i in trained) / max(len(trained), 1),
+    }
+    if advantages is not None:
+        metrics["advantage"] = sum(advantages[i] for i in trained) / max(len(trained), 1)
+    return metrics
