@@ -20,7 +20,7 @@ import ray
 
 from slime import processes
 from slime.backends.control import EngineControl
-from slime.errors import ConfigError, TrainError
+from slime.errors import ConfigError, DataError, TrainError
 from slime.plugins import load_attr
 from slime.ray.engines import on_own_gpus, server_specs
 from slime.ray.placement import Placement, split_of
@@ -35,6 +35,7 @@ from slime.weight_update import Candidate, WeightUpdate
 logger = logging.getLogger(__name__)
 
 RECOVERY_WINDOW = 600.0  # seconds in which the trainer's restarts are counted
+FAILURES_IN_A_ROW = 3  # batches that could not be trained on, before the run is given up
 LOOK_INTERVAL = 1.0  # seconds between looks at Ray while a batch is awaited
 
 
@@ -58,6 +59,7 @@ class TrainingRun:
                 "--on-weights-live-path commits the batch of each version; drop one of them"
             )
         self.metrics: dict[str, float] = {}
+        self.failures = 0
         self.deaths: deque[float] = deque()
         processes.record_self(self.run_dir, "driver", "driver")
         specs = server_specs(args)  # refuses what does not fit before anything starts
@@ -120,9 +122,26 @@ class TrainingRun:
         self.metrics = {**ray.get(batch.metrics), "perf/wait_time": time.monotonic() - began}
 
     def train(self, rollout_id: int, batch: PendingBatch) -> None:
-        """One training step on a batch that is there."""
+        """One training step on a batch that is there.
+
+        A batch that cannot be trained on is used up like any other and changes nothing.
+
+        Raises:
+            DataError, TrainError: too many batches in a row could not be trained on.
+        """
         began = time.monotonic()
-        self.metrics.update(self.trainers.train(rollout_id, batch.samples))
+        try:
+            trained = self.trainers.train(rollout_id, batch.samples)
+            self.failures = 0
+        except TrainerDied:
+            raise
+        except (DataError, TrainError) as error:
+            self.failures += 1
+            if self.failures > FAILURES_IN_A_ROW:
+                raise
+            logger.error("rollout %d is skipped: %s", rollout_id, error)
+            trained = {"skipped": 1.0}
+        self.metrics.update({f"train/{name}": value for name, value in trained.items()})
         self.metrics["perf/train_time"] = time.monotonic() - began
 
     def publish(self, rollout_id: int) -> None:

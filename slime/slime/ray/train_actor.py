@@ -37,15 +37,13 @@ class TrainActor:
         """An address on this rank's node where the ranks can meet."""
         with socket.socket() as probe:
             probe.bind(("", 0))
-            return f"tcp://{ray.util.get_node_ip_address()}:{probe.getsockname()[1]}"
+            host = "127.0.0.1" if self.args.actor_num_nodes == 1 else ray.util.get_node_ip_address()
+            return f"tcp://{host}:{probe.getsockname()[1]}"
 
     def load(self, init_method: str) -> CheckpointState:
         """Joins the other ranks and loads the latest checkpoint, or the model where there is none."""
-        import torch
-
         from slime.backends.fsdp import FSDPTrainer
 
-        torch.set_num_threads(self.args.train_threads)
         self.trainer = FSDPTrainer(self.args, self.rank, self.world_size, init_method)
         return self.trainer.load()
 
@@ -56,4 +54,4 @@ class TrainActor:
         return self.trainer.export_weights(folder, version)
 
     def save(self, rollout_id: int, version: int, parent: int | None) -> str:
-        return str(self.trainer.save(rollout_id, version, parent))
+        return self.trainer.save(rollout_id, version, parent)

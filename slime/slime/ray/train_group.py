@@ -35,15 +35,18 @@ class TrainGroup:
         self.lives = [rank.live.remote() for rank in self.ranks]
 
     def load(self) -> CheckpointState:
-        return self.call("load", self.first("rendezvous"))
+        state: CheckpointState = self.call("load", self.first("rendezvous"))
+        return state
 
     def train(self, rollout_id: int, samples: Any) -> dict[str, float]:
         """One training step. `samples` is the batch or a reference to it; returns rank 0's metrics."""
-        return self.call("train", rollout_id, samples)
+        metrics: dict[str, float] = self.call("train", rollout_id, samples)
+        return metrics
 
     def export_weights(self, folder: Path, version: int) -> str:
         """Writes the weights as a Hugging Face folder and returns their checksum."""
-        return self.call("export_weights", str(folder), version)
+        checksum: str = self.call("export_weights", str(folder), version)
+        return checksum
 
     def save(self, rollout_id: int, version: int, parent: int | None) -> Path:
         return Path(self.call("save", rollout_id, version, parent))
@@ -61,9 +64,10 @@ class TrainGroup:
 
     def collect(self, answers: list[Any]) -> list[Any]:
         try:
-            return ray.get(answers)  # type: ignore[no-any-return]
+            collected: list[Any] = ray.get(answers)
         except RayActorError as error:
             raise TrainerDied(f"a trainer process ended: {str(error).splitlines()[0]}") from error
+        return collected
 
     def check(self) -> None:
         """Raises TrainerDied if a rank's process has ended since `load`."""
