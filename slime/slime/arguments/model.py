@@ -21,7 +21,7 @@ class ModelArguments:
     )
     save: str | None = flag(
         None,
-        "folder of checkpoints and weight versions; runs resume from its latest (default: RUN_DIR/checkpoints)",
+        "folder of checkpoints and weight versions; resumed from its latest (default: RUN_DIR/checkpoints)",
         env=("SAVE_CKPT", "CKPT_SAVE_DIR"),
     )
     load: str | None = flag(

@@ -19,7 +19,7 @@ KINDS = ("", "_stale", "_spanning")
 
 @dataclass
 class Mismatch:
-    """Collects |trainer - engine| over trained tokens. `version` is the one whose weights the trainer holds."""
+    """Collects |trainer - engine| over trained tokens; the trainer holds the weights of `version`."""
 
     version: int
     total: dict[str, float] = field(default_factory=lambda: dict.fromkeys(KINDS, 0.0))

@@ -13,6 +13,7 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import DTensor
 from transformers import AutoModelForCausalLM
+from transformers.utils import logging as transformers_logging
 
 from slime.backends.fsdp.attention import NAME as ATTENTION
 from slime.backends.fsdp.packing import PackedBatch
@@ -29,6 +30,7 @@ def load_model(folder: str, mesh: DeviceMesh, gradient_checkpointing: bool = Fal
     Raises:
         ConfigError: the folder holds no model that transformers can load.
     """
+    transformers_logging.disable_progress_bar()
     try:
         model = AutoModelForCausalLM.from_pretrained(
             folder, dtype=torch.float32, attn_implementation=ATTENTION, local_files_only=True
@@ -98,7 +100,7 @@ def gather_weights(model: Any, dtype: torch.dtype | None, keep: bool) -> dict[st
 
 
 def write_model_folder(folder: Path, weights: dict[str, Tensor], source: str) -> None:
-    """A Hugging Face folder: `weights` beside the configuration and tokenizer files of the `source` folder."""
+    """A Hugging Face folder: `weights`, and the configuration and tokenizer files of the `source` folder."""
     for file in sorted(Path(source).iterdir()):
         if file.is_file() and not file.name.endswith(WEIGHT_FILES):
             shutil.copyfile(file, folder / file.name)

@@ -23,7 +23,7 @@ from slime.types import Sample
 
 @dataclass
 class RolloutData:
-    """What the steps of one rollout share. Log-probs are lists over trained tokens, by position of the sample.
+    """What the steps of one rollout share. Log-probs are lists over trained tokens, by sample position.
 
     `ref_log_probs` is None without a reference model. A sample without `old_log_probs` belongs to a step
     before which

@@ -68,7 +68,7 @@ class FSDPTrainer:
         self.version = 0
 
     def load(self) -> CheckpointState:
-        """Resumes from the latest checkpoint of `save`, else of `load`; without one the state is a fresh start's.
+        """Resumes from the latest checkpoint of `save`, else of `load`; without one it is a fresh start.
 
         Raises:
             TrainError: a tracker file that names a checkpoint which is not there.
@@ -137,7 +137,8 @@ class FSDPTrainer:
             commit_folder(temporary, target)
             checksum = weights_checksum(weights)
         self.version = version
-        return str(broadcast(checksum))
+        shared: str = broadcast(checksum)
+        return shared
 
     def close(self) -> None:
         """Leaves the process group."""

@@ -1,0 +1,40 @@
+"""Files and folders that appear whole or not at all, also when the writer is killed."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+
+def write_text(path: Path, text: str) -> None:
+    """Replaces a file in one step; a reader sees the old text or the new."""
+    temporary = temporary_beside(path)
+    with open(temporary, "w", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.replace(path)
+
+
+def temporary_beside(path: Path) -> Path:
+    """Where to build what `commit_folder` or a rename moves to `path`: a hidden name in the same folder."""
+    return path.with_name(f".{path.name}.tmp")
+
+
+def fresh_folder(path: Path) -> Path:
+    """An empty folder to build `path` in; what a killed writer left there is removed."""
+    temporary = temporary_beside(path)
+    shutil.rmtree(temporary, ignore_errors=True)
+    temporary.mkdir(parents=True)
+    return temporary
+
+
+def commit_folder(temporary: Path, path: Path) -> None:
+    """Moves a finished folder to its place. A folder that is there already is replaced."""
+    old = path.with_name(f".{path.name}.old")
+    shutil.rmtree(old, ignore_errors=True)
+    if path.exists():
+        path.replace(old)
+    temporary.replace(path)
+    shutil.rmtree(old, ignore_errors=True)

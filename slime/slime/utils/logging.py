@@ -1,0 +1,25 @@
+"""Logs: one line an event, `time level role: what happened key=value ...`."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from typing import Any
+
+
+def configure_logging(role: str, level: int = logging.INFO) -> None:
+    """Sends the logs of this process to stderr. Calling it again changes role and level."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(
+        logging.Formatter(f"%(asctime)s %(levelname)s {role}: %(message)s", "%Y-%m-%dT%H:%M:%S")
+    )
+    logging.basicConfig(level=level, handlers=[handler], force=True)
+
+
+def event(logger: logging.Logger, what: str, **fields: Any) -> None:
+    """Logs an event and its numbers in one line; floats get four significant digits."""
+    words = [
+        f"{name}={value:.4g}" if isinstance(value, float) else f"{name}={value}"
+        for name, value in fields.items()
+    ]
+    logger.info(" ".join([what, *words]))
