@@ -69,7 +69,7 @@ def equation_document(tokenizer: Any, rng: random.Random) -> Document:
 
 
 def mixed_document(tokenizer: Any, rng: random.Random, long_share: float = 0.0) -> Document:
-    """Mostly conversations; 0.15 are bare equations, `long_share` conversations with a long system message."""
+    """Mostly conversations; 0.15 are bare equations, `long_share` have a long system message."""
     drawn = rng.random()
     if drawn < 0.15:
         return equation_document(tokenizer, rng)

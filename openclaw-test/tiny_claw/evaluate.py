@@ -12,6 +12,7 @@ import random
 import time
 from collections import Counter
 from collections.abc import Sequence
+from pathlib import Path
 
 import torch
 
@@ -163,6 +164,8 @@ def main() -> None:
     )
     parser.add_argument("--threads", type=int, default=2)
     args = parser.parse_args()
+    if not (Path(args.model) / "config.json").is_file():
+        parser.error(f"{args.model} is not a model folder: it has no config.json")
     torch.set_num_threads(args.threads)
     print(json.dumps(evaluate(args.model, args.n, args.n_small)))
 

@@ -24,7 +24,7 @@ from tiny_claw.encoding import Batch, batches, equation_document, mixed_document
 from tiny_claw.tokenizer import CONTEXT, END_OF_TEXT, TURN_END, load_tokenizer, train_tokenizer
 
 SHIPPED = Path(__file__).with_name("model")
-TOKENS_PER_MINUTE = 560_000  # what two quiet cores manage with some room
+TOKENS_PER_MINUTE = 440_000  # what two cores manage that are not quite idle
 BATCH_TOKENS = 2560
 NORMALISER = (
     800.0  # about the loss weight of one batch; constant, so that short replies weigh no more than long ones
