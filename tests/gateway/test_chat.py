@@ -2,14 +2,39 @@
 
 from __future__ import annotations
 
+import json
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+import pytest
+
 HELLO: list[Any] = [{"role": "user", "content": "hello"}]
+MODEL = "small-qwen3"
+CALL = '<tool_call>\n{"name": "read", "arguments": {"path": "a.txt"}}\n</tool_call>'
+TOOLS: list[Any] = [
+    {"type": "function", "function": {"name": "read", "description": "reads", "parameters": {"type": "object"}}}
+]
+
+
+def ask(gateway: Any, **options: Any) -> Any:
+    return gateway.client.chat.completions.create(**{"model": MODEL, "messages": HELLO, **options})
+
+
+def streamed(gateway: Any, **options: Any) -> list[Any]:
+    return list(ask(gateway, stream=True, **options))
+
+
+def text_of(chunks: list[Any], name: str = "content") -> str:
+    return "".join(getattr(c.choices[0].delta, name, None) or "" for c in chunks if c.choices)
+
+
+def finish_of(chunks: list[Any]) -> Any:
+    return [c.choices[0].finish_reason for c in chunks if c.choices][-1]
 
 
 def test_whole_answer_has_text_usage_and_session(gateway: Any) -> None:
     ids = gateway.says("the answer is 42.")
-    answer = gateway.client.chat.completions.create(model="small-qwen3", messages=HELLO)
+    answer = ask(gateway)
     assert answer.choices[0].message.content == "the answer is 42."
     assert answer.choices[0].finish_reason == "stop"
     assert answer.usage.completion_tokens == len(ids)
@@ -19,14 +44,160 @@ def test_whole_answer_has_text_usage_and_session(gateway: Any) -> None:
 
 def test_streamed_answer_comes_in_pieces_with_usage_last(gateway: Any) -> None:
     gateway.says("hello there, how are you today?")
-    gateway.engine.pause = 0.01
-    stream = gateway.client.chat.completions.create(
-        model="small-qwen3", messages=HELLO, stream=True, stream_options={"include_usage": True}
-    )
-    chunks = list(stream)
-    pieces = [c.choices[0].delta.content for c in chunks if c.choices and c.choices[0].delta.content]
-    assert "".join(pieces) == "hello there, how are you today?"
-    assert len(pieces) > 3
+    gateway.engine.pause, gateway.engine.chunk = 0.01, 1
+    chunks = streamed(gateway, stream_options={"include_usage": True})
+    assert text_of(chunks) == "hello there, how are you today?"
+    assert len([c for c in chunks if c.choices and c.choices[0].delta.content]) > 4
     assert chunks[0].choices[0].delta.role == "assistant"
-    assert [c.choices[0].finish_reason for c in chunks if c.choices][-1] == "stop"
+    assert finish_of(chunks) == "stop"
     assert chunks[-1].choices == [] and chunks[-1].usage.completion_tokens == len(gateway.engine.say)
+
+
+def test_stored_ids_are_the_sampled_ones_where_the_text_encodes_to_others(gateway: Any) -> None:
+    tokenizer = gateway.tokenizer
+    ids = [tokenizer.encode(letter)[0] for letter in "hello there"] + [tokenizer.token_id("<|im_end|>")]
+    assert ids[:-1] != tokenizer.encode("hello there")
+    gateway.engine.say = ids
+    answer = ask(gateway, extra_body={"return_token_ids": True})
+    turn = gateway.turn(answer.id)
+    assert answer.choices[0].message.content == "hello there"
+    assert turn.completion_ids == ids == answer.choices[0].token_ids
+    assert turn.prompt_ids == gateway.engine.requests[0]["input_ids"] == answer.prompt_token_ids
+    assert turn.completion_log_probs == answer.choices[0].token_log_probs
+    assert len(set(turn.completion_log_probs)) > 1 and turn.version_spans == [(3, 0, len(ids))]
+
+
+def test_ids_in_a_stream_add_up_to_the_stored_ones(gateway: Any) -> None:
+    gateway.says("<think>\nhow\n</think>\n\nhello there, 你好 🦀!")
+    chunks = streamed(gateway, extra_body={"return_token_ids": True})
+    ids = [token for c in chunks for token in c.choices[0].token_ids]
+    turn = gateway.turn(chunks[0].id)
+    assert ids == turn.completion_ids == gateway.engine.say
+    assert [p for c in chunks for p in c.choices[0].token_log_probs] == turn.completion_log_probs
+    assert chunks[0].prompt_token_ids == turn.prompt_ids
+
+
+def test_ids_and_log_probs_do_not_leak_unasked(gateway: Any) -> None:
+    gateway.says("hello")
+    answer = gateway.http.post("/v1/chat/completions", json={"messages": HELLO}).json()
+    assert set(answer) == {"id", "object", "created", "model", "session_id", "choices", "usage"}
+    assert set(answer["choices"][0]) == {"index", "message", "logprobs", "finish_reason"}
+
+
+@pytest.mark.parametrize("chunk", [1, 2, 7, 1000])
+def test_reasoning_comes_as_reasoning(gateway: Any, chunk: int) -> None:
+    gateway.says("<think>\nthe user said hello\n</think>\n\nhello there")
+    gateway.engine.chunk = chunk
+    chunks = streamed(gateway)
+    assert text_of(chunks, "reasoning_content") == "the user said hello"
+    assert text_of(chunks) == "hello there"
+
+
+@pytest.mark.parametrize("chunk", [1, 5, 1000])
+def test_tool_call_is_streamed_complete(gateway: Any, chunk: int) -> None:
+    gateway.says(f"let me see\n{CALL}\n{CALL}")
+    gateway.engine.chunk = chunk
+    chunks = streamed(gateway, tools=TOOLS, tool_choice="auto")
+    calls = [call for c in chunks for call in c.choices[0].delta.tool_calls or []]
+    assert [call.index for call in calls] == [0, 1]
+    assert json.loads(calls[0].function.arguments) == {"path": "a.txt"}
+    assert len({call.id for call in calls}) == 2
+    assert text_of(chunks) == "let me see" and finish_of(chunks) == "tool_calls"
+    assert "reads" in gateway.tokenizer.decode(gateway.engine.requests[0]["input_ids"])
+
+
+def test_whole_answer_has_its_tool_calls(gateway: Any) -> None:
+    gateway.says(CALL)
+    answer = ask(gateway, tools=TOOLS)
+    message = answer.choices[0].message
+    assert message.content is None and message.tool_calls[0].function.name == "read"
+    assert gateway.turn(answer.id).response_message["tool_calls"][0]["id"] == message.tool_calls[0].id
+
+
+def test_tool_choice_none_offers_no_tools(gateway: Any) -> None:
+    gateway.says(CALL)
+    answer = ask(gateway, tools=TOOLS, tool_choice="none")
+    assert answer.choices[0].message.tool_calls is None
+    assert "reads" not in gateway.tokenizer.decode(gateway.engine.requests[0]["input_ids"])
+
+
+def test_tool_call_cut_by_length_is_not_sent(gateway: Any) -> None:
+    gateway.says(CALL)
+    chunks = streamed(gateway, tools=TOOLS, max_tokens=8)
+    assert not any(c.choices[0].delta.tool_calls for c in chunks)
+    assert finish_of(chunks) == "length"
+
+
+def test_answer_cut_by_length_says_so(gateway: Any) -> None:
+    gateway.says("hello there, how are you today?")
+    answer = ask(gateway, max_completion_tokens=2)
+    assert answer.choices[0].finish_reason == "length" and answer.usage.completion_tokens == 2
+    assert gateway.turn(answer.id).finish_reason == "length"
+
+
+@pytest.mark.parametrize("stop", ["are", "how are", "\n"])
+def test_stop_string_never_shows(gateway: Any, stop: str) -> None:
+    text = "hello there, how are you" if stop != "\n" else "hello\n"
+    gateway.engine.say = gateway.tokenizer.encode(text)
+    gateway.engine.finish, gateway.engine.chunk = {"type": "stop", "matched": stop}, 1
+    chunks = streamed(gateway, stop=[stop])
+    assert gateway.engine.requests[0]["sampling_params"]["stop"] == [stop]
+    assert text_of(chunks).rstrip() == text[: text.index(stop)].rstrip()
+    assert finish_of(chunks) == "stop"
+
+
+def test_text_that_only_began_like_a_stop_string_is_shown(gateway: Any) -> None:
+    gateway.says("hello there")
+    assert text_of(streamed(gateway, stop="there, friend")) == "hello there"
+
+
+def test_sampling_options_reach_the_engine(gateway: Any) -> None:
+    gateway.says("hello")
+    ask(gateway, temperature=1.1, top_p=0.9, seed=5, max_tokens=7, extra_body={"top_k": 4})
+    sent = gateway.engine.requests[0]["sampling_params"]
+    assert (sent["temperature"], sent["top_p"], sent["top_k"], sent["sampling_seed"]) == (1.1, 0.9, 4, 5)
+    assert sent["max_new_tokens"] == 7
+    ask(gateway)
+    assert gateway.engine.requests[1]["sampling_params"]["temperature"] == 0.7  # generation_config.json
+
+
+def test_log_probs_of_every_token_are_given_when_asked(gateway: Any) -> None:
+    gateway.says("hello there")
+    whole = ask(gateway, logprobs=True, top_logprobs=2).choices[0].logprobs.content
+    assert "".join(entry.token for entry in whole) == "hello there"
+    assert [len(entry.top_logprobs) for entry in whole] == [2] * len(whole)
+    chunks = streamed(gateway, logprobs=True)
+    pieces = [entry for c in chunks for entry in c.choices[0].logprobs.content]
+    assert [entry.logprob for entry in pieces] == [entry.logprob for entry in whole]
+
+
+def test_thinking_can_be_switched_off(gateway: Any) -> None:
+    gateway.says("hello")
+    ask(gateway, extra_body={"chat_template_kwargs": {"enable_thinking": False}})
+    prompt = gateway.tokenizer.decode(gateway.engine.requests[0]["input_ids"])
+    assert prompt.endswith("<|im_start|>assistant\n<think>\n\n</think>\n\n")
+
+
+def test_developer_is_system_and_parts_are_text(gateway: Any) -> None:
+    gateway.says("hello")
+    parts = [{"type": "text", "text": "hel"}, {"type": "text", "text": "lo"}]
+    ask(gateway, messages=[{"role": "developer", "content": "be kind"}, {"role": "user", "content": parts}])
+    prompt = gateway.tokenizer.decode(gateway.engine.requests[0]["input_ids"])
+    assert prompt.startswith("<|im_start|>system\nbe kind<|im_end|>\n<|im_start|>user\nhello<|im_end|>\n")
+
+
+def test_many_clients_at_once_each_get_their_answer(gateway: Any) -> None:
+    gateway.says("hello there")
+    gateway.engine.pause = 0.002
+
+    def one(index: int) -> str:
+        return text_of(streamed(gateway, messages=[{"role": "user", "content": f"hello {index}"}]))
+
+    with ThreadPoolExecutor(12) as pool:
+        assert set(pool.map(one, range(36))) == {"hello there"}
+    assert gateway.store.counts()["turns"] == {"captured": 36}
+
+
+def test_models_are_listed(gateway: Any) -> None:
+    assert [model.id for model in gateway.client.models.list()] == [MODEL]
+    assert gateway.client.models.retrieve(MODEL).id == MODEL

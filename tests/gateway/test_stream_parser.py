@@ -1,0 +1,113 @@
+"""Whatever way an answer is cut into pieces, its deltas add up to what `renderers` parses from the whole."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from openclaw.rendering import ChatFormat, ModelFolder
+from openclaw.stream_parser import TextDelta, ToolCall
+from openclaw.tokenizer import Tokenizer
+
+MARKERS = ["<think>", "</think>", "<tool_call>", "</tool_call>", "<|im_end|>"]
+CALL = '{"name": "read", "arguments": {"path": "a.txt"}}'
+TEXTS = ["hello", " there", "\n", "\n\n", "  ", "你好", "🦀", "\u00a0", CALL, "{", '{"name": 5}', "[]", "42."]
+CHAT: dict[Path, ChatFormat] = {}
+
+
+@pytest.fixture
+def chat(model: Path) -> ChatFormat:
+    if model not in CHAT:
+        CHAT[model] = ChatFormat(ModelFolder.read(model), Tokenizer(model))
+    return CHAT[model]
+
+
+def parsed(chat: ChatFormat, pieces: list[list[int]], tools: bool = True) -> dict[str, Any]:
+    """What a client gets in the end."""
+    parser = chat.parser(tools)
+    deltas = [delta for piece in pieces for delta in parser.feed(piece)] + parser.finish()
+    return {
+        "content": "".join(d.text for d in deltas if isinstance(d, TextDelta) and d.kind == "content"),
+        "reasoning": "".join(d.text for d in deltas if isinstance(d, TextDelta) and d.kind != "content"),
+        "calls": [(d.name, d.arguments) for d in deltas if isinstance(d, ToolCall)],
+    }
+
+
+def expected(chat: ChatFormat, ids: list[int]) -> dict[str, Any]:
+    whole = chat._renderers[True].parse_response(ids)
+    calls = [call for call in whole.tool_calls or [] if call.status == "ok" and isinstance(call.name, str)]
+    return {
+        "content": whole.content,
+        "reasoning": (whole.reasoning_content or "").strip(),
+        "calls": [(call.name, json.dumps(call.arguments, ensure_ascii=False)) for call in calls],
+    }
+
+
+def split(ids: list[int], cuts: list[int]) -> list[list[int]]:
+    edges = [0, *sorted({cut % (len(ids) + 1) for cut in cuts}), len(ids)]
+    return [ids[start:end] for start, end in zip(edges, edges[1:], strict=False)]
+
+
+@given(
+    parts=st.lists(st.one_of(st.sampled_from(MARKERS), st.sampled_from(TEXTS), st.text(max_size=3)), max_size=14),
+    raw=st.lists(st.integers(3, 258), max_size=4),
+    cuts=st.lists(st.integers(0, 10_000), max_size=8),
+)
+@settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_every_split_gives_what_renderers_parses(
+    chat: ChatFormat, parts: list[str], raw: list[int], cuts: list[int]
+) -> None:
+    ids = [token for part in parts for token in chat.tokenizer.encode(part)]
+    ids = ids[: len(ids) // 2] + raw + ids[len(ids) // 2 :]
+    assert parsed(chat, split(ids, cuts)) == expected(chat, ids)
+
+
+@given(text=st.text(max_size=30), cuts=st.lists(st.integers(0, 10_000), max_size=8))
+@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_text_survives_any_cut_between_its_bytes(chat: ChatFormat, text: str, cuts: list[int]) -> None:
+    ids = [token for byte in text.encode() for token in chat.tokenizer.encode(chr(byte)) if byte < 128]
+    ids = chat.tokenizer.encode(text) if not text.isascii() else ids
+    got = parsed(chat, split(ids, cuts))
+    assert got["content"] == text.strip()
+
+
+@pytest.mark.parametrize(
+    ("answer", "reasoning", "content", "calls"),
+    [
+        ("<think>\nso\n</think>\n\nhi", "so", "hi", 0),
+        ("<think>\nso", "so", "", 0),
+        (f"let me see\n<tool_call>\n{CALL}\n</tool_call>", "", "let me see", 1),
+        (f"<tool_call>{CALL}</tool_call>\n<tool_call>{CALL}</tool_call>", "", "", 2),
+        (f"<think>maybe <tool_call>{CALL}</tool_call> no</think>ok", f"maybe <tool_call>{CALL}</tool_call> no", "ok", 0),
+        (f"<think>maybe<tool_call>{CALL}</tool_call>", "maybe", "", 1),
+        ('<tool_call>{"name": "read", "argu', "", "", 0),
+        ("<tool_call>not json</tool_call>", "", "", 0),
+    ],
+)
+def test_reasoning_text_and_calls_are_told_apart(
+    chat: ChatFormat, answer: str, reasoning: str, content: str, calls: int
+) -> None:
+    ids = chat.tokenizer.encode(answer)
+    got = parsed(chat, [[token] for token in ids])
+    assert (got["reasoning"], got["content"], len(got["calls"])) == (reasoning, content, calls)
+
+
+def test_without_tools_markup_is_text(chat: ChatFormat) -> None:
+    ids = chat.tokenizer.encode(f"<tool_call>{CALL}</tool_call>")
+    assert parsed(chat, [ids], tools=False)["content"] == f"<tool_call>{CALL}</tool_call>"
+
+
+def test_text_flows_before_the_answer_ends(chat: ChatFormat) -> None:
+    parser = chat.parser(True)
+    shown = [delta for token in chat.tokenizer.encode("hello there") for delta in parser.feed([token])]
+    assert "".join(delta.text for delta in shown if isinstance(delta, TextDelta)) == "hello there"
+
+
+def test_end_token_and_what_follows_it_never_show(chat: ChatFormat) -> None:
+    ids = chat.tokenizer.encode("hi<|im_end|>\n<|im_start|>user")
+    assert parsed(chat, [ids])["content"] == "hi"
