@@ -13,6 +13,9 @@ from typing import Any
 import httpx
 import pytest
 import torch
+from safetensors.torch import load_file
+
+from slime.utils.checksum import weights_checksum
 
 SLIME = str(Path(__file__).parents[2] / "slime")
 VOCABULARY = 320
@@ -187,22 +190,23 @@ def body(prompt: list[int], logprobs: bool = True, **options: Any) -> dict[str, 
     return {"input_ids": prompt, "return_logprob": logprobs, "sampling_params": options, **outer}
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def server(model_path: Path) -> Iterator[Server]:
-    running = Server(model_path, "--chunked-prefill-size", "64", "--max-running-requests", "16")
+    """One engine for all tests; every test leaves version 0 live and nothing running."""
+    absent = str(model_path / "no_such_live_weights.json")
+    running = Server(
+        model_path, "--chunked-prefill-size", "64", "--max-running-requests", "16", "--weights-file", absent
+    )
     yield running
     running.close()
 
 
-@pytest.fixture(scope="module")
-def launch() -> Iterator[Callable[..., Server]]:
-    """launch(model_path, *flags) -> a running Server; all are stopped at the end of the module."""
-    running: list[Server] = []
-
-    def start(model: Path, *flags: str) -> Server:
-        running.append(Server(model, *flags))
-        return running[-1]
-
-    yield start
-    for server in running:
-        server.close()
+@pytest.fixture
+def restarted(model_path: Path, other_weights: Path, tmp_path: Path) -> Iterator[Server]:
+    """An engine started anew while version 12 is live."""
+    checksum = weights_checksum(load_file(other_weights / "model.safetensors"))
+    live = tmp_path / "live_weights.json"
+    live.write_text(json.dumps({"version": 12, "path": str(other_weights), "checksum": checksum}))
+    running = Server(model_path, "--weights-file", str(live))
+    yield running
+    running.close()

@@ -36,7 +36,9 @@ def run(service: EngineService, sequences: list[Sequence], timeout: float = 30.0
 
 
 def request(service: EngineService, prompt: list[int], **params) -> Sequence:
-    body = {"input_ids": prompt, "return_logprob": True, "sampling_params": {"ignore_eos": True, **params}}
+    start = params.pop("logprob_start_len", -1)
+    body = {"input_ids": prompt, "return_logprob": True, "logprob_start_len": start}
+    body["sampling_params"] = {"ignore_eos": True, **params}
     return service.sequence(GenerateRequest.model_validate(body))
 
 
@@ -110,6 +112,20 @@ def test_an_architecture_that_the_store_cannot_serve_is_refused(tmp_path, kind):
     ).save_pretrained(tmp_path)
     with pytest.raises(ModelError, match="cannot run this architecture"):
         EngineService(EngineArguments(model_path=str(tmp_path)))
+
+
+def test_chunked_prefill_equals_whole_prefill(service_of, model_path):
+    rows = []
+    for size in (64, 2048):
+        service = service_of(model_path, chunked_prefill_size=size)
+        row = request(service, prompt_of(1000), max_new_tokens=8, temperature=0, logprob_start_len=0)
+        run(service, [row])
+        rows.append(row)
+    chunked, whole = rows
+    assert chunked.output_ids == whole.output_ids
+    for a, b in ((chunked.input, whole.input), (chunked.output, whole.output)):
+        values = [[entry[0] for entry in part.tokens if entry[0] is not None] for part in (a, b)]
+        assert values[0] == pytest.approx(values[1], abs=2e-5)
 
 
 def test_a_full_store_retracts_the_youngest_and_loses_nothing(

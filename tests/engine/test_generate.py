@@ -93,21 +93,6 @@ def test_a_sequence_stays_exact_while_it_grows_through_length_classes(server, re
     assert values(answer) == pytest.approx(expected, abs=2e-5)
 
 
-def test_chunked_prefill_equals_whole_prefill(server, launch, model_path):
-    whole = launch(model_path, "--chunked-prefill-size", "2048")
-    prompt = prompt_of(1000)
-    chunked, complete = (
-        engine.generate(prompt, max_new_tokens=8, temperature=0, ignore_eos=True, logprob_start_len=0)
-        for engine in (server, whole)
-    )
-    assert chunked["output_ids"] == complete["output_ids"]
-    for name in ("input_token_logprobs", "output_token_logprobs"):
-        a, b = (
-            [e[0] for e in answer["meta_info"][name] if e[0] is not None] for answer in (chunked, complete)
-        )
-        assert a == pytest.approx(b, abs=2e-5)
-
-
 def test_a_seed_reproduces_whatever_else_is_in_the_batch(server):
     def seeded(_: object = None) -> list[int]:
         return server.generate(prompt_of(10), max_new_tokens=40, temperature=1.0, seed=11, ignore_eos=True)[

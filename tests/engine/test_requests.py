@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import httpx
 import pytest
@@ -51,10 +52,12 @@ def test_a_stop_id_ends_the_answer_and_stays_in_the_ids(server, tokenizer, greed
 
 def test_end_of_sequence_stops_unless_ignored(server):
     def lengths(**options) -> list[int]:
-        answers = [
-            server.generate(prompt_of(8, seed), max_new_tokens=200, temperature=1.5, seed=seed, **options)
-            for seed in range(8)
-        ]
+        def one(seed: int) -> dict:
+            prompt = prompt_of(8, seed)
+            return server.generate(prompt, max_new_tokens=200, temperature=1.5, seed=seed, **options)
+
+        with ThreadPoolExecutor(8) as pool:
+            answers = list(pool.map(one, range(8)))
         for answer in answers:
             if answer["meta_info"]["finish_reason"]["type"] == "stop":
                 assert answer["meta_info"]["finish_reason"]["matched"] == EOS == answer["output_ids"][-1]
@@ -203,8 +206,6 @@ def test_a_request_id_in_use_is_refused(server):
 
 
 def test_more_requests_than_places_wait_their_turn(server):
-    from concurrent.futures import ThreadPoolExecutor
-
     with ThreadPoolExecutor(40) as pool:
         answers = list(
             pool.map(

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import random
 import shutil
+import socket
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -154,29 +154,21 @@ def test_a_version_must_be_a_whole_number(server, other_weights):
     assert answer.json()["success"] is False and "weight_version" in answer.json()["message"]
 
 
-def test_a_restarted_engine_serves_the_weights_that_were_live(launch, model_path, other_weights, tmp_path):
-    live = tmp_path / "live_weights.json"
-    absent = launch(model_path, "--weights-file", str(live))
-    assert absent.ready["version"] == 0
-    live.write_text(
-        json.dumps({"version": 12, "path": str(other_weights), "checksum": stored_checksum(other_weights)})
-    )
-    restarted = launch(model_path, "--weights-file", str(live))
+def test_a_restarted_engine_serves_the_weights_that_were_live(restarted, other_weights):
     assert restarted.ready["version"] == 12
     with EngineControl(restarted.url) as control:
+        assert control.health()
         assert control.info().checksum == stored_checksum(other_weights)
 
 
-def test_an_engine_that_is_gone_is_an_error_without_status(launch, model_path):
-    engine = launch(model_path)
-    with EngineControl(engine.url, timeout=2.0) as control:
-        assert control.health()
-        engine.process.terminate()
-        engine.process.wait(20)
-        assert not control.health()
-        with pytest.raises(EngineControlError) as lost:
-            control.info()
-        assert lost.value.status is None
+def test_an_engine_that_is_away_is_an_error_without_status():
+    with socket.socket() as reserved:
+        reserved.bind(("127.0.0.1", 0))
+        with EngineControl(f"http://127.0.0.1:{reserved.getsockname()[1]}", timeout=2.0) as control:
+            assert not control.health()
+            with pytest.raises(EngineControlError) as lost:
+                control.info()
+    assert lost.value.status is None
 
 
 def test_an_unknown_backend_cannot_be_driven():
