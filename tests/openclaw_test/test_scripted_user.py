@@ -2,6 +2,7 @@ import random
 
 import pytest
 
+from openclaw.judge.feedback import read_feedback
 from scripted_user import ScriptedUser, complaint, find_flaw, thanks
 from tiny_claw import wordings
 from tiny_claw.manners import Style, write_reply
@@ -72,6 +73,19 @@ def test_complaints_and_thanks_come_in_many_wordings() -> None:
     assert len({thanks(rng) for _ in range(400)}) >= 15
     every = [complaint(rng, "wrong", said=wordings.WRONG_RESULT_COMPLAINTS["train"]) for _ in range(20)]
     assert set(every) <= set(wordings.WRONG_RESULT_COMPLAINTS["test"])
+
+
+def test_the_rules_judge_reads_complaints_thanks_and_problems_as_what_they_are() -> None:
+    complaints = (
+        wordings.MANNER_COMPLAINTS["prose"],
+        wordings.LOST_STEPS_COMPLAINTS,
+        wordings.WRONG_RESULT_COMPLAINTS,
+    )
+    for table in complaints:
+        assert {read_feedback(text)[0] for text in table["train"] + table["test"]} == {-1}
+    assert {read_feedback(text)[0] for text in wordings.THANKS["train"] + wordings.THANKS["test"]} == {1}
+    user = ScriptedUser(seed=4)
+    assert {read_feedback(user.session().opening)[0] for _ in range(200)} == {0}
 
 
 def test_problems_come_from_the_training_split() -> None:
