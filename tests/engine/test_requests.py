@@ -201,7 +201,7 @@ def test_a_request_id_in_use_is_refused(server):
     next(stream)
     answer = server.post("/generate", {"input_ids": [4, 5], "rid": "twice"})
     server.post("/abort_request", {"rid": "twice"})
-    assert answer.status_code == 400 and "twice" in answer.json()["error"]["message"]
+    assert answer.status_code == 409 and "twice" in answer.json()["error"]["message"]
     assert list(stream)[-1]["meta_info"]["finish_reason"]["type"] == "abort"
 
 

@@ -11,7 +11,15 @@ GREEDY_BELOW = 1e-6
 
 
 class RequestError(ValueError):
-    """A request this engine cannot serve; the message goes to the client with HTTP status 400."""
+    """A request this engine cannot serve; the message goes to the client with HTTP status `status`."""
+
+    status = 400
+
+
+class RunningRequestError(RequestError):
+    """The request id belongs to a request that still runs; right after a disconnect a retry helps."""
+
+    status = 409
 
 
 class _Body(BaseModel):

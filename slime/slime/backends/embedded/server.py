@@ -208,8 +208,8 @@ def _guarded(handler: Handler) -> Handler:
             return await handler(request)
         except RequestError as error:
             if request.url.path == "/generate":
-                return _json({"error": {"message": str(error)}}, 400)
-            return _json({"success": False, "message": str(error)}, 400)
+                return _json({"error": {"message": str(error)}}, error.status)
+            return _json({"success": False, "message": str(error)}, error.status)
         except WeightsError as error:
             return _json({"success": False, "message": str(error)}, 400)
 

@@ -12,7 +12,7 @@ from tokenizers import Tokenizer
 
 from slime.backends.embedded.answers import Answer
 from slime.backends.embedded.engine import Engine
-from slime.backends.embedded.protocol import RequestError
+from slime.backends.embedded.protocol import RunningRequestError
 from slime.backends.embedded.sequence import Sequence
 
 SECONDS_PER_STREAM = 0.001
@@ -58,10 +58,10 @@ class Streams:
         """Submit a sequence; yield its answer, growing (`every`) or only at the end.
 
         Ends without a last answer if the client disconnects; the sequence is then aborted.
-        Raises RequestError if the request id is in use.
+        Raises RunningRequestError if the request id is in use.
         """
         if sequence.rid in self._waiters:
-            raise RequestError(f"rid: {sequence.rid!r} is already running")
+            raise RunningRequestError(f"rid: {sequence.rid!r} is already running")
         waiter = self._waiters[sequence.rid] = _Waiter()
         watcher = asyncio.create_task(_watch(receive, waiter))
         answer = Answer(sequence, self._tokenizer, text_in_logprobs)
