@@ -52,17 +52,12 @@ def build_model(folder: Path, context: int = 2048) -> Path:
     return folder
 
 
-def log_prob(position: int, token: int) -> float:
-    """What the fake engine says of a token: told by its place in prompt and answer together."""
-    return -((position * 7 + token * 3) % 97) / 97 - 0.001
-
-
 @dataclass
 class FakeEngine:
     """SGLang's `/generate`, scripted. `say` is what it samples, in ids, for any prompt.
 
-    Prompts that begin with an earlier prompt and a part of its answer are continued. After `die_after` tokens it
-    drops every connection for `down` seconds. After `switch_after` tokens `version` is one higher.
+    Prompts that begin with an earlier prompt and a part of its answer are continued. After `die_after`
+    tokens it drops every connection for `down` seconds. After `switch_after` tokens `version` is one higher.
     """
 
     say: list[int] = field(default_factory=list)
@@ -96,8 +91,10 @@ class FakeEngine:
     def stop(self) -> None:
         asyncio.run_coroutine_threadsafe(self._close(), self._loop).result(5)
 
-    def restart(self) -> None:
-        self.start()
+    def start_later(self, seconds: float) -> None:
+        self._loop.call_soon_threadsafe(
+            lambda: self._loop.call_later(seconds, lambda: self._loop.create_task(self._listen()))
+        )
 
     async def _listen(self) -> None:
         self._server = await asyncio.start_server(self._serve, "127.0.0.1", self.port)
@@ -178,7 +175,7 @@ class FakeEngine:
             meta: dict[str, Any] = {"finish_reason": finish if end == len(ids) else None}
             meta["weight_version"] = str([v for v, s, e in spans if s < end][-1])
             meta["output_token_logprobs"] = [
-                [log_prob(len(prompt) + index, ids[index]), ids[index], None] for index in range(end)
+                [self.log_prob(len(prompt) + index + 1, ids[index]), ids[index], None] for index in range(end)
             ]
             meta["output_top_logprobs"] = [[[-0.5, token, None], [-1.5, 7, None]] for token in ids[:end]]
             if end == len(ids):
@@ -191,6 +188,11 @@ class FakeEngine:
             if self.pause:
                 await asyncio.sleep(self.pause)
         writer.write(b"e\r\ndata: [DONE]\n\n\r\n")
+
+    @staticmethod
+    def log_prob(position: int, token: int) -> float:
+        """What it says of a token: told by its place in prompt and answer together."""
+        return -((position * 7 + token * 3) % 97) / 97 - 0.001
 
     def _spans(self, done: int, count: int) -> list[tuple[int, int, int]]:
         at = None if self.switch_after is None else max(self.switch_after - done, 0)
@@ -231,6 +233,16 @@ class RunningGateway:
         self.engine.say = [*self.tokenizer.encode(text), self.tokenizer.token_id("<|im_end|>")]
         return self.engine.say
 
+    @staticmethod
+    def wait_for(condition: Callable[[], Any], timeout_s: float = 5.0) -> Any:
+        """Polls until true. Raises AssertionError after `timeout_s`."""
+        deadline = time.monotonic() + timeout_s
+        while time.monotonic() < deadline:
+            if found := condition():
+                return found
+            time.sleep(0.01)
+        raise AssertionError("waited in vain")
+
     def turn(self, completion_id: str) -> Any:
         return self.store.get_turn_by_completion(completion_id)
 
@@ -251,13 +263,20 @@ def engine() -> Iterator[FakeEngine]:
 
 
 @pytest.fixture
+def second_engine() -> Iterator[FakeEngine]:
+    fake = FakeEngine().start()
+    yield fake
+    fake.stop()
+
+
+@pytest.fixture
 def start_gateway(model: Path, engine: FakeEngine, tmp_path: Path) -> Iterator[StartGateway]:
     stops: list[Callable[[], None]] = []
 
-    def start(**changes: Any) -> RunningGateway:
+    def start(engines: tuple[FakeEngine, ...] = (), **changes: Any) -> RunningGateway:
         values: dict[str, Any] = {
             "model_path": str(model),
-            "engine_url": (engine.url,),
+            "engine_url": tuple(one.url for one in (engine, *engines)),
             "enable_rl_intercept": True,
             "rl_buffer_dir": str(tmp_path / "buffer"),
             "api_key": KEY,
@@ -291,13 +310,3 @@ def start_gateway(model: Path, engine: FakeEngine, tmp_path: Path) -> Iterator[S
 @pytest.fixture
 def gateway(start_gateway: StartGateway) -> RunningGateway:
     return start_gateway()
-
-
-def wait_for(condition: Callable[[], Any], timeout_s: float = 5.0) -> Any:
-    """Polls until true. Raises AssertionError after `timeout_s`."""
-    deadline = time.monotonic() + timeout_s
-    while time.monotonic() < deadline:
-        if found := condition():
-            return found
-        time.sleep(0.01)
-    raise AssertionError("waited in vain")

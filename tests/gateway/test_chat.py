@@ -12,7 +12,10 @@ HELLO: list[Any] = [{"role": "user", "content": "hello"}]
 MODEL = "small-qwen3"
 CALL = '<tool_call>\n{"name": "read", "arguments": {"path": "a.txt"}}\n</tool_call>'
 TOOLS: list[Any] = [
-    {"type": "function", "function": {"name": "read", "description": "reads", "parameters": {"type": "object"}}}
+    {
+        "type": "function",
+        "function": {"name": "read", "description": "reads", "parameters": {"type": "object"}},
+    }
 ]
 
 

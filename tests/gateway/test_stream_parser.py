@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -50,11 +51,13 @@ def expected(chat: ChatFormat, ids: list[int]) -> dict[str, Any]:
 
 def split(ids: list[int], cuts: list[int]) -> list[list[int]]:
     edges = [0, *sorted({cut % (len(ids) + 1) for cut in cuts}), len(ids)]
-    return [ids[start:end] for start, end in zip(edges, edges[1:], strict=False)]
+    return [ids[start:end] for start, end in pairwise(edges)]
 
 
 @given(
-    parts=st.lists(st.one_of(st.sampled_from(MARKERS), st.sampled_from(TEXTS), st.text(max_size=3)), max_size=14),
+    parts=st.lists(
+        st.one_of(st.sampled_from(MARKERS), st.sampled_from(TEXTS), st.text(max_size=3)), max_size=14
+    ),
     raw=st.lists(st.integers(3, 258), max_size=4),
     cuts=st.lists(st.integers(0, 10_000), max_size=8),
 )
@@ -83,7 +86,12 @@ def test_text_survives_any_cut_between_its_bytes(chat: ChatFormat, text: str, cu
         ("<think>\nso", "so", "", 0),
         (f"let me see\n<tool_call>\n{CALL}\n</tool_call>", "", "let me see", 1),
         (f"<tool_call>{CALL}</tool_call>\n<tool_call>{CALL}</tool_call>", "", "", 2),
-        (f"<think>maybe <tool_call>{CALL}</tool_call> no</think>ok", f"maybe <tool_call>{CALL}</tool_call> no", "ok", 0),
+        (
+            f"<think>maybe <tool_call>{CALL}</tool_call> no</think>ok",
+            f"maybe <tool_call>{CALL}</tool_call> no",
+            "ok",
+            0,
+        ),
         (f"<think>maybe<tool_call>{CALL}</tool_call>", "maybe", "", 1),
         ('<tool_call>{"name": "read", "argu', "", "", 0),
         ("<tool_call>not json</tool_call>", "", "", 0),

@@ -1,0 +1,158 @@
+"""An engine that dies, a client that leaves, weights that change: what is stored is what was sampled."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import httpx
+import pytest
+
+HELLO: list[Any] = [{"role": "user", "content": "hello"}]
+TEXT = "hello there, how are you today? the answer is 42."
+
+
+def ask(gateway: Any, **options: Any) -> Any:
+    return gateway.client.chat.completions.create(**{"messages": HELLO, "model": "small-qwen3", **options})
+
+
+def check_turn(gateway: Any, turn: Any, ids: list[int]) -> None:
+    assert turn.completion_ids == ids
+    assert turn.completion_log_probs == [
+        gateway.engine.log_prob(len(turn.prompt_ids) + index + 1, token) for index, token in enumerate(ids)
+    ]
+
+
+@pytest.mark.parametrize("stream", [True, False])
+def test_answer_goes_on_where_the_engine_died(gateway: Any, stream: bool) -> None:
+    ids = gateway.says(TEXT)
+    gateway.engine.die_after = 6
+    if stream:
+        chunks = list(ask(gateway, stream=True))
+        answer_id, text = chunks[0].id, "".join(c.choices[0].delta.content or "" for c in chunks)
+    else:
+        answer = ask(gateway)
+        answer_id, text = answer.id, answer.choices[0].message.content
+    assert text == TEXT
+    turn = gateway.turn(answer_id)
+    check_turn(gateway, turn, ids)
+    first, second = gateway.engine.requests
+    assert second["input_ids"] == first["input_ids"] + ids[:6]
+    room = first["sampling_params"]["max_new_tokens"]
+    assert second["sampling_params"]["max_new_tokens"] == room - 6
+    assert turn.version_spans == [(3, 0, len(ids))]
+    assert turn.state == "captured"
+
+
+def test_request_waits_for_an_engine_that_is_not_up_yet(gateway: Any) -> None:
+    ids = gateway.says(TEXT)
+    gateway.engine.stop()
+    assert gateway.http.get("/readyz").status_code == 503
+    assert gateway.http.get("/healthz").status_code == 200
+    gateway.engine.start_later(0.5)
+    check_turn(gateway, gateway.turn(ask(gateway).id), ids)
+    assert gateway.http.get("/readyz").json() == {"ready": True}
+
+
+def test_no_engine_in_time_is_a_timeout_and_stores_nothing(start_gateway: Any) -> None:
+    gateway = start_gateway(request_timeout=0.4)
+    gateway.engine.stop()
+    answer = gateway.http.post("/v1/chat/completions", json={"messages": HELLO})
+    gateway.engine.start()
+    assert answer.status_code == 504 and answer.json()["error"]["code"] == "timeout"
+    assert gateway.store.counts()["turns"] == {}
+
+
+def test_stream_that_runs_out_of_time_ends_in_an_error_without_done(start_gateway: Any) -> None:
+    gateway = start_gateway(request_timeout=0.5)
+    gateway.says(TEXT)
+    gateway.engine.pause = 0.2
+    answer = gateway.http.post("/v1/chat/completions", json={"messages": HELLO, "stream": True})
+    assert answer.status_code == 200 and "[DONE]" not in answer.text
+    assert json.loads(answer.text.strip().rpartition("data: ")[2])["error"]["code"] == "timeout"
+    assert gateway.store.counts()["turns"] == {"aborted": 1}
+
+
+def test_versions_of_a_turn_that_saw_an_update_are_spans(gateway: Any) -> None:
+    ids = gateway.says(TEXT)
+    gateway.engine.switch_after = 7
+    turn = gateway.turn(ask(gateway).id)
+    assert turn.version_spans == [(3, 0, 7), (4, 7, len(ids))]
+
+
+def test_spans_over_a_restart_and_an_update_are_joined(gateway: Any) -> None:
+    ids = gateway.says(TEXT)
+    gateway.engine.die_after, gateway.engine.switch_after = 6, 9
+    turn = gateway.turn(ask(gateway).id)
+    check_turn(gateway, turn, ids)
+    assert turn.version_spans == [(3, 0, 9), (4, 9, len(ids))]
+
+
+def test_client_that_leaves_stops_the_engine_and_keeps_the_part_as_aborted(gateway: Any) -> None:
+    ids = gateway.says(TEXT * 20)
+    gateway.engine.pause = 0.02
+    body = {"messages": HELLO, "stream": True}
+    with gateway.http.stream("POST", "/v1/chat/completions", json=body) as answer:
+        lines = answer.iter_lines()
+        while "content" not in next(lines):
+            pass
+    gateway.wait_for(lambda: gateway.store.counts()["turns"].get("aborted"))
+    gateway.wait_for(lambda: gateway.engine.disconnects and gateway.engine.aborted)
+    turn = gateway.turn(gateway.engine.requests[0]["rid"])
+    assert 0 < len(turn.completion_ids) < len(ids)
+    check_turn(gateway, turn, ids[: len(turn.completion_ids)])
+    assert turn.state_reason == "client_left"
+    assert turn.response_message["content"] in TEXT * 20
+
+
+def test_client_that_leaves_a_whole_answer_is_noticed_too(gateway: Any) -> None:
+    gateway.says(TEXT * 20)
+    gateway.engine.pause = 0.05
+    with pytest.raises(httpx.ReadTimeout):
+        gateway.http.post("/v1/chat/completions", json={"messages": HELLO}, timeout=0.3)
+    gateway.wait_for(lambda: gateway.store.counts()["turns"].get("aborted"))
+    gateway.wait_for(lambda: gateway.engine.disconnects)
+
+
+def test_turn_is_in_the_store_before_the_client_reads_its_end(gateway: Any) -> None:
+    gateway.says(TEXT)
+    seen = []
+    for chunk in ask(gateway, stream=True):
+        stored = gateway.turn(chunk.id) is not None
+        seen.append((chunk.choices[0].finish_reason is not None, stored))
+    assert seen[-1] == (True, True)
+
+
+def test_answer_that_cannot_be_stored_is_no_complete_answer(gateway: Any) -> None:
+    gateway.says(TEXT)
+    gateway.app.state.gateway.recorder._writer.close()
+    whole = gateway.http.post("/v1/chat/completions", json={"messages": HELLO})
+    assert whole.status_code == 500 and whole.json()["error"]["code"] == "not_stored"
+    stream = gateway.http.post("/v1/chat/completions", json={"messages": HELLO, "stream": True})
+    assert "[DONE]" not in stream.text and "not_stored" in stream.text
+
+
+def test_what_the_engine_refuses_is_the_clients_error(gateway: Any) -> None:
+    gateway.engine.refuse = "sampling_params.json_schema: not supported"
+    body = {"messages": HELLO, "response_format": {"type": "json_object"}, "stream": True}
+    answer = gateway.http.post("/v1/chat/completions", json=body)
+    assert answer.status_code == 400 and "json_schema" in answer.json()["error"]["message"]
+    assert gateway.store.counts()["turns"] == {}
+
+
+def test_sessions_stay_on_their_engine_and_move_when_it_is_gone(
+    start_gateway: Any, second_engine: Any
+) -> None:
+    gateway = start_gateway(engines=(second_engine,))
+    gateway.says(TEXT)
+    second_engine.say = gateway.engine.say
+    for _ in range(2):
+        for session in "abcdefgh":
+            ask(gateway, extra_headers={"X-Session-Id": session})
+    counts = [len(gateway.engine.requests), len(second_engine.requests)]
+    assert all(count % 2 == 0 for count in counts) and min(counts) > 0
+    gateway.engine.stop()
+    for session in "abcdefgh":
+        ask(gateway, extra_headers={"X-Session-Id": session})
+    assert len(second_engine.requests) == counts[1] + 8
+    gateway.engine.start()

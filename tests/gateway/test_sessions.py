@@ -1,0 +1,246 @@
+"""Which turn a request follows, told by its transcript, whatever the client changes on the way."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+from openclaw.sessions import Transcript, next_state
+
+CONTEXT = (
+    '<<<BEGIN_OPENCLAW_INTERNAL_CONTEXT>>>\nActive sessions:\n"none"\n<<<END_OPENCLAW_INTERNAL_CONTEXT>>>'
+)
+RUNTIME = "\n\nRuntime: agent=main | session=agent:main:x | sessionId=s1 | host=box | shell=bash"
+CALL = '<tool_call>\n{"name": "read", "arguments": {"path": "a.txt"}}\n</tool_call>'
+TOOLS: list[Any] = [{"type": "function", "function": {"name": "read", "parameters": {"type": "object"}}}]
+
+
+def user(text: Any) -> dict[str, Any]:
+    return {"role": "user", "content": text}
+
+
+def assistant(text: str | None, **more: Any) -> dict[str, Any]:
+    return {"role": "assistant", "content": text, **more}
+
+
+def ask(gateway: Any, messages: list[Any], headers: dict[str, str] | None = None, **body: Any) -> Any:
+    answer = gateway.http.post(
+        "/v1/chat/completions", json={"messages": messages, **body}, headers=headers or {}
+    )
+    assert answer.status_code == 200, answer.text
+    return gateway.turn(answer.json()["id"])
+
+
+def state(gateway: Any, turn: Any) -> str:
+    return str(gateway.store.get_turn(turn.id).state)
+
+
+def answered(gateway: Any, turn: Any) -> Any:
+    """The turn once what followed it is stored."""
+    gateway.wait_for(lambda: state(gateway, turn) == "answered")
+    return gateway.store.get_turn(turn.id)
+
+
+def test_next_request_answers_the_turn_before(gateway: Any) -> None:
+    gateway.says("hello there")
+    first = ask(gateway, [user("hi")])
+    second = ask(gateway, [user("hi"), assistant("hello there"), user("no, shorter")])
+    assert (second.session_id, second.parent_id, second.turn_index) == (first.session_id, first.id, 1)
+    assert answered(gateway, first).next_state == [user("no, shorter")]
+    assert state(gateway, second) == "captured"
+
+
+def test_openclaw_noise_does_not_hide_the_parent(gateway: Any) -> None:
+    gateway.says(f"reading\n{CALL}")
+    stamp = "[Sat 2026-11-21 02:31 UTC] "
+    first = ask(
+        gateway, [user(stamp + "read it" + RUNTIME), user([{"type": "text", "text": CONTEXT}])], tools=TOOLS
+    )
+    gateway.says("done")
+    call = {
+        "id": "callread1",
+        "type": "function",
+        "function": {"name": "read", "arguments": '{"path":"a.txt"}'},
+    }
+    history = [
+        {"role": "system", "content": "another system prompt"},
+        user([{"type": "text", "text": stamp + "read it" + RUNTIME}]),
+        assistant("reading", tool_calls=[call], reasoning_content="whatever"),
+        {"role": "tool", "content": "42", "tool_call_id": "callread1"},
+    ]
+    second = ask(gateway, [*history, user([{"type": "text", "text": CONTEXT}])], tools=TOOLS)
+    assert second.parent_id == first.id
+    assert answered(gateway, first).next_state == [history[-1]]
+    third = ask(gateway, [*history, assistant("done"), user(stamp + "thanks"), user(CONTEXT)], tools=TOOLS)
+    assert third.parent_id == second.id
+    assert answered(gateway, second).next_state == [user("thanks")]
+
+
+def test_several_tool_results_are_one_next_state(gateway: Any) -> None:
+    gateway.says(f"{CALL}\n{CALL}")
+    first = ask(gateway, [user("read both")], tools=TOOLS)
+    results = [{"role": "tool", "content": text, "tool_call_id": text} for text in ("a", "b")]
+    ask(gateway, [user("read both"), first.response_message, *results], tools=TOOLS)
+    assert answered(gateway, first).next_state == results
+
+
+def test_retry_is_no_next_state_and_answers_nothing_twice(gateway: Any) -> None:
+    gateway.says("hello there")
+    first = ask(gateway, [user("hi")], headers={"X-Session-Id": "s"})
+    again = ask(gateway, [user("hi")], headers={"X-Session-Id": "s"})
+    assert (state(gateway, first), state(gateway, again)) == ("captured", "captured")
+    history = [user("hi"), assistant("hello there")]
+    for wish in ("shorter", "shorter", "longer"):
+        ask(gateway, [*history, user(wish)], headers={"X-Session-Id": "s"})
+    assert answered(gateway, again).next_state == [user("shorter")]
+    assert gateway.store.counts()["turns"] == {"captured": 4, "answered": 1}
+
+
+def test_id_narrows_the_search_and_is_kept(gateway: Any) -> None:
+    gateway.says("hello there")
+    one = ask(gateway, [user("hi")], headers={"X-Session-Id": "one"})
+    two = ask(gateway, [user("hi")], session_id="two")
+    history = [user("hi"), assistant("hello there"), user("go on")]
+    assert ask(gateway, history, headers={"X-Session-Id": "one"}).parent_id == one.id
+    assert ask(gateway, history, session_id="two").parent_id == two.id
+    assert ask(gateway, history, session_id="three").parent_id is None
+    assert (
+        gateway.http.post("/sessions/four/v1/chat/completions", json={"messages": history}).json()[
+            "session_id"
+        ]
+        == "four"
+    )
+
+
+def test_affinity_headers_of_openclaw_name_the_session(gateway: Any) -> None:
+    gateway.says("hello there")
+    assert ask(gateway, [user("hi")], prompt_cache_key="s1:0").session_id == "s1"
+    assert ask(gateway, [user("hi")], headers={"x-session-affinity": "s2:3"}).session_id == "s2"
+
+
+def test_new_conversation_in_an_old_session_has_no_parent(gateway: Any) -> None:
+    gateway.says("hello there")
+    first = ask(gateway, [user("hi")], session_id="s")
+    fresh = ask(gateway, [user("something else")], session_id="s")
+    assert (fresh.parent_id, fresh.turn_index) == (None, 1)
+    assert state(gateway, first) == "captured"
+
+
+def test_strangers_without_ids_share_no_session(gateway: Any) -> None:
+    gateway.says("hello there")
+    sessions = {ask(gateway, [user(f"hi {name}")]).session_id for name in "abc"}
+    assert len(sessions) == 3
+
+
+def test_side_turns_are_served_and_answer_nothing(gateway: Any) -> None:
+    gateway.says("hello there")
+    first = ask(gateway, [user("hi")])
+    history = [user("hi"), assistant("hello there")]
+    flush = [*history, user("Pre-compaction memory flush. Store memories.")]
+    assert state(gateway, ask(gateway, flush)) == "side"
+    assert state(gateway, ask(gateway, [*history, user("x")], headers={"X-Turn-Type": "side"})) == "side"
+    assert state(gateway, ask(gateway, [*history, user("x")], turn_type="side")) == "side"
+    assert state(gateway, first) == "captured"
+
+
+def test_default_turn_type_is_for_requests_that_name_none(start_gateway: Any) -> None:
+    gateway = start_gateway(default_turn_type="side")
+    gateway.says("hello there")
+    assert state(gateway, ask(gateway, [user("hi")])) == "side"
+    assert state(gateway, ask(gateway, [user("hi")], turn_type="main")) == "captured"
+
+
+@pytest.mark.parametrize(("headers", "body"), [({"X-Train": "off"}, {}), ({}, {"train": False})])
+def test_untrained_request_is_served_and_leaves_no_trace(gateway: Any, headers: Any, body: Any) -> None:
+    gateway.says("hello there")
+    first = ask(gateway, [user("hi")])
+    history = [user("hi"), assistant("hello there"), user("a secret")]
+    answer = gateway.http.post("/v1/chat/completions", json={"messages": history, **body}, headers=headers)
+    assert answer.json()["choices"][0]["message"]["content"] == "hello there"
+    assert gateway.store.counts()["turns"] == {"captured": 1}
+    assert state(gateway, first) == "captured"
+
+
+def test_session_ends_with_its_last_turn_or_by_word_alone(gateway: Any) -> None:
+    gateway.says("hello there")
+    first = ask(gateway, [user("hi")], session_id="s")
+    assert state(gateway, first) == "captured"
+    done = gateway.http.post("/v1/chat/completions", json={"session_id": "s", "session_done": True})
+    assert done.json()["session_done"] is True and state(gateway, first) == "expired"
+    ping = {"messages": [user(".")], "max_tokens": 1}
+    last = ask(gateway, [user("hi")], session_id="t")
+    gateway.http.post(
+        "/v1/chat/completions",
+        json=ping,
+        headers={"X-Session-Id": "t", "X-Session-Done": "1", "X-Turn-Type": "side"},
+    )
+    assert state(gateway, last) == "expired" and gateway.store.get_session("t").ended_at
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ({"temperature": 0}, "greedy"),
+        ({"frequency_penalty": 0.5}, "penalties"),
+        ({"logit_bias": {"5": 1.0}}, "logit_bias"),
+        ({"response_format": {"type": "json_object"}}, "grammar"),
+    ],
+)
+def test_settings_that_cannot_be_trained_are_stored_with_the_reason(
+    gateway: Any, options: Any, reason: str
+) -> None:
+    gateway.says("hello there")
+    turn = ask(gateway, [user("hi")], **options)
+    assert (str(turn.state), turn.state_reason) == ("untrainable", reason)
+
+
+def test_tool_results_continue_the_sampled_ids(gateway: Any) -> None:
+    tokenizer = gateway.tokenizer
+    spelled = [tokenizer.encode(letter)[0] for letter in "see "]
+    gateway.engine.say = [*spelled, *tokenizer.encode(CALL), tokenizer.token_id("<|im_end|>")]
+    first = ask(gateway, [user("read it")], tools=TOOLS)
+    result = {"role": "tool", "content": "42", "tool_call_id": "x"}
+    second = ask(gateway, [user("read it"), first.response_message, result], tools=TOOLS)
+    sampled = first.prompt_ids + first.completion_ids
+    assert second.render_mode == "bridge" and second.prompt_ids[: len(sampled)] == sampled
+    third = ask(
+        gateway, [user("read it"), {**first.response_message, "content": "edited"}, result], tools=TOOLS
+    )
+    assert third.render_mode == "full"
+
+
+def test_parallel_requests_of_one_session_are_turns_of_their_own(gateway: Any) -> None:
+    gateway.says("hello there")
+    first = ask(gateway, [user("hi")], session_id="s")
+    history = [user("hi"), assistant("hello there")]
+    with ThreadPoolExecutor(8) as pool:
+        turns = list(pool.map(lambda n: ask(gateway, [*history, user(f"go {n}")], session_id="s"), range(8)))
+    assert {turn.parent_id for turn in turns} == {first.id}
+    assert sorted(turn.turn_index for turn in turns) == list(range(1, 9))
+    assert answered(gateway, first).next_state[0]["content"].startswith("go ")
+
+
+def test_person_is_kept_and_is_no_session(gateway: Any) -> None:
+    gateway.says("hello there")
+    turns = [ask(gateway, [user("hi")], user="ada") for _ in range(2)]
+    assert {turn.person for turn in turns} == {"ada"} and turns[0].session_id != turns[1].session_id
+
+
+def test_digest_of_a_turn_is_found_in_the_next_request() -> None:
+    answer = assistant(
+        "fine", tool_calls=[{"id": "1", "function": {"name": "f", "arguments": '{"b":1, "a":2}'}}]
+    )
+    digest = Transcript.of([user("how?")]).with_answer(answer)
+    again = assistant(
+        " fine\n", tool_calls=[{"id": "2", "function": {"name": "f", "arguments": {"a": 2, "b": 1}}}]
+    )
+    later = Transcript.of([{"role": "system", "content": "x"}, user("how?"), again, user("ok")])
+    assert later.answers == ((digest, 3),)
+
+
+def test_next_state_ends_at_the_next_answer() -> None:
+    messages = [user("a"), assistant("b"), user("c"), assistant("d"), user("e")]
+    assert next_state(messages, 2) == [user("c")]
+    assert next_state([user("a"), assistant("b"), user(CONTEXT)], 2) == []
