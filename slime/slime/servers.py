@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import os
+import random
 import socket
 import threading
 import time
@@ -122,7 +123,7 @@ class ServerManager:
             and (record.alive() or bind_error("127.0.0.1", known) is None)
         ):
             return known
-        for port in CHOSEN_PORTS:
+        for port in random.sample(CHOSEN_PORTS, len(CHOSEN_PORTS)):  # two runs that start at once seldom meet
             if port not in self.chosen and bind_error("127.0.0.1", port) is None:
                 self.chosen.add(port)
                 return port

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import psutil
 import pytest
 
 from slime import processes
@@ -101,6 +102,16 @@ def test_versions_go_live_one_after_the_other_and_the_engine_agrees(run: Run) ->
     roles = {record.role for record in processes.read_records(run.run_dir) if record.alive()}
     assert roles == {"driver", "trainer", "buffer", "engine", "gateway"}
     assert list((run.run_dir / "tensorboard").glob("events*"))
+
+
+@pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="needs Linux's /proc")
+def test_only_engine_and_trainer_load_torch_and_servers_are_as_nice_as_the_driver(run: Run) -> None:
+    run.eventually(lambda: len(run.live()) >= 2)
+    records = [record for record in processes.read_records(run.run_dir) if record.alive()]
+    with_torch = {r.role for r in records if "libtorch" in Path(f"/proc/{r.pid}/maps").read_text()}
+    assert with_torch == {"engine", "trainer"}
+    niceness = {record.role: psutil.Process(record.pid).nice() for record in records}
+    assert niceness["engine"] == niceness["gateway"] == niceness["driver"] < niceness["trainer"]
 
 
 def test_a_killed_trainer_goes_on_from_its_checkpoint(run: Run) -> None:

@@ -2,9 +2,11 @@
 
 import os
 
-# Ray reads these when it is imported. Workers start when an actor needs them; a dead GCS ends the driver in
-# seconds, so that the supervisor can start another; a token authenticates every connection.
+# Ray reads these when it is imported. Workers are no nicer than the driver, for servers inherit that; they
+# start when an actor needs them; a dead GCS ends the driver soon, so that the supervisor can start another; a
+# token authenticates every connection.
 LOCAL_SETTINGS = {
+    "RAY_worker_niceness": "0",
     "RAY_enable_worker_prestart": "0",
     "RAY_prestart_worker_first_driver": "0",
     "RAY_gcs_rpc_server_reconnect_timeout_s": "5",

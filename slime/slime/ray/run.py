@@ -101,7 +101,7 @@ class TrainingRun:
         self.newest = max(state.version, 0 if before is None else before.version)
         self.live = self.weights_of(state.version)
         self.update.publish(Candidate(self.live, state.rollout_id, state.parent, restored=True))
-        return int(state.rollout_id) + 1
+        return state.rollout_id + 1
 
     def request(self, rollout_id: int) -> PendingBatch:
         """Asks for a batch and returns at once."""

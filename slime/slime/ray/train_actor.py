@@ -6,15 +6,20 @@ import os
 import socket
 import threading
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, NamedTuple
 
 import ray
 
 from slime.ray import actor_process
 from slime.types import Sample
 
-if TYPE_CHECKING:
-    from slime.backends.fsdp import CheckpointState
+
+class TrainerState(NamedTuple):
+    """What a trainer has loaded: last rollout trained (-1: none), its weight version and that one's parent."""
+
+    rollout_id: int
+    version: int
+    parent: int | None
 
 
 @ray.remote(num_cpus=1, max_restarts=0, concurrency_groups={"life": 1})
@@ -40,12 +45,13 @@ class TrainActor:
             host = "127.0.0.1" if self.args.actor_num_nodes == 1 else ray.util.get_node_ip_address()
             return f"tcp://{host}:{probe.getsockname()[1]}"
 
-    def load(self, init_method: str) -> CheckpointState:
+    def load(self, init_method: str) -> TrainerState:
         """Joins the other ranks and loads the latest checkpoint, or the model where there is none."""
         from slime.backends.fsdp import FSDPTrainer
 
         self.trainer = FSDPTrainer(self.args, self.rank, self.world_size, init_method)
-        return self.trainer.load()
+        state = self.trainer.load()
+        return TrainerState(state.rollout_id, state.version, state.parent)
 
     def train(self, rollout_id: int, samples: list[Sample]) -> dict[str, float]:
         return self.trainer.train(rollout_id, samples)

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import ray
 from ray.exceptions import RayActorError
 
 from slime.errors import TrainError
 from slime.ray.placement import Placement
-from slime.ray.train_actor import TrainActor
-
-if TYPE_CHECKING:
-    from slime.backends.fsdp import CheckpointState
+from slime.ray.train_actor import TrainActor, TrainerState
 
 
 class TrainerDied(TrainError):
@@ -34,8 +31,8 @@ class TrainGroup:
         ]
         self.lives = [rank.live.remote() for rank in self.ranks]
 
-    def load(self) -> CheckpointState:
-        state: CheckpointState = self.call("load", self.first("rendezvous"))
+    def load(self) -> TrainerState:
+        state: TrainerState = self.call("load", self.first("rendezvous"))
         return state
 
     def train(self, rollout_id: int, samples: Any) -> dict[str, float]:
