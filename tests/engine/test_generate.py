@@ -118,6 +118,35 @@ def test_a_seed_reproduces_whatever_else_is_in_the_batch(server):
     assert again["output_ids"] != alone
 
 
+def test_logit_bias_forces_and_forbids(server):
+    prompt = prompt_of(8)
+    forced = server.generate(prompt, max_new_tokens=5, temperature=1.0, logit_bias={"77": 1000.0})
+    assert forced["output_ids"] == [77] * 5
+    said = server.generate(prompt, max_new_tokens=20, temperature=0, ignore_eos=True)["output_ids"]
+    bias = {str(said[0]): -1000.0}
+    other = server.generate(prompt, max_new_tokens=20, temperature=0, ignore_eos=True, logit_bias=bias)
+    assert said[0] not in other["output_ids"]
+
+
+def test_penalties_equal_their_definition(server, reference):
+    prompt, options = (
+        prompt_of(8),
+        {"frequency_penalty": 0.7, "presence_penalty": 0.4, "repetition_penalty": 1.3},
+    )
+    output = server.generate(prompt, max_new_tokens=25, temperature=0, ignore_eos=True, **options)[
+        "output_ids"
+    ]
+    with torch.no_grad():
+        table = reference(torch.tensor([prompt + output])).logits[0]
+    for i, token in enumerate(output):
+        logits = table[len(prompt) - 1 + i].clone()
+        for seen in {*prompt, *output[:i]}:
+            logits[seen] = logits[seen] / 1.3 if logits[seen] > 0 else logits[seen] * 1.3
+        for said in set(output[:i]):
+            logits[said] -= 0.7 * output[:i].count(said) + 0.4
+        assert logits.argmax() == token
+
+
 def test_samples_follow_the_model_distribution(server, reference, log_probs_of):
     prompt = prompt_of(6)
 

@@ -1,7 +1,10 @@
 """The embedded engine: continuous batching of a Hugging Face model on a CPU or one GPU.
 
-One thread runs the HTTP server (`server.py`), one runs the decode loop (`engine.py`); the rest is plain state
-and functions: `scheduler.py` (who runs), `kv_cache.py` (where keys and values live), `attention.py` (one
-forward over a ragged batch), `sampler.py`, `weights.py` (two-phase update), `protocol.py` and `answers.py`
-(the wire).
+One thread serves HTTP, one decodes; the rest is plain state and functions.
+
+* the wire: `arguments.py`, `server.py` (routes), `protocol.py` (requests), `streams.py`, `answers.py`, `text.py`;
+* what runs: `service.py` (everything of one engine), `engine.py` (the decode loop), `scheduler.py` (who runs),
+  `sequence.py` (one request), `step.py` (inputs of one forward pass);
+* the model: `model.py`, `check.py` (may it run here), `weights.py` (two-phase update), `kv_cache.py`,
+  `attention.py` (one forward over a ragged batch), `sampler.py`, `penalties.py`.
 """

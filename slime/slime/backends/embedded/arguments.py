@@ -47,7 +47,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--max-total-tokens", type=_positive, help="tokens in the KV store; default: by memory"
     )
     parser.add_argument("--threads", type=_positive, default=1, help="CPU threads of one forward pass")
-    parser.add_argument("--nice", type=int, default=0, help="added to the process's niceness")
+    parser.add_argument("--nice", type=_niceness, default=0, help="added to the process's niceness")
     parser.add_argument("--device", choices=["auto", "cpu", "cuda"], default="auto")
     parser.add_argument("--dtype", choices=["auto", "float32", "bfloat16", "float16"], default="auto")
     parser.add_argument("--log-level", choices=["debug", "info", "warning", "error"], default="warning")
@@ -63,6 +63,13 @@ def _positive(text: str) -> int:
     value = int(text)
     if value < 1:
         raise argparse.ArgumentTypeError("must be 1 or more")
+    return value
+
+
+def _niceness(text: str) -> int:
+    value = int(text)
+    if not 0 <= value <= 19:
+        raise argparse.ArgumentTypeError("must be between 0 and 19")
     return value
 
 

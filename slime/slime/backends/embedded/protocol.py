@@ -38,6 +38,10 @@ class SamplingParams(_Body):
     top_p: float = Field(default=1.0, gt=0.0, le=1.0)
     top_k: int = Field(default=-1, ge=-1)
     min_p: float = Field(default=0.0, ge=0.0, le=1.0)
+    frequency_penalty: float = Field(default=0.0, ge=-2.0, le=2.0)
+    presence_penalty: float = Field(default=0.0, ge=-2.0, le=2.0)
+    repetition_penalty: float = Field(default=1.0, gt=0.0, le=2.0)
+    logit_bias: dict[int, float] = Field(default_factory=dict)
     stop: list[str] = Field(default_factory=list)
     stop_token_ids: list[int] = Field(default_factory=list)
     ignore_eos: bool = False
@@ -56,6 +60,11 @@ class SamplingParams(_Body):
     def _stop_ids(cls, value: Any) -> Any:
         return [] if value is None else value
 
+    @field_validator("logit_bias", mode="before")
+    @classmethod
+    def _bias(cls, value: Any) -> Any:
+        return {} if value is None else value
+
     @field_validator("stop")
     @classmethod
     def _no_empty_stop(cls, value: list[str]) -> list[str]:
@@ -66,6 +75,16 @@ class SamplingParams(_Body):
     @property
     def greedy(self) -> bool:
         return self.temperature < GREEDY_BELOW
+
+    @property
+    def changes_logits(self) -> bool:
+        """Whether a bias or a penalty applies."""
+        return bool(
+            self.logit_bias
+            or self.frequency_penalty
+            or self.presence_penalty
+            or self.repetition_penalty != 1.0
+        )
 
     @property
     def truncates(self) -> bool:

@@ -7,6 +7,7 @@ from collections.abc import Sequence as Seq
 import torch
 from torch import Tensor
 
+from slime.backends.embedded.penalties import adjust
 from slime.backends.embedded.protocol import SamplingParams
 from slime.backends.embedded.sequence import LogProb, LogProbs, Sequence
 
@@ -65,7 +66,7 @@ def sample(logits: Tensor, rows: Seq[Sequence]) -> tuple[list[int], list[float]]
     chosen log-probs of the rows that asked for them.
     """
     params = [row.sampling for row in rows]
-    log_probs = scaled_log_probs(logits, params)
+    log_probs = scaled_log_probs(adjust(logits, rows), params)
     ids = draw(
         log_probs,
         params,

@@ -52,6 +52,7 @@ class EngineService:
         params = request.sampling_params
         prompt = self._prompt(request)
         self._check_ids("token_ids_logprob", request.token_ids_logprob or [])
+        self._check_ids("sampling_params.logit_bias", list(params.logit_bias))
         if request.top_logprobs_num > self.model.vocab_size:
             raise RequestError(f"top_logprobs_num: the vocabulary has only {self.model.vocab_size} tokens")
         if request.logprob_start_len >= len(prompt):
