@@ -187,9 +187,9 @@ class _Parser(argparse.ArgumentParser):
     """Errors in one line, with a suggestion for a misspelt flag."""
 
     def error(self, message: str) -> NoReturn:
-        word = message.rpartition(" ")[2]
+        word = next((word for word in message.split() if word.startswith("--")), "")
         known = [option for action in self._actions for option in action.option_strings]
-        close = difflib.get_close_matches(word.split("=")[0], known, 1) if word.startswith("--") else []
+        close = difflib.get_close_matches(word.split("=")[0], known, 1)
         raise ConfigError(message + (f"; did you mean {close[0]}?" if close else "; see --help"))
 
 
