@@ -14,6 +14,7 @@ from slime.plugins import plugin_modules
 
 TRUE_WORDS = {"1", "true", "yes", "on"}
 FALSE_WORDS = {"0", "false", "no", "off"}
+HOOKS = ("rollout_function_path", "service_path", "on_weights_live_path")
 
 
 class Parser(argparse.ArgumentParser):
@@ -58,11 +59,11 @@ def read_values(
 
 
 def plugin_paths(values: Mapping[str, Any]) -> list[str]:
-    """The hooks that `*_path` flags name, in the order of the flags."""
+    """Where the hooks are, in the order of their flags."""
     paths: list[str] = []
-    for name, value in values.items():
-        if name.endswith("_path") and value:
-            paths += value if isinstance(value, list) else [value]
+    for name in HOOKS:
+        value = values[name] or []
+        paths += value if isinstance(value, list) else [value]
     return paths
 
 

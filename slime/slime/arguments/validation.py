@@ -6,8 +6,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from slime.arguments.field import option
+from slime.arguments.parser import plugin_paths
 from slime.arguments.rollout import UNBOUNDED
 from slime.errors import ConfigError
+from slime.plugins import load_attr
 
 if TYPE_CHECKING:
     from slime.arguments import Arguments
@@ -193,6 +195,8 @@ def _check_optimizer(args: Arguments) -> None:
 
 
 def _check_rollout(args: Arguments) -> None:
+    for path in plugin_paths(vars(args)):
+        load_attr(path)
     if args.rollout_function_path is None:
         raise ConfigError("no source of samples: give --rollout-function-path package.module.function")
     if not args.disable_rollout_global_dataset:

@@ -60,7 +60,7 @@ def _reduce(values: dict[str, float], operation: Any) -> dict[str, float]:
     return dict(zip(names, tensor.tolist(), strict=True))
 
 
-def broadcast(value: Any) -> Any:
+def broadcast(value: str) -> str:
     """Rank 0's value on every rank."""
     box = [value]
     dist.broadcast_object_list(box, src=0, device=torch.device("cpu"))

@@ -41,7 +41,7 @@ def load_model(folder: str, mesh: DeviceMesh, gradient_checkpointing: bool = Fal
     switch_off_dropout(model)
     model.train()
     if gradient_checkpointing:
-        model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+        model.activation_checkpointing_enable(activation_checkpointing_kwargs={"use_reentrant": False})
     shard(model, mesh)
     return model
 

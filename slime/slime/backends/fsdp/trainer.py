@@ -137,8 +137,7 @@ class FSDPTrainer:
             commit_folder(temporary, target)
             checksum = weights_checksum(weights)
         self.version = version
-        shared: str = broadcast(checksum)
-        return shared
+        return broadcast(checksum)
 
     def close(self) -> None:
         """Leaves the process group."""
@@ -154,9 +153,9 @@ class FSDPTrainer:
     def _first_weights(self) -> str:
         """`load` may name a Hugging Face folder instead of checkpoints."""
         load = self.args.load
-        return (
-            load if load is not None and (Path(load) / "config.json").is_file() else self.args.hf_checkpoint
-        )
+        if load is not None and (Path(load) / "config.json").is_file():
+            return str(load)
+        return str(self.args.hf_checkpoint)
 
     def _served_dtype(self) -> torch.dtype | None:
         if self.args.rollout_num_gpus == 0:

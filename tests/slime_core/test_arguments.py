@@ -1,0 +1,173 @@
+from __future__ import annotations
+
+import pickle
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import slime
+from slime.arguments import GROUPS, parse_args
+from slime.arguments.field import flags_of
+from slime.errors import ConfigError
+
+SOURCE = Path(slime.__file__).parent
+PLUGIN = """
+def add_arguments(parser):
+    parser.add_argument("--colour", default="red")
+
+def generate(args, rollout_id, data_source, evaluation=False):
+    return args.colour
+"""
+
+
+@pytest.fixture
+def words(model_folder: str, tmp_path: Path) -> list[str]:
+    (tmp_path / "plugin.py").write_text(PLUGIN)
+    return [
+        "--hf-checkpoint",
+        model_folder,
+        "--run-dir",
+        str(tmp_path / "run"),
+        "--rollout-function-path",
+        f"{tmp_path}/plugin.py:generate",
+        "--disable-rollout-global-dataset",
+        "--disable-rewards-normalization",
+    ]
+
+
+def test_defaults_and_derived_values(words: list[str], tmp_path: Path, model_folder: str) -> None:
+    args = parse_args(words, env={})
+    assert args.save == str(tmp_path / "run" / "checkpoints")
+    assert args.tensorboard_dir == str(tmp_path / "run" / "tensorboard")
+    assert args.ref_load == model_folder
+    assert args.global_batch_size == 4
+    assert args.train_world_size == 1
+
+
+def test_a_flag_wins_over_the_environment_which_wins_over_the_default(
+    words: list[str], model_folder: str
+) -> None:
+    env = {"MAX_TOKENS_PER_GPU": "77", "SAVE_CKPT": "/from/env"}
+    assert parse_args(words, env=env).max_tokens_per_gpu == 77
+    assert parse_args([*words, "--max-tokens-per-gpu", "5"], env=env).max_tokens_per_gpu == 5
+    assert parse_args(words, env={}).max_tokens_per_gpu == 8192
+    assert parse_args(words[2:], env={"MODEL_PATH": model_folder}).hf_checkpoint == model_folder
+
+
+def test_the_last_of_several_equal_flags_wins_and_repeatable_ones_add_up(words: list[str]) -> None:
+    plugin = words[5]
+    args = parse_args(
+        [*words, "--lr", "1", "--lr", "2", "--service-path", plugin, "--service-path", plugin], env={}
+    )
+    assert args.lr == 2
+    assert args.service_path == [plugin, plugin]
+
+
+def test_plugins_bring_their_own_flags(words: list[str]) -> None:
+    args: Any = parse_args([*words, "--colour", "blue"], env={})
+    assert args.colour == "blue"
+    copy: Any = pickle.loads(pickle.dumps(args))
+    assert copy.colour == "blue"
+    assert copy == args
+    default: Any = parse_args(words, env={})
+    assert default.colour == "red"
+
+
+def test_a_plugin_may_not_redefine_a_flag(words: list[str], tmp_path: Path) -> None:
+    bad = tmp_path / "bad_plugin.py"
+    bad.write_text(PLUGIN.replace("--colour", "--lr"))
+    with pytest.raises(ConfigError, match="exists already"):
+        parse_args([*words, "--on-weights-live-path", f"{bad}:generate"], env={})
+
+
+@pytest.mark.parametrize(
+    ("extra", "complaint"),
+    [
+        (["--rolout-batch-size", "4"], "did you mean --rollout-batch-size"),
+        (["--colur=x"], "did you mean --colour"),
+        (["--zzz"], "unknown flag --zzz"),
+        (["stray"], "unexpected argument 'stray'"),
+        (["--lr", "fast"], "--lr"),
+        (["--loss-type", "magic"], "policy_loss"),
+        (["--rollout-batch-size", "0"], "--rollout-batch-size must be 1 or more"),
+        (["--lr", "nan"], "--lr must be 0 or more"),
+        (["--kl-loss-coef", "0.1"], "needs --use-kl-loss"),
+        (["--use-unbiased-kl"], "needs --use-kl-loss"),
+        (["--eps-clip-c", "0.9"], "above 1"),
+        (["--micro-batch-size", "2"], "--no-use-dynamic-batch-size"),
+        (["--global-batch-size", "9"], "more than the 4 samples"),
+        (["--num-steps-per-rollout", "3"], "do not divide"),
+        (["--num-steps-per-rollout", "2", "--global-batch-size", "4"], "drop one"),
+        (["--lr-decay-style", "cosine"], "--lr-decay-iters"),
+        (["--min-lr", "1e-9"], "--lr-decay-style"),
+        (["--loss-type", "sft_loss", "--entropy-coef", "1"], "no meaning"),
+        (["--actor-num-gpus-per-node", "2", "--num-train-processes", "2"], "CPU"),
+        (["--rollout-num-gpus", "2", "--rollout-num-engines", "2"], "CPU"),
+        (["--hf-checkpoint", "/nowhere"], "config.json"),
+        (["--load", "/nowhere"], "--load"),
+        (["--service-path", "no_such_module.start"], "no_such_module"),
+        (["--service-path", "json.start"], "json has no 'start'"),
+    ],
+)
+def test_what_cannot_work_is_refused_in_one_line(words: list[str], extra: list[str], complaint: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(complaint)) as caught:
+        parse_args([*words, *extra], env={})
+    assert "\n" not in str(caught.value)
+
+
+def test_normalising_groups_of_one_is_refused(words: list[str]) -> None:
+    with pytest.raises(ConfigError, match="every advantage 0"):
+        parse_args(words[:-1], env={})
+    assert parse_args([*words[:-1], "--n-samples-per-prompt", "2"], env={}).global_batch_size == 8
+
+
+def test_a_bad_environment_value_names_its_variable(words: list[str]) -> None:
+    with pytest.raises(ConfigError, match="MAX_TOKENS_PER_GPU=many"):
+        parse_args(words, env={"MAX_TOKENS_PER_GPU": "many"})
+
+
+def test_decay_steps_follow_from_the_number_of_rollouts(words: list[str]) -> None:
+    more = ["--lr-decay-style", "linear", "--num-rollout", "10", "--num-steps-per-rollout", "2"]
+    assert parse_args([*words, *more], env={}).lr_decay_iters == 20
+
+
+def test_every_flag_acts() -> None:
+    """Each declared flag is read somewhere outside its declaration and its checks."""
+    files = [path for path in SOURCE.parent.rglob("*.py") if "arguments" not in path.parts]
+    code = "\n".join(path.read_text() for path in [*files, SOURCE / "arguments" / "cluster.py"])
+    names = [item.name for group in GROUPS for item in flags_of(group)]
+    assert len(names) == len(set(names))
+    acts_in_the_checks = {
+        "advantage_estimator",
+        "disable_rollout_global_dataset",
+        "n_samples_per_prompt",
+        "num_steps_per_rollout",
+        "rollout_batch_size",
+        "train_backend",
+    }
+    unread = [name for name in names if not re.search(rf"(args|self)\.{name}\b", code)]
+    assert set(unread) <= acts_in_the_checks
+
+
+def test_every_flag_has_a_sentence_and_the_documentation_table_has_it() -> None:
+    table = subprocess.run(
+        [sys.executable, "-m", "slime.arguments", "--markdown"], capture_output=True, text=True
+    )
+    for item in (item for group in GROUPS for item in flags_of(group)):
+        assert f"`{item.options[0]}`" in table.stdout
+        assert len(item.help) > 10
+
+
+def test_reading_arguments_needs_no_torch() -> None:
+    code = "import sys, slime.arguments, slime.types, slime.schedule; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 0
+
+
+def test_help_lists_plugin_flags_too(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        parse_args([*words, "--help"], env={})
+    assert "--colour" in capsys.readouterr().out

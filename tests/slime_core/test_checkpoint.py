@@ -1,0 +1,168 @@
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from transformers import AutoModelForCausalLM
+
+from slime.backends.fsdp import CheckpointState
+from slime.errors import ConfigError, TrainError
+from slime.utils.checksum import weights_checksum
+
+RESUME = """
+import pickle, sys
+from slime.backends.fsdp import FSDPTrainer
+args, rollouts, wanted, folder = pickle.load(open(sys.argv[1], "rb"))
+trainer = FSDPTrainer(args)
+trainer.load()
+for rollout_id in wanted:
+    trainer.train(rollout_id, rollouts[rollout_id])
+print(trainer.export_weights(folder, 9))
+"""
+
+
+def full_state(trainer: Any) -> dict[str, torch.Tensor]:
+    state = {f"w.{name}": tensor.full_tensor() for name, tensor in trainer.model.state_dict().items()}
+    for number, moments in trainer.optimizer.state_dict()["state"].items():
+        for name, value in moments.items():
+            state[f"o.{number}.{name}"] = value.full_tensor() if hasattr(value, "full_tensor") else value
+    return state
+
+
+def test_resuming_in_a_new_process_is_bit_exact(
+    make_args: Any, make_trainer: Any, make_samples: Any, tmp_path: Path
+) -> None:
+    import pickle
+
+    rollouts = [make_samples(5, seed=seed) for seed in range(4)]
+    changes = {"lr_decay_style": "linear", "lr_decay_iters": 10, "lr_warmup_iters": 2, "weight_decay": 0.1}
+    straight = make_trainer(**changes, save=str(tmp_path / "straight"))
+    for rollout_id in range(4):
+        straight.train(rollout_id, rollouts[rollout_id])
+    first = make_trainer(**changes)
+    for rollout_id in range(2):
+        first.train(rollout_id, rollouts[rollout_id])
+    first.save(1, version=2, parent=1)
+    order = tmp_path / "order.pickle"
+    order.write_bytes(pickle.dumps((make_args(**changes), rollouts, [2, 3], str(tmp_path / "out"))))
+    done = subprocess.run(
+        [sys.executable, "-c", RESUME, str(order)], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split()[-1] == straight.export_weights(str(tmp_path / "straight_out"), 9)
+
+
+def test_everything_of_the_state_comes_back(make_trainer: Any, make_samples: Any) -> None:
+    trainer = make_trainer()
+    trainer.train(3, make_samples(3))
+    path = trainer.save(3, version=5, parent=4)
+    drawn = torch.rand(3)
+    restored = make_trainer(seed=99)
+    assert restored.load() == CheckpointState(3, 5, 4, path, global_step=1)
+    assert torch.equal(torch.rand(3), drawn)
+    assert restored.version == 5
+    expected, found = full_state(trainer), full_state(restored)
+    assert expected.keys() == found.keys()
+    assert all(torch.equal(expected[name], found[name]) for name in expected)
+
+
+def test_a_checkpoint_before_the_first_step_resumes_exactly_too(make_trainer: Any, make_samples: Any) -> None:
+    fresh = make_trainer()
+    fresh.save(0, version=1, parent=0)
+    resumed = make_trainer()
+    resumed.load()
+    for trainer in (fresh, resumed):
+        trainer.train(1, make_samples(3))
+    expected, found = full_state(fresh), full_state(resumed)
+    assert all(torch.equal(expected[name], found[name]) for name in expected)
+
+
+def test_without_a_checkpoint_the_start_is_fresh(make_trainer: Any) -> None:
+    assert make_trainer().load() == CheckpointState(rollout_id=-1, version=0, parent=None, path=None)
+
+
+def test_save_wins_over_load_once_it_has_a_checkpoint(
+    make_trainer: Any, make_samples: Any, tmp_path: Path
+) -> None:
+    elsewhere = str(tmp_path / "elsewhere")
+    old = make_trainer(save=elsewhere)
+    old.train(7, make_samples(2))
+    old.save(7, version=8, parent=7)
+    assert make_trainer(load=elsewhere).load().rollout_id == 7
+    own = make_trainer(load=elsewhere)
+    own.load()
+    own.save(8, version=9, parent=8)
+    assert make_trainer(load=elsewhere).load().rollout_id == 8
+
+
+def test_load_may_name_a_hugging_face_folder(make_trainer: Any, make_samples: Any, tmp_path: Path) -> None:
+    trained = make_trainer()
+    trained.train(0, make_samples(2))
+    checksum = trained.export_weights(str(tmp_path / "v1"), 1)
+    other = make_trainer(load=str(tmp_path / "v1"))
+    assert other.load().rollout_id == -1
+    assert other.export_weights(str(tmp_path / "v2"), 2) == checksum
+
+
+def test_a_checkpoint_that_was_cut_off_does_not_count(make_trainer: Any, make_samples: Any) -> None:
+    trainer = make_trainer()
+    trainer.train(0, make_samples(2))
+    save = Path(trainer.save(0, version=1, parent=0)).parent
+    (save / ".iter_0000001.tmp" / "half").mkdir(parents=True)
+    assert make_trainer().load().rollout_id == 0
+    trainer.train(1, make_samples(2))
+    trainer.save(1, version=2, parent=1)
+    assert make_trainer().load().rollout_id == 1
+    assert sorted(path.name for path in save.iterdir()) == [
+        "iter_0000000",
+        "iter_0000001",
+        "latest_checkpointed_iteration.txt",
+    ]
+
+
+def test_saving_a_rollout_again_replaces_its_checkpoint(make_trainer: Any) -> None:
+    trainer = make_trainer()
+    trainer.save(4, version=1, parent=0)
+    path = trainer.save(4, version=2, parent=0)
+    assert json.loads((Path(path) / "meta.json").read_text())["version"] == 2
+
+
+def test_a_tracker_without_its_checkpoint_is_an_error_that_says_so(make_trainer: Any, tmp_path: Path) -> None:
+    (tmp_path / "checkpoints").mkdir()
+    (tmp_path / "checkpoints" / "latest_checkpointed_iteration.txt").write_text("12")
+    with pytest.raises(TrainError, match="iter_0000012"):
+        make_trainer().load()
+
+
+def test_exported_weights_are_a_hugging_face_model(
+    make_trainer: Any, make_samples: Any, tmp_path: Path
+) -> None:
+    trainer = make_trainer()
+    samples = make_samples(2, loss_mask=None, temperature=1.0)
+    trainer.train(0, samples)
+    checksum = trainer.export_weights(str(tmp_path / "v000001"), 1)
+    assert trainer.version == 1
+    stored = load_file(tmp_path / "v000001" / "model.safetensors")
+    assert "lm_head.weight" not in stored
+    assert weights_checksum(stored) == checksum
+    model = AutoModelForCausalLM.from_pretrained(tmp_path / "v000001", dtype=torch.float32)
+    assert weights_checksum(model.state_dict()) == checksum
+    assert (tmp_path / "v000001" / "tokenizer_config.json").is_file()
+    sample = samples[0]
+    with torch.no_grad():
+        table = torch.log_softmax(model(torch.tensor([sample.tokens])).logits[0], -1)
+    last = float(table[-2, sample.tokens[-1]])
+    assert trainer.log_probs([sample])[0][-1] == pytest.approx(last, abs=1e-5)
+
+
+def test_a_folder_without_a_model_is_refused_in_one_line(make_trainer: Any, tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text("{}")
+    with pytest.raises(ConfigError, match="cannot be loaded") as caught:
+        make_trainer(hf_checkpoint=str(tmp_path))
+    assert "\n" not in str(caught.value)

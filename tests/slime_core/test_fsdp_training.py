@@ -1,0 +1,198 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM
+
+from slime.errors import DataError, TrainError
+from slime.types import Sample
+
+
+def weights_of(trainer: Any) -> dict[str, torch.Tensor]:
+    return {name: tensor.full_tensor().clone() for name, tensor in trainer.model.state_dict().items()}
+
+
+def same(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -> bool:
+    return all(torch.equal(a[name], b[name]) for name in a)
+
+
+def reference_step(args: Any, samples: list[Sample]) -> tuple[float, dict[str, torch.Tensor]]:
+    """The same first step, written out: one sample at a time, plain attention, plain AdamW."""
+    model = AutoModelForCausalLM.from_pretrained(
+        args.hf_checkpoint, dtype=torch.float32, attn_implementation="eager"
+    )
+    betas = (args.adam_beta1, args.adam_beta2)
+    optimizer = torch.optim.AdamW(
+        model.parameters(), lr=args.lr, betas=betas, eps=args.adam_eps, weight_decay=args.weight_decay
+    )
+    total = torch.zeros(())
+    for sample in samples:
+        logits = model(torch.tensor([sample.tokens])).logits[0] / sample.temperature
+        table = torch.log_softmax(logits, -1)
+        first = sample.prompt_length
+        chosen = [i for i, kept in enumerate(sample.mask) if kept]
+        new = torch.stack([table[first + i - 1, sample.tokens[first + i]] for i in chosen])
+        ratio = (new - new.detach()).exp()
+        total = total - (ratio * sample.get_reward_value()).mean() / len(samples)
+    total.backward()
+    torch.nn.utils.clip_grad_norm_(model.parameters(), args.clip_grad)
+    optimizer.step()
+    return float(total.detach()), model.state_dict()
+
+
+def test_one_step_equals_a_plain_unpacked_unsharded_step(make_trainer: Any, make_samples: Any) -> None:
+    samples = make_samples(6)
+    trainer = make_trainer(max_tokens_per_gpu=30, weight_decay=0.1)
+    metrics = trainer.train(0, samples)
+    loss, expected = reference_step(trainer.args, samples)
+    assert metrics["loss"] == pytest.approx(loss, abs=1e-5)
+    for name, tensor in weights_of(trainer).items():
+        torch.testing.assert_close(tensor, expected[name], atol=1e-5, rtol=1e-4)
+
+
+def test_the_result_does_not_depend_on_how_samples_are_packed(make_trainer: Any, make_samples: Any) -> None:
+    samples = make_samples(6)
+    changes: list[dict[str, Any]] = [{}, {"max_tokens_per_gpu": 1}, {"use_dynamic_batch_size": False}]
+    trainers = [make_trainer(**change) for change in changes]
+    losses = [trainer.train(0, samples)["loss"] for trainer in trainers]
+    assert losses == pytest.approx([losses[0]] * 3, abs=1e-5)
+    first, *others = [weights_of(trainer) for trainer in trainers]
+    for other in others:
+        for name, tensor in other.items():
+            torch.testing.assert_close(tensor, first[name], atol=2e-5, rtol=1e-3)
+
+
+def test_on_policy_the_ratio_is_exactly_one(make_trainer: Any, make_samples: Any) -> None:
+    metrics = make_trainer().train(0, make_samples(5))
+    assert metrics["ppo_kl"] == 0.0
+    assert metrics["pg_clipfrac"] == 0.0
+
+
+def test_later_steps_of_a_rollout_use_log_probs_from_before_the_first(
+    make_trainer: Any, make_samples: Any
+) -> None:
+    samples = make_samples(6)
+    trainer = make_trainer(global_batch_size=2)
+    metrics = trainer.train(0, samples)
+    assert metrics["num_steps"] == 3
+    assert trainer.global_step == 3
+    assert metrics["ppo_kl"] != 0.0
+
+
+def test_good_answers_become_likelier_and_bad_ones_less_likely(make_trainer: Any, make_samples: Any) -> None:
+    good, bad = make_samples(2, loss_mask=None, temperature=1.0)
+    good.reward, bad.reward = 1.0, -1.0
+    trainer = make_trainer(lr=3e-3)
+    before = [sum(values) for values in trainer.log_probs([good, bad])]
+    for rollout_id in range(5):
+        trainer.train(rollout_id, [good, bad])
+    after = [sum(values) for values in trainer.log_probs([good, bad])]
+    assert after[0] > before[0]
+    assert after[1] < before[1]
+
+
+def test_only_masked_in_tokens_are_trained(make_trainer: Any, make_samples: Any) -> None:
+    (sample,) = make_samples(
+        1, tokens=list(range(1, 12)), response_length=8, loss_mask=[1, 1, 0, 0, 1, 0, 0, 1]
+    )
+    assert make_trainer().train(0, [sample])["num_tokens"] == 4
+
+
+def test_sft_ignores_rewards_and_lowers_the_loss(make_trainer: Any, make_samples: Any) -> None:
+    samples = make_samples(4, reward=None)
+    trainer = make_trainer(loss_type="sft_loss", disable_rewards_normalization=False)
+    losses = [trainer.train(i, samples)["sft_loss"] for i in range(4)]
+    assert losses[-1] < losses[0]
+
+
+def test_per_token_loss_divides_by_tokens(make_trainer: Any) -> None:
+    """Its denominator is the number of trained tokens, not the number of samples."""
+    long = Sample(tokens=list(range(10)), response_length=9, reward=1.0)
+    short = Sample(tokens=[1, 2], response_length=1, reward=-1.0)
+    by_token = make_trainer(calculate_per_token_loss=True).train(0, [long, short])
+    by_sample = make_trainer().train(0, [long, short])
+    assert by_token["pg_loss"] == pytest.approx(-(9 - 1) / 10, abs=1e-5)
+    assert by_sample["pg_loss"] == pytest.approx(0.0, abs=1e-5)
+
+
+def test_kl_to_the_reference_is_zero_at_the_start_and_grows(make_trainer: Any, make_samples: Any) -> None:
+    samples = make_samples(4)
+    trainer = make_trainer(use_kl_loss=True, kl_loss_coef=0.1, kl_loss_type="low_var_kl")
+    assert trainer.train(0, samples)["kl_loss"] == pytest.approx(0.0, abs=1e-6)
+    assert trainer.train(1, samples)["kl_loss"] > 1e-5
+
+
+def test_a_reference_model_is_loaded_only_for_a_kl_weight(make_trainer: Any) -> None:
+    assert make_trainer(use_kl_loss=True, kl_loss_coef=0.0).reference is None
+    assert make_trainer(use_kl_loss=True, kl_loss_coef=0.1).reference is not None
+
+
+@pytest.mark.parametrize(("broken", "reward"), [("loss", 3e38), ("gradient", 1e25)])
+def test_a_step_that_is_not_finite_is_refused_and_leaves_everything_as_it_was(
+    make_trainer: Any, make_samples: Any, broken: str, reward: float
+) -> None:
+    samples = make_samples(4)
+    trainer = make_trainer()
+    trainer.train(0, samples)
+    before, position = weights_of(trainer), trainer.global_step
+    moments = trainer.optimizer.state_dict()["state"][0]["exp_avg"].full_tensor().clone()
+    for sample in samples:
+        sample.reward = reward
+    with pytest.raises(TrainError, match=f"rollout 1, step 0: the {broken}"):
+        trainer.train(1, samples)
+    assert same(before, weights_of(trainer))
+    assert trainer.global_step == position
+    assert torch.equal(moments, trainer.optimizer.state_dict()["state"][0]["exp_avg"].full_tensor())
+
+
+def test_a_reward_that_is_not_a_number_is_refused_before_anything_happens(
+    make_trainer: Any, make_samples: Any
+) -> None:
+    samples = make_samples(2)
+    samples[1].reward = float("nan")
+    with pytest.raises(DataError, match="finite"):
+        make_trainer().train(0, samples)
+
+
+def test_a_rollout_without_a_trained_token_changes_nothing(make_trainer: Any, make_samples: Any) -> None:
+    samples = make_samples(2, remove_sample=True)
+    trainer = make_trainer()
+    before = weights_of(trainer)
+    metrics = trainer.train(0, samples)
+    assert metrics["num_steps"] == 0
+    assert metrics["num_dropped"] == 2
+    assert same(before, weights_of(trainer))
+
+
+def test_difference_to_the_engines_log_probs_is_told_apart_by_kind_of_turn(
+    make_trainer: Any, make_samples: Any
+) -> None:
+    samples = make_samples(4, loss_mask=None)
+    trainer = make_trainer()
+    engine = trainer.log_probs(samples)
+    for sample, values, shift in zip(samples, engine, (0.0, 0.5, 0.25, 0.0), strict=True):
+        sample.rollout_log_probs = [value + shift for value in values]
+    spans = [[(0, 0, 2)], [(0, 0, 1), (1, 1, 2)], [(7, 0, 2)], []]
+    for sample, versions in zip(samples, spans, strict=True):
+        sample.version_spans = versions
+    metrics = trainer.train(0, samples)
+    assert metrics["train_rollout_logprob_abs_diff_max"] < 1e-4
+    assert metrics["train_rollout_logprob_abs_diff_spanning"] == pytest.approx(0.5, abs=1e-4)
+    assert metrics["train_rollout_logprob_abs_diff_max_stale"] == pytest.approx(0.25, abs=1e-4)
+
+
+def test_samples_with_and_without_engine_log_probs_may_be_mixed(make_trainer: Any, make_samples: Any) -> None:
+    samples = make_samples(3, loss_mask=None)
+    samples[2].rollout_log_probs = [-1.0] * samples[2].response_length
+    metrics = make_trainer().train(0, samples)
+    assert metrics["train_rollout_logprob_abs_diff"] > 0
+
+
+def test_gradient_checkpointing_gives_the_same_step(make_trainer: Any, make_samples: Any) -> None:
+    samples = make_samples(4)
+    plain, saving = make_trainer(), make_trainer(gradient_checkpointing=True)
+    assert plain.train(0, samples)["loss"] == saving.train(0, samples)["loss"]
+    assert saving.model.is_activation_checkpointing
+    assert same(weights_of(plain), weights_of(saving))

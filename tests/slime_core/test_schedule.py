@@ -1,0 +1,114 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from slime.schedule import NOTHING_TO_TRAIN, SURPLUS, ScheduleLimits, build_schedule
+
+sizes = st.lists(st.tuples(st.integers(1, 120), st.integers(0, 3)), max_size=40)
+limits = st.builds(
+    ScheduleLimits,
+    world_size=st.integers(1, 5),
+    max_tokens=st.none() | st.integers(1, 200),
+    micro_batch_size=st.integers(1, 6),
+    global_batch_size=st.none() | st.integers(1, 12),
+    trim=st.booleans(),
+    balance=st.booleans(),
+)
+
+
+@given(sizes, limits)
+def test_every_sample_is_trained_once_or_dropped_with_a_reason(
+    samples: list[tuple[int, int]], limits: ScheduleLimits
+) -> None:
+    schedule = plan(samples, limits)
+    seen = [i for step in schedule.steps for i in step.samples]
+    assert sorted(seen + list(schedule.dropped)) == list(range(len(samples)))
+    for i, reason in schedule.dropped.items():
+        assert reason == (NOTHING_TO_TRAIN if samples[i][1] == 0 else SURPLUS)
+
+
+@given(sizes, limits)
+def test_every_rank_has_the_same_number_of_micro_batches(
+    samples: list[tuple[int, int]], limits: ScheduleLimits
+) -> None:
+    for step in plan(samples, limits).steps:
+        assert len(step.ranks) == limits.world_size
+        assert len({len(rank) for rank in step.ranks}) == 1
+        assert all(step.ranks)
+
+
+@given(sizes, limits)
+def test_only_a_single_long_sample_may_exceed_the_token_budget(
+    samples: list[tuple[int, int]], limits: ScheduleLimits
+) -> None:
+    for step in plan(samples, limits).steps:
+        for micro_batch in (m for rank in step.ranks for m in rank):
+            if limits.max_tokens is None:
+                assert len(micro_batch) <= limits.micro_batch_size
+            elif len(micro_batch) > 1:
+                assert sum(samples[i][0] for i in micro_batch) <= limits.max_tokens
+
+
+@given(sizes, limits)
+def test_steps_have_the_global_batch_size_and_denominators_of_their_own(
+    samples: list[tuple[int, int]], limits: ScheduleLimits
+) -> None:
+    schedule = plan(samples, limits)
+    for number, step in enumerate(schedule.steps):
+        last = number == len(schedule.steps) - 1
+        if limits.global_batch_size is not None:
+            assert step.num_samples == limits.global_batch_size or last
+            assert step.num_samples <= limits.global_batch_size
+        assert step.num_samples == len(step.samples)
+        assert step.num_tokens == sum(samples[i][1] for i in step.samples)
+        if limits.trim and limits.global_batch_size and len(schedule.steps) > 1:
+            assert step.num_samples == limits.global_batch_size
+    assert bool(schedule.steps) == any(trained for _, trained in samples)
+
+
+def test_drops_come_before_trimming() -> None:
+    samples = [(5, 0), (5, 1), (5, 1), (5, 0), (5, 1), (5, 1), (5, 1)]
+    schedule = plan(samples, ScheduleLimits(global_batch_size=2, trim=True))
+    assert [step.samples for step in schedule.steps] == [(1, 2), (4, 5)]
+    assert schedule.dropped == {0: NOTHING_TO_TRAIN, 3: NOTHING_TO_TRAIN, 6: SURPLUS}
+
+
+def test_a_rollout_smaller_than_the_global_batch_is_one_step() -> None:
+    schedule = plan([(5, 1)] * 3, ScheduleLimits(global_batch_size=8, trim=True))
+    assert [step.num_samples for step in schedule.steps] == [3]
+
+
+def test_ranks_without_samples_get_an_empty_micro_batch() -> None:
+    (step,) = plan([(5, 1)], ScheduleLimits(world_size=3)).steps
+    assert step.ranks == (((0,),), ((),), ((),))
+
+
+def test_short_samples_share_micro_batches() -> None:
+    (step,) = plan([(30, 1), (50, 1), (20, 1), (90, 1)], ScheduleLimits(max_tokens=100)).steps
+    assert step.ranks == (((3,), (0, 1, 2)),)
+
+
+def test_balance_spreads_the_tokens_over_the_ranks() -> None:
+    samples = [(90, 1), (80, 1), (20, 1), (10, 1)]
+    (balanced,) = plan(samples, ScheduleLimits(world_size=2, balance=True)).steps
+    (dealt,) = plan(samples, ScheduleLimits(world_size=2)).steps
+    assert loads(balanced, samples) == [100, 100]
+    assert loads(dealt, samples) == [110, 90]
+
+
+@pytest.mark.parametrize("name", ["world_size", "max_tokens", "micro_batch_size", "global_batch_size"])
+def test_limits_below_one_are_refused(name: str) -> None:
+    with pytest.raises(ValueError, match=name):
+        plan([(1, 1)], ScheduleLimits(**{name: 0}))
+
+
+def plan(samples: list[tuple[int, int]], limits: ScheduleLimits) -> Any:
+    return build_schedule([length for length, _ in samples], [trained for _, trained in samples], limits)
+
+
+def loads(step: Any, samples: list[tuple[int, int]]) -> list[int]:
+    return [sum(samples[i][0] for m in rank for i in m) for rank in step.ranks]

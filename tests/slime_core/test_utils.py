@@ -1,0 +1,72 @@
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+from slime.backends.fsdp.optimizer import learning_rate
+from slime.utils.checksum import weights_checksum
+from slime.utils.files import commit_folder, fresh_folder, write_text
+from slime.utils.logging import configure_logging, event
+
+
+def test_the_checksum_sees_names_dtypes_shapes_and_bytes() -> None:
+    base = {"a": torch.arange(4.0), "b": torch.ones(2)}
+    changed: list[dict[str, Any]] = [
+        {"a": torch.arange(4.0), "c": torch.ones(2)},
+        {"a": torch.arange(4.0).reshape(2, 2), "b": torch.ones(2)},
+        {"a": torch.arange(4.0), "b": torch.ones(2, dtype=torch.bfloat16)},
+        {"a": torch.arange(4.0), "b": torch.tensor([1.0, 1.0000001])},
+        {"a": torch.arange(4.0), "b": torch.tensor([1.0, -0.0])},
+    ]
+    checksums = [weights_checksum(weights) for weights in [base, *changed]]
+    assert len(set(checksums)) == len(checksums)
+    assert weights_checksum(dict(reversed(base.items()))) == checksums[0]
+    assert weights_checksum({"a": torch.arange(8.0)[::2] / 2, "b": torch.ones(2)}) == checksums[0]
+
+
+def test_a_tied_head_is_left_out_and_a_separate_one_counts() -> None:
+    embedding = torch.ones(3, 2)
+    bare = {"model.embed_tokens.weight": embedding}
+    tied = {**bare, "lm_head.weight": embedding}
+    untied = {**bare, "lm_head.weight": embedding * 2}
+    assert weights_checksum(tied) == weights_checksum(bare)
+    assert weights_checksum(untied) != weights_checksum(bare)
+
+
+def test_files_and_folders_appear_whole(tmp_path: Path) -> None:
+    write_text(tmp_path / "f", "one")
+    write_text(tmp_path / "f", "two")
+    assert (tmp_path / "f").read_text() == "two"
+    for content in ("old", "new"):
+        building = fresh_folder(tmp_path / "d")
+        (building / "x").write_text(content)
+        commit_folder(building, tmp_path / "d")
+    assert (tmp_path / "d" / "x").read_text() == "new"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["d", "f"]
+
+
+def test_an_event_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    previous = logging.getLogger().handlers[:]
+    try:
+        configure_logging("trainer")
+        event(logging.getLogger("test"), "step done", loss=0.123456, step=3)
+    finally:
+        logging.getLogger().handlers[:] = previous
+    line = capsys.readouterr().err
+    assert line.endswith("INFO trainer: step done loss=0.1235 step=3\n")
+
+
+def schedule(style: str, step: int) -> float:
+    args = SimpleNamespace(lr=1.0, min_lr=0.1, lr_warmup_iters=4, lr_decay_iters=14, lr_decay_style=style)
+    return learning_rate(args, step)
+
+
+def test_learning_rates() -> None:
+    assert [schedule("constant", step) for step in (0, 3, 4, 99)] == [0.25, 1.0, 1.0, 1.0]
+    assert [schedule("linear", step) for step in (4, 9, 14, 99)] == pytest.approx([1.0, 0.55, 0.1, 0.1])
+    assert [schedule("cosine", step) for step in (4, 9, 14, 99)] == pytest.approx([1.0, 0.55, 0.1, 0.1])
