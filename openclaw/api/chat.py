@@ -42,7 +42,7 @@ async def _chat(request: Request, path_session: str | None) -> Response:
         origin = Origin.of(request.headers, body, path_session, gateway.settings.default_turn_type)
         return ChatResponse(await gateway.prepare(checked, origin), gateway, request.app.state.metrics)
     origin = Origin.of(request.headers, body, path_session, gateway.settings.default_turn_type)
-    if origin.done and origin.scope and "messages" not in body:
+    if origin.done and origin.scope and not body.get("messages"):
         if gateway.recorder:
             await gateway.recorder.end_session(origin.scope)
         return _json(200, {"object": "session", "session_id": origin.scope, "session_done": True})
