@@ -22,6 +22,7 @@ from typing import Any
 import psutil
 
 from slime.errors import EngineError
+from slime.utils.files import write_text
 
 # An environment variable of the driver that its Ray processes inherit and servers do not: what carries it
 # ends with the driver, wherever it was reparented to.
@@ -56,9 +57,7 @@ class ProcessRecord:
 def write_json(path: Path, content: Any) -> None:
     """Replaces a small JSON file in one step: a reader sees the old content or the new."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    temporary.write_text(json.dumps(content, indent=1))
-    temporary.replace(path)
+    write_text(path, json.dumps(content, indent=1))
 
 
 def record_path(run_dir: Path, name: str) -> Path:

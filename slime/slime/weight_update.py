@@ -152,8 +152,9 @@ class WeightUpdate:
             EngineError: the last failure.
         """
         deadline = time.monotonic() + self.patience
-        refusals = 0
+        tries = refusals = 0
         while True:
+            tries += 1
             try:
                 return action()
             except WrongWeights:
@@ -162,7 +163,8 @@ class WeightUpdate:
                 refusals += 1 if answers(engine) else 0
                 if refusals >= REFUSALS or time.monotonic() >= deadline:
                     raise
-                logger.warning("%s: %s; trying again", engine.url, error)
+                if tries == 1:
+                    logger.warning("trying again: %s", error)
                 time.sleep(self.retry_interval)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -61,8 +62,13 @@ class Run:
         return "\n".join(f"--- {path.name}\n{path.read_text()[-2000:]}" for path in logs)
 
 
-def command(run_dir: Path, model_path: Path, port: int) -> list[str]:
-    driver = [sys.executable, str(ROOT / "slime" / "train_async.py"), "--run-dir", str(run_dir)]
+def environment() -> dict[str, str]:
+    paths = [str(ROOT), str(ROOT / "slime"), os.environ.get("PYTHONPATH", "")]
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths)), "HF_HUB_OFFLINE": "1"}
+
+
+def command(run_dir: Path, model_path: Path, port: int, program: str = "train_async.py") -> list[str]:
+    driver = [sys.executable, str(ROOT / "slime" / program), "--run-dir", str(run_dir)]
     driver += ["--hf-checkpoint", str(model_path), "--backend", "embedded", "--train-backend", "fsdp"]
     driver += ["--rollout-function-path", f"{ROLLOUT}:generate_rollout", "--service-path", f"{ROLLOUT}:start"]
     driver += ["--on-weights-live-path", f"{ROLLOUT}:on_weights_live", "--disable-rollout-global-dataset"]
@@ -74,13 +80,11 @@ def command(run_dir: Path, model_path: Path, port: int) -> list[str]:
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory, model_path: Path) -> Iterator[Run]:
     run_dir = tmp_path_factory.mktemp("run")
-    port = ServerManager(run_dir).choose_port("gateway") + 50
+    port = ServerManager(run_dir).choose_port("gateway")
     log = run_dir / "terminal.log"
-    paths = [str(ROOT), str(ROOT / "slime"), os.environ.get("PYTHONPATH", "")]
-    env = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths)), "HF_HUB_OFFLINE": "1"}
     with log.open("wb") as output:
         supervisor = subprocess.Popen(
-            command(run_dir, model_path, port), env=env, stdout=output, stderr=subprocess.STDOUT
+            command(run_dir, model_path, port), env=environment(), stdout=output, stderr=subprocess.STDOUT
         )
     yield Run(run_dir, supervisor, log)
     supervisor.terminate()
@@ -152,3 +156,34 @@ def test_a_killed_driver_is_replaced_by_one_that_adopts_the_servers(run: Run) ->
     assert {name: run.record(name).pid for name in servers} == servers
     versions = [entry["version"] for entry in run.live() if not entry["restored"]]
     assert versions == sorted(set(versions)), "numbers are never used again"
+
+
+def test_the_synchronous_loop_ends_after_its_rollouts_with_two_training_processes(
+    tmp_path: Path, model_path: Path
+) -> None:
+    port = ServerManager(tmp_path).choose_port("gateway")
+    flags = ["--num-rollout", "2", "--num-train-processes", "2"]
+    done = subprocess.run(
+        command(tmp_path, model_path, port, "train.py") + flags,
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    lines = [json.loads(line) for line in (tmp_path / "live.jsonl").read_text().splitlines()]
+    assert [(line["rollout_id"], line["version"]) for line in lines] == [(-1, 0), (0, 1), (1, 2)]
+    assert not [record for record in processes.read_records(tmp_path) if record.alive()]
+
+
+def test_a_taken_port_is_refused_in_one_line_before_anything_starts(tmp_path: Path, model_path: Path) -> None:
+    with socket.socket() as holder:
+        holder.bind(("127.0.0.1", 0))
+        holder.listen()
+        port = holder.getsockname()[1]
+        done = subprocess.run(
+            command(tmp_path, model_path, port), env=environment(), capture_output=True, text=True, timeout=60
+        )
+    assert done.returncode == 2
+    assert done.stderr.startswith(f"error: port {port}, wanted by the gateway"), done.stderr
+    assert not (tmp_path / "logs").exists()

@@ -15,7 +15,7 @@ from slime.types import Sample
 
 
 class TrainerState(NamedTuple):
-    """What a trainer has loaded: last rollout trained (-1: none), its weight version and that one's parent."""
+    """What a trainer has loaded: last rollout trained (-1: none), its weight version, that one's parent."""
 
     rollout_id: int
     version: int
