@@ -15,6 +15,7 @@ from slime.backends.embedded.protocol import GenerateRequest, SamplingParams
 from slime.backends.embedded.scheduler import share
 from slime.backends.embedded.sequence import Sequence
 from slime.backends.embedded.service import EngineService
+from slime.backends.embedded.step import Step
 
 
 def prompt_of(length: int, seed: int = 0) -> list[int]:
@@ -139,6 +140,30 @@ def test_a_full_store_retracts_the_youngest_and_loses_nothing(
         assert len(row.output_ids) == 300
         expected = sampled_log_probs(reference, row.prompt_ids, row.output_ids)
         assert [entry[0] for entry in row.output.tokens] == pytest.approx(expected, abs=2e-5)
+
+
+def test_a_half_read_prompt_is_read_again_after_an_update(
+    service_of, model_path, other_weights, other_reference, sampled_log_probs, log_probs_of, monkeypatch
+):
+    service = service_of(model_path, chunked_prefill_size=64)
+    monkeypatch.setattr(service.engine, "between_steps", lambda call: call())
+    prompt = prompt_of(300)
+    row = request(service, prompt, max_new_tokens=5, logprob_start_len=0)
+    service.engine.scheduler.add(row)
+    with torch.inference_mode():
+        for _ in range(3):
+            service.engine.step(Step())
+        assert row.cached > 100
+        service.weights.prepare(str(other_weights), 1)
+        service.weights.switch(1)
+        while row.finish is None:
+            service.engine.step(Step())
+    assert row.spans == [(1, 0, 5)]
+    expected = sampled_log_probs(other_reference, prompt, row.output_ids)
+    assert [entry[0] for entry in row.output.tokens] == pytest.approx(expected, abs=1e-5)
+    table = log_probs_of(other_reference, prompt)
+    scored = [table[i - 1, prompt[i]].item() for i in range(1, 300)]
+    assert [entry[0] for entry in row.input.tokens[1:]] == pytest.approx(scored, abs=1e-4)
 
 
 def test_a_failing_step_fails_its_requests_and_the_engine_goes_on(service_of, model_path, monkeypatch):

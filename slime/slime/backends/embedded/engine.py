@@ -98,6 +98,16 @@ class Engine:
         self._post(run)
         done.result()
 
+    def replace_weights(self, install: Callable[[], None]) -> None:
+        """Run `install` between two steps. Sequences that decode keep what they stored; prompts that are half
+        read start again, so that an answer of one version is of that version alone."""
+
+        def replace() -> None:
+            install()
+            self.scheduler.restart_prefills()
+
+        self.between_steps(replace)
+
     def _post(self, call: Callable[[], None]) -> None:
         self._calls.append(call)
         self._wake.set()

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from slime.backends.embedded.kv_cache import KVStore, PrefillCache, length_class, reserved
 from slime.backends.embedded.sequence import Sequence
 
+MOST_RESTARTS = 3
+
 
 @dataclass(frozen=True)
 class Limits:
@@ -93,6 +95,12 @@ class Scheduler:
     def retract_all(self) -> None:
         for sequence in sorted(self.active, key=lambda s: s.created, reverse=True):
             self.retract(sequence)
+
+    def restart_prefills(self) -> None:
+        """Read half-read prompts again from the start; at most MOST_RESTARTS times, so that none starves."""
+        for sequence in self.prefilling:
+            if sequence.cached and not sequence.output_ids and sequence.restarts < MOST_RESTARTS:
+                sequence.restart_prompt()
 
     def find(self, rid: str | None) -> list[Sequence]:
         """Sequences with this id; all of them for None."""

@@ -53,6 +53,7 @@ class Sequence:
     published: int = 0
     version: int = 0
     retractions: int = 0
+    restarts: int = 0
     created: float = field(default_factory=time.perf_counter)
     finished_at: float | None = None
 
@@ -74,6 +75,14 @@ class Sequence:
         self.input.tokens.append((None, self.prompt_ids[self.logprob_start], None))
         self.input.top.append(None)
         self.input.chosen.append(None)
+
+    def restart_prompt(self) -> None:
+        """Forget what was read of the prompt; nothing is sampled yet."""
+        self.cached = 0
+        self.restarts += 1
+        self.input = LogProbs()
+        if self.logprob_start >= 0:
+            self._open_input()
 
     @property
     def length(self) -> int:

@@ -38,6 +38,9 @@ from slime.backends.embedded.weights import WeightsError
 STUCK_AFTER = 120.0
 """Seconds without a finished step, with work to do, after which /health says 503."""
 
+KEEP_ALIVE = 75
+"""Seconds an idle connection stays open: longer than clients keep theirs, so that they never reuse a closed one."""
+
 Body = TypeVar("Body", bound=BaseModel)
 Handler = Callable[[Request], Awaitable[Response]]
 
@@ -168,7 +171,11 @@ def serve(args: EngineArguments, listener: socket.socket) -> None:
     """Load the model, serve on `listener` until a signal; prints one JSON line on stdout when ready."""
     service = EngineService(args)
     config = uvicorn.Config(
-        EngineServer(service).app(), log_level=args.log_level, access_log=False, timeout_graceful_shutdown=2
+        EngineServer(service).app(),
+        log_level=args.log_level,
+        access_log=False,
+        timeout_keep_alive=KEEP_ALIVE,
+        timeout_graceful_shutdown=2,
     )
     host, port = listener.getsockname()[:2]
     ready = {

@@ -31,7 +31,7 @@ class EngineService:
         self.args = args
         self.tokenizer: Tokenizer | None = load_tokenizer(args.model_path)
         self.model: ServedModel = build_model(args.model_path, args.device, args.dtype)
-        self.weights = WeightStore(self.model, lambda call: self.engine.between_steps(call))
+        self.weights = WeightStore(self.model, lambda install: self.engine.replace_weights(install))
         version, path, checksum = _first_weights(args)
         live = self.weights.load(path, version)
         if checksum is not None and live.checksum != checksum:
@@ -80,13 +80,14 @@ class EngineService:
     def _prompt(self, request: GenerateRequest) -> list[int]:
         if request.input_ids is not None:
             prompt = request.input_ids
-            self._check_ids("input_ids", prompt)
         elif self.tokenizer is None:
             raise RequestError("text: the model folder has no tokenizer.json, send input_ids")
         else:
             prompt = self.tokenizer.encode(request.text or "").ids
+        name = "text" if request.input_ids is None else "input_ids"
         if not prompt:
-            raise RequestError("input_ids: the prompt must have at least one token")
+            raise RequestError(f"{name}: the prompt must have at least one token")
+        self._check_ids(name, prompt)
         return prompt
 
     def _check_ids(self, name: str, ids: list[int]) -> None:

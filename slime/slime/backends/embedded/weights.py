@@ -45,12 +45,12 @@ class _Prepared:
 class WeightStore:
     """The live version of one model and at most one prepared version.
 
-    `between_steps` runs a function while no forward pass is running and returns when it has.
+    `replace_weights` runs a function while no forward pass is running and returns when it has.
     """
 
-    def __init__(self, model: ServedModel, between_steps: Callable[[Callable[[], None]], None]) -> None:
+    def __init__(self, model: ServedModel, replace_weights: Callable[[Callable[[], None]], None]) -> None:
         self._model = model
-        self._between_steps = between_steps
+        self._replace_weights = replace_weights
         self._lock = threading.Lock()
         self._prepared: _Prepared | None = None
         self.live = WeightSet(-1, "", "")
@@ -79,7 +79,7 @@ class WeightStore:
         with self._lock:
             prepared = self._prepared
             if prepared is not None and prepared.what.version == version:
-                self._between_steps(lambda: self._install(version, prepared.what.path, prepared.tensors))
+                self._replace_weights(lambda: self._install(version, prepared.what.path, prepared.tensors))
                 self._prepared = None
                 self._confirm()
             elif self.live.version != version:
