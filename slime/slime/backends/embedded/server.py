@@ -39,7 +39,7 @@ STUCK_AFTER = 120.0
 """Seconds without a finished step, with work to do, after which /health says 503."""
 
 KEEP_ALIVE = 75
-"""Seconds an idle connection stays open: longer than clients keep theirs, so that they never reuse a closed one."""
+"""Seconds an idle connection stays open: longer than clients keep theirs, who so never reuse a closed one."""
 
 Body = TypeVar("Body", bound=BaseModel)
 Handler = Callable[[Request], Awaitable[Response]]
