@@ -196,3 +196,47 @@ def test_gradient_checkpointing_gives_the_same_step(make_trainer: Any, make_samp
     assert plain.train(0, samples)["loss"] == saving.train(0, samples)["loss"]
     assert saving.model.is_activation_checkpointing
     assert same(weights_of(plain), weights_of(saving))
+
+
+FLAGS: list[dict[str, Any]] = [
+    {"eps_clip": 1e-4},
+    {"eps_clip_high": 1e-4},
+    {"eps_clip_c": 1.0001},
+    {"entropy_coef": 0.1},
+    {"use_kl_loss": True, "kl_loss_coef": 0.5},
+    {"use_kl_loss": True, "kl_loss_coef": 0.5, "kl_loss_type": "k2"},
+    {"use_kl_loss": True, "kl_loss_coef": 0.5, "kl_loss_type": "k3"},
+    {"use_kl_loss": True, "kl_loss_coef": 0.5, "kl_loss_type": "k2", "use_unbiased_kl": True},
+    {"calculate_per_token_loss": True},
+    {"disable_rewards_normalization": False},
+    {"disable_rewards_normalization": False, "disable_grpo_std_normalization": True},
+    {"loss_type": "sft_loss"},
+    {"global_batch_size": 4},
+    {"global_batch_size": 4, "trim_to_global_batch": True},
+    {"lr": 2e-2},
+    {"lr_warmup_iters": 2},
+    {"lr_decay_style": "linear", "lr_decay_iters": 5},
+    {"lr_decay_style": "cosine", "lr_decay_iters": 5},
+    {"lr_decay_style": "cosine", "lr_decay_iters": 5, "min_lr": 5e-3},
+    {"weight_decay": 0.5},
+    {"adam_beta1": 0.5},
+    {"adam_beta2": 0.5},
+    {"adam_eps": 1e-2},
+    {"clip_grad": 1e-9},
+]
+
+
+def test_every_training_flag_changes_the_result(make_trainer: Any, make_samples: Any) -> None:
+    """No flag is parsed and then ignored: each set of flags leads to weights of its own."""
+    rollout = make_samples(6)
+    for position, sample in enumerate(rollout):
+        sample.group_index, sample.reward = position % 2, position - 2.5
+    results: dict[str, dict[str, Any]] = {}
+    for changes in [{}, *FLAGS]:
+        trainer = make_trainer(**({"global_batch_size": 2} | changes))
+        for rollout_id in range(2):
+            trainer.train(rollout_id, rollout)
+        weights = weights_of(trainer)
+        for name, other in results.items():
+            assert not same(weights, other), f"{changes} and {name} give the same weights"
+        results[str(changes)] = weights

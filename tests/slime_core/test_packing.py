@@ -6,7 +6,7 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
-from slime.backends.fsdp.packing import pack
+from slime.backends.fsdp.packing import check_samples, pack
 from slime.errors import DataError
 from slime.types import Sample
 
@@ -30,9 +30,12 @@ def test_masked_response_tokens_are_predicted_only_when_asked() -> None:
     assert pack([sample], CPU, only_trained=False).targets.tolist() == [9, 1, 2]
 
 
-def test_a_response_without_a_prompt_is_refused() -> None:
-    with pytest.raises(DataError, match="no prompt token"):
-        pack([Sample(index=3, tokens=[1, 2], response_length=2)], CPU)
+@pytest.mark.parametrize(
+    ("tokens", "complaint"), [([1, 2], "no prompt token"), ([1, 2, 64], "token 64"), ([-1, 2, 3], "token -1")]
+)
+def test_samples_that_cannot_be_run_are_refused_before_any_is(tokens: list[int], complaint: str) -> None:
+    with pytest.raises(DataError, match=complaint):
+        check_samples([Sample(index=3, tokens=tokens, response_length=2)], vocabulary=64)
 
 
 @pytest.fixture(scope="module")

@@ -12,76 +12,72 @@ import pytest
 from safetensors.torch import load_file
 from torch.testing import assert_close
 
+JOBS: dict[str, dict[str, Any]] = {
+    "packed": {"max_tokens_per_gpu": 25, "balance_data": True},
+    "steps_with_kl": {
+        "global_batch_size": 2,
+        "use_kl_loss": True,
+        "kl_loss_coef": 0.1,
+        "kl_loss_type": "k3",
+        "calculate_per_token_loss": True,
+    },
+}
 RANK = """
 import pickle, sys
 from slime.backends.fsdp import FSDPTrainer
 from slime.errors import TrainError
 rank, folder = int(sys.argv[1]), sys.argv[2]
-args, rollouts = pickle.load(open(folder + "/order", "rb"))
-trainer = FSDPTrainer(args, rank, 2, init_method=f"file://{folder}/meet")
-before = trainer.load()
-metrics = [trainer.train(i, samples) for i, samples in enumerate(rollouts)]
-checksum = trainer.export_weights(folder + "/weights", 1)
-path = trainer.save(len(rollouts) - 1, 1, 0)
-log_probs = trainer.log_probs(rollouts[0])
-refused = ""
+jobs, rollouts = pickle.load(open(folder + "/order", "rb"))
+results = {}
+for name, args in jobs.items():
+    trainer = FSDPTrainer(args, rank, 2, init_method=f"file://{folder}/meet")
+    trainer.load()
+    metrics = [trainer.train(i, samples) for i, samples in enumerate(rollouts)]
+    checksum = trainer.export_weights(f"{folder}/{name}_weights", 1)
+    trainer.save(len(rollouts) - 1, 1, 0)
+    results[name] = metrics, checksum, trainer.log_probs(rollouts[0])
 for sample in rollouts[0]:
     sample.reward = 3e38
 try:
     trainer.train(9, rollouts[0])
 except TrainError as error:
-    refused = str(error)
-pickle.dump((metrics, checksum, log_probs, refused), open(f"{folder}/result{rank}", "wb"))
+    results["refused"] = str(error)
+pickle.dump(results, open(f"{folder}/result{rank}", "wb"))
 trainer.close()
 """
 
 
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"max_tokens_per_gpu": 25, "balance_data": True},
-        {
-            "global_batch_size": 2,
-            "use_kl_loss": True,
-            "kl_loss_coef": 0.1,
-            "kl_loss_type": "k3",
-            "calculate_per_token_loss": True,
-        },
-    ],
-    ids=["packed", "steps-with-kl"],
-)
-def test_two_ranks_reach_the_loss_and_the_weights_of_one(
-    make_args: Any, make_trainer: Any, make_samples: Any, tmp_path: Path, changes: dict[str, Any]
+def test_two_ranks_reach_the_losses_and_the_weights_of_one(
+    make_args: Any, make_trainer: Any, make_samples: Any, tmp_path: Path
 ) -> None:
     rollouts = [make_samples(5, seed=1), make_samples(3, seed=2)]
     rollouts[0][0].rollout_log_probs = [-2.0] * rollouts[0][0].response_length
-    args = make_args(**changes, save=str(tmp_path / "two"))
-    (tmp_path / "order").write_bytes(pickle.dumps((args, rollouts)))
+    jobs = {name: make_args(**changes, save=str(tmp_path / name)) for name, changes in JOBS.items()}
+    (tmp_path / "order").write_bytes(pickle.dumps((jobs, rollouts)))
     command = [sys.executable, "-c", RANK]
     ranks = [subprocess.Popen([*command, str(r), str(tmp_path)], stderr=subprocess.PIPE) for r in range(2)]
-    one = make_trainer(**changes)
-    expected = [one.train(i, samples) for i, samples in enumerate(rollouts)]
-    one.export_weights(str(tmp_path / "one_weights"), 1)
-    expected_log_probs = one.log_probs(rollouts[0])
     for process in ranks:
         _, errors = process.communicate(timeout=90)
         assert process.returncode == 0, errors.decode()
-
     results = [pickle.loads((tmp_path / f"result{rank}").read_bytes()) for rank in range(2)]
-    (metrics, checksum, log_probs, refused), (other_metrics, other_checksum, *_) = results
-    assert checksum == other_checksum
-    for mine, others, single in zip(metrics, other_metrics, expected, strict=True):
-        assert mine.keys() == others.keys() == single.keys()
-        for name in mine.keys() - {"train_seconds"}:
-            assert mine[name] == others[name], name
-            assert mine[name] == pytest.approx(single[name], abs=1e-4, rel=1e-3), name
-    for mine, single in zip(log_probs, expected_log_probs, strict=True):
-        assert mine == pytest.approx(single, abs=5e-3)
-    assert "rollout 9, step 0" in refused
-    ours, theirs = (load_file(tmp_path / name / "model.safetensors") for name in ("weights", "one_weights"))
-    for name in ours:
-        assert_close(ours[name], theirs[name], atol=1e-4, rtol=1e-3)
 
-    resumed = make_trainer(**changes, save=str(tmp_path / "two"))
-    assert resumed.load().rollout_id == 1
-    assert resumed.export_weights(str(tmp_path / "resharded"), 2) == checksum
+    assert all("rollout 9, step 0" in result["refused"] for result in results)
+    for name, changes in JOBS.items():
+        one = make_trainer(**changes)
+        expected = [one.train(i, samples) for i, samples in enumerate(rollouts)]
+        one.export_weights(str(tmp_path / "one"), 1)
+        (metrics, checksum, log_probs), (other_metrics, other_checksum, _) = (r[name] for r in results)
+        assert checksum == other_checksum
+        for mine, others, single in zip(metrics, other_metrics, expected, strict=True):
+            assert mine.keys() == others.keys() == single.keys()
+            for key in mine.keys() - {"train_seconds"}:
+                assert mine[key] == others[key], key
+                assert mine[key] == pytest.approx(single[key], abs=1e-4, rel=1e-3), key
+        for values, single_values in zip(log_probs, one.log_probs(rollouts[0]), strict=True):
+            assert values == pytest.approx(single_values, abs=5e-3)
+        ours = load_file(tmp_path / f"{name}_weights" / "model.safetensors")
+        for key, tensor in load_file(tmp_path / "one" / "model.safetensors").items():
+            assert_close(ours[key], tensor, atol=1e-4, rtol=1e-3)
+        resumed = make_trainer(**changes, save=str(tmp_path / name))
+        assert resumed.load().rollout_id == 1
+        assert resumed.export_weights(str(tmp_path / "resharded"), 2) == checksum

@@ -10,7 +10,7 @@ import torch
 
 from slime.backends.fsdp.optimizer import learning_rate
 from slime.utils.checksum import weights_checksum
-from slime.utils.files import commit_folder, fresh_folder, write_text
+from slime.utils.files import commit_folder, fresh_folder, recover_folder, write_text
 from slime.utils.logging import configure_logging, event
 
 
@@ -48,6 +48,14 @@ def test_files_and_folders_appear_whole(tmp_path: Path) -> None:
         commit_folder(building, tmp_path / "d")
     assert (tmp_path / "d" / "x").read_text() == "new"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["d", "f"]
+
+
+def test_a_replacement_that_was_cut_off_between_its_renames_is_undone(tmp_path: Path) -> None:
+    (tmp_path / ".d.old").mkdir()
+    recover_folder(tmp_path / "d")
+    recover_folder(tmp_path / "d")
+    recover_folder(tmp_path / "e")
+    assert [path.name for path in tmp_path.iterdir()] == ["d"]
 
 
 def test_an_event_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:

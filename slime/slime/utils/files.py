@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 from pathlib import Path
@@ -32,9 +33,20 @@ def fresh_folder(path: Path) -> Path:
 
 def commit_folder(temporary: Path, path: Path) -> None:
     """Moves a finished folder to its place. A folder that is there already is replaced."""
-    old = path.with_name(f".{path.name}.old")
-    shutil.rmtree(old, ignore_errors=True)
+    old = _replaced(path)
     if path.exists():
+        shutil.rmtree(old, ignore_errors=True)
         path.replace(old)
     temporary.replace(path)
     shutil.rmtree(old, ignore_errors=True)
+
+
+def recover_folder(path: Path) -> None:
+    """Puts back what `commit_folder` had moved aside when it was killed between its two renames."""
+    if not path.exists():
+        with contextlib.suppress(FileNotFoundError):
+            _replaced(path).replace(path)
+
+
+def _replaced(path: Path) -> Path:
+    return path.with_name(f".{path.name}.old")

@@ -26,7 +26,7 @@ from torch.distributed.checkpoint.state_dict_loader import load as load_sharded
 from torch.distributed.checkpoint.state_dict_saver import save as save_sharded
 
 from slime.errors import TrainError
-from slime.utils.files import commit_folder, fresh_folder, temporary_beside, write_text
+from slime.utils.files import commit_folder, fresh_folder, recover_folder, temporary_beside, write_text
 
 TRACKER = "latest_checkpointed_iteration.txt"
 META = "meta.json"
@@ -64,6 +64,7 @@ def latest(save: str | None) -> Path | None:
     if save is None or not tracker.is_file():
         return None
     folder = folder_of(save, int(tracker.read_text()))
+    recover_folder(folder)
     if not (folder / META).is_file():
         raise TrainError(
             f"{tracker} names {folder}, which is not a checkpoint; write the number of another one"

@@ -42,14 +42,26 @@ class PackedBatch:
         return torch.tensor(values, dtype=torch.float32, device=self.targets.device).repeat_interleave(counts)
 
 
+def check_samples(samples: Sequence[Sample], vocabulary: int) -> None:
+    """Every rank checks all samples before any is run: one that failed alone would leave the others waiting.
+
+    Raises:
+        DataError: no prompt token, so nothing predicts the first response token; an id that the model lacks.
+    """
+    for sample in samples:
+        sample.validate()
+        if sample.prompt_length < 1:
+            raise DataError(f"sample {sample.index!r} has no prompt token; nothing predicts its first token")
+        unknown = [token for token in sample.tokens if not 0 <= token < vocabulary]
+        if unknown:
+            raise DataError(f"sample {sample.index!r} has token {unknown[0]}, the model {vocabulary} tokens")
+
+
 def pack(samples: Sequence[Sample], device: torch.device, only_trained: bool = True) -> PackedBatch:
-    """Packs samples; no sample gives a filler.
+    """Packs samples that `check_samples` has passed; no sample gives a filler.
 
     Args:
         only_trained: predict only tokens with loss mask 1; otherwise every response token.
-
-    Raises:
-        DataError: a sample without any prompt token, whose first token nothing predicts.
     """
     if not samples:
         return _filler(device)
@@ -59,10 +71,6 @@ def pack(samples: Sequence[Sample], device: torch.device, only_trained: bool = T
     temperatures: list[float] = []
     counts: list[int] = []
     for sample in samples:
-        if sample.prompt_length < 1:
-            raise DataError(
-                f"sample {sample.index!r} has no prompt token, so nothing predicts its first token"
-            )
         wanted = [i for i, kept in enumerate(sample.mask) if kept or not only_trained]
         first = len(ids) + sample.prompt_length
         targets += [first + i for i in wanted]

@@ -20,7 +20,7 @@ from slime.backends.fsdp.distributed import broadcast, join, merge_over_ranks
 from slime.backends.fsdp.mismatch import Mismatch
 from slime.backends.fsdp.model import gather_weights, load_model, write_model_folder
 from slime.backends.fsdp.optimizer import build_optimizer, learning_rate, set_learning_rate
-from slime.backends.fsdp.packing import PackedBatch
+from slime.backends.fsdp.packing import PackedBatch, check_samples
 from slime.backends.fsdp.step import (
     RolloutData,
     by_sample,
@@ -60,6 +60,7 @@ class FSDPTrainer:
         self._seed()
         self.spec = loss_spec(args)
         self.model = load_model(self._first_weights(), self.mesh, args.gradient_checkpointing)
+        self.vocabulary: int = self.model.config.get_text_config().vocab_size
         self.optimizer = build_optimizer(self.model, args)
         self.reference = load_model(args.ref_load, self.mesh) if self.spec.needs_reference else None
         if self.reference is not None:
@@ -89,6 +90,7 @@ class FSDPTrainer:
             TrainError: loss or gradient of a step is not finite; that step and later ones were not applied.
         """
         started = time.monotonic()
+        check_samples(samples, self.vocabulary)
         schedule = self._schedule(samples)
         data = RolloutData(samples, advantages=self._advantages(samples))
         self._add_log_probs(schedule, data)
@@ -104,6 +106,7 @@ class FSDPTrainer:
 
     def log_probs(self, samples: Sequence[Sample]) -> list[list[float]]:
         """Log-prob of every response token, at the temperature of its sample, under the present weights."""
+        check_samples(samples, self.vocabulary)
         lengths = [len(sample.tokens) for sample in samples]
         responses = [sample.response_length for sample in samples]
         schedule = build_schedule(lengths, responses, self._limits(global_batch_size=None))
