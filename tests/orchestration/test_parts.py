@@ -46,6 +46,11 @@ def test_groups_of_any_depth_become_one_batch_with_its_metrics() -> None:
     assert metrics["rollout/response_len/mean"] == 3.0
 
 
+def test_a_sample_without_a_reward_does_not_spoil_the_metrics() -> None:
+    _, metrics = to_batch([sample(1.0), sample(float("nan"))], None)
+    assert metrics["rollout/reward_mean"] == 1.0
+
+
 def test_an_empty_batch_is_an_error() -> None:
     with pytest.raises(DataError, match="no samples"):
         to_batch([[]], None)

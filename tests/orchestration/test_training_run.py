@@ -147,10 +147,11 @@ def test_a_killed_engine_comes_back_with_the_live_version_on_its_port(run: Run) 
     assert int(run.engine_says()["weight_version"]) > 0
 
 
-def test_a_killed_driver_is_replaced_by_one_that_adopts_the_servers(run: Run) -> None:
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
+def test_a_driver_that_ends_is_replaced_by_one_that_adopts_the_servers(run: Run, how: int) -> None:
     servers = {name: run.record(name).pid for name in ("engine-0", "gateway")}
     driver = run.record("driver")
-    os.kill(driver.pid, signal.SIGKILL)
+    os.kill(driver.pid, how)
     run.eventually(lambda: run.record("driver").pid != driver.pid)
     run.wait_for_updates(1)
     assert {name: run.record(name).pid for name in servers} == servers
@@ -158,11 +159,11 @@ def test_a_killed_driver_is_replaced_by_one_that_adopts_the_servers(run: Run) ->
     assert versions == sorted(set(versions)), "numbers are never used again"
 
 
-def test_the_synchronous_loop_ends_after_its_rollouts_with_two_training_processes(
+def test_the_synchronous_loop_uses_up_a_spoilt_batch_and_ends_after_its_rollouts(
     tmp_path: Path, model_path: Path
 ) -> None:
     port = ServerManager(tmp_path).choose_port("gateway")
-    flags = ["--num-rollout", "2", "--num-train-processes", "2"]
+    flags = ["--num-rollout", "3", "--num-train-processes", "2", "--spoilt-rollout", "1"]
     done = subprocess.run(
         command(tmp_path, model_path, port, "train.py") + flags,
         env=environment(),
@@ -172,7 +173,10 @@ def test_the_synchronous_loop_ends_after_its_rollouts_with_two_training_processe
     )
     assert done.returncode == 0, done.stdout + done.stderr
     lines = [json.loads(line) for line in (tmp_path / "live.jsonl").read_text().splitlines()]
-    assert [(line["rollout_id"], line["version"]) for line in lines] == [(-1, 0), (0, 1), (1, 2)]
+    assert [(line["rollout_id"], line["version"]) for line in lines] == [(-1, 0), (0, 1), (1, 2), (2, 3)]
+    sums = [line["checksum"] for line in lines]
+    assert sums[0] != sums[1] == sums[2] != sums[3], "the spoilt batch changed nothing"
+    assert "rollout 1 is skipped" in done.stderr
     assert not [record for record in processes.read_records(tmp_path) if record.alive()]
 
 

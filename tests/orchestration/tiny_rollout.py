@@ -18,6 +18,7 @@ FAKE_SERVER = Path(__file__).with_name("fake_server.py")
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--fake-port", type=int, required=True, help="port of the service")
     parser.add_argument("--seconds-a-batch", type=float, default=0.2, help="how long a batch takes to fill")
+    parser.add_argument("--spoilt-rollout", type=int, default=None, help="rollout that cannot be trained on")
 
 
 def start(args: Any, endpoints: dict[str, list[str]]) -> list[dict[str, Any]]:
@@ -36,7 +37,10 @@ def start(args: Any, endpoints: dict[str, list[str]]) -> list[dict[str, Any]]:
 def generate_rollout(args: Any, rollout_id: int, data_source: Any, evaluation: bool = False) -> Any:
     """The same samples for the same rollout id."""
     time.sleep(args.seconds_a_batch)
-    return RolloutFnTrainOutput(samples=[[sample(rollout_id, index)] for index in range(2)])
+    samples = [sample(rollout_id, index) for index in range(2)]
+    if rollout_id == args.spoilt_rollout:
+        samples[0].reward = float("nan")
+    return RolloutFnTrainOutput(samples=[[sample] for sample in samples])
 
 
 def sample(rollout_id: int, index: int) -> Sample:

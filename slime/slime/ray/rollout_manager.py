@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import contextlib
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -56,13 +57,23 @@ def to_batch(output: Any, reward_key: str | None) -> tuple[list[Sample], dict[st
     samples = list(flatten(output))
     if not samples:
         raise DataError("the rollout function returned no samples; it must block until it has one")
-    rewards = [float(sample.get_reward_value(reward_key)) for sample in samples]
+    rewards = rewards_of(samples, reward_key)
     lengths = [sample.response_length for sample in samples]
     metrics["rollout/batch_size"] = len(samples)
-    metrics["rollout/reward_mean"] = sum(rewards) / len(rewards)
+    if rewards:
+        metrics["rollout/reward_mean"] = sum(rewards) / len(rewards)
     metrics["rollout/response_len/mean"] = sum(lengths) / len(lengths)
     metrics["rollout/response_len/max"] = max(lengths)
     return samples, metrics
+
+
+def rewards_of(samples: Sequence[Sample], reward_key: str | None) -> list[float]:
+    """The rewards that there are; whether one that is missing matters is for the trainer to say."""
+    rewards = []
+    for sample in samples:
+        with contextlib.suppress(DataError):
+            rewards.append(sample.get_reward_value(reward_key))
+    return rewards
 
 
 def flatten(groups: Any) -> Iterable[Sample]:
