@@ -161,6 +161,17 @@ def test_exported_weights_are_a_hugging_face_model(
     assert trainer.log_probs([sample])[0][-1] == pytest.approx(last, abs=1e-5)
 
 
+@pytest.mark.parametrize(("gpus", "dtype"), [(0, torch.float32), (1, torch.bfloat16)])
+def test_weights_are_exported_in_the_dtype_that_engines_serve(
+    make_trainer: Any, model_folder: str, tmp_path: Path, gpus: int, dtype: torch.dtype
+) -> None:
+    half = tmp_path / "half"
+    AutoModelForCausalLM.from_pretrained(model_folder, dtype=torch.bfloat16).save_pretrained(half)
+    make_trainer(hf_checkpoint=str(half), rollout_num_gpus=gpus).export_weights(str(tmp_path / "out"), 1)
+    stored = load_file(tmp_path / "out" / "model.safetensors")
+    assert {tensor.dtype for tensor in stored.values()} == {dtype}
+
+
 def test_a_folder_without_a_model_is_refused_in_one_line(make_trainer: Any, tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text("{}")
     with pytest.raises(ConfigError, match="cannot be loaded") as caught:

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import DTensor
-from transformers import AutoModelForCausalLM
+from transformers import AutoConfig, AutoModelForCausalLM
 from transformers.utils import logging as transformers_logging
 
 from slime.backends.fsdp.attention import NAME as ATTENTION
@@ -44,6 +44,12 @@ def load_model(folder: str, mesh: DeviceMesh, gradient_checkpointing: bool = Fal
         model.activation_checkpointing_enable(activation_checkpointing_kwargs={"use_reentrant": False})
     shard(model, mesh)
     return model
+
+
+def stored_dtype(folder: str) -> torch.dtype | None:
+    """The dtype that the folder's configuration names, or None if it names none."""
+    dtype = AutoConfig.from_pretrained(folder, local_files_only=True).dtype
+    return dtype if isinstance(dtype, torch.dtype) else None
 
 
 def shard(model: Any, mesh: DeviceMesh) -> None:

@@ -18,7 +18,7 @@ from slime.backends.fsdp import checkpoint
 from slime.backends.fsdp.checkpoint import CheckpointState
 from slime.backends.fsdp.distributed import broadcast, join, merge_over_ranks
 from slime.backends.fsdp.mismatch import Mismatch
-from slime.backends.fsdp.model import gather_weights, load_model, write_model_folder
+from slime.backends.fsdp.model import gather_weights, load_model, stored_dtype, write_model_folder
 from slime.backends.fsdp.optimizer import build_optimizer, learning_rate, set_learning_rate
 from slime.backends.fsdp.packing import PackedBatch, check_samples
 from slime.backends.fsdp.step import (
@@ -161,10 +161,7 @@ class FSDPTrainer:
         return str(self.args.hf_checkpoint)
 
     def _served_dtype(self) -> torch.dtype | None:
-        if self.args.rollout_num_gpus == 0:
-            return torch.float32
-        dtype = getattr(self.model.config, "dtype", None)
-        return dtype if isinstance(dtype, torch.dtype) else None
+        return torch.float32 if self.args.rollout_num_gpus == 0 else stored_dtype(self.args.hf_checkpoint)
 
     def _limits(self, global_batch_size: int | None) -> ScheduleLimits:
         args = self.args
