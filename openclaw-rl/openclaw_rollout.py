@@ -20,7 +20,9 @@ def generate_rollout_openclaw(
         ValueError: if an evaluation is asked for; conversations have no evaluation set.
     """
     if evaluation:
-        raise ValueError("openclaw_rollout has no evaluation set: talk to the model with openclaw-test/ instead")
+        raise ValueError(
+            "openclaw_rollout has no evaluation set: talk to the model with openclaw-test/ instead"
+        )
     samples = [Sample.from_dict(row) for row in lease_batch(args, rollout_id)]
     scores = [sample.get_reward_value(args.reward_key) for sample in samples]
     metrics = {"rollout/prm_eval_score": sum(scores) / len(scores)}

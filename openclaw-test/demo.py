@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import httpx
+
 from chat_client import ChatClient
 from measure import Look, greedy_accuracy, look
 from scripted_user import ScriptedUser
@@ -58,8 +59,11 @@ async def wait_until_ready(url: str, timeout_s: float, log: Path | None) -> None
             except httpx.HTTPError:
                 pass
             await asyncio.sleep(0.3)
-    tail = log.read_text(errors="replace")[-3000:] if log and log.is_file() else ""
-    raise SystemExit(f"error: {url} was not ready after {timeout_s:.0f} s\n{tail}")
+    raise SystemExit(f"error: {url} was not ready after {timeout_s:.0f} s\n{end_of(log)}")
+
+
+def end_of(log: Path | None) -> str:
+    return log.read_text(errors="replace")[-3000:] if log and log.is_file() else ""
 
 
 async def talk(client: ChatClient, user: ScriptedUser, number: int, learning: Learning) -> None:
@@ -90,22 +94,35 @@ async def talk_until_learned(client: ChatClient, options: argparse.Namespace) ->
             number += options.people
         now, version = await look(client, n=100, seed=number), (await client.status())["weight_version"]
         learning.looks.append(now.preference)
-        say(f"{number:4d} sessions, weights v{version}: preference on fresh prompts {now.preference:.2f} {bar(now)}")
-        if version >= options.versions and min(learning.looks[-2:]) >= options.target and len(learning.looks) > 1:
+        say(
+            f"{number:4d} sessions, weights v{version}: preference on fresh prompts {now.preference:.2f} {bar(now)}"
+        )
+        if (
+            version >= options.versions
+            and min(learning.looks[-2:]) >= options.target
+            and len(learning.looks) > 1
+        ):
             break
     return learning
 
 
 def bar(now: Look) -> str:
-    return "#" * round(20 * now.preference) + " ".join(["", *(f"{k} {v:.0%}" for k, v in now.manners.items())])
+    return "#" * round(20 * now.preference) + " ".join(
+        ["", *(f"{k} {v:.0%}" for k, v in now.manners.items())]
+    )
 
 
 async def run(options: argparse.Namespace) -> dict[str, object]:
     started = time.monotonic()
     await wait_until_ready(options.url, 180.0, options.log)
-    say(f"ready at {options.url}/v1 after {time.monotonic() - started:.0f} s; measuring the model before it learns")
+    say(
+        f"ready at {options.url}/v1 after {time.monotonic() - started:.0f} s; measuring the model before it learns"
+    )
     key = os.environ.get("SGLANG_API_KEY", "")
-    async with ChatClient(options.url, api_key=key) as client, ChatClient(options.url, api_key=key) as student:
+    async with (
+        ChatClient(options.url, api_key=key) as client,
+        ChatClient(options.url, api_key=key) as student,
+    ):
         before = await look(client, seed=-1)
         accuracy_before = await greedy_accuracy(client, options.problems)
         say(f"before: preference {before.preference:.2f}, greedy accuracy {accuracy_before:.3f}")
@@ -135,11 +152,19 @@ def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--people", type=int, default=4, help="sessions at a time")
     parser.add_argument("--sessions", type=int, default=160, help="sessions at most")
     parser.add_argument("--seconds", type=float, default=200.0, help="longest time of talking, seconds")
-    parser.add_argument("--target", type=float, default=0.85, help="preference on fresh prompts that counts as learned")
-    parser.add_argument("--versions", type=int, default=3, help="weight versions that must be live before it stops")
-    parser.add_argument("--problems", type=int, default=1000, help="held-out problems for the greedy accuracy")
+    parser.add_argument(
+        "--target", type=float, default=0.85, help="preference on fresh prompts that counts as learned"
+    )
+    parser.add_argument(
+        "--versions", type=int, default=3, help="weight versions that must be live before it stops"
+    )
+    parser.add_argument(
+        "--problems", type=int, default=1000, help="held-out problems for the greedy accuracy"
+    )
     parser.add_argument("--seed", type=int, default=0, help="which student")
-    parser.add_argument("--log", type=Path, default=None, help="log of the driver, shown when the loop does not start")
+    parser.add_argument(
+        "--log", type=Path, default=None, help="log of the driver, shown when the loop does not start"
+    )
     options = parser.parse_args(argv)
     if not 1 <= options.people <= CHECK_EVERY:
         parser.error(f"--people must be between 1 and {CHECK_EVERY}")

@@ -36,7 +36,11 @@ class Loop:
     """
 
     def __init__(
-        self, run_dir: Path, flags: list[str] | None = None, env: dict[str, str] | None = None, script: Path = TINY_SCRIPT
+        self,
+        run_dir: Path,
+        flags: list[str] | None = None,
+        env: dict[str, str] | None = None,
+        script: Path = TINY_SCRIPT,
     ) -> None:
         self.run_dir = run_dir
         self.port = free_port()
@@ -71,7 +75,9 @@ class Loop:
 
     def wait_ready(self, timeout_s: float = 120.0) -> float:
         """Waits until the gateway can serve; returns the seconds since `start`."""
-        self.wait_for(lambda: httpx.get(f"{self.url}/readyz", timeout=5.0).status_code == 200, timeout_s, "/readyz")
+        self.wait_for(
+            lambda: httpx.get(f"{self.url}/readyz", timeout=5.0).status_code == 200, timeout_s, "/readyz"
+        )
         return time.monotonic() - self.started_at
 
     def wait_for(self, condition: Any, timeout_s: float, what: str) -> None:
@@ -86,7 +92,9 @@ class Loop:
                 if condition():
                     return
             if self._process is not None and self._process.poll() is not None:
-                raise RuntimeError(f"the launch script ended with {self._process.returncode}\n{self.log_tail()}")
+                raise RuntimeError(
+                    f"the launch script ended with {self._process.returncode}\n{self.log_tail()}"
+                )
             time.sleep(0.1)
         raise TimeoutError(f"no {what} after {timeout_s} s\n{self.log_tail()}")
 
@@ -109,7 +117,9 @@ class Loop:
 
     def turns(self, columns: str = "*") -> list[sqlite3.Row]:
         """Rows of the store's turn table, read by SQL."""
-        with contextlib.closing(sqlite3.connect(f"file:{self.run_dir}/buffer/buffer.db?mode=ro", uri=True)) as database:
+        with contextlib.closing(
+            sqlite3.connect(f"file:{self.run_dir}/buffer/buffer.db?mode=ro", uri=True)
+        ) as database:
             database.row_factory = sqlite3.Row
             return database.execute(f"SELECT {columns} FROM turn").fetchall()
 

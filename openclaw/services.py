@@ -16,31 +16,40 @@ from typing import Any
 from openclaw.errors import ConfigError
 from openclaw.processes import live_processes
 from openclaw.rollout import add_arguments as add_buffer_arguments
+from openclaw.settings import add_flags, as_flags, load_settings
+
+GATEWAY_FLAGS = (
+    "host", "port", "served_model_name", "policy_id", "temperature", "max_tokens_default", "default_turn_type",
+    "request_timeout", "durable", "allow_no_key", "log_level",
+)  # fmt: skip
+"""Settings of the gateway that the driver's command line takes and passes on."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the flags of gateway, buffer and judge to the driver's command line."""
     add_buffer_arguments(parser)
-    gateway = parser.add_argument_group("gateway", "What clients talk to.")
-    gateway.add_argument("--host", default="127.0.0.1", help="address the gateway listens on")
-    gateway.add_argument("--port", type=int, default=30000, help="port of the gateway")
-    gateway.add_argument("--served-model-name", default=None, help="name shown by /v1/models (default: the folder's)")
-    gateway.add_argument(
-        "--default-turn-type", choices=("main", "side"), default="main", help="type of a turn that names none"
-    )
-    gateway.add_argument("--request-timeout", type=float, default=600.0, help="longest time of one request, seconds")
-    gateway.add_argument("--durable", action="store_true", help="survive power loss too: fsync every turn")
+    add_flags(parser.add_argument_group("gateway", "What clients talk to."), GATEWAY_FLAGS)
     judge = parser.add_argument_group("judge", "Scores each turn by what happened next.")
     judge.add_argument("--judge-backend", default="rules", help="rules: no model, reads the next message")
     judge.add_argument("--num-judge-workers", type=int, default=1, help="judge processes")
     judge.add_argument(
-        "--prm-m", "--majority-vote-n", dest="prm_m", type=int, default=1, help="votes a turn; the majority counts"
+        "--prm-m",
+        "--majority-vote-n",
+        dest="prm_m",
+        type=int,
+        default=1,
+        help="votes a turn; the majority counts",
     )
     judge.add_argument(
-        "--majority-vote-threshold", type=float, default=0.0, help="share of the votes that the majority must reach"
+        "--majority-vote-threshold",
+        type=float,
+        default=0.0,
+        help="share of the votes that the majority must reach",
     )
     judge.add_argument(
-        "--method-path", required=True, help="module:attr that turns a judged turn into a sample or a counted drop"
+        "--method-path",
+        required=True,
+        help="module:attr that turns a judged turn into a sample or a counted drop",
     )
 
 
@@ -48,41 +57,41 @@ def start(args: Any, endpoints: dict[str, list[str]]) -> list[dict[str, Any]]:
     """Describes the gateway and the judge workers.
 
     Args:
-        args: the driver's arguments; see `add_arguments`, plus `run_dir` and `hf_checkpoint`.
+        args: the driver's arguments; see `add_arguments`, plus `run_dir`, `hf_checkpoint` and `context_length`.
         endpoints: `{"policy": [engine urls], ...}`.
 
     Returns:
         One dictionary a process: name, role, command, url, health_path.
 
     Raises:
-        ConfigError: a port that another program holds, or a count that makes no sense.
+        ConfigError: a port that another program holds, settings that contradict, or a count that makes no sense.
     """
     if args.num_judge_workers < 1:
-        raise ConfigError(f"--num-judge-workers is {args.num_judge_workers}; at least 1 is needed to judge turns")
-    check_port(args.host, args.port, args.run_dir)
-    return [gateway_process(args, endpoints["policy"])] + [
-        judge_process(args, index) for index in range(args.num_judge_workers)
-    ]
+        raise ConfigError(
+            f"--num-judge-workers is {args.num_judge_workers}; at least 1 is needed to judge turns"
+        )
+    judges = [judge_process(args, index) for index in range(args.num_judge_workers)]
+    return [gateway_process(args, endpoints["policy"]), *judges]
 
 
 def gateway_process(args: Any, engine_urls: list[str]) -> dict[str, Any]:
-    """The gateway in front of engines that somebody else runs."""
-    command = [sys.executable, "-m", "openclaw.server", "--model-path", args.hf_checkpoint]
-    command += ["--host", args.host, "--port", str(args.port), "--enable-rl-intercept", "--run-dir", args.run_dir]
-    command += store_flags(args) + ["--default-turn-type", args.default_turn_type]
-    command += ["--session-ttl", str(args.session_ttl), "--request-timeout", str(args.request_timeout)]
-    for url in engine_urls:
-        command += ["--engine-url", url]
-    if args.served_model_name:
-        command += ["--served-model-name", args.served_model_name]
-    if args.durable:
-        command.append("--durable")
-    reachable = "127.0.0.1" if args.host in ("0.0.0.0", "::") else args.host
+    """The gateway in front of engines that somebody else runs. Settings it is not given come from its environment."""
+    given = {name: getattr(args, name) for name in GATEWAY_FLAGS}
+    given |= {
+        "model_path": args.hf_checkpoint,
+        "run_dir": args.run_dir,
+        "context_length": args.context_length,
+    }
+    given |= {"engine_url": engine_urls, "enable_rl_intercept": True, "session_ttl": args.session_ttl}
+    flags = as_flags(given) + store_flags(args)
+    settings = load_settings(flags)
+    check_port(settings.host, settings.port, args.run_dir)
+    reachable = "127.0.0.1" if settings.host in ("0.0.0.0", "::") else settings.host
     return {
         "name": "gateway",
         "role": "gateway",
-        "command": command,
-        "url": f"http://{reachable}:{args.port}",
+        "command": [sys.executable, "-m", "openclaw.server", *flags],
+        "url": f"http://{reachable}:{settings.port}",
         "health_path": "/healthz",
     }
 

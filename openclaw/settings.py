@@ -183,6 +183,40 @@ def markdown() -> str:
     return "\n".join(lines)
 
 
+def add_flags(parser: argparse._ActionsContainer, names: Sequence[str]) -> None:
+    """Adds the flags of these settings to any parser; what the command line does not name stays None."""
+    for item in fields(Settings):
+        about = item.metadata
+        if item.name not in names or not about["flag"]:
+            continue
+        help = " ".join(
+            filter(None, [about["help"], about["unit"] and f"({about['unit']})", _env_help(about["env"])])
+        )
+        if about["kind"] is bool:
+            parser.add_argument(_flag(item), action="store_const", const=True, default=None, help=help)
+        elif about["kind"] is list:
+            parser.add_argument(_flag(item), action="append", default=None, help=help, metavar="URL")
+        else:
+            parser.add_argument(
+                _flag(item), type=about["kind"], default=None, choices=about["choices"] or None, help=help
+            )
+
+
+def as_flags(values: Mapping[str, Any]) -> list[str]:
+    """The command-line words that give these settings; None and False are left out."""
+    words: list[str] = []
+    for item in fields(Settings):
+        value = values.get(item.name)
+        if value is None or value is False:
+            continue
+        if value is True:
+            words.append(_flag(item))
+        else:
+            for one in value if isinstance(value, list) else [value]:
+                words += [_flag(item), str(one)]
+    return words
+
+
 class _Parser(argparse.ArgumentParser):
     """Errors in one line, with a suggestion for a misspelt flag."""
 
@@ -199,21 +233,7 @@ def _parser() -> _Parser:
         description="Serves a model over the OpenAI API and records every turn.",
         allow_abbrev=False,
     )
-    for item in fields(Settings):
-        about = item.metadata
-        if not about["flag"]:
-            continue
-        help = " ".join(
-            filter(None, [about["help"], about["unit"] and f"({about['unit']})", _env_help(about["env"])])
-        )
-        if about["kind"] is bool:
-            parser.add_argument(_flag(item), action="store_const", const=True, default=None, help=help)
-        elif about["kind"] is tuple:
-            parser.add_argument(_flag(item), action="append", default=None, help=help, metavar="URL")
-        else:
-            parser.add_argument(
-                _flag(item), type=about["kind"], default=None, choices=about["choices"] or None, help=help
-            )
+    add_flags(parser, [item.name for item in fields(Settings)])
     return parser
 
 

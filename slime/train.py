@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from slime.arguments import parse_args
-
 from slime.ray.driver import main
 from slime.ray.run import TrainingRun
 from slime.ray.train_group import TrainerDied

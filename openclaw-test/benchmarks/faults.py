@@ -16,10 +16,11 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-import httpx  # noqa: E402
-from chat_client import ChatClient  # noqa: E402
-from harness import Loop, running_loop  # noqa: E402
-from scripted_user import ScriptedUser  # noqa: E402
+import httpx
+
+from chat_client import ChatClient
+from harness import Loop, running_loop
+from scripted_user import ScriptedUser
 
 ROLES = ("judge", "trainer", "engine", "gateway", "driver")
 

@@ -1,7 +1,7 @@
 """Seconds from a fresh clone, and from an installed one, to the first answer.
 
-`python openclaw-test/benchmarks/startup.py` clones this repository's HEAD into a temporary folder, starts the tiny script there twice
-and prints one JSON line. The first start sets up a virtual environment with downloads.
+`python openclaw-test/benchmarks/startup.py` clones this repository's HEAD into a temporary folder, starts the tiny
+script there twice and prints one JSON line. The first start sets up a virtual environment with downloads.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import httpx
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from harness import ROOT, Loop  # noqa: E402
+from harness import ROOT, Loop
 
 
 def seconds_to_first_answer(clone: Path, run_dir: Path) -> tuple[float, float]:
@@ -43,4 +43,12 @@ if __name__ == "__main__":
         subprocess.run(["git", "clone", "-q", str(ROOT), str(clone)], check=True)
         fresh, _ = seconds_to_first_answer(clone, Path(folder) / "run1")
         installed, memory = seconds_to_first_answer(clone, Path(folder) / "run2")
-    print(json.dumps({"fresh_clone_s": round(fresh, 1), "installed_s": round(installed, 1), "memory_mib": round(memory)}))
+    print(
+        json.dumps(
+            {
+                "fresh_clone_s": round(fresh, 1),
+                "installed_s": round(installed, 1),
+                "memory_mib": round(memory),
+            }
+        )
+    )

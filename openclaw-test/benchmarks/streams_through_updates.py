@@ -1,6 +1,7 @@
 """Eight streaming clients through three weight updates: errors, refusals, and the longest silence inside an answer.
 
-`python openclaw-test/benchmarks/streams_through_updates.py` starts the loop in a temporary folder and prints one JSON line.
+`python openclaw-test/benchmarks/streams_through_updates.py` starts the loop in a temporary
+folder and prints one JSON line.
 """
 
 from __future__ import annotations
@@ -15,10 +16,10 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from chat_client import ChatClient  # noqa: E402
-from demo import Learning, talk  # noqa: E402
-from harness import running_loop  # noqa: E402
-from scripted_user import ScriptedUser  # noqa: E402
+from chat_client import ChatClient
+from demo import Learning, talk
+from harness import running_loop
+from scripted_user import ScriptedUser
 
 
 async def measure(url: str, clients: int, updates: int) -> dict[str, object]:

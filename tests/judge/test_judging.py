@@ -61,7 +61,7 @@ async def _run_until(
     stop = asyncio.Event()
     running = asyncio.create_task(worker.run(stop))
     async with asyncio.timeout(20):
-        while store.counts()["turns"].get("judged", 0) < judged:  # noqa: ASYNC110 (a database has no event)
+        while store.counts()["turns"].get("judged", 0) < judged:
             await asyncio.sleep(0.02)
     stop.set()
     await running

@@ -12,7 +12,9 @@ ROOT = Path(__file__).parents[2]
 
 
 def tracked(pattern: str) -> list[str]:
-    listing = subprocess.run(["git", "ls-files", pattern], cwd=ROOT, capture_output=True, text=True, check=True)
+    listing = subprocess.run(
+        ["git", "ls-files", pattern], cwd=ROOT, capture_output=True, text=True, check=True
+    )
     return listing.stdout.split()
 
 

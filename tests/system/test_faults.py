@@ -10,8 +10,9 @@ from contextlib import contextmanager
 
 import httpx
 import pytest
-from harness import Loop
 from openai import OpenAI, OpenAIError
+
+from harness import Loop
 
 pytestmark = pytest.mark.timeout(300)
 UNTOUCHED = ("trainer", "judge", "driver")
@@ -41,7 +42,9 @@ class Talkers:
         client = OpenAI(base_url=f"{self.loop.url}/v1", api_key="any", max_retries=0, timeout=60)
         while not self._stop.is_set():
             scope = {"X-Session-Id": uuid.uuid4().hex}
-            messages = [{"role": "user", "content": f"Mia has {10 + person} shells and finds 5 more. How many now?"}]
+            messages = [
+                {"role": "user", "content": f"Mia has {10 + person} shells and finds 5 more. How many now?"}
+            ]
             for wish in ("Too much formatting, write it in normal sentences.", "Thank you, perfect!", None):
                 try:
                     text = self._answer(client, messages, scope)

@@ -8,8 +8,9 @@ import uuid
 from typing import Any
 
 import pytest
-from harness import Loop
 from openai import BadRequestError, NotFoundError, OpenAI
+
+from harness import Loop
 
 pytestmark = pytest.mark.timeout(240)
 PROBLEM = "Tom has 12 apples and buys 7 more. How many apples does Tom have?"
@@ -56,7 +57,9 @@ def test_streamed_answer_comes_in_many_pieces(client: OpenAI) -> None:
         stream_options={"include_usage": True},
     )
     chunks = list(stream)
-    pieces = [chunk.choices[0].delta.content for chunk in chunks if chunk.choices and chunk.choices[0].delta.content]
+    pieces = [
+        chunk.choices[0].delta.content for chunk in chunks if chunk.choices and chunk.choices[0].delta.content
+    ]
     assert len(pieces) > 5
     assert chunks[-1].usage is not None
     assert chunks[-1].usage.completion_tokens >= len(pieces)
@@ -65,7 +68,15 @@ def test_streamed_answer_comes_in_many_pieces(client: OpenAI) -> None:
 def test_curl_streams_to_done(loop: Loop) -> None:
     body = json.dumps({"stream": True, "messages": [{"role": "user", "content": "hi"}], "max_tokens": 50})
     shown = subprocess.run(
-        ["curl", "-sN", f"{loop.url}/v1/chat/completions", "-H", "Content-Type: application/json", "-d", body],
+        [
+            "curl",
+            "-sN",
+            f"{loop.url}/v1/chat/completions",
+            "-H",
+            "Content-Type: application/json",
+            "-d",
+            body,
+        ],
         capture_output=True,
         text=True,
         check=True,
@@ -122,7 +133,9 @@ def test_bad_requests_name_the_field_and_store_nothing(loop: Loop, client: OpenA
     with pytest.raises(NotFoundError, match="no-such-model"):
         client.chat.completions.create(model="no-such-model", messages=[{"role": "user", "content": "hi"}])
     with pytest.raises(BadRequestError, match="context"):
-        client.chat.completions.create(model="tiny-claw", messages=[{"role": "user", "content": "12 " * 40000}])
+        client.chat.completions.create(
+            model="tiny-claw", messages=[{"role": "user", "content": "12 " * 40000}]
+        )
     assert len(loop.turns("completion_id")) == stored
 
 
