@@ -1,0 +1,56 @@
+"""Documents say what is true: generated tables are fresh, links lead somewhere, printed commands exist."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from openclaw.settings import markdown
+
+ROOT = Path(__file__).parents[2]
+DOCUMENTS = sorted(
+    ROOT / name
+    for name in subprocess.run(
+        ["git", "ls-files", "*.md"], cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout.split()
+)
+
+
+def test_settings_table_of_the_readme_is_generated_from_the_code() -> None:
+    text = (ROOT / "README.md").read_text()
+    table = re.search(r"<!-- settings: .*?-->\n(.*?)\n<!-- end of settings -->", text, re.DOTALL)
+    assert table is not None
+    assert table.group(1).strip() == markdown().strip(), "paste the output of: python -m openclaw.settings --markdown"
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_links_and_scripts_of_documents_exist(document: Path) -> None:
+    text = document.read_text()
+    links = [target.split("#")[0] for target in re.findall(r"\]\(([^)\s]+)\)", text) if "://" not in target]
+    missing = [link for link in links if link and not (document.parent / link).exists()]
+    scripts = re.findall(r"^(?:bash|python) ([\w./-]+\.(?:sh|py))", text, re.MULTILINE)
+    missing += [script for script in scripts if not (ROOT / script).exists()]
+    assert not missing
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["-m", "openclaw.server", "--help"],
+        ["-m", "openclaw.judge.worker", "--help"],
+        ["-m", "slime.arguments", "--markdown"],
+        ["slime/train_async.py", "--help"],
+    ],
+    ids=" ".join,
+)
+def test_commands_of_the_documents_show_their_help(command: list[str]) -> None:
+    path = f"{ROOT}:{ROOT / 'slime'}"
+    shown = subprocess.run(
+        [sys.executable, *command], cwd=ROOT, env={"PYTHONPATH": path, "PATH": ""}, capture_output=True, text=True
+    )
+    assert shown.returncode == 0, shown.stderr
+    assert "--" in shown.stdout
