@@ -194,7 +194,7 @@ def add_flags(parser: argparse._ActionsContainer, names: Sequence[str]) -> None:
         )
         if about["kind"] is bool:
             parser.add_argument(_flag(item), action="store_const", const=True, default=None, help=help)
-        elif about["kind"] is list:
+        elif about["kind"] is tuple:
             parser.add_argument(_flag(item), action="append", default=None, help=help, metavar="URL")
         else:
             parser.add_argument(
@@ -212,7 +212,7 @@ def as_flags(values: Mapping[str, Any]) -> list[str]:
         if value is True:
             words.append(_flag(item))
         else:
-            for one in value if isinstance(value, list) else [value]:
+            for one in value if isinstance(value, list | tuple) else [value]:
                 words += [_flag(item), str(one)]
     return words
 
