@@ -9,12 +9,13 @@ from collections.abc import Callable
 
 from slime import processes
 from slime.errors import EngineError
-from slime.servers import ServerManager, healthy
+from slime.servers import ServerManager, Watched, is_ready
 
 logger = logging.getLogger(__name__)
 
 LIVENESS_INTERVAL = 0.3  # seconds between looks at the process table
-HEALTH_INTERVAL = 5.0  # seconds between health requests
+START_INTERVAL = 0.5  # seconds between health requests to a server that starts
+HEALTH_INTERVAL = 5.0  # seconds between health requests to a server that is ready
 UNHEALTHY_AFTER = 5  # failed health requests in a row before a running server is replaced
 
 
@@ -28,7 +29,7 @@ class ServerWatch:
     def start(self) -> None:
         for look, interval in (
             (self.manager.restart_dead, LIVENESS_INTERVAL),
-            (self.replace_unhealthy, HEALTH_INTERVAL),
+            (self.ask_for_health, START_INTERVAL),
         ):
             threading.Thread(target=self.repeat, args=(look, interval), daemon=True).start()
 
@@ -43,17 +44,24 @@ class ServerWatch:
         """Stops watching; the servers go on."""
         self.closing.set()
 
-    def replace_unhealthy(self) -> None:
-        """One health request to each server. One that lives but does not answer for long is killed."""
+    def ask_for_health(self) -> None:
+        """Asks each server whose turn it is."""
         for watched in list(self.manager.servers.values()):
-            if not watched.record.alive():
+            if watched.ready and time.monotonic() - watched.asked_at < HEALTH_INTERVAL:
                 continue
-            if healthy(watched.spec):
-                watched.ready, watched.unhealthy = True, 0
-                continue
-            if not watched.ready and time.time() - watched.record.started_at < watched.spec.start_timeout:
-                continue
-            watched.unhealthy += 1
-            if watched.unhealthy >= UNHEALTHY_AFTER:
-                logger.warning("%s does not answer: it is replaced", watched.spec.name)
-                processes.terminate(watched.record, grace=1.0)
+            watched.asked_at = time.monotonic()
+            if watched.record.alive():
+                check_health(watched)
+
+
+def check_health(watched: Watched) -> None:
+    """One health request. A server that lives but does not answer for long is killed, and so replaced."""
+    if is_ready(watched):
+        watched.ready, watched.unhealthy = True, 0
+        return
+    if not watched.ready and time.time() - watched.record.started_at < watched.spec.start_timeout:
+        return
+    watched.unhealthy += 1
+    if watched.unhealthy >= UNHEALTHY_AFTER:
+        logger.warning("%s does not answer: it is replaced", watched.spec.name)
+        processes.terminate(watched.record, grace=1.0)

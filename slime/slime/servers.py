@@ -29,13 +29,15 @@ logger = logging.getLogger(__name__)
 
 LIVENESS_INTERVAL = 0.3  # seconds between looks at the process table
 HEALTH_INTERVAL = 5.0  # seconds between health requests
-STEADY_SECONDS = 60.0  # a server that ran this long starts again without delay
+SETTLED_SECONDS = 2.0  # a server without URL that lives this long has started
 LONGEST_BACKOFF = 10.0  # seconds
+START_ATTEMPTS = 3
 CHOSEN_PORTS = range(
     21000, 31000
 )  # below the ports that systems give to outgoing connections: free again at a restart
-STEADY_SECONDS = 60.0  # a server that ran this long starts again without delay
+SETTLED_SECONDS = 2.0  # a server without URL that lives this long has started
 LONGEST_BACKOFF = 10.0  # seconds
+START_ATTEMPTS = 3
 OWN_ROLES = frozenset({"driver", "trainer", "buffer"})  # part of the driver's Ray; they end with it
 
 
@@ -60,15 +62,16 @@ class Watched:
     spec: ServerSpec
     record: ProcessRecord
     ready: bool = False
+    asked_at: float = 0.0
     unhealthy: int = 0
-    quick_deaths: int = 0
+    failed_starts: int = 0
     restarts: int = 0
     restart_at: float | None = None
 
 
-def restart_delay(quick_deaths: int) -> float:
-    """Seconds before the next start: none for the first death, then 0.5, 1, 2, ... `LONGEST_BACKOFF`."""
-    return 0.0 if quick_deaths == 0 else min(LONGEST_BACKOFF, 0.5 * 2.0 ** (quick_deaths - 1))
+def restart_delay(failed_starts: int) -> float:
+    """Seconds before the next start: none after a death in service, else 0.5, 1, 2, ... `LONGEST_BACKOFF`."""
+    return 0.0 if failed_starts == 0 else min(LONGEST_BACKOFF, 0.5 * 2.0 ** (failed_starts - 1))
 
 
 def bind_error(host: str, port: int) -> OSError | None:
@@ -82,17 +85,22 @@ def bind_error(host: str, port: int) -> OSError | None:
     return None
 
 
+def is_ready(watched: Watched) -> bool:
+    """Whether the server has started and is well."""
+    if watched.spec.url is None and time.time() - watched.record.started_at < SETTLED_SECONDS:
+        return False
+    return watched.record.alive() and healthy(watched.spec)
+
+
 def healthy(spec: ServerSpec) -> bool:
-    """Whether the server's health path answers 200 in time. Without a URL it is healthy while it lives."""
+    """Whether the health path answers 200 in time. A server without a URL is well while it lives."""
     if spec.url is None:
         return True
     try:
-        return (
-            httpx.get(spec.url + spec.health_path, timeout=spec.health_timeout, trust_env=False).status_code
-            == 200
-        )
+        answer = httpx.get(spec.url + spec.health_path, timeout=spec.health_timeout, trust_env=False)
     except httpx.HTTPError:
         return False
+    return answer.status_code == 200
 
 
 class ServerManager:
@@ -151,7 +159,7 @@ class ServerManager:
         """Adopts or starts all servers side by side until all are ready; stops servers that no spec names.
 
         Raises:
-            ConfigError: a server ended while it started, more than once.
+            ConfigError: a server ended before it was ready, `START_ATTEMPTS` times in a row.
             EngineError: a server was not ready in its `start_timeout`.
         """
         self.adopt_or_launch_all(specs)
@@ -191,15 +199,15 @@ class ServerManager:
         return processes.spawn(self.run_dir, spec.name, spec.role, spec.command, spec.url, env)
 
     def wait_ready(self, spec: ServerSpec) -> ProcessRecord:
-        """Waits for the first good health answer; a server that dies on the way is started once more."""
+        """Waits for the first good health answer; one that dies meanwhile is started again, a few times."""
         watched = self.servers[spec.name]
         deadline = time.monotonic() + spec.start_timeout
         while time.monotonic() < deadline:
             self.restart_dead()
-            if watched.quick_deaths > 1:
+            if watched.failed_starts >= START_ATTEMPTS:
                 tail = processes.log_tail(self.run_dir, spec.name)
                 raise ConfigError(f"the {spec.name} ends while it starts:\n{tail}")
-            if healthy(spec) and watched.record.alive():
+            if is_ready(watched):
                 watched.ready = True
                 return watched.record
             time.sleep(0.1)
@@ -207,7 +215,7 @@ class ServerManager:
         raise EngineError(f"the {spec.name} was not ready in {spec.start_timeout:g} s:\n{tail}")
 
     def restart_dead(self) -> None:
-        """One look at the process table. A dead server starts at once, one that keeps dying after a delay."""
+        """One look at the process table. A dead server starts at once, one that never got ready after a delay."""
         for name, watched in list(self.servers.items()):
             with self.lock:
                 if name not in self.servers or watched.record.alive():
@@ -241,10 +249,7 @@ class ServerManager:
 
 def note_death(watched: Watched) -> None:
     """Decides when the server starts again."""
-    now = time.time()
-    if now - watched.record.started_at > STEADY_SECONDS:
-        watched.quick_deaths = 0
-    watched.restart_at = now + restart_delay(watched.quick_deaths)
-    watched.quick_deaths += 1
+    watched.failed_starts = 0 if watched.ready else watched.failed_starts + 1
+    watched.restart_at = time.time() + restart_delay(watched.failed_starts)
     watched.restarts += 1
     logger.warning("%s (pid %d) is gone", watched.spec.name, watched.record.pid)

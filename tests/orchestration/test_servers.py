@@ -19,7 +19,7 @@ import pytest
 from slime import processes, servers
 from slime.errors import ConfigError, EngineError
 from slime.processes import ProcessRecord
-from slime.server_watch import UNHEALTHY_AFTER, ServerWatch
+from slime.server_watch import UNHEALTHY_AFTER, ServerWatch, check_health
 from slime.servers import ServerManager, ServerSpec, restart_delay
 
 FAKE_SERVER = Path(__file__).with_name("fake_server.py")
@@ -88,16 +88,26 @@ def test_a_server_that_no_longer_answers_is_replaced(manager: ServerManager) -> 
     spec = replace(spec_for(manager), health_timeout=1.0)
     record = manager.ensure(spec)
     httpx.get(f"{spec.url}/break", trust_env=False)
-    watch = ServerWatch(manager)
     for _ in range(UNHEALTHY_AFTER):
-        watch.replace_unhealthy()
+        check_health(manager.servers[spec.name])
     assert not record.alive()
     manager.restart_dead()
     eventually(lambda: servers.healthy(spec))
 
 
-def test_starts_wait_longer_while_a_server_keeps_dying() -> None:
-    assert [restart_delay(deaths) for deaths in (0, 1, 2, 3, 20)] == [0.0, 0.5, 1.0, 2.0, 10.0]
+def test_starts_wait_longer_while_a_server_never_gets_ready() -> None:
+    assert [restart_delay(failures) for failures in (0, 1, 2, 3, 20)] == [0.0, 0.5, 1.0, 2.0, 10.0]
+
+
+def test_a_server_that_is_killed_again_and_again_in_service_always_starts_at_once(
+    manager: ServerManager,
+) -> None:
+    spec = spec_for(manager)
+    for _ in range(4):
+        os.kill(manager.ensure(spec).pid, signal.SIGKILL)
+        manager.restart_dead()
+        assert manager.wait_ready(spec).alive()
+    assert manager.servers[spec.name].failed_starts == 0
 
 
 def test_stop_all_spares_processes_that_only_share_a_pid_with_a_record(
