@@ -12,6 +12,7 @@ import httpx
 import orjson
 
 from openclaw.errors import ClientError, EngineError
+from openclaw.http_stream import Connection, StreamClient
 
 log = logging.getLogger(__name__)
 
@@ -19,7 +20,6 @@ PROBE_TIMEOUT_SECONDS = 2.0
 READY_POLL_SECONDS = 0.2
 REFUSED = (400, 413, 422)
 """HTTP status with which an engine says that the request is wrong; any other failure is the engine's."""
-_JSON = {"content-type": "application/json"}
 
 
 class Engines:
@@ -31,14 +31,14 @@ class Engines:
 
     def __init__(self, urls: Sequence[str]) -> None:
         self.urls = [url.rstrip("/") for url in urls]
-        limits = httpx.Limits(max_connections=None, max_keepalive_connections=256)
-        timeout = httpx.Timeout(None, connect=PROBE_TIMEOUT_SECONDS)
-        self._http = httpx.AsyncClient(limits=limits, timeout=timeout, trust_env=False)
+        self._streams = StreamClient()
+        self._http = httpx.AsyncClient(timeout=PROBE_TIMEOUT_SECONDS, trust_env=False)
         self._farewells: set[asyncio.Task[None]] = set()
         self.restarts = 0
         """How often a generation had to start again on an engine."""
 
     async def close(self) -> None:
+        self._streams.close()
         await self._http.aclose()
 
     def preferred(self, affinity: str) -> list[str]:
@@ -50,7 +50,7 @@ class Engines:
     async def info(self, url: str) -> dict[str, Any] | None:
         """`/model_info` of an engine; None while it does not answer."""
         try:
-            answer = await self._http.get(f"{url}/model_info", timeout=PROBE_TIMEOUT_SECONDS)
+            answer = await self._http.get(f"{url}/model_info")
             found = orjson.loads(answer.content) if answer.status_code == 200 else None
         except (httpx.HTTPError, orjson.JSONDecodeError):
             return None
@@ -70,16 +70,11 @@ class Engines:
     async def stream(self, url: str, body: dict[str, Any]) -> AsyncGenerator[dict[str, Any], None]:
         """The newest cumulative answer, again and again, until the last. Raises EngineError when the engine
         is not there or breaks off, ClientError when it refuses the request."""
-        try:
-            async with self._http.stream(
-                "POST", f"{url}/generate", content=orjson.dumps(body), headers=_JSON
-            ) as response:
-                if response.status_code != 200:
-                    raise _refusal(response.status_code, await response.aread())
-                async for answer in _answers(response.aiter_raw()):
-                    yield answer
-        except httpx.HTTPError as error:
-            raise EngineError(f"{url}: {type(error).__name__} {error}") from error
+        async with self._streams.post(url, "/generate", orjson.dumps(body)) as answer:
+            if answer.status != 200:
+                raise _refusal(answer.status, await answer.read_all())
+            async for cumulative in _answers(answer):
+                yield cumulative
 
     def abort(self, url: str, request_id: str) -> None:
         """Tell an engine to stop working for a request that nobody waits for. Does not wait."""
@@ -96,11 +91,11 @@ class Engines:
             log.info("abort of %s did not reach %s: %s", request_id, url, error)
 
 
-async def _answers(chunks: AsyncIterator[bytes]) -> AsyncIterator[dict[str, Any]]:
+async def _answers(connection: Connection) -> AsyncIterator[dict[str, Any]]:
     """Server-sent events to answers. Answers are cumulative, so of several that came together the last is
     enough."""
     buffer = b""
-    async for chunk in chunks:
+    while chunk := await connection.read():
         buffer += chunk
         end = buffer.rfind(b"\n\n")
         if end < 0:

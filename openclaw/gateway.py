@@ -91,12 +91,13 @@ class Gateway:
         parent, start = found if found else (None, 0)
         prompt_ids, mode = await self._prompt(request, parent, start)
         limit = self._room(request, len(prompt_ids))
-        session_id = origin.scope or (parent.session_id if parent else uuid.uuid4().hex)
+        unique = uuid.uuid4().hex
+        session_id = origin.scope or (parent.session_id if parent else unique)
         if recorder and parent and origin.turn_type == "main":
             followed = next_state(request.messages, start)
             if followed:
                 recorder.answer_soon(parent, followed)
-        exchange_id = f"chatcmpl-{uuid.uuid4().hex}"
+        exchange_id = f"chatcmpl-{unique}"
         sampling = {"temperature": self._temperature, **request.sampling}
         request.sampling.setdefault("temperature", self._temperature)
         engine_request = EngineRequest(
