@@ -34,7 +34,8 @@ class Piece:
 class Exchange:
     """A request that is ready to run. Nothing was stored yet.
 
-    recorder: None serves without storing. end_session: the client said that the session ends with this turn.
+    recorder: None serves without storing. session_end: where the session ends with this turn, if the client
+    said so.
     """
 
     id: str
@@ -52,7 +53,7 @@ class Exchange:
     recorder: Recorder | None
     policy_id: str
     fingerprints: tuple[str, str]
-    end_session: bool
+    session_end: Recorder | None
     timeout: float
     created: float = field(default_factory=time.time)
 
@@ -90,15 +91,13 @@ class Exchange:
     async def _store_aborted(self, answer: Answer, reason: str) -> None:
         answer.add(self.parser.finish())
         answer.complete("abort")
-        if self.generation.ids:
-            await self._store(self._turn(answer, TurnState.ABORTED, reason))
+        await self._store(self._turn(answer, TurnState.ABORTED, reason) if self.generation.ids else None)
 
-    async def _store(self, turn: NewTurn) -> None:
-        if self.recorder is None:
-            return
-        await self.recorder.record(turn)
-        if self.end_session:
-            await self.recorder.end_session(self.session_id)
+    async def _store(self, turn: NewTurn | None) -> None:
+        if self.recorder is not None and turn is not None:
+            await self.recorder.record(turn)
+        if self.session_end is not None:
+            await self.session_end.end_session(self.session_id)
 
     def _turn(self, answer: Answer, state: TurnState | None = None, reason: str | None = None) -> NewTurn:
         generation = self.generation

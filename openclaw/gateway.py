@@ -129,7 +129,7 @@ class Gateway:
             recorder=recorder,
             policy_id=self.settings.policy_id,
             fingerprints=(self.tokenizer.fingerprint, self.format.fingerprint),
-            end_session=origin.done,
+            session_end=self.recorder if origin.done else None,
             timeout=self.settings.request_timeout,
         )
 

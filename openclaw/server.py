@@ -65,6 +65,7 @@ def create_app(
     app.add_exception_handler(ClientError, _client_error)
     app.add_exception_handler(StoreError, _store_error)
     app.add_exception_handler(HTTPException, _http_error)
+    app.add_exception_handler(Exception, _unforeseen_error)
     return app
 
 
@@ -164,6 +165,11 @@ async def _store_error(request: Request, error: Exception) -> Response:
     log.error("%s %s: %s", request.method, request.url.path, error)
     message = "the rollout store cannot be used; nothing is wrong with the request"
     return _json(500, ClientError(message, code="store_error", kind="server_error").body())
+
+
+async def _unforeseen_error(request: Request, error: Exception) -> Response:
+    message = "something went wrong inside the server; its log has the details"
+    return _json(500, ClientError(message, code="internal_error", kind="server_error").body())
 
 
 async def _http_error(request: Request, error: Exception) -> Response:

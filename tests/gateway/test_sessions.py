@@ -177,6 +177,11 @@ def test_session_ends_with_its_last_turn_or_by_word_alone(gateway: Any) -> None:
         headers={"X-Session-Id": "t", "X-Session-Done": "1", "X-Turn-Type": "side"},
     )
     assert state(gateway, last) == "expired" and gateway.store.get_session("t").ended_at
+    private = ask(gateway, [user("hi")], session_id="p")
+    gateway.http.post(
+        "/v1/chat/completions", json={**ping, "session_id": "p", "session_done": True, "train": False}
+    )
+    assert state(gateway, private) == "expired"
 
 
 @pytest.mark.parametrize(
