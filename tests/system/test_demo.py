@@ -1,0 +1,41 @@
+"""The demo as printed in the README: the model learns a preference in front of one's eyes and forgets nothing."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from harness import TINY_SCRIPT, free_port
+
+KEYS = (
+    "preference_before",
+    "preference_after",
+    "accuracy_before",
+    "accuracy_after",
+    "sessions_to_three",
+    "versions",
+    "failed_requests",
+    "longest_gap_s",
+    "seconds",
+)
+
+
+@pytest.mark.timeout(400)
+def test_demo_ends_with_a_model_that_has_learned(tmp_path: Path) -> None:
+    env = {**os.environ, "PORT": str(free_port()), "RUN_DIR": str(tmp_path / "run")}
+    demo = subprocess.run(
+        ["bash", str(TINY_SCRIPT), "--demo"], cwd=tmp_path, env=env, capture_output=True, text=True, timeout=380
+    )
+    assert demo.returncode == 0, demo.stderr[-3000:]
+    result = json.loads(demo.stdout.splitlines()[-1])
+    assert set(KEYS) <= set(result)
+    assert result["preference_before"] <= 0.35
+    assert result["preference_after"] >= 0.75
+    assert result["accuracy_before"] >= 0.97
+    assert result["accuracy_after"] >= result["accuracy_before"] - 0.02
+    assert result["versions"] >= 3
+    assert result["failed_requests"] == 0
