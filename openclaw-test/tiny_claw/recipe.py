@@ -24,7 +24,7 @@ from tiny_claw.encoding import Batch, batches, equation_document, mixed_document
 from tiny_claw.tokenizer import CONTEXT, END_OF_TEXT, TURN_END, load_tokenizer, train_tokenizer
 
 SHIPPED = Path(__file__).with_name("model")
-TOKENS_PER_MINUTE = 440_000  # what two cores manage that are not quite idle
+TOKENS_PER_MINUTE = 400_000  # what two cores manage that are not quite idle
 BATCH_TOKENS = 2560
 NORMALISER = (
     800.0  # about the loss weight of one batch; constant, so that short replies weigh no more than long ones
@@ -52,8 +52,8 @@ class Cycle:
 
 
 CYCLES = (
-    Cycle(share=0.5, equations=0.30, long_share=0.0, peak=6e-3, hold=0.55, floor=0.02),
-    Cycle(share=0.5, equations=0.0, long_share=0.06, peak=3e-3, hold=0.0, floor=0.0),
+    Cycle(share=0.55, equations=0.35, long_share=0.0, peak=6e-3, hold=0.55, floor=0.02),
+    Cycle(share=0.45, equations=0.0, long_share=0.06, peak=3e-3, hold=0.0, floor=0.0),
 )
 
 
