@@ -120,6 +120,12 @@ def spawn(
     return record
 
 
+def log_size(run_dir: Path, name: str) -> int:
+    """Bytes in a process's log; 0 if there is none."""
+    path = log_path(run_dir, name)
+    return path.stat().st_size if path.exists() else 0
+
+
 def log_tail(run_dir: Path, name: str, lines: int = 15) -> str:
     """The last lines of a process's log, with the file's name, for an error message."""
     path = log_path(run_dir, name)

@@ -63,6 +63,7 @@ class Watched:
     record: ProcessRecord
     ready: bool = False
     asked_at: float = 0.0
+    log_start: int = 0
     unhealthy: int = 0
     failed_starts: int = 0
     restarts: int = 0
@@ -159,7 +160,7 @@ class ServerManager:
         """Adopts or starts all servers side by side until all are ready; stops servers that no spec names.
 
         Raises:
-            ConfigError: a server ended before it was ready, `START_ATTEMPTS` times in a row.
+            ConfigError: a server gave up before it was ready, `START_ATTEMPTS` times in a row.
             EngineError: a server was not ready in its `start_timeout`.
         """
         self.adopt_or_launch_all(specs)
@@ -191,7 +192,8 @@ class ServerManager:
                     return
                 logger.info("%s runs with another command: it is replaced", spec.name)
                 processes.terminate(record)
-            self.servers[spec.name] = Watched(spec, self.launch(spec))
+            log_start = processes.log_size(self.run_dir, spec.name)
+            self.servers[spec.name] = Watched(spec, self.launch(spec), log_start=log_start)
 
     def launch(self, spec: ServerSpec) -> ProcessRecord:
         logger.info("starting %s", spec.name)
@@ -221,9 +223,10 @@ class ServerManager:
                 if name not in self.servers or watched.record.alive():
                     continue
                 if watched.restart_at is None:
-                    note_death(watched)
+                    note_death(watched, self.run_dir)
                 if watched.restart_at is not None and time.time() >= watched.restart_at:
                     watched.ready, watched.unhealthy, watched.restart_at = False, 0, None
+                    watched.log_start = processes.log_size(self.run_dir, name)
                     watched.record = self.launch(watched.spec)
 
     def stop(self, name: str) -> None:
@@ -247,9 +250,14 @@ class ServerManager:
         return [record for record in records if record.role not in OWN_ROLES and record.alive()]
 
 
-def note_death(watched: Watched) -> None:
+def note_death(watched: Watched, run_dir: Path) -> None:
     """Decides when the server starts again."""
-    watched.failed_starts = 0 if watched.ready else watched.failed_starts + 1
+    if watched.ready:
+        watched.failed_starts = 0
+    elif (
+        processes.log_size(run_dir, watched.spec.name) > watched.log_start
+    ):  # one that was killed says nothing
+        watched.failed_starts += 1
     watched.restart_at = time.time() + restart_delay(watched.failed_starts)
     watched.restarts += 1
     logger.warning("%s (pid %d) is gone", watched.spec.name, watched.record.pid)

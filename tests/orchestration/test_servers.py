@@ -20,7 +20,7 @@ from slime import processes, servers
 from slime.errors import ConfigError, EngineError
 from slime.processes import ProcessRecord
 from slime.server_watch import UNHEALTHY_AFTER, ServerWatch, check_health
-from slime.servers import ServerManager, ServerSpec, restart_delay
+from slime.servers import START_ATTEMPTS, ServerManager, ServerSpec, restart_delay
 
 FAKE_SERVER = Path(__file__).with_name("fake_server.py")
 
@@ -156,6 +156,20 @@ def test_a_server_that_dies_at_start_is_reported_with_its_last_words(manager: Se
     )
     with pytest.raises(ConfigError, match="no such model: x"):
         manager.ensure(broken)
+
+
+def test_a_server_that_is_killed_while_it_starts_is_not_taken_for_a_broken_one(
+    manager: ServerManager,
+) -> None:
+    slow = replace(spec_for(manager), command=[sys.executable, "-c", "import time; time.sleep(60)"])
+    manager.adopt_or_launch(slow)
+    watched = manager.servers[slow.name]
+    for _ in range(START_ATTEMPTS):
+        os.kill(watched.record.pid, signal.SIGKILL)
+        eventually(lambda: not watched.record.alive())
+        manager.restart_dead()
+        assert watched.record.alive()
+    assert watched.failed_starts == 0
 
 
 def test_a_command_that_does_not_exist_is_an_error_at_once(manager: ServerManager) -> None:

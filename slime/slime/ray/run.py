@@ -94,7 +94,18 @@ class TrainingRun:
         self.manager = RolloutManager.remote(self.args)  # type: ignore[attr-defined]
 
     def start(self) -> int:
-        """Brings the trainer's weights live once it and the servers are up; returns the rollout to train."""
+        """Brings the trainer's weights live once it and the servers are up; returns the rollout to train.
+
+        Raises:
+            TrainError: the trainer died too often on the way, or Ray is dead.
+        """
+        while True:
+            try:
+                return self.go_live()
+            except TrainerDied as death:
+                self.replace_trainer(death)
+
+    def go_live(self) -> int:
         state = self.trainers.load()
         ray.get(self.watcher.wait_ready.remote())
         before = read_live(self.run_dir)
@@ -167,7 +178,12 @@ class TrainingRun:
         )
 
     def recover(self, death: TrainerDied) -> int:
-        """Starts the trainer again; returns the rollout to go on with.
+        """Starts the trainer again from its checkpoint; returns the rollout to go on with."""
+        self.replace_trainer(death)
+        return self.start()
+
+    def replace_trainer(self, death: TrainerDied) -> None:
+        """A new trainer in place of the dead one.
 
         The rollout manager is replaced too: a call in it that still waits for a batch would take the samples
         that are about to come back.
@@ -186,7 +202,6 @@ class TrainingRun:
         self.trainers.kill()
         ray.kill(self.manager)
         self.start_actors()
-        return self.start()
 
     def weights_of(self, version: int) -> WeightVersion:
         """The artifact of the version that the trainer has loaded."""
