@@ -66,14 +66,14 @@ class TrainingRun:
         split = split_of(args)
         self.runtime = Runtime(self.run_dir, cpus=split.total, gpus=None if split.gpus else 0)
         self.placement = Placement(split)
-        specs = on_own_gpus(specs, self.placement)
-        self.watcher = ServerWatcher.remote(self.run_dir, specs, dict(os.environ))  # type: ignore[attr-defined]
+        self.specs = on_own_gpus(specs, self.placement)
+        self.watcher = ServerWatcher.remote(self.run_dir, self.specs, dict(os.environ))  # type: ignore[attr-defined]
         self.start_actors()
         self.tracker = Tracker(args.tensorboard_dir if args.use_tensorboard else None)
         self.numbers = VersionNumbers(self.save_dir)
         engines = [
             EngineControl(spec.url, args.rollout_backend)
-            for spec in specs
+            for spec in self.specs
             if spec.role == "engine" and spec.url
         ]
         self.update = WeightUpdate(engines, self.run_dir, self.announce)
@@ -108,6 +108,9 @@ class TrainingRun:
     def go_live(self) -> int:
         state = self.trainers.load()
         ray.get(self.watcher.wait_ready.remote())
+        for spec in self.specs:
+            if spec.url and spec.role != "engine":
+                print(f"{spec.name} ready at {spec.url}", flush=True)
         before = read_live(self.run_dir)
         self.newest = max(state.version, 0 if before is None else before.version)
         self.live = self.weights_of(state.version)
