@@ -22,7 +22,10 @@ DEFAULT_TRAINER = "trainer"
 
 
 class TurnState(StrEnum):
-    """captured -> answered -> judged; the others are ends of their own."""
+    """captured -> answered -> judged; the others are ends of their own.
+
+    A person's feedback makes an expired or judged turn answered once more.
+    """
 
     CAPTURED = "captured"
     """Complete and trainable, nothing has followed it yet."""
@@ -39,7 +42,7 @@ class TurnState(StrEnum):
     EXPIRED = "expired"
     """Its session ended before anything followed it."""
     IMPORTED = "imported"
-    """Came from a conversation file."""
+    """Came from a conversation file, nothing has followed it."""
 
 
 class SampleState(StrEnum):
@@ -67,7 +70,8 @@ class NewTurn:
 
     `state` is one of captured, side, aborted, untrainable or imported; untrainable needs a `state_reason`.
     `completion_log_probs` (natural log, one per completion token) belong to the distribution at the sampling
-    temperature before truncation. `version_spans` cover the completion without gaps. Times are Unix seconds.
+    temperature before truncation; None where no engine gave any (an imported turn), then the trainer computes them.
+    `version_spans` cover the completion without gaps. Times are Unix seconds.
     """
 
     completion_id: str
@@ -76,7 +80,7 @@ class NewTurn:
     response_message: Message
     prompt_ids: list[int]
     completion_ids: list[int]
-    completion_log_probs: list[float]
+    completion_log_probs: list[float] | None
     version_spans: list[VersionSpan]
     sampling: dict[str, Json]
     finish_reason: str
@@ -93,6 +97,7 @@ class NewTurn:
     render_mode: Literal["full", "bridge"] = "full"
     tokenizer_fingerprint: str = ""
     template_fingerprint: str = ""
+    source: Literal["gateway", "import"] = "gateway"
     id: str = field(default_factory=lambda: uuid.uuid4().hex)
     created_at: float = field(default_factory=time.time)
 
@@ -142,6 +147,20 @@ class Judgement:
     prompt: str = ""
     hints: list[str] = field(default_factory=list)
     latency: float = 0.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Feedback:
+    """What became of a person's word about a turn.
+
+    status: `judging` (the turn is judged with it at once), `waiting` (used as soon as something follows the
+    turn) or `recorded` (kept, but the turn is being trained, was trained, or never will be).
+    """
+
+    turn_id: str
+    completion_id: str
+    session_id: str
+    status: Literal["judging", "waiting", "recorded"]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,6 +13,7 @@ from openclaw.records import Drop, Judgement, SampleDraft, SampleState, Turn, Tu
 from openclaw.store import schema
 from openclaw.store.codec import pack_json, unpack_ids, unpack_json
 from openclaw.store.database import Database
+from openclaw.store.feedback import heard
 from openclaw.store.rows import select_turns, turn_from_row
 from openclaw.store.states import check_turn
 from openclaw.store.turns import turn_state
@@ -66,8 +67,9 @@ class JudgementTable(Database):
     ) -> bool:
         """Store what the judge found and what the method made of it, in one transaction.
 
-        False, and no change, when another worker has finished this turn. Raises StoreError when the turn
-        is not answered, or the draft does not fit the turn.
+        False, and no change, when another worker has finished this turn, or when a person has spoken
+        about it since these judgements were made (the turn is free to be claimed again then). Raises
+        StoreError when the turn is not answered, or the draft does not fit the turn.
         """
         now = time.time()
         with self.transaction() as connection:
@@ -75,6 +77,8 @@ class JudgementTable(Database):
             if state == TurnState.JUDGED:
                 return False
             check_turn(turn_id, state, TurnState.JUDGED)
+            if not heard(connection, turn_id, judgements):
+                return False
             if isinstance(outcome, SampleDraft):
                 _check_draft(connection, turn_id, outcome)
             for judgement in judgements:

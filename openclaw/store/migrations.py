@@ -7,10 +7,10 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from sqlalchemy import Column, Connection, Integer, func, insert, inspect, select
+from sqlalchemy import Column, Connection, Integer, String, func, insert, inspect, select
 
 from openclaw.errors import StoreError
-from openclaw.store.schema import SCHEMA_VERSION, metadata, schema_version
+from openclaw.store.schema import SCHEMA_VERSION, feedback, metadata, schema_version
 
 if TYPE_CHECKING:
     from alembic.operations import Operations
@@ -22,7 +22,17 @@ def _count_judge_attempts(connection: Connection) -> None:
     )
 
 
-MIGRATIONS: dict[int, Callable[[Connection], None]] = {2: _count_judge_attempts}
+def _take_feedback_and_imports(connection: Connection) -> None:
+    operations = _operations(connection)
+    operations.add_column("turn", Column("source", String, nullable=False, server_default="gateway"))
+    operations.create_index("turn_person", "turn", ["person"])
+    feedback.create(connection)
+
+
+MIGRATIONS: dict[int, Callable[[Connection], None]] = {
+    2: _count_judge_attempts,
+    3: _take_feedback_and_imports,
+}
 """version -> what turns the version before into it, in Alembic operations (the same words for every
 database)."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from openclaw.store.feedback import FeedbackTable
 from openclaw.store.judgements import JudgementTable
 from openclaw.store.leases import LeaseTable
 from openclaw.store.statistics import Statistics
@@ -9,7 +10,7 @@ from openclaw.store.turns import TurnTable
 from openclaw.store.versions import VersionTable
 
 
-class RolloutStore(TurnTable, JudgementTable, LeaseTable, VersionTable, Statistics):
+class RolloutStore(TurnTable, JudgementTable, FeedbackTable, LeaseTable, VersionTable, Statistics):
     """Turns, sessions, judgements, samples, leases and weight versions in one database.
 
     Every method is synchronous, thread-safe and one short transaction, and raises StoreError. Inside

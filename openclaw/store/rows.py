@@ -27,6 +27,7 @@ _SMALL = [
     "tokenizer_fingerprint",
     "template_fingerprint",
     "transcript_digest",
+    "source",
     "created_at",
 ]
 _KEPT = ["answered_at", "judged_at", "judge_attempts"]
@@ -43,8 +44,9 @@ def check_new_turn(turn: NewTurn) -> None:
     length = len(turn.completion_ids)
     if not length or not turn.prompt_ids:
         raise StoreError(f"turn {turn.id}: a captured turn needs prompt and completion ids")
-    if len(turn.completion_log_probs) != length:
-        raise StoreError(f"turn {turn.id}: {len(turn.completion_log_probs)} log-probs for {length} ids")
+    log_probs = turn.completion_log_probs
+    if log_probs is None or len(log_probs) != length:
+        raise StoreError(f"turn {turn.id}: {len(log_probs or [])} log-probs for {length} ids")
     at = 0
     for _version, start, end in turn.version_spans:
         at = end if start == at < end else -1
@@ -65,7 +67,7 @@ def body_row(turn: NewTurn) -> dict[str, Any]:
         "response_message": pack_json(turn.response_message),
         "prompt_ids": pack_ids(turn.prompt_ids),
         "completion_ids": pack_ids(turn.completion_ids),
-        "completion_log_probs": pack_floats(turn.completion_log_probs),
+        "completion_log_probs": pack_floats(turn.completion_log_probs or []),
         "version_spans": pack_json(turn.version_spans),
         "sampling": pack_json(turn.sampling),
         "next_state": None,
@@ -82,6 +84,8 @@ def select_turns(*where: ColumnElement[bool]) -> Select[Any]:
 
 
 def turn_from_row(row: RowMapping) -> Turn:
+    completion_ids = unpack_ids(row["completion_ids"])
+    log_probs = unpack_floats(row["completion_log_probs"])
     return Turn(
         **{name: row[name] for name in (*_SMALL, *_KEPT)},
         state=TurnState(row["state"]),
@@ -89,8 +93,8 @@ def turn_from_row(row: RowMapping) -> Turn:
         tools=None if row["tools"] is None else unpack_json(row["tools"]),
         response_message=unpack_json(row["response_message"]),
         prompt_ids=unpack_ids(row["prompt_ids"]),
-        completion_ids=unpack_ids(row["completion_ids"]),
-        completion_log_probs=unpack_floats(row["completion_log_probs"]),
+        completion_ids=completion_ids,
+        completion_log_probs=None if completion_ids and not log_probs else log_probs,
         version_spans=[(version, start, end) for version, start, end in unpack_json(row["version_spans"])],
         sampling=unpack_json(row["sampling"]),
         next_state=None if row["next_state"] is None else unpack_json(row["next_state"]),

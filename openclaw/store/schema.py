@@ -18,7 +18,7 @@ from sqlalchemy import (
     UniqueConstraint,
 )
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 """Raised by one with every entry of migrations.MIGRATIONS."""
 
 metadata = MetaData()
@@ -66,9 +66,11 @@ turn = Table(
     Column("claimed_by", String),
     Column("claimed_until", Float),
     Column("judge_attempts", Integer, nullable=False, server_default="0"),
+    Column("source", String, nullable=False, server_default="gateway"),
     Index("turn_state", "state", "state_reason", "answered_at"),
     Index("turn_session", "session_id", "turn_index"),
     Index("turn_digest", "transcript_digest", "created_at"),
+    Index("turn_person", "person"),
 )
 
 turn_body = Table(
@@ -100,6 +102,17 @@ judgement = Table(
     Column("latency", Float, nullable=False),
     Column("created_at", Float, nullable=False),
 )
+
+feedback = Table(
+    "feedback",
+    metadata,
+    Column("id", Integer, primary_key=True),
+    Column("turn_id", String, nullable=False, index=True),
+    Column("score", Float),
+    Column("text", LargeBinary, nullable=False),
+    Column("created_at", Float, nullable=False),
+)
+"""What people said about turns. A judgement made of it outranks any other; `text` is JSON."""
 
 sample = Table(
     "sample",

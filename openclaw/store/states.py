@@ -12,8 +12,13 @@ FIRST_TURN_STATES = frozenset(
 
 TURN_MOVES: dict[TurnState, frozenset[TurnState]] = {
     TurnState.CAPTURED: frozenset({TurnState.ANSWERED, TurnState.EXPIRED}),
+    TurnState.IMPORTED: frozenset({TurnState.ANSWERED}),
     TurnState.ANSWERED: frozenset({TurnState.JUDGED}),
+    TurnState.EXPIRED: frozenset({TurnState.ANSWERED}),
+    TurnState.JUDGED: frozenset({TurnState.ANSWERED}),
 }
+
+"""Back to answered, expired and judged turns go by a person's feedback only."""
 
 SAMPLE_MOVES: dict[SampleState, frozenset[SampleState]] = {
     SampleState.READY: frozenset({SampleState.LEASED, SampleState.DROPPED}),

@@ -81,12 +81,12 @@ class TurnTable(SessionTable):
         return 0 if last is None else int(last) + 1
 
     def answer_turn(self, turn_id: str, next_state: list[Message]) -> bool:
-        """Give a captured turn its next state. False, and no change, for a turn that waits for none (answered
+        """Give a captured or imported turn its next state. False, and no change, for a turn that waits for none (answered
         already, expired, side, aborted, ...). Raises StoreError for an unknown turn."""
         answer = pack_json(next_state)
         with self.transaction() as connection:
             state = turn_state(connection, turn_id)
-            if state != TurnState.CAPTURED:
+            if state not in (TurnState.CAPTURED, TurnState.IMPORTED):
                 return False
             connection.execute(
                 update(schema.turn)

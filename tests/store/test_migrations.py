@@ -28,6 +28,9 @@ def _make_version_1(file: Path) -> None:
     store = RolloutStore(file.parent)
     store.close()
     with sqlite3.connect(file) as connection:
+        connection.execute("DROP TABLE feedback")
+        connection.execute("DROP INDEX turn_person")
+        connection.execute("ALTER TABLE turn DROP COLUMN source")
         connection.execute("ALTER TABLE turn DROP COLUMN judge_attempts")
         connection.execute("UPDATE schema_version SET version = 1")
 

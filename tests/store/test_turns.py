@@ -128,9 +128,7 @@ def test_a_turn_is_answered_once(store: RolloutStore, make_turn: MakeTurn) -> No
     assert stored.next_state == [{"role": "user", "content": "Thanks"}]
 
 
-@pytest.mark.parametrize(
-    "state", [TurnState.SIDE, TurnState.ABORTED, TurnState.UNTRAINABLE, TurnState.IMPORTED]
-)
+@pytest.mark.parametrize("state", [TurnState.SIDE, TurnState.ABORTED, TurnState.UNTRAINABLE])
 def test_a_turn_that_is_not_captured_takes_no_answer(
     store: RolloutStore, make_turn: MakeTurn, state: TurnState
 ) -> None:

@@ -1,0 +1,182 @@
+"""What a person says about a turn: kept in its own words, made a judgement that outranks any guess."""
+
+from __future__ import annotations
+
+import time
+from typing import Any, Literal
+
+from sqlalchemy import Connection, RowMapping, Select, delete, func, insert, select, update
+
+from openclaw.errors import StoreError
+from openclaw.records import Feedback, Judgement, SampleState, TurnState, Vote
+from openclaw.store import schema
+from openclaw.store.codec import pack_json, unpack_json
+from openclaw.store.database import Database
+
+USER_JUDGE = "user"
+"""`judge` of a judgement that a person gave."""
+
+_REJUDGED = (SampleState.READY, SampleState.DROPPED)
+
+
+class FeedbackTable(Database):
+    """Feedback on turns: by completion, or on the last main turn of a session."""
+
+    def record_feedback(
+        self,
+        *,
+        completion_id: str | None = None,
+        session_id: str | None = None,
+        score: float | None = None,
+        text: str = "",
+    ) -> Feedback | None:
+        """Store a person's word about a turn. None, and no change, when there is no such turn.
+
+        With a score the turn is judged by it at once: a turn that nothing followed too, and one that was
+        judged already as long as its sample is neither leased nor trained. The same word twice in a row is
+        one. Of several scores the last one counts; every text is a hint.
+
+        Args:
+            completion_id: the answer that is meant; else `session_id`: its last main turn.
+            score: -1 (bad) to 1 (good); None when there is only a text.
+            text: what should have been different, in the person's words.
+
+        Raises:
+            StoreError: neither id given, or neither score nor text, or a score outside -1 to 1.
+        """
+        _check(completion_id, session_id, score, text)
+        with self.transaction() as connection:
+            turn = connection.execute(_meant(completion_id, session_id)).mappings().first()
+            if turn is None:
+                return None
+            new = _insert(connection, turn["id"], score, text)
+            status = _apply(connection, turn, score, new)
+        return Feedback(
+            turn_id=turn["id"],
+            completion_id=turn["completion_id"],
+            session_id=turn["session_id"],
+            status=status,
+        )
+
+    def feedback_judgements(self, turn_id: str) -> list[Judgement]:
+        """What people said about a turn, as judgements: an `eval` when anybody gave a score, then a `hint`
+        with every text. Empty when nobody said anything."""
+        table = schema.feedback
+        query = select(table).where(table.c.turn_id == turn_id).order_by(table.c.id)
+        with self.reading() as connection:
+            rows = connection.execute(query).mappings().all()
+        if not rows:
+            return []
+        name = _name(rows[-1]["id"])
+        judgements = []
+        scored = [row for row in rows if row["score"] is not None]
+        if scored:
+            score = float(scored[-1]["score"])
+            vote = Vote(score=(score > 0) - (score < 0), text=unpack_json(scored[-1]["text"]))
+            judgements.append(
+                Judgement(kind="eval", score=score, votes=[vote], judge=USER_JUDGE, prompt=name)
+            )
+        hints = [text for row in rows if (text := unpack_json(row["text"]))]
+        if hints:
+            votes = [Vote(score=1, hint=hint) for hint in hints]
+            judgements.append(
+                Judgement(kind="hint", score=1.0, votes=votes, judge=USER_JUDGE, prompt=name, hints=hints)
+            )
+        return judgements
+
+
+def heard(connection: Connection, turn_id: str, judgements: list[Judgement]) -> bool:
+    """Whether these judgements know the last that a person said about the turn.
+
+    None at all (the judge gave up) do, once the turn was claimed with that word in the store.
+    """
+    spoken, turn = schema.feedback.c, schema.turn.c
+    newest = connection.scalar(select(func.max(spoken.id)).where(spoken.turn_id == turn_id))
+    if newest is None:
+        return True
+    if not judgements:
+        return bool(connection.scalar(select(turn.judge_attempts).where(turn.id == turn_id)))
+    return any(one.judge == USER_JUDGE and one.prompt == _name(newest) for one in judgements)
+
+
+def _name(feedback_id: int) -> str:
+    return f"feedback-{feedback_id}"
+
+
+def _check(completion_id: str | None, session_id: str | None, score: float | None, text: str) -> None:
+    if completion_id is None and session_id is None:
+        raise StoreError("feedback needs a completion id or a session id")
+    if score is None and not text:
+        raise StoreError("feedback needs a score or a text")
+    if score is not None and not -1 <= score <= 1:
+        raise StoreError(f"a feedback score lies between -1 and 1, not {score}")
+
+
+def _meant(completion_id: str | None, session_id: str | None) -> Select[tuple[str, ...]]:
+    """The turn that the feedback is about, locked."""
+    turn = schema.turn.c
+    query = select(turn.id, turn.completion_id, turn.session_id, turn.state).with_for_update()
+    if completion_id is None:
+        mine = query.where(turn.session_id == session_id, turn.turn_type == "main")
+        return mine.order_by(turn.turn_index.desc(), turn.created_at.desc()).limit(1)
+    query = query.where(turn.completion_id == completion_id)
+    return query if session_id is None else query.where(turn.session_id == session_id)
+
+
+def _insert(connection: Connection, turn_id: str, score: float | None, text: str) -> bool:
+    """False, and no change, when it says what the last word about the turn said."""
+    table = schema.feedback
+    last = connection.execute(
+        select(table.c.score, table.c.text)
+        .where(table.c.turn_id == turn_id)
+        .order_by(table.c.id.desc())
+        .limit(1)
+    ).first()
+    if last is not None and last.score == score and unpack_json(last.text) == text:
+        return False
+    row = {"turn_id": turn_id, "score": score, "text": pack_json(text), "created_at": time.time()}
+    connection.execute(insert(table), row)
+    return True
+
+
+def _apply(
+    connection: Connection, turn: RowMapping, score: float | None, new: bool
+) -> Literal["judging", "waiting", "recorded"]:
+    """Make the turn free for a judge, where that can still change what is trained."""
+    state = TurnState(turn["state"])
+    unfollowed = state in (TurnState.CAPTURED, TurnState.EXPIRED, TurnState.IMPORTED)
+    if unfollowed and score is None:
+        return "recorded" if state is TurnState.EXPIRED else "waiting"
+    if state is TurnState.JUDGED:
+        if not new or not _withdraw_sample(connection, turn["id"]):
+            return "recorded"
+    elif not unfollowed and state is not TurnState.ANSWERED:
+        return "recorded"
+    if new:
+        _reopen(connection, turn["id"], state)
+    return "judging"
+
+
+def _withdraw_sample(connection: Connection, turn_id: str) -> bool:
+    """Take back the judgement of a turn. False, and no change, when its sample is leased or trained."""
+    sample, judgement, training = schema.sample, schema.judgement, schema.training
+    mine = select(sample.c.id, sample.c.state).where(sample.c.turn_id == turn_id).with_for_update()
+    found = connection.execute(mine).one()
+    if found.state not in _REJUDGED:
+        return False
+    connection.execute(delete(training).where(training.c.sample_id == found.id))
+    connection.execute(delete(sample).where(sample.c.turn_id == turn_id))
+    connection.execute(delete(judgement).where(judgement.c.turn_id == turn_id))
+    return True
+
+
+def _reopen(connection: Connection, turn_id: str, state: TurnState) -> None:
+    free: dict[str, Any] = {
+        "state": str(TurnState.ANSWERED),
+        "claimed_by": None,
+        "claimed_until": None,
+        "judge_attempts": 0,
+    }
+    if state is not TurnState.ANSWERED:
+        free |= {"answered_at": time.time(), "judged_at": None, "state_reason": None}
+    connection.execute(update(schema.turn).where(schema.turn.c.id == turn_id).values(free))
