@@ -54,7 +54,7 @@ arguments+=(${CKPT_ARGS:-} ${ROLLOUT_ARGS:-} ${OPTIMIZER_ARGS:-} ${LORA_ARGS:-} 
 
 if [ "$demo" = 1 ]; then
   # shellcheck disable=SC2034  # read by run_driver_beside
-  CLIENT=("$PY" "$ROOT/openclaw-test/demo.py" --url "http://127.0.0.1:$PORT" --log "$RUN_DIR/driver.out")
+  CLIENT=("$PY" "$ROOT/openclaw-test/demo.py" --url "http://127.0.0.1:$PORT" --log "$RUN_DIR/driver.out" --pid)
   run_driver_beside "$RUN_DIR" "$ROOT/slime/train_async.py" "${arguments[@]}"
 else
   run_driver "$RUN_DIR" "$ROOT/slime/train_async.py" "${arguments[@]}"

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import httpx
+import psutil
 
 from chat_client import ChatClient
 from measure import Look, greedy_accuracy, look
@@ -48,18 +49,26 @@ def say(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
-async def wait_until_ready(url: str, timeout_s: float, log: Path | None) -> None:
-    """Waits for the gateway's `/readyz`; exits with the end of the driver's log when it does not come."""
+async def wait_until_ready(url: str, timeout_s: float, log: Path | None, pid: int | None) -> None:
+    """Waits for the gateway's `/readyz`; exits with the end of the log when it does not come or process `pid` ended."""
     deadline = time.monotonic() + timeout_s
     async with httpx.AsyncClient(trust_env=False) as http:
-        while time.monotonic() < deadline:
+        while time.monotonic() < deadline and is_running(pid):
             try:
                 if (await http.get(f"{url}/readyz", timeout=5.0)).status_code == 200:
                     return
             except httpx.HTTPError:
                 pass
             await asyncio.sleep(0.3)
-    raise SystemExit(f"error: {url} was not ready after {timeout_s:.0f} s\n{end_of(log)}")
+    raise SystemExit(f"error: {url} did not get ready\n{end_of(log)}")
+
+
+def is_running(pid: int | None) -> bool:
+    """Whether the process is there and not a zombie; True for None."""
+    try:
+        return pid is None or psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
 
 
 def end_of(log: Path | None) -> str:
@@ -114,7 +123,7 @@ def bar(now: Look) -> str:
 
 async def run(options: argparse.Namespace) -> dict[str, object]:
     started = time.monotonic()
-    await wait_until_ready(options.url, 180.0, options.log)
+    await wait_until_ready(options.url, 180.0, options.log, options.pid)
     say(
         f"ready at {options.url}/v1 after {time.monotonic() - started:.0f} s; measuring the model before it learns"
     )
@@ -164,6 +173,9 @@ def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=0, help="which student")
     parser.add_argument(
         "--log", type=Path, default=None, help="log of the driver, shown when the loop does not start"
+    )
+    parser.add_argument(
+        "--pid", type=int, default=None, help="process without which there is nothing to wait for"
     )
     options = parser.parse_args(argv)
     if not 1 <= options.people <= CHECK_EVERY:

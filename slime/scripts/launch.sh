@@ -19,15 +19,17 @@ run_driver() {
   exec "$PY" -m slime.supervisor --run-dir "$run_dir" -- "$PY" "$@"
 }
 
-# run_driver_beside RUN_DIR DRIVER ARG...: the same beside the command in the array CLIENT; when that ends, all is stopped.
+# run_driver_beside RUN_DIR DRIVER ARG...: the same beside the command in the array CLIENT, which is told the supervisor's
+# pid as its last argument; when the client ends, all is stopped.
 run_driver_beside() {
   local run_dir=$1 status=0
   shift
   "$PY" -m slime.supervisor --run-dir "$run_dir" -- "$PY" "$@" >"$run_dir/driver.out" 2>&1 &
-  local supervisor=$!
-  trap 'kill -TERM "$supervisor" 2>/dev/null || :; wait "$supervisor" || :' EXIT
+  SUPERVISOR=$!
+  trap 'kill -TERM "$SUPERVISOR" 2>/dev/null || :; wait "$SUPERVISOR" || :' EXIT
   trap 'exit 130' INT
   trap 'exit 143' TERM HUP
-  "${CLIENT[@]}" & wait $! || status=$?
+  "${CLIENT[@]}" "$SUPERVISOR" &
+  wait $! || status=$?
   return "$status"
 }
