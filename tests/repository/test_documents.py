@@ -24,7 +24,9 @@ def test_settings_table_of_the_readme_is_generated_from_the_code() -> None:
     text = (ROOT / "README.md").read_text()
     table = re.search(r"<!-- settings: .*?-->\n(.*?)\n<!-- end of settings -->", text, re.DOTALL)
     assert table is not None
-    assert table.group(1).strip() == markdown().strip(), "paste the output of: python -m openclaw.settings --markdown"
+    assert table.group(1).strip() == markdown().strip(), (
+        "paste the output of: python -m openclaw.settings --markdown"
+    )
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
@@ -50,7 +52,11 @@ def test_links_and_scripts_of_documents_exist(document: Path) -> None:
 def test_commands_of_the_documents_show_their_help(command: list[str]) -> None:
     path = f"{ROOT}:{ROOT / 'slime'}"
     shown = subprocess.run(
-        [sys.executable, *command], cwd=ROOT, env={"PYTHONPATH": path, "PATH": ""}, capture_output=True, text=True
+        [sys.executable, *command],
+        cwd=ROOT,
+        env={"PYTHONPATH": path, "PATH": ""},
+        capture_output=True,
+        text=True,
     )
     assert shown.returncode == 0, shown.stderr
     assert "--" in shown.stdout
