@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
-from sqlalchemy import Connection, bindparam, func, insert, select, update
+from sqlalchemy import Connection, bindparam, func, insert, or_, select, update
 
 from openclaw.errors import StoreError
 from openclaw.records import Message, NewTurn, Turn, TurnState
@@ -54,11 +54,15 @@ class TurnTable(SessionTable):
             return _one_turn(connection, schema.turn.c.completion_id == completion_id)
 
     def find_by_digest(
-        self, digests: Sequence[str], session_id: str | None = None, since: float = 0.0
+        self,
+        digests: Sequence[str],
+        session_id: str | None = None,
+        since: float = 0.0,
+        person: str | None = None,
     ) -> Turn | None:
         """The stored turn whose transcript digest comes first in `digests` (longest prefix first); of
         several with that digest, the newest. Only turns of `session_id`, if given, created at or after
-        `since` (Unix seconds)."""
+        `since` (Unix seconds), and none that is known to be another person's."""
         turn = schema.turn.c
         with self.reading() as connection:
             for start in range(0, len(digests), _DIGESTS_A_QUERY):
@@ -68,6 +72,8 @@ class TurnTable(SessionTable):
                 )
                 if session_id is not None:
                     query = query.where(turn.session_id == session_id)
+                if person is not None:
+                    query = query.where(or_(turn.person.is_(None), turn.person == person))
                 found = {digest: id_ for id_, digest in connection.execute(query.order_by(turn.created_at))}
                 first = next((digest for digest in wanted if digest in found), None)
                 if first is not None:
