@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Protocol
 
-from openclaw.errors import ConfigError
+from openclaw.judge.metrics import JudgeMetrics
+from openclaw.judge.prompt_set import PromptSet
 from openclaw.judge.questions import JudgeQuestion
 from openclaw.judge.rules import RulesBackend
+from openclaw.judge.settings import JudgeSettings
 from openclaw.records import Vote
 
 
@@ -20,17 +21,28 @@ class JudgeBackend(Protocol):
 
     @property
     def prompt_name(self) -> str:
-        """What was asked, by name; stored with each judgement."""
+        """What was asked, by name and hash; stored with each judgement."""
 
     async def eval_votes(self, question: JudgeQuestion, m: int) -> list[Vote]:
         """m votes; a vote that failed has no score. Raises JudgeError when none can be had."""
 
+    async def hint_votes(self, question: JudgeQuestion, m: int) -> list[Vote]:
+        """m votes on whether the next state holds a hint; a judge that gives no hints gives no votes."""
 
-BACKENDS: dict[str, Callable[[], JudgeBackend]] = {"rules": RulesBackend}
+    async def close(self) -> None:
+        """Closes what it holds open."""
 
 
-def make_backend(name: str) -> JudgeBackend:
-    """Raises ConfigError for a name that is not in BACKENDS."""
-    if name not in BACKENDS:
-        raise ConfigError(f"unknown judge backend {name!r}: choose one of {', '.join(sorted(BACKENDS))}")
-    return BACKENDS[name]()
+def make_backend(settings: JudgeSettings, metrics: JudgeMetrics) -> JudgeBackend:
+    """The judge that the settings name. To be called in a running event loop. Raises ConfigError for prompts or
+    a model that cannot be used."""
+    if settings.judge_backend == "rules":
+        return RulesBackend()
+    prompts = PromptSet.load(settings.judge_prompt_dir)
+    if settings.judge_backend == "openai":
+        from openclaw.judge.openai_backend import OpenAIBackend
+
+        return OpenAIBackend(settings, prompts, metrics)
+    from openclaw.judge.engine_backend import EngineBackend  # with tokenizers, which other judges do without
+
+    return EngineBackend(settings, prompts, metrics)

@@ -27,6 +27,12 @@ class RulesBackend:
     async def eval_votes(self, question: JudgeQuestion, m: int) -> list[Vote]:
         return [vote_by_rules(question)] * m
 
+    async def hint_votes(self, question: JudgeQuestion, m: int) -> list[Vote]:
+        return []
+
+    async def close(self) -> None:
+        return None
+
 
 def vote_by_rules(question: JudgeQuestion) -> Vote:
     """One vote; its text says which rule decided."""

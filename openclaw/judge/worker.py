@@ -16,8 +16,10 @@ import sys
 from collections.abc import Sequence
 
 from openclaw.errors import ConfigError, StoreError
-from openclaw.judge.backends import BACKENDS, make_backend
+from openclaw.judge.backends import make_backend
 from openclaw.judge.judging import JudgeLimits, Method, TurnJudge
+from openclaw.judge.metrics import JudgeMetrics
+from openclaw.judge.settings import JudgeSettings, add_flags, load_settings
 from openclaw.store import RolloutStore, StoreWriter
 
 log = logging.getLogger("openclaw.judge")
@@ -96,17 +98,8 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--method-path", required=True, help="module:attr that makes a sample or a drop of a turn"
     )
-    parser.add_argument("--backend", default="rules", help=f"the judge: {', '.join(sorted(BACKENDS))}")
-    parser.add_argument("--votes", type=int, default=1, help="votes a turn")
-    parser.add_argument(
-        "--vote-threshold", type=float, default=0.0, help="share the majority must reach, 0 to 1"
-    )
-    parser.add_argument("--timeout", type=float, default=60.0, help="seconds for the votes of one turn")
-    parser.add_argument(
-        "--attempts", type=int, default=3, help="tries before a turn is dropped as judge_error"
-    )
-    parser.add_argument("--concurrency", type=int, default=8, help="turns judged at a time")
     parser.add_argument("--worker-name", default=f"judge-{os.getpid()}", help="unique among running workers")
+    add_flags(parser.add_argument_group("judge", "Who judges, and how."), short=True)
     return parser
 
 
@@ -122,43 +115,53 @@ def load_method(path: str) -> Method:
     return checked
 
 
-def check_limits(args: argparse.Namespace) -> JudgeLimits:
-    """Raises ConfigError for a number out of range."""
-    for name in ("votes", "attempts", "concurrency"):
-        if getattr(args, name) < 1:
-            raise ConfigError(f"--{name} is {getattr(args, name)}; at least 1 is needed")
-    if not 0 <= args.vote_threshold <= 1:
-        raise ConfigError(f"--vote-threshold is {args.vote_threshold}; it is a share, 0 to 1")
-    if args.timeout <= 0:
-        raise ConfigError(f"--timeout is {args.timeout}; it must be above 0 seconds")
-    return JudgeLimits(
-        votes=args.votes, threshold=args.vote_threshold, timeout=args.timeout, attempts=args.attempts
-    )
-
-
 async def serve(args: argparse.Namespace) -> None:
     """Run a worker until TERM or INT. Raises ConfigError and StoreError at start."""
-    limits = check_limits(args)
-    backend, method = make_backend(args.backend), load_method(args.method_path)
+    settings, method = load_settings(args), load_method(args.method_path)
+    metrics = JudgeMetrics(
+        settings.judge_backend, settings.judge_neutral_limit, settings.judge_neutral_window
+    )
+    backend = make_backend(settings, metrics)
     store = RolloutStore(args.rl_buffer_url or args.rl_buffer_dir)
     writer = StoreWriter(store)
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    judge = TurnJudge(store, writer, backend, method, limits)
-    worker = JudgeWorker(
-        args.worker_name, store, judge, limits.timeout + CLAIM_MARGIN_SECONDS, args.concurrency
-    )
+    judge = TurnJudge(store, writer, backend, method, limits_of(settings), metrics)
+    claim_seconds = settings.judge_timeout + CLAIM_MARGIN_SECONDS
+    worker = JudgeWorker(args.worker_name, store, judge, claim_seconds, settings.judge_concurrency)
+    reporting = asyncio.create_task(report(metrics, settings.judge_metrics_interval))
     try:
         await worker.run(stop)
     finally:
+        reporting.cancel()
+        metrics.write()
+        await backend.close()
         await asyncio.to_thread(writer.close)
         store.close()
+
+
+def limits_of(settings: JudgeSettings) -> JudgeLimits:
+    """How one turn is judged."""
+    return JudgeLimits(
+        votes=settings.prm_m,
+        threshold=settings.majority_vote_threshold,
+        timeout=settings.judge_timeout,
+        attempts=settings.judge_attempts,
+    )
+
+
+async def report(metrics: JudgeMetrics, interval: float) -> None:
+    """Writes the metrics every `interval` seconds, until cancelled."""
+    while True:
+        await asyncio.sleep(interval)
+        metrics.write()
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Exit status: 0 stopped, 2 wrong configuration or store."""
     logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s", level=logging.INFO, stream=sys.stderr)
+    logging.getLogger("httpx").setLevel(logging.WARNING)
     args = build_parser().parse_args(argv)
     try:
         asyncio.run(serve(args))

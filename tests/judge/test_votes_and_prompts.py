@@ -1,10 +1,11 @@
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from openclaw.errors import ConfigError
-from openclaw.judge.backends import make_backend
-from openclaw.judge.prompts import eval_messages, read_eval_vote
+from openclaw.judge.prompt_set import PromptSet, best_hint, read_eval_vote, read_hint_vote
 from openclaw.judge.questions import JudgeQuestion, question_about
 from openclaw.judge.votes import majority_score
 from openclaw.records import Turn, Vote
@@ -53,7 +54,7 @@ def test_a_judge_model_sees_the_reply_and_the_next_state_with_its_role() -> None
     question = JudgeQuestion(
         response="it is {7}", next_state=[{"role": "tool", "content": "exit 1"}], role="tool", messages=[]
     )
-    system, user = eval_messages(question)
+    system, user = PromptSet.load(None).eval.messages(question)
     assert system["role"] == "system" and user["role"] == "user"
     assert "it is {7}" in user["content"] and "role: tool" in user["content"] and "exit 1" in user["content"]
 
@@ -78,6 +79,70 @@ def test_a_tool_call_is_part_of_the_reply_that_is_judged() -> None:
     assert question.response == 'read({"path": "x"})' and question.role == "tool"
 
 
-def test_an_unknown_backend_is_refused_with_the_names_that_exist() -> None:
-    with pytest.raises(ConfigError, match="unknown judge backend 'oracle': choose one of rules"):
-        make_backend("oracle")
+@pytest.mark.parametrize(
+    ("reply", "score", "hint"),
+    [
+        (r"\boxed{1} [HINT_START]Use prose.[HINT_END]", 1, "Use prose."),
+        (
+            r"[HINT_START]a[HINT_END] \boxed{1} [HINT_START] the last counts [HINT_END]",
+            1,
+            "the last counts",
+        ),
+        (r"\boxed{-1} [HINT_START]not asked for[HINT_END]", -1, None),
+        (r"\boxed{0} [HINT_START]x[HINT_END]", None, None),
+        (r"\boxed{1} [HINT_START]never closed", 1, None),
+        (r"\boxed{1} [HINT_START]  [HINT_END]", 1, None),
+    ],
+)
+def test_the_last_hint_of_a_judge_that_says_yes_counts(
+    reply: str, score: int | None, hint: str | None
+) -> None:
+    vote = read_hint_vote(reply)
+    assert (vote.score, vote.hint) == (score, hint)
+
+
+def test_the_longest_hint_is_the_best_and_a_word_is_none() -> None:
+    hints = ["Use prose.", "Write plain prose.", "No bullet points, write prose."]
+    votes = [Vote(score=1, hint=hint) for hint in hints]
+    assert best_hint(votes) == "No bullet points, write prose."
+    assert best_hint(votes[:1]) is None and best_hint([]) is None
+
+
+def question(response: str = "7", said: str = "Thanks!") -> JudgeQuestion:
+    return JudgeQuestion(
+        response=response, next_state=[{"role": "user", "content": said}], role="user", messages=[]
+    )
+
+
+def test_a_prompt_of_ones_own_replaces_the_shipped_one_and_has_another_name(tmp_path: Path) -> None:
+    (tmp_path / "eval.md").write_text(
+        "Judge.\n=== user ===\n{response} | {role} | {next_state} {braces} \\boxed{}"
+    )
+    own, shipped = PromptSet.load(str(tmp_path)), PromptSet.load(None)
+    assert own.eval.name.startswith("eval@") and own.eval.name != shipped.eval.name
+    assert own.hint == shipped.hint
+    messages = own.eval.messages(question("{next_state}", "{role}"))
+    assert [message["content"] for message in messages] == [
+        "Judge.",
+        "{next_state} | user | {role} {braces} \\boxed{}",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (None, "has neither eval.md nor hint.md"),
+        ("{response} {next_state}", "needs one line `=== user ===`"),
+        ("a\n=== user ===\n{response}", "has no place {next_state}"),
+    ],
+)
+def test_a_prompt_that_lacks_its_parts_is_refused(tmp_path: Path, text: str | None, message: str) -> None:
+    if text is not None:
+        (tmp_path / "eval.md").write_text(text)
+    with pytest.raises(ConfigError, match=message):
+        PromptSet.load(str(tmp_path))
+
+
+def test_of_a_long_text_the_middle_is_left_out() -> None:
+    _, user = PromptSet.load(None).eval.messages(question("a" * 500 + "b" * 500), longest=100)
+    assert "a" * 50 + "\n[... 900 characters left out ...]\n" + "b" * 50 in user["content"]

@@ -1,0 +1,96 @@
+"""What a judge worker counts, as one log line now and then, and the alarm when its scores say nothing."""
+
+from __future__ import annotations
+
+import bisect
+import logging
+from collections import Counter, deque
+from typing import Any
+
+import orjson
+
+log = logging.getLogger("openclaw.judge")
+
+LATENCY_BOUNDS = (0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 30.0, 60.0, 120.0)
+"""Seconds; a latency counts in the first bucket whose bound it does not exceed."""
+
+ADVICE = (
+    "check that next states carry feedback (what the person or the tool said about the answer), check that the "
+    "prompt template is what the judge model expects (--judge-prompt-dir), or raise --majority-vote-n"
+)
+
+
+class NeutralAlarm:
+    """Tells when too many of the last `window` scores are 0: such turns train nothing.
+
+    It sounds once, and again after `window` more judgements if it still holds. `limit`: share above which.
+    """
+
+    def __init__(self, limit: float, window: int) -> None:
+        self._limit = limit
+        self._last: deque[bool] = deque(maxlen=window)
+        self._quiet = 0
+
+    def add(self, score: float) -> float | None:
+        """The share of neutral scores if the alarm sounds now."""
+        self._last.append(score == 0)
+        self._quiet -= 1
+        share = sum(self._last) / len(self._last)
+        if len(self._last) < (self._last.maxlen or 0) or share <= self._limit or self._quiet > 0:
+            return None
+        self._quiet = len(self._last)
+        return share
+
+
+class JudgeMetrics:
+    """Counts since the start of one worker."""
+
+    def __init__(self, judge: str, neutral_limit: float = 1.0, neutral_window: int = 1) -> None:
+        self._judge = judge
+        self._alarm = NeutralAlarm(neutral_limit, neutral_window)
+        self._outcomes: Counter[str] = Counter()
+        self._votes: Counter[str] = Counter()
+        self._latency = [0] * (len(LATENCY_BOUNDS) + 1)
+        self._latency_sum = 0.0
+        self.requests = 0
+        """Sent to judge models, retries included."""
+        self.retries = 0
+        self.cache_hits = 0
+
+    def judged(self, score: float, votes: list[int | None], latency: float) -> None:
+        """One turn has a score. `latency` in seconds."""
+        self._outcomes[_name(score)] += 1
+        self._votes.update(map(_name, votes))
+        self._latency[bisect.bisect_left(LATENCY_BOUNDS, latency)] += 1
+        self._latency_sum += latency
+        share = self._alarm.add(score)
+        if share is not None:
+            log.warning("judge alarm: %.0f%% of the last scores are neutral; %s", 100 * share, ADVICE)
+
+    def failed(self, error: Exception) -> None:
+        """One try of a turn gave no score."""
+        self._outcomes[f"failed_{type(error).__name__}"] += 1
+
+    def snapshot(self) -> dict[str, Any]:
+        """Everything counted; `latency_seconds` has the judgements up to each bound and their sum."""
+        bounds = [*(f"{bound:g}" for bound in LATENCY_BOUNDS), "inf"]
+        buckets = {bound: count for bound, count in zip(bounds, self._latency, strict=True) if count}
+        return {
+            "judge": self._judge,
+            "outcomes": dict(self._outcomes),
+            "votes": dict(self._votes),
+            "latency_seconds": {"buckets": buckets, "sum": round(self._latency_sum, 3)},
+            "requests": self.requests,
+            "retries": self.retries,
+            "cache_hits": self.cache_hits,
+        }
+
+    def write(self) -> None:
+        """One log line: `judge metrics` and a JSON object."""
+        log.info("judge metrics %s", orjson.dumps(self.snapshot()).decode())
+
+
+def _name(score: float | None) -> str:
+    if score is None:
+        return "invalid"
+    return "positive" if score > 0 else "negative" if score < 0 else "neutral"

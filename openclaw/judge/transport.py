@@ -1,0 +1,189 @@
+"""Requests to judge models: time limits, retries within a budget, and a limit on how many are open."""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import random
+from collections.abc import Sequence
+from typing import Any
+from urllib.parse import urlsplit
+
+import httpx
+import orjson
+
+from openclaw.errors import ConfigError, JudgeError
+from openclaw.judge.metrics import JudgeMetrics
+
+LARGEST_REPLY_BYTES = 8 << 20
+FREE_RETRIES = 10.0
+"""Retries that are allowed before any request has paid for one, and the most that can be saved up."""
+FIRST_WAIT_SECONDS = 0.25
+LONGEST_WAIT_SECONDS = 8.0
+_WORTH_A_RETRY = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 529})
+_CONNECT_SECONDS = 5.0
+
+
+class JudgeUnavailable(JudgeError):
+    """The judge cannot be reached, is overloaded, or refuses the key: the turn is worth a later try."""
+
+
+class Refusal(JudgeError):
+    """The judge says that the request itself is wrong."""
+
+
+class RetryBudget:
+    """Retries may be at most a share of all requests, so that an endpoint in trouble is not made worse."""
+
+    def __init__(self, share: float) -> None:
+        self._share = share
+        self._saved = FREE_RETRIES
+
+    def pay(self) -> None:
+        """A first request was sent."""
+        self._saved = min(FREE_RETRIES, self._saved + self._share)
+
+    def take(self) -> bool:
+        """Whether one retry may be sent now."""
+        if self._saved < 1.0:
+            return False
+        self._saved -= 1.0
+        return True
+
+
+class JudgeHttp:
+    """Posts JSON and gives JSON.
+
+    Args:
+        urls: addresses of equal endpoints; a retry goes to the next one.
+        timeout: seconds of one request.
+        retries: how often one request is sent again.
+        budget: share of all requests that retries may be.
+        max_requests: requests open at a time; the others wait.
+        headers: sent with every request.
+
+    Raises:
+        ConfigError: an address that is no http URL.
+    """
+
+    def __init__(
+        self, urls: Sequence[str], timeout: float, retries: int, budget: float, max_requests: int,
+        metrics: JudgeMetrics, headers: dict[str, str] | None = None,
+    ) -> None:  # fmt: skip
+        for url in urls:
+            if urlsplit(url).scheme not in ("http", "https") or not urlsplit(url).hostname:
+                raise ConfigError(f"{url!r} is no address of a judge; it must start with http:// or https://")
+        self._urls = list(urls)
+        self._timeout = timeout
+        self._retries = retries
+        self._budget = RetryBudget(budget)
+        self._open = asyncio.Semaphore(max_requests)
+        self._metrics = metrics
+        self._next = 0
+        limits = httpx.Limits(max_connections=max_requests, max_keepalive_connections=max_requests)
+        self._http = httpx.AsyncClient(
+            timeout=httpx.Timeout(timeout, connect=min(timeout, _CONNECT_SECONDS)),
+            limits=limits,
+            headers=headers,
+            trust_env=not all(map(_is_local, urls)),
+        )
+
+    async def close(self) -> None:
+        await self._http.aclose()
+
+    async def post(self, body: dict[str, Any]) -> dict[str, Any]:
+        """The answer's JSON object. Raises JudgeUnavailable, Refusal (HTTP 400, 413, 422), or JudgeError for an
+        answer that is none."""
+        self._budget.pay()
+        self._next += 1
+        first = self._next
+        for attempt in range(self._retries + 1):
+            try:
+                async with self._open:
+                    return await self._once(self._urls[(first + attempt) % len(self._urls)], body)
+            except _Passing as error:
+                if attempt == self._retries or not self._budget.take():
+                    raise JudgeUnavailable(str(error)) from error
+                self._metrics.retries += 1
+                await asyncio.sleep(_wait(attempt, error.retry_after))
+        raise AssertionError("the last attempt returns or raises")
+
+    async def _once(self, url: str, body: dict[str, Any]) -> dict[str, Any]:
+        self._metrics.requests += 1
+        try:
+            async with asyncio.timeout(self._timeout):
+                async with self._http.stream("POST", url, json=body) as answer:
+                    data = await _read(answer)
+        except TimeoutError as error:
+            raise _Passing(f"{_host(url)} gave no whole answer in {self._timeout:g} s") from error
+        except (httpx.HTTPError, httpx.InvalidURL) as error:
+            raise _Passing(f"{_host(url)}: {type(error).__name__} {error}") from error
+        if answer.status_code in _WORTH_A_RETRY:
+            raise _Passing(_failure(url, answer.status_code, data), _retry_after(answer))
+        if answer.status_code in (400, 413, 422):
+            raise Refusal(_failure(url, answer.status_code, data))
+        if answer.status_code != 200:
+            raise JudgeUnavailable(_failure(url, answer.status_code, data))
+        try:
+            value = orjson.loads(data)
+        except orjson.JSONDecodeError as error:
+            raise _Passing(f"{_host(url)} answered what is not JSON ({len(data)} bytes)") from error
+        if not isinstance(value, dict):
+            raise JudgeError(f"{_host(url)} answered JSON that is no object")
+        return value
+
+
+class _Passing(JudgeError):
+    """Trouble that may be over soon. `retry_after` in seconds, where the server names it."""
+
+    def __init__(self, message: str, retry_after: float | None = None) -> None:
+        super().__init__(message)
+        self.retry_after = retry_after
+
+
+async def _read(answer: httpx.Response) -> bytes:
+    data = bytearray()
+    async for chunk in answer.aiter_bytes():
+        data += chunk
+        if len(data) > LARGEST_REPLY_BYTES:
+            raise JudgeError(f"{answer.url.host} answered more than {LARGEST_REPLY_BYTES} bytes")
+    return bytes(data)
+
+
+def _wait(attempt: int, retry_after: float | None) -> float:
+    """Seconds: what the server asks for, else doubling with half of it at random."""
+    seconds = FIRST_WAIT_SECONDS * 2.0**attempt if retry_after is None else retry_after
+    wait = min(seconds, LONGEST_WAIT_SECONDS)
+    return wait if retry_after is not None else wait * random.uniform(0.5, 1.0)
+
+
+def _retry_after(answer: httpx.Response) -> float | None:
+    try:
+        return max(0.0, float(answer.headers["retry-after"]))
+    except (KeyError, ValueError):
+        return None
+
+
+def _failure(url: str, status: int, data: bytes) -> str:
+    """Never the request: what is judged is nobody's log line."""
+    try:
+        error = orjson.loads(data)
+        said = error.get("error") or error.get("message") or error.get("detail")
+        message = said.get("message") if isinstance(said, dict) else said
+    except (orjson.JSONDecodeError, AttributeError):
+        message = None
+    return f"{_host(url)} answered status {status}" + (f": {str(message)[:300]}" if message else "")
+
+
+def _host(url: str) -> str:
+    parts = urlsplit(url)
+    return f"{parts.hostname}:{parts.port}" if parts.port else str(parts.hostname)
+
+
+def _is_local(url: str) -> bool:
+    """Whether no proxy of the environment may stand between."""
+    host = urlsplit(url).hostname or ""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

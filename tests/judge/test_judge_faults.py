@@ -1,0 +1,127 @@
+"""A judge endpoint in trouble: its turns wait or are dropped and counted; the others are judged meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import pytest
+
+from openclaw.judge import judging, transport
+from openclaw.judge.backends import make_backend
+from openclaw.judge.judging import JudgeLimits, TurnJudge
+from openclaw.judge.metrics import JudgeMetrics
+from openclaw.judge.settings import JudgeSettings
+from openclaw.judge.worker import JudgeWorker
+from openclaw.records import Drop, Judgement, SampleDraft, Turn
+from openclaw.store import RolloutStore, StoreWriter
+
+Answer = Callable[[str], Turn]
+
+
+def binary(turn: Turn, judgements: list[Judgement]) -> SampleDraft | Drop:
+    return SampleDraft(turn_id=turn.id, reward={"score": judgements[0].score})
+
+
+class Running:
+    """A worker at work in this event loop."""
+
+    def __init__(self, store: RolloutStore, settings: JudgeSettings, attempts: int) -> None:
+        self.store = store
+        self.metrics = JudgeMetrics("openai")
+        self.backend = make_backend(settings, self.metrics)
+        self.writer = StoreWriter(store)
+        limits = JudgeLimits(timeout=settings.judge_timeout, attempts=attempts)
+        judge = TurnJudge(store, self.writer, self.backend, binary, limits, self.metrics)
+        self._worker = JudgeWorker("w", store, judge, claim_seconds=10.0, concurrency=4)
+        self._stop = asyncio.Event()
+        self._task = asyncio.create_task(self._worker.run(self._stop))
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        async with asyncio.timeout(15):
+            while not condition():
+                await asyncio.sleep(0.02)
+
+    async def until_judged(self, count: int) -> None:
+        await self.until(lambda: self.store.counts()["turns"].get("judged", 0) >= count)
+
+    async def close(self) -> None:
+        self._stop.set()
+        await self._task
+        await self.backend.close()
+        await asyncio.to_thread(self.writer.close)
+
+
+Start = Callable[..., Running]
+
+
+@pytest.fixture
+async def start(
+    store: RolloutStore, judge_server: Any, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[Start]:
+    monkeypatch.setattr(transport, "FIRST_WAIT_SECONDS", 0.01)
+    monkeypatch.setattr(judging, "_FIRST_RETURN_SECONDS", 0.2)
+    started: list[Running] = []
+
+    def start(attempts: int = 2, **settings: Any) -> Running:
+        own = {"judge_url": judge_server.url, "judge_model": "m", "judge_timeout": 1.0, **settings}
+        started.append(Running(store, JudgeSettings(judge_backend="openai", **own), attempts))
+        return started[-1]
+
+    yield start
+    for running in started:
+        await running.close()
+
+
+@pytest.mark.parametrize(
+    "trouble", ["!hang", "!close", "!half", "!garbage", "purple", 503, 400, 401, (200, "", b"[")]
+)
+async def test_trouble_with_one_turn_drops_it_and_blocks_no_other(
+    store: RolloutStore, judge_server: Any, answer: Answer, start: Start, trouble: Any
+) -> None:
+    judge_server.script = [lambda body: trouble if "trouble" in str(body) else r"\boxed{1}"]
+    bad = answer("trouble")
+    for n in range(6):
+        answer(f"fine {n}")
+    running = start(judge_request_timeout=0.3)
+    await running.until_judged(6)
+    await running.until_judged(7)
+    assert store.counts()["samples"] == {"ready": 6, "dropped": 1}
+    assert store.counts()["dropped"] == {"judge_error": 1}
+    stored = store.get_turn(bad.id)
+    assert stored is not None and stored.judge_attempts == 2
+    outcomes = running.metrics.snapshot()["outcomes"]
+    assert outcomes.pop("positive") == 6 and sum(outcomes.values()) == 2
+
+
+async def test_a_judge_that_is_down_for_a_while_delays_its_turns_and_drops_none(
+    store: RolloutStore, judge_server: Any, answer: Answer, start: Start
+) -> None:
+    judge_server.script = [503]
+    for n in range(5):
+        answer(f"turn {n}")
+    running = start(attempts=5)
+    await running.until(lambda: running.metrics.snapshot()["outcomes"].get("failed_JudgeUnavailable", 0) >= 5)
+    judge_server.script = [r"\boxed{-1}"]
+    await running.until_judged(5)
+    assert store.counts()["samples"] == {"ready": 5}
+
+
+async def test_a_slow_judge_delays_and_drops_nothing(
+    store: RolloutStore, judge_server: Any, answer: Answer, start: Start
+) -> None:
+    judge_server.delay = 0.2
+    for n in range(8):
+        answer(f"turn {n}")
+    await start().until_judged(8)
+    assert store.counts()["samples"] == {"ready": 8}
+
+
+async def test_a_judgement_names_the_model_and_the_prompts_hash(
+    store: RolloutStore, answer: Answer, start: Start
+) -> None:
+    turn = answer("turn")
+    await start().until_judged(1)
+    (judgement,) = store.judgements_of(turn.id)
+    assert judgement.judge == "openai:m" and judgement.prompt.startswith("eval@") and judgement.latency > 0

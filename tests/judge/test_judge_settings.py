@@ -1,0 +1,78 @@
+from __future__ import annotations
+
+import argparse
+
+import pytest
+
+from openclaw.errors import ConfigError
+from openclaw.judge.settings import JudgeSettings, add_flags, as_flags, load_settings, markdown
+
+
+def parse(*words: str, short: bool = True) -> argparse.Namespace:
+    parser = argparse.ArgumentParser()
+    add_flags(parser, short=short)
+    return parser.parse_args(words)
+
+
+def test_flags_win_over_variables_and_variables_over_defaults() -> None:
+    environ = {"MAJORITY_VOTE_N": "5", "PRM_TEMPERATURE": "0.9", "MAJORITY_VOTE_THRESHOLD": ""}
+    settings = load_settings(parse("--majority-vote-n", "7"), environ)
+    assert (settings.prm_m, settings.prm_temperature, settings.majority_vote_threshold) == (7, 0.9, 0.0)
+    assert load_settings(parse(), environ).prm_m == 5
+    assert load_settings(parse(), environ | {"PRM_M": "3"}).prm_m == 3
+
+
+def test_the_key_comes_from_the_environment_only() -> None:
+    settings = load_settings(parse(), {"JUDGE_API_KEY": "k"})
+    assert settings.judge_api_key == "k"
+    assert "k" not in as_flags(argparse.Namespace(**vars(settings)))
+
+
+def test_a_drivers_flags_are_passed_on_word_by_word() -> None:
+    words = [
+        "--judge-backend",
+        "engine",
+        "--prm-m",
+        "3",
+        "--judge-engine-url",
+        "http://a",
+        "--judge-engine-url",
+        "http://b",
+    ]
+    args = parse(*words, "--prm-model-path", "m", short=False)
+    passed = as_flags(args)
+    assert load_settings(parse(*passed), {}) == load_settings(args, {})
+    assert load_settings(args, {}).judge_engine_url == ("http://a", "http://b")
+
+
+def test_a_drivers_command_line_gets_no_flag_that_another_part_may_have() -> None:
+    with pytest.raises(SystemExit):
+        parse("--timeout", "3", short=False)
+
+
+def test_a_list_in_a_variable_is_separated_by_commas() -> None:
+    assert load_settings(parse(), {"JUDGE_ENGINE_URL": "http://a, http://b"}).judge_engine_url == (
+        "http://a",
+        "http://b",
+    )
+
+
+@pytest.mark.parametrize(
+    ("environ", "message"),
+    [
+        ({"PRM_M": "many"}, "PRM_M is 'many'; it must be of type int"),
+        ({"PRM_TEMPERATURE": "nan"}, "--prm-temperature is nan"),
+        ({"JUDGE_BACKEND": "oracle"}, "unknown judge backend 'oracle': choose one of rules, engine, openai"),
+        ({"JUDGE_BACKEND": "openai"}, "needs --judge-url and --judge-model"),
+    ],
+)
+def test_a_wrong_value_is_refused(environ: dict[str, str], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        load_settings(parse(), environ)
+
+
+def test_the_table_has_every_setting() -> None:
+    table = markdown()
+    for name in ("PRM_M", "MAJORITY_VOTE_N", "JUDGE_API_KEY", "--prm-max-new-tokens", "JUDGE_MODEL_PATH"):
+        assert f"`{name}`" in table
+    assert JudgeSettings().judge_backend == "rules"
