@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from openclaw.api.schema import ChatRequest
-from openclaw.clients import affinity_session, is_side_turn
+from openclaw.clients import is_side_turn, named_session
 from openclaw.engine import Engines
 from openclaw.errors import ClientError
 from openclaw.exchange import Exchange
@@ -45,7 +45,7 @@ class Origin:
         """Headers (lower case) win over the path, it over the body, that over what the client is known to
         send. Raises ClientError."""
         scope = headers.get("x-session-id") or path_session or _text(body, "session_id")
-        scope = scope or affinity_session(headers, body)
+        scope = scope or named_session(headers, body)
         if scope is not None and (len(scope) > LONGEST_SESSION_ID or not scope.isprintable()):
             raise ClientError(
                 f"session_id must be printable and at most {LONGEST_SESSION_ID} characters long", "session_id"
@@ -87,7 +87,9 @@ class Gateway:
             self.check_model(request.model)
         recorder = self.recorder if origin.train else None
         transcript = Transcript.of(request.messages)
-        found = await recorder.find_parent(transcript, origin.scope) if recorder else None
+        found = None
+        if recorder:
+            found = await recorder.find_parent(request.messages, transcript, origin.scope, origin.person)
         parent, start = found if found else (None, 0)
         prompt_ids, mode = await self._prompt(request, parent, start)
         limit = self._room(request, len(prompt_ids))

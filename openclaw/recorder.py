@@ -9,7 +9,7 @@ from typing import Any
 
 from openclaw.errors import StoreError
 from openclaw.records import NewTurn, Turn
-from openclaw.sessions import Message, Transcript
+from openclaw.sessions import Message, Transcript, same_answer
 from openclaw.store import RolloutStore, StoreWriter
 
 log = logging.getLogger(__name__)
@@ -33,17 +33,32 @@ class Recorder:
         self._writer.close()
         self.store.close()
 
-    async def find_parent(self, transcript: Transcript, scope: str | None) -> tuple[Turn, int] | None:
-        """The stored turn whose messages and answer are the longest beginning of a history, and the index of
-        the message that follows its answer. Raises StoreError."""
+    async def find_parent(
+        self, messages: list[Message], transcript: Transcript, scope: str | None, person: str | None
+    ) -> tuple[Turn, int] | None:
+        """The turn that a request follows, and the index of the message behind its answer.
+
+        It is the stored turn whose messages and answer are the longest beginning of the history. In a named
+        session whose history was rewritten (a summary in place of old messages) it is the last turn, if its
+        answer is the last one in the history. Never another person's. Raises StoreError.
+        """
         if not transcript.answers:
             return None
+        return await asyncio.to_thread(self._find_parent, messages, transcript, scope, person)
+
+    def _find_parent(
+        self, messages: list[Message], transcript: Transcript, scope: str | None, person: str | None
+    ) -> tuple[Turn, int] | None:
         digests = [digest for digest, _ in transcript.answers]
         since = 0.0 if scope is not None else time.time() - self._session_ttl
-        turn = await asyncio.to_thread(self.store.find_by_digest, digests, scope, since)
-        if turn is None:
+        turn = self.store.find_by_digest(digests, scope, since, person)
+        if turn is not None:
+            return turn, dict(transcript.answers)[turn.transcript_digest]
+        last = self.store.last_main_turn(scope) if scope is not None else None
+        start = transcript.answers[0][1]
+        if last is None or (person and last.person and last.person != person):
             return None
-        return turn, dict(transcript.answers)[turn.transcript_digest]
+        return (last, start) if same_answer(last.response_message, messages[start - 1]) else None
 
     async def record(self, turn: NewTurn) -> None:
         """Durable when it returns. Raises StoreError."""

@@ -63,6 +63,11 @@ def next_state(messages: Sequence[Message], start: int) -> list[Message]:
     return found
 
 
+def same_answer(stored: Message, sent: Message) -> bool:
+    """Whether a client sent this answer back, whatever it changed that does not count."""
+    return _normal(stored) == _normal(sent)
+
+
 def is_true(value: Any) -> bool:
     """A header or field that switches something on: true, 1, yes, on."""
     return value is True or str(value).strip().lower() in _TRUE

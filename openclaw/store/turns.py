@@ -80,6 +80,16 @@ class TurnTable(SessionTable):
                     return _one_turn(connection, turn.id == found[first])
         return None
 
+    def last_main_turn(self, session_id: str) -> Turn | None:
+        """The newest main turn of a session that waits for what follows it."""
+        turn = schema.turn.c
+        query = select(turn.id).where(
+            turn.session_id == session_id, turn.turn_type == "main", turn.state == str(TurnState.CAPTURED)
+        )
+        with self.reading() as connection:
+            found = connection.scalar(query.order_by(turn.turn_index.desc(), turn.created_at.desc()).limit(1))
+            return None if found is None else _one_turn(connection, turn.id == found)
+
     def next_turn_index(self, session_id: str) -> int:
         """0 for a new session."""
         with self.reading() as connection:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 
+from openclaw.clients import clean_text
 from openclaw.sessions import Transcript, next_state
 
 CONTEXT = (
@@ -249,3 +251,94 @@ def test_next_state_ends_at_the_next_answer() -> None:
     messages = [user("a"), assistant("b"), user("c"), assistant("d"), user("e")]
     assert next_state(messages, 2) == [user("c")]
     assert next_state([user("a"), assistant("b"), user(CONTEXT)], 2) == []
+
+
+def test_runtime_line_of_openclaw_names_the_session(gateway: Any) -> None:
+    gateway.says("hello there")
+    first = ask(gateway, [user("[Sat 2026-11-21 02:31 UTC] hi" + RUNTIME)])
+    assert first.session_id == "s1"
+    parts = [{"type": "text", "text": "a <summary/>"}, {"type": "text", "text": RUNTIME.strip()}]
+    assert ask(gateway, [user(parts)]).session_id == "s1"
+    assert ask(gateway, [user("look: Runtime: agent=x | sessionId=s1\nwhat is it?")]).session_id != "s1"
+
+
+def test_counted_request_id_names_the_session_and_a_bare_one_does_not(gateway: Any) -> None:
+    gateway.says("hello there")
+    assert ask(gateway, [user("hi")], headers={"x-client-request-id": "s3:1"}).session_id == "s3"
+    assert ask(gateway, [user("hi")], headers={"x-client-request-id": "5f0c-11"}).session_id != "5f0c-11"
+    assert ask(gateway, [user("hi")], headers={"session_id": "s4:12"}).session_id == "s4"
+
+
+def test_compacted_history_still_answers_the_last_turn(gateway: Any) -> None:
+    gateway.says("hello there")
+    first = ask(gateway, [user("a long story")], session_id="s")
+    summary = "The conversation history before this point was compacted: <summary>a story</summary>"
+    second = ask(gateway, [user(summary), assistant("hello there"), user("and then?")], session_id="s")
+    assert (second.parent_id, second.render_mode) == (first.id, "full")
+    assert answered(gateway, first).next_state == [user("and then?")]
+    other = [user(summary), assistant("never said"), user("and then?")]
+    assert ask(gateway, other, session_id="s").parent_id is None
+
+
+def test_rewritten_retry_of_openclaw_is_the_same_request(gateway: Any) -> None:
+    stamp = "[Sat 2026-11-21 02:28 UTC] "
+    first = [user(stamp + "tell me" + RUNTIME)]
+    wrapped = (
+        "[Queued user message from a previous active turn; preserved as context only.]\ntell me\n\nContinue the "
+        "current task from the existing transcript, preserving completed work. Do not restart the task."
+    )
+    again = [user("[Sat 2026-11-21 02:29 UTC] " + wrapped + RUNTIME)]
+    assert Transcript.of(first).digest == Transcript.of(again).digest != Transcript.of([]).digest
+    gateway.says("hello there")
+    turn = ask(gateway, again)
+    follow = ask(gateway, [*first, assistant("hello there"), user("thanks")])
+    assert follow.parent_id == turn.id
+
+
+def test_fork_is_answered_by_its_first_follow_up_and_both_branches_live(gateway: Any) -> None:
+    gateway.says("hello there")
+    first = ask(gateway, [user("hi")])
+    history = [user("hi"), assistant("hello there")]
+    gateway.says("the answer")
+    left, right = (ask(gateway, [*history, user(wish)]) for wish in ("left", "right"))
+    assert answered(gateway, first).next_state == [user("left")]
+    for turn, wish in ((left, "left"), (right, "right")):
+        ask(gateway, [*history, user(wish), assistant("the answer"), user(f"on, {wish}")])
+        assert answered(gateway, turn).next_state == [user(f"on, {wish}")]
+
+
+def test_persons_with_the_same_words_do_not_answer_each_other(gateway: Any) -> None:
+    gateway.says("hello there")
+    ada, bob = (ask(gateway, [user("hi")], user=name) for name in ("ada", "bob"))
+    history = [user("hi"), assistant("hello there"), user("go on")]
+    assert ask(gateway, history, user="ada").parent_id == ada.id
+    assert ask(gateway, history, user="bob").parent_id == bob.id
+
+
+@pytest.mark.parametrize(
+    "messages",
+    [
+        [{"role": "system", "content": "You are a context summarization assistant. Be brief."}, user("x")],
+        [user("[Sat 2026-11-21 02:31 UTC] [Subagent Context] You are a subagent." + RUNTIME), user(CONTEXT)],
+        [user("Follow the heartbeat monitor scratch context." + RUNTIME), user(CONTEXT)],
+        [
+            user("hi"),
+            assistant("x"),
+            user("[Mon 2026-01-05 09:00 GMT+2] A background task completed. Use it."),
+        ],
+    ],
+)
+def test_housekeeping_of_openclaw_is_side_without_a_plug_in(gateway: Any, messages: list[Any]) -> None:
+    gateway.says("hello there")
+    assert state(gateway, ask(gateway, messages)) == "side"
+
+
+def test_noise_rules_read_a_long_text_once() -> None:
+    began = time.monotonic()
+    for text in (
+        "Runtime: agent=" * 100_000 + "\nx",
+        "<<<BEGIN_OPENCLAW_INTERNAL_CONTEXT>>>" * 50_000,
+        " " * 10**6,
+    ):
+        clean_text(text)
+    assert time.monotonic() - began < 1

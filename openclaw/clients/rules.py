@@ -1,0 +1,145 @@
+"""The form of one client's rules: tables of marks, read by a few functions.
+
+Texts come from outside and may be long: each rule looks at a text once, from its beginning or its end.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol
+
+Messages = Sequence[Mapping[str, Any]]
+Place = Literal["system", "first", "last"]
+"""The system prompt, the first or the last text of a user."""
+
+
+class Noise(Protocol):
+    """Text that a client puts around what a person or tool wrote."""
+
+    def remove(self, text: str) -> str:
+        """The text without it."""
+        ...
+
+
+@dataclass(frozen=True)
+class Head:
+    """Noise at the beginning; leading blanks count as none."""
+
+    pattern: re.Pattern[str]
+
+    def remove(self, text: str) -> str:
+        text = text.lstrip()
+        found = self.pattern.match(text)
+        return text[found.end() :] if found else text
+
+
+@dataclass(frozen=True)
+class Tail:
+    """Noise from the last `begins` to the end, which is that one line."""
+
+    begins: str
+
+    def remove(self, text: str) -> str:
+        at = text.rfind(self.begins)
+        return text if at < 0 or "\n" in text[at:].rstrip() else text[:at].rstrip()
+
+
+@dataclass(frozen=True)
+class Block:
+    """Noise between two marks, wherever it is."""
+
+    begins: str
+    ends: str
+
+    def remove(self, text: str) -> str:
+        kept, at = [], 0
+        while (start := text.find(self.begins, at)) >= 0:
+            end = text.find(self.ends, start)
+            if end < 0:
+                break
+            kept.append(text[at:start].rstrip())
+            at = end + len(self.ends)
+        return "".join([*kept, text[at:]]) if at else text
+
+
+@dataclass(frozen=True)
+class SideMark:
+    """How a text at `place` begins in a turn that is no conversation; `what` names the turn."""
+
+    what: str
+    place: Place
+    begins: str
+
+
+@dataclass(frozen=True)
+class Client:
+    """One client's rules.
+
+    noise: removed from texts, in this order.
+    session_headers, session_fields: where it names the session, best first, written `<id>:<n>` or `<id>`;
+        counted_headers: headers that name it only when they are written `<id>:<n>`.
+    session_line: (how a line begins that ends the first user text, pattern of the id in it).
+    side_marks: marks of its own turns.
+    """
+
+    name: str
+    noise: tuple[Noise, ...]
+    session_headers: tuple[str, ...]
+    counted_headers: tuple[str, ...]
+    session_fields: tuple[str, ...]
+    session_line: tuple[str, re.Pattern[str]]
+    side_marks: tuple[SideMark, ...]
+
+    def clean(self, text: str) -> str:
+        """A text without this client's noise."""
+        for noise in self.noise:
+            text = noise.remove(text)
+        return text
+
+    def session(self, headers: Mapping[str, str], body: Mapping[str, Any]) -> str | None:
+        """The session that this client names, if it does."""
+        named: list[Any] = [headers.get(name) for name in self.session_headers]
+        counted = [headers.get(name, "") for name in self.counted_headers]
+        named += [value for value in counted if _COUNTER.search(value)]
+        named += [body.get(name) for name in self.session_fields]
+        found = next((value for value in named if isinstance(value, str) and value), None)
+        return _COUNTER.sub("", found) if found else self._session_of_first_text(_messages(body))
+
+    def is_side(self, messages: Messages) -> bool:
+        """Whether one of this client's marks is there."""
+        users = [message for message in messages if message.get("role") == "user"]
+        system = next((_text(message) for message in messages if message.get("role") == "system"), "")
+        places = {"system": system, "first": self._words(users), "last": self._words(reversed(users))}
+        return any(places[mark.place].startswith(mark.begins) for mark in self.side_marks)
+
+    def _session_of_first_text(self, messages: Messages) -> str | None:
+        begins, pattern = self.session_line
+        first = next((_text(message) for message in messages if message.get("role") == "user"), "")
+        at = first.rfind(begins)
+        line = first[at:].rstrip() if at >= 0 else ""
+        found = pattern.search(line) if line and "\n" not in line else None
+        return found[1] if found else None
+
+    def _words(self, messages: Any) -> str:
+        """The first text that is more than noise."""
+        texts = (self.clean(_text(message)).strip() for message in messages)
+        return next((text for text in texts if text), "")
+
+
+_COUNTER = re.compile(r":\d+\Z")
+
+
+def _messages(body: Mapping[str, Any]) -> Messages:
+    messages = body.get("messages")
+    return [one for one in messages if isinstance(one, dict)] if isinstance(messages, list) else []
+
+
+def _text(message: Mapping[str, Any]) -> str:
+    content = message.get("content")
+    if isinstance(content, list):
+        return "".join(
+            part["text"] for part in content if isinstance(part, dict) and isinstance(part.get("text"), str)
+        )
+    return content if isinstance(content, str) else ""
