@@ -1,7 +1,8 @@
 """One database, opened by many processes: connections, short write transactions, the schema check.
 
-SQLite: WAL, `BEGIN IMMEDIATE` for writes, a busy timeout, `synchronous` NORMAL (survives kill -9) or FULL
-(survives power loss). Any other SQLAlchemy URL is taken as it is.
+SQLite: WAL, `BEGIN IMMEDIATE` for writes, `synchronous` NORMAL (survives kill -9) or FULL (survives power
+loss). PostgreSQL: row locks, and one lock a store for what must not overlap; reads see one snapshot; `durable`
+insists on `synchronous_commit`, otherwise the server's own setting holds.
 """
 
 from __future__ import annotations
@@ -14,12 +15,16 @@ from typing import Any
 
 from sqlalchemy import Connection, Engine, create_engine, event
 from sqlalchemy.engine import make_url
-from sqlalchemy.exc import ArgumentError, SQLAlchemyError
+from sqlalchemy.exc import ArgumentError
 
 from openclaw.errors import StoreError
+from openclaw.store import failures
+from openclaw.store.failures import as_store_error
 from openclaw.store.migrations import prepare_schema
 
-BUSY_TIMEOUT_SECONDS = 30.0
+CONNECT_TIMEOUT_SECONDS = 10
+_LOCK_KEY = 0x6F636C61
+"""Of PostgreSQL's advisory lock: any number will do, as long as every process takes the same."""
 
 
 class Database:
@@ -32,6 +37,7 @@ class Database:
         self._engine = _engine(self.url, durable)
         self._local = threading.local()
         with self.transaction() as connection:
+            take_turns(connection)
             prepare_schema(connection)
 
     def close(self) -> None:
@@ -43,10 +49,10 @@ class Database:
         """A write transaction. Inside another one of the same thread it joins that one. Raises StoreError."""
         current: Connection | None = getattr(self._local, "connection", None)
         if current is not None:
-            with _as_store_error(self.url):
+            with as_store_error(self.url):
                 yield current
             return
-        with _as_store_error(self.url), self._engine.connect() as connection:
+        with as_store_error(self.url), self._engine.connect() as connection:
             connection = connection.execution_options(openclaw_write=True)
             with connection.begin():
                 self._local.connection = connection
@@ -61,11 +67,20 @@ class Database:
         transaction."""
         current: Connection | None = getattr(self._local, "connection", None)
         if current is not None:
-            with _as_store_error(self.url):
+            with as_store_error(self.url):
                 yield current
             return
-        with _as_store_error(self.url), self._engine.connect() as connection:
+        with as_store_error(self.url), self._engine.connect() as connection:
+            if connection.dialect.name == "postgresql":
+                connection = connection.execution_options(isolation_level="REPEATABLE READ")
             yield connection
+
+
+def take_turns(connection: Connection) -> None:
+    """Until this transaction ends, no other one of any process is behind this line. On SQLite no two write
+    transactions ever overlap; PostgreSQL needs a lock for it."""
+    if connection.dialect.name == "postgresql":
+        connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({_LOCK_KEY})")
 
 
 def database_url(location: str | Path) -> str:
@@ -84,23 +99,31 @@ def database_url(location: str | Path) -> str:
 def _engine(url: str, durable: bool) -> Engine:
     try:
         parsed = make_url(url)
-        if parsed.get_backend_name() != "sqlite":
-            return create_engine(parsed, pool_pre_ping=True)
-        engine = create_engine(
-            parsed, connect_args={"timeout": BUSY_TIMEOUT_SECONDS, "check_same_thread": False}
-        )
+        kind = parsed.get_backend_name()
+        if kind == "postgresql":
+            engine = create_engine(
+                parsed, pool_pre_ping=True, connect_args={"connect_timeout": CONNECT_TIMEOUT_SECONDS}
+            )
+            event.listen(engine, "connect", _postgresql_settings(durable))
+            return engine
+        if kind != "sqlite":
+            raise StoreError(
+                f"the rollout buffer cannot be a {kind} database: use sqlite or postgresql+psycopg"
+            )
+        waits = {"timeout": failures.BUSY_TIMEOUT_SECONDS, "check_same_thread": False}
+        engine = create_engine(parsed, connect_args=waits)
     except (ArgumentError, ImportError) as error:
         raise StoreError(f"cannot use the rollout buffer URL: {error}") from error
-    event.listen(engine, "connect", _sqlite_pragmas(durable))
+    event.listen(engine, "connect", _sqlite_settings(durable))
     event.listen(engine, "begin", _sqlite_begin)
     return engine
 
 
-def _sqlite_pragmas(durable: bool) -> Any:
+def _sqlite_settings(durable: bool) -> Any:
     def on_connect(connection: Any, _record: Any) -> None:
         connection.isolation_level = None  # the driver begins nothing by itself: _sqlite_begin does
         cursor = connection.cursor()
-        cursor.execute(f"PRAGMA busy_timeout = {int(BUSY_TIMEOUT_SECONDS * 1000)}")
+        cursor.execute(f"PRAGMA busy_timeout = {int(failures.BUSY_TIMEOUT_SECONDS * 1000)}")
         cursor.execute("PRAGMA journal_mode = WAL")
         cursor.execute(f"PRAGMA synchronous = {'FULL' if durable else 'NORMAL'}")
         cursor.close()
@@ -108,17 +131,18 @@ def _sqlite_pragmas(durable: bool) -> Any:
     return on_connect
 
 
+def _postgresql_settings(durable: bool) -> Any:
+    def on_connect(connection: Any, _record: Any) -> None:
+        cursor = connection.cursor()
+        cursor.execute(f"SET lock_timeout = {int(failures.BUSY_TIMEOUT_SECONDS * 1000)}")
+        if durable:
+            cursor.execute("SET synchronous_commit = on")
+        cursor.close()
+        connection.commit()
+
+    return on_connect
+
+
 def _sqlite_begin(connection: Connection) -> None:
     write = connection.get_execution_options().get("openclaw_write", False)
     connection.exec_driver_sql("BEGIN IMMEDIATE" if write else "BEGIN")
-
-
-@contextmanager
-def _as_store_error(url: str) -> Iterator[None]:
-    try:
-        yield
-    except SQLAlchemyError as error:
-        cause = getattr(error, "orig", None) or error
-        raise StoreError(
-            f"rollout store {make_url(url).render_as_string(hide_password=True)}: {cause}"
-        ) from error

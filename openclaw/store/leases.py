@@ -12,7 +12,7 @@ from openclaw.errors import StoreError
 from openclaw.records import DEFAULT_TRAINER, SampleRecord, SampleState
 from openclaw.store import schema
 from openclaw.store.codec import unpack_json
-from openclaw.store.database import Database
+from openclaw.store.database import Database, take_turns
 from openclaw.store.rows import select_turns, turn_from_row
 from openclaw.store.states import check_sample
 
@@ -38,6 +38,7 @@ class LeaseTable(Database):
         """
         sample = schema.sample.c
         with self.transaction() as connection:
+            take_turns(connection)
             mine = _of_lease(trainer, rollout_id)
             ids = list(
                 connection.scalars(select(sample.id).where(*mine, sample.state == str(SampleState.LEASED)))
@@ -68,11 +69,13 @@ class LeaseTable(Database):
         Raises StoreError when this rollout was committed as another version.
         """
         with self.transaction() as connection:
+            take_turns(connection)
             return commit(connection, rollout_id, version, trainer)
 
     def release_leases(self, except_rollout_id: int | None = None, trainer: str = DEFAULT_TRAINER) -> int:
         """Every lease of the trainer (but one) is ready again. Returns how many samples."""
         with self.transaction() as connection:
+            take_turns(connection)
             return release(connection, except_rollout_id, trainer)
 
     def drop_sample(self, sample_id: int, reason: str) -> None:

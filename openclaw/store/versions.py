@@ -9,7 +9,7 @@ from sqlalchemy import Connection, RowMapping, func, insert, select, update
 from openclaw.errors import StoreError
 from openclaw.records import DEFAULT_TRAINER, SampleState, VersionStatus, WeightVersion
 from openclaw.store import schema
-from openclaw.store.database import Database
+from openclaw.store.database import Database, take_turns
 from openclaw.store.leases import commit, release
 
 _SURVIVING = (str(VersionStatus.LIVE), str(VersionStatus.SUPERSEDED))
@@ -50,6 +50,7 @@ class VersionTable(Database):
         used for something else.
         """
         with self.transaction() as connection:
+            take_turns(connection)
             known = _known(connection, trainer, version)
             if known is None:
                 row = {"trainer": trainer, "version": version, "parent": parent, "rollout_id": rollout_id}

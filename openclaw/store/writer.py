@@ -17,6 +17,10 @@ T = TypeVar("T")
 
 MAX_GROUP = 256
 """Functions in one transaction, at most."""
+MAX_PENDING = 4096
+"""Functions that may wait in one process."""
+MAX_WAIT_SECONDS = 30.0
+"""How long a caller waits for room before it is told that the store is behind."""
 
 
 @dataclass(frozen=True)
@@ -31,12 +35,18 @@ class StoreWriter:
     The function runs in the writer thread inside a group transaction; submit returns when that is
     committed. It must do nothing but store calls: when one function of a group fails, the group is undone
     and each runs again alone, so an exception undoes and reaches only its own. A caller that is cancelled
-    leaves its function to run. With `max_pending` functions waiting, submit waits for room: that is the
-    backpressure.
+    leaves its function to run.
+
+    Backpressure: with `max_pending` functions under way, submit waits for room, and raises StoreError after
+    `max_wait` seconds without any.
     """
 
-    def __init__(self, store: RolloutStore, max_pending: int = 4096) -> None:
+    def __init__(
+        self, store: RolloutStore, max_pending: int = MAX_PENDING, max_wait: float = MAX_WAIT_SECONDS
+    ) -> None:
         self._store = store
+        self._max_pending = max_pending
+        self._max_wait = max_wait
         self._queue: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
         self._room = asyncio.Semaphore(max_pending)
         self._lock = threading.Lock()
@@ -46,9 +56,20 @@ class StoreWriter:
 
     async def submit(self, function: Callable[[], T]) -> T:
         """Run a function of store calls; its result is durable when this returns. Raises StoreError when the
-        database cannot commit or the writer is closed, and whatever the function raises."""
-        async with self._room:
+        database cannot commit, has no room in time, or the writer is closed, and whatever the function
+        raises."""
+        try:
+            async with asyncio.timeout(self._max_wait):
+                await self._room.acquire()
+        except TimeoutError as error:
+            raise StoreError(
+                f"the rollout store is {self._max_pending} writes behind and took none for {self._max_wait:g} s:"
+                " look at its disk or server; try again later"
+            ) from error
+        try:
             return cast(T, await asyncio.shield(asyncio.wrap_future(self._put(function))))
+        finally:
+            self._room.release()
 
     def run(self, function: Callable[[], T]) -> T:
         """The same for a plain thread: blocks until committed."""

@@ -92,9 +92,17 @@ def test_a_url_names_a_database_too(tmp_path: Path) -> None:
     assert (tmp_path / "other.db").exists()
 
 
-def test_an_unknown_url_is_refused() -> None:
-    with pytest.raises(StoreError, match="cannot use the rollout buffer URL"):
-        RolloutStore("nosuchdatabase://host/name")
+@pytest.mark.parametrize(
+    ("url", "message"),
+    [
+        ("nosuchdatabase://host/name", "cannot be a nosuchdatabase database: use sqlite or postgresql"),
+        ("sqlite+nosuchdriver:///file", "cannot use the rollout buffer URL"),
+        ("://", "cannot use the rollout buffer URL"),
+    ],
+)
+def test_an_unknown_url_is_refused(url: str, message: str) -> None:
+    with pytest.raises(StoreError, match=message):
+        RolloutStore(url)
 
 
 @pytest.mark.parametrize(("durable", "synchronous"), [(False, 1), (True, 2)])

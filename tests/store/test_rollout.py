@@ -4,7 +4,6 @@ import argparse
 import threading
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,11 +17,18 @@ MakeSample = Callable[..., Turn]
 
 
 @pytest.fixture
-def args(tmp_path: Path) -> Iterator[argparse.Namespace]:
+def args(location: str) -> Iterator[argparse.Namespace]:
     parser = argparse.ArgumentParser()
     rollout.add_arguments(parser)
     parser.add_argument("--rollout-batch-size", type=int)
-    flags = ["--rl-buffer-dir", str(tmp_path), "--rollout-batch-size", "2", "--batch-timeout", "0.4"]
+    flags = [
+        "--rl-buffer-url" if "://" in location else "--rl-buffer-dir",
+        location,
+        "--rollout-batch-size",
+        "2",
+        "--batch-timeout",
+        "0.4",
+    ]
     yield parser.parse_args(flags)
     rollout._open.cache_clear()
 
@@ -122,6 +128,6 @@ def test_idle_sessions_end_while_the_trainer_waits(
 
 
 def test_a_buffer_must_be_named(args: argparse.Namespace) -> None:
-    args.rl_buffer_dir = None
+    args.rl_buffer_dir = args.rl_buffer_url = None
     with pytest.raises(StoreError, match="give --rl-buffer-dir or --rl-buffer-url"):
         rollout.lease_batch(args, 0)

@@ -1,0 +1,109 @@
+"""A database that is locked, full, read-only, away: one clear StoreError, nothing half stored."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import event
+
+from openclaw.errors import StoreError
+from openclaw.records import NewTurn, Turn
+from openclaw.store import RolloutStore, StoreWriter, failures
+
+MakeTurn = Callable[..., NewTurn]
+
+
+async def test_a_full_disk_fails_the_caller_and_loses_nothing_that_was_promised(
+    tmp_path: Path, make_turn: MakeTurn
+) -> None:
+    store = RolloutStore(tmp_path)
+    writer = StoreWriter(store)
+
+    def limit(connection: Any, *_: object) -> None:
+        connection.execute("PRAGMA max_page_count = 80")
+
+    def noise(seed: int) -> list[int]:
+        return random.Random(seed).choices(range(2**31), k=2000)
+
+    event.listen(store._engine, "checkout", limit)
+    turns = [make_turn(prompt_ids=noise(seed)) for seed in range(60)]
+    jobs = [writer.submit(lambda turn=turn: store.record_turn(turn)) for turn in turns]  # type: ignore[misc]
+    results = await asyncio.gather(*jobs, return_exceptions=True)
+    failed = [result for result in results if isinstance(result, BaseException)]
+    promised = [result for result in results if isinstance(result, Turn)]
+    assert failed and promised and len(failed) + len(promised) == 60
+    assert all(
+        isinstance(error, StoreError) and "full" in str(error) and "free space" in str(error)
+        for error in failed
+    )
+    for turn in promised:
+        assert store.get_turn(turn.id) == turn
+    assert store.counts()["turns"] == {"captured": len(promised)}
+    event.remove(store._engine, "checkout", limit)
+    event.listen(store._engine, "checkout", lambda c, *_: c.execute("PRAGMA max_page_count = 100000"))
+    await writer.submit(lambda: store.record_turn(make_turn(prompt_ids=noise(99))))
+    await asyncio.to_thread(writer.close)
+    store.close()
+
+
+def test_a_lock_that_somebody_keeps_is_named_after_the_wait(
+    location: str, make_turn: MakeTurn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(failures, "BUSY_TIMEOUT_SECONDS", 0.3)
+    store, other = RolloutStore(location), RolloutStore(location)
+    locked, done = threading.Event(), threading.Event()
+
+    def keep() -> None:
+        with other.transaction():
+            other.record_turn(make_turn(session_id="s"))
+            locked.set()
+            done.wait(10)
+
+    thread = threading.Thread(target=keep)
+    thread.start()
+    locked.wait(10)
+    with pytest.raises(StoreError, match=r"another process held the write lock for more than 0.3 s"):
+        store.record_turn(make_turn(session_id="s"))
+    assert store.counts()["turns"] == {}
+    done.set()
+    thread.join()
+    store.record_turn(make_turn(session_id="s"))
+    assert store.counts()["turns"] == {"captured": 2}
+    store.close()
+    other.close()
+
+
+def test_a_read_only_file_can_be_read_and_says_why_it_is_not_written(
+    tmp_path: Path, make_turn: MakeTurn
+) -> None:
+    store = RolloutStore(tmp_path)
+    turn = store.record_turn(make_turn())
+    store.close()
+    store = RolloutStore(f"sqlite:///file:{tmp_path / 'buffer.db'}?mode=ro&uri=true")
+    assert store.get_turn(turn.id) == turn
+    with pytest.raises(StoreError, match=r"buffer\.db.*readonly database; this user may not write there"):
+        store.record_turn(make_turn())
+    store.close()
+
+
+def test_a_missing_folder_of_a_url_is_named(tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match=r"unable to open.*the folder of the buffer is missing"):
+        RolloutStore(f"sqlite:///{tmp_path / 'no' / 'buffer.db'}")
+
+
+def test_a_server_that_is_away_is_named_without_its_password(tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match="check that the server runs") as failure:
+        RolloutStore(f"postgresql+psycopg://me:secret@/db?host={tmp_path}")
+    assert "secret" not in str(failure.value)
+
+
+def test_text_that_is_no_unicode_is_refused(store: RolloutStore) -> None:
+    with pytest.raises(StoreError, match=r"valid Unicode|not valid|surrogate"):
+        store.touch_session("\ud800")
+    assert store.counts()["turns"] == {}
