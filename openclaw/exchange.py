@@ -6,17 +6,17 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import aclosing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from openclaw.api.schema import ChatRequest
+from openclaw.deltas import AnswerParser, CallArguments, CallStart, Delta, TextDelta
 from openclaw.errors import ClientError
 from openclaw.generation import Generation, Increment
 from openclaw.recorder import Recorder
 from openclaw.records import NewTurn, Turn, TurnState
 from openclaw.sessions import Message, Transcript
 from openclaw.stop_strings import StopStrings
-from openclaw.stream_parser import Delta, Qwen3StreamParser, TextDelta, ToolCall
 
 OnPiece = Callable[["Piece"], Awaitable[None]]
 FinishReason = Literal["stop", "length", "tool_calls"]
@@ -34,6 +34,7 @@ class Piece:
 class Exchange:
     """A request that is ready to run. Nothing was stored yet.
 
+    opening: ids at the end of the prompt that are the beginning of the answer (a tool call that was asked for).
     recorder: None serves without storing. session_end: where the session ends with this turn, if the client
     said so.
     """
@@ -49,13 +50,27 @@ class Exchange:
     render_mode: Literal["full", "bridge"]
     sampling: dict[str, Any]
     generation: Generation
-    parser: Qwen3StreamParser
+    parser: AnswerParser
     recorder: Recorder | None
     policy_id: str
     fingerprints: tuple[str, str]
     session_end: Recorder | None
     timeout: float
+    opening: tuple[int, ...] = ()
     created: float = field(default_factory=time.time)
+
+    def opened(self, opening: list[int], context_length: int) -> Exchange:
+        """This exchange with an answer that begins with these ids. Raises ClientError when the context has no
+        room for them."""
+        prompt_ids = self.prompt_ids + opening
+        room = context_length - len(prompt_ids)
+        if room < 1:
+            message = (
+                "the messages and the tool call that was asked for fill the context: shorten the messages"
+            )
+            raise ClientError(message, "messages", "context_length_exceeded")
+        generation = self.generation.with_prompt(prompt_ids, room)
+        return replace(self, prompt_ids=prompt_ids, opening=tuple(opening), generation=generation)
 
     async def run(self, on_piece: OnPiece) -> Answer:
         """Sample the answer; `on_piece` gets it as it comes. The turn is durable when this returns.
@@ -64,7 +79,7 @@ class Exchange:
         ClientError when the engine refuses or `timeout` seconds have passed, StoreError when the turn cannot
         be stored.
         """
-        answer = Answer(StopStrings(self.request.stop))
+        answer = Answer(StopStrings(self.request.stop), one_call=not self.request.parallel_tool_calls)
         try:
             async with asyncio.timeout(self.timeout):
                 await self._sample(answer, on_piece)
@@ -80,11 +95,25 @@ class Exchange:
         return answer
 
     async def _sample(self, answer: Answer, on_piece: OnPiece) -> None:
-        async with aclosing(self.generation.run()) as increments:
-            async for increment in increments:
-                deltas = answer.add(self.parser.feed(increment.ids))
-                await on_piece(Piece(deltas, increment))
-        deltas = answer.add(self.parser.finish()) + answer.finish(self.generation.matched)
+        self.parser.begin(self.prompt_ids[: len(self.prompt_ids) - len(self.opening)], self.request.tools)
+        opened = answer.add(self.parser.feed(self.opening))
+        try:
+            async with aclosing(self.generation.run()) as increments:
+                async for increment in increments:
+                    deltas = opened + answer.add(self.parser.feed(increment.ids))
+                    opened = []
+                    await on_piece(Piece(deltas, increment))
+                    if answer.has_enough:
+                        break
+        except ClientError as error:
+            if "json_schema" not in self.sampling:
+                raise
+            message = (
+                f"response_format: this engine cannot keep to a grammar ({error}); serve the model with SGLang, "
+                "or leave response_format out and ask for JSON in the messages"
+            )
+            raise ClientError(message, "response_format", "unsupported_value") from error
+        deltas = opened + answer.add(self.parser.finish()) + answer.finish(self.generation.matched)
         if deltas:
             await on_piece(Piece(deltas, None))
 
@@ -141,28 +170,31 @@ class Exchange:
 
 
 class Answer:
-    """The answer as the client reads it, growing."""
+    """The answer as the client reads it, growing. `one_call`: it ends with its first tool call."""
 
-    def __init__(self, stop: StopStrings) -> None:
+    def __init__(self, stop: StopStrings, one_call: bool = False) -> None:
         self._stop = stop
+        self._one_call = one_call
+        self._call: CallStart | None = None
+        self._arguments: list[str] = []
         self.content: list[str] = []
         self.reasoning: list[str] = []
         self.tool_calls: list[dict[str, Any]] = []
         self.finish_reason: str = ""
 
+    @property
+    def has_enough(self) -> bool:
+        """Whether nothing that could still come would be passed on."""
+        return self._one_call and bool(self.tool_calls)
+
     def add(self, deltas: list[Delta]) -> list[Delta]:
         """Take deltas in; returns those that the client may see now."""
-        shown = self._stop.filter(deltas)
-        for delta in shown:
-            self._note(delta)
-        return shown
+        return [delta for delta in self._stop.filter(deltas) if self._note(delta)]
 
     def finish(self, matched: int | str | None) -> list[Delta]:
         """Text that was held back because a stop string might have begun in it."""
-        shown = self._stop.finish(matched if isinstance(matched, str) else None)
-        for delta in shown:
-            self._note(delta)
-        return shown
+        held = self._stop.finish(matched if isinstance(matched, str) else None)
+        return [delta for delta in held if self._note(delta)]
 
     def complete(self, reason: str) -> None:
         self.finish_reason = "tool_calls" if self.tool_calls and reason == "stop" else reason
@@ -180,13 +212,17 @@ class Answer:
             message["tool_calls"] = self.tool_calls
         return message
 
-    def _note(self, delta: Delta) -> None:
+    def _note(self, delta: Delta) -> bool:
+        """False for what comes after the only call that is wanted."""
+        if self.has_enough:
+            return False
         if isinstance(delta, TextDelta):
             (self.content if delta.kind == "content" else self.reasoning).append(delta.text)
-        else:
-            self.tool_calls.append(tool_call(delta))
-
-
-def tool_call(call: ToolCall) -> dict[str, Any]:
-    """A call in OpenAI's shape."""
-    return {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
+        elif isinstance(delta, CallStart):
+            self._call, self._arguments = delta, []
+        elif isinstance(delta, CallArguments):
+            self._arguments.append(delta.text)
+        elif delta.complete and self._call is not None:
+            function = {"name": self._call.name, "arguments": "".join(self._arguments)}
+            self.tool_calls.append({"id": self._call.id, "type": "function", "function": function})
+        return True

@@ -11,7 +11,7 @@ import asyncio
 import logging
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from openclaw.engine import REFUSED, Engines
@@ -60,6 +60,7 @@ class Generation:
     def __init__(self, engines: Engines, request: EngineRequest, affinity: str) -> None:
         self._engines = engines
         self._request = request
+        self._affinity = affinity
         self._urls = engines.preferred(affinity)
         self._attempt_start = 0
         self._closed_spans: list[tuple[int, int, int]] = []
@@ -68,6 +69,12 @@ class Generation:
         self.log_probs: list[float] = []
         self.finish_reason: str | None = None
         self.matched: int | str | None = None
+
+    def with_prompt(self, prompt_ids: list[int], room: int) -> Generation:
+        """The same generation, not begun, after another prompt; `room`: the most tokens that it may have."""
+        limit = min(self._request.max_new_tokens, room)
+        request = replace(self._request, prompt_ids=prompt_ids, max_new_tokens=limit)
+        return Generation(self._engines, request, self._affinity)
 
     @property
     def spans(self) -> list[tuple[int, int, int]]:

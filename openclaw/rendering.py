@@ -8,41 +8,30 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Sequence
+import threading
+from collections import OrderedDict
+from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from renderers.configs import Qwen3RendererConfig
-from renderers.qwen3 import Qwen3Renderer
-
-from openclaw.errors import ConfigError
-from openclaw.stream_parser import Qwen3Format, Qwen3StreamParser
+from openclaw.deltas import AnswerParser
+from openclaw.errors import ClientError, ConfigError
+from openclaw.families import BY_MODEL_TYPE, Family, TemplateOptions, make_renderer, renderer_name
 from openclaw.tokenizer import Tokenizer
 
 Message = dict[str, Any]
+KEPT_RENDERERS = 16
 
 
-@dataclass(frozen=True)
-class Family:
-    """How one model family writes conversations: renderer by thinking or not, and the parser of its
-    answers."""
+class RawPrompt(dict[str, Any]):
+    """The only message of a request that is no conversation: the prompt as it stands, in ids. Stored like any
+    message, it is a user message that says `"format": "raw"`."""
 
-    name: str
-    renderer: Callable[[Tokenizer, bool], Any]
-    format: Callable[[Tokenizer, Sequence[int]], Any]
-    parser: Callable[[Tokenizer, Any, bool], Qwen3StreamParser]
-
-
-QWEN3 = Family(
-    "qwen3",
-    lambda tokenizer, thinking: Qwen3Renderer(tokenizer, Qwen3RendererConfig(enable_thinking=thinking)),
-    Qwen3Format.of,
-    Qwen3StreamParser,
-)
-FAMILIES = {"qwen3": QWEN3, "qwen3_moe": QWEN3}
-"""By `model_type` of config.json."""
+    def __init__(self, text: str, ids: list[int]) -> None:
+        super().__init__(role="user", content=text, format="raw")
+        self.ids = ids
 
 
 @dataclass(frozen=True)
@@ -50,7 +39,7 @@ class ModelFolder:
     """What the gateway reads of a Hugging Face model folder. Raises ConfigError when it is none."""
 
     path: Path
-    model_type: str
+    renderer: str
     context_length: int
     temperature: float | None
 
@@ -62,33 +51,46 @@ class ModelFolder:
                 f"{path} is not a model: it has no readable config.json; give a Hugging Face folder"
             )
         model_type = str(config.get("model_type"))
-        if model_type not in FAMILIES:
-            known = ", ".join(sorted(FAMILIES))
+        renderer = renderer_name(model_type, path.resolve().name)
+        if renderer is None:
+            known = ", ".join(sorted(BY_MODEL_TYPE))
             raise ConfigError(f"{path}: model_type {model_type!r} cannot be served; supported: {known}")
-        length = config.get("max_position_embeddings")
+        text_config = config.get("text_config")
+        nested = text_config if isinstance(text_config, dict) else {}
+        length = config.get("max_position_embeddings", nested.get("max_position_embeddings"))
         if not isinstance(length, int) or length < 1:
             raise ConfigError(f"{path}/config.json: max_position_embeddings is missing")
         temperature = (_json(path / "generation_config.json") or {}).get("temperature")
-        return cls(path, model_type, length, float(temperature) if temperature else None)
+        return cls(path, renderer, length, float(temperature) if temperature else None)
 
 
 class ChatFormat:
     """Renders prompts and parses answers of one model. Thread-safe."""
 
     def __init__(self, folder: ModelFolder, tokenizer: Tokenizer) -> None:
-        self.family = FAMILIES[folder.model_type]
+        self.family = Family.of(folder.renderer, tokenizer)
         self.tokenizer = tokenizer
-        self._renderers = {thinking: self.family.renderer(tokenizer, thinking) for thinking in (True, False)}
-        self.stop_ids: list[int] = list(self._renderers[True].get_stop_token_ids())
-        self._format = self.family.format(tokenizer, self.stop_ids)
+        self.stop_ids = list(self.family.stop_ids)
         self.fingerprint = f"{self.family.name}:renderers-{version('renderers')}:" + _template_hash(
             folder.path
         )
+        self._renderers: OrderedDict[str, Any] = OrderedDict()
+        self._lock = threading.Lock()
 
-    def render(self, messages: Sequence[Message], tools: list[Message] | None, thinking: bool) -> list[int]:
-        """Prompt ids [T] that end where the answer begins."""
+    def render(
+        self, messages: Sequence[Message], tools: list[Message] | None, options: TemplateOptions
+    ) -> list[int]:
+        """Prompt ids [T] that end where the answer begins. Raises ClientError for options that the template
+        cannot take."""
+        if isinstance(messages[0], RawPrompt):
+            return list(messages[0].ids)
         prepared = [renderable(message) for message in messages]
-        ids = self._renderers[thinking].render_ids(prepared, tools=tools or None, add_generation_prompt=True)
+        renderer = self._renderer(options)
+        try:
+            ids = renderer.render_ids(prepared, tools=tools or None, add_generation_prompt=True)
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            message = f"messages: the chat template of this model cannot write them: {error}"
+            raise ClientError(message, "messages") from error
         return list(ids)
 
     def bridge(
@@ -97,19 +99,30 @@ class ChatFormat:
         completion_ids: list[int],
         new_messages: Sequence[Message],
         tools: list[Message] | None,
-        thinking: bool,
+        options: TemplateOptions,
     ) -> list[int] | None:
         """The ids of a turn, followed by new messages. None where the template rewrites history (a new
         question drops old reasoning): then a full render is due."""
         prepared = [renderable(message) for message in new_messages]
-        rendered = self._renderers[thinking].bridge_to_next_turn(
+        rendered = self._renderer(options).bridge_to_next_turn(
             prompt_ids, completion_ids, prepared, tools=tools or None
         )
         return None if rendered is None else list(rendered.token_ids)
 
-    def parser(self, tools: bool) -> Qwen3StreamParser:
+    def parser(self, tools: bool) -> AnswerParser:
         """A parser for one answer; `tools`: whether it may call tools."""
-        return self.family.parser(self.tokenizer, self._format, tools)
+        return self.family.parser(tools)
+
+    def _renderer(self, options: TemplateOptions) -> Any:
+        key = json.dumps(options, sort_keys=True)
+        with self._lock:
+            renderer = self._renderers.pop(key, None)
+            if renderer is None:
+                renderer = make_renderer(self.family.name, self.tokenizer, options)
+            self._renderers[key] = renderer
+            if len(self._renderers) > KEPT_RENDERERS:
+                self._renderers.popitem(last=False)
+        return renderer
 
 
 def renderable(message: Message) -> Message:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from openclaw.stream_parser import Delta, TextDelta
+from openclaw.deltas import Delta, TextDelta
 
 
 class StopStrings:

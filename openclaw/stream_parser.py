@@ -9,34 +9,14 @@ trimmed there), and a tool call inside reasoning (a later `</think>` makes it pa
 from __future__ import annotations
 
 import codecs
-import json
-import uuid
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import Enum, auto
-from typing import Literal
+from typing import Any
 
+from openclaw.deltas import Delta, TextDelta, TextKind
+from openclaw.json_calls import JsonCall
 from openclaw.tokenizer import Tokenizer
-
-
-@dataclass(frozen=True, slots=True)
-class TextDelta:
-    """More text of the answer, or of the reasoning before it."""
-
-    kind: Literal["content", "reasoning_content"]
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
-class ToolCall:
-    """A complete call. `arguments` is JSON text; `id` is new."""
-
-    name: str
-    arguments: str
-    id: str = field(default_factory=lambda: f"call_{uuid.uuid4().hex[:24]}", compare=False)
-
-
-Delta = TextDelta | ToolCall
 
 
 @dataclass(frozen=True)
@@ -61,6 +41,10 @@ class Qwen3Format:
         )
 
 
+OPEN_THOUGHT_IDS = 3
+"""How close to the prompt's end a `<think>` must be to be the template's own."""
+
+
 class _State(Enum):
     START = auto()
     """Nothing but white space so far: a `<think>` would open the reasoning."""
@@ -79,18 +63,26 @@ class Qwen3StreamParser:
 
     Args:
         tools: whether tool calls are parsed; without, their markup is text.
-        thinking: whether the prompt has opened the reasoning already.
     """
 
-    def __init__(self, tokenizer: Tokenizer, form: Qwen3Format, tools: bool, thinking: bool = False) -> None:
+    def __init__(self, tokenizer: Tokenizer, form: Qwen3Format, tools: bool) -> None:
         self._bytes = tokenizer.token_bytes
         self._form = form
         self._tools = tools
-        self._state = _State.REASONING if thinking else _State.START
-        self._text = _TrimmedText()
+        self._state = _State.START
+        self._text = TrimmedText()
         self._held: list[int] = []
+        self._call = JsonCall()
+        self._call_text = codecs.getincrementaldecoder("utf-8")("replace")
         self._deltas: list[Delta] = []
         self.stop_ids = form.stop
+
+    def begin(self, prompt_ids: Sequence[int], tools: list[dict[str, Any]] | None) -> None:
+        """A prompt whose end opened the reasoning makes the answer begin inside it."""
+        if self._form.think in prompt_ids[-OPEN_THOUGHT_IDS:]:
+            tail = list(prompt_ids[-OPEN_THOUGHT_IDS:])
+            if self._form.think_end not in tail[tail.index(self._form.think) :]:
+                self._state = _State.REASONING
 
     def feed(self, ids: Sequence[int]) -> list[Delta]:
         """Deltas that these further ids make certain."""
@@ -110,10 +102,14 @@ class Qwen3StreamParser:
             self._state = _State.AFTER_TOOL
             for token in held:
                 self._step(token)
+            if self._state is _State.TOOL:
+                self._deltas += self._call.cut()
         elif self._state is _State.REASONING:
             self._close_text("reasoning_content")
         elif self._state in (_State.START, _State.CONTENT):
             self._close_text("content")
+        elif self._state is _State.TOOL:
+            self._deltas += self._call.cut()
         self._state = _State.DONE
 
     def _step(self, token: int) -> None:
@@ -129,13 +125,13 @@ class Qwen3StreamParser:
         elif state is _State.REASONING or state is _State.HELD_TOOL:
             self._reasoning(token)
         elif token == form.tool_call and state is _State.AFTER_TOOL:
-            self._held, self._state = [], _State.TOOL
+            self._open_call()
         elif state is _State.TOOL:
             self._tool(token)
 
     def _start(self, token: int) -> None:
         if token == self._form.think and self._text.is_blank():
-            self._text = _TrimmedText()
+            self._text = TrimmedText()
             self._state = _State.REASONING
             return
         self._content(token)
@@ -145,7 +141,7 @@ class Qwen3StreamParser:
     def _content(self, token: int) -> None:
         if self._tools and token == self._form.tool_call:
             self._close_text("content")
-            self._held, self._state = [], _State.TOOL
+            self._open_call()
             return
         self._add_text("content", token)
 
@@ -163,31 +159,34 @@ class Qwen3StreamParser:
         elif token != self._form.think:
             self._add_text("reasoning_content", token)
 
-    def _tool(self, token: int) -> None:
-        if token != self._form.tool_call_end:
-            self._held.append(token)
-            return
-        call = parse_tool_call(
-            b"".join([self._bytes(held) for held in self._held]).decode("utf-8", "replace")
-        )
-        if call is not None:
-            self._deltas.append(call)
-        self._held, self._state = [], _State.AFTER_TOOL
+    def _open_call(self) -> None:
+        self._call = JsonCall()
+        self._call_text.reset()
+        self._state = _State.TOOL
 
-    def _add_text(self, kind: Literal["content", "reasoning_content"], token: int) -> None:
+    def _tool(self, token: int) -> None:
+        closed = token == self._form.tool_call_end
+        text = self._call_text.decode(b"" if closed else self._bytes(token), final=closed)
+        if text:
+            self._deltas += self._call.add(text)
+        if closed:
+            self._deltas += self._call.close()
+            self._state = _State.AFTER_TOOL
+
+    def _add_text(self, kind: TextKind, token: int) -> None:
         if kind == "reasoning_content" and token == self._form.think:
             return
         text = self._text.add(self._bytes(token))
         if text:
             self._append(kind, text)
 
-    def _close_text(self, kind: Literal["content", "reasoning_content"]) -> None:
+    def _close_text(self, kind: TextKind) -> None:
         text = self._text.close()
         if text:
             self._append(kind, text)
-        self._text = _TrimmedText()
+        self._text = TrimmedText()
 
-    def _append(self, kind: Literal["content", "reasoning_content"], text: str) -> None:
+    def _append(self, kind: TextKind, text: str) -> None:
         last = self._deltas[-1] if self._deltas else None
         if isinstance(last, TextDelta) and last.kind == kind:
             self._deltas[-1] = TextDelta(kind, last.text + text)
@@ -199,22 +198,7 @@ class Qwen3StreamParser:
         return deltas
 
 
-def parse_tool_call(text: str) -> ToolCall | None:
-    """The call in the text between the markers; None if it is not a JSON object with a name."""
-    try:
-        call = json.loads(text.strip())
-    except (ValueError, RecursionError):
-        return None
-    name = call.get("name") if isinstance(call, dict) else None
-    if not isinstance(name, str) or not name:
-        return None
-    arguments = call.get("arguments", {})
-    return ToolCall(
-        name, arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
-    )
-
-
-class _TrimmedText:
+class TrimmedText:
     """Bytes to text without its outer white space: what may still be trimmed, or is half a character,
     waits."""
 

@@ -9,11 +9,13 @@ from typing import Any
 import orjson
 
 from openclaw.errors import ClientError
+from openclaw.families import TemplateOptions
 
 Message = dict[str, Any]
 ROLES = ("system", "developer", "user", "assistant", "tool")
 MAX_STOP_STRINGS = 16
 MAX_TOP_LOGPROBS = 20
+MAX_ANSWERS = 16
 
 
 @dataclass(frozen=True)
@@ -32,8 +34,12 @@ class ChatRequest:
     log_probs: bool
     top_log_probs: int
     return_token_ids: bool
-    thinking: bool
+    thinking: TemplateOptions
     sampling: dict[str, Any] = field(default_factory=dict)
+    n: int = 1
+    parallel_tool_calls: bool = True
+    forced_tool: str | None = None
+    """Function that must be called; "" for any."""
 
     def untrainable(self) -> str | None:
         """Why an answer sampled like this cannot be trained on; None if it can. `temperature` must be set."""
@@ -63,8 +69,8 @@ def parse_body(data: bytes) -> dict[str, Any]:
 def chat_request(body: dict[str, Any]) -> ChatRequest:
     """Raises ClientError that names the wrong field."""
     messages = _messages(body.get("messages"))
-    if _integer(body, "n", 1, 128) not in (None, 1):
-        raise ClientError("n: this server gives one answer a request", "n", "unsupported_value")
+    tools = _tools(body)
+    forced = _forced_tool(body.get("tool_choice"), tools)
     options = body.get("stream_options")
     if options is not None and not isinstance(options, dict):
         raise _wrong("stream_options", "an object")
@@ -77,7 +83,7 @@ def chat_request(body: dict[str, Any]) -> ChatRequest:
         body=body,
         model=_string(body, "model"),
         messages=messages,
-        tools=_tools(body),
+        tools=tools,
         max_tokens=next((value for value in most if value is not None), None),
         stop=_stop(body.get("stop")),
         stream=_boolean(body, "stream"),
@@ -85,8 +91,11 @@ def chat_request(body: dict[str, Any]) -> ChatRequest:
         log_probs=log_probs,
         top_log_probs=top,
         return_token_ids=_boolean(body, "return_token_ids"),
-        thinking=_thinking(body),
+        thinking=_template_options(body, forced is None),
         sampling=_sampling(body),
+        n=_integer(body, "n", 1, MAX_ANSWERS) or 1,
+        parallel_tool_calls=body.get("parallel_tool_calls") is None or _boolean(body, "parallel_tool_calls"),
+        forced_tool=forced,
     )
 
 
@@ -145,12 +154,23 @@ def _tools(body: dict[str, Any]) -> list[Message] | None:
         function = tool.get("function") if isinstance(tool, dict) else None
         if not isinstance(function, dict) or not isinstance(function.get("name"), str):
             raise _wrong(f"tools[{index}].function", "an object with a name")
-    choice = body.get("tool_choice")
-    if choice not in (None, "auto", "none"):
-        raise ClientError(
-            "tool_choice: this server supports auto and none", "tool_choice", "unsupported_value"
-        )
-    return None if choice == "none" else tools or None
+    return None if body.get("tool_choice") == "none" else tools or None
+
+
+def _forced_tool(choice: Any, tools: list[Message] | None) -> str | None:
+    """The function that must be called, "" for any, None where the model may choose."""
+    if choice in (None, "auto", "none"):
+        return None
+    name: Any = ""
+    if choice != "required":
+        function = choice.get("function") if isinstance(choice, dict) else None
+        name = function.get("name") if isinstance(function, dict) else None
+        if not isinstance(name, str) or not name:
+            raise _wrong("tool_choice", "none, auto, required or {type: function, function: {name}}")
+    names = [tool["function"]["name"] for tool in tools or []]
+    if not names or (name and name not in names):
+        raise ClientError(f"tool_choice: tools has no {name or 'function'!r}", "tool_choice")
+    return names[0] if len(names) == 1 else name
 
 
 def _sampling(body: dict[str, Any]) -> dict[str, Any]:
@@ -180,9 +200,13 @@ def _sampling(body: dict[str, Any]) -> dict[str, Any]:
 def _logit_bias(bias: Any) -> dict[str, float] | None:
     if bias is None or bias == {}:
         return None
-    if not isinstance(bias, dict) or not all(isinstance(value, int | float) for value in bias.values()):
-        raise _wrong("logit_bias", "an object of token id to number")
-    return bias
+    fits = isinstance(bias, dict) and all(
+        token.isdecimal() and len(token) < 10 and type(value) in (int, float) and abs(value) <= 100
+        for token, value in bias.items()
+    )
+    if not fits:
+        raise _wrong("logit_bias", "an object of token id to a number from -100 to 100")
+    return dict(bias)
 
 
 def _json_schema(form: Any) -> str | None:
@@ -208,16 +232,19 @@ def _stop(stop: Any) -> list[str]:
     return found
 
 
-def _thinking(body: dict[str, Any]) -> bool:
+def _template_options(body: dict[str, Any], may_think: bool) -> TemplateOptions:
+    """An answer that is a tool call by request has no reasoning before it."""
     options = body.get("chat_template_kwargs")
-    if options is None:
-        return True
-    if not isinstance(options, dict):
+    if options is not None and not isinstance(options, dict):
         raise _wrong("chat_template_kwargs", "an object")
-    value = options.get("enable_thinking", True)
-    if not isinstance(value, bool):
+    thinking = (options or {}).get("enable_thinking", True)
+    if not isinstance(thinking, bool):
         raise _wrong("chat_template_kwargs.enable_thinking", "true or false")
-    return value
+    thinking = thinking and may_think
+    return {**options, "enable_thinking": thinking} if options and options.keys() - _THINKING else thinking
+
+
+_THINKING = {"enable_thinking"}
 
 
 def _boolean(body: dict[str, Any], name: str, prefix: str = "") -> bool:

@@ -6,9 +6,9 @@ from typing import Any
 
 import orjson
 
-from openclaw.exchange import Answer, Exchange, Piece, tool_call
+from openclaw.deltas import CallArguments, CallStart, Delta, TextDelta
+from openclaw.exchange import Answer, Exchange, Piece
 from openclaw.generation import Increment
-from openclaw.stream_parser import TextDelta, ToolCall
 from openclaw.tokenizer import Tokenizer
 
 DONE = b"data: [DONE]\n\n"
@@ -73,11 +73,9 @@ class Chunks:
         self._collect(piece.increment)
         events = []
         for delta in piece.deltas:
-            if isinstance(delta, TextDelta):
-                content: dict[str, Any] = {delta.kind: delta.text}
-            else:
-                content = {"tool_calls": [self._tool_call(delta)]}
-            events.append(self._event([self._choice(content)]))
+            content = self._content(delta)
+            if content is not None:
+                events.append(self._event([self._choice(content)]))
         return b"".join(events)
 
     def end(self, answer: Answer) -> bytes:
@@ -112,10 +110,18 @@ class Chunks:
             self._ids, self._log_probs = [], []
         return choice
 
-    def _tool_call(self, call: ToolCall) -> dict[str, Any]:
-        index = self._calls
-        self._calls += 1
-        return {"index": index, **tool_call(call)}
+    def _content(self, delta: Delta) -> dict[str, Any] | None:
+        """A delta in OpenAI's shape: a call's name first, then its arguments in fragments."""
+        if isinstance(delta, TextDelta):
+            return {delta.kind: delta.text}
+        if isinstance(delta, CallStart):
+            self._calls += 1
+            function = {"name": delta.name, "arguments": ""}
+            call = {"index": self._calls - 1, "id": delta.id, "type": "function", "function": function}
+            return {"tool_calls": [call]}
+        if isinstance(delta, CallArguments):
+            return {"tool_calls": [{"index": self._calls - 1, "function": {"arguments": delta.text}}]}
+        return None
 
     def _event(self, choices: list[dict[str, Any]]) -> bytes:
         return self._head + orjson.dumps(choices) + self._tail

@@ -97,38 +97,33 @@ def test_reasoning_comes_as_reasoning(gateway: Any, chunk: int) -> None:
 
 
 @pytest.mark.parametrize("chunk", [1, 5, 1000])
-def test_tool_call_is_streamed_complete(gateway: Any, chunk: int) -> None:
+def test_tool_calls_are_streamed_name_first_then_arguments_in_fragments(gateway: Any, chunk: int) -> None:
     gateway.says(f"let me see\n{CALL}\n{CALL}")
     gateway.engine.chunk = chunk
     chunks = streamed(gateway, tools=TOOLS, tool_choice="auto")
-    calls = [call for c in chunks for call in c.choices[0].delta.tool_calls or []]
-    assert [call.index for call in calls] == [0, 1]
-    assert json.loads(calls[0].function.arguments) == {"path": "a.txt"}
-    assert len({call.id for call in calls}) == 2
+    pieces = [call for c in chunks for call in c.choices[0].delta.tool_calls or []]
+    starts = [call for call in pieces if call.id]
+    assert [(call.index, call.function.name, call.type) for call in starts] == [
+        (0, "read", "function"),
+        (1, "read", "function"),
+    ]
+    for index in (0, 1):
+        arguments = [call.function.arguments for call in pieces if call.index == index]
+        assert json.loads("".join(arguments)) == {"path": "a.txt"} and (chunk > 1 or len(arguments) > 4)
     assert text_of(chunks) == "let me see" and finish_of(chunks) == "tool_calls"
     assert "reads" in gateway.tokenizer.decode(gateway.engine.requests[0]["input_ids"])
 
 
-def test_whole_answer_has_its_tool_calls(gateway: Any) -> None:
-    gateway.says(CALL)
-    answer = ask(gateway, tools=TOOLS)
-    message = answer.choices[0].message
-    assert message.content is None and message.tool_calls[0].function.name == "read"
-    assert gateway.turn(answer.id).response_message["tool_calls"][0]["id"] == message.tool_calls[0].id
-
-
-def test_tool_choice_none_offers_no_tools(gateway: Any) -> None:
-    gateway.says(CALL)
-    answer = ask(gateway, tools=TOOLS, tool_choice="none")
-    assert answer.choices[0].message.tool_calls is None
-    assert "reads" not in gateway.tokenizer.decode(gateway.engine.requests[0]["input_ids"])
-
-
-def test_tool_call_cut_by_length_is_not_sent(gateway: Any) -> None:
-    gateway.says(CALL)
-    chunks = streamed(gateway, tools=TOOLS, max_tokens=8)
-    assert not any(c.choices[0].delta.tool_calls for c in chunks)
+@pytest.mark.parametrize("missing", [2, 3, 4])
+def test_tool_call_cut_by_length_is_never_complete(gateway: Any, missing: int) -> None:
+    limit = len(gateway.says(CALL)) - missing
+    chunks = streamed(gateway, tools=TOOLS, max_tokens=limit)
+    calls = [call for c in chunks for call in c.choices[0].delta.tool_calls or []]
+    with pytest.raises(ValueError):
+        json.loads("".join(call.function.arguments for call in calls))
     assert finish_of(chunks) == "length"
+    whole = ask(gateway, tools=TOOLS, max_tokens=limit).choices[0]
+    assert whole.message.tool_calls is None and whole.finish_reason == "length"
 
 
 def test_answer_cut_by_length_says_so(gateway: Any) -> None:

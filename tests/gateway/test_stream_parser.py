@@ -11,13 +11,32 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from openclaw.deltas import CallArguments, CallEnd, CallStart, TextDelta
 from openclaw.rendering import ChatFormat, ModelFolder
-from openclaw.stream_parser import TextDelta, ToolCall
 from openclaw.tokenizer import Tokenizer
 
-MARKERS = ["<think>", "</think>", "<tool_call>", "</tool_call>", "<|im_end|>"]
+MARKERS = ["<think>", "</think>", "<tool_call>", "</tool_call>", "<|im_end|>", "<tool_call>"]
 CALL = '{"name": "read", "arguments": {"path": "a.txt"}}'
-TEXTS = ["hello", " there", "\n", "\n\n", "  ", "你好", "🦀", "\u00a0", CALL, "{", '{"name": 5}', "[]", "42."]
+LONG = '{"name": "w", "arguments": {"a": [1, {"b": "}{\\\\" 你"}], "c": null}}'
+TEXTS = [
+    "hello",
+    LONG,
+    '"name": "x", "arguments": {"k": ',
+    '"}}',
+    "}",
+    " there",
+    "\n",
+    "\n\n",
+    "  ",
+    "你好",
+    "🦀",
+    "\u00a0",
+    CALL,
+    "{",
+    '{"name": 5}',
+    "[]",
+    "42.",
+]
 CHAT: dict[Path, ChatFormat] = {}
 
 
@@ -32,20 +51,29 @@ def parsed(chat: ChatFormat, pieces: list[list[int]], tools: bool = True) -> dic
     """What a client gets in the end."""
     parser = chat.parser(tools)
     deltas = [delta for piece in pieces for delta in parser.feed(piece)] + parser.finish()
+    calls: list[list[str]] = []
+    for delta in deltas:
+        if isinstance(delta, CallStart):
+            calls.append([delta.name, ""])
+        elif isinstance(delta, CallArguments):
+            calls[-1][1] += delta.text
+        elif isinstance(delta, CallEnd) and not delta.complete:
+            with pytest.raises(ValueError):
+                json.loads(calls.pop()[1])
     return {
         "content": "".join(d.text for d in deltas if isinstance(d, TextDelta) and d.kind == "content"),
         "reasoning": "".join(d.text for d in deltas if isinstance(d, TextDelta) and d.kind != "content"),
-        "calls": [(d.name, d.arguments) for d in deltas if isinstance(d, ToolCall)],
+        "calls": [(name, json.loads(arguments)) for name, arguments in calls],
     }
 
 
 def expected(chat: ChatFormat, ids: list[int]) -> dict[str, Any]:
-    whole = chat._renderers[True].parse_response(ids)
+    whole = chat._renderer(True).parse_response(ids)
     calls = [call for call in whole.tool_calls or [] if call.status == "ok" and isinstance(call.name, str)]
     return {
         "content": whole.content,
         "reasoning": (whole.reasoning_content or "").strip(),
-        "calls": [(call.name, json.dumps(call.arguments, ensure_ascii=False)) for call in calls],
+        "calls": [(call.name, call.arguments) for call in calls],
     }
 
 
@@ -119,3 +147,30 @@ def test_text_flows_before_the_answer_ends(chat: ChatFormat) -> None:
 def test_end_token_and_what_follows_it_never_show(chat: ChatFormat) -> None:
     ids = chat.tokenizer.encode("hi<|im_end|>\n<|im_start|>user")
     assert parsed(chat, [ids])["content"] == "hi"
+
+
+def test_arguments_flow_while_they_are_written_but_never_look_complete_before_the_call_is(
+    chat: ChatFormat,
+) -> None:
+    parser, seen = chat.parser(True), ""
+    for token in chat.tokenizer.encode(f"<tool_call>\n{CALL}\n"):
+        for delta in parser.feed([token]):
+            assert isinstance(delta, CallArguments) or delta == CallStart("read")
+            seen += delta.text if isinstance(delta, CallArguments) else ""
+    assert seen == '{"path": "a.txt"'
+    assert parser.feed(chat.tokenizer.encode("</tool_call>")) == [CallArguments("}"), CallEnd(True)]
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        '{"name": "read", "arguments": {"path": NaN}}',
+        '{"name": "read", "arguments": {"path": 1}, oops}',
+        '{"name": "read", "arguments": {"path": 1}, "name": 5}',
+        '{"name": "read", "arguments": {"path": }}',
+        '{"name": "read", "arguments": "{no json"}',
+    ],
+)
+def test_a_call_that_is_no_json_is_no_call(chat: ChatFormat, call: str) -> None:
+    ids = chat.tokenizer.encode(f"<tool_call>{call}</tool_call>")
+    assert parsed(chat, [[token] for token in ids])["calls"] == []

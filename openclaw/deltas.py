@@ -1,0 +1,64 @@
+"""What an answer is made of, as it comes: pieces of text, and tool calls in fragments."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol
+
+TextKind = Literal["content", "reasoning_content"]
+
+
+@dataclass(frozen=True, slots=True)
+class TextDelta:
+    """More text of the answer, or of the reasoning before it."""
+
+    kind: TextKind
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class CallStart:
+    """A tool call has begun. `id` is new."""
+
+    name: str
+    id: str = field(default_factory=lambda: f"call_{uuid.uuid4().hex[:24]}", compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class CallArguments:
+    """More of the JSON text of the arguments of the call begun last. The text is no JSON value before its
+    last piece, which comes only when the whole call was read and is sound."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class CallEnd:
+    """The call begun last is over. `complete`: all of its arguments were sent; else it is no call."""
+
+    complete: bool
+
+
+Delta = TextDelta | CallStart | CallArguments | CallEnd
+
+
+def whole_call(name: str, arguments: str) -> list[Delta]:
+    """A call that was read in one piece."""
+    return [CallStart(name), CallArguments(arguments), CallEnd(True)]
+
+
+class AnswerParser(Protocol):
+    """Sampled ids to deltas; whatever way the ids are cut, the deltas add up to the same."""
+
+    stop_ids: frozenset[int]
+
+    def begin(self, prompt_ids: Sequence[int], tools: list[dict[str, Any]] | None) -> None:
+        """Once, before the first ids: the prompt may have opened the reasoning, tools tell types."""
+
+    def feed(self, ids: Sequence[int]) -> list[Delta]:
+        """Deltas that these further ids make certain."""
+
+    def finish(self) -> list[Delta]:
+        """The last deltas. A tool call that was not closed is no call."""

@@ -1,0 +1,169 @@
+"""Every model family's answers are streamed, and add up to what its own parser reads in the whole."""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+from itertools import pairwise
+from pathlib import Path
+from tempfile import mkdtemp
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tokenizers import AddedToken, decoders, models, pre_tokenizers
+from tokenizers import Tokenizer as CoreTokenizer
+
+from openclaw.deltas import CallArguments, CallEnd, CallStart, TextDelta
+from openclaw.errors import ConfigError
+from openclaw.families import BY_MODEL_TYPE
+from openclaw.rendering import ChatFormat, ModelFolder
+from openclaw.tokenizer import Tokenizer
+
+QWEN = ["<|endoftext|>", "<|im_start|>", "<|im_end|>", "<think>", "</think>", "<tool_call>", "</tool_call>"]
+QWEN += ["<tool_response>", "</tool_response>"]
+VISION = ["<|vision_start|>", "<|vision_end|>", "<|image_pad|>", "<|video_pad|>"]
+GLM = ["[gMASK]", "<sop>", "<|system|>", "<|user|>", "<|assistant|>", "<|observation|>", "<|endoftext|>"]
+GLM += ["<think>", "</think>", "<tool_call>", "</tool_call>", "<arg_key>", "</arg_key>", "<arg_value>"]
+GLM += ["</arg_value>"]
+LLAMA = ["<|begin_of_text|>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>", "<|end_of_text|>"]
+LLAMA += ["<|eom_id|>", "<|python_tag|>"]
+DEEPSEEK = ["begin▁of▁sentence", "end▁of▁sentence", "User", "Assistant", "tool▁calls▁begin", "tool▁calls▁end"]
+DEEPSEEK += [
+    "tool▁call▁begin",
+    "tool▁call▁end",
+    "tool▁outputs▁begin",
+    "tool▁outputs▁end",
+    "tool▁output▁begin",
+]
+DEEPSEEK = [f"<｜{name}｜>" for name in [*DEEPSEEK, "tool▁output▁end", "tool▁sep"]] + ["<think>", "</think>"]
+
+GLM_CALL = "<tool_call>read\n<arg_key>path</arg_key>\n<arg_value>a.txt</arg_value>\n</tool_call>"
+TAGGED_CALL = "<tool_call>\n<function=read>\n<parameter=path>\na.txt\n</parameter>\n</function>\n</tool_call>"
+DEEPSEEK_CALL = (
+    "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>read\n```json\n"
+    '{"path": "a.txt"}\n```<｜tool▁call▁end｜><｜tool▁calls▁end｜>'
+)
+FAMILIES: dict[str, tuple[str, list[str], str]] = {
+    "qwen3": ("qwen3", QWEN, '<tool_call>\n{"name": "read", "arguments": {"path": "a.txt"}}\n</tool_call>'),
+    "qwen3.5": ("qwen3_5", QWEN + VISION, TAGGED_CALL),
+    "llama-3": ("llama", LLAMA, '{"name": "read", "parameters": {"path": "a.txt"}}'),
+    "glm-4.5": ("glm4_moe", GLM, GLM_CALL),
+    "deepseek-v3": ("deepseek_v3", DEEPSEEK, DEEPSEEK_CALL),
+    "nemotron-3": ("nemotron_h", [*QWEN, "<image>"], TAGGED_CALL),
+}
+TOOL = {
+    "type": "function",
+    "function": {"name": "read", "parameters": {"properties": {"path": {"type": "string"}}}},
+}
+TEXTS = ["hello", " there", "\n", "\n\n", "  ", "你好", "🦀", "{", "}", "<", "</", '{"name": "x"}', "42."]
+
+
+@cache
+def family(name: str) -> ChatFormat:
+    """A byte-level tokenizer without merges, with the special tokens of a family."""
+    folder = Path(mkdtemp())
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    core = CoreTokenizer(models.BPE({letter: index for index, letter in enumerate(alphabet)}, []))
+    core.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    core.decoder = decoders.ByteLevel()
+    model_type, special, _ = FAMILIES[name]
+    core.add_tokens([AddedToken(token, normalized=False, special=False) for token in special])
+    core.save(str(folder / "tokenizer.json"))
+    ends = [token for token in special if token in ("<|eot_id|>", "<｜end▁of▁sentence｜>", "<|im_end|>")]
+    (folder / "tokenizer_config.json").write_text(json.dumps({"eos_token": (ends or ["<|endoftext|>"])[0]}))
+    config = {"model_type": model_type, "text_config": {"max_position_embeddings": 4096}}
+    (folder / "config.json").write_text(json.dumps(config))
+    return ChatFormat(ModelFolder.read(folder), Tokenizer(folder))
+
+
+def parsed(name: str, pieces: list[list[int]], prompt: list[int]) -> tuple[str, str, list[Any]]:
+    parser = family(name).parser(True)
+    parser.begin(prompt, [TOOL])
+    texts = {"content": "", "reasoning_content": ""}
+    calls: list[list[str]] = []
+    for delta in [delta for piece in pieces for delta in parser.feed(piece)] + parser.finish():
+        if isinstance(delta, TextDelta):
+            texts[delta.kind] += delta.text
+        elif isinstance(delta, CallStart):
+            calls.append([delta.name, ""])
+        elif isinstance(delta, CallArguments):
+            calls[-1][1] += delta.text
+        elif isinstance(delta, CallEnd) and not delta.complete:
+            calls.pop()
+    return texts["reasoning_content"], texts["content"], [(name, json.loads(text)) for name, text in calls]
+
+
+def expected(name: str, ids: list[int], prompt: list[int]) -> tuple[str, str, list[Any]]:
+    stops = family(name).stop_ids
+    end = next((at for at, token in enumerate(ids) if token in stops), len(ids))
+    whole = family(name)._renderer(True).parse_response(ids[:end], tools=[TOOL], prompt_ids=prompt)
+    calls = [(call.name, call.arguments) for call in whole.tool_calls if call.status == "ok" and call.name]
+    return (whole.reasoning_content or "").strip(), (whole.content or "").strip(), calls
+
+
+def prompt_of(name: str) -> list[int]:
+    return family(name).render([{"role": "user", "content": "hi"}], [TOOL], True)
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+@settings(max_examples=150, deadline=None)
+@given(data=st.data())
+def test_every_split_gives_what_the_family_s_parser_reads(name: str, data: st.DataObject) -> None:
+    _, special, call = FAMILIES[name]
+    special = [
+        token for token in special if token != "<|end_header_id|>"
+    ]  # the prompt's; it begins anew there
+    piece = st.one_of(st.sampled_from([*special, call]), st.sampled_from(TEXTS), st.text(max_size=3))
+    ids = family(name).tokenizer.encode("".join(data.draw(st.lists(piece, max_size=10))))
+    raw = data.draw(st.lists(st.integers(0, 255), max_size=3))
+    ids = ids[: len(ids) // 2] + raw + ids[len(ids) // 2 :]
+    edges = sorted({cut % (len(ids) + 1) for cut in data.draw(st.lists(st.integers(0, 999), max_size=6))})
+    pieces = [ids[start:end] for start, end in pairwise([0, *edges, len(ids)])]
+    prompt = prompt_of(name) if data.draw(st.booleans()) else []
+    whole = expected(name, ids, prompt)
+    assert parsed(name, pieces, prompt) == whole
+    assert parsed(name, [[token] for token in ids], prompt) == whole
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_text_and_a_call_arrive_and_a_call_cut_by_length_does_not(name: str) -> None:
+    tokenizer, call = family(name).tokenizer, FAMILIES[name][2]
+    prompt, ids = prompt_of(name), tokenizer.encode(call)
+    prompt_in_thought = expected(name, tokenizer.encode("x"), prompt)[1] == ""
+    opening = tokenizer.encode("so</think>") if prompt_in_thought else []
+    assert parsed(name, [opening, ids], prompt)[2] == [("read", {"path": "a.txt"})]
+    assert parsed(name, [opening, ids[:-2]], prompt)[2] == []
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_text_flows_before_the_answer_ends(name: str) -> None:
+    parser, tokenizer = family(name).parser(True), family(name).tokenizer
+    prompt = prompt_of(name)
+    parser.begin(prompt, [TOOL])
+    text = "so</think>" if expected(name, tokenizer.encode("x"), prompt)[1] == "" else ""
+    text += "this is a longer answer, in a few words, that goes on and on"
+    shown = [delta for token in tokenizer.encode(text) for delta in parser.feed([token])]
+    assert len(shown) > 10 and all(isinstance(delta, TextDelta) for delta in shown)
+
+
+def test_families_are_told_by_type_or_by_the_folder_of_a_known_model(tmp_path: Path) -> None:
+    for folder, model_type, renderer in (
+        ("mine", "glm4_moe", "glm-4.5"),
+        ("DeepSeek-R1", "deepseek_v3", "deepseek-r1"),
+        ("Qwen3.8-27B", "qwen3_5", "qwen3.8"),
+    ):
+        (tmp_path / folder).mkdir()
+        config = {"model_type": model_type, "max_position_embeddings": 64}
+        (tmp_path / folder / "config.json").write_text(json.dumps(config))
+        assert ModelFolder.read(tmp_path / folder).renderer == renderer
+    (tmp_path / "mine" / "config.json").write_text(json.dumps({"model_type": "bert"}))
+    with pytest.raises(ConfigError, match="bert"):
+        ModelFolder.read(tmp_path / "mine")
+
+
+def test_every_type_names_a_renderer() -> None:
+    from renderers.configs import config_from_name
+
+    assert all(config_from_name(renderer) is not None for renderer in BY_MODEL_TYPE.values())
