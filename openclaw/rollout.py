@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import functools
+import logging
 import time
 from typing import Any
 
@@ -15,8 +16,11 @@ from openclaw.errors import StoreError
 from openclaw.records import DEFAULT_TRAINER, SampleRecord
 from openclaw.store import RolloutStore
 
+log = logging.getLogger("openclaw.rollout")
+
 POLL_SECONDS = 0.15
 EXPIRE_EVERY_SECONDS = 3.0
+PURGE_EVERY_SECONDS = 600.0
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -36,6 +40,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--session-ttl", type=float, default=900.0, help="idle seconds after which a conversation has ended"
     )
     group.add_argument(
+        "--retention-days",
+        type=_days,
+        default=0.0,
+        help="days after which turns that are trained, dropped or ended are deleted; 0 keeps them",
+    )
+    group.add_argument(
         "--trainer-id",
         default=DEFAULT_TRAINER,
         help="name of this trainer's leases and versions; two trainers on one buffer need two names",
@@ -47,17 +57,14 @@ def lease_batch(args: Any, rollout_id: int) -> list[dict[str, Any]]:
 
     A full batch (`args.rollout_batch_size`) goes at once; a smaller one `args.batch_timeout` seconds after
     its oldest sample became ready. The same `rollout_id` gets the same samples again. Meanwhile sessions
-    idle for more than `args.session_ttl` seconds are ended.
+    idle for more than `args.session_ttl` seconds are ended, and turns older than `args.retention_days` deleted.
 
     Raises:
         StoreError: the buffer cannot be used, or this rollout is trained already.
     """
     store = _store(args)
-    next_expiry = 0.0
     while True:
-        if time.monotonic() >= next_expiry:
-            store.expire_sessions(args.session_ttl)
-            next_expiry = time.monotonic() + EXPIRE_EVERY_SECONDS
+        _keep_house(store, args)
         if store.has_lease(rollout_id, _trainer(args)) or _due(store, args):
             records = store.lease(rollout_id, args.rollout_batch_size, _trainer(args))
             if records:
@@ -108,6 +115,32 @@ def sample_dict(record: SampleRecord, rollout_id: int) -> dict[str, Any]:
         "status": "truncated" if turn.finish_reason == "length" else "completed",
         "metadata": {**record.metadata, "turn_id": turn.id, "policy_id": turn.policy_id, "tools": turn.tools},
     }
+
+
+def _keep_house(store: RolloutStore, args: Any) -> None:
+    """Ends idle sessions and deletes old turns, each when it is time again."""
+    done, now = _housekeeping(store), time.monotonic()
+    if now >= done.get("expiry", now):
+        store.expire_sessions(args.session_ttl)
+        done["expiry"] = now + EXPIRE_EVERY_SECONDS
+    if args.retention_days and now >= done.get("purge", now):
+        deleted = store.purge(args.retention_days)
+        done["purge"] = now + PURGE_EVERY_SECONDS
+        if deleted["turns"]:
+            log.info("retention deleted turns=%d samples=%d", deleted["turns"], deleted["samples"])
+
+
+@functools.lru_cache(maxsize=4)
+def _housekeeping(store: RolloutStore) -> dict[str, float]:
+    """What is due next, and when (time.monotonic)."""
+    return {}
+
+
+def _days(text: str) -> float:
+    days = float(text)
+    if not 0 <= days < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text} is no number of days: 0 or more")
+    return days
 
 
 def _due(store: RolloutStore, args: Any) -> bool:

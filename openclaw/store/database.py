@@ -60,6 +60,22 @@ class Database:
                     yield connection
                 finally:
                     self._local.connection = None
+        if self._local.__dict__.pop("wipe_log", False):
+            self._truncate_log()
+
+    def _wipe_log(self) -> None:
+        """Take what this transaction deletes out of SQLite's write-ahead log too, once it is committed."""
+        self._local.wipe_log = True
+
+    def _truncate_log(self) -> None:
+        if self._engine.dialect.name != "sqlite":
+            return
+        with as_store_error(self.url):
+            connection = self._engine.raw_connection()
+            try:  # while somebody reads, this does nothing and the log's next round wipes it
+                connection.cursor().execute("PRAGMA wal_checkpoint(TRUNCATE)").close()
+            finally:
+                connection.close()
 
     @contextmanager
     def reading(self) -> Iterator[Connection]:
@@ -125,6 +141,7 @@ def _sqlite_settings(durable: bool) -> Any:
         cursor = connection.cursor()
         cursor.execute(f"PRAGMA busy_timeout = {int(failures.BUSY_TIMEOUT_SECONDS * 1000)}")
         cursor.execute("PRAGMA journal_mode = WAL")
+        cursor.execute("PRAGMA secure_delete = ON")
         cursor.execute(f"PRAGMA synchronous = {'FULL' if durable else 'NORMAL'}")
         cursor.close()
 

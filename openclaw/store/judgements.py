@@ -16,7 +16,6 @@ from openclaw.store.database import Database
 from openclaw.store.feedback import heard
 from openclaw.store.rows import select_turns, turn_from_row
 from openclaw.store.states import check_turn
-from openclaw.store.turns import turn_state
 
 
 class JudgementTable(Database):
@@ -67,14 +66,15 @@ class JudgementTable(Database):
     ) -> bool:
         """Store what the judge found and what the method made of it, in one transaction.
 
-        False, and no change, when another worker has finished this turn, or when a person has spoken
+        False, and no change, when another worker has finished this turn, it was deleted, or a person has spoken
         about it since these judgements were made (the turn is free to be claimed again then). Raises
         StoreError when the turn is not answered, or the draft does not fit the turn.
         """
         now = time.time()
         with self.transaction() as connection:
-            state = turn_state(connection, turn_id)
-            if state == TurnState.JUDGED:
+            known = select(schema.turn.c.state).where(schema.turn.c.id == turn_id).with_for_update()
+            state = connection.scalar(known)
+            if state is None or state == TurnState.JUDGED:
                 return False
             check_turn(turn_id, state, TurnState.JUDGED)
             if not heard(connection, turn_id, judgements):

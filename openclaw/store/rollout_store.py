@@ -5,12 +5,13 @@ from __future__ import annotations
 from openclaw.store.feedback import FeedbackTable
 from openclaw.store.judgements import JudgementTable
 from openclaw.store.leases import LeaseTable
+from openclaw.store.removal import Removal
 from openclaw.store.statistics import Statistics
 from openclaw.store.turns import TurnTable
 from openclaw.store.versions import VersionTable
 
 
-class RolloutStore(TurnTable, JudgementTable, FeedbackTable, LeaseTable, VersionTable, Statistics):
+class RolloutStore(TurnTable, JudgementTable, FeedbackTable, LeaseTable, VersionTable, Removal, Statistics):
     """Turns, sessions, judgements, samples, leases and weight versions in one database.
 
     Every method is synchronous, thread-safe and one short transaction, and raises StoreError. Inside

@@ -1,0 +1,191 @@
+"""Deletion takes everything along, retention only what is done with."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from sqlalchemy import update
+
+from openclaw import rollout
+from openclaw.records import Judgement, NewTurn, SampleDraft, Turn, TurnState, Vote
+from openclaw.store import RolloutStore, StoreWriter, schema
+
+MakeTurn = Callable[..., NewTurn]
+MakeSample = Callable[..., Turn]
+DAY = 86400.0
+
+
+def _rows(store: RolloutStore) -> dict[str, int]:
+    with store.reading() as connection:
+        return {
+            table.name: len(connection.execute(table.select()).all())
+            for table in schema.metadata.sorted_tables
+            if table.name not in ("schema_version", "weight_version")
+        }
+
+
+def _age(store: RolloutStore, days: float) -> None:
+    """Make everything that is stored `days` older."""
+    seconds = days * DAY
+    turn, session = schema.turn, schema.session
+    with store.transaction() as connection:
+        connection.execute(
+            update(turn).values(
+                created_at=turn.c.created_at - seconds,
+                answered_at=turn.c.answered_at - seconds,
+                judged_at=turn.c.judged_at - seconds,
+            )
+        )
+        connection.execute(update(session).values(last_seen=session.c.last_seen - seconds))
+
+
+def test_a_deleted_session_leaves_nothing(
+    store: RolloutStore, make_turn: MakeTurn, make_sample: MakeSample
+) -> None:
+    kept = make_sample(session_id="kept")
+    make_sample(session_id="gone")
+    store.lease(0, 2)
+    store.commit_lease(0, version=1)
+    make_sample(session_id="gone", drop="neutral_score")
+    waiting = store.record_turn(make_turn(session_id="gone"))
+    store.record_feedback(completion_id=waiting.completion_id, score=1.0)
+    assert store.delete_session("gone") == {
+        "sessions": 1,
+        "turns": 3,
+        "judgements": 2,
+        "feedback": 1,
+        "samples": 2,
+        "trainings": 1,
+    }
+    assert _rows(store) == {
+        "session": 1,
+        "turn": 1,
+        "turn_body": 1,
+        "judgement": 1,
+        "feedback": 0,
+        "sample": 1,
+        "training": 1,
+    }
+    sample = store.sample_of_turn(kept.id)
+    assert sample is not None and sample.trained_version == 1
+    assert set(store.delete_session("gone").values()) == {0}
+
+
+def test_a_deleted_person_leaves_nothing_in_any_session(
+    store: RolloutStore, make_turn: MakeTurn, make_sample: MakeSample
+) -> None:
+    make_sample(session_id="a1", person="ann")
+    store.record_turn(make_turn(session_id="a1", person=None))
+    store.record_turn(make_turn(session_id="shared", person="ann"))
+    store.record_turn(make_turn(session_id="shared", person="bob"))
+    removed = store.delete_person("ann")
+    assert (removed["sessions"], removed["turns"], removed["samples"]) == (1, 3, 1)
+    session = store.get_session("shared")
+    assert session is not None and (session.turns, session.person) == (1, "bob")
+    assert store.get_session("a1") is None
+
+
+def test_a_judge_that_still_holds_a_deleted_turn_changes_nothing(
+    store: RolloutStore, make_turn: MakeTurn
+) -> None:
+    turn = store.record_turn(make_turn())
+    store.answer_turn(turn.id, [])
+    store.claim_answered("w", 1, 60)
+    store.delete_session("s")
+    guess = Judgement(kind="eval", score=1.0, votes=[Vote(score=1)], judge="j")
+    assert not store.finish_judgement(turn.id, [guess], SampleDraft(turn_id=turn.id, reward=1.0))
+    store.release_claim(turn.id)
+    assert set(_rows(store).values()) == {0}
+
+
+@pytest.mark.parametrize("through_writer", [False, True])
+def test_deleted_words_are_not_in_the_files_any_more(
+    tmp_path: Path, make_turn: MakeTurn, through_writer: bool
+) -> None:
+    store = RolloutStore(tmp_path)
+    secret = "correct horse battery staple"
+    store.record_turn(make_turn(messages=[{"role": "user", "content": secret}]))
+    files = [tmp_path / "buffer.db", tmp_path / "buffer.db-wal"]
+    assert any(secret.encode() in file.read_bytes() for file in files)
+    if through_writer:
+        writer = StoreWriter(store)
+        writer.run(lambda: store.delete_session("s"))
+        writer.close()
+    else:
+        store.delete_session("s")
+    assert not any(secret.encode() in file.read_bytes() for file in files if file.exists())
+    store.close()
+
+
+def test_retention_deletes_what_is_done_with_and_old(
+    store: RolloutStore, make_turn: MakeTurn, make_sample: MakeSample
+) -> None:
+    make_sample(session_id="trained")
+    store.lease(0, 1)
+    store.commit_lease(0, version=1)
+    make_sample(session_id="dropped", drop="neutral_score")
+    store.record_turn(make_turn(session_id="side", state=TurnState.SIDE))
+    store.record_turn(make_turn(session_id="expired"))
+    store.end_session("expired")
+    for session in ("trained", "dropped", "side"):
+        store.end_session(session)
+    _age(store, 8)
+    make_sample(session_id="young", drop="neutral_score")
+    assert store.purge(30)["turns"] == 0
+    removed = store.purge(7)
+    assert (removed["turns"], removed["sessions"], removed["samples"]) == (4, 4, 2)
+    assert store.counts() == {
+        "turns": {"judged": 1},
+        "samples": {"dropped": 1},
+        "dropped": {"neutral_score": 1},
+    }
+
+
+def test_retention_never_takes_what_may_still_be_trained(
+    store: RolloutStore, make_turn: MakeTurn, make_sample: MakeSample
+) -> None:
+    make_sample(session_id="leased")
+    store.lease(0, 1)
+    make_sample(session_id="ready")
+    answered = store.record_turn(make_turn(session_id="answered"))
+    store.answer_turn(answered.id, [])
+    store.record_turn(make_turn(session_id="captured"))
+    _age(store, 1000)
+    before = _rows(store)
+    assert set(store.purge(1).values()) == {0}
+    assert _rows(store) == before
+
+
+def test_the_waiting_trainer_purges_and_zero_days_keeps(
+    location: str, store: RolloutStore, make_turn: MakeTurn, make_sample: MakeSample
+) -> None:
+    parser = argparse.ArgumentParser()
+    rollout.add_arguments(parser)
+    parser.add_argument("--rollout-batch-size", type=int, default=1)
+    where = ["--rl-buffer-url" if "://" in location else "--rl-buffer-dir", location]
+    store.record_turn(make_turn(state=TurnState.SIDE))
+    _age(store, 3)
+    make_sample(session_id="ready")
+    rollout.lease_batch(parser.parse_args(where), 0)
+    assert store.counts()["turns"] == {"side": 1, "judged": 1}
+    rollout.lease_batch(parser.parse_args([*where, "--retention-days", "2"]), 0)
+    assert store.counts()["turns"] == {"judged": 1}
+    rollout._open.cache_clear()
+    with pytest.raises(SystemExit):
+        parser.parse_args(["--retention-days", "-1"])
+
+
+def test_many_old_turns_go_in_short_transactions(
+    store: RolloutStore, make_turn: MakeTurn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("openclaw.store.removal.PURGE_BATCH", 4)
+    started = time.time()
+    for _ in range(10):
+        store.record_turn(make_turn(state=TurnState.SIDE, created_at=started - 3 * DAY))
+    assert store.purge(2)["turns"] == 10
+    session = store.get_session("s")
+    assert session is not None and session.turns == 0
