@@ -38,6 +38,7 @@ class ClientError(OpenClawError):
         code: machine-readable reason.
         status: HTTP status.
         kind: OpenAI's error type.
+        retry_after: seconds after which the same request may be served; None when that is not known.
     """
 
     def __init__(
@@ -47,12 +48,14 @@ class ClientError(OpenClawError):
         code: str | None = None,
         status: int = 400,
         kind: str = "invalid_request_error",
+        retry_after: float | None = None,
     ) -> None:
         super().__init__(message)
         self.param = param
         self.code = code
         self.status = status
         self.kind = kind
+        self.retry_after = retry_after
 
     def body(self) -> dict[str, Any]:
         """The OpenAI error object."""

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from openclaw.api.door import PERSON_HEADER
 from openclaw.api.schema import ChatRequest
 from openclaw.clients import is_side_turn, named_session
 from openclaw.engine import Engines
@@ -59,7 +60,8 @@ class Origin:
             and body.get("train") is not False
         )
         done = is_true(headers.get("x-session-done")) or is_true(body.get("session_done"))
-        return cls(scope, _text(body, "user"), "side" if side else "main", train, done)
+        person = _text(body, "user") or headers.get(PERSON_HEADER)
+        return cls(scope, person, "side" if side else "main", train, done)
 
 
 class Gateway:
@@ -85,6 +87,11 @@ class Gateway:
         and, where the store fails, StoreError."""
         if request.model is not None:
             self.check_model(request.model)
+        if len(request.messages) > self.settings.max_messages:
+            message = (
+                f"messages: at most {self.settings.max_messages} in one request, not {len(request.messages)}"
+            )
+            raise ClientError(message, "messages", "too_many_messages")
         recorder = self.recorder if origin.train else None
         transcript = Transcript.of(request.messages)
         found = None

@@ -22,6 +22,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
 from openclaw.api import admin, chat
+from openclaw.api.door import Door
 from openclaw.api.metrics import Metrics
 from openclaw.engine import Engines
 from openclaw.engine_process import EngineProcess
@@ -60,6 +61,7 @@ def create_app(
     app.state.metrics = Metrics()
     app.state.started = time.time()
     app.state.launched_engine = launched
+    app.add_middleware(Door, settings=settings)
     app.include_router(chat.router)
     app.include_router(admin.router)
     app.add_exception_handler(ClientError, _client_error)

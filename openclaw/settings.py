@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import difflib
+import functools
 import os
 import sys
 from collections.abc import Mapping, Sequence
@@ -111,9 +112,26 @@ class Settings:
         ("LOG_LEVEL",),
         choices=("debug", "info", "warning", "error"),
     )
+    max_body_bytes: int = setting(
+        int, 8 << 20, "Longest request body; a longer one is refused (413).", ("MAX_BODY_BYTES",), "bytes"
+    )
+    max_messages: int = setting(int, 10_000, "Most messages in one request.", ("MAX_MESSAGES",))
+    rate_limit: float = setting(
+        float, 0.0, "Requests a minute for each key, or each address where no key is asked; 0: no limit.",
+        ("RATE_LIMIT",),
+    )  # fmt: skip
+    client_timeout: float = setting(
+        float, 60.0, "How long a client may take to send its body, or to read a full buffer of its answer.",
+        ("CLIENT_TIMEOUT",), "seconds",
+    )  # fmt: skip
     api_key: str | None = setting(
         str, None, "Key that clients must send (Authorization: Bearer KEY); none: no key is asked.",
         ("SGLANG_API_KEY", "OPENCLAW_API_KEY"), flag=False,
+    )  # fmt: skip
+    api_keys: str | None = setting(
+        str, None, "More client keys, with names: ada=KEY,bob=KEY. The name is the person of a turn whose request "
+        "names none; what a named key says is never mixed with what another person said.",
+        ("OPENCLAW_API_KEYS",), flag=False,
     )  # fmt: skip
     admin_key: str | None = setting(
         str,
@@ -134,18 +152,47 @@ class Settings:
             raise ConfigError(
                 "--enable-rl-intercept needs --rl-buffer-dir or --rl-buffer-url to record turns in"
             )
-        if self.host not in LOOPBACK and not (self.api_key or self.allow_no_key):
+        self._check_keys()
+        if self.host not in LOOPBACK and not (self.client_keys or self.allow_no_key):
             raise ConfigError(
                 f"listening on {self.host} without a key: set SGLANG_API_KEY, or ALLOW_NO_KEY=1"
             )
-        for name in ("request_timeout", "session_ttl", "context_length", "max_tokens_default"):
+        for name in _MORE_THAN_ZERO:
             value = getattr(self, name)
             if value is not None and value <= 0:
                 raise ConfigError(f"--{name.replace('_', '-')} is {value}; it must be more than 0")
+        if self.rate_limit < 0:
+            raise ConfigError(f"--rate-limit is {self.rate_limit}; it must be 0 or more")
         if not 0 <= self.port <= 65535:
             raise ConfigError(f"--port is {self.port}; it must be from 0 to 65535")
         if self.temperature is not None and not 0 <= self.temperature <= 2:
             raise ConfigError(f"--temperature is {self.temperature}; it must be from 0 to 2")
+
+    def _check_keys(self) -> None:
+        """What is wrong with a key is said without the key."""
+        names = [name for name, _ in self.client_keys]
+        if len(set(names)) != len(names):
+            raise ConfigError("OPENCLAW_API_KEYS: a name is there twice; write NAME=KEY,NAME=KEY")
+        keys = {"OPENCLAW_ADMIN_KEY": self.admin_key} | {
+            f"the key of {name!r} in OPENCLAW_API_KEYS" if name else "SGLANG_API_KEY": key
+            for name, key in self.client_keys
+        }
+        for name, key in keys.items():
+            if key is not None and not (key and key.isascii() and key.isprintable() and " " not in key):
+                raise ConfigError(
+                    f"{name} is empty or has a blank, a line break or a character that is no ASCII in it"
+                )
+
+    @functools.cached_property
+    def client_keys(self) -> tuple[tuple[str, str], ...]:
+        """(name, key) of every client; the name of the common key is empty. Raises ConfigError."""
+        found = [] if self.api_key is None else [("", self.api_key)]
+        for entry in self.api_keys.split(",") if self.api_keys else []:
+            name, equals, key = entry.partition("=")
+            if not (equals and name.strip()):
+                raise ConfigError("OPENCLAW_API_KEYS: write NAME=KEY,NAME=KEY; a key may have no comma")
+            found.append((name.strip(), key))
+        return tuple(found)
 
     @property
     def buffer(self) -> str | None:
@@ -159,6 +206,12 @@ class Settings:
     @property
     def model_name(self) -> str:
         return self.served_model_name or self.model_folder.resolve().name
+
+
+_MORE_THAN_ZERO = (
+    "request_timeout", "session_ttl", "context_length", "max_tokens_default", "max_body_bytes", "max_messages",
+    "client_timeout",
+)  # fmt: skip
 
 
 def load_settings(argv: Sequence[str] | None = None, environ: Mapping[str, str] | None = None) -> Settings:

@@ -1,8 +1,11 @@
-"""Who may ask: one key for clients, another for administration. Keys are compared in constant time."""
+"""Who may ask: keys with names for clients, another key for administration."""
 
 from __future__ import annotations
 
 import hmac
+import ipaddress
+from collections.abc import Mapping
+from urllib.parse import urlsplit
 
 from starlette.requests import Request
 
@@ -10,29 +13,73 @@ from openclaw.errors import ClientError
 from openclaw.settings import LOOPBACK, Settings
 
 
+def key_name(headers: Mapping[str, str], settings: Settings) -> str | None:
+    """The name of the client key in a request's headers, "" for the one without a name; None if there is
+    none. Every key is compared, each in constant time."""
+    given = _token(_authorization(headers))
+    found = None
+    for name, key in settings.client_keys:
+        if hmac.compare_digest(given, key.encode()):
+            found = name
+    return found
+
+
 def check_client(request: Request, settings: Settings) -> None:
-    """Raises ClientError (401) unless the request has the client key, if one is set."""
-    if settings.api_key is not None and not _has_key(request, settings.api_key):
-        raise _unauthorized("SGLANG_API_KEY")
+    """Raises ClientError: 401 unless the request has a client key, if any is set; 403 for a web page of
+    another site when none is."""
+    if settings.client_keys:
+        if key_name(request.headers, settings) is None:
+            raise _unauthorized("client key (SGLANG_API_KEY or OPENCLAW_API_KEYS)")
+    else:
+        _check_origin(request)
 
 
 def check_admin(request: Request, settings: Settings) -> None:
-    """Raises ClientError (401) unless the request has the admin key; without one set, unless it comes from
-    this machine."""
+    """Raises ClientError (401, 403) unless the request has the admin key; without one set, unless it comes
+    straight from this machine."""
     if settings.admin_key is not None:
-        if not _has_key(request, settings.admin_key):
-            raise _unauthorized("OPENCLAW_ADMIN_KEY")
-    elif request.client is None or request.client.host not in LOOPBACK:
+        if not hmac.compare_digest(_token(_authorization(request.headers)), settings.admin_key.encode()):
+            raise _unauthorized("admin key (OPENCLAW_ADMIN_KEY)")
+        return
+    relayed = "x-forwarded-for" in request.headers or "forwarded" in request.headers
+    if relayed or request.client is None or request.client.host not in LOOPBACK:
         message = "administration is open to this machine only; set OPENCLAW_ADMIN_KEY to allow it with a key"
+        raise ClientError(message, code="forbidden", status=403, kind="permission_error")
+    _check_origin(request)
+
+
+def _check_origin(request: Request) -> None:
+    """A page in a browser may not use a gateway that asks for no key, unless it comes from this machine or
+    from the very address that it asks; a name could have been pointed here to get in."""
+    origin = request.headers.get("origin")
+    if origin is None:
+        return
+    host = urlsplit(origin).hostname
+    own = urlsplit(f"//{request.headers.get('host', '')}").hostname
+    if host not in LOOPBACK and not (host == own and _is_address(own)):
+        message = "a web page of another site may not use this server without a key; set SGLANG_API_KEY"
         raise ClientError(message, code="forbidden", status=403, kind="permission_error")
 
 
-def _has_key(request: Request, key: str) -> bool:
-    given = request.headers.get("authorization", "")
-    scheme, _, token = given.partition(" ")
-    return scheme.lower() == "bearer" and hmac.compare_digest(token.strip().encode(), key.encode())
+def _is_address(host: str | None) -> bool:
+    try:
+        ipaddress.ip_address(host or "")
+    except ValueError:
+        return False
+    return True
 
 
-def _unauthorized(variable: str) -> ClientError:
-    message = f"missing or wrong key: send 'Authorization: Bearer KEY' with the server's {variable}"
+def _authorization(headers: Mapping[str, str]) -> str:
+    """The Authorization header, or Anthropic's x-api-key as one."""
+    given = headers.get("authorization")
+    return given if given is not None else f"Bearer {headers.get('x-api-key', '')}"
+
+
+def _token(authorization: str) -> bytes:
+    scheme, _, token = authorization.partition(" ")
+    return token.strip().encode() if scheme.lower() == "bearer" else b""
+
+
+def _unauthorized(what: str) -> ClientError:
+    message = f"missing or wrong key: send 'Authorization: Bearer KEY' with the server's {what}"
     return ClientError(message, code="invalid_api_key", status=401, kind="authentication_error")

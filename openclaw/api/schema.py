@@ -8,6 +8,7 @@ from typing import Any
 
 import orjson
 
+from openclaw.api.limits import check_depth
 from openclaw.errors import ClientError
 from openclaw.families import TemplateOptions
 
@@ -63,6 +64,7 @@ def parse_body(data: bytes) -> dict[str, Any]:
         raise ClientError(f"the request body is not JSON: {error}", code="invalid_json") from error
     if not isinstance(body, dict):
         raise ClientError("the request body must be a JSON object", code="invalid_json")
+    check_depth(body)
     return body
 
 
@@ -170,7 +172,7 @@ def _forced_tool(choice: Any, tools: list[Message] | None) -> str | None:
     names = [tool["function"]["name"] for tool in tools or []]
     if not names or (name and name not in names):
         raise ClientError(f"tool_choice: tools has no {name or 'function'!r}", "tool_choice")
-    return names[0] if len(names) == 1 else name
+    return str(names[0]) if len(names) == 1 else str(name)
 
 
 def _sampling(body: dict[str, Any]) -> dict[str, Any]:
