@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 
+from slime.arguments import Arguments
 from slime.losses import (
     DenseDistribution,
     LossBatch,
@@ -187,18 +187,7 @@ def test_masked_tokens_do_not_poison_the_loss() -> None:
 
 
 def arguments(**changes: Any) -> Any:
-    values = {
-        "loss_type": "policy_loss",
-        "eps_clip": 0.2,
-        "eps_clip_high": None,
-        "eps_clip_c": None,
-        "entropy_coef": 0.0,
-        "use_kl_loss": False,
-        "kl_loss_coef": 0.0,
-        "kl_loss_type": "k3",
-        "use_unbiased_kl": False,
-    }
-    return SimpleNamespace(**(values | changes))
+    return Arguments(kl_loss_type="k3", **changes)
 
 
 def test_components_add_up_with_their_weights(logits: Tensor, ids: Tensor) -> None:

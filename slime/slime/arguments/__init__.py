@@ -8,10 +8,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from slime.arguments.algorithm import AlgorithmArguments
+from slime.arguments.algorithm import AdvantageArguments, LossArguments
 from slime.arguments.batching import BatchArguments
 from slime.arguments.cluster import ClusterArguments
 from slime.arguments.engine import EngineArguments
+from slime.arguments.lora import LoraArguments
 from slime.arguments.model import ModelArguments
 from slime.arguments.optimizer import OptimizerArguments
 from slime.arguments.parser import environment, read_values
@@ -26,7 +27,9 @@ GROUPS: tuple[type, ...] = (
     ClusterArguments,
     EngineArguments,
     BatchArguments,
-    AlgorithmArguments,
+    LossArguments,
+    AdvantageArguments,
+    LoraArguments,
     OptimizerArguments,
 )
 
@@ -34,7 +37,9 @@ GROUPS: tuple[type, ...] = (
 @dataclass
 class Arguments(
     OptimizerArguments,
-    AlgorithmArguments,
+    LoraArguments,
+    AdvantageArguments,
+    LossArguments,
     BatchArguments,
     EngineArguments,
     ClusterArguments,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from slime.arguments.check_algorithm import check_algorithm, check_lora
 from slime.arguments.field import option
 from slime.arguments.parser import plugin_paths
 from slime.arguments.rollout import UNBOUNDED
@@ -46,6 +47,11 @@ NOT_NEGATIVE = (
     "eps_clip_high",
     "entropy_coef",
     "kl_loss_coef",
+    "kl_coef",
+    "opd_kl_coef",
+    "opsm_delta",
+    "tis_clip",
+    "tis_clip_low",
     "lr",
     "min_lr",
     "lr_warmup_iters",
@@ -64,7 +70,8 @@ def validate(args: Arguments) -> None:
     _check_model(args)
     _check_processes(args)
     _resolve_batches(args)
-    _check_algorithm(args)
+    check_algorithm(args)
+    check_lora(args)
     _check_optimizer(args)
     _check_rollout(args)
     args.ref_load = args.ref_load or args.hf_checkpoint
@@ -144,31 +151,6 @@ def _resolve_batches(args: Arguments) -> None:
         args.micro_batch_size = None if args.use_dynamic_batch_size else 1
 
 
-def _check_algorithm(args: Arguments) -> None:
-    if args.loss_type == "sft_loss":
-        for name in ("use_kl_loss", "entropy_coef", "eps_clip_c"):
-            if getattr(args, name):
-                raise ConfigError(f"{option(name)} has no meaning with --loss-type sft_loss; drop it")
-        return
-    if args.n_samples_per_prompt == 1 and not args.disable_rewards_normalization:
-        raise ConfigError(
-            "with one sample a prompt, normalising rewards in groups makes every advantage 0; "
-            "add --disable-rewards-normalization, or more --n-samples-per-prompt"
-        )
-    if args.disable_rewards_normalization and args.disable_grpo_std_normalization:
-        raise ConfigError(
-            "--disable-grpo-std-normalization changes nothing with --disable-rewards-normalization; drop it"
-        )
-    if args.kl_loss_coef and not args.use_kl_loss:
-        raise ConfigError(f"--kl-loss-coef {args.kl_loss_coef} needs --use-kl-loss")
-    if args.use_unbiased_kl and not args.kl_loss_coef:
-        raise ConfigError("--use-unbiased-kl needs --use-kl-loss and a --kl-loss-coef above 0")
-    if args.eps_clip >= 1:
-        raise ConfigError(f"--eps-clip must be below 1, got {args.eps_clip}")
-    if args.eps_clip_c is not None and not args.eps_clip_c > 1:
-        raise ConfigError(f"--eps-clip-c must be above 1, got {args.eps_clip_c}")
-
-
 def _check_optimizer(args: Arguments) -> None:
     for name in ("adam_beta1", "adam_beta2"):
         if not 0 <= getattr(args, name) < 1:
@@ -195,8 +177,8 @@ def _check_optimizer(args: Arguments) -> None:
 
 
 def _check_rollout(args: Arguments) -> None:
-    for path in plugin_paths(vars(args)):
-        load_attr(path)
+    for path, default in plugin_paths(vars(args)):
+        load_attr(path, default)
     if args.rollout_function_path is None:
         raise ConfigError("no source of samples: give --rollout-function-path package.module.function")
     if not args.disable_rollout_global_dataset:

@@ -1,13 +1,19 @@
 """The loss library: pure torch, shared by all training backends."""
 
 from slime.losses.advantages import group_advantages
+from slime.losses.corrections import custom_tis, opsm, tis
+from slime.losses.custom import custom_config, load_custom_loss, pack_loss, sample_loss
 from slime.losses.distribution import DenseDistribution, Distribution
+from slime.losses.estimators import SampleTerms, distilled, estimator, whiten
 from slime.losses.kl import approx_kl, kl_loss
+from slime.losses.logits import get_log_probs_and_entropy, get_responses
 from slime.losses.output import LossOutput
 from slime.losses.policy import entropy_loss, policy_loss
 from slime.losses.reducers import Reducer, sample_mean, sample_mean_weights, token_mean, weighted_sum
+from slime.losses.segments import Segments
 from slime.losses.sft import sft_loss
 from slime.losses.spec import Component, LossBatch, LossSpec, compute_loss, loss_spec
+from slime.losses.step_wise import Span, normalized_spans, spans_of
 
 __all__ = [
     "Component",
@@ -17,16 +23,33 @@ __all__ = [
     "LossOutput",
     "LossSpec",
     "Reducer",
+    "SampleTerms",
+    "Segments",
+    "Span",
     "approx_kl",
     "compute_loss",
+    "custom_config",
+    "custom_tis",
+    "distilled",
     "entropy_loss",
+    "estimator",
+    "get_log_probs_and_entropy",
+    "get_responses",
     "group_advantages",
     "kl_loss",
+    "load_custom_loss",
     "loss_spec",
+    "normalized_spans",
+    "opsm",
+    "pack_loss",
     "policy_loss",
+    "sample_loss",
     "sample_mean",
     "sample_mean_weights",
     "sft_loss",
+    "spans_of",
+    "tis",
     "token_mean",
     "weighted_sum",
+    "whiten",
 ]

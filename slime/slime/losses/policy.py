@@ -1,13 +1,22 @@
-"""Clipped policy gradient: PPO (Schulman 2017), separate upper clip (DAPO, Yu 2025), dual clip (Ye 2020)."""
+"""Policy gradients: PPO's clip (Schulman 2017) with an upper clip of its own (DAPO, Yu 2025) and the dual clip
+(Ye 2020), the sequence ratio of GSPO (Zheng 2025) and the clipped importance weight of CISPO (MiniMax-M1, 2025).
+"""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
 
 import torch
 from torch import Tensor
 
+from slime.losses.corrections import Correction, PolicyTerms
 from slime.losses.distribution import Distribution
 from slime.losses.output import LossOutput
 from slime.losses.reducers import Reducer
+from slime.losses.segments import Segments
+
+Objective = Literal["ppo", "gspo", "cispo"]
 
 
 def policy_loss(
@@ -19,6 +28,11 @@ def policy_loss(
     eps_clip: float = 0.2,
     eps_clip_high: float | None = None,
     eps_clip_c: float | None = None,
+    objective: Objective = "ppo",
+    segments: Segments | None = None,
+    rollout_log_probs: Tensor | None = None,
+    corrections: Sequence[Correction] = (),
+    pg_reducer: Reducer | None = None,
 ) -> LossOutput:
     """max(-r A, -clip(r, 1 - eps_clip, 1 + eps_clip_high) A) with r = exp(new - old log-prob).
 
@@ -27,24 +41,58 @@ def policy_loss(
             new ones.
         eps_clip_high: upper clip; `eps_clip` if None.
         eps_clip_c: dual clip, above 1: where A < 0 the loss of a token is at most -eps_clip_c A.
+        objective: "gspo": the log of r is the mean of new - old over the sample. "cispo": the loss of a token
+            is -clip(r) A log-prob, with no gradient through the clipped r.
+        segments: samples of the tokens; GSPO and most corrections need them.
+        rollout_log_probs: the engine's [T], for corrections.
+        corrections: change the loss of single tokens, in this order.
+        pg_reducer: reduces this loss instead of `reducer`, which still reduces the metrics.
     """
     log_probs = dist.log_probs(ids)
     old = log_probs.detach() if old_log_probs is None else old_log_probs
     log_ratio = log_probs - old
+    if objective == "gspo":
+        log_ratio = _of_samples(segments).spread(_of_samples(segments).mean(log_ratio))
     ratio = log_ratio.exp()
-    high = eps_clip if eps_clip_high is None else eps_clip_high
-    plain = -ratio * advantages
-    clipped = -ratio.clamp(1 - eps_clip, 1 + high) * advantages
-    per_token = torch.maximum(plain, clipped)
-    metrics = {"pg_clipfrac": reducer((clipped > plain).to(ratio.dtype))}
+    limits = 1 - eps_clip, 1 + (eps_clip if eps_clip_high is None else eps_clip_high)
+    if objective == "cispo":
+        per_token, hit = _cispo(log_probs, ratio, advantages, limits)
+    else:
+        per_token, hit = _clipped(ratio, advantages, limits)
+    measured = {"pg_clipfrac": hit, "ppo_kl": -log_ratio, "ois": ratio}
     if eps_clip_c is not None:
-        bounded = torch.minimum(-eps_clip_c * advantages, per_token)
-        hit = (advantages < 0) & (bounded < per_token)
-        per_token = torch.where(advantages < 0, bounded, per_token)
-        metrics["pg_dual_clipfrac"] = reducer(hit.to(ratio.dtype))
-    loss = reducer(per_token)
-    metrics |= {"pg_loss": loss, "ppo_kl": reducer(-log_ratio), "ois": reducer(ratio)}
-    return LossOutput(loss=loss, metrics={name: value.detach() for name, value in metrics.items()})
+        per_token, measured["pg_dual_clipfrac"] = _dual_clip(per_token, advantages, eps_clip_c)
+    terms = PolicyTerms(old - log_probs.detach(), old, advantages, rollout_log_probs, segments)
+    for correct in corrections:
+        per_token, extra = correct(per_token, terms)
+        measured |= extra
+    loss = (pg_reducer or reducer)(per_token)
+    metrics = {name: reducer(values).detach() for name, values in measured.items()}
+    return LossOutput(loss=loss, metrics={"pg_loss": loss.detach(), **metrics})
+
+
+def _clipped(ratio: Tensor, advantages: Tensor, limits: tuple[float, float]) -> tuple[Tensor, Tensor]:
+    plain, clipped = -ratio * advantages, -ratio.clamp(*limits) * advantages
+    return torch.maximum(plain, clipped), (clipped > plain).to(ratio.dtype)
+
+
+def _cispo(
+    log_probs: Tensor, ratio: Tensor, advantages: Tensor, limits: tuple[float, float]
+) -> tuple[Tensor, Tensor]:
+    weight = ratio.detach().clamp(*limits)
+    return -weight * advantages * log_probs, (weight != ratio).to(ratio.dtype)
+
+
+def _dual_clip(per_token: Tensor, advantages: Tensor, bound: float) -> tuple[Tensor, Tensor]:
+    bounded = torch.minimum(-bound * advantages, per_token)
+    hit = (advantages < 0) & (bounded < per_token)
+    return torch.where(advantages < 0, bounded, per_token), hit.to(per_token.dtype)
+
+
+def _of_samples(segments: Segments | None) -> Segments:
+    if segments is None:
+        raise ValueError("the sequence ratio of GSPO needs to know the samples of the tokens")
+    return segments
 
 
 def entropy_loss(dist: Distribution, reducer: Reducer) -> LossOutput:

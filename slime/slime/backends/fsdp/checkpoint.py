@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import random
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ import numpy as np
 import torch
 import torch.distributed as dist
 from torch.distributed.checkpoint.state_dict import (
+    StateDictOptions,
     get_model_state_dict,
     get_optimizer_state_dict,
     set_model_state_dict,
@@ -73,9 +75,19 @@ def latest(save: str | None) -> Path | None:
 
 
 def save_checkpoint(
-    save: str, state: CheckpointState, model: Any, optimizer: torch.optim.Optimizer, extra: dict[str, Any]
+    save: str,
+    state: CheckpointState,
+    model: Any,
+    optimizer: torch.optim.Optimizer,
+    extra: dict[str, Any],
+    write_more: Callable[[Path], None] | None = None,
 ) -> Path:
-    """Writes a checkpoint; every rank must call it. `extra` is added to `meta.json`."""
+    """Writes a checkpoint of what is trained; every rank must call it.
+
+    Args:
+        extra: added to `meta.json`.
+        write_more: writes further files into the folder, on rank 0.
+    """
     rank, path = dist.get_rank(), folder_of(save, state.rollout_id)
     temporary = temporary_beside(path)
     if rank == 0:
@@ -94,6 +106,8 @@ def save_checkpoint(
             "saved_at": time.time(),
             **extra,
         }
+        if write_more is not None:
+            write_more(temporary)
         write_text(temporary / META, json.dumps(meta, indent=1))
         commit_folder(temporary, path)
         write_text(Path(save) / TRACKER, str(state.rollout_id))
@@ -101,17 +115,30 @@ def save_checkpoint(
     return path
 
 
-def load_checkpoint(path: Path, model: Any, optimizer: torch.optim.Optimizer) -> CheckpointState:
+def load_checkpoint(
+    path: Path, model: Any, optimizer: torch.optim.Optimizer, lora: dict[str, Any] | None = None
+) -> CheckpointState:
     """Restores model, optimizer and random states; every rank must call it.
 
     Another number of ranks than at saving works; ranks that were not there keep their seeds.
+
+    Args:
+        lora: the adapters that `model` has; None for a model that is trained as a whole.
+
+    Raises:
+        TrainError: the checkpoint is of other adapters.
     """
     meta = json.loads((path / META).read_text())
+    if meta.get("lora") != lora:
+        raise TrainError(
+            f"checkpoint {path} was trained with {_described(meta.get('lora'))}, this run with "
+            f"{_described(lora)}; use the same flags, or another --save"
+        )
     state = _tensors(model, optimizer, meta["global_step"])
     load_sharded(state, checkpoint_id=path)
-    set_model_state_dict(model, state["model"])
+    set_model_state_dict(model, state["model"], options=_options(model))
     if "optimizer" in state:
-        set_optimizer_state_dict(model, optimizer, state["optimizer"])
+        set_optimizer_state_dict(model, optimizer, state["optimizer"], options=_options(model))
     rng = path / f"rng_{dist.get_rank()}.pt"
     if rng.is_file():
         restore_random_state(torch.load(rng, weights_only=False))
@@ -120,11 +147,25 @@ def load_checkpoint(path: Path, model: Any, optimizer: torch.optim.Optimizer) ->
     )
 
 
+def _described(lora: dict[str, Any] | None) -> str:
+    given = [
+        f"--{name.replace('_', '-')} {value}" for name, value in (lora or {}).items() if value is not None
+    ]
+    return " ".join(given) or "no LoRA"
+
+
+def _options(model: Any) -> StateDictOptions:
+    """Frozen weights are not part of a checkpoint."""
+    return StateDictOptions(
+        ignore_frozen_params=True, strict=all(parameter.requires_grad for parameter in model.parameters())
+    )
+
+
 def _tensors(model: Any, optimizer: torch.optim.Optimizer, steps: int) -> dict[str, Any]:
     """What DCP saves, or fills in place. AdamW has no state before its first step."""
-    state: dict[str, Any] = {"model": get_model_state_dict(model)}
+    state: dict[str, Any] = {"model": get_model_state_dict(model, options=_options(model))}
     if steps:
-        state["optimizer"] = get_optimizer_state_dict(model, optimizer)
+        state["optimizer"] = get_optimizer_state_dict(model, optimizer, options=_options(model))
     return state
 
 

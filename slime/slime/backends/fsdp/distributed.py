@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch import Tensor
 from torch._C._distributed_c10d import HashStore
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
@@ -58,6 +59,13 @@ def _reduce(values: dict[str, float], operation: Any) -> dict[str, float]:
     tensor = torch.tensor([values[name] for name in names], dtype=torch.float64)
     dist.all_reduce(tensor, operation)
     return dict(zip(names, tensor.tolist(), strict=True))
+
+
+def add_up(values: Tensor) -> Tensor:
+    """Sum of a CPU tensor over all ranks."""
+    total = values.clone()
+    dist.all_reduce(total, dist.ReduceOp.SUM)
+    return total
 
 
 def broadcast(value: str) -> str:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import torch
+from peft import PeftModel
 from safetensors.torch import save_file
 from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
@@ -16,6 +18,7 @@ from transformers import AutoConfig, AutoModelForCausalLM
 from transformers.utils import logging as transformers_logging
 
 from slime.backends.fsdp.attention import NAME as ATTENTION
+from slime.backends.fsdp.lora import merged
 from slime.backends.fsdp.packing import PackedBatch
 from slime.errors import ConfigError
 from slime.losses import DenseDistribution
@@ -24,8 +27,16 @@ from slime.utils.checksum import LM_HEAD
 WEIGHT_FILES = (".safetensors", ".bin", ".pt", ".pth", ".index.json")
 
 
-def load_model(folder: str, mesh: DeviceMesh, gradient_checkpointing: bool = False) -> Any:
+def load_model(
+    folder: str,
+    mesh: DeviceMesh,
+    gradient_checkpointing: bool = False,
+    adapt: Callable[[Any], Any] = lambda model: model,
+) -> Any:
     """The causal language model in `folder`, in fp32, sharded over `mesh`; on CUDA it computes in bf16.
+
+    Args:
+        adapt: wraps the model before it is sharded.
 
     Raises:
         ConfigError: the folder holds no model that transformers can load.
@@ -42,6 +53,7 @@ def load_model(folder: str, mesh: DeviceMesh, gradient_checkpointing: bool = Fal
     model.train()
     if gradient_checkpointing:
         model.activation_checkpointing_enable(activation_checkpointing_kwargs={"use_reentrant": False})
+    model = adapt(model)
     shard(model, mesh)
     return model
 
@@ -79,30 +91,56 @@ def distribution(model: Any, packed: PackedBatch) -> DenseDistribution:
 
     Logits are computed at these positions only.
     """
+    return DenseDistribution(_logits(model, packed, packed.logit_positions)[0], packed.temperatures)
+
+
+def all_logits(model: Any, packed: PackedBatch, temperatures: Tensor) -> Tensor:
+    """fp32 logits [1, N, V] of every token of the pack, divided by `temperatures` [N]."""
+    return _logits(model, packed, 0).float() / temperatures[:, None]
+
+
+def _logits(model: Any, packed: PackedBatch, keep: Tensor | int) -> Tensor:
     output = model(
         input_ids=packed.input_ids,
         position_ids=packed.position_ids,
         use_cache=False,
-        logits_to_keep=packed.logit_positions,
+        logits_to_keep=keep,
         packed_lengths=packed.lengths,
     )
-    return DenseDistribution(output.logits[0], packed.temperatures)
+    logits: Tensor = output.logits
+    return logits
 
 
 def gather_weights(model: Any, dtype: torch.dtype | None, keep: bool) -> dict[str, Tensor]:
     """All weights as whole CPU tensors in `dtype` (None: as they are); a tied output head is left out.
 
-    Every rank must call this; the ranks without `keep` return nothing.
+    Adapters are merged out of place. Every rank must call this; the ranks without `keep` return nothing.
     """
+    tied = model.config.get_text_config().tie_word_embeddings
+    whole = _whole_tensors(model.state_dict())
+    if not keep:
+        for _ in whole:
+            pass
+        return {}
     weights: dict[str, Tensor] = {}
-    for name, tensor in model.state_dict().items():
-        if name == LM_HEAD and model.config.get_text_config().tie_word_embeddings:
+    for name, tensor in merged(model, whole) if isinstance(model, PeftModel) else whole:
+        if name == LM_HEAD and tied:
             continue
-        whole = tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
-        if keep:
-            cast = dtype if dtype is not None and whole.is_floating_point() else whole.dtype
-            weights[name] = whole.detach().to("cpu", cast, copy=True).contiguous()
+        cast = dtype if dtype is not None and tensor.is_floating_point() else tensor.dtype
+        weights[name] = tensor.detach().to("cpu", cast, copy=True).contiguous()
     return weights
+
+
+def gather_trained(model: Any, keep: bool) -> dict[str, Tensor]:
+    """The trainable weights as whole CPU tensors, on the ranks with `keep`. Every rank must call this."""
+    trained = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
+    whole = {name: tensor.detach().cpu() for name, tensor in _whole_tensors(trained)}
+    return whole if keep else {}
+
+
+def _whole_tensors(tensors: dict[str, Tensor]) -> Iterator[tuple[str, Tensor]]:
+    for name, tensor in tensors.items():
+        yield name, tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
 
 
 def write_model_folder(folder: Path, weights: dict[str, Tensor], source: str) -> None:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -12,29 +11,15 @@ from torch import Tensor
 from torch.distributed.tensor import DTensor
 from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 
+from slime.backends.fsdp.custom_step import custom_loss
 from slime.backends.fsdp.distributed import sum_over_ranks
 from slime.backends.fsdp.model import distribution
-from slime.backends.fsdp.packing import PackedBatch, pack
+from slime.backends.fsdp.packing import PackedBatch, pack, trained_values
+from slime.backends.fsdp.rollout_data import RolloutData
 from slime.errors import TrainError
-from slime.losses import LossBatch, LossSpec, Reducer, compute_loss, weighted_sum
+from slime.losses import LossBatch, LossSpec, Reducer, Segments, compute_loss, weighted_sum
 from slime.schedule import MicroBatch, Step
 from slime.types import Sample
-
-
-@dataclass
-class RolloutData:
-    """What the steps of one rollout share. Log-probs are lists over trained tokens, by sample position.
-
-    `ref_log_probs` is None without a reference model. A sample without `old_log_probs` belongs to a step
-    before which
-    the policy does not move: its old log-probs are the new ones.
-    """
-
-    samples: Sequence[Sample]
-    advantages: list[float] | None = None
-    ref_log_probs: dict[int, list[float]] | None = None
-    old_log_probs: dict[int, list[float]] = field(default_factory=dict)
-
 
 OnLogProbs = Callable[[MicroBatch, PackedBatch, Tensor], None]
 
@@ -46,7 +31,7 @@ def forward_backward(
     rank: int,
     data: RolloutData,
     device: torch.device,
-    per_token: bool,
+    args: Any,
     on_log_probs: OnLogProbs,
 ) -> dict[str, float]:
     """Accumulates the gradient of the step's loss and returns its metrics, both over all ranks.
@@ -55,47 +40,82 @@ def forward_backward(
     """
     world_size = len(step.ranks)
     sums: dict[str, float] = {}
+    per_token = args.calculate_per_token_loss
+    denominator = float(step.num_tokens if per_token else step.num_samples)
     for micro_batch in step.ranks[rank]:
-        packed = pack([data.samples[i] for i in micro_batch], device)
-        dist = distribution(model, packed)
-        batch = loss_batch(micro_batch, packed, data)
-        output = compute_loss(spec, dist, batch, step_reducer(step, packed, per_token))
+        if spec.on_logits is not None:
+            output, packed, log_probs = custom_loss(
+                spec.on_logits, args, model, micro_batch, data, denominator, device
+            )
+        else:
+            packed = pack([data.samples[i] for i in micro_batch], device)
+            dist = distribution(model, packed)
+            batch = loss_batch(micro_batch, packed, data, denominator, args.reward_key)
+            output = compute_loss(spec, dist, batch, step_reducer(denominator, packed, per_token))
+            log_probs = dist.log_probs(packed.targets).detach()
         torch.autograd.backward(output.loss * world_size)
         for name, value in output.metrics.items():
             sums[name] = sums.get(name, 0.0) + float(value)
-        on_log_probs(micro_batch, packed, dist.log_probs(packed.targets).detach())
+        on_log_probs(micro_batch, packed, log_probs)
     return sum_over_ranks(sums)
 
 
-def step_reducer(step: Step, packed: PackedBatch, per_token: bool) -> Reducer:
+def step_reducer(denominator: float, packed: PackedBatch, per_token: bool) -> Reducer:
     """Mean over the trained tokens of the step, or over its samples of the mean over their trained tokens."""
-    if per_token:
-        return weighted_sum(packed.spread([1.0] * len(packed.counts)), step.num_tokens)
-    return weighted_sum(packed.spread([1.0 / count for count in packed.counts]), step.num_samples)
+    weights = [1.0 if per_token else 1.0 / count for count in packed.counts]
+    return weighted_sum(packed.spread(weights), denominator)
 
 
-def loss_batch(micro_batch: MicroBatch, packed: PackedBatch, data: RolloutData) -> LossBatch:
-    """The inputs of the loss, aligned with the targets of the pack."""
-    advantages = None
+def loss_batch(
+    micro_batch: MicroBatch,
+    packed: PackedBatch,
+    data: RolloutData,
+    denominator: float = 1.0,
+    reward_key: str | None = None,
+) -> LossBatch:
+    """The inputs of the loss, aligned with the targets of the pack. A filler is one token that counts nothing."""
+    samples, device = [data.samples[i] for i in micro_batch], packed.targets.device
+    masks = [torch.tensor(sample.mask, dtype=torch.bool, device=device) for sample in samples]
+    engine = {
+        i: trained_values(sample, sample.rollout_log_probs)
+        for i, sample in zip(micro_batch, samples, strict=True)
+        if sample.rollout_log_probs is not None
+    }
+    rewards = None
     if data.advantages is not None:
-        advantages = packed.spread([data.advantages[i] for i in micro_batch])
+        rewards = torch.tensor([_reward(sample, reward_key) for sample in samples] or [0.0], device=device)
+    segments = Segments(packed.lengths, tuple(masks))
+    if packed.is_filler:
+        segments = Segments((2,), (torch.ones(1, dtype=torch.bool, device=device),))
+        denominator = math.inf
+    moved = not data.unmoved.issuperset(micro_batch)
     return LossBatch(
         ids=packed.targets,
-        advantages=advantages,
-        old_log_probs=_per_token(micro_batch, packed, data.old_log_probs),
+        advantages=_per_token(micro_batch, packed, data.advantages),
+        old_log_probs=_per_token(micro_batch, packed, data.old_log_probs) if moved else None,
         ref_log_probs=_per_token(micro_batch, packed, data.ref_log_probs),
+        rollout_log_probs=_per_token(micro_batch, packed, engine),
+        rewards=rewards,
+        segments=segments,
+        denominator=denominator,
     )
 
 
+def _reward(sample: Sample, key: str | None) -> float:
+    """For custom losses; where distillation needs no rewards, there may be none."""
+    return math.nan if sample.reward is None else sample.get_reward_value(key)
+
+
 def _per_token(
-    micro_batch: MicroBatch, packed: PackedBatch, known: dict[int, list[float]] | None
+    micro_batch: MicroBatch, packed: PackedBatch, known: Mapping[int, Any] | None
 ) -> Tensor | None:
     if known is None or not all(i in known for i in micro_batch):
         return None
+    device = packed.targets.device
     if packed.is_filler:
-        return torch.zeros(1, device=packed.targets.device)
-    values = [value for i in micro_batch for value in known[i]]
-    return torch.tensor(values, dtype=torch.float32, device=packed.targets.device)
+        return torch.zeros(1, device=device)
+    values = [torch.as_tensor(known[i], dtype=torch.float32) for i in micro_batch]
+    return torch.cat(values).to(device)
 
 
 @torch.no_grad()
@@ -106,12 +126,17 @@ def trained_log_probs(
     device: torch.device,
     **how: Any,
 ) -> dict[int, list[float]]:
-    """Log-probs of the samples in `micro_batches`, by position, from the same function as in training."""
+    """Log-probs of the samples in `micro_batches`, by position, from the same function as in training.
+
+    Only the dropout of adapters is off.
+    """
     found: dict[int, list[float]] = {}
+    model.eval()
     for micro_batch in micro_batches:
         packed = pack([samples[i] for i in micro_batch], device, **how)
         log_probs = distribution(model, packed).log_probs(packed.targets)
         found |= by_sample(micro_batch, packed, log_probs)
+    model.train()
     return found
 
 

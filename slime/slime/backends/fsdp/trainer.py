@@ -6,6 +6,8 @@ import logging
 import random
 import time
 from collections.abc import Sequence
+from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,19 +18,27 @@ from torch import Tensor
 
 from slime.backends.fsdp import checkpoint
 from slime.backends.fsdp.checkpoint import CheckpointState
-from slime.backends.fsdp.distributed import broadcast, join, merge_over_ranks
+from slime.backends.fsdp.distributed import add_up, broadcast, join, merge_over_ranks
+from slime.backends.fsdp.lora import add_adapters, describe, without_adapters, write_adapter
+from slime.backends.fsdp.metrics import mean_of_steps, rollout_metrics
 from slime.backends.fsdp.mismatch import Mismatch
-from slime.backends.fsdp.model import gather_weights, load_model, stored_dtype, write_model_folder
+from slime.backends.fsdp.model import (
+    gather_trained,
+    gather_weights,
+    load_model,
+    stored_dtype,
+    write_model_folder,
+)
 from slime.backends.fsdp.optimizer import build_optimizer, learning_rate, set_learning_rate
 from slime.backends.fsdp.packing import PackedBatch, check_samples
+from slime.backends.fsdp.rollout_data import RolloutData, advantage_metrics, check_inputs, token_advantages
 from slime.backends.fsdp.step import (
-    RolloutData,
     by_sample,
     clip_and_check,
     forward_backward,
     trained_log_probs,
 )
-from slime.losses import group_advantages, loss_spec
+from slime.losses import loss_spec
 from slime.schedule import MicroBatch, Schedule, ScheduleLimits, Step, build_schedule
 from slime.types import Sample
 from slime.utils.checksum import weights_checksum
@@ -59,12 +69,12 @@ class FSDPTrainer:
         self.device = torch.device("cuda", torch.cuda.current_device()) if on_gpu else torch.device("cpu")
         self._seed()
         self.spec = loss_spec(args)
-        self.model = load_model(self._first_weights(), self.mesh, args.gradient_checkpointing)
+        adapt = partial(add_adapters, args=args) if args.use_lora else lambda model: model
+        first = self._first_weights()
+        self.model = load_model(first, self.mesh, args.gradient_checkpointing, adapt)
         self.vocabulary: int = self.model.config.get_text_config().vocab_size
         self.optimizer = build_optimizer(self.model, args)
-        self.reference = load_model(args.ref_load, self.mesh) if self.spec.needs_reference else None
-        if self.reference is not None:
-            self.reference.requires_grad_(False)
+        self.reference = self._reference(first) if self.spec.needs_reference else None
         self.global_step = 0
         self.version = 0
 
@@ -77,7 +87,7 @@ class FSDPTrainer:
         folder = checkpoint.latest(self.args.save) or checkpoint.latest(self.args.load)
         state = CheckpointState()
         if folder is not None:
-            state = checkpoint.load_checkpoint(folder, self.model, self.optimizer)
+            state = checkpoint.load_checkpoint(folder, self.model, self.optimizer, describe(self.args))
         self.global_step, self.version = state.global_step, state.version
         event(logger, "trainer loaded", rollout_id=state.rollout_id, version=state.version, path=state.path)
         return state
@@ -91,15 +101,16 @@ class FSDPTrainer:
         """
         started = time.monotonic()
         check_samples(samples, self.vocabulary)
+        check_inputs(self.args, self.spec, samples)
         schedule = self._schedule(samples)
-        data = RolloutData(samples, advantages=self._advantages(samples))
-        self._add_log_probs(schedule, data)
+        data = self._prepare(schedule, samples)
         mismatch = Mismatch(self.version)
         steps = [
             self._step(step, data, mismatch, where=f"rollout {rollout_id}, step {number}")
             for number, step in enumerate(schedule.steps)
         ]
-        metrics = _mean(steps) | mismatch.metrics() | _rollout_metrics(samples, schedule, data.advantages)
+        metrics = mean_of_steps(steps) | mismatch.metrics() | rollout_metrics(samples, schedule)
+        metrics |= advantage_metrics(data, add_up, self.args.use_opd)
         metrics["train_seconds"] = time.monotonic() - started
         event(logger, "rollout trained", rollout_id=rollout_id, **metrics)
         return metrics
@@ -120,8 +131,15 @@ class FSDPTrainer:
     def save(self, rollout_id: int, version: int, parent: int | None) -> str:
         """Writes a checkpoint of these weights, which are (or become) `version`; returns its folder."""
         state = CheckpointState(rollout_id, version, parent, None, self.global_step)
-        extra = {"hf_checkpoint": self.args.hf_checkpoint}
-        path = checkpoint.save_checkpoint(self.args.save, state, self.model, self.optimizer, extra)
+        extra = {"hf_checkpoint": self.args.hf_checkpoint, "lora": describe(self.args)}
+        write_more = None
+        if self.args.use_lora:
+            adapters = gather_trained(self.model, keep=self.rank == 0)
+            base = self._first_weights()
+            write_more = lambda folder: write_adapter(folder / "adapter", self.model, adapters, base)  # noqa: E731
+        path = checkpoint.save_checkpoint(
+            self.args.save, state, self.model, self.optimizer, extra, write_more
+        )
         event(logger, "checkpoint saved", rollout_id=rollout_id, version=version, path=path)
         return str(path)
 
@@ -179,25 +197,36 @@ class FSDPTrainer:
         trained = [sample.effective_response_length for sample in samples]
         return build_schedule(lengths, trained, self._limits(self.args.global_batch_size))
 
-    def _advantages(self, samples: Sequence[Sample]) -> list[float] | None:
-        if not self.spec.needs_advantages:
-            return None
-        return group_advantages(
-            [sample.get_reward_value(self.args.reward_key) for sample in samples],
-            [sample.group_index for sample in samples],
-            normalize=not self.args.disable_rewards_normalization,
-            by_std=not self.args.disable_grpo_std_normalization,
-        )
+    def _reference(self, first: str) -> Any:
+        """The frozen model of the KL term: the base of the adapters where that is the same model."""
+        if self.args.use_lora and Path(self.args.ref_load).resolve() == Path(first).resolve():
+            return self.model
+        reference = load_model(self.args.ref_load, self.mesh)
+        reference.requires_grad_(False)
+        return reference
 
-    def _add_log_probs(self, schedule: Schedule, data: RolloutData) -> None:
-        """Reference log-probs, and old ones for the steps before which the policy will have moved."""
+    def _prepare(self, schedule: Schedule, samples: Sequence[Sample]) -> RolloutData:
+        """Reference log-probs, advantages, and old log-probs for the steps before which the policy will have
+        moved."""
+        data = RolloutData(samples)
+        if schedule.steps:
+            data.unmoved = frozenset(schedule.steps[0].samples)
+        policy_loss = self.spec.needs_advantages
         for number, step in enumerate(schedule.steps):
-            mine = step.ranks[self.rank]
+            part = step.ranks[self.rank]
             if self.reference is not None:
-                found = trained_log_probs(self.reference, mine, data.samples, self.device)
+                base = without_adapters(self.model) if self.reference is self.model else nullcontext()
+                with base:
+                    found = trained_log_probs(self.reference, part, samples, self.device)
                 data.ref_log_probs = (data.ref_log_probs or {}) | found
-            if number > 0 and self.spec.needs_advantages:
-                data.old_log_probs |= trained_log_probs(self.model, mine, data.samples, self.device)
+            if self.spec.needs_old or (number > 0 and policy_loss):
+                data.old_log_probs |= trained_log_probs(self.model, part, samples, self.device)
+        if self.spec.needs_advantages:
+            mine = [
+                i for step in schedule.steps for micro_batch in step.ranks[self.rank] for i in micro_batch
+            ]
+            data.advantages = token_advantages(self.args, data, mine, add_up)
+        return data
 
     def _step(self, step: Step, data: RolloutData, mismatch: Mismatch, where: str) -> dict[str, float]:
         def compare(micro_batch: MicroBatch, packed: PackedBatch, log_probs: Tensor) -> None:
@@ -213,7 +242,7 @@ class FSDPTrainer:
                 self.rank,
                 data,
                 self.device,
-                self.args.calculate_per_token_loss,
+                self.args,
                 compare,
             )
             metrics["grad_norm"] = clip_and_check(self.model, metrics["loss"], self.args.clip_grad, where)
@@ -224,23 +253,3 @@ class FSDPTrainer:
             self.optimizer.zero_grad(set_to_none=True)
         self.global_step += 1
         return metrics
-
-
-def _mean(steps: list[dict[str, float]]) -> dict[str, float]:
-    return {name: sum(step[name] for step in steps) / len(steps) for name in steps[0]} if steps else {}
-
-
-def _rollout_metrics(
-    samples: Sequence[Sample], schedule: Schedule, advantages: list[float] | None
-) -> dict[str, float]:
-    trained = sorted(i for step in schedule.steps for i in step.samples)
-    metrics = {
-        "num_steps": float(len(schedule.steps)),
-        "num_samples": float(len(trained)),
-        "num_tokens": float(sum(step.num_tokens for step in schedule.steps)),
-        "num_dropped": float(len(schedule.dropped)),
-        "response_length": sum(samples[i].response_length for i in trained) / max(len(trained), 1),
-    }
-    if advantages is not None:
-        metrics["advantage"] = sum(advantages[i] for i in trained) / max(len(trained), 1)
-    return metrics

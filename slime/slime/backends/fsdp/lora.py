@@ -1,0 +1,150 @@
+"""LoRA adapters (PEFT) on the model of the trainer: adding, switching off, merging out of place, storing.
+
+The base never changes. Engines get base + scale * B A, computed from whole tensors while they are written.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from peft import LoraConfig, PeftModel, get_peft_model
+from peft.tuners.lora import Linear as LoraLinear
+from peft.tuners.lora import LoraLayer
+from peft.tuners.tuners_utils import BaseTunerLayer
+from peft.utils.other import ModulesToSaveWrapper
+from safetensors.torch import save_file
+from torch import Tensor
+
+from slime.errors import ConfigError
+
+ADAPTER = "default"
+PREFIX = "base_model.model."
+TIED = ("embed_tokens", "lm_head")
+
+
+def add_adapters(model: Any, args: Any) -> PeftModel:
+    """Freezes `model` and adds adapters that change nothing yet. Every rank draws the same ones.
+
+    Raises:
+        ConfigError: no such modules, modules that are not linear, or a tied head or embedding.
+    """
+    names = _names(args.lora_target_modules), _names(args.lora_modules_to_save)
+    tied = [name for part in names for name in part or () if name in TIED]
+    if tied and model.config.get_text_config().tie_word_embeddings:
+        raise ConfigError(
+            f"{tied[0]} is tied to the other end of this model and cannot be trained by LoRA alone"
+        )
+    config = LoraConfig(
+        task_type="CAUSAL_LM",
+        r=args.lora_rank,
+        lora_alpha=args.lora_alpha,
+        lora_dropout=args.lora_dropout,
+        target_modules=names[0] or "all-linear",
+        modules_to_save=names[1],
+    )
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(args.seed)
+        try:
+            wrapped = get_peft_model(model, config, adapter_name=ADAPTER)
+        except (ValueError, TypeError) as error:
+            raise ConfigError(f"LoRA cannot be added to this model: {str(error).splitlines()[0]}") from error
+    for name, module in wrapped.named_modules():
+        if isinstance(module, LoraLayer) and not isinstance(module, LoraLinear):
+            raise ConfigError(f"--lora-target-modules: {name.removeprefix(PREFIX)} is not a linear module")
+    missing = [name for name in names[1] or () if not _has_saved(wrapped, name)]
+    if missing:
+        raise ConfigError(f"--lora-modules-to-save: the model has no module {missing[0]!r}")
+    return wrapped
+
+
+def _names(text: str | None) -> list[str] | None:
+    return [name.strip() for name in text.split(",") if name.strip()] if text else None
+
+
+def _has_saved(model: Any, name: str) -> bool:
+    return any(
+        isinstance(module, ModulesToSaveWrapper) and path.rpartition(".")[2] == name
+        for path, module in model.named_modules()
+    )
+
+
+@contextmanager
+def without_adapters(model: Any) -> Iterator[None]:
+    """Inside, `model` computes what its base computes.
+
+    PEFT's own switch also takes the gradients from the adapters, which FSDP would never give back.
+    """
+    switched = [m for m in model.modules() if isinstance(m, BaseTunerLayer | ModulesToSaveWrapper)]
+    for module in switched:
+        module._disable_adapters = True
+    try:
+        yield
+    finally:
+        for module in switched:
+            module._disable_adapters = False
+
+
+def merged(model: Any, tensors: Iterable[tuple[str, Tensor]]) -> Iterator[tuple[str, Tensor]]:
+    """Names and whole tensors of the model without adapters that computes the same; the inputs stay as they are.
+
+    Args:
+        tensors: names and whole tensors of the state of the wrapped model, in any order of modules, where
+            the tensors of one module follow each other (as in a state dict).
+    """
+    scales = {
+        name: module.scaling[ADAPTER]
+        for name, module in model.named_modules()
+        if isinstance(module, LoraLinear)
+    }
+    base: dict[str, Tensor] = {}
+    factors: dict[str, Tensor] = {}
+    for name, tensor in tensors:
+        module, _, last = name.rpartition(f".lora_{'A' if '.lora_A.' in name else 'B'}.")
+        if module in scales and last == f"{ADAPTER}.weight":
+            other = factors.pop(module, None)
+            if other is None:
+                factors[module] = tensor
+                continue
+            down, up = (other, tensor) if ".lora_B." in name else (tensor, other)
+            weight = base.pop(module)
+            delta = scales[module] * (up.float() @ down.float())
+            yield _plain(f"{module}.weight"), (weight.float() + delta).to(weight.dtype)
+        elif name.endswith(".base_layer.weight") and name.removesuffix(".base_layer.weight") in scales:
+            base[name.removesuffix(".base_layer.weight")] = tensor
+        elif ".original_module." not in name:
+            yield _plain(name), tensor
+
+
+def _plain(name: str) -> str:
+    """The name that a tensor has in the model without adapters."""
+    return name.removeprefix(PREFIX).replace(".base_layer.", ".").replace(f".modules_to_save.{ADAPTER}.", ".")
+
+
+def describe(args: Any) -> dict[str, Any] | None:
+    """What a checkpoint must agree with to be resumed; None without LoRA."""
+    if not args.use_lora:
+        return None
+    names = ("lora_rank", "lora_alpha", "lora_target_modules", "lora_modules_to_save")
+    return {name: getattr(args, name) for name in names}
+
+
+def write_adapter(folder: Path, model: Any, weights: dict[str, Tensor], base: str) -> None:
+    """The adapter in PEFT's format, which `PeftModel.from_pretrained` and `merge_lora_adapter.py` read.
+
+    Args:
+        weights: whole trained tensors by their names in the wrapped model.
+        base: folder of the model that the adapter belongs to.
+    """
+    config = copy.copy(model.peft_config[ADAPTER])
+    config.base_model_name_or_path, config.inference_mode = base, True
+    config.save_pretrained(str(folder))
+    stored = {
+        name.replace(f".modules_to_save.{ADAPTER}.", ".").replace(f".{ADAPTER}.", "."): tensor
+        for name, tensor in weights.items()
+    }
+    save_file(stored, str(folder / "adapter_model.safetensors"), metadata={"format": "pt"})

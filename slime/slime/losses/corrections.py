@@ -1,0 +1,107 @@
+"""Corrections of a token's policy loss for data that the present policy would not have written.
+
+Truncated importance sampling (TIS, Yao 2025) and IcePop (Ling team, 2025) weigh by trainer over engine, OPSM
+(off-policy sequence masking, DeepSeek-V3.2) drops bad answers that the policy has left behind.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from slime.losses.segments import Segments
+
+
+@dataclass(frozen=True)
+class PolicyTerms:
+    """What a correction may look at, all [T] and without gradients.
+
+    Attributes:
+        drift: old - new log-prob.
+        rollout_log_probs: those that the engine reported while sampling.
+    """
+
+    drift: Tensor
+    old_log_probs: Tensor
+    advantages: Tensor
+    rollout_log_probs: Tensor | None
+    segments: Segments | None
+
+    @property
+    def engine(self) -> Tensor:
+        if self.rollout_log_probs is None:
+            raise ValueError("importance sampling between engine and trainer needs rollout_log_probs")
+        return self.rollout_log_probs
+
+    @property
+    def samples(self) -> Segments:
+        if self.segments is None:
+            raise ValueError("this correction needs to know the samples of the tokens")
+        return self.segments
+
+
+Correction = Callable[[Tensor, PolicyTerms], tuple[Tensor, dict[str, Tensor]]]
+"""(loss of the tokens [T], terms) -> (new loss [T], metrics [T] by name)."""
+
+
+def opsm(delta: float) -> Correction:
+    """Drops tokens with A < 0 in samples whose mean of old - new log-prob is above `delta`."""
+
+    def correct(per_token: Tensor, terms: PolicyTerms) -> tuple[Tensor, dict[str, Tensor]]:
+        drift = terms.samples.spread(terms.samples.mean(terms.drift))
+        dropped = (terms.advantages < 0) & (drift > delta)
+        return per_token * ~dropped, {"opsm_clipfrac": dropped.to(per_token.dtype)}
+
+    return correct
+
+
+def tis(low: float, high: float, icepop: bool = False) -> Correction:
+    """Weighs by w = exp(old - engine log-prob), without gradient: clipped to [low, high] (TIS), or 0 outside
+    of it (IcePop)."""
+
+    def correct(per_token: Tensor, terms: PolicyTerms) -> tuple[Tensor, dict[str, Tensor]]:
+        ratio = (terms.old_log_probs - terms.engine).exp()
+        clipped = ratio.clamp(low, high)
+        outside = clipped != ratio
+        weight = torch.where(outside, torch.zeros_like(ratio), ratio) if icepop else clipped
+        measured = {"tis": ratio, "tis_clipfrac": outside.to(ratio.dtype), "tis_abs": (ratio - 1).abs()}
+        return per_token * weight, measured
+
+    return correct
+
+
+def custom_tis(function: Callable[..., Any], args: Any) -> Correction:
+    """slime's hook: f(*, args, pg_loss, train_log_probs, rollout_log_probs, loss_masks, total_lengths,
+    response_lengths) -> (pg_loss, new loss masks, metrics).
+
+    `pg_loss` is [sum of R], the lists hold [R] a sample. Tokens that the new masks leave out count nothing;
+    the denominators stay. Metrics are [sum of R], or one number for the whole micro-batch.
+    """
+
+    def correct(per_token: Tensor, terms: PolicyTerms) -> tuple[Tensor, dict[str, Tensor]]:
+        samples = terms.samples
+        wide, masks, metrics = function(
+            args=args,
+            pg_loss=samples.widen(per_token),
+            train_log_probs=samples.widen_split(terms.old_log_probs),
+            rollout_log_probs=samples.widen_split(terms.engine),
+            loss_masks=[mask.to(per_token.dtype) for mask in samples.masks],
+            total_lengths=list(samples.total_lengths),
+            response_lengths=list(samples.response_lengths),
+        )
+        kept = samples.narrow(masks) != 0
+        corrected = torch.where(kept, samples.narrow(wide), torch.zeros_like(per_token))
+        return corrected, {name: _per_token(value, per_token, samples) for name, value in metrics.items()}
+
+    return correct
+
+
+def _per_token(value: Any, like: Tensor, samples: Segments) -> Tensor:
+    if isinstance(value, list | tuple):
+        value = torch.cat(list(value))
+    tensor = torch.as_tensor(value, dtype=like.dtype, device=like.device).detach()
+    return tensor.expand_as(like) if tensor.numel() == 1 else samples.narrow(tensor)

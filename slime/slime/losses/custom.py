@@ -1,0 +1,109 @@
+"""Losses that users bring: `--custom-loss-function-path`, with one of two signatures.
+
+    f(args, batch, logits, sum_of_sample_mean) -> (loss, metrics)
+    compute_loss(policy_logits, reference_logits, rewards, advantages, config) -> loss
+
+They are told apart by the names of their parameters. The second one gets log-probs of the sampled tokens, one
+sample at a time, so that its result does not depend on how samples are packed.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from slime.errors import ConfigError
+from slime.plugins import load_attr
+
+DEFAULT_NAME = "compute_loss"
+SAMPLE_PARAMETERS = ("policy_logits", "reference_logits", "rewards", "advantages", "config")
+PACK_PARAMETERS = ("args", "batch", "logits", "sum_of_sample_mean")
+Signature = Literal["sample", "pack"]
+
+
+def load_custom_loss(path: str) -> tuple[Callable[..., Any], Signature]:
+    """The function behind `--custom-loss-function-path` and which of the two signatures it has.
+
+    Raises:
+        ConfigError: it cannot be loaded, or has neither signature.
+    """
+    function: Callable[..., Any] = load_attr(path, DEFAULT_NAME)
+    if not callable(function):
+        raise ConfigError(f"--custom-loss-function-path {path} is not a function")
+    parameters = list(inspect.signature(function).parameters.values())
+    required = {
+        p.name for p in parameters if p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)
+    }
+    if "policy_logits" in required and required <= set(SAMPLE_PARAMETERS):
+        return function, "sample"
+    if len(required) == len(PACK_PARAMETERS) and not required & {"policy_logits", "reference_logits"}:
+        return function, "pack"
+    raise ConfigError(
+        f"--custom-loss-function-path {path} has parameters ({', '.join(p.name for p in parameters)}); they must be "
+        f"({', '.join(SAMPLE_PARAMETERS)}) or ({', '.join(PACK_PARAMETERS)})"
+    )
+
+
+def sample_loss(
+    function: Callable[..., Any],
+    config: dict[str, Any],
+    policy: Tensor,
+    reference: Tensor,
+    reward: Tensor,
+    advantages: Tensor,
+) -> Tensor:
+    """Calls a loss of the second signature on one sample; everything but the config is [T].
+
+    Raises:
+        ConfigError: it does not return one number.
+    """
+    given = dict(
+        zip(SAMPLE_PARAMETERS, (policy, reference, reward.expand_as(policy), advantages, config), strict=True)
+    )
+    parameters = inspect.signature(function).parameters
+    if not any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
+        given = {name: value for name, value in given.items() if name in parameters}
+    loss = function(**given)
+    if not isinstance(loss, Tensor) or loss.numel() != 1:
+        raise ConfigError(
+            f"the custom loss returned {_described(loss)}; it must return one number as a tensor"
+        )
+    return loss.reshape(())
+
+
+def pack_loss(
+    function: Callable[..., Any],
+    args: Any,
+    batch: dict[str, Any],
+    logits: Tensor,
+    reducer: Callable[[Tensor], Tensor],
+) -> tuple[Tensor, dict[str, Tensor]]:
+    """Calls a loss of the first signature; loss and metrics are sums over samples (or tokens).
+
+    Raises:
+        ConfigError: it does not return a loss and metrics.
+    """
+    returned = function(args, batch, logits, reducer)
+    if not (isinstance(returned, tuple) and len(returned) == 2 and isinstance(returned[1], dict)):
+        raise ConfigError(f"the custom loss returned {_described(returned)}; it must return (loss, metrics)")
+    loss, metrics = returned
+    if not isinstance(loss, Tensor) or loss.numel() != 1:
+        raise ConfigError(
+            f"the custom loss returned {_described(loss)} as its loss; it must be one number as a tensor"
+        )
+    return loss.reshape(()), {name: torch.as_tensor(value).detach() for name, value in metrics.items()}
+
+
+def custom_config(args: Any) -> dict[str, Any]:
+    """What a loss of the second signature finds in `config`: every flag by its name, `clip_range` (--eps-clip),
+    and `kl_coeff` where --kl-loss-coef is given."""
+    config = dict(vars(args)) | {"clip_range": args.eps_clip}
+    return config | {"kl_coeff": args.kl_loss_coef} if args.kl_loss_coef else config
+
+
+def _described(value: Any) -> str:
+    return f"a tensor of shape {list(value.shape)}" if isinstance(value, Tensor) else type(value).__name__

@@ -1,0 +1,100 @@
+"""Rewards of the steps of an agent: where each step lies in the response, and what it earned.
+
+`metadata["step_wise"]` of a sample holds `step_scores` (or `step_scores_with_outcome`, which wins),
+`step_token_spans` ([start, end) of each step in the response) and `step_indices` (0, 1, ... if missing). A
+sample without it is one step, from its first to its last trained token, with the reward of the sample.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections import defaultdict
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from slime.errors import DataError
+from slime.losses.advantages import STD_EPSILON
+from slime.types import Sample
+
+
+@dataclass(frozen=True)
+class Span:
+    """One step: response tokens [start, end), its number in the episode and its reward."""
+
+    start: int
+    end: int
+    index: int
+    reward: float
+
+
+def spans_of(sample: Sample, reward_key: str | None) -> tuple[Span, ...]:
+    """The steps of a sample.
+
+    Raises:
+        DataError: scores, spans and indices that do not fit together or leave the response.
+    """
+    step_wise = sample.metadata.get("step_wise")
+    if step_wise is None:
+        trained = [t for t, kept in enumerate(sample.mask) if kept]
+        if not trained:
+            return ()
+        return (Span(trained[0], trained[-1] + 1, 0, sample.get_reward_value(reward_key)),)
+    scores = step_wise.get("step_scores_with_outcome") or step_wise.get("step_scores") or []
+    spans = step_wise.get("step_token_spans") or []
+    indices = step_wise.get("step_indices") or list(range(len(scores)))
+    if not len(scores) == len(spans) == len(indices):
+        raise DataError(
+            f"sample {sample.index!r}: {len(scores)} step scores, {len(spans)} step_token_spans and "
+            f"{len(indices)} step_indices; there must be one of each a step"
+        )
+    return tuple(_span(sample, *step) for step in zip(spans, indices, scores, strict=True))
+
+
+def _span(sample: Sample, span: Sequence[int], index: int, score: Any) -> Span:
+    start, end = span
+    if not 0 <= start < end <= sample.response_length:
+        raise DataError(
+            f"sample {sample.index!r}: step_token_span [{start}, {end}) leaves the response of "
+            f"{sample.response_length} tokens"
+        )
+    return Span(int(start), int(end), int(index), replace(sample, reward=score).get_reward_value())
+
+
+def normalized_spans(
+    samples: Sequence[Sequence[Span]], groups: Sequence[Hashable], normalize: bool = True
+) -> list[tuple[Span, ...]]:
+    """Steps with rewards compared to those of the same step of the same group: (r - mean) / (deviation + 1e-6).
+
+    The deviation is the population's. A step without others to compare with keeps its reward; steps that all
+    earned the same get 0.
+    """
+    if not normalize:
+        return [tuple(spans) for spans in samples]
+    keys = [
+        [_bucket(position, group, span) for span in spans]
+        for position, (spans, group) in enumerate(zip(samples, groups, strict=True))
+    ]
+    buckets: dict[Hashable, list[float]] = defaultdict(list)
+    for spans, names in zip(samples, keys, strict=True):
+        for span, name in zip(spans, names, strict=True):
+            buckets[name].append(span.reward)
+    return [
+        tuple(
+            replace(s, reward=_compared(s.reward, buckets[name]))
+            for s, name in zip(spans, names, strict=True)
+        )
+        for spans, names in zip(samples, keys, strict=True)
+    ]
+
+
+def _bucket(position: int, group: Hashable, span: Span) -> Hashable:
+    return ("alone", position, span.index) if group is None else ("group", group, span.index)
+
+
+def _compared(reward: float, others: Sequence[float]) -> float:
+    if len(others) == 1:
+        return reward
+    if max(others) == min(others):
+        return 0.0
+    return (reward - statistics.fmean(others)) / (statistics.pstdev(others) + STD_EPSILON)
