@@ -9,12 +9,12 @@ from typing import Any
 from sqlalchemy import ColumnElement, Connection, insert, or_, select, update
 
 from openclaw.errors import StoreError
-from openclaw.records import Drop, Judgement, SampleDraft, SampleState, Turn, TurnState, Vote
+from openclaw.records import Drop, Judgement, SampleDraft, SampleState, Turn, TurnState
 from openclaw.store import schema
-from openclaw.store.codec import pack_json, unpack_ids, unpack_json
+from openclaw.store.codec import pack_json, unpack_ids
 from openclaw.store.database import Database
 from openclaw.store.feedback import heard
-from openclaw.store.rows import select_turns, turn_from_row
+from openclaw.store.rows import judgement_from_row, judgement_row, select_turns, turn_from_row
 from openclaw.store.states import check_turn
 
 
@@ -82,7 +82,7 @@ class JudgementTable(Database):
             if isinstance(outcome, SampleDraft):
                 _check_draft(connection, turn_id, outcome)
             for judgement in judgements:
-                connection.execute(insert(schema.judgement), _judgement_row(turn_id, judgement, now))
+                connection.execute(insert(schema.judgement), judgement_row(turn_id, judgement, now))
             connection.execute(insert(schema.sample), _sample_row(turn_id, outcome, now))
             connection.execute(
                 update(schema.turn)
@@ -98,18 +98,7 @@ class JudgementTable(Database):
             rows = connection.execute(
                 select(table).where(table.c.turn_id == turn_id).order_by(table.c.id)
             ).mappings()
-            return [
-                Judgement(
-                    kind=row["kind"],
-                    score=row["score"],
-                    votes=[Vote(**vote) for vote in unpack_json(row["votes"])],
-                    judge=row["judge"],
-                    prompt=row["prompt"],
-                    hints=unpack_json(row["hints"]),
-                    latency=row["latency"],
-                )
-                for row in rows
-            ]
+            return [judgement_from_row(row) for row in rows]
 
 
 def _free(now: float) -> tuple[ColumnElement[bool], ...]:
@@ -133,20 +122,6 @@ def _check_draft(connection: Connection, turn_id: str, draft: SampleDraft) -> No
     length = len(unpack_ids(packed or b""))
     if len(draft.loss_mask) != length or not set(draft.loss_mask) <= {0, 1}:
         raise StoreError(f"turn {turn_id}: the loss mask is not {length} numbers of 0 or 1")
-
-
-def _judgement_row(turn_id: str, judgement: Judgement, now: float) -> dict[str, Any]:
-    return {
-        "turn_id": turn_id,
-        "kind": judgement.kind,
-        "score": judgement.score,
-        "votes": pack_json([vars(vote) for vote in judgement.votes]),
-        "hints": pack_json(judgement.hints),
-        "judge": judgement.judge,
-        "prompt": judgement.prompt,
-        "latency": judgement.latency,
-        "created_at": now,
-    }
 
 
 def _sample_row(turn_id: str, outcome: SampleDraft | Drop, now: float) -> dict[str, Any]:

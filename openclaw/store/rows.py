@@ -1,4 +1,4 @@
-"""Records <-> rows of `turn` and `turn_body`."""
+"""Records <-> rows of `turn`, `turn_body` and `judgement`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 from sqlalchemy import ColumnElement, RowMapping, Select, select
 
 from openclaw.errors import StoreError
-from openclaw.records import NewTurn, Turn, TurnState
+from openclaw.records import Judgement, NewTurn, Turn, TurnState, Vote
 from openclaw.store import schema
 from openclaw.store.codec import pack_floats, pack_ids, pack_json, unpack_floats, unpack_ids, unpack_json
 from openclaw.store.states import FIRST_TURN_STATES
@@ -98,4 +98,30 @@ def turn_from_row(row: RowMapping) -> Turn:
         version_spans=[(version, start, end) for version, start, end in unpack_json(row["version_spans"])],
         sampling=unpack_json(row["sampling"]),
         next_state=None if row["next_state"] is None else unpack_json(row["next_state"]),
+    )
+
+
+def judgement_row(turn_id: str, judgement: Judgement, now: float) -> dict[str, Any]:
+    return {
+        "turn_id": turn_id,
+        "kind": judgement.kind,
+        "score": judgement.score,
+        "votes": pack_json([vars(vote) for vote in judgement.votes]),
+        "hints": pack_json(judgement.hints),
+        "judge": judgement.judge,
+        "prompt": judgement.prompt,
+        "latency": judgement.latency,
+        "created_at": now,
+    }
+
+
+def judgement_from_row(row: RowMapping) -> Judgement:
+    return Judgement(
+        kind=row["kind"],
+        score=row["score"],
+        votes=[Vote(**vote) for vote in unpack_json(row["votes"])],
+        judge=row["judge"],
+        prompt=row["prompt"],
+        hints=unpack_json(row["hints"]),
+        latency=row["latency"],
     )

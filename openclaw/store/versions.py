@@ -30,7 +30,7 @@ class VersionTable(Database):
         table = schema.weight_version
         query = select(table).where(table.c.trainer == trainer).order_by(table.c.version)
         with self.reading() as connection:
-            return [_record(row) for row in connection.execute(query).mappings()]
+            return [version_from_row(row) for row in connection.execute(query).mappings()]
 
     def weights_live(
         self,
@@ -154,6 +154,6 @@ def _resettle_samples(connection: Connection, trainer: str) -> None:
     )
 
 
-def _record(row: RowMapping) -> WeightVersion:
+def version_from_row(row: RowMapping) -> WeightVersion:
     fields = {name: value for name, value in row.items() if name not in ("id", "status")}
     return WeightVersion(**fields, status=VersionStatus(row["status"]))

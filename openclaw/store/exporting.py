@@ -1,0 +1,118 @@
+"""A store's content as JSON lines, exactly: ids, log-probs, spans, judgements, states.
+
+What only one database knows stays behind: the numbers of its rows, and the claims of its judges.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+
+from sqlalchemy import ColumnElement, Connection, RowMapping, Table, or_, select, true
+
+from openclaw.records import SampleState, Session
+from openclaw.store import schema
+from openclaw.store.codec import unpack_json
+from openclaw.store.lines import (
+    SAMPLE_COLUMNS,
+    FeedbackEntry,
+    HeaderLine,
+    JudgementEntry,
+    SampleEntry,
+    SessionLine,
+    TrainingEntry,
+    TurnLine,
+    VersionLine,
+    dump_line,
+)
+from openclaw.store.rollout_store import RolloutStore
+from openclaw.store.rows import judgement_from_row, select_turns, turn_from_row
+from openclaw.store.versions import version_from_row
+
+BATCH = 200
+"""Turns read at a time."""
+
+
+def export_lines(
+    store: RolloutStore, session_id: str | None = None, person: str | None = None
+) -> Iterator[bytes]:
+    """The store as it is at this moment, oldest turn first; one session or one person's part of it on demand.
+    Weight versions go along with the whole store only. Raises StoreError."""
+    turn, session = schema.turn.c, schema.session.c
+    turns, sessions = _chosen(session_id, person)
+    with store.reading() as connection:
+        yield dump_line(HeaderLine())
+        if session_id is None and person is None:
+            for row in connection.execute(select(schema.weight_version)).mappings():
+                yield dump_line(VersionLine(version=version_from_row(row)))
+        for row in connection.execute(
+            select(schema.session).where(sessions).order_by(session.created_at)
+        ).mappings():
+            yield dump_line(SessionLine(session=Session(**row)))
+        ids = connection.scalars(select(turn.id).where(turns).order_by(turn.created_at, turn.id)).all()
+        for start in range(0, len(ids), BATCH):
+            yield from map(dump_line, _turn_lines(connection, ids[start : start + BATCH]))
+
+
+def _chosen(session_id: str | None, person: str | None) -> tuple[ColumnElement[bool], ColumnElement[bool]]:
+    turn, session = schema.turn.c, schema.session.c
+    turns: ColumnElement[bool] = true()
+    sessions: ColumnElement[bool] = true()
+    if session_id is not None:
+        turns, sessions = turns & (turn.session_id == session_id), sessions & (session.id == session_id)
+    if person is not None:
+        theirs = select(session.id).where(session.person == person)
+        turns &= or_(turn.person == person, turn.session_id.in_(theirs))
+        sessions &= session.person == person
+    return turns, sessions
+
+
+def _turn_lines(connection: Connection, ids: Sequence[str]) -> Iterator[TurnLine]:
+    judgements = _by_turn(connection, schema.judgement, ids)
+    feedback = _by_turn(connection, schema.feedback, ids)
+    samples = {
+        row["turn_id"]: row for rows in _by_turn(connection, schema.sample, ids).values() for row in rows
+    }
+    numbers = [row["id"] for row in samples.values()]
+    trainings: defaultdict[int, list[TrainingEntry]] = defaultdict(list)
+    query = select(schema.training).where(schema.training.c.sample_id.in_(numbers))
+    for row in connection.execute(query.order_by(schema.training.c.created_at)).mappings():
+        entry = {name: row[name] for name in TrainingEntry.model_fields}
+        trainings[row["sample_id"]].append(TrainingEntry(**entry))
+    turns = {
+        row["id"]: turn_from_row(row)
+        for row in connection.execute(select_turns(schema.turn.c.id.in_(ids))).mappings()
+    }
+    for id_ in ids:
+        sample = samples.get(id_)
+        yield TurnLine(
+            turn=turns[id_],
+            judgements=[
+                JudgementEntry(judgement=judgement_from_row(row), created_at=row["created_at"])
+                for row in judgements[id_]
+            ],
+            feedback=[
+                FeedbackEntry(score=row["score"], text=unpack_json(row["text"]), created_at=row["created_at"])
+                for row in feedback[id_]
+            ],
+            sample=None if sample is None else _sample_entry(sample, trainings[sample["id"]]),
+        )
+
+
+def _by_turn(connection: Connection, table: Table, ids: Sequence[str]) -> defaultdict[str, list[RowMapping]]:
+    found: defaultdict[str, list[RowMapping]] = defaultdict(list)
+    query = select(table).where(table.c.turn_id.in_(ids)).order_by(table.c.id)
+    for row in connection.execute(query).mappings():
+        found[row["turn_id"]].append(row)
+    return found
+
+
+def _sample_entry(row: RowMapping, trainings: list[TrainingEntry]) -> SampleEntry:
+    return SampleEntry(
+        **{name: row[name] for name in SAMPLE_COLUMNS},
+        state=SampleState(row["state"]),
+        reward=unpack_json(row["reward"]),
+        loss_mask=None if row["loss_mask"] is None else list(row["loss_mask"]),
+        metadata=unpack_json(row["extra"]),
+        trainings=trainings,
+    )

@@ -1,0 +1,164 @@
+"""An exported file into a store: checked as a whole, then added; what is known already stays as it is."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import Connection, insert, or_, select, update
+
+from openclaw.errors import StoreError
+from openclaw.records import Session, TurnState, WeightVersion
+from openclaw.store import schema
+from openclaw.store.codec import pack_json
+from openclaw.store.lines import (
+    SAMPLE_COLUMNS,
+    HeaderLine,
+    Line,
+    SampleEntry,
+    SessionLine,
+    TurnLine,
+    VersionLine,
+    read_line,
+)
+from openclaw.store.rollout_store import RolloutStore
+from openclaw.store.rows import body_row, check_new_turn, judgement_row, turn_row
+from openclaw.store.sessions import touch
+
+BATCH = 200
+"""Lines written in one transaction."""
+
+_RUNNING = (TurnState.CAPTURED, TurnState.ANSWERED, TurnState.JUDGED)
+
+
+def import_lines(store: RolloutStore, path: Path) -> dict[str, int]:
+    """Add an exported file to a store; what the store knows already (by id) is left as it is.
+
+    Every line is checked before the first one is stored. The file goes in by batches of whole turns: after a
+    database failure, importing it again adds what is missing.
+
+    Returns:
+        Added and known: {"sessions", "turns", "versions", "known"}.
+
+    Raises:
+        StoreError: naming file, line and field; nothing is stored then. Or the database failed.
+    """
+    for line in _lines_of(path):
+        if isinstance(line, TurnLine):
+            _check(line, path)
+    added: Counter[str] = Counter(sessions=0, turns=0, versions=0, known=0)
+    lines = _lines_of(path)
+    while batch := list(islice(lines, BATCH)):
+        with store.transaction() as connection:
+            for line in batch:
+                added[_add(connection, line)] += 1
+    del added["header"]
+    return dict(added)
+
+
+def _lines_of(path: Path) -> Iterator[Line]:
+    """Raises StoreError for a file or a line that cannot be read, or a file that is no exported store."""
+    try:
+        with path.open("rb") as file:
+            for number, data in enumerate(file, 1):
+                line = read_line(data, f"{path} line {number}")
+                if (number == 1) != isinstance(line, HeaderLine):
+                    raise StoreError(
+                        f"{path} line {number}: kind: the first line, and only it, is of kind store"
+                    )
+                yield line
+    except OSError as error:
+        raise StoreError(f"cannot read {path}: {error.strerror}") from error
+
+
+def _check(line: TurnLine, path: Path) -> None:
+    """Raises StoreError for a turn that contradicts itself."""
+    turn, sample = line.turn, line.sample
+    if turn.turn_index is None:
+        raise StoreError(f"{path}: turn {turn.id}: turn_index is missing")
+    if turn.state in _RUNNING and turn.source == "gateway":
+        check_new_turn(replace(turn, state=TurnState.CAPTURED))
+    if (turn.state is TurnState.JUDGED) != (sample is not None):
+        raise StoreError(f"{path}: turn {turn.id} is {turn.state}: a judged turn, and no other, has a sample")
+    mask = None if sample is None else sample.loss_mask
+    if mask is not None and (len(mask) != len(turn.completion_ids) or not set(mask) <= {0, 1}):
+        raise StoreError(f"{path}: turn {turn.id}: the loss mask does not fit the completion")
+
+
+def _add(connection: Connection, line: Line) -> str:
+    """What was added, for the counter."""
+    match line:
+        case HeaderLine():
+            return "header"
+        case SessionLine():
+            return _add_session(connection, line.session)
+        case VersionLine():
+            return _add_version(connection, line.version)
+        case TurnLine():
+            return _add_turn(connection, line)
+
+
+def _add_session(connection: Connection, session: Session) -> str:
+    table = schema.session
+    if connection.execute(select(table.c.id).where(table.c.id == session.id)).first() is not None:
+        return "known"
+    connection.execute(insert(table).values(**{**vars(session), "turns": 0}))
+    return "sessions"
+
+
+def _add_version(connection: Connection, version: WeightVersion) -> str:
+    table = schema.weight_version
+    mine = (table.c.trainer == version.trainer) & (table.c.version == version.version)
+    if connection.execute(select(table.c.id).where(mine)).first() is not None:
+        return "known"
+    connection.execute(insert(table).values(**{**vars(version), "status": str(version.status)}))
+    return "versions"
+
+
+def _add_turn(connection: Connection, line: TurnLine) -> str:
+    turn, table = line.turn, schema.turn
+    same = or_(table.c.id == turn.id, table.c.completion_id == turn.completion_id)
+    if connection.execute(select(table.c.id).where(same)).first() is not None:
+        return "known"
+    _count_turn(connection, turn.session_id, turn.person)
+    kept = {name: getattr(turn, name) for name in ("answered_at", "judged_at", "judge_attempts")}
+    connection.execute(insert(table), turn_row(turn, turn.turn_index or 0) | kept)
+    next_state = None if turn.next_state is None else pack_json(turn.next_state)
+    connection.execute(insert(schema.turn_body), body_row(turn) | {"next_state": next_state})
+    for entry in line.judgements:
+        connection.execute(
+            insert(schema.judgement), judgement_row(turn.id, entry.judgement, entry.created_at)
+        )
+    for said in line.feedback:
+        row = {"turn_id": turn.id, **said.model_dump(), "text": pack_json(said.text)}
+        connection.execute(insert(schema.feedback), row)
+    if line.sample is not None:
+        _add_sample(connection, turn.id, line.sample)
+    return "turns"
+
+
+def _count_turn(connection: Connection, session_id: str, person: str | None) -> None:
+    session = schema.session
+    counted = update(session).where(session.c.id == session_id).values(turns=session.c.turns + 1)
+    if connection.execute(counted).rowcount == 0:  # a turn whose session is somebody else's
+        touch(connection, session_id, person, new_turns=1)
+
+
+def _add_sample(connection: Connection, turn_id: str, sample: SampleEntry) -> None:
+    row: dict[str, Any] = {name: getattr(sample, name) for name in SAMPLE_COLUMNS}
+    row |= {
+        "turn_id": turn_id,
+        "state": str(sample.state),
+        "reward": pack_json(sample.reward),
+        "loss_mask": None if sample.loss_mask is None else bytes(sample.loss_mask),
+        "extra": pack_json(sample.metadata),
+    }
+    key = connection.execute(insert(schema.sample).values(**row)).inserted_primary_key
+    for training in sample.trainings:
+        connection.execute(
+            insert(schema.training).values(sample_id=key[0] if key else None, **training.model_dump())
+        )

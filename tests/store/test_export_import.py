@@ -1,0 +1,218 @@
+"""What is exported and imported is the same store, to the last bit of a log-prob."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from openclaw.errors import StoreError
+from openclaw.records import NewTurn, Turn, TurnState
+from openclaw.store import RolloutStore, schema
+from openclaw.store.exporting import export_lines
+from openclaw.store.importing import import_lines
+from openclaw.store.lines import HeaderLine, TurnLine, dump_line, read_line
+
+MakeTurn = Callable[..., NewTurn]
+MakeSample = Callable[..., Turn]
+
+
+def _fill(store: RolloutStore, make_turn: MakeTurn, make_sample: MakeSample) -> None:
+    """One of everything that a store can hold."""
+    make_sample(session_id="trained", person="ann", completion_log_probs=[-math.pi, -1e-300])
+    store.lease(0, 1)
+    store.weights_live(0, 1, None, False, "/checkpoints/1", "ab")
+    store.weights_live(-1, 0, None, True, None, None)  # back to 0: the sample of version 1 is ready again
+    make_sample(session_id="trained", person="ann")
+    store.lease(0, 1)
+    store.weights_live(0, 2, 0, False, "/checkpoints/2", "cd")
+    make_sample(session_id="leased")
+    store.lease(1, 1)
+    make_sample(session_id="ready")
+    make_sample(session_id="dropped", drop="neutral_score")
+    waiting = store.record_turn(make_turn(session_id="open", tools=[{"type": "function"}], parent_id="p"))
+    store.record_feedback(completion_id=waiting.completion_id, text="äöü \u2028 \U0001f600")
+    answered = store.record_turn(make_turn(session_id="open"))
+    store.answer_turn(answered.id, [{"role": "tool", "content": None}])
+    store.claim_answered("w", 1, 60)
+    store.record_turn(make_turn(session_id="side", state=TurnState.SIDE, completion_log_probs=[]))
+    store.record_turn(make_turn(session_id="side", state=TurnState.UNTRAINABLE, state_reason="n"))
+    store.record_turn(make_turn(session_id="expired"))
+    store.end_session("expired")
+
+
+def _write(store: RolloutStore, path: Path, **chosen: str) -> list[bytes]:
+    lines = list(export_lines(store, **chosen))
+    path.write_bytes(b"".join(lines))
+    return lines
+
+
+@pytest.fixture
+def other(tmp_path: Path) -> Any:
+    store = RolloutStore(tmp_path / "other")
+    yield store
+    store.close()
+
+
+def test_a_store_comes_back_exactly(
+    store: RolloutStore, other: RolloutStore, tmp_path: Path, make_turn: MakeTurn, make_sample: MakeSample
+) -> None:
+    _fill(store, make_turn, make_sample)
+    lines = _write(store, tmp_path / "all.jsonl")
+    added = import_lines(other, tmp_path / "all.jsonl")
+    assert added == {"sessions": 7, "turns": 10, "versions": 3, "known": 0}
+    assert list(export_lines(other)) == lines
+    assert other.counts() == store.counts() and other.live_version() == 2
+    for line in map(json.loads, lines):
+        if line["kind"] == "turn":
+            id_ = line["turn"]["id"]
+            assert other.get_turn(id_) == store.get_turn(id_)
+            assert other.judgements_of(id_) == store.judgements_of(id_)
+            ours, theirs = store.sample_of_turn(id_), other.sample_of_turn(id_)
+            assert (ours is None) == (theirs is None)
+            if ours and theirs:
+                assert dataclasses.replace(theirs, id=ours.id) == ours
+    store.commit_lease(1, version=3)
+    other.commit_lease(1, version=3)
+    assert other.counts() == store.counts()
+
+
+def test_an_imported_store_goes_on(
+    store: RolloutStore, tmp_path: Path, make_turn: MakeTurn, make_sample: MakeSample, other: RolloutStore
+) -> None:
+    """Row numbers of the database go on behind what was imported."""
+    source = store.record_turn(make_turn(session_id="first"))
+    _write(store, tmp_path / "one.jsonl")
+    store.delete_session("first")
+    assert import_lines(store, tmp_path / "one.jsonl")["turns"] == 1
+    session = store.get_session("first")
+    assert session is not None and session.turns == 1
+    store.answer_turn(source.id, [{"role": "user", "content": "thanks"}])
+    assert [turn.id for turn in store.claim_answered("w", 1, 60)] == [source.id]
+    make_sample(session_id="second")
+    assert store.ready_count() == 1
+
+
+def test_importing_twice_adds_nothing(
+    store: RolloutStore, tmp_path: Path, make_turn: MakeTurn, make_sample: MakeSample
+) -> None:
+    _fill(store, make_turn, make_sample)
+    before = _write(store, tmp_path / "all.jsonl")
+    assert import_lines(store, tmp_path / "all.jsonl") == {
+        "sessions": 0,
+        "turns": 0,
+        "versions": 0,
+        "known": 20,
+    }
+    assert list(export_lines(store)) == before
+
+
+def test_one_session_or_one_person_can_be_exported(
+    store: RolloutStore, other: RolloutStore, tmp_path: Path, make_turn: MakeTurn, make_sample: MakeSample
+) -> None:
+    _fill(store, make_turn, make_sample)
+    _write(store, tmp_path / "part.jsonl", session_id="open")
+    assert import_lines(other, tmp_path / "part.jsonl")["turns"] == 2
+    _write(store, tmp_path / "part.jsonl", person="ann")
+    assert import_lines(other, tmp_path / "part.jsonl") == {
+        "sessions": 1,
+        "turns": 2,
+        "versions": 0,
+        "known": 0,
+    }
+
+
+def _spoil(lines: list[bytes], number: int, **changes: Any) -> bytes:
+    broken = json.loads(lines[number - 1])
+    broken["turn"] |= changes
+    return b"".join([*lines[: number - 1], json.dumps(broken).encode() + b"\n", *lines[number:]])
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"completion_ids": [1, "2"]}, r"line 4: turn\.turn\.completion_ids\.1: Input should be a valid int"),
+        ({"completion_log_probs": [None, 0.1]}, r"line 4: turn\.turn\.completion_log_probs\.0: "),
+        ({"state": "finished"}, r"line 4: turn\.turn\.state: "),
+        ({"completion_ids": [1, 2, 3]}, r"2 log-probs for 3 ids"),
+        ({"state": "judged"}, r"a judged turn, and no other, has a sample"),
+        ({"turn_index": None}, r"turn_index is missing"),
+    ],
+)
+def test_a_bad_line_is_named_and_nothing_is_imported(
+    store: RolloutStore, tmp_path: Path, make_turn: MakeTurn, changes: dict[str, Any], message: str
+) -> None:
+    for _ in range(2):
+        store.record_turn(make_turn())
+    lines = _write(store, tmp_path / "good.jsonl")
+    store.delete_session("s")
+    (tmp_path / "bad.jsonl").write_bytes(_spoil(lines, 4, **changes))
+    with pytest.raises(StoreError, match=message):
+        import_lines(store, tmp_path / "bad.jsonl")
+    assert store.counts()["turns"] == {} and store.get_session("s") is None
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"not json\n", r"line 1: Invalid JSON"),
+        (b'{"kind":"diary"}\n', r"line 1: .*diary"),
+        (b'{"kind":"store","format":99}\n', r"line 1: format 99 is not known"),
+        (dump_line(HeaderLine()) * 2, r"line 2: kind: the first line, and only it"),
+        (b'{"kind":"session","session":{}}\n', r"line 1: session\.session\."),
+        (b"\xff\xfe\n", r"line 1: "),
+    ],
+)
+def test_a_file_that_is_no_export_is_refused(tmp_path: Path, content: bytes, message: str) -> None:
+    store = RolloutStore(tmp_path)
+    (tmp_path / "file").write_bytes(content)
+    with pytest.raises(StoreError, match=message):
+        import_lines(store, tmp_path / "file")
+    with pytest.raises(StoreError, match=r"cannot read .*missing: No such file"):
+        import_lines(store, tmp_path / "missing")
+    store.close()
+
+
+@given(
+    log_probs=st.lists(st.floats(max_value=0, allow_nan=False, allow_infinity=False), min_size=2, max_size=2),
+    text=st.text(st.characters(exclude_categories=["Cs"])),
+)
+def test_any_number_and_any_text_survives_a_line(log_probs: list[float], text: str) -> None:
+    turn = Turn(
+        completion_id=text,
+        session_id=text,
+        messages=[{"role": "user", "content": text}],
+        response_message={"role": "assistant", "content": text},
+        prompt_ids=[1],
+        completion_ids=[2, 3],
+        completion_log_probs=log_probs,
+        version_spans=[(0, 0, 2)],
+        sampling={"temperature": 0.1},
+        finish_reason="stop",
+        transcript_digest="",
+        turn_index=0,
+    )
+    line = TurnLine(turn=turn, judgements=[], feedback=[], sample=None)
+    data = dump_line(line)
+    assert data.count(b"\n") == 1 and read_line(data, "here") == line
+
+
+def test_the_schema_has_no_table_that_an_export_forgets() -> None:
+    exported = {
+        "session",
+        "turn",
+        "turn_body",
+        "judgement",
+        "feedback",
+        "sample",
+        "training",
+        "weight_version",
+    }
+    assert {table.name for table in schema.metadata.sorted_tables} == exported | {"schema_version"}
