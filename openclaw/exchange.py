@@ -133,7 +133,7 @@ class Exchange:
         if state is None:
             state, reason = self._state(answer)
         return NewTurn(
-            id=self.id.rpartition("-")[2],
+            id=self.id.replace("_", "-").rpartition("-")[2],
             completion_id=self.id,
             session_id=self.session_id,
             messages=self.request.messages,

@@ -1,0 +1,131 @@
+"""Several answers to a request, calls that must be made, answers that must have a form."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import openai
+import pytest
+
+HELLO: list[Any] = [{"role": "user", "content": "hello"}]
+CALL = '<tool_call>\n{"name": "read", "arguments": {"path": "a.txt"}}\n</tool_call>'
+
+
+def tool(name: str) -> Any:
+    return {"type": "function", "function": {"name": name, "parameters": {"type": "object"}}}
+
+
+def ask(gateway: Any, **options: Any) -> Any:
+    asked = {"model": "small-qwen3", "messages": HELLO, **options}
+    return gateway.client.chat.completions.create(**asked)
+
+
+def test_each_of_several_answers_is_a_turn_of_one_session(gateway: Any) -> None:
+    ids = gateway.says("hello there")
+    answer = ask(gateway, n=3, seed=5, logprobs=True)
+    assert [choice.index for choice in answer.choices] == [0, 1, 2]
+    assert {choice.message.content for choice in answer.choices} == {"hello there"}
+    assert all(choice.logprobs.content for choice in answer.choices)
+    assert answer.usage.completion_tokens == 3 * len(ids)
+    assert [r["sampling_params"]["sampling_seed"] for r in gateway.engine.requests] == [5, 6, 7]
+    assert gateway.store.counts()["turns"] == {"captured": 3}
+    assert gateway.turn(answer.id).session_id == answer.session_id
+
+
+def test_several_answers_are_streamed_by_index(gateway: Any) -> None:
+    gateway.says("hello there")
+    gateway.engine.chunk, gateway.engine.pause = 1, 0.005
+    chunks = list(ask(gateway, n=2, stream=True, stream_options={"include_usage": True}))
+    for index in (0, 1):
+        mine = [c.choices[0] for c in chunks if c.choices and c.choices[0].index == index]
+        assert mine[0].delta.role == "assistant" and mine[-1].finish_reason == "stop"
+        assert "".join(choice.delta.content or "" for choice in mine) == "hello there"
+    assert len({c.id for c in chunks}) == 1 and chunks[-1].usage.completion_tokens > 2
+
+
+def test_several_answers_end_together_when_the_engine_refuses(gateway: Any) -> None:
+    gateway.engine.refuse = "no room"
+    with pytest.raises(openai.BadRequestError, match="no room"):
+        ask(gateway, n=3)
+    assert gateway.store.counts()["turns"] == {}
+
+
+@pytest.mark.parametrize("choice", ["required", {"type": "function", "function": {"name": "read"}}])
+@pytest.mark.parametrize("stream", [True, False])
+def test_a_named_call_is_begun_for_the_model(gateway: Any, choice: Any, stream: bool) -> None:
+    gateway.engine.say = gateway.tokenizer.encode(' {"path": "a.txt"}}\n</tool_call><|im_end|>')
+    tools = [tool("read")] if choice == "required" else [tool("write"), tool("read")]
+    answer = ask(gateway, tools=tools, tool_choice=choice, stream=stream)
+    prompt = gateway.tokenizer.decode(gateway.engine.requests[0]["input_ids"])
+    assert prompt.endswith('</think>\n\n<tool_call>\n{"name": "read", "arguments":')
+    if stream:
+        pieces = [call for c in answer for call in c.choices[0].delta.tool_calls or []]
+        name, arguments = pieces[0].function.name, "".join(call.function.arguments for call in pieces)
+    else:
+        assert answer.choices[0].finish_reason == "tool_calls"
+        function = answer.choices[0].message.tool_calls[0].function
+        name, arguments = function.name, function.arguments
+        turn = gateway.turn(answer.id)
+        assert turn.completion_ids == gateway.engine.say
+        assert turn.prompt_ids == gateway.engine.requests[0]["input_ids"] and turn.state == "captured"
+    assert name == "read" and json.loads(arguments) == {"path": "a.txt"}
+
+
+def test_of_several_tools_the_model_names_the_one_it_must_call(gateway: Any) -> None:
+    gateway.engine.say = gateway.tokenizer.encode('write", "arguments": {}}\n</tool_call><|im_end|>')
+    answer = ask(gateway, tools=[tool("read"), tool("write")], tool_choice="required")
+    prompt = gateway.tokenizer.decode(gateway.engine.requests[0]["input_ids"])
+    assert prompt.endswith('<tool_call>\n{"name": "')
+    assert answer.choices[0].message.tool_calls[0].function.name == "write"
+
+
+def test_a_call_to_a_tool_that_is_not_there_cannot_be_asked_for(gateway: Any) -> None:
+    for tools in (None, [tool("write")]):
+        with pytest.raises(openai.BadRequestError, match="tool_choice"):
+            ask(gateway, tools=tools, tool_choice={"type": "function", "function": {"name": "read"}})
+
+
+@pytest.mark.parametrize("chunk", [1, 1000])
+def test_without_parallel_calls_the_answer_ends_with_its_first(gateway: Any, chunk: int) -> None:
+    ids = gateway.says(f"{CALL}\n{CALL}\n{CALL}")
+    gateway.engine.chunk, gateway.engine.pause = chunk, 0.003
+    answer = ask(gateway, tools=[tool("read")], parallel_tool_calls=False)
+    assert len(answer.choices[0].message.tool_calls) == 1
+    assert answer.choices[0].finish_reason == "tool_calls"
+    turn = gateway.turn(answer.id)
+    assert turn.completion_ids == ids[: len(turn.completion_ids)] and turn.state == "captured"
+    if chunk == 1:
+        assert len(turn.completion_ids) < len(ids) / 2
+        gateway.wait_for(lambda: gateway.engine.aborted)
+
+
+def test_an_engine_without_grammars_is_named_when_an_answer_must_have_a_form(gateway: Any) -> None:
+    gateway.engine.refuse = "sampling_params.json_schema: unknown"
+    with pytest.raises(openai.BadRequestError, match="SGLang") as caught:
+        ask(gateway, response_format={"type": "json_object"})
+    assert caught.value.param == "response_format"
+
+
+def test_a_form_is_handed_to_the_engine_and_the_turn_is_not_trained(gateway: Any) -> None:
+    gateway.says("{}")
+    schema = {"type": "object", "properties": {"a": {"type": "integer"}}}
+    form = {"type": "json_schema", "json_schema": {"name": "a", "schema": schema}}
+    answer = ask(gateway, response_format=form)
+    assert json.loads(gateway.engine.requests[0]["sampling_params"]["json_schema"]) == schema
+    assert gateway.turn(answer.id).state_reason == "grammar"
+
+
+def test_bias_and_penalties_reach_the_engine_and_the_turn_says_so(gateway: Any) -> None:
+    gateway.says("hello")
+    answer = ask(gateway, logit_bias={"5": -100}, presence_penalty=0.5, frequency_penalty=0)
+    sent = gateway.engine.requests[0]["sampling_params"]
+    assert sent["logit_bias"] == {"5": -100} and sent["presence_penalty"] == 0.5
+    assert "frequency_penalty" not in sent and gateway.turn(answer.id).state_reason == "logit_bias"
+
+
+def test_unknown_template_options_are_without_effect(gateway: Any) -> None:
+    gateway.says("hello")
+    ask(gateway, extra_body={"chat_template_kwargs": {"enable_thinking": False, "mood": "merry"}})
+    prompt = gateway.tokenizer.decode(gateway.engine.requests[0]["input_ids"])
+    assert prompt.endswith("<think>\n\n</think>\n\n")
