@@ -8,7 +8,7 @@ import time
 from typing import Any
 
 from openclaw.errors import StoreError
-from openclaw.records import NewTurn, Turn
+from openclaw.records import Feedback, NewTurn, Turn
 from openclaw.sessions import Message, Transcript, same_answer
 from openclaw.store import RolloutStore, StoreWriter
 
@@ -79,6 +79,33 @@ class Recorder:
     async def end_session(self, session_id: str) -> int:
         """Turns that nothing has followed expire; returns how many. Raises StoreError."""
         return await self._writer.submit(lambda: self.store.end_session(session_id))
+
+    async def feedback(
+        self,
+        completion_id: str | None,
+        session_id: str | None,
+        score: float | None,
+        text: str,
+        person: str | None,
+    ) -> Feedback | None:
+        """Store a person's word about a turn (see RolloutStore.record_feedback). None when there is no such
+        turn, or it is known to be another person's. Raises StoreError."""
+
+        def write() -> Feedback | None:
+            if person is not None and self._owner(completion_id, session_id) not in (None, person):
+                return None
+            return self.store.record_feedback(
+                completion_id=completion_id, session_id=session_id, score=score, text=text
+            )
+
+        return await self._writer.submit(write)
+
+    def _owner(self, completion_id: str | None, session_id: str | None) -> str | None:
+        if completion_id is not None:
+            turn = self.store.get_turn_by_completion(completion_id)
+            return turn.person if turn else None
+        session = self.store.get_session(session_id or "")
+        return session.person if session else None
 
     async def counts(self) -> dict[str, dict[str, int]]:
         """Turns and samples by state, drops by reason."""

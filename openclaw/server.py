@@ -21,7 +21,7 @@ from fastapi import FastAPI, Request
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
-from openclaw.api import admin, chat
+from openclaw.api import admin, chat, feedback
 from openclaw.api.door import Door
 from openclaw.api.metrics import Metrics
 from openclaw.engine import Engines
@@ -63,6 +63,8 @@ def create_app(
     app.state.launched_engine = launched
     app.add_middleware(Door, settings=settings)
     app.include_router(chat.router)
+    app.include_router(completions.router)
+    app.include_router(feedback.router)
     app.include_router(admin.router)
     app.add_exception_handler(ClientError, _client_error)
     app.add_exception_handler(StoreError, _store_error)

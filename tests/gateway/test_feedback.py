@@ -1,0 +1,94 @@
+"""POST /v1/feedback: a person's word reaches the turn it is about."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import httpx
+import pytest
+
+HELLO: list[Any] = [{"role": "user", "content": "hello"}]
+
+
+def answer(gateway: Any, **body: Any) -> Any:
+    return gateway.http.post("/v1/chat/completions", json={"messages": HELLO, **body}).json()
+
+
+def tell(gateway: Any, **body: Any) -> httpx.Response:
+    response: httpx.Response = gateway.http.post("/v1/feedback", json=body)
+    return response
+
+
+def judgements(gateway: Any, completion_id: str) -> list[Any]:
+    return list(gateway.store.feedback_judgements(gateway.turn(completion_id).id))
+
+
+def test_thumb_on_an_answer_becomes_a_judgement(gateway: Any) -> None:
+    gateway.says("hi")
+    said = answer(gateway)
+    told = tell(gateway, completion_id=said["id"], thumbs="down", text=" shorter, please ")
+    assert told.status_code == 200
+    assert told.json() == {
+        "object": "feedback",
+        "completion_id": said["id"],
+        "session_id": said["session_id"],
+        "status": "judging",
+    }
+    score, hint = judgements(gateway, said["id"])
+    assert (score.score, score.judge, hint.hints) == (-1.0, "user", ["shorter, please"])
+    assert gateway.turn(said["id"]).state == "answered"
+
+
+def test_session_alone_means_its_last_answer(gateway: Any) -> None:
+    gateway.says("hi")
+    first, last = (answer(gateway, session_id="s")["id"] for _ in range(2))
+    assert tell(gateway, session_id="s", score=0.5).json()["completion_id"] == last
+    assert judgements(gateway, last)[0].score == 0.5 and judgements(gateway, first) == []
+
+
+@pytest.mark.parametrize(
+    ("body", "param"),
+    [
+        ({"score": 1}, "completion_id"),
+        ({"session_id": "s"}, "score"),
+        ({"session_id": "s", "score": 2}, "score"),
+        ({"session_id": "s", "score": True}, "score"),
+        ({"session_id": "s", "score": "good"}, "score"),
+        ({"session_id": "s", "thumbs": "sideways"}, "thumbs"),
+        ({"session_id": "s", "thumbs": ["up"]}, "thumbs"),
+        ({"session_id": "s", "thumbs": "up", "score": 1}, "thumbs"),
+        ({"session_id": 5, "score": 1}, "session_id"),
+        ({"session_id": "s", "text": "x" * 20_001}, "text"),
+        ({"session_id": "s", "text": "   "}, "score"),
+    ],
+)
+def test_wrong_feedback_is_named(gateway: Any, body: dict[str, Any], param: str) -> None:
+    told = tell(gateway, **body)
+    assert (told.status_code, told.json()["error"]["param"]) == (400, param), told.text
+
+
+def test_feedback_on_what_was_never_answered_is_not_found(gateway: Any) -> None:
+    gateway.says("hi")
+    private = answer(gateway, train=False)
+    for body in ({"completion_id": "chatcmpl-x"}, {"session_id": "x"}, {"completion_id": private["id"]}):
+        told = tell(gateway, score=1, **body)
+        assert (told.status_code, told.json()["error"]["code"]) == (404, "not_found")
+
+
+def test_feedback_needs_a_key_and_a_store(start_gateway: Any) -> None:
+    gateway = start_gateway(enable_rl_intercept=False)
+    assert httpx.post(f"{gateway.url}/v1/feedback", json={}).status_code == 401
+    told = tell(gateway, session_id="s", score=1)
+    assert (told.status_code, told.json()["error"]["code"]) == (409, "not_recording")
+
+
+def test_nobody_judges_another_persons_answer(start_gateway: Any) -> None:
+    gateway = start_gateway(api_keys="ada=key-a,bob=key-b")
+    gateway.says("hi")
+    ada, bob = ({"Authorization": f"Bearer {key}"} for key in ("key-a", "key-b"))
+    body = {"messages": HELLO, "session_id": "s"}
+    said = httpx.post(f"{gateway.url}/v1/chat/completions", json=body, headers=ada).json()
+    for meant in ({"completion_id": said["id"]}, {"session_id": "s"}):
+        for headers, status in ((bob, 404), (ada, 200)):
+            word = httpx.post(f"{gateway.url}/v1/feedback", json={**meant, "score": 1}, headers=headers)
+            assert word.status_code == status
