@@ -21,7 +21,7 @@ from fastapi import FastAPI, Request
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
-from openclaw.api import admin, chat, feedback
+from openclaw.api import admin, chat, completions, feedback
 from openclaw.api.door import Door
 from openclaw.api.metrics import Metrics
 from openclaw.engine import Engines
