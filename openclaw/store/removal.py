@@ -12,6 +12,7 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Delete, Select, Table, delete, func, or_, select, update
 
+from openclaw.errors import StoreError
 from openclaw.records import SampleState, TurnState
 from openclaw.store import schema
 from openclaw.store.database import Database, take_turns
@@ -70,7 +71,12 @@ class Removal(Database):
 
         Returns:
             What `delete_session` does.
+
+        Raises:
+            StoreError: a negative age.
         """
+        if not retention_days >= 0:
+            raise StoreError(f"{retention_days} is no age in days: 0 or more")
         before = time.time() - retention_days * _SECONDS_A_DAY
         total: Counter[str] = Counter(sessions=0, turns=0, judgements=0, feedback=0, samples=0, trainings=0)
         while True:

@@ -1,0 +1,127 @@
+"""The rollout store at the command line: python -m openclaw.store COMMAND --rl-buffer-dir DIR
+
+Counts are printed as one JSON line.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from openclaw.errors import ConfigError, StoreError
+from openclaw.store import RolloutStore
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """The command line."""
+    where = argparse.ArgumentParser(add_help=False)
+    location = where.add_mutually_exclusive_group(required=True)
+    location.add_argument("--rl-buffer-dir", help="folder of the rollout buffer")
+    location.add_argument("--rl-buffer-url", help="SQLAlchemy URL of the rollout buffer")
+    parser = argparse.ArgumentParser(
+        prog="python -m openclaw.store", description="Looks after a rollout buffer."
+    )
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+
+    def add(name: str, text: str) -> argparse.ArgumentParser:
+        return commands.add_parser(name, parents=[where], help=text, description=text)
+
+    add("stats", "Counts turns and samples by state, and drops by reason.")
+    export = add("export", "Writes the buffer, or a part of it, as JSON lines.")
+    export.add_argument("--output", type=Path, help="file to write (readable by you alone); default: stdout")
+    export.add_argument("--session", help="only this session")
+    export.add_argument("--person", help="only what this person said")
+    load = add("import", "Adds an exported file; what is known already stays as it is.")
+    load.add_argument("file", type=Path)
+    talks = add("import-conversations", "Adds conversations (JSON or JSON lines) to be judged and trained.")
+    talks.add_argument("file", type=Path, help="a file, or a folder of .json and .jsonl files")
+    talks.add_argument("--model-path", type=Path, required=True, help="folder of the model that is trained")
+    session = add("delete-session", "Deletes a session with everything that derives from it.")
+    session.add_argument("session")
+    person = add("delete-person", "Deletes everything of a person.")
+    person.add_argument("person")
+    purge = add(
+        "purge", "Deletes old turns that are trained, dropped or ended; never ready or leased samples."
+    )
+    purge.add_argument("--retention-days", type=float, required=True, help="age from which turns go")
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Exit status: 0 done, 2 not possible, with one line on stderr."""
+    args = build_parser().parse_args(argv)
+    try:
+        result = _run(args, _open(args))
+    except (ConfigError, StoreError) as error:
+        print(f"openclaw.store: {error}", file=sys.stderr)
+        return 2
+    except BrokenPipeError:  # whoever read the export has enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    if result is not None:
+        print(json.dumps(result))
+    return 0
+
+
+def _open(args: argparse.Namespace) -> RolloutStore:
+    """Only the imports make a buffer that is not there."""
+    makes = args.command in ("import", "import-conversations")
+    if args.rl_buffer_dir and not makes and not (Path(args.rl_buffer_dir) / "buffer.db").is_file():
+        raise StoreError(f"no rollout buffer in {args.rl_buffer_dir}: there is no buffer.db")
+    return RolloutStore(args.rl_buffer_url or args.rl_buffer_dir)
+
+
+def _run(args: argparse.Namespace, store: RolloutStore) -> dict[str, Any] | None:
+    match args.command:
+        case "stats":
+            return {**store.counts(), "live_version": store.live_version()}
+        case "export":
+            return _export(args, store)
+        case "import":
+            from openclaw.store.importing import import_lines
+
+            return import_lines(store, args.file)
+        case "import-conversations":
+            from openclaw.store.tokenizing import import_conversations
+
+            return import_conversations(store, args.file, args.model_path)
+        case "delete-session":
+            return _found(store.delete_session(args.session), f"session {args.session!r}")
+        case "delete-person":
+            return _found(store.delete_person(args.person), f"person {args.person!r}")
+        case _:
+            return store.purge(args.retention_days)
+
+
+def _export(args: argparse.Namespace, store: RolloutStore) -> dict[str, Any] | None:
+    from openclaw.store.exporting import export_lines
+
+    lines = export_lines(store, args.session, args.person)
+    if args.output is None:
+        for line in lines:
+            sys.stdout.buffer.write(line)
+        sys.stdout.buffer.flush()
+        return None
+    unfinished = args.output.with_name(args.output.name + ".part")
+    try:
+        with open(os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
+            written = sum(1 for line in lines if file.write(line))
+        unfinished.replace(args.output)
+    except OSError as error:
+        raise StoreError(f"cannot write {args.output}: {error.strerror}") from error
+    return {"lines": written}
+
+
+def _found(deleted: dict[str, int], what: str) -> dict[str, int]:
+    if not any(deleted.values()):
+        raise StoreError(f"no {what} in the buffer: nothing was deleted")
+    return deleted
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,107 @@
+"""Conversation files: JSON or JSON lines of {"session_id", "turns": [{"type", "prompt", "response",
+"next_state", "trainable"}]}, read and checked as a whole.
+
+The format is the one of `DATA_PATH` in the documented API. A folder stands for every .json and .jsonl in it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Literal
+
+import orjson
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from openclaw.errors import StoreError
+from openclaw.store.lines import first_problem
+
+
+class ConversationTurn(BaseModel):
+    """One question and its answer.
+
+    Main turns follow each other in one conversation; a side turn stands alone and is never trained.
+    `next_state` is what followed the answer, said by `next_state_role`; without it, the next main prompt is.
+    `trainable` is true for a main turn unless it says otherwise.
+    """
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    type: Literal["main", "side"] = "main"
+    prompt: str = Field(min_length=1)
+    response: str = Field(min_length=1)
+    next_state: str | None = None
+    next_state_role: Literal["user", "tool"] = "user"
+    trainable: bool | None = None
+
+    @model_validator(mode="after")
+    def _side_is_not_trained(self) -> ConversationTurn:
+        if self.type == "side" and self.trainable:
+            raise ValueError("trainable: a side turn is never trained; make it false or the type main")
+        return self
+
+
+class Conversation(BaseModel):
+    """A session with its turns in order. `person` is who talked, if that is to be known."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    session_id: str = Field(min_length=1)
+    person: str | None = None
+    turns: list[ConversationTurn] = Field(min_length=1)
+
+
+def read_conversations(path: Path) -> list[tuple[str, Conversation]]:
+    """(where, conversation) of a file or folder. Raises StoreError that names file, line (or number) and field;
+    a session id may occur once."""
+    found: list[tuple[str, Conversation]] = []
+    seen: dict[str, str] = {}
+    for file in _files(path):
+        for where, value in _values(file):
+            try:
+                conversation = Conversation.model_validate(value)
+            except ValidationError as error:
+                raise StoreError(f"{where}: {first_problem(error)}") from error
+            id_ = conversation.session_id
+            if id_ in seen:
+                raise StoreError(f"{where}: session_id: {id_!r} is in {seen[id_]} already")
+            seen[id_] = where
+            found.append((where, conversation))
+    return found
+
+
+def _files(path: Path) -> list[Path]:
+    if not path.is_dir():
+        return [path]
+    files = sorted(file for file in path.iterdir() if file.suffix in (".json", ".jsonl"))
+    if not files:
+        raise StoreError(f"{path} has no .json or .jsonl file")
+    return files
+
+
+def _values(file: Path) -> Iterator[tuple[str, Any]]:
+    """(where, value) of every conversation in a file: one JSON value, a list of them, or one a line."""
+    try:
+        data = file.read_bytes()
+    except OSError as error:
+        raise StoreError(f"cannot read {file}: {error.strerror}") from error
+    try:
+        whole = orjson.loads(data)
+    except orjson.JSONDecodeError:
+        yield from _values_by_line(file, data)
+        return
+    if isinstance(whole, list):
+        for number, value in enumerate(whole, 1):
+            yield f"{file} conversation {number}", value
+    else:
+        yield f"{file} line 1", whole
+
+
+def _values_by_line(file: Path, data: bytes) -> Iterator[tuple[str, Any]]:
+    for number, line in enumerate(data.split(b"\n"), 1):
+        if not line.strip():
+            continue
+        try:
+            yield f"{file} line {number}", orjson.loads(line)
+        except orjson.JSONDecodeError as error:
+            raise StoreError(f"{file} line {number}: no JSON: {error}") from error

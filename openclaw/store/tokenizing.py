@@ -1,0 +1,172 @@
+"""Conversations to turns: tokenised once, with the tokenizer and chat template of the model that is trained.
+
+No engine sampled these answers: a turn has no log-probs and no version, the trainer computes what it needs.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from openclaw.errors import ClientError, StoreError
+from openclaw.families import make_renderer
+from openclaw.records import Message, NewTurn, TurnState
+from openclaw.rendering import ChatFormat, ModelFolder
+from openclaw.sessions import Transcript
+from openclaw.store.conversations import Conversation, ConversationTurn, read_conversations
+from openclaw.store.rollout_store import RolloutStore
+from openclaw.tokenizer import Tokenizer
+
+TEMPERATURE = 1.0
+"""Of answers that nobody knows how they were sampled: the model's own distribution."""
+TURNS_A_TRANSACTION = 500
+
+
+@dataclass(frozen=True)
+class PreparedTurn:
+    """A turn, and what followed it (None: nothing)."""
+
+    turn: NewTurn
+    next_state: list[Message] | None
+
+
+class ConversationTokenizer:
+    """Turns conversations into turns of one model. Raises ConfigError for a folder that is no model."""
+
+    def __init__(self, model_path: Path) -> None:
+        self._folder = ModelFolder.read(model_path)
+        self._tokenizer = Tokenizer(model_path)
+        self._format = ChatFormat(self._folder, self._tokenizer)
+        self._end = self._end_of_answer()
+
+    def prepare(self, conversation: Conversation, where: str) -> list[PreparedTurn]:
+        """Raises StoreError that names the turn which cannot be written in the model's template."""
+        history: list[Message] = []
+        prepared = []
+        for index, turn in enumerate(conversation.turns):
+            messages = [*(history if turn.type == "main" else []), {"role": "user", "content": turn.prompt}]
+            try:
+                prepared.append(self._turn(conversation, index, messages))
+            except (ClientError, StoreError) as error:
+                raise StoreError(f"{where}: turns.{index}: {error}") from error
+            if turn.type == "main":
+                history = [*messages, {"role": "assistant", "content": turn.response}]
+        return prepared
+
+    def _turn(self, conversation: Conversation, index: int, messages: list[Message]) -> PreparedTurn:
+        turn = conversation.turns[index]
+        answer: Message = {"role": "assistant", "content": turn.response}
+        prompt_ids = self._format.render(messages, None, False)
+        completion_ids = self._tokenizer.encode(turn.response)
+        if set(completion_ids) & set(self._format.stop_ids):
+            raise StoreError("response: it contains the model's own end-of-turn token")
+        completion_ids += self._end
+        state, reason = _state(turn)
+        if (
+            state is TurnState.IMPORTED
+            and len(prompt_ids) + len(completion_ids) > self._folder.context_length
+        ):
+            state, reason = TurnState.UNTRAINABLE, "context_length_exceeded"
+        return PreparedTurn(
+            NewTurn(
+                completion_id=_completion_id(conversation.session_id, index, messages, turn.response),
+                session_id=conversation.session_id,
+                person=conversation.person,
+                turn_type=turn.type,
+                state=state,
+                state_reason=reason,
+                source="import",
+                messages=messages,
+                response_message=answer,
+                prompt_ids=prompt_ids,
+                completion_ids=completion_ids,
+                completion_log_probs=None,
+                version_spans=[],
+                sampling={"temperature": TEMPERATURE, "enable_thinking": False},
+                finish_reason="stop",
+                transcript_digest=Transcript.of(messages).with_answer(answer),
+                tokenizer_fingerprint=self._tokenizer.fingerprint,
+                template_fingerprint=self._format.fingerprint,
+            ),
+            _next_state(conversation, index) if state is TurnState.IMPORTED else None,
+        )
+
+    def _end_of_answer(self) -> list[int]:
+        """The token [1] that ends an answer in this model's template; [] when the template has none."""
+        renderer = make_renderer(self._format.family.name, self._tokenizer, False)
+        example = [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]
+        ids = renderer.render_ids(example, tools=None, add_generation_prompt=False)
+        return next(([id_] for id_ in reversed(list(ids)) if id_ in self._format.stop_ids), [])
+
+
+def import_conversations(store: RolloutStore, path: Path, model_path: Path) -> dict[str, int]:
+    """Add the conversations of a file or folder to a store. A turn that was imported before is left alone.
+
+    Everything is read, checked and tokenised before the first turn is stored. Main turns that are trainable and
+    were followed by something go to the judge; the others are stored as imported, side or untrainable.
+
+    Returns:
+        {"sessions": n, "known": n (turns stored before), and a count by state of the new turns}.
+
+    Raises:
+        StoreError: naming file, line and field (nothing is stored), or the database failed (importing again
+            adds what is missing).
+        ConfigError: `model_path` is no model.
+    """
+    tokenizer = ConversationTokenizer(model_path)
+    conversations = read_conversations(path)
+    prepared = [tokenizer.prepare(conversation, where) for where, conversation in conversations]
+    counts: Counter[str] = Counter(sessions=len(prepared), known=0)
+    for batch in _batches(prepared):
+        with store.transaction():
+            counts.update(_store(store, turn) for turn in batch)
+    return dict(counts)
+
+
+def _batches(conversations: list[list[PreparedTurn]]) -> Iterator[list[PreparedTurn]]:
+    """Whole conversations, together at least TURNS_A_TRANSACTION turns (but the last)."""
+    batch: list[PreparedTurn] = []
+    for turns in conversations:
+        batch += turns
+        if len(batch) >= TURNS_A_TRANSACTION:
+            yield batch
+            batch = []
+    yield batch
+
+
+def _store(store: RolloutStore, prepared: PreparedTurn) -> str:
+    """What it became, for the counter."""
+    stored = store.record_turn(prepared.turn)
+    if stored.id != prepared.turn.id:
+        return "known"
+    if prepared.next_state is not None and store.answer_turn(stored.id, prepared.next_state):
+        return str(TurnState.ANSWERED)
+    return str(stored.state)
+
+
+def _state(turn: ConversationTurn) -> tuple[TurnState, str | None]:
+    if turn.type == "side":
+        return TurnState.SIDE, None
+    if turn.trainable is False:
+        return TurnState.UNTRAINABLE, "not_trainable"
+    return TurnState.IMPORTED, None
+
+
+def _next_state(conversation: Conversation, index: int) -> list[Message] | None:
+    turn = conversation.turns[index]
+    if turn.next_state:
+        return [{"role": turn.next_state_role, "content": turn.next_state}]
+    following = (later for later in conversation.turns[index + 1 :] if later.type == "main")
+    then = next(following, None)
+    return None if then is None else [{"role": "user", "content": then.prompt}]
+
+
+def _completion_id(session_id: str, index: int, messages: list[Any], response: str) -> str:
+    """The same for the same turn of the same file content, so that importing twice stores once."""
+    data = json.dumps([session_id, index, messages, response], ensure_ascii=True).encode()
+    return "import-" + hashlib.sha256(data).hexdigest()[:32]
