@@ -44,7 +44,7 @@ rollout=(
   --rl-buffer-dir "$RUN_DIR/buffer" --batch-timeout 30
 )
 serving=(--host "$HOST" --port "$PORT" --served-model-name "${SERVED_MODEL_NAME:-tiny-claw}")
-judge=(--judge-backend rules --num-judge-workers 1 --method-path binary_rl:sample_from_judged_turn)
+judge=(--judge-backend "${JUDGE_BACKEND:-rules}" --num-judge-workers 1 --method-path binary_rl:sample_from_judged_turn)
 training=(--advantage-estimator grpo --disable-rewards-normalization --eps-clip 0.2 --eps-clip-high 0.28)
 optimizer=(--lr 8e-4 --weight-decay 0.0 --adam-beta1 0.9 --adam-beta2 0.98)
 

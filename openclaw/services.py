@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from openclaw.errors import ConfigError
+from openclaw.judge import settings as judge_settings
 from openclaw.processes import live_processes
 from openclaw.rollout import add_arguments as add_buffer_arguments
 from openclaw.settings import add_flags, as_flags, load_settings
@@ -30,22 +31,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_buffer_arguments(parser)
     add_flags(parser.add_argument_group("gateway", "What clients talk to."), GATEWAY_FLAGS)
     judge = parser.add_argument_group("judge", "Scores each turn by what happened next.")
-    judge.add_argument("--judge-backend", default="rules", help="rules: no model, reads the next message")
+    judge_settings.add_flags(judge)
     judge.add_argument("--num-judge-workers", type=int, default=1, help="judge processes")
-    judge.add_argument(
-        "--prm-m",
-        "--majority-vote-n",
-        dest="prm_m",
-        type=int,
-        default=1,
-        help="votes a turn; the majority counts",
-    )
-    judge.add_argument(
-        "--majority-vote-threshold",
-        type=float,
-        default=0.0,
-        help="share of the votes that the majority must reach",
-    )
     judge.add_argument(
         "--method-path",
         required=True,
@@ -70,6 +57,7 @@ def start(args: Any, endpoints: dict[str, list[str]]) -> list[dict[str, Any]]:
         raise ConfigError(
             f"--num-judge-workers is {args.num_judge_workers}; at least 1 is needed to judge turns"
         )
+    judge_settings.load_settings(args)  # refuses what contradicts before anything starts
     judges = [judge_process(args, index) for index in range(args.num_judge_workers)]
     return [gateway_process(args, endpoints["policy"]), *judges]
 
@@ -100,8 +88,7 @@ def judge_process(args: Any, index: int) -> dict[str, Any]:
     """One judge worker; any number of them share the buffer."""
     name = f"judge-{index}"
     command = [sys.executable, "-m", "openclaw.judge.worker", "--worker-name", name, *store_flags(args)]
-    command += ["--backend", args.judge_backend, "--method-path", args.method_path]
-    command += ["--votes", str(args.prm_m), "--vote-threshold", str(args.majority_vote_threshold)]
+    command += ["--method-path", args.method_path, *judge_settings.as_flags(args)]
     return {"name": name, "role": "judge", "command": command, "url": None, "health_path": "/healthz"}
 
 
