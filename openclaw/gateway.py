@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -20,7 +21,10 @@ from openclaw.records import Turn, TurnState
 from openclaw.rendering import ChatFormat, ModelFolder, text_of
 from openclaw.sessions import Message, Transcript, is_true, next_state
 from openclaw.settings import Settings
+from openclaw.template_probe import probe
 from openclaw.tokenizer import Tokenizer
+
+log = logging.getLogger(__name__)
 
 DEFAULT_TEMPERATURE = 0.6
 LONGEST_SESSION_ID = 256
@@ -77,6 +81,8 @@ class Gateway:
         self.recorder = recorder
         self.tokenizer = Tokenizer(folder.path)
         self.format = ChatFormat(folder, self.tokenizer)
+        if not self.tokenizer.read_text_as_plain(lambda: probe(self.format)):
+            log.warning("this model's template needs special tokens in texts: a message can spell them out")
         self.model_name = settings.model_name
         self.context_length = min(settings.context_length or folder.context_length, folder.context_length)
         own = settings.temperature if settings.temperature is not None else folder.temperature

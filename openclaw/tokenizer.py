@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import threading
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -52,14 +53,44 @@ class Tokenizer:
         self.eos_token_id = self._special(model_path, "eos_token")
         self._bytes = _token_bytes(self._core)
         self._cache = _TextCache(CACHED_CHARACTERS)
+        self._control = _control_tokens(self._core)
+        self._text_is_plain = False
 
     def encode(self, text: str, *args: Any, **kwargs: Any) -> list[int]:
-        """Token ids of a text [T]; special tokens are added nowhere."""
+        """Token ids of a text [T]; special tokens are added nowhere. The name of a special token is read as
+        the token, or, after `read_text_as_plain`, as the plain text that it is."""
         ids = self._cache.get(text)
         if ids is None:
-            ids = self._core.encode(text, add_special_tokens=False).ids
+            ids = self._encode_plain(text) if self._text_is_plain else self.encode_markup(text)
             self._cache.put(text, ids)
         return list(ids)
+
+    def encode_markup(self, text: str) -> list[int]:
+        """Token ids of a text [T] in which the name of a special token is that token: a whole prompt."""
+        return list(self._core.encode(text, add_special_tokens=False).ids)
+
+    def read_text_as_plain(self, render: Callable[[], list[list[int]]]) -> bool:
+        """From now on nobody can write a special token (the end of a message, the beginning of another) by
+        spelling it in a text. Stays as it was, and returns False, when `render` gives other ids then: the
+        template itself writes special tokens as text."""
+        before = render()
+        self._text_is_plain = True
+        self._cache.clear()
+        if render() != before:
+            self._text_is_plain = False
+            self._cache.clear()
+        return self._text_is_plain
+
+    def _encode_plain(self, text: str) -> list[int]:
+        if self._control is None or not self._control.search(text):
+            return self.encode_markup(text)
+        ids: list[int] = []
+        start = 0
+        while found := self._control.search(text, start):
+            cut = found.start() + 1  # a name cut in two is no name
+            ids += self.encode_markup(text[start:cut])
+            start = cut
+        return ids + self.encode_markup(text[start:])
 
     def decode(self, token_ids: Sequence[int], *args: Any, **kwargs: Any) -> str:
         """Text of token ids [T], special tokens included; bytes that are no UTF-8 become U+FFFD."""
@@ -107,6 +138,11 @@ class _TextCache:
                 self._ids.move_to_end(text)
             return ids
 
+    def clear(self) -> None:
+        with self._lock:
+            self._ids.clear()
+            self._size = 0
+
     def put(self, text: str, ids: list[int]) -> None:
         with self._lock:
             if text not in self._ids:
@@ -120,6 +156,13 @@ def _is_byte_level(config: dict[str, Any]) -> bool:
     decoder = config.get("decoder") or {}
     kinds = [decoder.get("type"), *(part.get("type") for part in decoder.get("decoders") or [])]
     return "ByteLevel" in kinds
+
+
+def _control_tokens(core: CoreTokenizer) -> re.Pattern[str] | None:
+    """Finds the names of special tokens, of which each is more than one character; None if there are none."""
+    added = core.get_added_tokens_decoder().values()
+    names = sorted((token.content for token in added if token.special and len(token.content) > 1), key=len)
+    return re.compile("|".join(re.escape(name) for name in reversed(names))) if names else None
 
 
 def _token_bytes(core: CoreTokenizer) -> list[bytes]:

@@ -76,7 +76,7 @@ def _opening(gateway: Gateway, request: ChatRequest) -> list[int]:
     if text is None:
         message = "tool_choice: this model's format of tool calls allows none and auto only"
         raise ClientError(message, "tool_choice", "unsupported_value")
-    return gateway.tokenizer.encode(text)
+    return gateway.tokenizer.encode_markup(text)
 
 
 class AnswerResponse(Response):

@@ -87,7 +87,7 @@ def _prompts(prompt: Any, tokenizer: Tokenizer) -> list[RawPrompt]:
     found = []
     for one in prompt:
         if isinstance(one, str):
-            ids = tokenizer.encode(one)
+            ids = tokenizer.encode_markup(one)
         elif isinstance(one, list) and all(_is_id(token) and tokenizer.token_bytes(token) for token in one):
             ids = one
         else:
