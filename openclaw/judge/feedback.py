@@ -11,11 +11,19 @@ import re
 
 from vaderSentiment.vaderSentiment import SentimentIntensityAnalyzer
 
-from openclaw.judge import phrases
+from openclaw.judge import phrases, work_phrases
 from openclaw.judge.topics import brings_new_topic, words_of
 
 _SENTENCE = re.compile(r"(?<=[.!?…。！？])\s+|\n+")
 _QUOTED = re.compile(r"\"[^\"]*\"|(?<!\w)'[^']*'(?!\w)")
+_CLAUSE = re.compile(r",\s+|;\s*|\s+-+\s+|\s+(?:but|and|so)\s+")
+_DENIAL = re.compile(
+    r"\b(?:no|not|never|nothing|none|neither|nobody|without|isn't|aren't|wasn't|weren't|don't|doesn't|didn't|can't|won't|cannot)\b"
+)
+"""A plain statement after an answer that denies something mostly corrects it."""
+_REQUEST = re.compile(
+    r"\b(?:give|tell|help|show|find|teach) (?:me|us)\b|\b(?:recommend|suggest|write|explain|list|compare)\b"
+)
 _DIGIT = re.compile(r"\d")
 _ABOUT_ANSWER = re.compile(
     r"\b(?:you|your|you're|that|that's|this|it|it's|its|i|answer|reply|response|solution|result|text|comment|version|style)\b"
@@ -36,16 +44,31 @@ def read_feedback(text: str, conversation: str = "") -> tuple[int, str]:
     """
     known = words_of(conversation)
     sentences = about_the_answer(text)
-    on_topic = [sentence for sentence in sentences if not brings_new_topic(sentence, known)]
-    for pattern, where in ((phrases.COMPLAINT, sentences), (phrases.WISH, on_topic)):
+    clauses = [clause for sentence in sentences for clause in _CLAUSE.split(sentence)]
+    on_topic = [part for part in dict.fromkeys(sentences + clauses) if not brings_new_topic(part, known)]
+    for pattern, where in (
+        (phrases.COMPLAINT, sentences),
+        (work_phrases.FAULT, sentences),
+        (phrases.WISH, on_topic),
+        (work_phrases.SLIP, on_topic),
+        (work_phrases.CHANGE, on_topic),
+    ):
         found = _first(pattern, where)
         if found:
             return -1, f"complaint: {found}"
-    for pattern, where in ((phrases.PRAISE_FIRST, sentences), (phrases.PRAISE_INSIDE, on_topic)):
+    for pattern, where in (
+        (phrases.PRAISE_FIRST, sentences),
+        (phrases.PRAISE_INSIDE, on_topic),
+        (work_phrases.SUCCESS, sentences),
+    ):
         found = _first(pattern, [_QUOTED.sub(" ", sentence) for sentence in where])
         if found:
             return 1, f"praise: {found}"
-    return _sentiment(on_topic)
+    denied = "" if "?" in text or _REQUEST.search(text.lower()) else _first(_DENIAL, sentences)
+    if denied:
+        return -1, f"complaint: {denied}"
+    score, why = _sentiment(on_topic)
+    return (score, why) if score or "?" in text else _sentiment(sentences)
 
 
 def about_the_answer(text: str) -> list[str]:

@@ -5,21 +5,26 @@ from __future__ import annotations
 import re
 from difflib import SequenceMatcher
 
-_WORD = re.compile(r"[^\W\d_]+(?:'\w+)?|\d+(?:[.,]\d+)*")
+_WORD = re.compile(
+    r"[\u3400-\u4dbf\u4e00-\u9fff]|[^\W\d_]+?(?=[\u4e00-\u9fff])|[^\W\d_]+(?:'\w+)?|\d+(?:[.,]\d+)*"
+)
+"""A Chinese character counts as a word."""
 _FILLER = frozenset(
     re.findall(
         r"\S+",
         """
     a an the please pls kindly can could would will you me tell again once more so ok okay hey hi well now
     just is are was do does did it that this of in at on to for and i my
+    请 帮 我 一 下 的 了 吧 呢 吗 啊 再 你 麻 烦 给 把 是
     """,
     )
 )
 _SAME = 0.75
 _LENGTH = 4000
 """Characters compared of a request."""
-_FEWEST_WORDS = 2
-"""Content words (filler not counted) that a request needs before its likeness says anything."""
+_FEWEST_WORDS, _MOST_WORDS = 2, 500
+"""Content words (filler not counted) that a request needs before its likeness says anything, and that are
+compared."""
 
 
 def is_repeated(request: str, earlier: str) -> bool:
@@ -32,7 +37,8 @@ def is_repeated(request: str, earlier: str) -> bool:
 
 
 def _content_words(text: str) -> list[str]:
-    return [word for word in _WORD.findall(text[:_LENGTH].lower().replace("'s", " ")) if word not in _FILLER]
+    words = _WORD.findall(text[:_LENGTH].lower().replace("'s", " "))
+    return [word for word in words if word not in _FILLER][:_MOST_WORDS]
 
 
 def _numbers(words: list[str]) -> list[str]:

@@ -9,6 +9,7 @@ A user message outranks the tool results beside it unless it says nothing about 
 
 from __future__ import annotations
 
+from openclaw.judge.chinese import is_chinese, read_chinese_feedback
 from openclaw.judge.feedback import read_feedback
 from openclaw.judge.questions import JudgeQuestion, text_of
 from openclaw.judge.repetition import is_repeated
@@ -22,7 +23,7 @@ class RulesBackend:
     """Deterministic: every vote is the same."""
 
     name = "rules"
-    prompt_name = "rules-v1"
+    prompt_name = "rules-v2"
 
     async def eval_votes(self, question: JudgeQuestion, m: int) -> list[Vote]:
         return [vote_by_rules(question)] * m
@@ -53,7 +54,9 @@ def vote_by_rules(question: JudgeQuestion) -> Vote:
 def _vote_on_message(said: str, asked: str, response: str) -> Vote:
     if asked and is_repeated(said, asked):
         return Vote(score=-1, text="the same request again")
-    score, why = read_feedback(said, f"{asked}\n{response}")
+    score, why = read_chinese_feedback(said) if is_chinese(said) else (0, "")
+    if not score:
+        score, why = read_feedback(said, f"{asked}\n{response}")
     return Vote(score=score, text=why)
 
 
