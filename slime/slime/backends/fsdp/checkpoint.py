@@ -163,7 +163,10 @@ def _options(model: Any) -> StateDictOptions:
 
 def _tensors(model: Any, optimizer: torch.optim.Optimizer, steps: int) -> dict[str, Any]:
     """What DCP saves, or fills in place. AdamW has no state before its first step."""
-    state: dict[str, Any] = {"model": get_model_state_dict(model, options=_options(model))}
+    parameters = model.named_parameters(remove_duplicate=False)
+    frozen = {name for name, parameter in parameters if not parameter.requires_grad}
+    tensors = get_model_state_dict(model, options=_options(model))  # drops a tied weight under one name only
+    state: dict[str, Any] = {"model": {name: x for name, x in tensors.items() if name not in frozen}}
     if steps:
         state["optimizer"] = get_optimizer_state_dict(model, optimizer, options=_options(model))
     return state

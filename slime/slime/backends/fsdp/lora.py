@@ -68,7 +68,7 @@ def _names(text: str | None) -> list[str] | None:
 
 def _has_saved(model: Any, name: str) -> bool:
     return any(
-        isinstance(module, ModulesToSaveWrapper) and path.rpartition(".")[2] == name
+        isinstance(module, ModulesToSaveWrapper) and path.endswith(name)
         for path, module in model.named_modules()
     )
 

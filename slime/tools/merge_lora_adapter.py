@@ -1,0 +1,78 @@
+"""Merges a LoRA adapter into its base model: a Hugging Face folder that needs no PEFT.
+
+    python slime/tools/merge_lora_adapter.py --base-model FOLDER --adapter FOLDER --output FOLDER [-f]
+
+`--adapter` is a folder in PEFT's format, or a checkpoint of slime (`iter_0000012`), which holds one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from peft import PeftModel
+from transformers import AutoModelForCausalLM
+
+CONFIG = "adapter_config.json"
+WEIGHTS = (".safetensors", ".bin", ".pt", ".pth", ".index.json")
+
+
+def merge(base: Path, adapter: Path, output: Path) -> None:
+    """Writes base + scale * B A for every adapted module, in the dtype of the base."""
+    model = AutoModelForCausalLM.from_pretrained(base, dtype="auto", local_files_only=True)
+    merged = PeftModel.from_pretrained(model, str(adapter)).merge_and_unload(safe_merge=True)
+    merged.save_pretrained(output)
+    for file in sorted(base.iterdir()):
+        if file.is_file() and not file.name.endswith(WEIGHTS) and not (output / file.name).exists():
+            shutil.copyfile(file, output / file.name)
+
+
+def problem(base: Path, adapter: Path, output: Path, force: bool) -> str | None:
+    """Why these folders cannot be merged, or None."""
+    if not (base / "config.json").is_file():
+        return f"--base-model {base} holds no config.json; give the folder of a Hugging Face model"
+    if not (adapter / CONFIG).is_file():
+        return f"--adapter {adapter} holds no {CONFIG}; give the folder of an adapter or of a checkpoint with one"
+    if output.exists() and not force:
+        return f"--output {output} exists; add -f to replace it"
+    if output.resolve() in (
+        base.resolve(),
+        adapter.resolve(),
+        *base.resolve().parents,
+        *adapter.resolve().parents,
+    ):
+        return f"--output {output} would replace its own input; take another folder"
+    return None
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Returns the exit status: 0, or 2 after one line about what is wrong."""
+    parser = argparse.ArgumentParser(description="Merge a LoRA adapter into its base model.")
+    parser.add_argument("--base-model", type=Path, required=True, help="Hugging Face folder")
+    parser.add_argument(
+        "--adapter", type=Path, required=True, help="folder of the adapter, or of a checkpoint"
+    )
+    parser.add_argument("--output", type=Path, required=True, help="folder to write")
+    parser.add_argument("-f", "--force", action="store_true", help="replace --output if it exists")
+    args = parser.parse_args(argv)
+    adapter: Path = (
+        args.adapter / "adapter" if (args.adapter / "adapter" / CONFIG).is_file() else args.adapter
+    )
+    wrong = problem(args.base_model, adapter, args.output, args.force)
+    if wrong is not None:
+        print(wrong, file=sys.stderr)
+        return 2
+    temporary: Path = args.output.with_name(f".{args.output.name}.tmp")
+    shutil.rmtree(temporary, ignore_errors=True)
+    merge(args.base_model, adapter, temporary)
+    if args.output.exists():
+        shutil.rmtree(args.output)
+    temporary.rename(args.output)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
