@@ -21,7 +21,7 @@ from fastapi import FastAPI, Request
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
-from openclaw.api import admin, chat, completions, feedback, messages
+from openclaw.api import admin, chat, completions, feedback, messages, responses
 from openclaw.api.door import Door
 from openclaw.api.metrics import Metrics
 from openclaw.engine import Engines
@@ -65,6 +65,7 @@ def create_app(
     app.include_router(chat.router)
     app.include_router(completions.router)
     app.include_router(messages.router)
+    app.include_router(responses.router)
     app.include_router(feedback.router)
     app.include_router(admin.router)
     app.add_exception_handler(ClientError, _client_error)

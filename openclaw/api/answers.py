@@ -92,6 +92,7 @@ class AnswerResponse(Response):
         self._metrics: Metrics = request.app.state.metrics
         self._started = time.perf_counter()
         self._first: float | None = None
+        self._opened = self._begun = False
         self._sending = asyncio.Lock()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -114,7 +115,7 @@ class AnswerResponse(Response):
         try:
             await self._run_all(send)
             if self._streamed:
-                await send({"type": "http.response.body", "body": self._dialect.end(), "more_body": False})
+                await self._emit(send, self._dialect.end(), more=False)
             else:
                 await _send_json(send, 200, self._dialect.end())
             outcome = "complete"
@@ -148,36 +149,42 @@ class AnswerResponse(Response):
         exchange = self._exchanges[index]
 
         async def on_piece(piece: Piece) -> None:
-            data = self._dialect.piece(index, piece)
+            data = self._opening() + self._dialect.piece(index, piece)
             if self._first is None:
                 self._first = time.perf_counter() - self._started
                 self._metrics.first_token.observe(self._first)
-                if self._streamed:
-                    data = self._dialect.start() + data
-                    async with self._sending:
-                        await send({"type": "http.response.start", "status": 200, "headers": _STREAM_HEADERS})
-                        await send({"type": "http.response.body", "body": data, "more_body": True})
-                    return
             if data and self._streamed:
-                async with self._sending:
-                    await send({"type": "http.response.body", "body": data, "more_body": True})
+                await self._emit(send, data)
 
         answer = await exchange.run(on_piece)
-        data = self._dialect.finished(index, answer)
+        data = self._opening() + self._dialect.finished(index, answer)
         if data and self._streamed:
-            async with self._sending:
-                await send({"type": "http.response.body", "body": data, "more_body": True})
+            await self._emit(send, data)
         self._metrics.whole.observe(time.perf_counter() - self._started)
         self._metrics.tokens.labels("prompt").inc(len(exchange.prompt_ids))
         self._metrics.tokens.labels("completion").inc(len(exchange.generation.ids))
 
+    def _opening(self) -> bytes:
+        """How a stream begins, once."""
+        if self._opened or not self._streamed:
+            return b""
+        self._opened = True
+        return self._dialect.start()
+
+    async def _emit(self, send: Send, data: bytes, more: bool = True) -> None:
+        """Events of a stream, in turn."""
+        async with self._sending:
+            if not self._begun:
+                self._begun = True
+                await send({"type": "http.response.start", "status": 200, "headers": _STREAM_HEADERS})
+            await send({"type": "http.response.body", "body": data, "more_body": more})
+
     async def _fail(self, send: Send, error: ClientError) -> None:
         """An error object; inside a stream that has begun, as its last event."""
-        if self._first is None or not self._streamed:
-            await _send_json(send, error.status, orjson.dumps(self._dialect.error_body(error)))
+        if self._begun:
+            await self._emit(send, self._dialect.failure(error), more=False)
         else:
-            data = self._dialect.failure(error)
-            await send({"type": "http.response.body", "body": data, "more_body": False})
+            await _send_json(send, error.status, orjson.dumps(self._dialect.error_body(error)))
 
 
 _STREAM_HEADERS = [
