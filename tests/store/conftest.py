@@ -72,17 +72,27 @@ def _wait_for(server: subprocess.Popen[bytes], folder: Path) -> None:
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
-def location(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """Where an empty store may be made: a folder, and a schema of its own on a server."""
-    if request.param == "sqlite":
-        return str(tmp_path)
-    url = request.getfixturevalue("postgresql")
-    name = f"test{uuid.uuid4().hex}"
-    engine = create_engine(url)
-    with engine.begin() as connection:
-        connection.exec_driver_sql(f"CREATE SCHEMA {name}")
-    engine.dispose()
-    return f"{url}&options=-csearch_path%3D{name}"
+def make_location(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[], str]:
+    """Gives places where an empty store may be made: folders, and schemas of their own on a server."""
+
+    def make() -> str:
+        name = f"test{uuid.uuid4().hex}"
+        if request.param == "sqlite":
+            return str(tmp_path / name)
+        url = request.getfixturevalue("postgresql")
+        engine = create_engine(url)
+        with engine.begin() as connection:
+            connection.exec_driver_sql(f"CREATE SCHEMA {name}")
+        engine.dispose()
+        return f"{url}&options=-csearch_path%3D{name}"
+
+    return make
+
+
+@pytest.fixture
+def location(make_location: Callable[[], str]) -> str:
+    """Where an empty store may be made."""
+    return make_location()
 
 
 @pytest.fixture

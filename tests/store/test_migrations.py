@@ -1,10 +1,10 @@
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from sqlalchemy import inspect
 
 from openclaw.errors import StoreError
 from openclaw.records import NewTurn
@@ -13,62 +13,64 @@ from openclaw.store.migrations import MIGRATIONS
 from openclaw.store.schema import SCHEMA_VERSION
 
 
-def _tables(file: Path) -> dict[str, dict[str, tuple[object, ...]]]:
-    with sqlite3.connect(file) as connection:
-        names = [
-            name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
-        ]
-        # name, type, not null, primary key
-        columns = {name: connection.execute(f"PRAGMA table_info({name})").fetchall() for name in names}
-    return {table: {row[1]: (row[2], row[3], row[5]) for row in rows} for table, rows in columns.items()}
+def _tables(store: RolloutStore) -> dict[str, dict[str, str]]:
+    """Columns and indexes by table, as the database describes them."""
+    found: dict[str, dict[str, str]] = {}
+    with store.reading() as connection:
+        inspector = inspect(connection)
+        for table in inspector.get_table_names():
+            keys = inspector.get_pk_constraint(table)["constrained_columns"]
+            found[table] = {
+                str(column["name"]): f"{column['type']} {column['nullable']} {column['name'] in keys}"
+                for column in inspector.get_columns(table)
+            }
+            found[table] |= {
+                str(one["name"]): str(one["column_names"]) for one in inspector.get_indexes(table)
+            }
+    return found
 
 
-def _make_version_1(file: Path) -> None:
-    """A database of version 1: as the first release made it, with one judged turn."""
-    store = RolloutStore(file.parent)
+def _make_version_1(location: str) -> None:
+    """A database of version 1: as the first release made it, with one session."""
+    store = RolloutStore(location)
+    store.touch_session("kept")
+    with store.transaction() as connection:
+        connection.exec_driver_sql("DROP TABLE feedback")
+        connection.exec_driver_sql("DROP INDEX turn_person")
+        connection.exec_driver_sql("ALTER TABLE turn DROP COLUMN source")
+        connection.exec_driver_sql("ALTER TABLE turn DROP COLUMN judge_attempts")
+        connection.exec_driver_sql("UPDATE schema_version SET version = 1")
     store.close()
-    with sqlite3.connect(file) as connection:
-        connection.execute("DROP TABLE feedback")
-        connection.execute("DROP INDEX turn_person")
-        connection.execute("ALTER TABLE turn DROP COLUMN source")
-        connection.execute("ALTER TABLE turn DROP COLUMN judge_attempts")
-        connection.execute("UPDATE schema_version SET version = 1")
 
 
-def test_an_older_database_is_migrated_and_keeps_its_turns(
-    tmp_path: Path, make_turn: Callable[..., NewTurn]
+def test_an_older_database_is_migrated_and_keeps_what_it_has(
+    make_location: Callable[[], str], make_turn: Callable[..., NewTurn]
 ) -> None:
-    fresh = RolloutStore(tmp_path / "fresh")
-    fresh.close()
-    old = tmp_path / "old" / "buffer.db"
-    old.parent.mkdir()
+    fresh, old = RolloutStore(make_location()), make_location()
     _make_version_1(old)
-    with sqlite3.connect(old) as connection:
-        connection.execute(
-            "INSERT INTO session (id, turns, created_at, last_seen) VALUES ('kept', 3, 1.0, 2.0)"
-        )
-    store = RolloutStore(old.parent)
-    session = store.get_session("kept")
-    assert session is not None and session.turns == 3
+    store = RolloutStore(old)
+    assert store.get_session("kept") is not None
     turn = store.record_turn(make_turn())
     assert store.get_turn(turn.id) == turn
+    assert _tables(store) == _tables(fresh)
     store.close()
-    assert _tables(old) == _tables(tmp_path / "fresh" / "buffer.db")
-    RolloutStore(old.parent).close()
+    fresh.close()
+    RolloutStore(old).close()
 
 
 def test_every_version_has_a_migration() -> None:
     assert sorted(MIGRATIONS) == list(range(2, SCHEMA_VERSION + 1))
 
 
-def test_a_newer_database_is_refused_and_left_alone(tmp_path: Path) -> None:
-    RolloutStore(tmp_path).close()
-    with sqlite3.connect(tmp_path / "buffer.db") as connection:
-        connection.execute("INSERT INTO schema_version VALUES (99, 0)")
-    before = _tables(tmp_path / "buffer.db")
+def test_a_newer_database_is_refused_and_left_alone(location: str) -> None:
+    store = RolloutStore(location)
+    with store.transaction() as connection:
+        connection.exec_driver_sql("INSERT INTO schema_version VALUES (99, 0)")
+    before = _tables(store)
     with pytest.raises(StoreError, match=r"schema version 99.*use a newer program"):
-        RolloutStore(tmp_path)
-    assert _tables(tmp_path / "buffer.db") == before
+        RolloutStore(location)
+    assert _tables(store) == before
+    store.close()
 
 
 def test_a_file_that_is_no_database_is_refused(tmp_path: Path) -> None:

@@ -49,7 +49,7 @@ asyncio.run(main())
 """
 
 GATEWAY = """
-for index in range(30):
+for index in range(15):
     stored = store.record_turn(turn(f"{name}-{index}"))
     store.answer_turn(stored.id, [{"role": "user", "content": "Thanks"}])
 """
@@ -134,21 +134,21 @@ def test_gateways_judges_and_trainers_share_one_store(location: str) -> None:
     RolloutStore(location).close()
     with ExitStack() as stack:
         gateways = [stack.enter_context(running(GATEWAY, location, name)) for name in ("g1", "g2")]
-        judges = [stack.enter_context(running(JUDGE, location, name, 60)) for name in ("j1", "j2")]
-        trainers = [stack.enter_context(running(TRAINER, location, name, 60)) for name in ("t1", "t2")]
+        judges = [stack.enter_context(running(JUDGE, location, name, 30)) for name in ("j1", "j2")]
+        trainers = [stack.enter_context(running(TRAINER, location, name, 30)) for name in ("t1", "t2")]
         for gateway in gateways:
             _finish(gateway)
         judged = [turn for judge in judges for turn in _finish(judge)]
         trained = [turn for trainer in trainers for turn in _finish(trainer)]
-    everything = sorted(f"{gateway}-{index}" for gateway in ("g1", "g2") for index in range(30))
+    everything = sorted(f"{gateway}-{index}" for gateway in ("g1", "g2") for index in range(15))
     assert sorted(judged) == everything
     assert sorted(trained) == everything
     store = RolloutStore(location)
-    assert store.counts()["samples"] == {"trained": 60}
+    assert store.counts()["samples"] == {"trained": 30}
     store.close()
 
 
 def test_many_processes_may_make_the_database_at_once(location: str) -> None:
     with ExitStack() as stack:
-        processes = [stack.enter_context(running("say('made')", location, n)) for n in range(4)]
-        assert [_finish(process) for process in processes] == [["made"]] * 4
+        processes = [stack.enter_context(running("say('made')", location, n)) for n in range(3)]
+        assert [_finish(process) for process in processes] == [["made"]] * 3
