@@ -55,7 +55,6 @@ class EngineBackend(ModelBackend):
             "stop_token_ids": self._format.stop_ids,
             "skip_special_tokens": False,
             "no_stop_trim": True,
-            "spaces_between_special_tokens": False,
         }
         answer = await self._http.post(
             {"input_ids": ids, "sampling_params": sampling, "return_logprob": False}

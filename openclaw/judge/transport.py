@@ -165,14 +165,17 @@ def _retry_after(answer: httpx.Response) -> float | None:
 
 
 def _failure(url: str, status: int, data: bytes) -> str:
-    """Never the request: what is judged is nobody's log line."""
+    """Status and the server's own sentence. Never what it may repeat of the request: that is nobody's log line."""
+    message: object = None
     try:
         error = orjson.loads(data)
-        said = error.get("error") or error.get("message") or error.get("detail")
+        said = error.get("error") or error.get("message")
         message = said.get("message") if isinstance(said, dict) else said
     except (orjson.JSONDecodeError, AttributeError):
-        message = None
-    return f"{_host(url)} answered status {status}" + (f": {str(message)[:300]}" if message else "")
+        pass
+    return f"{_host(url)} answered status {status}" + (
+        f": {message[:200]}" if isinstance(message, str) else ""
+    )
 
 
 def _host(url: str) -> str:

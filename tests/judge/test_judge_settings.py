@@ -64,6 +64,10 @@ def test_a_list_in_a_variable_is_separated_by_commas() -> None:
         ({"PRM_TEMPERATURE": "nan"}, "--prm-temperature is nan"),
         ({"JUDGE_BACKEND": "oracle"}, "unknown judge backend 'oracle': choose one of rules, engine, openai"),
         ({"JUDGE_BACKEND": "openai"}, "needs --judge-url and --judge-model"),
+        ({"JUDGE_BACKEND": "engine"}, "the engine judge needs --judge-engine-url and --prm-model-path"),
+        ({"PRM_M": "0"}, "--prm-m is 0; it must be at least 1"),
+        ({"MAJORITY_VOTE_THRESHOLD": "2"}, "--majority-vote-threshold is 2.0; it must be from 0 to 1"),
+        ({"JUDGE_TIMEOUT": "-1"}, "--judge-timeout is -1.0"),
     ],
 )
 def test_a_wrong_value_is_refused(environ: dict[str, str], message: str) -> None:
