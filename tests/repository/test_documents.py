@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from openclaw.settings import markdown
+from openclaw.judge.settings import markdown as judge_table
+from openclaw.settings import markdown as gateway_table
 
 ROOT = Path(__file__).parents[2]
 DOCUMENTS = sorted(
@@ -20,13 +21,18 @@ DOCUMENTS = sorted(
 )
 
 
-def test_settings_table_of_the_readme_is_generated_from_the_code() -> None:
+@pytest.mark.parametrize(
+    ("name", "generated", "command"),
+    [
+        ("settings", gateway_table(), "python -m openclaw.settings --markdown"),
+        ("judge settings", judge_table(), "python -m openclaw.judge.settings"),
+    ],
+)
+def test_settings_tables_of_the_readme_are_generated(name: str, generated: str, command: str) -> None:
     text = (ROOT / "README.md").read_text()
-    table = re.search(r"<!-- settings: .*?-->\n(.*?)\n<!-- end of settings -->", text, re.DOTALL)
+    table = re.search(rf"<!-- {name}: .*?-->\n(.*?)\n<!-- end of {name} -->", text, re.DOTALL)
     assert table is not None
-    assert table.group(1).strip() == markdown().strip(), (
-        "paste the output of: python -m openclaw.settings --markdown"
-    )
+    assert table.group(1).strip() == generated.strip(), f"paste the output of: {command}"
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
