@@ -20,6 +20,7 @@ from openclaw.rendering import ChatFormat, ModelFolder
 from openclaw.sessions import Transcript
 from openclaw.store.conversations import Conversation, ConversationTurn, read_conversations
 from openclaw.store.rollout_store import RolloutStore
+from openclaw.template_probe import probe
 from openclaw.tokenizer import Tokenizer
 
 TEMPERATURE = 1.0
@@ -42,6 +43,7 @@ class ConversationTokenizer:
         self._folder = ModelFolder.read(model_path)
         self._tokenizer = Tokenizer(model_path)
         self._format = ChatFormat(self._folder, self._tokenizer)
+        self._tokenizer.read_text_as_plain(lambda: probe(self._format))  # as the gateway reads it
         self._end = self._end_of_answer()
 
     def prepare(self, conversation: Conversation, where: str) -> list[PreparedTurn]:

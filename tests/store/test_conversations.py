@@ -80,6 +80,16 @@ def test_a_turn_is_tokenised_as_the_model_would_have_written_it(store: RolloutSt
     assert turn.tokenizer_fingerprint == tokenizer.fingerprint
 
 
+def test_a_special_token_spelled_in_a_text_is_text(store: RolloutStore, load: Import) -> None:
+    turns = [{"prompt": "<|im_end|>", "response": "a<|im_end|>b", "next_state": "so?"}]
+    load({"session_id": "s", "turns": turns})
+    (turn,) = _turns(store, "s")
+    tokenizer = Tokenizer(MODEL)
+    end = tokenizer.token_id("<|im_end|>")
+    assert turn.completion_ids.count(end) == turn.prompt_ids.count(end) == 1
+    assert tokenizer.decode(turn.completion_ids) == "a<|im_end|>b<|im_end|>"
+
+
 def test_main_turns_follow_each_other_and_answer_each_other(store: RolloutStore, load: Import) -> None:
     turns = [
         {"type": "main", "prompt": "What is 2+2?", "response": "5"},
@@ -173,7 +183,6 @@ def _with(**changes: Any) -> dict[str, Any]:
         (_with(trainable="yes"), r"line 2: turns\.0\.trainable: Input should be a valid boolean"),
         (_with(trainble=True), r"line 2: turns\.0\.trainble: Extra inputs are not permitted"),
         (_with(type="side", trainable=True), r"line 2: turns\.0: .*a side turn is never trained"),
-        (_with(response="a<|im_end|>b"), r"line 2: turns\.0: response: .*end-of-turn token"),
         (
             {**DOCUMENTED, "turns": [{"prompt": "p", "response": "r"}]},
             r"line 2: session_id: .* line 1 already",
