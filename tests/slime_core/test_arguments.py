@@ -14,6 +14,7 @@ from slime.arguments import GROUPS, parse_args
 from slime.arguments.field import flags_of
 from slime.errors import ConfigError
 
+EXAMPLE = str(Path(__file__).with_name("example_custom_loss.py"))
 SOURCE = Path(slime.__file__).parent
 PLUGIN = """
 def add_arguments(parser):
@@ -98,6 +99,31 @@ def test_a_plugin_may_not_redefine_a_flag(words: list[str], tmp_path: Path) -> N
         (["--kl-loss-coef", "0.1"], "needs --use-kl-loss"),
         (["--use-unbiased-kl"], "needs --use-kl-loss"),
         (["--eps-clip-c", "0.9"], "above 1"),
+        (["--eps-clip-c", "3", "--advantage-estimator", "cispo"], "cispo"),
+        (["--advantage-estimator", "ppo"], "invalid choice: 'ppo'"),
+        (["--advantage-estimator", "reinforce_plus_plus"], "needs --normalize-advantages"),
+        (["--advantage-estimator", "step_wise", "--normalize-advantages"], "single steps"),
+        (["--advantage-estimator", "on_policy_distillation", "--use-opd"], "drop one"),
+        (["--kl-coef", "0.1"], "--kl-loss-coef"),
+        (["--kl-coef", "0.1", "--use-kl-loss", "--kl-loss-coef", "0.1"], "drop one"),
+        (["--gamma", "0.9"], "--gamma has no meaning"),
+        (["--gamma", "1.5"], "from 0 to 1"),
+        (["--opd-kl-coef", "2"], "needs --use-opd"),
+        (["--opsm-delta", "1"], "needs --use-opsm"),
+        (["--tis-clip", "3"], "need --use-tis"),
+        (["--tis-mode", "icepop"], "need --use-tis"),
+        (["--use-tis", "--tis-clip-low", "3"], "above --tis-clip"),
+        (["--loss-type", "sft_loss", "--use-tis"], "no meaning"),
+        (["--loss-type", "custom_loss"], "--custom-loss-function-path"),
+        (["--custom-loss-function-path", "json.dumps"], "sum_of_sample_mean"),
+        (["--custom-loss-function-path", EXAMPLE, "--entropy-coef", "1"], "a custom loss"),
+        (["--custom-loss-function-path", EXAMPLE, "--advantage-estimator", "gspo"], "take grpo"),
+        (["--custom-tis-function-path", "json.dumps"], "need --use-tis"),
+        (["--custom-advantage-function-path", "json.no_such"], "no_such"),
+        (["--disable-compute-advantages-and-returns"], "no meaning"),
+        (["--lora-rank", "0"], "--lora-rank must be 1"),
+        (["--lora-alpha", "0"], "--lora-alpha must be above 0"),
+        (["--lora-dropout", "1"], "below 1"),
         (["--micro-batch-size", "2"], "--no-use-dynamic-batch-size"),
         (["--global-batch-size", "9"], "more than the 4 samples"),
         (["--num-steps-per-rollout", "3"], "do not divide"),
@@ -117,6 +143,30 @@ def test_what_cannot_work_is_refused_in_one_line(words: list[str], extra: list[s
     with pytest.raises(ConfigError, match=re.escape(complaint)) as caught:
         parse_args([*words, *extra], env={})
     assert "\n" not in str(caught.value)
+
+
+def test_adapters_are_switched_on_by_any_of_their_flags(words: list[str]) -> None:
+    """Documents show LORA_ARGS with and without --use-lora."""
+    off = parse_args(words, env={})
+    assert (off.use_lora, off.lora_rank) == (False, None)
+    args = parse_args([*words, "--use-lora", "--lora-rank", "16", "--lora-alpha", "32"], env={})
+    assert (args.use_lora, args.lora_rank, args.lora_alpha, args.lora_dropout) == (True, 16, 32.0, 0.0)
+    args = parse_args([*words, "--lora-rank", "64", "--lora-alpha", "128", "--lora-dropout", "0.05"], env={})
+    assert (args.use_lora, args.lora_rank, args.lora_dropout) == (True, 64, 0.05)
+    args = parse_args([*words, "--use-lora"], env={})
+    assert (args.lora_rank, args.lora_alpha) == (8, 16.0)
+
+
+def test_a_custom_loss_file_needs_no_name_and_no_loss_type_and_brings_its_flags(
+    words: list[str], tmp_path: Path
+) -> None:
+    assert parse_args([*words, "--custom-loss-function-path", EXAMPLE], env={}).loss_type == "custom_loss"
+    (tmp_path / "loss.py").write_text(
+        Path(EXAMPLE).read_text() + "\ndef add_arguments(p):\n    p.add_argument('--width', type=float)\n"
+    )
+    own = ["--custom-loss-function-path", str(tmp_path / "loss.py"), "--width", "0.5"]
+    args: Any = parse_args([*words, *own], env={})
+    assert args.width == 0.5
 
 
 def test_normalising_groups_of_one_is_refused(words: list[str]) -> None:

@@ -211,6 +211,21 @@ FLAGS: list[dict[str, Any]] = [
     {"disable_rewards_normalization": False},
     {"disable_rewards_normalization": False, "disable_grpo_std_normalization": True},
     {"loss_type": "sft_loss"},
+    {"advantage_estimator": "gspo", "eps_clip": 0.01},
+    {"advantage_estimator": "cispo", "eps_clip": 0.01},
+    {"advantage_estimator": "step_wise"},
+    {"advantage_estimator": "on_policy_distillation"},
+    {"normalize_advantages": True},
+    {"normalize_advantages": True, "advantage_estimator": "reinforce_plus_plus", "gamma": 0.9},
+    {"normalize_advantages": True, "advantage_estimator": "reinforce_plus_plus", "kl_coef": 1.0},
+    {"normalize_advantages": True, "advantage_estimator": "reinforce_plus_plus_baseline", "kl_coef": 2.0},
+    {"use_opd": True},
+    {"use_opd": True, "opd_kl_coef": 0.5},
+    {"use_opsm": True, "opsm_delta": 0.0},
+    {"use_tis": True},
+    {"use_tis": True, "tis_clip": 1.5},
+    {"use_tis": True, "tis_clip_low": 0.5},
+    {"use_tis": True, "tis_clip": 1.5, "tis_mode": "icepop"},
     {"global_batch_size": 4},
     {"global_batch_size": 4, "trim_to_global_batch": True},
     {"lr": 2e-2},
@@ -231,6 +246,10 @@ def test_every_training_flag_changes_the_result(make_trainer: Any, make_samples:
     rollout = make_samples(6)
     for position, sample in enumerate(rollout):
         sample.group_index, sample.reward = position % 2, position - 2.5
+        sample.rollout_log_probs = [-1.0 - 0.5 * (t % 9) for t in range(sample.response_length)]
+        sample.teacher_log_probs = [-0.3 * (t % 5) for t in range(sample.response_length)]
+        spans = {"step_scores": [1.0 + position], "step_token_spans": [[0, 1]]}
+        sample.metadata["step_wise"] = spans
     results: dict[str, dict[str, Any]] = {}
     for changes in [{}, *FLAGS]:
         trainer = make_trainer(**({"global_batch_size": 2} | changes))
@@ -240,3 +259,46 @@ def test_every_training_flag_changes_the_result(make_trainer: Any, make_samples:
         for name, other in results.items():
             assert not same(weights, other), f"{changes} and {name} give the same weights"
         results[str(changes)] = weights
+
+
+@pytest.mark.parametrize(
+    ("changes", "complaint"),
+    [
+        ({"use_tis": True}, "rollout_log_probs, which --use-tis"),
+        ({"advantage_estimator": "on_policy_distillation"}, "teacher_log_probs"),
+    ],
+)
+def test_samples_that_lack_what_the_loss_needs_are_refused_before_anything_happens(
+    make_trainer: Any, make_samples: Any, changes: dict[str, Any], complaint: str
+) -> None:
+    samples = make_samples(3)
+    for sample in samples[:2]:
+        sample.rollout_log_probs = sample.teacher_log_probs = [-1.0] * sample.response_length
+    with pytest.raises(DataError, match=f"sample 2 .*{complaint}"):
+        make_trainer(**changes).train(0, samples)
+
+
+def test_distillation_pulls_towards_the_teacher_and_counts_its_samples(
+    make_trainer: Any, make_samples: Any
+) -> None:
+    samples = make_samples(3, reward=0.0, temperature=1.0, loss_mask=None)
+    for sample in samples[:2]:
+        sample.teacher_log_probs = [-0.01] * sample.response_length
+    trainer = make_trainer(use_opd=True, lr=3e-3)
+    before = trainer.log_probs(samples)
+    metrics = [trainer.train(i, samples) for i in range(3)]
+    after = trainer.log_probs(samples)
+    assert metrics[0]["opd_samples"] == 2
+    assert metrics[2]["opd_reverse_kl"] > metrics[0]["opd_reverse_kl"]
+    assert all(sum(after[i]) > sum(before[i]) for i in range(2))
+
+
+def test_masking_of_samples_that_drifted_away_depends_on_its_limit(
+    make_trainer: Any, make_samples: Any
+) -> None:
+    samples = make_samples(6, reward=-1.0)
+    dropped = [
+        make_trainer(global_batch_size=2, use_opsm=True, opsm_delta=limit).train(0, samples)["opsm_clipfrac"]
+        for limit in (0.0, 1e9)
+    ]
+    assert dropped[0] > dropped[1] == 0.0

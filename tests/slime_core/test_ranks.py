@@ -13,6 +13,16 @@ from safetensors.torch import load_file
 from torch.testing import assert_close
 
 JOBS: dict[str, dict[str, Any]] = {
+    "whitened": {
+        "max_tokens_per_gpu": 25,
+        "advantage_estimator": "reinforce_plus_plus",
+        "normalize_advantages": True,
+        "kl_coef": 0.1,
+        "use_lora": True,
+        "lora_rank": 4,
+        "lora_alpha": 8.0,
+        "lora_dropout": 0.0,
+    },
     "packed": {"max_tokens_per_gpu": 25, "balance_data": True},
     "steps_with_kl": {
         "global_batch_size": 2,
