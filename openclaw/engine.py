@@ -5,18 +5,22 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import logging
+import time
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from functools import cached_property
 from typing import Any
 
-import httpx
+import aiohttp
 import orjson
 
 from openclaw.errors import ClientError, EngineError
-from openclaw.http_stream import Connection, StreamClient
 
 log = logging.getLogger(__name__)
 
-PROBE_TIMEOUT_SECONDS = 2.0
+CONNECT_TIMEOUT_SECONDS = 2.0
+PROBE_TIMEOUT = aiohttp.ClientTimeout(total=2.0)
+AVOID_SECONDS = 5.0
+"""How long new requests go first to other engines than one that could not be reached."""
 READY_POLL_SECONDS = 0.2
 REFUSED = (400, 413, 422)
 """HTTP status with which an engine says that the request is wrong; any other failure is the engine's."""
@@ -26,39 +30,53 @@ class Engines:
     """The engines behind one gateway.
 
     Args:
-        urls: base addresses. A session prefers one of them, always the same.
+        urls: base addresses. A session prefers one of them, always the same while that can be reached.
     """
 
     def __init__(self, urls: Sequence[str]) -> None:
         self.urls = [url.rstrip("/") for url in urls]
-        self._streams = StreamClient()
-        self._http = httpx.AsyncClient(timeout=PROBE_TIMEOUT_SECONDS, trust_env=False)
+        self._avoided: dict[str, float] = {}
         self._farewells: set[asyncio.Task[None]] = set()
         self.restarts = 0
         """How often a generation had to start again on an engine."""
 
+    @cached_property
+    def _http(self) -> aiohttp.ClientSession:
+        """One pool of connections, made inside the running loop. An answer may take as long as its request."""
+        return aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=0),
+            timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_TIMEOUT_SECONDS),
+            cookie_jar=aiohttp.DummyCookieJar(),
+            headers={"Content-Type": "application/json"},
+            auto_decompress=False,
+        )
+
     async def close(self) -> None:
-        self._streams.close()
-        await self._http.aclose()
+        await self._http.close()
 
     def preferred(self, affinity: str) -> list[str]:
         """All engines, best first for a session (rendezvous hashing: one engine more moves few sessions)."""
         if len(self.urls) == 1:
             return self.urls
-        return sorted(self.urls, key=lambda url: hashlib.blake2b(f"{affinity} {url}".encode()).digest())
+        now = time.monotonic()
+
+        def rank(url: str) -> tuple[bool, bytes]:
+            return self._avoided.get(url, 0.0) > now, hashlib.blake2b(f"{affinity} {url}".encode()).digest()
+
+        return sorted(self.urls, key=rank)
 
     async def info(self, url: str) -> dict[str, Any] | None:
         """`/model_info` of an engine; None while it does not answer."""
         try:
-            answer = await self._http.get(f"{url}/model_info")
-            found = orjson.loads(answer.content) if answer.status_code == 200 else None
-        except (httpx.HTTPError, orjson.JSONDecodeError):
+            async with self._http.get(f"{url}/model_info", timeout=PROBE_TIMEOUT) as answer:
+                found = orjson.loads(await answer.read()) if answer.status == 200 else None
+        except (aiohttp.ClientError, OSError, TimeoutError, orjson.JSONDecodeError):
             return None
         return found if isinstance(found, dict) else None
 
     async def ready(self) -> bool:
         """Whether at least one engine answers."""
-        return any([await self.info(url) is not None for url in self.urls])
+        return any(found is not None for found in await asyncio.gather(*map(self.info, self.urls)))
 
     async def wait_ready(self) -> None:
         """Returns once an engine answers."""
@@ -70,11 +88,16 @@ class Engines:
     async def stream(self, url: str, body: dict[str, Any]) -> AsyncGenerator[dict[str, Any], None]:
         """The newest cumulative answer, again and again, until the last. Raises EngineError when the engine
         is not there or breaks off, ClientError when it refuses the request."""
-        async with self._streams.post(url, "/generate", orjson.dumps(body)) as answer:
-            if answer.status != 200:
-                raise _refusal(answer.status, await answer.read_all())
-            async for cumulative in _answers(answer):
-                yield cumulative
+        try:
+            async with self._http.post(f"{url}/generate", data=orjson.dumps(body)) as answer:
+                if answer.status != 200:
+                    raise _refusal(answer.status, await answer.read())
+                async for cumulative in _answers(answer.content):
+                    yield cumulative
+        except (aiohttp.ClientError, OSError, TimeoutError) as error:
+            if isinstance(error, aiohttp.ClientConnectorError | TimeoutError):
+                self._avoided[url] = time.monotonic() + AVOID_SECONDS
+            raise EngineError(f"{url}: {error or type(error).__name__}") from error
 
     def abort(self, url: str, request_id: str) -> None:
         """Tell an engine to stop working for a request that nobody waits for. Does not wait."""
@@ -84,18 +107,19 @@ class Engines:
 
     async def _abort(self, url: str, request_id: str) -> None:
         try:
-            await self._http.post(
-                f"{url}/abort_request", json={"rid": request_id}, timeout=PROBE_TIMEOUT_SECONDS
-            )
-        except httpx.HTTPError as error:
+            async with self._http.post(
+                f"{url}/abort_request", data=orjson.dumps({"rid": request_id}), timeout=PROBE_TIMEOUT
+            ):
+                pass
+        except (aiohttp.ClientError, OSError, TimeoutError) as error:
             log.info("abort of %s did not reach %s: %s", request_id, url, error)
 
 
-async def _answers(connection: Connection) -> AsyncIterator[dict[str, Any]]:
+async def _answers(content: aiohttp.StreamReader) -> AsyncIterator[dict[str, Any]]:
     """Server-sent events to answers. Answers are cumulative, so of several that came together the last is
     enough."""
     buffer = b""
-    while chunk := await connection.read():
+    while chunk := await content.readany():
         buffer += chunk
         end = buffer.rfind(b"\n\n")
         if end < 0:

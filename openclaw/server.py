@@ -131,7 +131,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         logging.basicConfig(
             level=settings.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s %(message)s"
         )
-        logging.getLogger("httpx").setLevel(logging.WARNING)
         with listen(settings.host, settings.port) as listener:
             with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
                 runner.run(serve(settings, listener))
