@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, field
 from typing import Any
 
 import orjson
 
+from openclaw.api.fields import boolean, integer, number, string, wrong
 from openclaw.api.limits import check_depth
 from openclaw.errors import ClientError
 from openclaw.families import TemplateOptions
@@ -75,28 +75,28 @@ def chat_request(body: dict[str, Any]) -> ChatRequest:
     forced = _forced_tool(body.get("tool_choice"), tools)
     options = body.get("stream_options")
     if options is not None and not isinstance(options, dict):
-        raise _wrong("stream_options", "an object")
-    log_probs = _boolean(body, "logprobs")
-    top = _integer(body, "top_logprobs", 0, MAX_TOP_LOGPROBS) or 0
+        raise wrong("stream_options", "an object")
+    log_probs = boolean(body, "logprobs")
+    top = integer(body, "top_logprobs", 0, MAX_TOP_LOGPROBS) or 0
     if top and not log_probs:
         raise ClientError("top_logprobs needs logprobs: true", "top_logprobs")
-    most = [_integer(body, name, 1, 2**31) for name in ("max_completion_tokens", "max_tokens")]
+    most = [integer(body, name, 1, 2**31) for name in ("max_completion_tokens", "max_tokens")]
     return ChatRequest(
         body=body,
-        model=_string(body, "model"),
+        model=string(body, "model"),
         messages=messages,
         tools=tools,
         max_tokens=next((value for value in most if value is not None), None),
         stop=_stop(body.get("stop")),
-        stream=_boolean(body, "stream"),
-        include_usage=_boolean(options or {}, "include_usage", "stream_options."),
+        stream=boolean(body, "stream"),
+        include_usage=boolean(options or {}, "include_usage", "stream_options."),
         log_probs=log_probs,
         top_log_probs=top,
-        return_token_ids=_boolean(body, "return_token_ids"),
+        return_token_ids=boolean(body, "return_token_ids"),
         thinking=_template_options(body, forced is None),
         sampling=_sampling(body),
-        n=_integer(body, "n", 1, MAX_ANSWERS) or 1,
-        parallel_tool_calls=body.get("parallel_tool_calls") is None or _boolean(body, "parallel_tool_calls"),
+        n=integer(body, "n", 1, MAX_ANSWERS) or 1,
+        parallel_tool_calls=body.get("parallel_tool_calls") is None or boolean(body, "parallel_tool_calls"),
         forced_tool=forced,
     )
 
@@ -107,7 +107,7 @@ def _messages(messages: Any) -> list[Message]:
     for index, message in enumerate(messages):
         where = f"messages[{index}]"
         if not isinstance(message, dict):
-            raise _wrong(where, "an object")
+            raise wrong(where, "an object")
         if message.get("role") not in ROLES:
             shown = message.get("role")
             raise ClientError(
@@ -128,34 +128,34 @@ def _content(message: Message, where: str) -> None:
             raise ClientError(f"{where}.content is missing", f"{where}.content")
         return
     if not isinstance(content, list):
-        raise _wrong(f"{where}.content", "a string or a list of parts")
+        raise wrong(f"{where}.content", "a string or a list of parts")
     for index, part in enumerate(content):
         name = f"{where}.content[{index}]"
         if not isinstance(part, dict) or not isinstance(part.get("type"), str):
-            raise _wrong(name, "an object with a type")
+            raise wrong(name, "an object with a type")
         if not isinstance(part.get("text"), str):
             raise ClientError(f"{name}: this model reads text parts only, not {part['type']!r}", name)
 
 
 def _tool_calls(calls: Any, where: str) -> None:
     if not isinstance(calls, list):
-        raise _wrong(where, "a list")
+        raise wrong(where, "a list")
     for index, call in enumerate(calls):
         function = call.get("function") if isinstance(call, dict) else None
         if not isinstance(function, dict) or not isinstance(function.get("name"), str):
-            raise _wrong(f"{where}[{index}].function", "an object with a name")
+            raise wrong(f"{where}[{index}].function", "an object with a name")
         if not isinstance(function.get("arguments"), str | dict | None):
-            raise _wrong(f"{where}[{index}].function.arguments", "JSON text")
+            raise wrong(f"{where}[{index}].function.arguments", "JSON text")
 
 
 def _tools(body: dict[str, Any]) -> list[Message] | None:
     tools = body.get("tools")
     if tools is not None and not isinstance(tools, list):
-        raise _wrong("tools", "a list")
+        raise wrong("tools", "a list")
     for index, tool in enumerate(tools or []):
         function = tool.get("function") if isinstance(tool, dict) else None
         if not isinstance(function, dict) or not isinstance(function.get("name"), str):
-            raise _wrong(f"tools[{index}].function", "an object with a name")
+            raise wrong(f"tools[{index}].function", "an object with a name")
     return None if body.get("tool_choice") == "none" else tools or None
 
 
@@ -168,7 +168,7 @@ def _forced_tool(choice: Any, tools: list[Message] | None) -> str | None:
         function = choice.get("function") if isinstance(choice, dict) else None
         name = function.get("name") if isinstance(function, dict) else None
         if not isinstance(name, str) or not name:
-            raise _wrong("tool_choice", "none, auto, required or {type: function, function: {name}}")
+            raise wrong("tool_choice", "none, auto, required or {type: function, function: {name}}")
     names = [tool["function"]["name"] for tool in tools or []]
     if not names or (name and name not in names):
         raise ClientError(f"tool_choice: tools has no {name or 'function'!r}", "tool_choice")
@@ -177,11 +177,11 @@ def _forced_tool(choice: Any, tools: list[Message] | None) -> str | None:
 
 def _sampling(body: dict[str, Any]) -> dict[str, Any]:
     given: dict[str, Any] = {
-        "temperature": _number(body, "temperature", 0.0, 2.0),
-        "top_p": _number(body, "top_p", 0.0, 1.0),
-        "min_p": _number(body, "min_p", 0.0, 1.0),
-        "top_k": _integer(body, "top_k", -1, 2**31),
-        "sampling_seed": _integer(body, "seed", -(2**63), 2**63),
+        "temperature": number(body, "temperature", 0.0, 2.0),
+        "top_p": number(body, "top_p", 0.0, 1.0),
+        "min_p": number(body, "min_p", 0.0, 1.0),
+        "top_k": integer(body, "top_k", -1, 2**31),
+        "sampling_seed": integer(body, "seed", -(2**63), 2**63),
     }
     if given["top_p"] == 0.0:
         raise ClientError("top_p must be more than 0", "top_p")
@@ -192,7 +192,7 @@ def _sampling(body: dict[str, Any]) -> dict[str, Any]:
         ("presence_penalty", 0.0, -2.0),
         ("repetition_penalty", 1.0, 0.01),
     ):
-        value = _number(body, name, least, 2.0)
+        value = number(body, name, least, 2.0)
         given[name] = None if value == neutral else value
     given["logit_bias"] = _logit_bias(body.get("logit_bias"))
     given["json_schema"] = _json_schema(body.get("response_format"))
@@ -207,7 +207,7 @@ def _logit_bias(bias: Any) -> dict[str, float] | None:
         for token, value in bias.items()
     )
     if not fits:
-        raise _wrong("logit_bias", "an object of token id to a number from -100 to 100")
+        raise wrong("logit_bias", "an object of token id to a number from -100 to 100")
     return dict(bias)
 
 
@@ -221,14 +221,14 @@ def _json_schema(form: Any) -> str | None:
         return '{"type": "object"}'
     schema = form.get("json_schema") if kind == "json_schema" else None
     if not isinstance(schema, dict) or not isinstance(schema.get("schema"), dict):
-        raise _wrong("response_format", "{type: text | json_object | json_schema}")
+        raise wrong("response_format", "{type: text | json_object | json_schema}")
     return orjson.dumps(schema["schema"]).decode()
 
 
 def _stop(stop: Any) -> list[str]:
     found = [] if stop is None else [stop] if isinstance(stop, str) else stop
     if not isinstance(found, list) or not all(isinstance(text, str) and text for text in found):
-        raise _wrong("stop", "a string or a list of strings, none empty")
+        raise wrong("stop", "a string or a list of strings, none empty")
     if len(found) > MAX_STOP_STRINGS:
         raise ClientError(f"stop: at most {MAX_STOP_STRINGS} strings", "stop")
     return found
@@ -238,50 +238,12 @@ def _template_options(body: dict[str, Any], may_think: bool) -> TemplateOptions:
     """An answer that is a tool call by request has no reasoning before it."""
     options = body.get("chat_template_kwargs")
     if options is not None and not isinstance(options, dict):
-        raise _wrong("chat_template_kwargs", "an object")
+        raise wrong("chat_template_kwargs", "an object")
     thinking = (options or {}).get("enable_thinking", True)
     if not isinstance(thinking, bool):
-        raise _wrong("chat_template_kwargs.enable_thinking", "true or false")
+        raise wrong("chat_template_kwargs.enable_thinking", "true or false")
     thinking = thinking and may_think
     return {**options, "enable_thinking": thinking} if options and options.keys() - _THINKING else thinking
 
 
 _THINKING = {"enable_thinking"}
-
-
-def _boolean(body: dict[str, Any], name: str, prefix: str = "") -> bool:
-    value = body.get(name)
-    if value is not None and not isinstance(value, bool):
-        raise _wrong(prefix + name, "true or false")
-    return bool(value)
-
-
-def _string(body: dict[str, Any], name: str) -> str | None:
-    value = body.get(name)
-    if value is not None and not isinstance(value, str):
-        raise _wrong(name, "a string")
-    return value
-
-
-def _integer(body: dict[str, Any], name: str, least: int, most: int) -> int | None:
-    value = body.get(name)
-    if value is None:
-        return None
-    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
-        raise _wrong(name, f"a whole number from {least} to {most}")
-    return value
-
-
-def _number(body: dict[str, Any], name: str, least: float, most: float) -> float | None:
-    value = body.get(name)
-    if value is None:
-        return None
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        raise _wrong(name, "a number")
-    if not least <= value <= most:
-        raise _wrong(name, f"a number from {least:g} to {most:g}")
-    return float(value)
-
-
-def _wrong(param: str, expected: str) -> ClientError:
-    return ClientError(f"{param} must be {expected}", param)

@@ -28,7 +28,7 @@ def test_each_of_several_answers_is_a_turn_of_one_session(gateway: Any) -> None:
     assert {choice.message.content for choice in answer.choices} == {"hello there"}
     assert all(choice.logprobs.content for choice in answer.choices)
     assert answer.usage.completion_tokens == 3 * len(ids)
-    assert [r["sampling_params"]["sampling_seed"] for r in gateway.engine.requests] == [5, 6, 7]
+    assert sorted(r["sampling_params"]["sampling_seed"] for r in gateway.engine.requests) == [5, 6, 7]
     assert gateway.store.counts()["turns"] == {"captured": 3}
     assert gateway.turn(answer.id).session_id == answer.session_id
 
