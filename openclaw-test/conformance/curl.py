@@ -68,7 +68,7 @@ def checks(target: Target) -> Mapping[str, Check]:
         found = chunks(**FORCED)
         pieces = [call["function"] for part in found for call in part["delta"].get("tool_calls", [])]
         text = "".join(piece["arguments"] for piece in pieces)
-        expect_call(pieces[0]["name"], text, found[-1]["finish_reason"] == "tool_calls")
+        expect_call(pieces[0]["name"] if pieces else None, text, found[-1]["finish_reason"] == "tool_calls")
 
     def refused(status: int, **options: Any) -> None:
         got, text = ask(**options)

@@ -76,7 +76,11 @@ def openai_checks(target: Target) -> Mapping[str, Check]:
         pieces = [call for c in chunks if c.choices for call in c.choices[0].delta.tool_calls or []]
         first = [call for call in pieces if call.index == 0]
         text = "".join(call.function.arguments or "" for call in first)
-        expect_call(first[0].function.name, text, chunks[-1].choices[0].finish_reason == "tool_calls")
+        expect_call(
+            first[0].function.name if first else None,
+            text,
+            chunks[-1].choices[0].finish_reason == "tool_calls",
+        )
 
     return {
         "answer": answer,
@@ -117,8 +121,10 @@ def langchain_checks(target: Target) -> Mapping[str, Check]:
     def streamed_tool() -> None:
         chunks = list(bound().stream(QUESTION))
         whole = sum(chunks[1:], chunks[0])
-        call = whole.tool_call_chunks[0]
-        expect_call(call["name"], call["args"], whole.response_metadata["finish_reason"] == "tool_calls")
+        calls = whole.tool_call_chunks or [{"name": None, "args": ""}]
+        expect_call(
+            calls[0]["name"], calls[0]["args"], whole.response_metadata["finish_reason"] == "tool_calls"
+        )
 
     return {
         "answer": answer,
