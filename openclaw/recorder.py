@@ -80,6 +80,10 @@ class Recorder:
         """Turns that nothing has followed expire; returns how many. Raises StoreError."""
         return await self._writer.submit(lambda: self.store.end_session(session_id))
 
+    async def delete_session(self, session_id: str) -> dict[str, int]:
+        """Everything of a session leaves the store; returns the deleted rows by kind. Raises StoreError."""
+        return await self._writer.submit(lambda: self.store.delete_session(session_id))
+
     async def feedback(
         self,
         completion_id: str | None,

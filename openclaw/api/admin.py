@@ -13,6 +13,7 @@ from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from starlette.responses import Response
 
 from openclaw.api.auth import check_admin, check_client
+from openclaw.errors import ClientError
 from openclaw.gateway import Gateway
 from openclaw.processes import live_processes
 
@@ -99,6 +100,17 @@ async def end_session(request: Request, session_id: str) -> Response:
     check_admin(request, gateway.settings)
     expired = await gateway.recorder.end_session(session_id) if gateway.recorder else 0
     return _json({"session_id": session_id, "ended": True, "expired_turns": expired})
+
+
+@router.delete("/admin/sessions/{session_id}/content")
+async def delete_session(request: Request, session_id: str) -> Response:
+    """Delete a session's turns and all that derives from them; 404 when there is no such session."""
+    gateway = _gateway(request)
+    check_admin(request, gateway.settings)
+    deleted = await gateway.recorder.delete_session(session_id) if gateway.recorder else {}
+    if not any(deleted.values()):
+        raise ClientError(f"there is no recorded session {session_id!r}", "session_id", "not_found", 404)
+    return _json({"session_id": session_id, "deleted": deleted})
 
 
 def _gateway(request: Request) -> Gateway:

@@ -85,6 +85,17 @@ def test_admin_is_for_this_machine_or_its_own_key(start_gateway: Any) -> None:
     assert post(keyed, bearer("admin-key")).status_code == 401
 
 
+def test_admin_deletes_a_session_for_good(start_gateway: Any) -> None:
+    gateway = start_gateway(admin_key="admin-key")
+    gateway.says("hi")
+    post(gateway, bearer("secret-key"), session_id="s")
+    url = f"{gateway.url}/admin/sessions/s/content"
+    assert httpx.delete(url, headers=bearer("secret-key")).status_code == 401
+    assert httpx.delete(url, headers=bearer("admin-key")).json()["deleted"]["turns"] == 1
+    assert gateway.store.get_session("s") is None and gateway.store.counts()["turns"] == {}
+    assert httpx.delete(url, headers=bearer("admin-key")).status_code == 404
+
+
 @pytest.mark.parametrize(
     ("origin", "host", "status"),
     [
