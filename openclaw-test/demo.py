@@ -10,6 +10,7 @@ import argparse
 import asyncio
 import json
 import os
+import signal
 import sys
 import time
 import uuid
@@ -183,5 +184,16 @@ def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
     return options
 
 
+def main() -> None:
+    """Prints the result; a signal or a server that went away ends it in one line."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    try:
+        print(json.dumps(asyncio.run(run(parse()))))
+    except KeyboardInterrupt:
+        sys.exit(130)
+    except httpx.HTTPError as error:
+        sys.exit(f"error: the server went away: {error}")
+
+
 if __name__ == "__main__":
-    print(json.dumps(asyncio.run(run(parse()))))
+    main()

@@ -32,12 +32,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument(
         "--batch-timeout",
-        type=float,
+        type=_seconds,
         default=30.0,
         help="seconds after which a batch that is not full goes too, counted from its oldest sample",
     )
     group.add_argument(
-        "--session-ttl", type=float, default=900.0, help="idle seconds after which a conversation has ended"
+        "--session-ttl",
+        type=_seconds,
+        default=900.0,
+        help="idle seconds after which a conversation has ended",
     )
     group.add_argument(
         "--retention-days",
@@ -134,6 +137,13 @@ def _keep_house(store: RolloutStore, args: Any) -> None:
 def _housekeeping(store: RolloutStore) -> dict[str, float]:
     """What is due next, and when (time.monotonic)."""
     return {}
+
+
+def _seconds(text: str) -> float:
+    seconds = float(text)
+    if not seconds > 0:
+        raise argparse.ArgumentTypeError(f"{text} is not a number of seconds above 0")
+    return seconds
 
 
 def _days(text: str) -> float:

@@ -74,7 +74,7 @@ def gateway_process(args: Any, engine_urls: list[str]) -> dict[str, Any]:
     flags = as_flags(given) + store_flags(args)
     settings = load_settings(flags)
     check_port(settings.host, settings.port, args.run_dir)
-    reachable = "127.0.0.1" if settings.host in ("0.0.0.0", "::") else settings.host
+    reachable = {"0.0.0.0": "127.0.0.1", "::": "[::1]", "::1": "[::1]"}.get(settings.host, settings.host)
     return {
         "name": "gateway",
         "role": "gateway",
@@ -105,6 +105,8 @@ def check_port(host: str, port: int, run_dir: str) -> None:
     Raises:
         ConfigError: the port is taken.
     """
+    if not 1 <= port <= 65535:
+        raise ConfigError(f"port {port} does not exist; give one from 1 to 65535 with PORT=...")
     if any(process["role"] == "gateway" for process in live_processes(Path(run_dir))):
         return
     with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:

@@ -7,6 +7,7 @@ source "$ROOT/slime/scripts/env.sh"
 
 # check_port HOST PORT RUN_DIR: a taken port is an error before anything starts.
 check_port() {
+  case $2 in '' | *[!0-9]*) die "PORT=$2 is not a port; give a number from 1 to 65535" ;; esac
   "$PY" -c 'import sys; from openclaw.errors import ConfigError; from openclaw.services import check_port
 try: check_port(sys.argv[1], int(sys.argv[2]), sys.argv[3])
 except ConfigError as error: sys.exit(f"error: {error}")' "$@" || exit 2
@@ -20,16 +21,26 @@ run_driver() {
 }
 
 # run_driver_beside RUN_DIR DRIVER ARG...: the same beside the command in the array CLIENT, which is told the supervisor's
-# pid as its last argument; when the client ends, all is stopped.
+# pid as its last argument; when the client or this script ends, all is stopped.
 run_driver_beside() {
   local run_dir=$1 status=0
   shift
-  "$PY" -m slime.supervisor --run-dir "$run_dir" -- "$PY" "$@" >"$run_dir/driver.out" 2>&1 &
-  SUPERVISOR=$!
-  trap 'kill -TERM "$SUPERVISOR" 2>/dev/null || :; wait "$SUPERVISOR" || :' EXIT
+  CLIENT_PID='' SUPERVISOR=''
+  trap 'stop_both' EXIT
   trap 'exit 130' INT
   trap 'exit 143' TERM HUP
+  "$PY" -m slime.supervisor --run-dir "$run_dir" --parent $$ -- "$PY" "$@" >"$run_dir/driver.out" 2>&1 &
+  SUPERVISOR=$!
   "${CLIENT[@]}" "$SUPERVISOR" &
-  wait $! || status=$?
+  CLIENT_PID=$!
+  wait "$CLIENT_PID" || status=$?
   return "$status"
+}
+
+stop_both() {
+  local pid
+  for pid in $CLIENT_PID $SUPERVISOR; do
+    kill -TERM "$pid" 2>/dev/null || :
+    wait "$pid" 2>/dev/null || :
+  done
 }

@@ -35,9 +35,6 @@ START_ATTEMPTS = 3
 CHOSEN_PORTS = range(
     21000, 31000
 )  # below the ports that systems give to outgoing connections: free again at a restart
-SETTLED_SECONDS = 2.0  # a server without URL that lives this long has started
-LONGEST_BACKOFF = 10.0  # seconds
-START_ATTEMPTS = 3
 OWN_ROLES = frozenset({"driver", "trainer", "buffer"})  # part of the driver's Ray; they end with it
 
 

@@ -23,6 +23,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import IO
 
+import psutil
+
 from slime import processes
 from slime.errors import ConfigError
 from slime.servers import ServerManager
@@ -34,10 +36,16 @@ DRIVER_GRACE = 10.0  # seconds the driver has to end after TERM
 
 
 class Supervisor:
-    """Runs `command` (the driver of `run_dir`) until it is done or a signal asks for the end."""
+    """Runs `command` (the driver of `run_dir`) until it is done, a signal asks for the end, or `parent` has ended."""
 
-    def __init__(self, run_dir: Path, command: Sequence[str], max_restarts: int = 20) -> None:
+    def __init__(
+        self, run_dir: Path, command: Sequence[str], max_restarts: int = 20, parent: int | None = None
+    ) -> None:
         self.run_dir = run_dir
+        try:
+            self.parent = None if parent is None else psutil.Process(parent)
+        except psutil.NoSuchProcess as error:
+            raise ConfigError(f"--parent {parent}: there is no such process") from error
         self.command = list(command)
         self.max_restarts = max_restarts
         self.deaths: deque[float] = deque()
@@ -51,7 +59,7 @@ class Supervisor:
         try:
             while True:
                 status = self.run_driver()
-                if self.signal_number is not None:
+                if self.must_end():
                     return 0
                 if status in (0, CONFIG_ERROR_STATUS):
                     return status
@@ -67,12 +75,15 @@ class Supervisor:
     def note_signal(self, number: int, frame: object) -> None:
         self.signal_number = number
 
+    def must_end(self) -> bool:
+        return self.signal_number is not None or (self.parent is not None and has_ended(self.parent))
+
     def run_driver(self) -> int:
         """One life of the driver, after which nothing of it (Ray included) runs any more."""
         env = {**os.environ, processes.MARK: processes.mark_of(self.run_dir)}
         driver = subprocess.Popen(self.command, env=env, stdin=subprocess.DEVNULL, start_new_session=True)
         try:
-            while driver.poll() is None and self.signal_number is None:
+            while driver.poll() is None and not self.must_end():
                 time.sleep(0.1)
             if driver.poll() is None:
                 driver.terminate()
@@ -113,6 +124,13 @@ def only_supervisor(run_dir: Path) -> Iterator[None]:
         yield
 
 
+def has_ended(process: psutil.Process) -> bool:
+    try:
+        return not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
+
+
 def holder(lock: IO[str]) -> str:
     lock.seek(0)
     return lock.read().strip() or "?"
@@ -128,6 +146,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--max-restarts", type=int, default=20, help=f"restarts of the driver in {WINDOW:g} s"
     )
+    parser.add_argument("--parent", type=int, default=None, help="pid of a process with which the run ends")
     parser.add_argument(
         "command", nargs="+", metavar="COMMAND", help="the driver and its arguments, after --"
     )
@@ -135,7 +154,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     run_dir = args.run_dir.resolve()
     try:
         with only_supervisor(run_dir):
-            return Supervisor(run_dir, args.command, args.max_restarts).run()
+            return Supervisor(run_dir, args.command, args.max_restarts, args.parent).run()
     except ConfigError as error:
         say(str(error))
         return CONFIG_ERROR_STATUS

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from slime.processes import write_json
@@ -50,14 +50,22 @@ def live_file(run_dir: Path) -> Path:
 def read_live(run_dir: Path) -> WeightVersion | None:
     """The version that is live, or None before the first one."""
     path = live_file(run_dir)
-    return WeightVersion(**json.loads(path.read_text())) if path.exists() else None
+    if not path.exists():
+        return None
+    live = WeightVersion(**json.loads(path.read_text()))
+    return replace(live, path=str(run_dir / live.path))
 
 
 def write_live(run_dir: Path, live: WeightVersion | None) -> None:
+    """Names the version that is live (None: none). A path inside the run folder is written relative to it, so that
+    the folder can be moved."""
     if live is None:
         live_file(run_dir).unlink(missing_ok=True)
-    else:
-        write_json(live_file(run_dir), asdict(live))
+        return
+    path = Path(live.path)
+    inside = path.is_relative_to(run_dir)
+    written = replace(live, path=str(path.relative_to(run_dir))) if inside else live
+    write_json(live_file(run_dir), asdict(written))
 
 
 def prune(folder: Path, pattern: str, keep: int, spare: set[Path]) -> list[Path]:

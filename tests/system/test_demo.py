@@ -28,7 +28,12 @@ KEYS = (
 def test_demo_ends_with_a_model_that_has_learned(tmp_path: Path) -> None:
     env = {**os.environ, "PORT": str(free_port()), "RUN_DIR": str(tmp_path / "run")}
     demo = subprocess.run(
-        ["bash", str(TINY_SCRIPT), "--demo"], cwd=tmp_path, env=env, capture_output=True, text=True, timeout=380
+        ["bash", str(TINY_SCRIPT), "--demo"],
+        cwd=tmp_path,
+        env=env,
+        capture_output=True,
+        text=True,
+        timeout=380,
     )
     assert demo.returncode == 0, demo.stderr[-3000:]
     result = json.loads(demo.stdout.splitlines()[-1])

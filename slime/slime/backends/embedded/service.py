@@ -126,9 +126,10 @@ def _first_weights(args: EngineArguments) -> tuple[int, str, str | None]:
     """Version, folder and expected checksum to load at start."""
     if args.weights_file is None or not Path(args.weights_file).is_file():
         return 0, args.model_path, None
+    file = Path(args.weights_file)
     try:
-        named = json.loads(Path(args.weights_file).read_text(encoding="utf-8"))
-        return int(named["version"]), str(named["path"]), str(named["checksum"])
+        named = json.loads(file.read_text(encoding="utf-8"))
+        return int(named["version"]), str(file.parent / named["path"]), str(named["checksum"])
     except (ValueError, KeyError, TypeError) as error:
         raise ModelError(
             f"{args.weights_file} is not a weights file (version, path, checksum): {error!r}"
