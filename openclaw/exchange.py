@@ -90,6 +90,9 @@ class Exchange:
         except (asyncio.CancelledError, OSError):
             await asyncio.shield(self._store_aborted(answer, "client_left"))
             raise
+        except ClientError:
+            await self._store_aborted(answer, "engine_refused")
+            raise
         answer.complete(self.generation.finish_reason or "stop")
         await self._store(self._turn(answer))
         return answer
