@@ -15,10 +15,11 @@ from openclaw.clients import is_side_turn, named_session
 from openclaw.engine import Engines
 from openclaw.errors import ClientError
 from openclaw.exchange import Exchange
-from openclaw.generation import EngineRequest, Generation
+from openclaw.generation import EngineRequest
 from openclaw.recorder import Recorder
 from openclaw.records import Turn, TurnState
 from openclaw.rendering import ChatFormat, ModelFolder, text_of
+from openclaw.retries import Attempt, Tries, Try
 from openclaw.sessions import Message, Transcript, is_true, next_state
 from openclaw.settings import Settings
 from openclaw.template_probe import probe
@@ -42,6 +43,7 @@ class Origin:
     turn_type: Literal["main", "side"]
     train: bool
     done: bool
+    attempt: Attempt
 
     @classmethod
     def of(
@@ -65,7 +67,8 @@ class Origin:
         )
         done = is_true(headers.get("x-session-done")) or is_true(body.get("session_done"))
         person = _text(body, "user") or headers.get(PERSON_HEADER)
-        return cls(scope, person, "side" if side else "main", train, done)
+        attempt = Attempt.of(headers, body, scope)
+        return cls(scope, person, "side" if side else "main", train, done, attempt)
 
 
 class Gateway:
@@ -79,6 +82,7 @@ class Gateway:
         self.settings = settings
         self.engines = engines
         self.recorder = recorder
+        self._tries = recorder.tries if recorder else Tries()
         self.tokenizer = Tokenizer(folder.path)
         self.format = ChatFormat(folder, self.tokenizer)
         if not self.tokenizer.read_text_as_plain(lambda: probe(self.format)):
@@ -106,8 +110,9 @@ class Gateway:
         parent, start = found if found else (None, 0)
         prompt_ids, mode = await self._prompt(request, parent, start)
         limit = self._room(request, len(prompt_ids))
-        unique = uuid.uuid4().hex
-        session_id = origin.scope or (parent.session_id if parent else unique)
+        first = self._tries.first(origin.attempt) if request.n == 1 and not request.top_log_probs else None
+        unique = first.turn_id if first else uuid.uuid4().hex
+        session_id = first.session_id if first else origin.scope or (parent.session_id if parent else unique)
         if recorder and parent and origin.turn_type == "main":
             followed = next_state(request.messages, start)
             if followed:
@@ -124,6 +129,8 @@ class Gateway:
             log_probs=recorder is not None or request.log_probs or request.return_token_ids,
             top_log_probs=request.top_log_probs,
         )
+        if first:
+            engine_request, prompt_ids = first.request, first.request.prompt_ids
         return Exchange(
             id=exchange_id,
             request=request,
@@ -139,7 +146,9 @@ class Gateway:
                 "max_new_tokens": limit,
                 "enable_thinking": request.thinking,
             },
-            generation=Generation(self.engines, engine_request, session_id),
+            generation=self._tries.begin(
+                origin.attempt, Try(self.engines, engine_request, session_id, unique, first)
+            ),
             parser=self.format.parser(tools=request.tools is not None),
             recorder=recorder,
             policy_id=self.settings.policy_id,

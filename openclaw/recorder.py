@@ -8,7 +8,8 @@ import time
 from typing import Any
 
 from openclaw.errors import StoreError
-from openclaw.records import Feedback, NewTurn, Turn
+from openclaw.records import Feedback, NewTurn, Turn, TurnState
+from openclaw.retries import Tries
 from openclaw.sessions import Message, Transcript, same_answer
 from openclaw.store import RolloutStore, StoreWriter
 
@@ -24,6 +25,7 @@ class Recorder:
 
     def __init__(self, store: RolloutStore, session_ttl: float) -> None:
         self.store = store
+        self.tries = Tries()
         self._writer = StoreWriter(store)
         self._session_ttl = session_ttl
         self._background: set[asyncio.Task[None]] = set()
@@ -61,7 +63,10 @@ class Recorder:
         return (last, start) if same_answer(last.response_message, messages[start - 1]) else None
 
     async def record(self, turn: NewTurn) -> None:
-        """Durable when it returns. Raises StoreError."""
+        """Durable when it returns. A try that was given up while another one goes on is no turn of its own.
+        Raises StoreError."""
+        if turn.state is TurnState.ABORTED and self.tries.goes_on(turn.id):
+            return
         await self._writer.submit(lambda: self.store.record_turn(turn))
 
     def answer_soon(self, parent: Turn, next_state: list[Message]) -> None:

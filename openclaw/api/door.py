@@ -22,7 +22,9 @@ from openclaw.settings import Settings
 log = logging.getLogger(__name__)
 
 PERSON_HEADER = "openclaw-person"
-"""Set here from the name of the client's key; what a client sends under this name is thrown away."""
+PEER_HEADER = "openclaw-peer"
+"""Set here: the name of the client's key, its address. What a client sends under these names is thrown away."""
+_OWN = (PERSON_HEADER.encode(), PEER_HEADER.encode())
 LIMITED = ("/v1/", "/sessions/")
 """Paths on which the rate is limited."""
 
@@ -47,8 +49,7 @@ class Door:
         except ClientError as error:
             await _refuse(send, error)
             return
-        if name or PERSON_HEADER in headers:
-            scope = {**scope, "headers": _with_person(scope["headers"], name)}
+        scope = {**scope, "headers": _with_sender(scope, name)}
         body = _Body(receive, self._settings)
         reader = _Reader(send, self._settings.client_timeout)
         with reader:
@@ -135,10 +136,11 @@ class _Reader:
             self._task.cancel()
 
 
-def _with_person(headers: list[tuple[bytes, bytes]], name: str | None) -> list[tuple[bytes, bytes]]:
-    own = PERSON_HEADER.encode()
-    kept = [(key, value) for key, value in headers if key != own]
-    return [*kept, (own, name.encode("latin-1", "replace"))] if name else kept
+def _with_sender(scope: Scope, name: str | None) -> list[tuple[bytes, bytes]]:
+    client = scope.get("client")
+    kept = [(key, value) for key, value in scope["headers"] if key not in _OWN]
+    kept.append((PEER_HEADER.encode(), str(client[0] if client else "").encode()))
+    return [*kept, (PERSON_HEADER.encode(), name.encode("latin-1", "replace"))] if name else kept
 
 
 def _too_long(settings: Settings) -> ClientError:

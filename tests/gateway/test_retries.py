@@ -1,0 +1,81 @@
+"""A request sent again while its first try is being answered is the same turn."""
+
+from __future__ import annotations
+
+import json
+import time
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+HELLO: list[Any] = [{"role": "user", "content": "hello"}]
+TEXT = "hello there, how are you today? the answer is 42."
+AGAIN = {"X-Stainless-Retry-Count": "1"}
+
+
+def ask(gateway: Any, headers: dict[str, str] | None = None, **body: Any) -> dict[str, Any]:
+    answer = gateway.http.post(
+        "/v1/chat/completions", json={"messages": HELLO, **body}, headers=headers or {}
+    )
+    assert answer.status_code == 200, answer.text
+    if not body.get("stream"):
+        whole: dict[str, Any] = answer.json()
+        return {"id": whole["id"], "text": whole["choices"][0]["message"]["content"]}
+    chunks = [json.loads(line[6:]) for line in answer.text.splitlines() if line.startswith("data: {")]
+    text = "".join(chunk["choices"][0]["delta"].get("content") or "" for chunk in chunks if chunk["choices"])
+    return {"id": chunks[0]["id"], "text": text}
+
+
+@pytest.fixture
+def slow(gateway: Any) -> Any:
+    gateway.says(TEXT)
+    gateway.engine.pause = 0.05
+    return gateway
+
+
+@pytest.mark.parametrize("stream", [True, False])
+@pytest.mark.parametrize("names", [({}, AGAIN), ({"Idempotency-Key": "k"}, {"Idempotency-Key": "k"})])
+def test_second_try_gets_the_first_ones_answer_from_its_beginning(
+    slow: Any, stream: bool, names: tuple[dict[str, str], dict[str, str]]
+) -> None:
+    with ThreadPoolExecutor(2) as pool:
+        first = pool.submit(ask, slow, names[0], stream=stream)
+        slow.wait_for(lambda: slow.engine.requests)
+        time.sleep(0.1)
+        second = pool.submit(ask, slow, names[1], stream=stream)
+        assert first.result() == second.result()
+    assert first.result()["text"] == TEXT and len(slow.engine.requests) == 1
+    assert slow.store.counts()["turns"] == {"captured": 1}
+
+
+def test_second_try_goes_on_when_the_first_ones_client_leaves(slow: Any) -> None:
+    ids = slow.says(TEXT)
+    with ThreadPoolExecutor(1) as pool:
+        with slow.http.stream(
+            "POST", "/v1/chat/completions", json={"messages": HELLO, "stream": True}
+        ) as first:
+            lines = first.iter_lines()
+            while "content" not in next(lines):
+                pass
+            second = pool.submit(ask, slow, AGAIN, stream=True)
+            time.sleep(0.15)
+        answer = second.result()
+    turn = slow.turn(answer["id"])
+    assert answer["text"] == TEXT and turn.completion_ids == ids and turn.state == "captured"
+    assert turn.version_spans == [(3, 0, len(ids))] and len(turn.completion_log_probs) == len(ids)
+    assert slow.store.counts()["turns"] == {"captured": 1}
+
+
+def test_requests_that_do_not_say_so_and_other_bodies_are_turns_of_their_own(slow: Any) -> None:
+    with ThreadPoolExecutor(4) as pool:
+        first = pool.submit(ask, slow)
+        slow.wait_for(lambda: slow.engine.requests)
+        others = [pool.submit(ask, slow), pool.submit(ask, slow, AGAIN, seed=7)]
+        ids = {one.result()["id"] for one in (first, *others)}
+    assert len(ids) == 3 and slow.store.counts()["turns"] == {"captured": 3}
+
+
+def test_try_after_the_first_is_over_is_answered_anew(gateway: Any) -> None:
+    gateway.says(TEXT)
+    assert ask(gateway)["id"] != ask(gateway, AGAIN)["id"]
