@@ -7,8 +7,8 @@ import hashlib
 import logging
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
-from functools import cached_property
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import aiohttp
 import orjson
@@ -35,24 +35,31 @@ class Engines:
 
     def __init__(self, urls: Sequence[str]) -> None:
         self.urls = [url.rstrip("/") for url in urls]
+        self._pools: WeakKeyDictionary[asyncio.AbstractEventLoop, aiohttp.ClientSession] = WeakKeyDictionary()
         self._avoided: dict[str, float] = {}
         self._farewells: set[asyncio.Task[None]] = set()
         self.restarts = 0
         """How often a generation had to start again on an engine."""
 
-    @cached_property
+    @property
     def _http(self) -> aiohttp.ClientSession:
-        """One pool of connections, made inside the running loop. An answer may take as long as its request."""
-        return aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=0),
-            timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_TIMEOUT_SECONDS),
-            cookie_jar=aiohttp.DummyCookieJar(),
-            headers={"Content-Type": "application/json"},
-            auto_decompress=False,
-        )
+        """The running loop's pool of connections. An answer may take as long as its request."""
+        loop = asyncio.get_running_loop()
+        if loop not in self._pools:
+            self._pools[loop] = aiohttp.ClientSession(
+                connector=aiohttp.TCPConnector(limit=0),
+                timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_TIMEOUT_SECONDS),
+                cookie_jar=aiohttp.DummyCookieJar(),
+                headers={"Content-Type": "application/json"},
+                auto_decompress=False,
+            )
+        return self._pools[loop]
 
     async def close(self) -> None:
-        await self._http.close()
+        """Close the running loop's connections."""
+        pool = self._pools.pop(asyncio.get_running_loop(), None)
+        if pool is not None:
+            await pool.close()
 
     def preferred(self, affinity: str) -> list[str]:
         """All engines, best first for a session (rendezvous hashing: one engine more moves few sessions)."""
