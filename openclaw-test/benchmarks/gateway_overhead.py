@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import random
 import shutil
 import statistics
 import subprocess
@@ -39,6 +40,7 @@ CHARACTERS_A_TOKEN = 2.2
 TOKEN_PAUSE_S = 0.005
 """Between two tokens of the streaming engine: a fast one."""
 CLIENTS = 16
+REST_S = 0.2
 
 Ask = Callable[[int], Awaitable[float]]
 
@@ -120,13 +122,17 @@ async def one_by_one(ask: Ask, count: int) -> float:
     return statistics.median([await ask(number) for number in range(count)]) * 1e3
 
 
-async def together(ask: Ask, count: int) -> tuple[float, float]:
-    """(answers a second, median time in ms) of CLIENTS at a time."""
+async def together(ask: Ask, count: int, rest_s: float = 0.0) -> tuple[float, float]:
+    """(answers a second, median time in ms) of CLIENTS at a time. Before each request a client rests for up to
+    `rest_s` seconds, so that they do not all begin at once."""
+    rng = random.Random(0)
     numbers = iter(range(1_000_000, 1_000_000 + count))
     times: list[float] = []
 
     async def client() -> None:
         for number in numbers:
+            if rest_s:
+                await asyncio.sleep(rng.uniform(0, rest_s))
             times.append(await ask(number))
 
     began = time.perf_counter()
@@ -204,9 +210,9 @@ async def measure_whole(gateway: Gateway, count: int) -> dict[str, float]:
 async def measure_stream(gateway: Gateway, count: int) -> dict[str, float]:
     await together(gateway.stream_first, 32)
     before = gateway.cpu_s()
-    _, first = await together(gateway.stream_first, count)
+    _, first = await together(gateway.stream_first, count, REST_S)
     cpu = (gateway.cpu_s() - before) / count
-    _, direct_first = await together(gateway.direct_first, count)
+    _, direct_first = await together(gateway.direct_first, count, REST_S)
     return {
         "stream_first_token_added_p50_ms": first - direct_first,
         "stream_cpu_us_per_token": cpu / TOKENS * 1e6,
