@@ -61,7 +61,7 @@ class TurnTable(SessionTable):
         person: str | None = None,
     ) -> Turn | None:
         """The stored turn whose transcript digest comes first in `digests` (longest prefix first); of
-        several with that digest, one that still waits for what follows it, and the newest. Only turns of `session_id`, if given, created at or after
+        several with that digest, the newest. Only turns of `session_id`, if given, created at or after
         `since` (Unix seconds), and none that is known to be another person's."""
         turn = schema.turn.c
         with self.reading() as connection:
@@ -74,8 +74,7 @@ class TurnTable(SessionTable):
                     query = query.where(turn.session_id == session_id)
                 if person is not None:
                     query = query.where(or_(turn.person.is_(None), turn.person == person))
-                ranked = query.order_by(turn.state == str(TurnState.CAPTURED), turn.created_at)
-                found = {digest: id_ for id_, digest in connection.execute(ranked)}  # the last one counts
+                found = {digest: id_ for id_, digest in connection.execute(query.order_by(turn.created_at))}
                 first = next((digest for digest in wanted if digest in found), None)
                 if first is not None:
                     return _one_turn(connection, turn.id == found[first])
