@@ -205,17 +205,3 @@ def test_any_text_is_data(store: RolloutStore, make_turn: MakeTurn, text: str) -
     )
     stored = store.get_turn(turn.id)
     assert stored is not None and stored.session_id == session and stored.messages == [{"content": text}]
-
-
-def test_of_two_turns_with_the_same_transcript_the_one_that_waits_is_found(
-    store: RolloutStore, make_turn: MakeTurn
-) -> None:
-    first = store.record_turn(
-        make_turn(session_id="one", transcript_digest="same", created_at=time.time() - 2)
-    )
-    second = store.record_turn(
-        make_turn(session_id="two", transcript_digest="same", created_at=time.time() - 1)
-    )
-    assert store.answer_turn(second.id, [{"role": "user", "content": "thanks"}])
-    found = store.find_by_digest(["same"])
-    assert found is not None and found.id == first.id
