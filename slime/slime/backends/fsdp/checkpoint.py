@@ -141,7 +141,7 @@ def load_checkpoint(
         set_optimizer_state_dict(model, optimizer, state["optimizer"], options=_options(model))
     rng = path / f"rng_{dist.get_rank()}.pt"
     if rng.is_file():
-        restore_random_state(torch.load(rng, weights_only=False))
+        restore_random_state(torch.load(rng, weights_only=True))
     return CheckpointState(
         meta["rollout_id"], meta["version"], meta["parent"], str(path), meta["global_step"]
     )
@@ -173,8 +173,13 @@ def _tensors(model: Any, optimizer: torch.optim.Optimizer, steps: int) -> dict[s
 
 
 def random_state() -> dict[str, Any]:
-    """The state of every random generator of this process."""
-    state = {"torch": torch.get_rng_state(), "numpy": np.random.get_state(), "python": random.getstate()}
+    """The state of every random generator of this process: tensors and plain values, so that loading runs no code."""
+    name, keys, *rest = np.random.get_state(legacy=True)
+    state = {
+        "torch": torch.get_rng_state(),
+        "numpy": (name, torch.from_numpy(np.asarray(keys).astype(np.int64)), *rest),
+        "python": random.getstate(),
+    }
     if torch.cuda.is_available():
         state["cuda"] = torch.cuda.get_rng_state()
     return state
@@ -182,7 +187,8 @@ def random_state() -> dict[str, Any]:
 
 def restore_random_state(state: dict[str, Any]) -> None:
     torch.set_rng_state(state["torch"])
-    np.random.set_state(state["numpy"])
+    name, keys, *rest = state["numpy"]
+    np.random.set_state((name, keys.numpy().astype(np.uint32), *rest))
     random.setstate(state["python"])
     if "cuda" in state and torch.cuda.is_available():
         torch.cuda.set_rng_state(state["cuda"])
