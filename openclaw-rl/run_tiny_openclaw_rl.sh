@@ -47,7 +47,7 @@ serving=(--host "$HOST" --port "$PORT" --served-model-name "${SERVED_MODEL_NAME:
 judge=(--judge-backend "${JUDGE_BACKEND:-rules}" --num-judge-workers 1 --method-path binary_rl:sample_from_judged_turn)
 training=(--advantage-estimator grpo --disable-rewards-normalization --eps-clip 0.2 --eps-clip-high 0.28)
 kl=(--use-kl-loss --kl-loss-coef 0.05 --kl-loss-type low_var_kl) # keeps what the model could do before
-optimizer=(--lr 8e-4 --weight-decay 0.0 --adam-beta1 0.9 --adam-beta2 0.98)
+optimizer=(--lr 5e-4 --weight-decay 0.0 --adam-beta1 0.9 --adam-beta2 0.98)
 
 arguments=("${model[@]}" "${checkpoints[@]}" "${rollout[@]}" "${serving[@]}" "${judge[@]}" "${training[@]}" "${kl[@]}" "${optimizer[@]}")
 # shellcheck disable=SC2206  # exported strings, split into words on purpose; what comes last wins
