@@ -9,131 +9,121 @@ from __future__ import annotations
 import argparse
 import difflib
 import functools
-import os
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import Field, dataclass, field, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
+from openclaw import options
 from openclaw.errors import ConfigError
+from openclaw.options import option
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
-
-
-def setting(
-    kind: type,
-    default: Any,
-    help: str,
-    env: Sequence[str] = (),
-    unit: str = "",
-    choices: Sequence[str] = (),
-    flag: bool = True,
-) -> Any:
-    """A field of Settings. `kind` bool makes a switch, tuple a repeatable flag; `flag` False: variables
-    only."""
-    about = {
-        "kind": kind,
-        "help": help,
-        "env": tuple(env),
-        "unit": unit,
-        "choices": tuple(choices),
-        "flag": flag,
-    }
-    return field(default=default, metadata=about)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
     """The gateway's configuration. Raises ConfigError for values that contradict one another."""
 
-    model_path: str | None = setting(
+    model_path: str | None = option(
         str, None, "Hugging Face folder of the model: tokenizer and config here, weights for the engine.",
         ("MODEL_PATH", "BASE_MODEL_PATH"), "path",
     )  # fmt: skip
-    host: str = setting(str, "127.0.0.1", "Address to listen on.", ("HOST", "OPENCLAW_HOST"))
-    port: int = setting(int, 30000, "Port to listen on.", ("PORT", "OPENCLAW_PORT"))
-    backend: str | None = setting(
+    host: str = option(str, "127.0.0.1", "Address to listen on.", ("HOST", "OPENCLAW_HOST"))
+    port: int = option(int, 30000, "Port to listen on.", ("PORT", "OPENCLAW_PORT"), least=0, most=65535)
+    backend: str | None = option(
         str, None, "Engine to launch; embedded when no --engine-url is given.", choices=("embedded",)
     )
-    engine_url: tuple[str, ...] = setting(
+    engine_url: tuple[str, ...] = option(
         tuple, (), "Use this running engine instead of launching one; repeatable."
     )
-    enable_rl_intercept: bool = setting(bool, False, "Record every turn in the rollout buffer, to train on.")
-    rl_buffer_dir: str | None = setting(
+    enable_rl_intercept: bool = option(bool, False, "Record every turn in the rollout buffer, to train on.")
+    rl_buffer_dir: str | None = option(
         str, None, "Folder of the rollout buffer (a SQLite file in it).", ("RL_BUFFER_DIR",), "path"
     )
-    rl_buffer_url: str | None = setting(
+    rl_buffer_url: str | None = option(
         str, None, "SQLAlchemy URL of the rollout buffer, instead of a folder.", ("RL_BUFFER_URL",), "URL"
     )
-    run_dir: str | None = setting(
+    run_dir: str | None = option(
         str, None, "Folder of the run, read for /admin/processes.", ("RUN_DIR",), "path"
     )
-    served_model_name: str | None = setting(
+    served_model_name: str | None = option(
         str, None, "Name of the model in the API; default: the folder's name.", ("SERVED_MODEL_NAME",)
     )
-    policy_id: str = setting(
+    policy_id: str = option(
         str, "policy", "Name of the trained policy, stored with every turn.", ("POLICY_ID",)
     )
-    temperature: float | None = setting(
+    temperature: float | None = option(
         float, None, "Sampling temperature where a request names none; default: the model's, else 0.6.",
-        ("DEFAULT_TEMPERATURE",),
+        ("DEFAULT_TEMPERATURE",), least=0, most=2,
     )  # fmt: skip
-    max_tokens_default: int | None = setting(
+    max_tokens_default: int | None = option(
         int, None, "Longest answer where a request names none; default: what the context has left.",
-        ("MAX_TOKENS_DEFAULT",), "tokens",
+        ("MAX_TOKENS_DEFAULT",), "tokens", least=1,
     )  # fmt: skip
-    context_length: int | None = setting(
-        int, None, "Longest prompt and answer together; default: the model's.", ("CONTEXT_LENGTH",), "tokens"
+    context_length: int | None = option(
+        int,
+        None,
+        "Longest prompt and answer together; default: the model's.",
+        ("CONTEXT_LENGTH",),
+        "tokens",
+        least=1,
     )
-    default_turn_type: str = setting(
+    default_turn_type: str = option(
         str, "main", "Type of a turn whose request names none: main is trained, side is not.",
         ("DEFAULT_TURN_TYPE",), choices=("main", "side"),
     )  # fmt: skip
-    session_ttl: float = setting(
+    session_ttl: float = option(
         float, 900.0, "How far back a conversation is found again when its client names no session.",
-        ("SESSION_TTL",), "seconds",
+        ("SESSION_TTL",), "seconds", least=0.001,
     )  # fmt: skip
-    request_timeout: float = setting(
+    request_timeout: float = option(
         float,
         600.0,
         "Longest time of one request, waiting for engines included.",
         ("REQUEST_TIMEOUT",),
         "seconds",
+        least=0.001,
     )
-    durable: bool = setting(bool, False, "Survive power loss too: fsync every turn.", ("DURABLE",))
-    allow_no_key: bool = setting(
+    durable: bool = option(bool, False, "Survive power loss too: fsync every turn.", ("DURABLE",))
+    allow_no_key: bool = option(
         bool, False, "Listen beyond this machine although no key is set.", ("ALLOW_NO_KEY",)
     )
-    log_level: str = setting(
+    log_level: str = option(
         str,
         "info",
         "How much is logged to stderr.",
         ("LOG_LEVEL",),
         choices=("debug", "info", "warning", "error"),
     )
-    max_body_bytes: int = setting(
-        int, 8 << 20, "Longest request body; a longer one is refused (413).", ("MAX_BODY_BYTES",), "bytes"
+    max_body_bytes: int = option(
+        int,
+        8 << 20,
+        "Longest request body; a longer one is refused (413).",
+        ("MAX_BODY_BYTES",),
+        "bytes",
+        least=1,
     )
-    max_messages: int = setting(int, 10_000, "Most messages in one request.", ("MAX_MESSAGES",))
-    rate_limit: float = setting(
+    max_messages: int = option(int, 10_000, "Most messages in one request.", ("MAX_MESSAGES",), least=1)
+    rate_limit: float = option(
         float, 0.0, "Requests a minute for each key, or each address where no key is asked; 0: no limit.",
-        ("RATE_LIMIT",),
+        ("RATE_LIMIT",), least=0,
     )  # fmt: skip
-    client_timeout: float = setting(
+    client_timeout: float = option(
         float, 60.0, "How long a client may take to send its body, or to read a full buffer of its answer.",
-        ("CLIENT_TIMEOUT",), "seconds",
+        ("CLIENT_TIMEOUT",), "seconds", least=0.001,
     )  # fmt: skip
-    api_key: str | None = setting(
+    api_key: str | None = option(
         str, None, "Key that clients must send (Authorization: Bearer KEY); none: no key is asked.",
         ("SGLANG_API_KEY", "OPENCLAW_API_KEY"), flag=False,
     )  # fmt: skip
-    api_keys: str | None = setting(
+    api_keys: str | None = option(
         str, None, "More client keys, with names: ada=KEY,bob=KEY. The name is the person of a turn whose request "
         "names none; what a named key says is never mixed with what another person said.",
         ("OPENCLAW_API_KEYS",), flag=False,
     )  # fmt: skip
-    admin_key: str | None = setting(
+    admin_key: str | None = option(
         str,
         None,
         "Key for /admin; without it only this machine may use /admin.",
@@ -142,6 +132,7 @@ class Settings:
     )
 
     def __post_init__(self) -> None:
+        options.check(self)
         if not self.model_path:
             raise ConfigError("no model: give --model-path FOLDER or set MODEL_PATH")
         if self.engine_url and self.backend:
@@ -157,16 +148,6 @@ class Settings:
             raise ConfigError(
                 f"listening on {self.host} without a key: set SGLANG_API_KEY, or ALLOW_NO_KEY=1"
             )
-        for name in _MORE_THAN_ZERO:
-            value = getattr(self, name)
-            if value is not None and value <= 0:
-                raise ConfigError(f"--{name.replace('_', '-')} is {value}; it must be more than 0")
-        if self.rate_limit < 0:
-            raise ConfigError(f"--rate-limit is {self.rate_limit}; it must be 0 or more")
-        if not 0 <= self.port <= 65535:
-            raise ConfigError(f"--port is {self.port}; it must be from 0 to 65535")
-        if self.temperature is not None and not 0 <= self.temperature <= 2:
-            raise ConfigError(f"--temperature is {self.temperature}; it must be from 0 to 2")
 
     def _check_keys(self) -> None:
         """What is wrong with a key is said without the key."""
@@ -208,66 +189,25 @@ class Settings:
         return self.served_model_name or self.model_folder.resolve().name
 
 
-_MORE_THAN_ZERO = (
-    "request_timeout", "session_ttl", "context_length", "max_tokens_default", "max_body_bytes", "max_messages",
-    "client_timeout",
-)  # fmt: skip
-
-
 def load_settings(argv: Sequence[str] | None = None, environ: Mapping[str, str] | None = None) -> Settings:
     """Raises ConfigError for an unknown flag, a value of the wrong type, or a contradiction."""
-    environ = os.environ if environ is None else environ
     given = vars(_parser().parse_args(sys.argv[1:] if argv is None else argv))
-    values = {item.name: _value(item, given.get(item.name), environ) for item in fields(Settings)}
-    return Settings(**values)
+    return options.load(Settings, given, environ)
 
 
 def markdown() -> str:
     """The settings as a table."""
-    lines = ["| variable | flag | type | default | meaning |", "|---|---|---|---|---|"]
-    for item in fields(Settings):
-        about = item.metadata
-        names = ", ".join(f"`{name}`" for name in about["env"]) or "—"
-        flag = f"`{_flag(item)}`" if about["flag"] else "—"
-        kind = "list" if about["kind"] is tuple else about["kind"].__name__
-        unit = f", {about['unit']}" if about["unit"] else ""
-        default = "—" if item.default in (None, ()) else f"`{item.default}`"
-        lines.append(f"| {names} | {flag} | {kind}{unit} | {default} | {about['help']} |")
-    return "\n".join(lines)
+    return options.markdown(Settings)
 
 
 def add_flags(parser: argparse._ActionsContainer, names: Sequence[str]) -> None:
     """Adds the flags of these settings to any parser; what the command line does not name stays None."""
-    for item in fields(Settings):
-        about = item.metadata
-        if item.name not in names or not about["flag"]:
-            continue
-        help = " ".join(
-            filter(None, [about["help"], about["unit"] and f"({about['unit']})", _env_help(about["env"])])
-        )
-        if about["kind"] is bool:
-            parser.add_argument(_flag(item), action="store_const", const=True, default=None, help=help)
-        elif about["kind"] is tuple:
-            parser.add_argument(_flag(item), action="append", default=None, help=help, metavar="URL")
-        else:
-            parser.add_argument(
-                _flag(item), type=about["kind"], default=None, choices=about["choices"] or None, help=help
-            )
+    options.add_flags(parser, Settings, names)
 
 
 def as_flags(values: Mapping[str, Any]) -> list[str]:
     """The command-line words that give these settings; None and False are left out."""
-    words: list[str] = []
-    for item in fields(Settings):
-        value = values.get(item.name)
-        if value is None or value is False:
-            continue
-        if value is True:
-            words.append(_flag(item))
-        else:
-            for one in value if isinstance(value, list | tuple) else [value]:
-                words += [_flag(item), str(one)]
-    return words
+    return options.as_flags(Settings, values)
 
 
 class _Parser(argparse.ArgumentParser):
@@ -286,39 +226,8 @@ def _parser() -> _Parser:
         description="Serves a model over the OpenAI API and records every turn.",
         allow_abbrev=False,
     )
-    add_flags(parser, [item.name for item in fields(Settings)])
+    options.add_flags(parser, Settings)
     return parser
-
-
-def _value(item: Field[Any], given: Any, environ: Mapping[str, str]) -> Any:
-    if given is not None:
-        return tuple(given) if item.metadata["kind"] is tuple else given
-    name = next((name for name in item.metadata["env"] if environ.get(name, "") != ""), None)
-    if name is not None:
-        return _from_variable(item, name, environ[name])
-    return item.default
-
-
-def _from_variable(item: Field[Any], name: str, text: str) -> Any:
-    kind, choices = item.metadata["kind"], item.metadata["choices"]
-    if kind is bool:
-        if text.lower() not in ("0", "1", "true", "false", "yes", "no", "on", "off"):
-            raise ConfigError(f"{name} is {text!r}; it must be 1 or 0")
-        return text.lower() in ("1", "true", "yes", "on")
-    if choices and text not in choices:
-        raise ConfigError(f"{name} is {text!r}; it must be one of {', '.join(choices)}")
-    try:
-        return kind(text)
-    except ValueError as error:
-        raise ConfigError(f"{name} is {text!r}; it must be of type {kind.__name__}") from error
-
-
-def _flag(item: Field[Any]) -> str:
-    return "--" + item.name.replace("_", "-")
-
-
-def _env_help(names: Sequence[str]) -> str:
-    return f"[env {', '.join(names)}]" if names else ""
 
 
 if __name__ == "__main__":

@@ -62,7 +62,7 @@ def test_a_list_in_a_variable_is_separated_by_commas() -> None:
     [
         ({"PRM_M": "many"}, "PRM_M is 'many'; it must be of type int"),
         ({"PRM_TEMPERATURE": "nan"}, "--prm-temperature is nan"),
-        ({"JUDGE_BACKEND": "oracle"}, "unknown judge backend 'oracle': choose one of rules, engine, openai"),
+        ({"JUDGE_BACKEND": "oracle"}, "--judge-backend is 'oracle'; it must be one of rules, engine, openai"),
         ({"JUDGE_BACKEND": "openai"}, "needs --judge-url and --judge-model"),
         ({"JUDGE_BACKEND": "engine"}, "the engine judge needs --judge-engine-url and --prm-model-path"),
         ({"PRM_M": "0"}, "--prm-m is 0; it must be at least 1"),
