@@ -25,6 +25,10 @@ class JudgeError(OpenClawError):
     """A judge is down, slow, or answered nonsense."""
 
 
+class HintError(OpenClawError):
+    """A hint that cannot be put into its turn's prompt."""
+
+
 class EngineError(OpenClawError):
     """An inference engine cannot be reached, or broke off."""
 

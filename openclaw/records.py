@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 import uuid
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from typing import Any, Literal
 
@@ -164,7 +164,28 @@ class Feedback:
 
 
 @dataclass(frozen=True, kw_only=True)
-class SampleDraft:
+class TeacherSide:
+    """What a teacher, who knows the hints, is asked and has said about the R completion tokens of a turn.
+
+    teacher_tokens_candidates: for each accepted hint, shortest first, the ids of the hinted prompt and the turn's own
+        completion ids; [] where there is no hint (the teacher sees the plain prompt); None where no teacher is asked.
+    teacher_log_probs: [R], from an inference engine at the turn's sampling temperature.
+    teacher_topk_log_probs, teacher_topk_indices: [R][K], the teacher's K best tokens, log-probs as above.
+    """
+
+    teacher_tokens_candidates: list[list[int]] | None = None
+    teacher_log_probs: list[float] | None = None
+    teacher_topk_log_probs: list[list[float]] | None = None
+    teacher_topk_indices: list[list[int]] | None = None
+
+    def teacher_fields(self) -> dict[str, Json]:
+        """The fields of this part that have a value, by name."""
+        known = {item.name: getattr(self, item.name) for item in fields(TeacherSide)}
+        return {name: value for name, value in known.items() if value is not None}
+
+
+@dataclass(frozen=True, kw_only=True)
+class SampleDraft(TeacherSide):
     """A method's wish to train on a turn. `loss_mask` [completion tokens] of 0/1; None trains every token."""
 
     turn_id: str
@@ -181,7 +202,7 @@ class Drop:
 
 
 @dataclass(frozen=True, kw_only=True)
-class SampleRecord:
+class SampleRecord(TeacherSide):
     """A stored sample with the turn it trains. `rollout_id` and `trainer` name its lease, if it has one."""
 
     id: int

@@ -113,6 +113,7 @@ def sample_dict(record: SampleRecord, rollout_id: int) -> dict[str, Any]:
         "rollout_log_probs": turn.completion_log_probs,
         "loss_mask": [1] * length if record.loss_mask is None else record.loss_mask,
         "reward": record.reward,
+        **record.teacher_fields(),
         "version_spans": turn.version_spans,
         "temperature": float(turn.sampling["temperature"]),
         "status": "truncated" if turn.finish_reason == "length" else "completed",

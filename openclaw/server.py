@@ -21,7 +21,7 @@ from fastapi import FastAPI, Request
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
-from openclaw.api import admin, chat, completions, feedback, messages, responses
+from openclaw.api import admin, chat, completions, feedback, messages, responses, turns
 from openclaw.api.door import Door
 from openclaw.api.metrics import Metrics
 from openclaw.engine import Engines
@@ -67,6 +67,7 @@ def create_app(
     app.include_router(messages.router)
     app.include_router(responses.router)
     app.include_router(feedback.router)
+    app.include_router(turns.router)
     app.include_router(admin.router)
     app.add_exception_handler(ClientError, _client_error)
     app.add_exception_handler(StoreError, _store_error)

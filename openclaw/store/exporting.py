@@ -26,7 +26,7 @@ from openclaw.store.lines import (
     dump_line,
 )
 from openclaw.store.rollout_store import RolloutStore
-from openclaw.store.rows import judgement_from_row, select_turns, turn_from_row
+from openclaw.store.rows import judgement_from_row, select_turns, turn_from_row, unpack_teacher
 from openclaw.store.versions import version_from_row
 
 BATCH = 200
@@ -114,5 +114,6 @@ def _sample_entry(row: RowMapping, trainings: list[TrainingEntry]) -> SampleEntr
         reward=unpack_json(row["reward"]),
         loss_mask=None if row["loss_mask"] is None else list(row["loss_mask"]),
         metadata=unpack_json(row["extra"]),
+        teacher=unpack_teacher(row["teacher"]),
         trainings=trainings,
     )

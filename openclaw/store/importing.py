@@ -156,6 +156,7 @@ def _add_sample(connection: Connection, turn_id: str, sample: SampleEntry) -> No
         "reward": pack_json(sample.reward),
         "loss_mask": None if sample.loss_mask is None else bytes(sample.loss_mask),
         "extra": pack_json(sample.metadata),
+        "teacher": pack_json(sample.teacher) if sample.teacher else None,
     }
     key = connection.execute(insert(schema.sample).values(**row)).inserted_primary_key
     for training in sample.trainings:

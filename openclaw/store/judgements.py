@@ -14,7 +14,7 @@ from openclaw.store import schema
 from openclaw.store.codec import pack_json, unpack_ids
 from openclaw.store.database import Database
 from openclaw.store.feedback import heard
-from openclaw.store.rows import judgement_from_row, judgement_row, select_turns, turn_from_row
+from openclaw.store.rows import judgement_from_row, judgement_row, pack_teacher, select_turns, turn_from_row
 from openclaw.store.states import check_turn
 
 
@@ -115,19 +115,34 @@ def _check_draft(connection: Connection, turn_id: str, draft: SampleDraft) -> No
     rewards = draft.reward.values() if isinstance(draft.reward, dict) else [draft.reward]
     if not all(math.isfinite(value) for value in rewards):
         raise StoreError(f"turn {turn_id}: the reward {draft.reward} is not a finite number")
-    if draft.loss_mask is None:
-        return
     body = schema.turn_body.c
     packed = connection.scalar(select(body.completion_ids).where(body.turn_id == turn_id))
-    length = len(unpack_ids(packed or b""))
-    if len(draft.loss_mask) != length or not set(draft.loss_mask) <= {0, 1}:
-        raise StoreError(f"turn {turn_id}: the loss mask is not {length} numbers of 0 or 1")
+    completion = unpack_ids(packed or b"")
+    mask = draft.loss_mask
+    if mask is not None and (len(mask) != len(completion) or not set(mask) <= {0, 1}):
+        raise StoreError(f"turn {turn_id}: the loss mask is not {len(completion)} numbers of 0 or 1")
+    _check_teacher(turn_id, draft, completion)
+
+
+def _check_teacher(turn_id: str, draft: SampleDraft, completion: list[int]) -> None:
+    length = len(completion)
+    for ids in draft.teacher_tokens_candidates or []:
+        if len(ids) <= length or ids[len(ids) - length :] != completion:
+            raise StoreError(
+                f"turn {turn_id}: a teacher's ids are not a prompt and the {length} ids of the answer"
+            )
+    log_probs, indices = draft.teacher_topk_log_probs, draft.teacher_topk_indices
+    for values in (draft.teacher_log_probs, log_probs, indices):
+        if values is not None and len(values) != length:
+            raise StoreError(f"turn {turn_id}: {len(values)} log-probs of a teacher for {length} ids")
+    if [len(row) for row in log_probs or []] != [len(row) for row in indices or []]:
+        raise StoreError(f"turn {turn_id}: a teacher's best ids and their log-probs come only together")
 
 
 def _sample_row(turn_id: str, outcome: SampleDraft | Drop, now: float) -> dict[str, Any]:
     row: dict[str, Any] = {"turn_id": turn_id, "created_at": now}
     if isinstance(outcome, Drop):
-        empty = {"reward": pack_json(0.0), "loss_mask": None, "extra": pack_json({})}
+        empty = {"reward": pack_json(0.0), "loss_mask": None, "extra": pack_json({}), "teacher": None}
         return row | empty | {"state": str(SampleState.DROPPED), "reason": outcome.reason}
     return row | {
         "state": str(SampleState.READY),
@@ -135,4 +150,5 @@ def _sample_row(turn_id: str, outcome: SampleDraft | Drop, now: float) -> dict[s
         "reward": pack_json(outcome.reward),
         "loss_mask": None if outcome.loss_mask is None else bytes(outcome.loss_mask),
         "extra": pack_json(outcome.metadata),
+        "teacher": pack_teacher(outcome),
     }

@@ -13,7 +13,7 @@ from openclaw.records import DEFAULT_TRAINER, SampleRecord, SampleState
 from openclaw.store import schema
 from openclaw.store.codec import unpack_json
 from openclaw.store.database import Database, take_turns
-from openclaw.store.rows import select_turns, turn_from_row
+from openclaw.store.rows import select_turns, turn_from_row, unpack_teacher
 from openclaw.store.states import check_sample
 
 T = TypeVar("T")
@@ -107,6 +107,7 @@ class LeaseTable(Database):
                 reward=unpack_json(row["reward"]),
                 loss_mask=None if row["loss_mask"] is None else list(row["loss_mask"]),
                 metadata=unpack_json(row["extra"]),
+                **unpack_teacher(row["teacher"]),
                 state=SampleState(row["state"]),
                 reason=row["reason"],
                 created_at=row["created_at"],

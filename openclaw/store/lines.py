@@ -63,6 +63,7 @@ class SampleEntry(_Line):
     reward: float | dict[str, float]
     loss_mask: list[int] | None
     metadata: dict[str, Any]
+    teacher: dict[str, Any] = Field(default_factory=dict)
     created_at: float
     trainer: str | None
     rollout_id: int | None

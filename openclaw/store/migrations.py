@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from sqlalchemy import Column, Connection, Integer, String, func, insert, inspect, select
+from sqlalchemy import Column, Connection, Integer, LargeBinary, String, func, insert, inspect, select
 
 from openclaw.errors import StoreError
 from openclaw.store.schema import SCHEMA_VERSION, feedback, metadata, schema_version
@@ -29,9 +29,14 @@ def _take_feedback_and_imports(connection: Connection) -> None:
     feedback.create(connection)
 
 
+def _keep_teachers(connection: Connection) -> None:
+    _operations(connection).add_column("sample", Column("teacher", LargeBinary))
+
+
 MIGRATIONS: dict[int, Callable[[Connection], None]] = {
     2: _count_judge_attempts,
     3: _take_feedback_and_imports,
+    4: _keep_teachers,
 }
 """version -> what turns the version before into it, in Alembic operations (the same words for every
 database)."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from openclaw.store.fates import FateTable
 from openclaw.store.feedback import FeedbackTable
 from openclaw.store.judgements import JudgementTable
 from openclaw.store.leases import LeaseTable
@@ -11,7 +12,9 @@ from openclaw.store.turns import TurnTable
 from openclaw.store.versions import VersionTable
 
 
-class RolloutStore(TurnTable, JudgementTable, FeedbackTable, LeaseTable, VersionTable, Removal, Statistics):
+class RolloutStore(
+    TurnTable, JudgementTable, FeedbackTable, LeaseTable, VersionTable, Removal, Statistics, FateTable
+):
     """Turns, sessions, judgements, samples, leases and weight versions in one database.
 
     Every method is synchronous, thread-safe and one short transaction, and raises StoreError. Inside

@@ -1,4 +1,4 @@
-"""Records <-> rows of `turn`, `turn_body` and `judgement`."""
+"""Records <-> rows of `turn`, `turn_body` and `judgement`, and the teacher's column of `sample`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 from sqlalchemy import ColumnElement, RowMapping, Select, select
 
 from openclaw.errors import StoreError
-from openclaw.records import Judgement, NewTurn, Turn, TurnState, Vote
+from openclaw.records import Judgement, NewTurn, TeacherSide, Turn, TurnState, Vote
 from openclaw.store import schema
 from openclaw.store.codec import pack_floats, pack_ids, pack_json, unpack_floats, unpack_ids, unpack_json
 from openclaw.store.states import FIRST_TURN_STATES
@@ -125,3 +125,14 @@ def judgement_from_row(row: RowMapping) -> Judgement:
         hints=unpack_json(row["hints"]),
         latency=row["latency"],
     )
+
+
+def pack_teacher(side: TeacherSide) -> bytes | None:
+    """The teacher's column of a sample; None where no teacher is asked."""
+    known = side.teacher_fields()
+    return pack_json(known) if known else None
+
+
+def unpack_teacher(data: bytes | None) -> dict[str, Any]:
+    """The fields of TeacherSide that have a value."""
+    return {} if data is None else dict(unpack_json(data))

@@ -18,7 +18,7 @@ from sqlalchemy import (
     UniqueConstraint,
 )
 
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
 """Raised by one with every entry of migrations.MIGRATIONS."""
 
 metadata = MetaData()
@@ -124,6 +124,7 @@ sample = Table(
     Column("reward", LargeBinary, nullable=False),
     Column("loss_mask", LargeBinary),
     Column("extra", LargeBinary, nullable=False),
+    Column("teacher", LargeBinary),
     Column("created_at", Float, nullable=False),
     Column("trainer", String),
     Column("rollout_id", Integer),

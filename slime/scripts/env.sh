@@ -38,7 +38,7 @@ ensure_env() {
     printf '%s' "$wanted" > "$stamp"
   fi
   export PATH="$VENV/bin:$PATH"
-  export PYTHONPATH="$ROOT:$ROOT/slime:$ROOT/openclaw-rl:$ROOT/openclaw-test${PYTHONPATH:+:$PYTHONPATH}"
+  export PYTHONPATH="$ROOT:$ROOT/slime:$ROOT/openclaw-rl:$ROOT/openclaw-opd:$ROOT/openclaw-combine:$ROOT/openclaw-test${PYTHONPATH:+:$PYTHONPATH}"
 }
 
 # torch goes first and alone, so that a CPU build that is already there, or that TORCH_INDEX_URL names, is kept.

@@ -1,0 +1,23 @@
+"""Binary RL and token-level distillation in one sample: advantage = w_opd (teacher - student) + w_rl reward."""
+
+from __future__ import annotations
+
+from combine_cases import draft
+from openclaw.methods import MethodContext, Needs, Options, asks, hints_of
+from openclaw.records import Drop, Judgement, SampleDraft, Turn
+
+W_RL, W_OPD = "combine_w_rl", "combine_w_opd"
+
+
+def needs(options: Options) -> Needs:
+    w_rl, w_opd = options.get(W_RL, 1.0), options.get(W_OPD, 1.0)
+    return Needs(eval=w_rl != 0, hint=w_opd != 0, teacher="token" if w_opd else "none")
+
+
+@asks(needs, options=(W_RL, W_OPD))
+def sample_from_judged_turn(
+    turn: Turn, judgements: list[Judgement], context: MethodContext
+) -> SampleDraft | Drop:
+    """One sample a turn, with the longest hint; see `combine_cases.draft`."""
+    w_rl, w_opd = context.option(W_RL, 1.0), context.option(W_OPD, 1.0)
+    return draft(turn, judgements, hints_of(judgements)[-1:], context, w_rl, w_opd)

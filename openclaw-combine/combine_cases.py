@@ -1,0 +1,39 @@
+"""The four cases of a turn that may have a score, a hint, both or neither. One turn gives at most one sample."""
+
+from __future__ import annotations
+
+from openclaw.methods import MethodContext, eval_score
+from openclaw.records import Drop, Judgement, SampleDraft, Turn
+
+
+def draft(
+    turn: Turn,
+    judgements: list[Judgement],
+    hints: list[str],
+    context: MethodContext,
+    w_rl: float,
+    w_opd: float,
+) -> SampleDraft | Drop:
+    """A sample with the turn's reward and its teachers.
+
+        score ±1 and a hint   `opd_rl`  reward ±1, hinted teachers
+        a hint alone          `opd`     reward 0, hinted teachers
+        score ±1 alone        `rl`      reward ±1, the teacher sees the plain prompt
+        neither               dropped, counted as `no_signal`
+
+    A weight of 0 switches its half off: no reward, or no teacher at all.
+
+    Args:
+        hints: those to use, shortest first.
+    """
+    score = (eval_score(judgements) or 0.0) if w_rl else 0.0
+    candidates = context.candidates(turn, hints) if w_opd else None
+    if not score and not candidates:
+        return Drop("no_signal")
+    case = ("opd_rl" if score else "opd") if candidates else "rl"
+    return SampleDraft(
+        turn_id=turn.id,
+        reward={"score": float(score)},
+        teacher_tokens_candidates=candidates,
+        metadata={"case": case, "hints": len(candidates or [])},
+    )

@@ -1,0 +1,25 @@
+"""The hybrid: several hints, each a teacher; the trainer selects among them and distils over few tokens, beside
+Binary RL."""
+
+from __future__ import annotations
+
+from combine_cases import draft
+from openclaw.methods import MethodContext, Needs, Options, asks, hints_of
+from openclaw.records import Drop, Judgement, SampleDraft, Turn
+
+W_RL, W_OPD, MOST_HINTS = "topk_w_rl", "topk_w_opd", "hint_m"
+
+
+def needs(options: Options) -> Needs:
+    w_rl, w_opd = options.get(W_RL, 1.0), options.get(W_OPD, 1.0)
+    return Needs(eval=w_rl != 0, hint=w_opd != 0, teacher="candidates" if w_opd else "none")
+
+
+@asks(needs, options=(W_RL, W_OPD, MOST_HINTS))
+def sample_from_judged_turn(
+    turn: Turn, judgements: list[Judgement], context: MethodContext
+) -> SampleDraft | Drop:
+    """One sample a turn, with its hints, the shortest first and at most `hint_m` of them; see `combine_cases.draft`."""
+    w_rl, w_opd = context.option(W_RL, 1.0), context.option(W_OPD, 1.0)
+    hints = hints_of(judgements)[: int(context.option(MOST_HINTS, 3))]
+    return draft(turn, judgements, hints, context, w_rl, w_opd)

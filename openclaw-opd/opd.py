@@ -1,0 +1,39 @@
+"""On-policy distillation of the sampled tokens: the same model, told the hint, is the teacher (arXiv 2603.10165)."""
+
+from __future__ import annotations
+
+from openclaw.methods import MethodContext, Needs, Options, asks, eval_score, hints_of
+from openclaw.records import Drop, Judgement, SampleDraft, Turn
+
+
+def needs(options: Options) -> Needs:
+    return Needs(eval=bool(options.get("eval_mode", 1)), hint=True, teacher="token")
+
+
+@asks(needs, options=("eval_mode",))
+def sample_from_judged_turn(
+    turn: Turn, judgements: list[Judgement], context: MethodContext
+) -> SampleDraft | Drop:
+    """A turn with a hint is distilled from the longest one; the others are dropped and counted.
+
+    The reward is 1.0 and trains nothing: the advantage of a token is the teacher's log-prob minus the student's. The
+    score of the turn, where it was asked for, is kept for the curve of what people think.
+    """
+    return distilled(turn, judgements, context)
+
+
+def distilled(turn: Turn, judgements: list[Judgement], context: MethodContext) -> SampleDraft | Drop:
+    """A sample whose teacher saw the longest hint; else a drop: `no_hint`, or `hint_not_placed` (no room for it)."""
+    hints = hints_of(judgements)
+    if not hints:
+        return Drop("no_hint")
+    candidates = context.candidates(turn, hints[-1:])
+    if not candidates:
+        return Drop("hint_not_placed")
+    score = eval_score(judgements)
+    return SampleDraft(
+        turn_id=turn.id,
+        reward={"score": 1.0},
+        teacher_tokens_candidates=candidates,
+        metadata={} if score is None else {"eval_score": score},
+    )
