@@ -14,6 +14,7 @@ from slime.losses.segments import Segments
 from slime.losses.sft import sft_loss
 from slime.losses.spec import Component, LossBatch, LossSpec, compute_loss, loss_spec
 from slime.losses.step_wise import Span, normalized_spans, spans_of
+from slime.losses.values import gae, ppo_advantages, value_loss
 
 __all__ = [
     "Component",
@@ -33,6 +34,7 @@ __all__ = [
     "distilled",
     "entropy_loss",
     "estimator",
+    "gae",
     "get_log_probs_and_entropy",
     "get_responses",
     "group_advantages",
@@ -43,6 +45,7 @@ __all__ = [
     "opsm",
     "pack_loss",
     "policy_loss",
+    "ppo_advantages",
     "sample_loss",
     "sample_mean",
     "sample_mean_weights",
@@ -50,6 +53,7 @@ __all__ = [
     "spans_of",
     "tis",
     "token_mean",
+    "value_loss",
     "weighted_sum",
     "whiten",
 ]

@@ -66,7 +66,7 @@ def step_wise(terms: SampleTerms) -> Tensor:
 
 def baseline(terms: SampleTerms, kl_coef: float, kind: Any) -> Tensor:
     """REINFORCE++ with a group baseline (Hu 2025): A - kl_coef * KL of the token."""
-    return terms.reward - kl_coef * _kl(terms, kl_coef, kind)
+    return terms.reward - kl_coef * reward_divergence(terms, kl_coef, kind)
 
 
 def reinforce_plus_plus(terms: SampleTerms, kl_coef: float, kind: Any, gamma: float) -> Tensor:
@@ -76,7 +76,7 @@ def reinforce_plus_plus(terms: SampleTerms, kl_coef: float, kind: Any, gamma: fl
     that are not trained have no reward, but take time.
     """
     rewards = torch.zeros(len(terms.mask), dtype=torch.float64)
-    rewards[terms.mask] = -kl_coef * _kl(terms, kl_coef, kind).double()
+    rewards[terms.mask] = -kl_coef * reward_divergence(terms, kl_coef, kind).double()
     rewards[int(terms.mask.nonzero()[-1])] += terms.reward
     running = 0.0
     returns = rewards.tolist()
@@ -85,12 +85,13 @@ def reinforce_plus_plus(terms: SampleTerms, kl_coef: float, kind: Any, gamma: fl
     return torch.tensor(returns)[terms.mask]
 
 
-def _kl(terms: SampleTerms, kl_coef: float, kind: Any) -> Tensor:
+def reward_divergence(terms: SampleTerms, kl_coef: float, kind: Any) -> Tensor:
+    """KL estimate of each trained token [T], that of --kl-coef; zeros where its weight is 0."""
     if kl_coef == 0:
         return torch.zeros(int(terms.mask.sum()))
     if terms.old_log_probs is None or terms.ref_log_probs is None:
         raise ValueError("KL as part of the reward needs log-probs of the policy and of a reference model")
-    return approx_kl(terms.old_log_probs, terms.ref_log_probs, kind)
+    return approxreward_divergence(terms.old_log_probs, terms.ref_log_probs, kind)
 
 
 def distillation_gap(terms: SampleTerms) -> Tensor:
