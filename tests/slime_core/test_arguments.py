@@ -22,6 +22,9 @@ def add_arguments(parser):
 
 def generate(args, rollout_id, data_source, evaluation=False):
     return args.colour
+
+def start(args, endpoints):
+    return []
 """
 
 
@@ -60,7 +63,7 @@ def test_a_flag_wins_over_the_environment_which_wins_over_the_default(
 
 
 def test_the_last_of_several_equal_flags_wins_and_repeatable_ones_add_up(words: list[str]) -> None:
-    plugin = words[5]
+    plugin = words[5].replace(":generate", ":start")
     args = parse_args(
         [*words, "--lr", "1", "--lr", "2", "--service-path", plugin, "--service-path", plugin], env={}
     )
@@ -199,7 +202,8 @@ def test_every_flag_acts() -> None:
         "rollout_batch_size",
         "train_backend",
     }
-    unread = [name for name in names if not re.search(rf"(args|self)\.{name}\b", code)]
+    read = r"(args|self)\.{0}\b|load_hooks?\([\w.]+, \"{0}\"\)"
+    unread = [name for name in names if not re.search(read.format(name), code)]
     assert set(unread) <= acts_in_the_checks
 
 

@@ -10,20 +10,11 @@ from typing import Any, NoReturn
 
 from slime.arguments.field import Flag, flags_of
 from slime.errors import ConfigError
+from slime.hooks import HOOKS
 from slime.plugins import plugin_modules
 
 TRUE_WORDS = {"1", "true", "yes", "on"}
 FALSE_WORDS = {"0", "false", "no", "off"}
-# Flags that name hooks, and what a hook is called in a file that is named without it.
-HOOKS: dict[str, str | None] = {
-    "rollout_function_path": None,
-    "service_path": None,
-    "on_weights_live_path": None,
-    "custom_loss_function_path": "compute_loss",
-    "custom_advantage_function_path": None,
-    "custom_pg_loss_reducer_function_path": None,
-    "custom_tis_function_path": None,
-}
 
 
 class Parser(argparse.ArgumentParser):
@@ -59,7 +50,7 @@ def read_values(
     values = {item.name: item.default for item in flags} | _from_environment(flags, env)
     parser = build_parser(groups, prog)
     early, _ = _quietly(parser).parse_known_args(list(argv))
-    add_plugin_flags(parser, [path for path, _ in plugin_paths(values | vars(early))])
+    add_plugin_flags(parser, plugin_paths(values | vars(early)))
     parser.add_argument("-h", "--help", action="help", help="show this and leave")
     given, unknown = parser.parse_known_args(list(argv))
     if unknown:
@@ -67,12 +58,12 @@ def read_values(
     return values | vars(given)
 
 
-def plugin_paths(values: Mapping[str, Any]) -> list[tuple[str, str | None]]:
-    """Where the hooks are, in the order of their flags, each with its default name."""
-    paths: list[tuple[str, str | None]] = []
-    for name, default in HOOKS.items():
-        value = values[name] or []
-        paths += [(path, default) for path in (value if isinstance(value, list) else [value])]
+def plugin_paths(values: Mapping[str, Any]) -> list[str]:
+    """Where the hooks are, in the order of the table of hooks."""
+    paths: list[str] = []
+    for name in HOOKS:
+        value = values.get(name) or []
+        paths += value if isinstance(value, list) else [value]
     return paths
 
 

@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING
 
 from slime.arguments.check_algorithm import check_algorithm, check_lora
 from slime.arguments.field import option
-from slime.arguments.parser import plugin_paths
 from slime.arguments.rollout import UNBOUNDED
 from slime.errors import ConfigError
-from slime.plugins import load_attr
+from slime.hooks import HOOKS, load_hooks
 
 if TYPE_CHECKING:
     from slime.arguments import Arguments
@@ -177,8 +176,8 @@ def _check_optimizer(args: Arguments) -> None:
 
 
 def _check_rollout(args: Arguments) -> None:
-    for path, default in plugin_paths(vars(args)):
-        load_attr(path, default)
+    for name in HOOKS:
+        load_hooks(args, name)
     if args.rollout_function_path is None:
         raise ConfigError("no source of samples: give --rollout-function-path package.module.function")
     if not args.disable_rollout_global_dataset:

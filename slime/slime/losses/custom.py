@@ -17,11 +17,10 @@ import torch
 from torch import Tensor
 
 from slime.errors import ConfigError
+from slime.hooks import HOOKS, call_of
 from slime.plugins import load_attr
 
-DEFAULT_NAME = "compute_loss"
 SAMPLE_PARAMETERS = ("policy_logits", "reference_logits", "rewards", "advantages", "config")
-PACK_PARAMETERS = ("args", "batch", "logits", "sum_of_sample_mean")
 Signature = Literal["sample", "pack"]
 
 
@@ -31,21 +30,9 @@ def load_custom_loss(path: str) -> tuple[Callable[..., Any], Signature]:
     Raises:
         ConfigError: it cannot be loaded, or has neither signature.
     """
-    function: Callable[..., Any] = load_attr(path, DEFAULT_NAME)
-    if not callable(function):
-        raise ConfigError(f"--custom-loss-function-path {path} is not a function")
-    parameters = list(inspect.signature(function).parameters.values())
-    required = {
-        p.name for p in parameters if p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)
-    }
-    if "policy_logits" in required and required <= set(SAMPLE_PARAMETERS):
-        return function, "sample"
-    if len(required) == len(PACK_PARAMETERS) and not required & {"policy_logits", "reference_logits"}:
-        return function, "pack"
-    raise ConfigError(
-        f"--custom-loss-function-path {path} has parameters ({', '.join(p.name for p in parameters)}); they must be "
-        f"({', '.join(SAMPLE_PARAMETERS)}) or ({', '.join(PACK_PARAMETERS)})"
-    )
+    hook = HOOKS["custom_loss_function_path"]
+    function: Callable[..., Any] = load_attr(path, hook.attr)
+    return function, "sample" if call_of(hook, function, path).by_name else "pack"
 
 
 def sample_loss(

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from slime.errors import ConfigError
+from slime.hooks import load_hook
 from slime.losses.corrections import Correction, custom_tis, opsm, tis
 from slime.losses.custom import custom_config, load_custom_loss, sample_loss
 from slime.losses.distribution import Distribution
@@ -20,7 +21,6 @@ from slime.losses.policy import entropy_loss, policy_loss
 from slime.losses.reducers import Reducer
 from slime.losses.segments import Segments
 from slime.losses.sft import sft_loss
-from slime.plugins import load_attr
 
 
 @dataclass(frozen=True)
@@ -147,11 +147,10 @@ def _policy(args: Any) -> Callable[[Distribution, LossBatch, Reducer], LossOutpu
     if args.use_opsm:
         corrections.append(opsm(args.opsm_delta))
     if args.use_tis and args.custom_tis_function_path:
-        corrections.append(custom_tis(load_attr(args.custom_tis_function_path), args))
+        corrections.append(custom_tis(load_hook(args, "custom_tis_function_path"), args))
     elif args.use_tis:
         corrections.append(tis(args.tis_clip_low, args.tis_clip, icepop=args.tis_mode == "icepop"))
-    path = args.custom_pg_loss_reducer_function_path
-    make_reducer = load_attr(path) if path else None
+    make_reducer = load_hook(args, "custom_pg_loss_reducer_function_path")
 
     def compute(dist: Distribution, batch: LossBatch, reducer: Reducer) -> LossOutput:
         if batch.advantages is None:

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from slime.backends.fsdp.packing import trained_values
 from slime.errors import DataError
+from slime.hooks import load_hook
 from slime.losses import (
     LossSpec,
     SampleTerms,
@@ -22,7 +23,6 @@ from slime.losses import (
     spans_of,
     whiten,
 )
-from slime.plugins import load_attr
 from slime.types import Sample
 
 
@@ -171,7 +171,7 @@ def _custom(args: Any, data: RolloutData, terms: dict[int, SampleTerms]) -> list
         "sample_indices": [sample.index for sample in samples],
         "metadata": [sample.metadata for sample in samples],
     }
-    load_attr(args.custom_advantage_function_path)(args, rollout_data)
+    load_hook(args, "custom_advantage_function_path")(args, rollout_data)
     found = [torch.as_tensor(values, dtype=torch.float32) for values in rollout_data.get("advantages", ())]
     if [len(values) for values in found] != rollout_data["response_lengths"]:
         raise DataError(

@@ -1,0 +1,73 @@
+"""Every place where a user's own function runs: which flag names it, how it is called, when, and how it is checked.
+
+`HOOKS` is the only list of them. The parser, the documentation table and `python -m slime.contracts` read it, and
+whoever calls a hook loads it with `load_hook`, which refuses a function that could not be called that way.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+from slime.errors import ConfigError
+from slime.hooks.call import Call, Hook
+from slime.hooks.table import HOOKS
+from slime.plugins import load_attr
+
+__all__ = ["HOOKS", "Call", "Hook", "call_of", "load_hook", "load_hooks", "load_path", "optional_keywords"]
+
+
+def load_hook(args: Any, name: str) -> Any:
+    """The function (or class) behind the flag of this name, None where the flag is not given.
+
+    Raises:
+        ConfigError: it cannot be loaded, or could not be called as slime calls it.
+    """
+    found = load_hooks(args, name)
+    return found[0] if found else None
+
+
+def load_hooks(args: Any, name: str) -> list[Any]:
+    """All of them, for a flag that may be repeated, in the order of the flags."""
+    value = getattr(args, name, None) or []
+    return [load_path(name, path) for path in (value if isinstance(value, list) else [value])]
+
+
+def load_path(name: str, path: str) -> Any:
+    """What `path` names, checked as the hook of the flag `name`; for paths that a sample carries."""
+    hook = HOOKS[name]
+    function = load_attr(path, hook.attr)
+    call_of(hook, function, path)
+    return function
+
+
+def call_of(hook: Hook, function: Any, path: str) -> Call:
+    """Which of the hook's calls `function` takes.
+
+    Raises:
+        ConfigError: none of them; says what is expected and what is there.
+    """
+    if not callable(function):
+        raise ConfigError(f"{hook.flag} {path} is a {type(function).__name__}, not a function")
+    for call in hook.calls:
+        if call.accepted_by(function):
+            return call
+    expected = " or ".join(call.text for call in hook.calls)
+    raise ConfigError(f"{hook.flag} {path} has parameters {_parameters(function)}; it must be {expected}")
+
+
+def optional_keywords(call: Call, function: Callable[..., Any]) -> set[str]:
+    """The bracketed keywords of `call` that `function` has room for."""
+    parameters = inspect.signature(function).parameters
+    takes_all = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
+    names = {name.strip("[]") for name in call.keywords if name.startswith("[")}
+    return names if takes_all else names & set(parameters)
+
+
+def _parameters(function: Callable[..., Any]) -> str:
+    try:
+        names = inspect.signature(function).parameters
+    except (TypeError, ValueError):
+        return "that are not known"
+    return f"({', '.join(names)})"
