@@ -1,0 +1,100 @@
+"""What became of turns: for people who want to see that their words count. No content, only states."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import Connection, RowMapping, select
+
+from openclaw.store import schema
+from openclaw.store.codec import unpack_json
+from openclaw.store.database import Database
+
+
+@dataclass(frozen=True, kw_only=True)
+class TurnFate:
+    """Where a turn stands. `weight_versions` wrote it, in order; `trained_version` has learned from it.
+
+    score: of the last judgement, -1 to 1; None before there is one. sample_state: None before the turn is judged.
+    created_at: Unix seconds.
+    """
+
+    completion_id: str
+    session_id: str
+    turn_index: int
+    turn_type: str
+    person: str | None
+    state: str
+    state_reason: str | None
+    created_at: float
+    weight_versions: list[int]
+    score: float | None
+    judge: str | None
+    hints: list[str]
+    sample_state: str | None
+    drop_reason: str | None
+    trained_version: int | None
+
+
+class FateTable(Database):
+    """Reads turn, judgement and sample together."""
+
+    def fate(self, completion_id: str) -> TurnFate | None:
+        """What became of one turn; None when there is no such turn."""
+        with self.reading() as connection:
+            found = _fates(connection, schema.turn.c.completion_id == completion_id, limit=1)
+        return found[0] if found else None
+
+    def newest_fates(self, limit: int, session_id: str | None = None) -> list[TurnFate]:
+        """Of the `limit` newest turns (of a session), the newest first."""
+        which = schema.turn.c.session_id == session_id if session_id is not None else None
+        with self.reading() as connection:
+            return _fates(connection, which, limit)
+
+
+def _fates(connection: Connection, which: Any, limit: int) -> list[TurnFate]:
+    turn, sample = schema.turn, schema.sample
+    query = (
+        select(
+            turn,
+            sample.c.state.label("sample_state"),
+            sample.c.reason.label("sample_reason"),
+            sample.c.reward,
+            sample.c.trained_version,
+            schema.turn_body.c.version_spans,
+        )
+        .select_from(turn)
+        .join(schema.turn_body, schema.turn_body.c.turn_id == turn.c.id)
+        .outerjoin(sample, sample.c.turn_id == turn.c.id)
+        .order_by(turn.c.created_at.desc(), turn.c.turn_index.desc())
+        .limit(limit)
+    )
+    rows = connection.execute(query if which is None else query.where(which)).mappings().all()
+    return [_fate(connection, row) for row in rows]
+
+
+def _fate(connection: Connection, row: RowMapping) -> TurnFate:
+    judgement = schema.judgement
+    query = select(judgement.c.kind, judgement.c.score, judgement.c.hints, judgement.c.judge).where(
+        judgement.c.turn_id == row["id"]
+    )
+    found = connection.execute(query.order_by(judgement.c.id)).mappings().all()
+    evals = [one for one in found if one["kind"] == "eval"]
+    return TurnFate(
+        completion_id=row["completion_id"],
+        session_id=row["session_id"],
+        turn_index=row["turn_index"],
+        turn_type=row["turn_type"],
+        person=row["person"],
+        state=row["state"],
+        state_reason=row["state_reason"],
+        created_at=row["created_at"],
+        weight_versions=[span[0] for span in unpack_json(row["version_spans"])],
+        score=evals[-1]["score"] if evals else None,
+        judge=evals[-1]["judge"] if evals else None,
+        hints=[hint for one in found for hint in unpack_json(one["hints"])],
+        sample_state=row["sample_state"],
+        drop_reason=row["sample_reason"],
+        trained_version=row["trained_version"],
+    )
