@@ -91,7 +91,7 @@ def reward_divergence(terms: SampleTerms, kl_coef: float, kind: Any) -> Tensor:
         return torch.zeros(int(terms.mask.sum()))
     if terms.old_log_probs is None or terms.ref_log_probs is None:
         raise ValueError("KL as part of the reward needs log-probs of the policy and of a reference model")
-    return approxreward_divergence(terms.old_log_probs, terms.ref_log_probs, kind)
+    return approx_kl(terms.old_log_probs, terms.ref_log_probs, kind)
 
 
 def distillation_gap(terms: SampleTerms) -> Tensor:
