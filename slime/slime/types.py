@@ -36,7 +36,10 @@ class Sample:
         version_spans: (weight version, start, end) in response coordinates.
         temperature: at which the response was sampled; training divides the logits by it.
         reward: a number, or several by name (`--reward-key` chooses).
-        teacher_log_probs: [R]; teacher_topk_log_probs and teacher_topk_indices: [R][K].
+        teacher_log_probs: [R]; teacher_topk_log_probs and teacher_topk_indices: [R][K], likeliest first; all of
+            them at `temperature`.
+        teacher_tokens_candidates: for each hint, the shortest first, ids of the prompt with that hint + the
+            ids of the response, for a teacher in the trainer; an empty list: the turn has no hint.
         remove_sample: the sample counts in its group's normalisation and is not trained.
     """
 
@@ -57,6 +60,7 @@ class Sample:
     teacher_log_probs: list[float] | None = None
     teacher_topk_log_probs: list[list[float]] | None = None
     teacher_topk_indices: list[list[int]] | None = None
+    teacher_tokens_candidates: list[list[int]] | None = None
     remove_sample: bool = False
     status: SampleStatus = SampleStatus.PENDING
     metadata: dict[str, Any] = field(default_factory=dict)
@@ -76,10 +80,7 @@ class Sample:
             )
         for name in ("loss_mask", "rollout_log_probs", "teacher_log_probs"):
             self._check_length(name)
-        for name in ("teacher_topk_log_probs", "teacher_topk_indices"):
-            self._check_length(name)
-        if (self.teacher_topk_log_probs is None) != (self.teacher_topk_indices is None):
-            raise self._error("teacher_topk_log_probs and teacher_topk_indices come only together")
+        self._check_teacher()
         if self.loss_mask is not None and not set(self.loss_mask) <= {0, 1}:
             raise self._error("loss_mask may hold only 0 and 1")
         if not (self.temperature > 0 and math.isfinite(self.temperature)):
@@ -90,6 +91,30 @@ class Sample:
         values: Sequence[Any] | None = getattr(self, name)
         if values is not None and len(values) != self.response_length:
             raise self._error(f"{name} has {len(values)} entries for {self.response_length} response tokens")
+
+    def _check_teacher(self) -> None:
+        log_probs, ids = self.teacher_topk_log_probs, self.teacher_topk_indices
+        for name in ("teacher_topk_log_probs", "teacher_topk_indices"):
+            self._check_length(name)
+        if (log_probs is None) != (ids is None):
+            raise self._error("teacher_topk_log_probs and teacher_topk_indices come only together")
+        widths = {len(row) for row in [*(log_probs or ()), *(ids or ())]}
+        if len(widths) > 1:
+            raise self._error(
+                f"teacher_topk_* have rows of {sorted(widths)} entries; all need the same number"
+            )
+        if any(len(set(row)) != len(row) for row in ids or ()):
+            raise self._error("teacher_topk_indices names an id twice at one position")
+        for values in (self.teacher_log_probs or (), *(log_probs or ())):
+            if not all(math.isfinite(value) for value in values):
+                raise self._error("the teacher's log-probs must be finite numbers")
+        answer = self.tokens[self.prompt_length :]
+        for candidate in self.teacher_tokens_candidates or ():
+            length = len(candidate) - len(answer)
+            if length < 1 or candidate[length:] != answer:
+                raise self._error(
+                    "each of teacher_tokens_candidates must be a prompt and the response's own ids"
+                )
 
     def _check_spans(self) -> None:
         end_before = 0

@@ -11,17 +11,19 @@ from dataclasses import dataclass
 from slime.arguments.algorithm import AdvantageArguments, LossArguments
 from slime.arguments.batching import BatchArguments
 from slime.arguments.cluster import ClusterArguments
+from slime.arguments.distillation import DistillationArguments, StalenessArguments
 from slime.arguments.engine import EngineArguments
 from slime.arguments.lora import LoraArguments
 from slime.arguments.model import ModelArguments
 from slime.arguments.optimizer import OptimizerArguments
 from slime.arguments.parser import environment, read_values
 from slime.arguments.rollout import RolloutArguments
-from slime.arguments.run import RunArguments
+from slime.arguments.run import CheckpointArguments, RunArguments
 from slime.arguments.validation import validate
 
 GROUPS: tuple[type, ...] = (
     RunArguments,
+    CheckpointArguments,
     ModelArguments,
     RolloutArguments,
     ClusterArguments,
@@ -29,6 +31,8 @@ GROUPS: tuple[type, ...] = (
     BatchArguments,
     LossArguments,
     AdvantageArguments,
+    DistillationArguments,
+    StalenessArguments,
     LoraArguments,
     OptimizerArguments,
 )
@@ -38,6 +42,8 @@ GROUPS: tuple[type, ...] = (
 class Arguments(
     OptimizerArguments,
     LoraArguments,
+    StalenessArguments,
+    DistillationArguments,
     AdvantageArguments,
     LossArguments,
     BatchArguments,
@@ -45,6 +51,7 @@ class Arguments(
     ClusterArguments,
     RolloutArguments,
     ModelArguments,
+    CheckpointArguments,
     RunArguments,
 ):
     """Every flag as an attribute; flags that plug-ins declared are attributes too."""

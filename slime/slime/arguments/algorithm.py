@@ -12,8 +12,10 @@ from slime.arguments.field import flag
 class LossArguments:
     """Loss."""
 
-    loss_type: Literal["policy_loss", "sft_loss", "custom_loss"] = flag(
-        "policy_loss", "clipped policy gradient, likelihood, or --custom-loss-function-path"
+    loss_type: Literal["policy_loss", "sft_loss", "custom_loss", "opd_topk", "combine", "topk_select"] = flag(
+        "policy_loss",
+        "clipped policy gradient, likelihood, --custom-loss-function-path, or a distillation: divergence from the "
+        "teacher over its most likely ids, rewards and teacher in one advantage, rewards and selected hints",
     )
     custom_loss_function_path: str | None = flag(
         None,

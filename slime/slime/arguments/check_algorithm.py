@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from slime.arguments.check_distillation import check_distillation, check_staleness
 from slime.arguments.field import option
 from slime.arguments.lora import DEFAULT_ALPHA, DEFAULT_RANK
 from slime.errors import ConfigError
@@ -38,6 +39,8 @@ def check_algorithm(args: Arguments) -> None:
     """
     if args.custom_loss_function_path and args.loss_type == "policy_loss":
         args.loss_type = "custom_loss"
+    check_staleness(args)
+    check_distillation(args)
     if args.loss_type == "sft_loss":
         _refuse(args, NOT_FOR_SFT, "--loss-type sft_loss")
         return
@@ -71,7 +74,7 @@ def _check_custom(args: Arguments) -> None:
 
 
 def _check_estimator(args: Arguments) -> None:
-    if args.disable_compute_advantages_and_returns:
+    if args.disable_compute_advantages_and_returns or args.loss_type == "opd_topk":
         return
     name = args.advantage_estimator
     normalized = not args.disable_rewards_normalization and not args.custom_advantage_function_path

@@ -48,6 +48,8 @@ NOT_NEGATIVE = (
     "kl_loss_coef",
     "kl_coef",
     "opd_kl_coef",
+    "max_staleness",
+    "logprob_gap_alarm",
     "opsm_delta",
     "tis_clip",
     "tis_clip_low",
