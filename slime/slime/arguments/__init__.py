@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from slime.arguments.algorithm import AdvantageArguments, LossArguments
 from slime.arguments.batching import BatchArguments
 from slime.arguments.cluster import ClusterArguments
+from slime.arguments.critic import CriticArguments
 from slime.arguments.distillation import DistillationArguments, StalenessArguments
 from slime.arguments.engine import EngineArguments
 from slime.arguments.lora import LoraArguments
@@ -31,6 +32,7 @@ GROUPS: tuple[type, ...] = (
     BatchArguments,
     LossArguments,
     AdvantageArguments,
+    CriticArguments,
     DistillationArguments,
     StalenessArguments,
     LoraArguments,
@@ -44,6 +46,7 @@ class Arguments(
     LoraArguments,
     StalenessArguments,
     DistillationArguments,
+    CriticArguments,
     AdvantageArguments,
     LossArguments,
     BatchArguments,

@@ -76,9 +76,10 @@ class AdvantageArguments:
         "cispo",
         "reinforce_plus_plus",
         "reinforce_plus_plus_baseline",
+        "ppo",
         "step_wise",
         "on_policy_distillation",
-    ] = flag("grpo", "how rewards become advantages; gspo and cispo also change the policy loss")
+    ] = flag("grpo", "how rewards become advantages; gspo and cispo also change the policy loss, ppo trains a critic")
     custom_advantage_function_path: str | None = flag(
         None, 'f(args, rollout_data), which sets rollout_data["advantages"], in place of the estimator'
     )
@@ -93,9 +94,9 @@ class AdvantageArguments:
         False, "whiten advantages over all trained tokens of the rollout and all training processes"
     )
     kl_coef: float = flag(
-        0.0, "weight of the divergence from a reference model in the reward of a token (reinforce_plus_plus*)"
+        0.0, "weight of the divergence from a reference model in the reward of a token (reinforce_plus_plus*, ppo)"
     )
-    gamma: float = flag(1.0, "discount of the reward from token to token (reinforce_plus_plus), 0 to 1")
+    gamma: float = flag(1.0, "discount of the reward from token to token (reinforce_plus_plus, ppo), 0 to 1")
     use_opd: bool = flag(
         False,
         "on-policy distillation: advantages also follow the teacher_log_probs of samples that have them",

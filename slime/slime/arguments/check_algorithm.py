@@ -13,7 +13,16 @@ if TYPE_CHECKING:
     from slime.arguments import Arguments
 
 BY_GROUP = ("grpo", "gspo", "cispo", "reinforce_plus_plus_baseline")
-SHAPED = ("reinforce_plus_plus", "reinforce_plus_plus_baseline")
+WHITENED = ("reinforce_plus_plus", "reinforce_plus_plus_baseline")
+SHAPED = (*WHITENED, "ppo")
+DISCOUNTED = ("reinforce_plus_plus", "ppo")
+CRITIC = {
+    "lambd": 1.0,
+    "value_clip": 0.2,
+    "critic_lr": None,
+    "critic_load": None,
+    "num_critic_only_steps": 0,
+}
 NOT_FOR_SFT = (
     "use_kl_loss",
     "entropy_coef",
@@ -46,6 +55,7 @@ def check_algorithm(args: Arguments) -> None:
         return
     _check_custom(args)
     _check_estimator(args)
+    _check_critic(args)
     _check_divergence(args)
     _check_policy(args)
 
@@ -87,7 +97,7 @@ def _check_estimator(args: Arguments) -> None:
         raise ConfigError(
             "--disable-grpo-std-normalization changes nothing with --disable-rewards-normalization; drop it"
         )
-    if name in SHAPED and not args.normalize_advantages:
+    if name in WHITENED and not args.normalize_advantages:
         raise ConfigError(f"--advantage-estimator {name} needs --normalize-advantages")
     if name == "step_wise" and args.normalize_advantages:
         raise ConfigError("--normalize-advantages would undo the normalisation of single steps; drop it")
@@ -97,8 +107,24 @@ def _check_estimator(args: Arguments) -> None:
         raise ConfigError("--opd-kl-coef needs --use-opd")
     if not 0 <= args.gamma <= 1:
         raise ConfigError(f"--gamma must be from 0 to 1, got {args.gamma}")
-    if args.gamma != 1 and name != "reinforce_plus_plus":
+    if args.gamma != 1 and name not in DISCOUNTED:
         raise ConfigError(f"--gamma has no meaning with --advantage-estimator {name}; drop it")
+
+
+def _check_critic(args: Arguments) -> None:
+    if args.advantage_estimator != "ppo":
+        for name, default in CRITIC.items():
+            if getattr(args, name) != default:
+                raise ConfigError(f"{option(name)} needs --advantage-estimator ppo, which has a critic")
+        return
+    if not 0 <= args.lambd <= 1:
+        raise ConfigError(f"--lambd must be from 0 to 1, got {args.lambd}")
+    if not args.value_clip > 0:
+        raise ConfigError(f"--value-clip must be above 0, got {args.value_clip}")
+    if args.num_critic_only_steps < 0:
+        raise ConfigError(f"--num-critic-only-steps must be 0 or more, got {args.num_critic_only_steps}")
+    if args.critic_lr is not None and args.critic_lr < 0:
+        raise ConfigError(f"--critic-lr must be 0 or more, got {args.critic_lr}")
 
 
 def _check_divergence(args: Arguments) -> None:
