@@ -19,6 +19,8 @@ from openclaw.store.states import check_sample
 T = TypeVar("T")
 
 _FREE = {"state": str(SampleState.READY), "trainer": None, "rollout_id": None, "trained_version": None}
+_IS_READY = (schema.sample.c.state == str(SampleState.READY), schema.sample.c.reason.is_(None))
+"""Only dropped samples have a reason. Saying so lets the index give the oldest without sorting all that are ready."""
 
 
 class LeaseTable(Database):
@@ -49,7 +51,7 @@ class LeaseTable(Database):
                     raise StoreError(
                         f"rollout {rollout_id} of {trainer} is trained already, as version {trained}"
                     )
-                ready = select(sample.id).where(sample.state == str(SampleState.READY))
+                ready = select(sample.id).where(*_IS_READY)
                 ready = ready.order_by(sample.created_at, sample.id).limit(batch_size)
                 ids = list(connection.scalars(ready.with_for_update(skip_locked=True)))
                 lease = {"state": str(SampleState.LEASED), "trainer": trainer, "rollout_id": rollout_id}
@@ -126,7 +128,7 @@ class LeaseTable(Database):
 
     def _ready(self, what: ColumnElement[T]) -> T | None:
         with self.reading() as connection:
-            return connection.scalar(select(what).where(schema.sample.c.state == str(SampleState.READY)))
+            return connection.scalar(select(what).where(*_IS_READY))
 
 
 def commit(connection: Connection, rollout_id: int, version: int, trainer: str) -> int:
