@@ -34,6 +34,10 @@ class Step:
         """Positions of all samples of the step, sorted."""
         return tuple(sorted(i for rank in self.ranks for micro_batch in rank for i in micro_batch))
 
+    def denominator(self, per_token: bool) -> float:
+        """What the sum over the step is divided by: its trained tokens, or its samples."""
+        return float(self.num_tokens if per_token else self.num_samples)
+
 
 @dataclass(frozen=True)
 class Schedule:

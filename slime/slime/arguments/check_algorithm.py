@@ -117,6 +117,13 @@ def _check_critic(args: Arguments) -> None:
             if getattr(args, name) != default:
                 raise ConfigError(f"{option(name)} needs --advantage-estimator ppo, which has a critic")
         return
+    if args.custom_advantage_function_path:
+        raise ConfigError(
+            "--custom-advantage-function-path takes the place of ppo's advantages, and its critic would have "
+            "nothing to learn; drop one of the two"
+        )
+    if args.disable_compute_advantages_and_returns:
+        raise ConfigError("--advantage-estimator ppo needs advantages; drop the flag that disables them")
     if not 0 <= args.lambd <= 1:
         raise ConfigError(f"--lambd must be from 0 to 1, got {args.lambd}")
     if not args.value_clip > 0:

@@ -14,8 +14,19 @@ class OptimizerArguments:
 
     lr: float = flag(1e-6, "highest learning rate")
     min_lr: float = flag(0.0, "learning rate at the end of the decay")
-    lr_decay_style: Literal["constant", "linear", "cosine"] = flag("constant", "how the learning rate falls")
+    lr_decay_style: Literal["constant", "linear", "cosine", "inverse-square-root", "WSD"] = flag(
+        "constant", "how the learning rate falls; WSD: warm-up, stable, decay"
+    )
     lr_warmup_iters: int = flag(0, "optimizer steps of linear warm-up")
+    lr_warmup_fraction: float | None = flag(
+        None, "share of the steps until --lr-decay-iters, in place of --lr-warmup-iters"
+    )
+    lr_wsd_decay_iters: int | None = flag(
+        None, "last steps, in which WSD decays (default: a tenth of --lr-decay-iters)"
+    )
+    lr_wsd_decay_style: Literal["linear", "cosine", "exponential", "minus_sqrt"] = flag(
+        "exponential", "how WSD decays"
+    )
     lr_decay_iters: int | None = flag(
         None, "optimizer steps until --min-lr (default: those of --num-rollout)"
     )

@@ -20,16 +20,43 @@ def build_optimizer(model: nn.Module, args: Any) -> torch.optim.AdamW:
     )
 
 
-def learning_rate(args: Any, step: int) -> float:
-    """Learning rate of optimizer step `step`, from 0: linear warm-up, then the chosen decay to `min_lr`."""
+def learning_rate(args: Any, step: int, highest: float | None = None) -> float:
+    """Learning rate of optimizer step `step`, from 0: linear warm-up, then the chosen decay to `min_lr`.
+
+    It follows from the number of the step alone, so a resumed run goes on exactly where it was.
+
+    Args:
+        highest: in place of --lr; the lowest one keeps its proportion to it.
+    """
+    top = args.lr if highest is None else highest
+    lowest = args.min_lr * top / args.lr if args.lr else 0.0
     warmup = args.lr_warmup_iters
     if step < warmup:
-        return float(args.lr * (step + 1) / warmup)
+        return float(top * (step + 1) / warmup)
+    if args.lr_decay_style == "inverse-square-root":
+        return float(max(lowest, top * math.sqrt(max(warmup, 1) / max(step + 1, warmup, 1))))
     if args.lr_decay_style == "constant":
-        return float(args.lr)
-    progress = min(1.0, (step - warmup) / (args.lr_decay_iters - warmup))
-    share = 1 - progress if args.lr_decay_style == "linear" else (1 + math.cos(math.pi * progress)) / 2
-    return float(args.min_lr + (args.lr - args.min_lr) * share)
+        return float(top)
+    return float(lowest + (top - lowest) * _share(args, step - warmup, args.lr_decay_iters - warmup))
+
+
+def _share(args: Any, step: int, steps: int) -> float:
+    """How much of the way from the lowest to the highest rate is left after `step` of `steps` of the decay."""
+    style = args.lr_decay_style
+    if style == "WSD":  # warm-up, stable, decay: the highest rate until the last steps
+        step, steps, style = (
+            step - (steps - args.lr_wsd_decay_iters),
+            args.lr_wsd_decay_iters,
+            args.lr_wsd_decay_style,
+        )
+    progress = min(1.0, max(0.0, step / steps))
+    shares = {
+        "linear": 1 - progress,
+        "cosine": (1 + math.cos(math.pi * progress)) / 2,
+        "exponential": 2 * 0.5**progress - 1,
+        "minus_sqrt": 1 - math.sqrt(progress),
+    }
+    return shares[style]
 
 
 def set_learning_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:

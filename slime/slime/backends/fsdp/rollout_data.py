@@ -20,6 +20,7 @@ from slime.losses import (
     estimator,
     group_advantages,
     normalized_spans,
+    ppo_advantages,
     spans_of,
     whiten,
 )
@@ -35,6 +36,7 @@ class RolloutData:
         old_log_probs: of samples in `unmoved` only where something else than the ratio needs them.
         unmoved: samples of the first step, before which the policy does not move: in the loss their old
             log-probs are the new ones.
+        values, returns: of the critic; None without one.
     """
 
     samples: Sequence[Sample]
@@ -42,6 +44,8 @@ class RolloutData:
     ref_log_probs: dict[int, list[float]] | None = None
     old_log_probs: dict[int, list[float]] = field(default_factory=dict)
     unmoved: frozenset[int] = frozenset()
+    values: dict[int, list[float]] | None = None
+    returns: dict[int, Tensor] | None = None
 
 
 def check_inputs(args: Any, spec: LossSpec, samples: Sequence[Sample]) -> None:
@@ -73,7 +77,7 @@ def rewards_of(args: Any, samples: Sequence[Sample]) -> list[float]:
         [sample.get_reward_value(args.reward_key) for sample in samples],
         [sample.group_index for sample in samples],
         normalize=not args.disable_rewards_normalization
-        and args.advantage_estimator != "reinforce_plus_plus",
+        and args.advantage_estimator not in ("reinforce_plus_plus", "ppo"),
         by_std=not args.disable_grpo_std_normalization
         and args.advantage_estimator != "reinforce_plus_plus_baseline",
     )
@@ -117,6 +121,10 @@ def token_advantages(
     terms = sample_terms(args, data, mine)
     if args.custom_advantage_function_path:
         found = _custom(args, data, terms)
+    elif data.values is not None:
+        values = [torch.tensor(data.values[i]) for i in terms]
+        found, returns = ppo_advantages(args, list(terms.values()), values)
+        data.returns = dict(zip(terms, returns, strict=True))
     else:
         estimate = estimator(args)
         found = [estimate(item) for item in terms.values()]

@@ -41,7 +41,7 @@ def forward_backward(
     world_size = len(step.ranks)
     sums: dict[str, float] = {}
     per_token = args.calculate_per_token_loss
-    denominator = float(step.num_tokens if per_token else step.num_samples)
+    denominator = step.denominator(per_token)
     for micro_batch in step.ranks[rank]:
         if spec.on_logits is not None:
             output, packed, log_probs = custom_loss(
@@ -91,10 +91,10 @@ def loss_batch(
     moved = not data.unmoved.issuperset(micro_batch)
     return LossBatch(
         ids=packed.targets,
-        advantages=_per_token(micro_batch, packed, data.advantages),
-        old_log_probs=_per_token(micro_batch, packed, data.old_log_probs) if moved else None,
-        ref_log_probs=_per_token(micro_batch, packed, data.ref_log_probs),
-        rollout_log_probs=_per_token(micro_batch, packed, engine),
+        advantages=values_of(micro_batch, packed, data.advantages),
+        old_log_probs=values_of(micro_batch, packed, data.old_log_probs) if moved else None,
+        ref_log_probs=values_of(micro_batch, packed, data.ref_log_probs),
+        rollout_log_probs=values_of(micro_batch, packed, engine),
         rewards=rewards,
         segments=segments,
         denominator=denominator,
@@ -106,9 +106,8 @@ def _reward(sample: Sample, key: str | None) -> float:
     return math.nan if sample.reward is None else sample.get_reward_value(key)
 
 
-def _per_token(
-    micro_batch: MicroBatch, packed: PackedBatch, known: Mapping[int, Any] | None
-) -> Tensor | None:
+def values_of(micro_batch: MicroBatch, packed: PackedBatch, known: Mapping[int, Any] | None) -> Tensor | None:
+    """What is known of single tokens of the micro-batch's samples, [T]; None if one of them lacks it."""
     if known is None or not all(i in known for i in micro_batch):
         return None
     device = packed.targets.device
