@@ -19,5 +19,13 @@ class TrainError(SlimeError):
     """A training step or checkpoint that cannot be used; nothing of it was applied."""
 
 
+class CheckpointError(TrainError):
+    """A checkpoint that does not fit this run or is not there; trying again would not help."""
+
+
 class EngineError(SlimeError):
     """An inference engine that is away, refuses, or holds other weights than it should."""
+
+
+class RewardError(SlimeError):
+    """A reward that hung, raised or is no finite number; it costs its sample, not the run."""

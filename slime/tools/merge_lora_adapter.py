@@ -2,7 +2,7 @@
 
     python slime/tools/merge_lora_adapter.py --base-model FOLDER --adapter FOLDER --output FOLDER [-f]
 
-`--adapter` is a folder in PEFT's format, or a checkpoint of slime (`iter_0000012`), which holds one.
+`--adapter` is a folder in PEFT's format, or a checkpoint of slime (`checkpoint-12`), which holds one.
 """
 
 from __future__ import annotations

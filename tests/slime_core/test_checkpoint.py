@@ -1,18 +1,22 @@
 from __future__ import annotations
 
 import json
+import pickle
+import shutil
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from safetensors.torch import load_file
-from transformers import AutoModelForCausalLM
+from torch.distributed.checkpoint import FileSystemWriter
+from transformers import AutoModelForCausalLM, Qwen3Config, Qwen3ForCausalLM
 
 from slime.backends.fsdp import CheckpointState
-from slime.errors import ConfigError, TrainError
+from slime.errors import CheckpointError, ConfigError, TrainError
 from slime.utils.checksum import weights_checksum
 
 RESUME = """
@@ -38,8 +42,6 @@ def full_state(trainer: Any) -> dict[str, torch.Tensor]:
 def test_resuming_in_a_new_process_is_bit_exact(
     make_args: Any, make_trainer: Any, make_samples: Any, tmp_path: Path
 ) -> None:
-    import pickle
-
     rollouts = [make_samples(5, seed=seed) for seed in range(4)]
     changes = {"lr_decay_style": "linear", "lr_decay_iters": 10, "lr_warmup_iters": 2, "weight_decay": 0.1}
     straight = make_trainer(**changes, save=str(tmp_path / "straight"))
@@ -114,15 +116,15 @@ def test_a_checkpoint_that_was_cut_off_does_not_count(make_trainer: Any, make_sa
     trainer = make_trainer()
     trainer.train(0, make_samples(2))
     save = Path(trainer.save(0, version=1, parent=0)).parent
-    (save / ".iter_0000001.tmp" / "half").mkdir(parents=True)
+    (save / ".checkpoint-2.tmp" / "half").mkdir(parents=True)
     assert make_trainer().load().rollout_id == 0
     trainer.train(1, make_samples(2))
     trainer.save(1, version=2, parent=1)
     assert make_trainer().load().rollout_id == 1
     assert sorted(path.name for path in save.iterdir()) == [
-        "iter_0000000",
-        "iter_0000001",
-        "latest_checkpointed_iteration.txt",
+        "checkpoint-1",
+        "checkpoint-2",
+        "checkpoint-latest",
     ]
 
 
@@ -133,11 +135,120 @@ def test_saving_a_rollout_again_replaces_its_checkpoint(make_trainer: Any) -> No
     assert json.loads((Path(path) / "meta.json").read_text())["version"] == 2
 
 
-def test_a_tracker_without_its_checkpoint_is_an_error_that_says_so(make_trainer: Any, tmp_path: Path) -> None:
+def test_a_link_without_its_checkpoint_is_an_error_that_says_so(make_trainer: Any, tmp_path: Path) -> None:
     (tmp_path / "checkpoints").mkdir()
-    (tmp_path / "checkpoints" / "latest_checkpointed_iteration.txt").write_text("12")
-    with pytest.raises(TrainError, match="iter_0000012"):
+    (tmp_path / "checkpoints" / "checkpoint-latest").symlink_to("checkpoint-12")
+    with pytest.raises(CheckpointError, match=r"checkpoint-latest names .*/checkpoint-12"):
         make_trainer().load()
+
+
+def test_a_checkpoint_of_the_earlier_layout_is_resumed(
+    make_trainer: Any, make_samples: Any, tmp_path: Path
+) -> None:
+    trainer = make_trainer()
+    trainer.train(4, make_samples(2))
+    path = Path(trainer.save(4, version=5, parent=4))
+    save = tmp_path / "earlier"
+    shutil.copytree(path / "trainer", save / "iter_0000004")
+    shutil.copyfile(path / "meta.json", save / "iter_0000004" / "meta.json")
+    (save / "latest_checkpointed_iteration.txt").write_text("4")
+    resumed = make_trainer(save=str(save))
+    assert resumed.load().rollout_id == 4
+    expected, found = full_state(trainer), full_state(resumed)
+    assert all(torch.equal(expected[name], found[name]) for name in expected)
+
+
+def test_a_checkpoint_of_another_shape_is_refused_by_name(make_trainer: Any, tmp_path: Path) -> None:
+    make_trainer().save(0, version=1, parent=0)
+    config = Qwen3Config(
+        vocab_size=64, hidden_size=32, intermediate_size=48, num_hidden_layers=2,
+        num_attention_heads=4, num_key_value_heads=2, head_dim=8, tie_word_embeddings=True,
+    )  # fmt: skip
+    Qwen3ForCausalLM(config).save_pretrained(tmp_path / "other")
+    with pytest.raises(
+        CheckpointError, match=r"mlp.down_proj.weight is \[32, 64\] in it and \[32, 48\] here \(6 of"
+    ):
+        make_trainer(hf_checkpoint=str(tmp_path / "other")).load()
+
+
+def test_the_optimizer_can_start_anew_from_a_loaded_checkpoint_but_not_from_the_runs_own(
+    make_trainer: Any, make_samples: Any, tmp_path: Path
+) -> None:
+    first = make_trainer()
+    first.train(0, make_samples(2))
+    path = first.save(0, version=1, parent=0)
+    flags = {"load": path, "reset_optimizer_states": True, "save": str(tmp_path / "new")}
+    anew = make_trainer(**flags)
+    assert anew.load().global_step == 0 and not anew.optimizer.state_dict()["state"]
+    assert torch.equal(*(full_state(t)["w.model.norm.weight"] for t in (first, anew)))
+    anew.train(1, make_samples(2))
+    anew.save(1, version=2, parent=1)
+    again = make_trainer(**flags)
+    assert again.load().global_step == 1 and again.optimizer.state_dict()["state"]
+
+
+def test_a_checkpoint_is_a_hugging_face_model_too(
+    make_trainer: Any, make_samples: Any, tmp_path: Path
+) -> None:
+    trainer = make_trainer()
+    trainer.train(0, make_samples(2))
+    checksum = trainer.export_weights(str(tmp_path / "v1"), 1)
+    trainer.save(0, version=1, parent=0, model_folder=str(tmp_path / "v1"))
+    latest = tmp_path / "checkpoints" / "checkpoint-latest"
+    model = AutoModelForCausalLM.from_pretrained(latest, dtype=torch.float32)
+    assert weights_checksum(model.state_dict()) == checksum
+    resumed = make_trainer(load=str(latest), save=str(tmp_path / "new"))
+    assert resumed.load().path == str(latest.resolve())
+
+
+def test_writing_in_the_background_lets_training_go_on_and_keeps_what_was_saved(
+    make_trainer: Any, make_samples: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    may_write = threading.Event()
+    write = FileSystemWriter.write_data
+    monkeypatch.setattr(FileSystemWriter, "write_data", lambda *a, **k: may_write.wait(20) and write(*a, **k))
+    trainer = make_trainer(async_save=True)
+    trainer.train(0, make_samples(3))
+    trainer.save(0, version=1, parent=0, wait=False)
+    saved = {name: tensor.clone() for name, tensor in full_state(trainer).items()}
+    trainer.train(1, make_samples(3))
+    assert make_trainer().load().path is None, "it does not count before it is complete"
+    may_write.set()
+    trainer.finish_save()
+    resumed = make_trainer()
+    assert resumed.load().rollout_id == 0
+    found = full_state(resumed)
+    assert all(torch.equal(saved[name], found[name]) for name in saved)
+    trainer.save(1, version=2, parent=1, wait=True)
+    assert make_trainer().load().rollout_id == 1
+
+
+def test_a_write_that_fails_in_the_background_is_told_and_leaves_the_checkpoint_before(
+    make_trainer: Any, make_samples: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trainer = make_trainer(async_save=True)
+    trainer.save(0, version=1, parent=0)
+
+    def full(*args: Any, **kwargs: Any) -> None:
+        raise OSError("No space left on device")
+
+    monkeypatch.setattr(FileSystemWriter, "write_data", full)
+    trainer.save(1, version=2, parent=1, wait=False)
+    with pytest.raises(TrainError, match="No space left"):
+        trainer.finish_save()
+    assert make_trainer().load().rollout_id == 0
+
+
+def test_reading_a_checkpoint_runs_no_code_from_it(make_trainer: Any, tmp_path: Path) -> None:
+    class Bomb:
+        def __reduce__(self) -> Any:
+            return (Path.touch, (tmp_path / "exploded",))
+
+    path = Path(make_trainer().save(0, version=1, parent=0))
+    (path / "trainer" / ".metadata").write_bytes(pickle.dumps(Bomb()))
+    with pytest.raises(CheckpointError, match="does not belong into a checkpoint"):
+        make_trainer().load()
+    assert not (tmp_path / "exploded").exists()
 
 
 def test_exported_weights_are_a_hugging_face_model(

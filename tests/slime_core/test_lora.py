@@ -177,7 +177,7 @@ def test_a_checkpoint_holds_what_is_trained_and_no_base(lora_trainer: Any, make_
     restored.load()
     expected, found = state_of(trainer), state_of(restored)
     assert all(torch.equal(expected[name], found[name]) for name in expected)
-    kept = FileSystemReader(path).read_metadata().state_dict_metadata
+    kept = FileSystemReader(path / "trainer").read_metadata().state_dict_metadata
     assert {name for name in kept if name.startswith("model.")} == {f"model.{name}" for name in trained}
 
 

@@ -1,22 +1,25 @@
-"""Checkpoints: `SAVE/iter_0000012/` with model and optimizer (torch DCP), random states and `meta.json`.
+"""Checkpoints of a training rank: models and optimizers (torch DCP) and the random states of every rank.
 
-A checkpoint is built in a hidden folder and renamed, then the tracker file names it. So a kill at any moment
-leaves the checkpoint before it in force.
+Where they lie and when they count is in `slime.checkpoints`. Writing can go on in the background: tensors are
+copied to the CPU first, and the ranks agree through a process group of its own, so training goes on meanwhile.
 """
 
 from __future__ import annotations
 
-import json
-import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 import torch.distributed as dist
+from torch.distributed.checkpoint.api import CheckpointException
+from torch.distributed.checkpoint.metadata import Metadata, TensorStorageMetadata
+from torch.distributed.checkpoint.staging import BlockingAsyncStager
 from torch.distributed.checkpoint.state_dict import (
     StateDictOptions,
     get_model_state_dict,
@@ -25,126 +28,209 @@ from torch.distributed.checkpoint.state_dict import (
     set_optimizer_state_dict,
 )
 from torch.distributed.checkpoint.state_dict_loader import load as load_sharded
+from torch.distributed.checkpoint.state_dict_saver import async_save
 from torch.distributed.checkpoint.state_dict_saver import save as save_sharded
 
-from slime.errors import TrainError
-from slime.utils.files import commit_folder, fresh_folder, recover_folder, temporary_beside, write_text
-
-TRACKER = "latest_checkpointed_iteration.txt"
-META = "meta.json"
+from slime.backends.fsdp.random_state import random_state, restore_random_state
+from slime.backends.fsdp.safe_loading import SafePlanner, SafeReader
+from slime.checkpoints import TRAINER, CheckpointState, commit, folder_of, read_meta, trainer_folder
+from slime.errors import CheckpointError, TrainError
+from slime.utils.files import fresh_folder, temporary_beside
 
 
 @dataclass(frozen=True)
-class CheckpointState:
-    """Where training stands.
+class Part:
+    """A model that is trained, and its optimizer.
 
-    Attributes:
-        rollout_id: last rollout that was trained; -1 if none was.
-        version, parent: weight version of these weights and the one that they were trained from.
-        path: checkpoint folder; None for a fresh start.
-        global_step: optimizer steps so far.
+    `prefix` tells several apart; the policy has none. `steps`: optimizer steps of a part that counts its own.
     """
 
-    rollout_id: int = -1
-    version: int = 0
-    parent: int | None = None
-    path: str | None = None
-    global_step: int = 0
+    model: Any
+    optimizer: torch.optim.Optimizer
+    prefix: str = ""
+    steps: int = 0
 
 
-def folder_of(save: str, rollout_id: int) -> Path:
-    return Path(save) / f"iter_{rollout_id:07d}"
-
-
-def latest(save: str | None) -> Path | None:
-    """The checkpoint that the tracker names, or None if there is none.
-
-    Raises:
-        TrainError: the tracker names a checkpoint that is not there.
-    """
-    tracker = Path(save or "") / TRACKER
-    if save is None or not tracker.is_file():
-        return None
-    folder = folder_of(save, int(tracker.read_text()))
-    recover_folder(folder)
-    if not (folder / META).is_file():
-        raise TrainError(
-            f"{tracker} names {folder}, which is not a checkpoint; write the number of another one"
-        )
-    return folder
-
-
-def save_checkpoint(
-    save: str,
-    state: CheckpointState,
-    model: Any,
-    optimizer: torch.optim.Optimizer,
-    extra: dict[str, Any],
-    write_more: Callable[[Path], None] | None = None,
-) -> Path:
-    """Writes a checkpoint of what is trained; every rank must call it.
+class CheckpointWriter:
+    """Writes the checkpoints of one rank, one at a time; every rank makes the same calls.
 
     Args:
-        extra: added to `meta.json`.
-        write_more: writes further files into the folder, on rank 0.
+        save: folder of the checkpoints.
+        in_background: keep a process group with which writing can go on behind training.
     """
-    rank, path = dist.get_rank(), folder_of(save, state.rollout_id)
-    temporary = temporary_beside(path)
-    if rank == 0:
-        fresh_folder(path)
-    dist.barrier()
-    save_sharded(_tensors(model, optimizer, state.global_step), checkpoint_id=temporary)
-    torch.save(random_state(), temporary / f"rng_{rank}.pt")
-    dist.barrier()
-    if rank == 0:
-        meta = {
-            "rollout_id": state.rollout_id,
-            "version": state.version,
-            "parent": state.parent,
-            "global_step": state.global_step,
-            "world_size": dist.get_world_size(),
-            "saved_at": time.time(),
-            **extra,
-        }
-        if write_more is not None:
-            write_more(temporary)
-        write_text(temporary / META, json.dumps(meta, indent=1))
-        commit_folder(temporary, path)
-        write_text(Path(save) / TRACKER, str(state.rollout_id))
-    dist.barrier()
-    return path
+
+    def __init__(self, save: str, in_background: bool = False) -> None:
+        self.save = save
+        self.group = dist.new_group(backend="gloo") if in_background else None
+        self.pool = ThreadPoolExecutor(1, "checkpoint")
+        self.pending: Future[None] | None = None
+
+    def write(
+        self,
+        state: CheckpointState,
+        parts: Sequence[Part],
+        extra: dict[str, Any],
+        write_more: Callable[[Path], None] = lambda folder: None,
+        wait: bool = True,
+    ) -> Path:
+        """Writes a checkpoint of what is trained now and returns its folder.
+
+        Args:
+            extra: added to `meta.json`.
+            write_more: writes further files into the folder, on rank 0, before this returns.
+            wait: return when the checkpoint counts; otherwise, with `in_background`, when it is copied.
+
+        Raises:
+            TrainError: the one before it, in the background, could not be written.
+        """
+        self.finish()
+        rank, path = dist.get_rank(), folder_of(self.save, state.rollout_id)
+        inner = temporary_beside(path) / TRAINER
+        if rank == 0:
+            write_more(fresh_folder(path))
+            inner.mkdir()
+        dist.barrier()
+        torch.save(random_state(), inner / f"rng_{rank}.pt")
+        tensors = _tensors(parts, {part.prefix for part in parts if part.optimizer.state})
+        meta = {**_meta(state), "steps_of": {part.prefix: part.steps for part in parts}, **extra}
+        complete = partial(self._complete, inner.parent, path, meta)
+        if self.group is None or wait:
+            with _plain_errors("written"):
+                save_sharded(tensors, checkpoint_id=inner)
+            complete(group=None)
+            dist.barrier()
+            return path
+        staged = async_save(
+            tensors, checkpoint_id=inner, process_group=self.group, async_stager=BlockingAsyncStager()
+        )
+        assert isinstance(staged, Future)
+
+        def complete_later() -> None:
+            staged.result()
+            complete(group=self.group)
+
+        self.pending = self.pool.submit(complete_later)
+        return path
+
+    def finish(self) -> None:
+        """Returns when nothing is being written any more. Raises TrainError if that went wrong."""
+        pending, self.pending = self.pending, None
+        if pending is None:
+            return
+        try:
+            pending.result()
+        except (Exception, CheckpointException) as error:
+            raise TrainError(
+                f"a checkpoint could not be written in the background: {_first(error)}"
+            ) from error
+
+    def _complete(self, temporary: Path, path: Path, meta: dict[str, Any], group: Any) -> None:
+        dist.barrier(group)
+        if dist.get_rank() == 0:
+            commit(temporary, path, meta)
 
 
 def load_checkpoint(
-    path: Path, model: Any, optimizer: torch.optim.Optimizer, lora: dict[str, Any] | None = None
+    path: Path, parts: Sequence[Part], lora: dict[str, Any] | None = None, reset_optimizer: bool = False
 ) -> CheckpointState:
-    """Restores model, optimizer and random states; every rank must call it.
+    """Restores models, optimizers and random states; every rank must call it.
 
     Another number of ranks than at saving works; ranks that were not there keep their seeds.
 
     Args:
-        lora: the adapters that `model` has; None for a model that is trained as a whole.
+        lora: the adapters that the policy has; None for a model that is trained as a whole.
+        reset_optimizer: optimizers and the learning-rate schedule start anew.
 
     Raises:
-        TrainError: the checkpoint is of other adapters.
+        CheckpointError: the checkpoint is broken, or of another model or other adapters.
     """
-    meta = json.loads((path / META).read_text())
+    meta, inner = read_meta(path), trainer_folder(path)
     if meta.get("lora") != lora:
-        raise TrainError(
+        raise CheckpointError(
             f"checkpoint {path} was trained with {_described(meta.get('lora'))}, this run with "
             f"{_described(lora)}; use the same flags, or another --save"
         )
-    state = _tensors(model, optimizer, meta["global_step"])
-    load_sharded(state, checkpoint_id=path)
-    set_model_state_dict(model, state["model"], options=_options(model))
-    if "optimizer" in state:
-        set_optimizer_state_dict(model, optimizer, state["optimizer"], options=_options(model))
-    rng = path / f"rng_{dist.get_rank()}.pt"
+    reader = SafeReader(inner)
+    index = reader.read_metadata()
+    stepped: set[str] = set() if reset_optimizer else _stepped(parts, index)
+    state = _tensors(parts, stepped)
+    _check_shapes(path, parts, state, index)
+    with _plain_errors("read"):
+        load_sharded(state, storage_reader=reader, planner=SafePlanner())
+    for part in parts:
+        options = _options(part.model)
+        set_model_state_dict(part.model, state[part.prefix + "model"], options=options)
+        if part.prefix in stepped:
+            set_optimizer_state_dict(
+                part.model, part.optimizer, state[part.prefix + "optimizer"], options=options
+            )
+    rng = inner / f"rng_{dist.get_rank()}.pt"
     if rng.is_file():
         restore_random_state(torch.load(rng, weights_only=True))
     return CheckpointState(
-        meta["rollout_id"], meta["version"], meta["parent"], str(path), meta["global_step"]
+        meta["rollout_id"],
+        meta["version"],
+        meta["parent"],
+        str(path),
+        global_step=0 if reset_optimizer else meta["global_step"],
+        steps_of={} if reset_optimizer else meta.get("steps_of", {}),
     )
+
+
+@contextmanager
+def _plain_errors(deed: str) -> Iterator[None]:
+    """torch's own error is no Exception, and passes through what would handle it."""
+    try:
+        yield
+    except CheckpointException as error:
+        raise TrainError(f"a checkpoint could not be {deed}: {_first(error)}") from error
+
+
+def _first(error: BaseException) -> str:
+    """The failure of the first rank that had one."""
+    failures = getattr(error, "failures", {})
+    return str(next((failure[0] for failure in failures.values()), error))
+
+
+def _meta(state: CheckpointState) -> dict[str, Any]:
+    return {
+        "rollout_id": state.rollout_id,
+        "version": state.version,
+        "parent": state.parent,
+        "global_step": state.global_step,
+        "world_size": dist.get_world_size(),
+        "saved_at": time.time(),
+    }
+
+
+def _stepped(parts: Sequence[Part], index: Metadata) -> set[str]:
+    """The parts whose optimizer had made a step; AdamW has no state before."""
+    names = index.state_dict_metadata
+    return {
+        part.prefix for part in parts if any(name.startswith(f"{part.prefix}optimizer.") for name in names)
+    }
+
+
+def _check_shapes(path: Path, parts: Sequence[Part], state: dict[str, Any], index: Metadata) -> None:
+    """Raises CheckpointError where the checkpoint has other weights than the models."""
+    stored: dict[str, list[int]] = {}
+    wanted: dict[str, list[int]] = {}
+    for prefix in (part.prefix for part in parts):
+        key = f"{prefix}model."
+        stored |= {
+            name: list(entry.size)
+            for name, entry in index.state_dict_metadata.items()
+            if name.startswith(key) and isinstance(entry, TensorStorageMetadata)
+        }
+        wanted |= {key + name: list(tensor.shape) for name, tensor in state[f"{prefix}model"].items()}
+    differ = sorted(name for name in stored.keys() | wanted.keys() if stored.get(name) != wanted.get(name))
+    if differ:
+        name = differ[0]
+        raise CheckpointError(
+            f"checkpoint {path} is of another model: {name} is {stored.get(name, 'not there')} in it and "
+            f"{wanted.get(name, 'not there')} here ({len(differ)} of {len(wanted)} tensors differ); "
+            "give the model that it was trained from, or another --save"
+        )
 
 
 def _described(lora: dict[str, Any] | None) -> str:
@@ -161,34 +247,17 @@ def _options(model: Any) -> StateDictOptions:
     )
 
 
-def _tensors(model: Any, optimizer: torch.optim.Optimizer, steps: int) -> dict[str, Any]:
-    """What DCP saves, or fills in place. AdamW has no state before its first step."""
-    parameters = model.named_parameters(remove_duplicate=False)
-    frozen = {name for name, parameter in parameters if not parameter.requires_grad}
-    tensors = get_model_state_dict(model, options=_options(model))  # drops a tied weight under one name only
-    state: dict[str, Any] = {"model": {name: x for name, x in tensors.items() if name not in frozen}}
-    if steps:
-        state["optimizer"] = get_optimizer_state_dict(model, optimizer, options=_options(model))
+def _tensors(parts: Sequence[Part], stepped: set[str]) -> dict[str, Any]:
+    """What DCP saves, or fills in place; optimizers of the parts in `stepped`."""
+    state: dict[str, Any] = {}
+    for part in parts:
+        model, options = part.model, _options(part.model)
+        parameters = model.named_parameters(remove_duplicate=False)
+        frozen = {name for name, parameter in parameters if not parameter.requires_grad}
+        tensors = get_model_state_dict(model, options=options)  # drops a tied weight under one name only
+        state[part.prefix + "model"] = {name: x for name, x in tensors.items() if name not in frozen}
+        if part.prefix in stepped:
+            state[part.prefix + "optimizer"] = get_optimizer_state_dict(
+                model, part.optimizer, options=options
+            )
     return state
-
-
-def random_state() -> dict[str, Any]:
-    """The state of every random generator of this process: tensors and plain values, so that loading runs no code."""
-    name, keys, *rest = np.random.get_state(legacy=True)
-    state = {
-        "torch": torch.get_rng_state(),
-        "numpy": (name, torch.from_numpy(np.asarray(keys).astype(np.int64)), *rest),
-        "python": random.getstate(),
-    }
-    if torch.cuda.is_available():
-        state["cuda"] = torch.cuda.get_rng_state()
-    return state
-
-
-def restore_random_state(state: dict[str, Any]) -> None:
-    torch.set_rng_state(state["torch"])
-    name, keys, *rest = state["numpy"]
-    np.random.set_state((name, keys.numpy().astype(np.uint32), *rest))
-    random.setstate(state["python"])
-    if "cuda" in state and torch.cuda.is_available():
-        torch.cuda.set_rng_state(state["cuda"])

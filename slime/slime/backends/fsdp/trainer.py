@@ -16,8 +16,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from slime.backends.fsdp import checkpoint
-from slime.backends.fsdp.checkpoint import CheckpointState
+from slime import checkpoints
+from slime.backends.fsdp.checkpoint import CheckpointWriter, Part, load_checkpoint
 from slime.backends.fsdp.distributed import add_up, broadcast, join, merge_over_ranks
 from slime.backends.fsdp.lora import add_adapters, describe, without_adapters, write_adapter
 from slime.backends.fsdp.metrics import mean_of_steps, rollout_metrics
@@ -38,6 +38,7 @@ from slime.backends.fsdp.step import (
     forward_backward,
     trained_log_probs,
 )
+from slime.checkpoints import CheckpointState, is_checkpoint
 from slime.losses import loss_spec
 from slime.schedule import MicroBatch, Schedule, ScheduleLimits, Step, build_schedule
 from slime.types import Sample
@@ -75,19 +76,27 @@ class FSDPTrainer:
         self.vocabulary: int = self.model.config.get_text_config().vocab_size
         self.optimizer = build_optimizer(self.model, args)
         self.reference = self._reference(first) if self.spec.needs_reference else None
+        self.writer = CheckpointWriter(args.save, in_background=args.async_save)
         self.global_step = 0
         self.version = 0
 
+    @property
+    def parts(self) -> list[Part]:
+        """All that is trained, as checkpoints hold it."""
+        return [Part(self.model, self.optimizer)]
+
     def load(self) -> CheckpointState:
-        """Resumes from the latest checkpoint of `save`, else of `load`; without one it is a fresh start.
+        """Resumes from the latest checkpoint of `save`, else from `load`; without one it is a fresh start.
 
         Raises:
-            TrainError: a tracker file that names a checkpoint which is not there.
+            CheckpointError: a checkpoint that is not there, or does not fit this run.
         """
-        folder = checkpoint.latest(self.args.save) or checkpoint.latest(self.args.load)
+        own = checkpoints.find(self.args.save)
+        folder = own or checkpoints.find(self.args.load)
         state = CheckpointState()
         if folder is not None:
-            state = checkpoint.load_checkpoint(folder, self.model, self.optimizer, describe(self.args))
+            reset = own is None and self.args.reset_optimizer_states
+            state = load_checkpoint(folder, self.parts, describe(self.args), reset)
         self.global_step, self.version = state.global_step, state.version
         event(logger, "trainer loaded", rollout_id=state.rollout_id, version=state.version, path=state.path)
         return state
@@ -128,20 +137,37 @@ class FSDPTrainer:
         merged = merge_over_ranks(found)
         return [merged.get(i, []) for i in range(len(samples))]
 
-    def save(self, rollout_id: int, version: int, parent: int | None) -> str:
-        """Writes a checkpoint of these weights, which are (or become) `version`; returns its folder."""
+    def save(
+        self,
+        rollout_id: int,
+        version: int,
+        parent: int | None,
+        model_folder: str | None = None,
+        wait: bool = True,
+    ) -> str:
+        """Writes a checkpoint of these weights, which are (or become) `version`; returns its folder.
+
+        Args:
+            model_folder: the same weights as `export_weights` wrote them; they become part of the checkpoint.
+            wait: return when the checkpoint counts; else, with --async-save, when it is copied.
+        """
         state = CheckpointState(rollout_id, version, parent, None, self.global_step)
         extra = {"hf_checkpoint": self.args.hf_checkpoint, "lora": describe(self.args)}
-        write_more = None
-        if self.args.use_lora:
-            adapters = gather_trained(self.model, keep=self.rank == 0)
-            base = self._first_weights()
-            write_more = lambda folder: write_adapter(folder / "adapter", self.model, adapters, base)  # noqa: E731
-        path = checkpoint.save_checkpoint(
-            self.args.save, state, self.model, self.optimizer, extra, write_more
-        )
+        adapters = gather_trained(self.model, keep=self.rank == 0) if self.args.use_lora else None
+
+        def write_more(folder: Path) -> None:
+            if adapters is not None:
+                write_adapter(folder / "adapter", self.model, adapters, self._first_weights())
+            if model_folder is not None:
+                checkpoints.add_model(folder, Path(model_folder))
+
+        path = self.writer.write(state, self.parts, extra, write_more, wait)
         event(logger, "checkpoint saved", rollout_id=rollout_id, version=version, path=path)
         return str(path)
+
+    def finish_save(self) -> None:
+        """Returns when no checkpoint is being written any more; raises TrainError if one could not be."""
+        self.writer.finish()
 
     def export_weights(self, folder: str, version: int) -> str:
         """Writes the weights as a Hugging Face folder and returns their checksum, on every rank.
@@ -174,7 +200,7 @@ class FSDPTrainer:
     def _first_weights(self) -> str:
         """`load` may name a Hugging Face folder instead of checkpoints."""
         load = self.args.load
-        if load is not None and (Path(load) / "config.json").is_file():
+        if load is not None and (Path(load) / "config.json").is_file() and not is_checkpoint(Path(load)):
             return str(load)
         return str(self.args.hf_checkpoint)
 

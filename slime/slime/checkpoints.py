@@ -1,0 +1,153 @@
+"""Where checkpoints lie. Imports no torch: the driver uses it too.
+
+    SAVE/checkpoint-12/        after 12 rollouts: a Hugging Face model, `trainer/` to resume from, `meta.json`
+    SAVE/checkpoint-latest     link to the newest complete one
+    SAVE/rollout/              state of the data source after each of them
+
+A checkpoint is built in a hidden folder, renamed, and then the link is moved. So a kill at any moment leaves
+the checkpoint before it in force. Folders of earlier releases (`iter_0000011`) can be resumed from.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from slime.errors import CheckpointError
+from slime.utils.files import commit_folder, recover_folder, temporary_beside, write_text
+
+LATEST = "checkpoint-latest"
+META = "meta.json"
+TRAINER = "trainer"
+EARLIER_TRACKER = "latest_checkpointed_iteration.txt"
+NAME = re.compile(r"checkpoint-(\d+)")
+
+
+@dataclass(frozen=True)
+class CheckpointState:
+    """Where training stands.
+
+    Attributes:
+        rollout_id: last rollout that was trained; -1 if none was.
+        version, parent: weight version of these weights and the one that they were trained from.
+        path: checkpoint folder; None for a fresh start.
+        global_step: optimizer steps so far.
+        steps_of: the same for parts beside the policy that count their own, such as a critic.
+    """
+
+    rollout_id: int = -1
+    version: int = 0
+    parent: int | None = None
+    path: str | None = None
+    global_step: int = 0
+    steps_of: dict[str, int] = field(default_factory=dict, compare=False)
+
+
+def folder_of(save: str | Path, rollout_id: int) -> Path:
+    """`checkpoint-N`, where N counts the rollouts that are in it: `rollout_id` + 1."""
+    return Path(save) / f"checkpoint-{rollout_id + 1}"
+
+
+def trainer_folder(checkpoint: Path) -> Path:
+    """What only the trainer reads; the earlier layout kept it in the checkpoint's own folder."""
+    inner = checkpoint / TRAINER
+    return inner if inner.is_dir() else checkpoint
+
+
+def is_checkpoint(folder: Path) -> bool:
+    return (folder / META).is_file()
+
+
+def read_meta(checkpoint: Path) -> dict[str, Any]:
+    """The checkpoint's own description.
+
+    Raises:
+        CheckpointError: it is not readable.
+    """
+    try:
+        meta = json.loads((checkpoint / META).read_text())
+        return {**meta, "rollout_id": int(meta["rollout_id"]), "global_step": int(meta["global_step"])}
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise CheckpointError(
+            f"{checkpoint / META} is not the description of a checkpoint: {error!r}"
+        ) from error
+
+
+def find(path: str | None) -> Path | None:
+    """The checkpoint to resume from: `path` itself, or the latest one of the folder `path`. None: there is none.
+
+    Raises:
+        CheckpointError: the folder names a checkpoint that is not there.
+    """
+    if path is None:
+        return None
+    folder = Path(path)
+    return folder.resolve() if is_checkpoint(folder) else latest(folder)
+
+
+def latest(save: Path) -> Path | None:
+    """The checkpoint that `checkpoint-latest` names, or None if there is none.
+
+    Raises:
+        CheckpointError: it names a checkpoint that is not there.
+    """
+    link = save / LATEST
+    if link.is_symlink():
+        folder, named_by = save / os.readlink(link), link
+    elif (save / EARLIER_TRACKER).is_file():
+        named_by = save / EARLIER_TRACKER
+        folder = save / f"iter_{int(named_by.read_text()):07d}"
+    else:
+        return None
+    recover_folder(folder)
+    if not is_checkpoint(folder):
+        raise CheckpointError(
+            f"{named_by} names {folder}, which is not a checkpoint; remove it, or let it name another one"
+        )
+    return folder
+
+
+def commit(temporary: Path, folder: Path, meta: dict[str, Any]) -> None:
+    """Makes a checkpoint that is written completely the latest one."""
+    write_text(temporary / META, json.dumps(meta, indent=1))
+    commit_folder(temporary, folder)
+    link = folder.parent / LATEST
+    fresh = temporary_beside(link)
+    fresh.unlink(missing_ok=True)
+    fresh.symlink_to(folder.name)
+    fresh.replace(link)
+
+
+def add_model(checkpoint: Path, model: Path) -> None:
+    """Puts the files of a Hugging Face folder into the checkpoint, as hard links where that can be done."""
+    for file in sorted(model.iterdir()):
+        if file.is_file():
+            try:
+                os.link(file, checkpoint / file.name)
+            except OSError:  # another file system
+                shutil.copyfile(file, checkpoint / file.name)
+
+
+def numbers(save: Path) -> list[int]:
+    """The rollouts counted by the checkpoints that are there, ascending."""
+    names = (NAME.fullmatch(path.name) for path in save.glob("checkpoint-*"))
+    return sorted(int(name[1]) for name in names if name is not None)
+
+
+def prune(save: Path, keep: int) -> list[Path]:
+    """Removes all but the `keep` newest checkpoints (0: none), never the latest one; returns what went."""
+    if keep <= 0:
+        return []
+    link = save / LATEST
+    spared = os.readlink(link) if link.is_symlink() else None
+    old: Iterable[Path] = (save / f"checkpoint-{number}" for number in numbers(save)[:-keep])
+    gone = [folder for folder in old if folder.name != spared]
+    for folder in gone:
+        shutil.rmtree(folder)
+    return gone
