@@ -1,10 +1,19 @@
 """The loss library: pure torch, shared by all training backends."""
 
 from slime.losses.advantages import group_advantages
+from slime.losses.component import Component, LossBatch, LossSpec
 from slime.losses.corrections import custom_tis, opsm, tis
 from slime.losses.custom import custom_config, load_custom_loss, pack_loss, sample_loss
+from slime.losses.distillation import (
+    combined_advantages,
+    log1mexp,
+    reverse_kl_topk,
+    select_loss,
+    tail_log_prob,
+)
 from slime.losses.distribution import DenseDistribution, Distribution
 from slime.losses.estimators import SampleTerms, distilled, estimator, whiten
+from slime.losses.hints import Candidates, TopKTargets, choose_hints, overlaps, topk_targets
 from slime.losses.kl import approx_kl, kl_loss
 from slime.losses.logits import get_log_probs_and_entropy, get_responses
 from slime.losses.output import LossOutput
@@ -12,11 +21,12 @@ from slime.losses.policy import entropy_loss, policy_loss
 from slime.losses.reducers import Reducer, sample_mean, sample_mean_weights, token_mean, weighted_sum
 from slime.losses.segments import Segments
 from slime.losses.sft import sft_loss
-from slime.losses.spec import Component, LossBatch, LossSpec, compute_loss, loss_spec
+from slime.losses.spec import compute_loss, loss_spec
 from slime.losses.step_wise import Span, normalized_spans, spans_of
 from slime.losses.values import gae, ppo_advantages, value_loss
 
 __all__ = [
+    "Candidates",
     "Component",
     "DenseDistribution",
     "Distribution",
@@ -27,7 +37,10 @@ __all__ = [
     "SampleTerms",
     "Segments",
     "Span",
+    "TopKTargets",
     "approx_kl",
+    "choose_hints",
+    "combined_advantages",
     "compute_loss",
     "custom_config",
     "custom_tis",
@@ -40,19 +53,25 @@ __all__ = [
     "group_advantages",
     "kl_loss",
     "load_custom_loss",
+    "log1mexp",
     "loss_spec",
     "normalized_spans",
     "opsm",
+    "overlaps",
     "pack_loss",
     "policy_loss",
     "ppo_advantages",
+    "reverse_kl_topk",
     "sample_loss",
     "sample_mean",
     "sample_mean_weights",
+    "select_loss",
     "sft_loss",
     "spans_of",
+    "tail_log_prob",
     "tis",
     "token_mean",
+    "topk_targets",
     "value_loss",
     "weighted_sum",
     "whiten",

@@ -23,6 +23,7 @@ class PolicyTerms:
     Attributes:
         drift: old - new log-prob.
         rollout_log_probs: those that the engine reported while sampling.
+        older: of bool, whether older weights than those before the update wrote the token.
     """
 
     drift: Tensor
@@ -30,6 +31,7 @@ class PolicyTerms:
     advantages: Tensor
     rollout_log_probs: Tensor | None
     segments: Segments | None
+    older: Tensor | None = None
 
     @property
     def engine(self) -> Tensor:
@@ -59,16 +61,29 @@ def opsm(delta: float) -> Correction:
     return correct
 
 
-def tis(low: float, high: float, icepop: bool = False) -> Correction:
+def tis(low: float, high: float, icepop: bool = False, only_older: bool = False) -> Correction:
     """Weighs by w = exp(old - engine log-prob), without gradient: clipped to [low, high] (TIS), or 0 outside
-    of it (IcePop)."""
+    of it (IcePop).
+
+    The engine's log-probs are of the weights that wrote the token, so every version span of a turn is corrected
+    for its own distance.
+
+    Args:
+        only_older: tokens that the weights before the update wrote keep weight 1.
+    """
 
     def correct(per_token: Tensor, terms: PolicyTerms) -> tuple[Tensor, dict[str, Tensor]]:
         ratio = (terms.old_log_probs - terms.engine).exp()
+        if only_older:
+            if terms.older is None:
+                raise ValueError("correcting older spans only needs to know which tokens are older")
+            ratio = torch.where(terms.older, ratio, torch.ones_like(ratio))
         clipped = ratio.clamp(low, high)
         outside = clipped != ratio
         weight = torch.where(outside, torch.zeros_like(ratio), ratio) if icepop else clipped
         measured = {"tis": ratio, "tis_clipfrac": outside.to(ratio.dtype), "tis_abs": (ratio - 1).abs()}
+        if terms.older is not None:
+            measured["tis_abs_older"] = (ratio - 1).abs() * terms.older
         return per_token * weight, measured
 
     return correct

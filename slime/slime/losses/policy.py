@@ -17,6 +17,7 @@ from slime.losses.reducers import Reducer
 from slime.losses.segments import Segments
 
 Objective = Literal["ppo", "gspo", "cispo"]
+LOG_RATIO_LIMIT = 20.0
 
 
 def policy_loss(
@@ -33,8 +34,11 @@ def policy_loss(
     rollout_log_probs: Tensor | None = None,
     corrections: Sequence[Correction] = (),
     pg_reducer: Reducer | None = None,
+    older: Tensor | None = None,
 ) -> LossOutput:
     """max(-r A, -clip(r, 1 - eps_clip, 1 + eps_clip_high) A) with r = exp(new - old log-prob).
+
+    The log of r is held within +-20: an infinite r would make NaN of an advantage of 0.
 
     Args:
         ids, old_log_probs, advantages: [T]. No old log-probs: the policy has not moved since, they are the
@@ -47,22 +51,23 @@ def policy_loss(
         rollout_log_probs: the engine's [T], for corrections.
         corrections: change the loss of single tokens, in this order.
         pg_reducer: reduces this loss instead of `reducer`, which still reduces the metrics.
+        older: [T] of bool, tokens that older weights wrote, for corrections.
     """
     log_probs = dist.log_probs(ids)
     old = log_probs.detach() if old_log_probs is None else old_log_probs
     log_ratio = log_probs - old
     if objective == "gspo":
         log_ratio = _of_samples(segments).spread(_of_samples(segments).mean(log_ratio))
-    ratio = log_ratio.exp()
+    ratio = log_ratio.clamp(-LOG_RATIO_LIMIT, LOG_RATIO_LIMIT).exp()
     limits = 1 - eps_clip, 1 + (eps_clip if eps_clip_high is None else eps_clip_high)
     if objective == "cispo":
         per_token, hit = _cispo(log_probs, ratio, advantages, limits)
     else:
-        per_token, hit = _clipped(ratio, advantages, limits)
+        per_token, hit = clipped_surrogate(ratio, advantages, limits)
     measured = {"pg_clipfrac": hit, "ppo_kl": -log_ratio, "ois": ratio}
     if eps_clip_c is not None:
         per_token, measured["pg_dual_clipfrac"] = _dual_clip(per_token, advantages, eps_clip_c)
-    terms = PolicyTerms(old - log_probs.detach(), old, advantages, rollout_log_probs, segments)
+    terms = PolicyTerms(old - log_probs.detach(), old, advantages, rollout_log_probs, segments, older)
     for correct in corrections:
         per_token, extra = correct(per_token, terms)
         measured |= extra
@@ -71,7 +76,10 @@ def policy_loss(
     return LossOutput(loss=loss, metrics={"pg_loss": loss.detach(), **metrics})
 
 
-def _clipped(ratio: Tensor, advantages: Tensor, limits: tuple[float, float]) -> tuple[Tensor, Tensor]:
+def clipped_surrogate(
+    ratio: Tensor, advantages: Tensor, limits: tuple[float, float]
+) -> tuple[Tensor, Tensor]:
+    """PPO's max(-r A, -clip(r, *limits) A), and 1 where the clip decides; of any shape."""
     plain, clipped = -ratio * advantages, -ratio.clamp(*limits) * advantages
     return torch.maximum(plain, clipped), (clipped > plain).to(ratio.dtype)
 

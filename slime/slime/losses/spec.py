@@ -3,73 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
 from slime.errors import ConfigError
 from slime.hooks import load_hook
+from slime.losses.component import Component, LossBatch, LossSpec
 from slime.losses.corrections import Correction, custom_tis, opsm, tis
 from slime.losses.custom import custom_config, load_custom_loss, sample_loss
+from slime.losses.distillation import combined_advantages, reverse_kl_topk, select_loss
 from slime.losses.distribution import Distribution
+from slime.losses.hints import TopKTargets
 from slime.losses.kl import kl_loss
 from slime.losses.output import LossOutput
 from slime.losses.policy import entropy_loss, policy_loss
 from slime.losses.reducers import Reducer
-from slime.losses.segments import Segments
 from slime.losses.sft import sft_loss
 
-
-@dataclass(frozen=True)
-class LossBatch:
-    """The trained response tokens of one micro-batch, all [T]; None where there is no such value.
-
-    `old_log_probs` is None while the policy has not moved since sampling's weights were taken over: they are
-    then the new log-probs themselves, and the importance ratio is exactly 1.
-
-    Attributes:
-        rewards: of the samples as they came [S].
-        segments: which token belongs to which sample.
-        denominator: samples of the whole step, or its tokens with --calculate-per-token-loss.
-    """
-
-    ids: Tensor
-    advantages: Tensor | None = None
-    old_log_probs: Tensor | None = None
-    ref_log_probs: Tensor | None = None
-    rollout_log_probs: Tensor | None = None
-    rewards: Tensor | None = None
-    segments: Segments | None = None
-    denominator: float = 1.0
-
-
-@dataclass(frozen=True)
-class Component:
-    """One summand. `weight` 0 means: measured, without gradients."""
-
-    name: str
-    weight: float
-    compute: Callable[[Distribution, LossBatch, Reducer], LossOutput]
-
-
-@dataclass(frozen=True)
-class LossSpec:
-    """What is minimised, and which inputs that needs.
-
-    Attributes:
-        needs_old: old log-probs of every step before the first one, for advantages or a custom loss.
-        on_logits: a custom loss f(args, batch, logits, sum_of_sample_mean), in place of components.
-    """
-
-    components: tuple[Component, ...] = ()
-    needs_advantages: bool = False
-    needs_reference: bool = False
-    needs_old: bool = False
-    needs_rollout_log_probs: bool = False
-    on_logits: Callable[..., Any] | None = None
+Compute = Callable[[Distribution, LossBatch, Reducer], LossOutput]
 
 
 def loss_spec(args: Any) -> LossSpec:
@@ -82,22 +37,49 @@ def loss_spec(args: Any) -> LossSpec:
         return LossSpec((Component("sft", 1.0, _sft),))
     if args.loss_type == "custom_loss":
         return _custom_spec(args)
-    if args.loss_type != "policy_loss":
-        raise ConfigError(
-            f"--loss-type {args.loss_type} does not exist; choose policy_loss, sft_loss or custom_loss"
-        )
-    components = [Component("policy", 1.0, _policy(args)), Component("entropy", -args.entropy_coef, _entropy)]
     use_kl = args.use_kl_loss and args.kl_loss_coef != 0
+    common = [Component("entropy", -args.entropy_coef, _entropy)]
     if use_kl:
         divergence = partial(_kl, args.kl_loss_type, args.use_unbiased_kl)
-        components.append(Component("kl", args.kl_loss_coef, divergence))
+        common.append(Component("kl", args.kl_loss_coef, divergence))
+    own, teacher, has_policy = _own_components(args)
     return LossSpec(
-        tuple(components),
-        needs_advantages=True,
-        needs_reference=use_kl or args.kl_coef != 0,
-        needs_old=_advantages_need_old(args),
-        needs_rollout_log_probs=args.use_tis,
+        (*own, *common),
+        needs_advantages=has_policy,
+        needs_reference=use_kl or (has_policy and args.kl_coef != 0),
+        needs_old=has_policy and _advantages_need_old(args),
+        needs_rollout_log_probs=has_policy and args.use_tis,
+        teacher=teacher,
     )
+
+
+def _own_components(args: Any) -> tuple[list[Component], Literal["sampled", "topk"] | None, bool]:
+    """What a loss type has beside entropy and KL, what it asks a teacher for, and whether it takes advantages."""
+    match args.loss_type:
+        case "policy_loss":
+            distils = args.use_opd or args.advantage_estimator == "on_policy_distillation"
+            return [Component("policy", 1.0, _policy(args))], "sampled" if distils else None, True
+        case "combine":
+            component = Component("combine", 1.0, partial(_combine, _policy(args), args))
+            return [component], "sampled" if args.combine_w_opd else None, True
+        case "opd_topk":
+            return [Component("opd", 1.0, _reverse_kl)], "topk", False
+        case "topk_select":
+            parts = []
+            if args.topk_w_rl:
+                parts.append(
+                    Component("policy", args.topk_w_rl, partial(_grpo, _policy(args, _topk_clip(args))))
+                )
+            if args.topk_w_opd:
+                parts.append(Component("opd", args.topk_w_opd, partial(_select, args)))
+            return parts, "topk" if args.topk_w_opd else None, bool(args.topk_w_rl)
+    names = "policy_loss, sft_loss, custom_loss, opd_topk, combine or topk_select"
+    raise ConfigError(f"--loss-type {args.loss_type} does not exist; choose {names}")
+
+
+def _topk_clip(args: Any) -> tuple[float, float | None]:
+    low = args.eps_clip if args.topk_eps_clip is None else args.topk_eps_clip
+    return low, args.eps_clip_high if args.topk_eps_clip_high is None else args.topk_eps_clip_high
 
 
 def _advantages_need_old(args: Any) -> bool:
@@ -139,8 +121,9 @@ def compute_loss(spec: LossSpec, dist: Distribution, batch: LossBatch, reducer: 
     return LossOutput(loss=total, metrics=metrics | {"loss": total.detach()})
 
 
-def _policy(args: Any) -> Callable[[Distribution, LossBatch, Reducer], LossOutput]:
-    """The policy component of the flags, its hooks loaded."""
+def _policy(args: Any, clip: tuple[float, float | None] | None = None) -> Compute:
+    """The policy component of the flags, its hooks loaded; `clip` replaces its two clips."""
+    low, high = clip or (args.eps_clip, args.eps_clip_high)
     estimator = args.advantage_estimator
     objective: Any = estimator if estimator in ("gspo", "cispo") else "ppo"
     corrections: list[Correction] = []
@@ -149,7 +132,14 @@ def _policy(args: Any) -> Callable[[Distribution, LossBatch, Reducer], LossOutpu
     if args.use_tis and args.custom_tis_function_path:
         corrections.append(custom_tis(load_hook(args, "custom_tis_function_path"), args))
     elif args.use_tis:
-        corrections.append(tis(args.tis_clip_low, args.tis_clip, icepop=args.tis_mode == "icepop"))
+        corrections.append(
+            tis(
+                args.tis_clip_low,
+                args.tis_clip,
+                icepop=args.tis_mode == "icepop",
+                only_older=args.tis_spans == "older",
+            )
+        )
     make_reducer = load_hook(args, "custom_pg_loss_reducer_function_path")
 
     def compute(dist: Distribution, batch: LossBatch, reducer: Reducer) -> LossOutput:
@@ -162,14 +152,15 @@ def _policy(args: Any) -> Callable[[Distribution, LossBatch, Reducer], LossOutpu
             batch.old_log_probs,
             batch.advantages,
             reducer,
-            args.eps_clip,
-            args.eps_clip_high,
+            low,
+            high,
             args.eps_clip_c,
             objective,
             batch.segments,
             batch.rollout_log_probs,
             corrections,
             own,
+            batch.older,
         )
 
     return compute
@@ -186,6 +177,43 @@ def _pg_reducer(make: Callable[..., Reducer], per_token: bool, batch: LossBatch)
     masks = [mask.float() for mask in segments.masks]
     reduce = make(list(segments.total_lengths), list(segments.response_lengths), masks, per_token)
     return lambda values: reduce(segments.widen(values)) / batch.denominator
+
+
+def _combine(
+    policy: Compute, args: Any, dist: Distribution, batch: LossBatch, reducer: Reducer
+) -> LossOutput:
+    """The policy loss with the advantage w_opd (teacher - old log-prob) + w_rl reward."""
+    if batch.advantages is None:
+        raise ValueError("combine needs the advantages of rewards")
+    old = dist.log_probs(batch.ids).detach() if batch.old_log_probs is None else batch.old_log_probs
+    taught = batch.taught if batch.taught is not None else torch.zeros_like(old, dtype=torch.bool)
+    teacher = batch.teacher_log_probs if batch.teacher_log_probs is not None else old
+    weights = args.combine_w_rl, args.combine_w_opd
+    advantages, gap = combined_advantages(batch.advantages, old, teacher, taught, *weights)
+    output = policy(dist, replace(batch, advantages=advantages), reducer)
+    measured = {"opd_teacher_student_logprob_abs_mean": gap.abs(), "opd_taught": taught.to(gap.dtype)}
+    return LossOutput(output.loss, output.metrics | {name: reducer(x) for name, x in measured.items()})
+
+
+def _grpo(policy: Compute, dist: Distribution, batch: LossBatch, reducer: Reducer) -> LossOutput:
+    """The policy loss under the metric names of OpenClaw-RL's hybrid method."""
+    names = {"pg_loss": "grpo_pg_loss", "pg_clipfrac": "grpo_pg_clipfrac", "ppo_kl": "ppo_kl_sampled"}
+    output = policy(dist, batch, reducer)
+    return replace(output, metrics={names.get(name, name): x for name, x in output.metrics.items()})
+
+
+def _targets(batch: LossBatch) -> TopKTargets:
+    if batch.targets is None:
+        raise ValueError("a distillation over likely ids needs to know what the teacher says of them")
+    return batch.targets
+
+
+def _reverse_kl(dist: Distribution, batch: LossBatch, reducer: Reducer) -> LossOutput:
+    return reverse_kl_topk(dist, _targets(batch), reducer)
+
+
+def _select(args: Any, dist: Distribution, batch: LossBatch, reducer: Reducer) -> LossOutput:
+    return select_loss(dist, _targets(batch), reducer, args.topk_adv_diff_clip, *_topk_clip(args))
 
 
 def _entropy(dist: Distribution, batch: LossBatch, reducer: Reducer) -> LossOutput:

@@ -1,0 +1,112 @@
+"""Distillation losses over few ids a position. Gradients flow through the student's log-probs only."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from slime.losses.distribution import Distribution
+from slime.losses.hints import TopKTargets
+from slime.losses.output import LossOutput
+from slime.losses.policy import LOG_RATIO_LIMIT, clipped_surrogate
+from slime.losses.reducers import Reducer
+
+NO_MASS = -1e4  # stands for log 0 without its gradients of NaN
+ALL_MASS = -1e-7  # largest log-prob of a subset that leaves a tail
+
+
+def log1mexp(values: Tensor) -> Tensor:
+    """log(1 - exp(x)) for x < 0, without cancellation at either end (Maechler 2012)."""
+    near = torch.log(-torch.expm1(values.clamp(min=-math.log(2.0))))
+    far = torch.log1p(-torch.exp(values.clamp(max=-math.log(2.0))))
+    return torch.where(values > -math.log(2.0), near, far)
+
+
+def tail_log_prob(log_probs: Tensor, valid: Tensor) -> Tensor:
+    """Log-prob [T] of all ids that are not among the `valid` ones of `log_probs` [T, K]."""
+    return log1mexp(_mass(log_probs, valid).clamp(max=ALL_MASS))
+
+
+def reverse_kl_topk(dist: Distribution, targets: TopKTargets, reducer: Reducer) -> LossOutput:
+    """KL(student || teacher) over K ids and one bin for all others (SDFT, Shenfeld 2026; SDPO, Huebotter 2026).
+
+    sum over K + 1 bins of p_s (log p_s - log p_t), in nats. Where no id is valid both have all their mass in
+    the tail, and the divergence is 0.
+    """
+    valid = targets.valid
+    student = dist.log_probs(targets.ids)
+    teacher = targets.teacher_log_probs
+    inside = torch.where(valid, student.exp() * (student - teacher), torch.zeros_like(student)).sum(-1)
+    tail = tail_log_prob(student, valid)
+    divergence = inside + tail.exp() * (tail - tail_log_prob(teacher, valid))
+    loss = reducer(divergence)
+    measured = {
+        "opd_student_topk_mass": _mass(student, valid).exp(),
+        "opd_teacher_topk_mass": _mass(teacher, valid).exp(),
+    }
+    return _output(loss, targets, measured, reducer)
+
+
+def select_loss(
+    dist: Distribution,
+    targets: TopKTargets,
+    reducer: Reducer,
+    diff_clip: float = 2.0,
+    eps_clip: float = 0.2,
+    eps_clip_high: float | None = None,
+) -> LossOutput:
+    """The distillation of OpenClaw-RL's hybrid method: PPO's clip on each id v of the subset S, then their sum.
+
+    w_v = softmax of the old log-probs over S; d_v = teacher - old log-prob, clipped to +- diff_clip (0: not
+    clipped); A_v = d_v w_v. A position without valid id has loss 0.
+
+    Args:
+        eps_clip, eps_clip_high: see `policy_loss`.
+    """
+    valid, old = targets.valid, targets.old_log_probs
+    weights = torch.softmax(old.masked_fill(~valid, NO_MASS), dim=-1) * valid
+    gap = torch.where(valid, targets.teacher_log_probs - old, torch.zeros_like(old))
+    if diff_clip > 0:
+        gap = gap.clamp(-diff_clip, diff_clip)
+    log_ratio = (dist.log_probs(targets.ids) - old).clamp(-LOG_RATIO_LIMIT, LOG_RATIO_LIMIT)
+    limits = 1 - eps_clip, 1 + (eps_clip if eps_clip_high is None else eps_clip_high)
+    per_id, hit = clipped_surrogate(log_ratio.exp(), gap * weights, limits)
+    loss = reducer(per_id.sum(-1))
+    measured = {
+        "opd_pg_clipfrac": (hit * weights).sum(-1),
+        "opd_teacher_student_logp_topk_abs_mean": (gap.abs() * weights).sum(-1),
+    }
+    return _output(loss, targets, measured, reducer)
+
+
+def _mass(log_probs: Tensor, valid: Tensor) -> Tensor:
+    return log_probs.masked_fill(~valid, NO_MASS).logsumexp(-1)
+
+
+def _output(loss: Tensor, targets: TopKTargets, measured: dict[str, Tensor], reducer: Reducer) -> LossOutput:
+    measured |= {
+        "opd_subset_size": targets.valid.sum(-1),
+        "sel_overlap_at_k_star": targets.overlap,
+        "sel_k_star_mean": targets.hint,
+    }
+    metrics = {name: reducer(values.detach().to(loss.dtype)) for name, values in measured.items()}
+    return LossOutput(loss, {"opd_loss": loss.detach(), **metrics})
+
+
+def combined_advantages(
+    rewards: Tensor,
+    old_log_probs: Tensor,
+    teacher_log_probs: Tensor,
+    taught: Tensor,
+    w_rl: float,
+    w_opd: float,
+) -> tuple[Tensor, Tensor]:
+    """w_opd (teacher - old log-prob) + w_rl reward, and the first difference; all [T].
+
+    Args:
+        taught: [T] of bool; a token without teacher has no distillation at all.
+    """
+    gap = torch.where(taught, teacher_log_probs - old_log_probs, torch.zeros_like(old_log_probs))
+    return w_opd * gap + w_rl * rewards, gap

@@ -1,0 +1,131 @@
+"""Which hint teaches a token, and over which ids (OpenClaw-RL's hybrid of hint selection and top-K distillation).
+
+Every hint of a sample makes a teacher of its own. All T tokens of a micro-batch are handled at once; C is the
+largest number of hints of a sample in it, and samples with fewer are absent from the later ones.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from slime.losses.distribution import Distribution
+
+SubsetMode = Literal["student", "teacher", "overlap"]
+HintSelection = Literal["shortest", "token_optimal", "sequence_optimal"]
+OUTSIDE = -1
+
+
+@dataclass(frozen=True)
+class Candidates:
+    """What the teachers said, at the temperature of the student.
+
+    Attributes:
+        present: [C, T] of bool, whether the sample of the token has this hint; hint 0 is the shortest.
+        log_probs: [C, T, K], of `student_ids` where these are given, else of `own_ids`.
+        own_ids: [C, T, K], the teacher's most likely ids; None where nobody asked for them.
+        student_ids: [T, K], the student's.
+    """
+
+    present: Tensor
+    log_probs: Tensor
+    own_ids: Tensor | None = None
+    student_ids: Tensor | None = None
+
+
+@dataclass(frozen=True)
+class TopKTargets:
+    """What a distillation over few ids compares, without gradients.
+
+    Attributes:
+        ids: [T, K]. valid: [T, K] of bool; False where the id is not in the subset, or nobody teaches the token.
+        old_log_probs, teacher_log_probs: [T, K], over the whole vocabulary, not only over the subset.
+        hint: [T], which hint teaches. overlap: [T], how many likely ids it shares with the student; 0 where
+            that was not counted.
+    """
+
+    ids: Tensor
+    valid: Tensor
+    old_log_probs: Tensor
+    teacher_log_probs: Tensor
+    hint: Tensor
+    overlap: Tensor
+
+
+def overlaps(student_ids: Tensor, teacher_ids: Tensor) -> Tensor:
+    """[T, K] and [C, T, K] -> number of common ids [C, T]. An id stands at most once in a row."""
+    return (student_ids.unsqueeze(-1) == teacher_ids.unsqueeze(-2)).sum((-1, -2))
+
+
+def choose_hints(counts: Tensor, present: Tensor, selection: HintSelection, groups: Tensor) -> Tensor:
+    """The hint that teaches each token [T]; of equals the shortest.
+
+    Args:
+        counts: [C, T] common ids. present: [C, T].
+        groups: [T], for sequence_optimal: tokens with one number get one hint; OUTSIDE gets hint 0.
+    """
+    num_hints, length = counts.shape
+    if selection == "shortest" or num_hints == 1:
+        return torch.zeros(length, dtype=torch.long, device=counts.device)
+    scores = torch.where(present, counts, OUTSIDE)
+    if selection == "sequence_optimal":
+        inside = groups.clamp(min=0)
+        number = int(inside.max()) + 1 if length else 0
+        sums = scores.new_zeros(num_hints, number).index_add(1, inside, scores * (groups != OUTSIDE))
+        scores = torch.where(groups != OUTSIDE, sums[:, inside], 0)
+    # torch.argmax promises no order among equals on every device; this makes the first one the largest.
+    first = torch.arange(num_hints, device=counts.device).unsqueeze(-1)
+    return (scores * num_hints - first).argmax(0)
+
+
+@torch.no_grad()
+def topk_targets(
+    student: Distribution,
+    candidates: Candidates,
+    k: int,
+    mode: SubsetMode,
+    selection: HintSelection,
+    groups: Tensor,
+) -> TopKTargets:
+    """Chooses hint and ids of every token.
+
+    Args:
+        student: the policy before the update.
+        k: K. groups: see `choose_hints`.
+    """
+    counted = selection != "shortest" and candidates.own_ids is not None
+    student_ids = candidates.student_ids
+    if student_ids is None and (mode == "overlap" or counted):
+        student_ids = student.topk(k)[1]
+    counts = torch.zeros_like(candidates.present, dtype=torch.long)
+    if counted:
+        assert student_ids is not None and candidates.own_ids is not None
+        counts = overlaps(student_ids, candidates.own_ids)
+    hint = choose_hints(counts, candidates.present, selection, groups)
+    log_probs, taught = _at(candidates.log_probs, hint), candidates.present.any(0)
+    own_ids = None if candidates.own_ids is None else _at(candidates.own_ids, hint)
+    if mode == "student":
+        assert student_ids is not None
+        ids, valid = student_ids, torch.ones_like(student_ids, dtype=torch.bool)
+    else:
+        assert own_ids is not None
+        ids, valid = own_ids, torch.ones_like(own_ids, dtype=torch.bool)
+    if mode == "overlap":
+        assert student_ids is not None
+        valid = (ids.unsqueeze(-1) == student_ids.unsqueeze(-2)).any(-1)
+    return TopKTargets(
+        ids=ids,
+        valid=valid & taught.unsqueeze(-1),
+        old_log_probs=student.log_probs(ids),
+        teacher_log_probs=log_probs,
+        hint=hint,
+        overlap=counts.gather(0, hint.unsqueeze(0)).squeeze(0),
+    )
+
+
+def _at(values: Tensor, hint: Tensor) -> Tensor:
+    """[C, T, K] -> [T, K] of the chosen hint of each token."""
+    return values[hint, torch.arange(len(hint), device=hint.device)]
