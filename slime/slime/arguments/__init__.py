@@ -18,15 +18,26 @@ from slime.arguments.lora import LoraArguments
 from slime.arguments.model import ModelArguments
 from slime.arguments.optimizer import OptimizerArguments
 from slime.arguments.parser import environment, read_values
+from slime.arguments.reward import RewardArguments
 from slime.arguments.rollout import RolloutArguments
-from slime.arguments.run import CheckpointArguments, RunArguments
+from slime.arguments.run import (
+    CheckpointArguments,
+    LimitArguments,
+    LoopArguments,
+    RunArguments,
+    TrackingArguments,
+)
 from slime.arguments.validation import validate
 
 GROUPS: tuple[type, ...] = (
     RunArguments,
+    LoopArguments,
     CheckpointArguments,
+    LimitArguments,
+    TrackingArguments,
     ModelArguments,
     RolloutArguments,
+    RewardArguments,
     ClusterArguments,
     EngineArguments,
     BatchArguments,
@@ -52,9 +63,13 @@ class Arguments(
     BatchArguments,
     EngineArguments,
     ClusterArguments,
+    RewardArguments,
     RolloutArguments,
     ModelArguments,
+    TrackingArguments,
+    LimitArguments,
     CheckpointArguments,
+    LoopArguments,
     RunArguments,
 ):
     """Every flag as an attribute; flags that plug-ins declared are attributes too."""
