@@ -1,0 +1,126 @@
+"""What the chat asks of a server: answers as a stream, feedback, and what became of a turn."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import httpx
+import orjson
+
+from openclaw.errors import OpenClawError
+
+CONNECT_SECONDS = 5.0
+
+
+class ChatError(OpenClawError):
+    """The server cannot be reached, or refuses; the message says what to do."""
+
+
+@dataclass
+class Answer:
+    """One answer while it grows. `thinking` is the reasoning, apart from the text."""
+
+    completion_id: str = ""
+    text: str = ""
+    thinking: str = ""
+    finish_reason: str | None = None
+
+
+class Server:
+    """An OpenClaw-RL server. `url` with or without `/v1`; errors are ChatErrors."""
+
+    def __init__(self, url: str, api_key: str | None, timeout_s: float = 600.0) -> None:
+        self.url = url.rstrip("/").removesuffix("/v1")
+        headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
+        timeout = httpx.Timeout(timeout_s, connect=CONNECT_SECONDS)
+        self._http = httpx.Client(base_url=self.url, headers=headers, timeout=timeout, trust_env=False)
+
+    def close(self) -> None:
+        self._http.close()
+
+    def models(self) -> list[dict[str, Any]]:
+        """`[{"id", "max_model_len", ...}]`."""
+        found: list[dict[str, Any]] = self._json("GET", "/v1/models")["data"]
+        return found
+
+    def status(self) -> dict[str, Any]:
+        return self._json("GET", "/status")
+
+    def turn(self, completion_id: str) -> dict[str, Any] | None:
+        """What became of a turn; None while the server does not know it."""
+        try:
+            return self._json("GET", f"/v1/turns/{completion_id}")
+        except ChatError:
+            return None
+
+    def feedback(self, completion_id: str, **word: Any) -> str:
+        """Sends thumbs or text about an answer; returns what the server does with it."""
+        body = {"completion_id": completion_id, **word}
+        return str(self._json("POST", "/v1/feedback", json=body)["status"])
+
+    def end_session(self, session_id: str) -> None:
+        headers = {"X-Session-Id": session_id, "X-Session-Done": "1"}
+        self._json("POST", "/v1/chat/completions", headers=headers, json={"messages": []})
+
+    def chat(
+        self, messages: list[dict[str, str]], session_id: str, train: bool = True, **body: Any
+    ) -> Iterator[Answer]:
+        """The same answer after each piece of it that came."""
+        headers = {"X-Session-Id": session_id} | ({} if train else {"X-Train": "off"})
+        request = {"messages": messages, "stream": True, **body}
+        answer = Answer()
+        try:
+            with self._http.stream("POST", "/v1/chat/completions", headers=headers, json=request) as response:
+                if response.status_code != 200:
+                    response.read()
+                    raise _refused(response)
+                for line in response.iter_lines():
+                    if line.startswith("data:") and line[5:].strip() != "[DONE]":
+                        _take(answer, orjson.loads(line[5:]))
+                        yield answer
+        except httpx.HTTPError as error:
+            raise self._gone(error) from error
+        if answer.finish_reason is None:
+            raise ChatError("the answer broke off; it is not stored as complete. Ask again")
+
+    def _json(self, method: str, path: str, **request: Any) -> dict[str, Any]:
+        try:
+            response = self._http.request(method, path, **request)
+        except httpx.HTTPError as error:
+            raise self._gone(error) from error
+        if response.status_code != 200:
+            raise _refused(response)
+        try:
+            found: dict[str, Any] = response.json()
+        except ValueError:
+            message = f"{self.url}{path} did not answer in JSON: is an OpenClaw-RL server there?"
+            raise ChatError(message) from None
+        return found
+
+    def _gone(self, error: httpx.HTTPError) -> ChatError:
+        cause = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+        return ChatError(
+            f"no answer from {self.url} ({cause}); is the server running? Give its address with --url"
+        )
+
+
+def _take(answer: Answer, chunk: dict[str, Any]) -> None:
+    if "error" in chunk:
+        raise ChatError(str(chunk["error"].get("message", chunk["error"])))
+    answer.completion_id = chunk.get("id", answer.completion_id)
+    for choice in chunk.get("choices", ()):
+        delta = choice.get("delta", {})
+        answer.text += delta.get("content") or ""
+        answer.thinking += delta.get("reasoning_content") or ""
+        answer.finish_reason = choice.get("finish_reason") or answer.finish_reason
+
+
+def _refused(response: httpx.Response) -> ChatError:
+    try:
+        message = response.json()["error"]["message"]
+    except (ValueError, KeyError, TypeError):
+        message = response.text[:300] or "no reason given"
+    advice = "; give the server's key with --api-key or SGLANG_API_KEY" if response.status_code == 401 else ""
+    return ChatError(f"the server refused (HTTP {response.status_code}): {message}{advice}")

@@ -1,0 +1,1 @@
+"""Connects OpenClaw, or another client, with an OpenClaw-RL server: python -m openclaw.connect"""

@@ -1,0 +1,164 @@
+"""python -m openclaw.connect: makes OpenClaw use this model, and shows how its turns will be seen.
+
+It checks the server with a side turn (never trained), writes the provider entry and the plug-in into openclaw.json
+(with a backup), and lets OpenClaw check the result. --remove undoes it; --print-only writes nothing; --client prints
+the settings of other clients.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from openclaw import options
+from openclaw.chat.client import ChatError, Server
+from openclaw.chat.fates import describe
+from openclaw.connect.entries import Model, connected, disconnected, provider_entry
+from openclaw.connect.files import NotPlainJson, read_config, restore, write_config
+from openclaw.connect.others import settings_of
+from openclaw.connect.program import Program, complaint, find_program
+from openclaw.connect.settings import ConnectSettings
+from openclaw.errors import ConfigError
+
+EXTENSION = Path(__file__).resolve().parents[2] / "extensions" / "rl-training-headers"
+LEAST_CONTEXT = 16_000
+TEST_SESSION = "openclaw-connect-test"
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Exit status: 0; 1 when something stands in the way; 2 for a wrong command line."""
+    parser = argparse.ArgumentParser(
+        prog="python -m openclaw.connect", description="Connect OpenClaw with this server."
+    )
+    options.add_flags(parser, ConnectSettings)
+    try:
+        settings = options.load(ConnectSettings, vars(parser.parse_args(argv)))
+    except ConfigError as error:
+        parser.error(str(error))
+    try:
+        if settings.remove:
+            remove(settings)
+        else:
+            connect(settings)
+    except (ConfigError, ChatError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def connect(settings: ConnectSettings) -> None:
+    """Checks the server, then writes or prints. Raises ConfigError and ChatError."""
+    model = check_server(settings)
+    if settings.client != "openclaw":
+        print(settings_of(settings.client, settings.base_url, model, settings.api_key is not None), end="")
+        return
+    program = find_program()
+    extension = chosen_extension(settings, program)
+    entry = provider_entry(settings.base_url, settings.api_key, model)
+    if settings.print_only:
+        print(json.dumps(addition(settings, entry, extension), indent=2))
+        return
+    try:
+        config = read_config(settings.config_file)
+    except NotPlainJson:
+        print("Add this to it by hand:", json.dumps(addition(settings, entry, extension), indent=2), sep="\n")
+        raise
+    new, notes = connected(
+        config, settings.provider, entry, not settings.keep_model, extension, settings.replace
+    )
+    write(settings, program, new)
+    earlier = read_notes(settings)
+    if (
+        earlier.get("provider") == settings.provider
+    ):  # a second run: what was there before the first one counts
+        notes |= {key: earlier[key] for key in ("before", "primary", "allowed") if key in earlier}
+    write_config(notes_file(settings), notes, keep_old=False)
+    print(
+        f"OpenClaw now uses {settings.provider}/{model.id}. Restart its gateway if it runs: openclaw gateway restart"
+    )
+    print(
+        "Talk to it, and watch with: python -m openclaw.chat, or GET /status and /admin/turns of the server"
+    )
+
+
+def check_server(settings: ConnectSettings) -> Model:
+    """Sends a side turn and shows how it was seen. Raises ChatError, and ConfigError for too short a context."""
+    server = Server(settings.url, settings.api_key)
+    try:
+        served = server.models()[0]
+        model = Model(str(served["id"]), int(served["max_model_len"]), settings.max_tokens)
+        print(f"server: {server.url} serves {model.id}, {model.context} tokens of context", file=sys.stderr)
+        message = [{"role": "user", "content": "Connection test: say hello."}]
+        answers = list(server.chat(message, TEST_SESSION, model=model.id, max_tokens=8, turn_type="side"))
+        fate = server.turn(answers[-1].completion_id) if answers else None
+        seen = "it answers, and records nothing" if fate is None else f"test turn: {describe(fate)}"
+        print(seen, file=sys.stderr)
+    finally:
+        server.close()
+    if settings.client == "openclaw" and model.context < LEAST_CONTEXT:
+        raise ConfigError(
+            f"OpenClaw needs {LEAST_CONTEXT} tokens of context, this model has {model.context}; serve another one, or "
+            "raise --context-length if the model can do more"
+        )
+    return model
+
+
+def chosen_extension(settings: ConnectSettings, program: Program) -> str | None:
+    """The plug-in's folder, where it is wanted and can be loaded; says so where not."""
+    if program.problem:
+        print(f"warning: {program.problem}", file=sys.stderr)
+    if settings.no_extension:
+        return None
+    if not program.can_load_plugin:
+        print(
+            f"warning: OpenClaw {program.shown} cannot load the plug-in (2026.9 can); sessions are found by their "
+            "transcripts instead",
+            file=sys.stderr,
+        )
+        return None
+    if not EXTENSION.is_dir():
+        raise ConfigError(f"the plug-in is not at {EXTENSION}; run from a checkout, or give --no-extension")
+    return str(EXTENSION)
+
+
+def addition(settings: ConnectSettings, entry: dict[str, Any], extension: str | None) -> dict[str, Any]:
+    """What connecting adds to empty settings; the key is not shown."""
+    shown = {**entry, "apiKey": "THE SERVER'S KEY" if settings.api_key else entry["apiKey"]}
+    return connected({}, settings.provider, shown, not settings.keep_model, extension, settings.replace)[0]
+
+
+def write(settings: ConnectSettings, program: Program, content: dict[str, Any]) -> None:
+    """Writes openclaw.json; puts the old one back when OpenClaw does not accept the new one. Raises ConfigError."""
+    backup = write_config(settings.config_file, content)
+    problem = complaint(program, settings.config_file)
+    if problem is not None:
+        restore(settings.config_file, backup)
+        raise ConfigError(f"OpenClaw does not accept the new settings, the old ones are back: {problem}")
+    print(f"written: {settings.config_file}" + (f", before: {backup}" if backup else ""))
+
+
+def remove(settings: ConnectSettings) -> None:
+    """Undoes what `connect` wrote. Raises ConfigError when there is nothing to undo."""
+    notes = read_notes(settings)
+    if not notes:
+        raise ConfigError(f"nothing to undo: there is no {notes_file(settings)}")
+    write(settings, find_program(), disconnected(read_config(settings.config_file), notes))
+    notes_file(settings).unlink()
+    print(f"removed provider {notes['provider']} and the plug-in")
+
+
+def notes_file(settings: ConnectSettings) -> Path:
+    """Beside openclaw.json: what was there before."""
+    return settings.config_file.with_name("openclaw-rl-connect.json")
+
+
+def read_notes(settings: ConnectSettings) -> dict[str, Any]:
+    return read_config(notes_file(settings))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

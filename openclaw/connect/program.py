@@ -1,0 +1,66 @@
+"""The OpenClaw that is installed here: its version, and what it says of its settings."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+OLDEST_FOR_PLUGIN = (2026, 9)
+SECONDS = 60
+
+
+@dataclass(frozen=True)
+class Program:
+    """`version` is (year, month, ...), () when it could not be told; `problem` is why it does not run."""
+
+    path: str | None
+    version: tuple[int, ...] = ()
+    problem: str | None = None
+
+    @property
+    def can_load_plugin(self) -> bool:
+        """An OpenClaw that is not here, or does not tell, gets the benefit of the doubt."""
+        return not self.version or self.version[:2] >= OLDEST_FOR_PLUGIN
+
+    @property
+    def shown(self) -> str:
+        return ".".join(map(str, self.version)) or "of unknown version"
+
+
+def find_program() -> Program:
+    """Looks on PATH."""
+    path = shutil.which("openclaw")
+    if path is None:
+        return Program(
+            None,
+            problem="openclaw is not on PATH; install it with: npm install -g openclaw (it needs Node 24)",
+        )
+    code, text = _run([path, "--version"])
+    if code != 0:
+        return Program(path, problem=_first_lines(text))
+    found = re.search(r"(\d{4})\.(\d+)\.(\d+)", text)
+    return Program(path, tuple(map(int, found.groups())) if found else ())
+
+
+def complaint(program: Program, config: Path) -> str | None:
+    """What OpenClaw finds wrong with its settings; None when nothing, or when it is not here to ask."""
+    if program.path is None or program.problem:
+        return None
+    code, text = _run([program.path, "config", "validate"], OPENCLAW_CONFIG_PATH=str(config))
+    return None if code == 0 else _first_lines(text)
+
+
+def _run(command: list[str], **variables: str) -> tuple[int, str]:
+    words = ["env", *(f"{name}={value}" for name, value in variables.items()), *command]
+    try:
+        done = subprocess.run(words, capture_output=True, text=True, timeout=SECONDS, check=False)
+    except subprocess.TimeoutExpired:
+        return 1, f"{' '.join(command)} did not answer within {SECONDS} s"
+    return done.returncode, done.stdout + done.stderr
+
+
+def _first_lines(text: str) -> str:
+    return " ".join(line.strip() for line in text.strip().splitlines()[:4]) or "it failed without a word"

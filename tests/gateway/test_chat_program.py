@@ -1,0 +1,109 @@
+"""python -m openclaw.chat against a real gateway."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+
+from openclaw.chat.__main__ import Chat, converse, main
+from openclaw.chat.client import ChatError, Server
+from openclaw.chat.fates import describe, is_over
+
+KEY = "secret-key"
+
+
+@pytest.fixture
+def chat(gateway):
+    server = Server(gateway.url + "/v1", KEY)
+    shown: list[str] = []
+    made = Chat(server, server.models()[0]["id"], shown.append, lambda piece: shown.append(piece))
+    made.shown = shown
+    yield made
+    server.close()
+
+
+def test_an_answer_is_written_piece_by_piece_and_followed(chat, gateway):
+    gateway.says("the answer is 42.")
+    converse(chat, ["what is it?"])
+    assert "".join(chat.shown).strip() == "the answer is 42." and len(chat.shown) > 2
+    assert chat.watch.open == 1
+    (news,) = chat.watch.news()
+    assert f"main turn 0 of session {chat.session}" in news and "waits for what you say next" in news
+    assert chat.watch.news() == []
+
+
+def test_the_second_line_answers_the_first_turn(chat, gateway):
+    gateway.says("hello there")
+    converse(chat, ["hi", "and you?"])
+    turns = gateway.wait_for(lambda: gateway.http.get("/admin/turns").json()["data"])
+    assert [turn["turn_index"] for turn in turns] == [1, 0]
+    assert gateway.wait_for(lambda: gateway.store.counts()["turns"].get("answered") == 1)
+
+
+def test_good_bad_and_hint_reach_the_store(chat, gateway):
+    gateway.says("hello there")
+    converse(chat, ["/good", "hi", "/bad", "/hint be formal"])
+    assert "say something first" in chat.shown
+    assert gateway.wait_for(lambda: gateway.store.counts()["turns"].get("answered") == 1)
+    assert any("judged by your word" in line for line in chat.shown)
+
+
+def test_untrained_talk_is_not_stored(chat, gateway):
+    gateway.says("hello there")
+    converse(chat, ["/train off", "a secret"])
+    assert gateway.http.get("/admin/turns").json()["data"] == [] and chat.watch.open == 0
+
+
+def test_new_ends_the_session_and_begins_another(chat, gateway):
+    gateway.says("hello there")
+    first = chat.session
+    converse(chat, ["hi", "/new"])
+    assert chat.session != first and chat.messages == []
+    assert gateway.store.get_session(first).ended_at is not None
+
+
+def test_unknown_commands_and_refusals_do_not_end_the_talk(chat, gateway):
+    gateway.says("hello there")
+    gateway.engine.refuse = "too long"
+    converse(chat, ["/sing", "hi"])
+    gateway.engine.refuse = None
+    converse(chat, ["hi again", "/status", "/quit", "never said"])
+    text = "\n".join(chat.shown)
+    assert "there is no command /sing" in text and "error:" in text and "version" in text
+    assert [message["content"] for message in chat.messages if message["role"] == "user"] == ["hi again"]
+
+
+def test_through_a_pipe_it_answers_each_line_and_tells_the_fates(gateway, monkeypatch, capsys):
+    gateway.says("hello there")
+    monkeypatch.setattr("sys.stdin", io.StringIO("hi\n"))
+    assert main(["--url", gateway.url, "--api-key", KEY, "--wait", "0.2"]) == 0
+    out = capsys.readouterr().out
+    assert "hello there" in out and "answer 1: main turn 0" in out
+
+
+def test_no_server_and_a_wrong_key_are_one_line_each(gateway, capsys):
+    assert main(["--url", "http://127.0.0.1:9/v1"]) == 1
+    assert "is the server running?" in capsys.readouterr().err
+    assert main(["--url", gateway.url, "--api-key", "wrong"]) == 1
+    assert "give the server's key" in capsys.readouterr().err
+
+
+def test_each_stage_of_a_turn_has_its_words():
+    fate = {
+        "turn_type": "main", "turn_index": 2, "session_id": "s", "weight_versions": [3, 4], "score": 1.0,
+        "judge": "rules", "hints": ["be short"], "sample_state": "trained", "trained_version": 5,
+        "drop_reason": None, "state": "judged", "state_reason": None,
+    }  # fmt: skip
+    told = describe(fate)
+    assert told.startswith("main turn 2 of session s, written by v3+v4, judged +1 by rules, hint: be short")
+    assert told.endswith("trained: v5 has learned from it") and is_over(fate)
+    lost = {**fate, "sample_state": None, "state": "expired", "score": None, "hints": []}
+    assert describe(lost).endswith("not trained (expired)") and is_over(lost)
+    dropped = {**fate, "sample_state": "dropped", "drop_reason": "neutral_score"}
+    assert describe(dropped).endswith("not trained (neutral_score)")
+
+
+def test_a_server_that_is_something_else_is_named():
+    with pytest.raises(ChatError, match="no answer from"):
+        Server("http://127.0.0.1:9", None).models()
