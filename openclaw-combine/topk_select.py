@@ -12,10 +12,10 @@ W_RL, W_OPD, MOST_HINTS = "topk_w_rl", "topk_w_opd", "hint_m"
 
 def needs(options: Options) -> Needs:
     w_rl, w_opd = options.get(W_RL, 1.0), options.get(W_OPD, 1.0)
-    return Needs(eval=w_rl != 0, hint=w_opd != 0, teacher="candidates" if w_opd else "none")
+    return Needs(eval=w_rl != 0, hint=w_opd != 0, teacher="topk" if w_opd else "none")
 
 
-@asks(needs, options=(W_RL, W_OPD, MOST_HINTS))
+@asks(needs, options=(W_RL, W_OPD, MOST_HINTS, "distill_topk"))
 def sample_from_judged_turn(
     turn: Turn, judgements: list[Judgement], context: MethodContext
 ) -> SampleDraft | Drop:

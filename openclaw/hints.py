@@ -71,8 +71,8 @@ class HintedPrompts:
         return cls(chat_format, folder.context_length)
 
     @property
-    def tokenizer_fingerprint(self) -> str:
-        return self._format.tokenizer.fingerprint
+    def tokenizer(self) -> Tokenizer:
+        return self._format.tokenizer
 
     def candidate(self, turn: Turn, hint: str) -> list[int]:
         """Hinted prompt ids and the turn's own completion ids [T]. Raises HintError, also for what is too long."""

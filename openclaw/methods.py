@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from openclaw.hints import HintedPrompts
 
 Options = Mapping[str, float]
-TeacherKind = Literal["none", "token", "topk", "candidates"]
+TeacherKind = Literal["none", "token", "topk"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,8 +31,8 @@ class Needs:
     """What a method must know of a turn.
 
     eval: the score of what followed; hint: the hints in it.
-    teacher: `token` log-probs of the answer's own ids, `topk` the teacher's best ids too, `candidates` one teacher for
-    each hint (that only a teacher in the trainer can be), `none` no teacher at all.
+    teacher: what an inference engine is asked for where it is the teacher: `token` log-probs of the answer's own ids,
+    `topk` the teacher's best ids too, `none` nothing at all. A teacher in the trainer gets the candidates instead.
     """
 
     eval: bool = True
@@ -50,12 +50,12 @@ class MethodContext:
 
     def __init__(self, prompts: HintedPrompts | None = None, options: Options | None = None) -> None:
         self._prompts = prompts
-        self._options = dict(options or {})
+        self.options = dict(options or {})
         self.unplaced_hints = 0
         """Hints that could not be put into their prompt: no messages, or no room left in the context."""
 
     def option(self, name: str, default: float) -> float:
-        return self._options.get(name, default)
+        return self.options.get(name, default)
 
     def candidates(self, turn: Turn, hints: Iterable[str]) -> list[list[int]]:
         """The turn as its teachers see it, one for each hint that can be placed: ids of the hinted prompt and the

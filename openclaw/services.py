@@ -15,6 +15,8 @@ from typing import Any
 
 from openclaw.errors import ConfigError
 from openclaw.judge import settings as judge_settings
+from openclaw.judge import teacher_settings
+from openclaw.methods import Method
 from openclaw.processes import live_processes
 from openclaw.rollout import add_arguments as add_buffer_arguments
 from openclaw.settings import add_flags, as_flags, load_settings
@@ -32,6 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_flags(parser.add_argument_group("gateway", "What clients talk to."), GATEWAY_FLAGS)
     judge = parser.add_argument_group("judge", "Scores each turn by what happened next.")
     judge_settings.add_flags(judge)
+    teacher_settings.add_flags(judge)
     judge.add_argument("--num-judge-workers", type=int, default=1, help="judge processes")
     judge.add_argument(
         "--method-path",
@@ -57,7 +60,7 @@ def start(args: Any, endpoints: dict[str, list[str]]) -> list[dict[str, Any]]:
         raise ConfigError(
             f"--num-judge-workers is {args.num_judge_workers}; at least 1 is needed to judge turns"
         )
-    judge_settings.load_settings(args)  # refuses what contradicts before anything starts
+    check_teacher(args)
     judges = [judge_process(args, index) for index in range(args.num_judge_workers)]
     return [gateway_process(args, endpoints["policy"]), *judges]
 
@@ -88,8 +91,28 @@ def judge_process(args: Any, index: int) -> dict[str, Any]:
     """One judge worker; any number of them share the buffer."""
     name = f"judge-{index}"
     command = [sys.executable, "-m", "openclaw.judge.worker", "--worker-name", name, *store_flags(args)]
-    command += ["--method-path", args.method_path, *judge_settings.as_flags(args)]
+    command += ["--method-path", args.method_path, "--model-path", args.hf_checkpoint]
+    for option, value in method_options(args).items():
+        command += ["--method-option", f"{option}={value:g}"]
+    if getattr(args, "teacher_source", None):
+        command += ["--teacher-source", args.teacher_source]
+    command += judge_settings.as_flags(args) + teacher_settings.as_flags(args)
     return {"name": name, "role": "judge", "command": command, "url": None, "health_path": "/healthz"}
+
+
+def method_options(args: Any) -> dict[str, float]:
+    """The driver's flags that the method reads too. Raises ConfigError for a method that cannot be loaded."""
+    names = Method.load(args.method_path).options
+    given = {name: getattr(args, name, None) for name in names}
+    return {name: float(value) for name, value in given.items() if value is not None}
+
+
+def check_teacher(args: Any) -> None:
+    """Refuses, before anything starts, settings of judge and teacher that contradict. Raises ConfigError."""
+    settings, engines = judge_settings.load_settings(args), teacher_settings.load_settings(args)
+    needs = Method.load(args.method_path).needs(method_options(args))
+    if teacher_settings.is_asked(needs, getattr(args, "teacher_source", None) or "trainer"):
+        teacher_settings.teacher_engines(engines, settings)
 
 
 def store_flags(args: Any) -> list[str]:

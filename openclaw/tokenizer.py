@@ -67,7 +67,7 @@ class Tokenizer:
 
     def encode_markup(self, text: str) -> list[int]:
         """Token ids of a text [T] in which the name of a special token is that token: a whole prompt."""
-        return list(self._core.encode(text, add_special_tokens=False).ids)
+        return list(self._core.encode_batch_fast([text], add_special_tokens=False)[0].ids)
 
     def read_text_as_plain(self, render: Callable[[], list[list[int]]]) -> bool:
         """From now on nobody can write a special token (the end of a message, the beginning of another) by
@@ -105,6 +105,14 @@ class Tokenizer:
         if isinstance(tokens, str):
             return self._core.token_to_id(tokens)
         return [self._core.token_to_id(token) for token in tokens]
+
+    @property
+    def vocabulary_size(self) -> int:
+        return len(self._bytes)
+
+    def same_vocabulary(self, other: Tokenizer) -> bool:
+        """Whether every id stands for the same bytes."""
+        return self._bytes == other._bytes
 
     def token_id(self, token: str) -> int:
         """Id of a token that must exist. Raises ConfigError."""

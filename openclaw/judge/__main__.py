@@ -2,7 +2,8 @@
 
 Each line has `response` and `next_state` (a text, or a list of chat messages), and may have `id`, `next_state_role`
 (user or tool; default user) and `messages`, the conversation before the response. For each a line `{"id", "score",
-"hint", "votes"}` is printed, in the same order. `-` reads from standard input.
+"hint", "hints",
+"votes"}` is printed, in the same order. `-` reads from standard input.
 """
 
 from __future__ import annotations
@@ -31,7 +32,9 @@ def build_parser() -> argparse.ArgumentParser:
         epilog='A line: {"id": "1", "response": "42", "next_state": "Thanks!", "next_state_role": "user"}',
     )
     parser.add_argument("file", help="JSON lines; - for standard input")
-    parser.add_argument("--hint", action="store_true", help="ask for a hint too (backends with a model)")
+    parser.add_argument(
+        "--hint", action="store_true", help="ask for hints too; `hint` is the longest of `hints`"
+    )
     add_flags(parser.add_argument_group("judge", "Who judges, and how."), short=True)
     return parser
 

@@ -21,13 +21,17 @@ class JudgeBackend(Protocol):
 
     @property
     def prompt_name(self) -> str:
-        """What was asked, by name and hash; stored with each judgement."""
+        """What was asked for a score, by name and hash; stored with each judgement."""
+
+    @property
+    def hint_prompt_name(self) -> str:
+        """What was asked for a hint."""
 
     async def eval_votes(self, question: JudgeQuestion, m: int) -> list[Vote]:
         """m votes; a vote that failed has no score. Raises JudgeError when none can be had."""
 
     async def hint_votes(self, question: JudgeQuestion, m: int) -> list[Vote]:
-        """m votes on whether the next state holds a hint; a judge that gives no hints gives no votes."""
+        """m votes on whether the next state holds a hint; a vote for one has it."""
 
     async def close(self) -> None:
         """Closes what it holds open."""

@@ -79,7 +79,7 @@ def about_the_answer(text: str) -> list[str]:
     plain = phrases.INNOCENT.sub(" ", phrases.DELIGHT.sub(" thanks ", plain))
     found: list[str] = []
     for sentence in _SENTENCE.split(plain):
-        before, is_task = _before_task(sentence[:_SENTENCE_LENGTH].strip(" ,;:-"))
+        before, is_task = before_task(sentence[:_SENTENCE_LENGTH].strip(" ,;:-"))
         if before:
             found.append(before)
         if is_task:
@@ -87,7 +87,7 @@ def about_the_answer(text: str) -> list[str]:
     return found
 
 
-def _before_task(sentence: str) -> tuple[str, bool]:
+def before_task(sentence: str) -> tuple[str, bool]:
     """What of the sentence comes before a new task, and whether there is one."""
     task = phrases.NEW_TASK.search(sentence)
     if task and not phrases.COMPLAINT.search(sentence):

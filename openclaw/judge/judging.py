@@ -1,61 +1,64 @@
-"""One answered turn: ask the judge, ask the method, store both answers together."""
+"""One answered turn: ask the judge, ask the method, ask its teacher, store the answers together."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from typing import Any, Protocol
 
 from openclaw.errors import JudgeError, StoreError
+from openclaw.judge.asking import Asker, JudgeLimits
 from openclaw.judge.backends import JudgeBackend
 from openclaw.judge.metrics import JudgeMetrics
-from openclaw.judge.questions import question_about
 from openclaw.judge.transport import JudgeUnavailable
-from openclaw.judge.votes import majority_score
+from openclaw.methods import Method, MethodContext
 from openclaw.records import Drop, Judgement, SampleDraft, Turn
 from openclaw.store import RolloutStore, StoreWriter
 
 log = logging.getLogger("openclaw.judge")
-
-Method = Callable[[Turn, list[Judgement]], SampleDraft | Drop]
 
 _FIRST_RETRY_SECONDS = 0.5
 _FIRST_RETURN_SECONDS = 5.0
 """First wait for a judge that is not there; every wait is twice the one before."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class JudgeLimits:
-    """votes a turn; the share of them a majority needs (0 to 1); seconds for all votes of a turn; tries a
-    turn."""
+class TeacherOnEngine(Protocol):
+    """Fills a teacher's log-probs into a sample. Raises JudgeError when it cannot."""
 
-    votes: int = 1
-    threshold: float = 0.0
-    timeout: float = 60.0
-    attempts: int = 3
+    async def taught(self, turn: Turn, draft: SampleDraft) -> SampleDraft: ...
 
 
 class TurnJudge:
     """Judges claimed turns. A turn it cannot judge is given back, and dropped (counted) after the last
-    try."""
+    try.
+
+    Args:
+        method: makes samples; any function of (turn, judgements[, context]).
+        context: what the method may use besides.
+        teacher: asked for the log-probs of samples that want one; None: the trainer has the teacher, or nobody.
+    """
 
     def __init__(
         self,
         store: RolloutStore,
         writer: StoreWriter,
         backend: JudgeBackend,
-        method: Method,
+        method: Method | Callable[..., Any],
         limits: JudgeLimits,
         metrics: JudgeMetrics | None = None,
+        context: MethodContext | None = None,
+        teacher: TeacherOnEngine | None = None,
     ) -> None:
         self._store = store
         self._writer = writer
-        self._backend = backend
-        self._method = method
+        self._method = method if isinstance(method, Method) else Method.of(method)
         self._limits = limits
         self._metrics = metrics or JudgeMetrics(backend.name)
+        self._context = context or MethodContext()
+        self._teacher = teacher
+        needs = self._method.needs(self._context.options)
+        self._asker = Asker(store, backend, needs, limits, self._metrics)
 
     async def judge(self, turn: Turn) -> None:
         """Never raises for what a judge or a method does. Raises StoreError when the store cannot be
@@ -64,61 +67,55 @@ class TurnJudge:
             await self._drop(turn, [], "judge_error")
             return
         try:
-            judgements = await self._judgements(turn)
+            judgements = await self._asker.judgements(turn)
         except Exception as error:  # whatever a backend does, it is data about this turn
             await self._failed(turn, error)
             return
         try:
-            outcome = self._outcome(turn, judgements)
-            await self._finish(turn, judgements, outcome)
+            made = self._made_sample(turn, judgements)
+            outcome = await self._taught(turn, made) if isinstance(made, SampleDraft) else made
+            if outcome is not None:
+                await self._finish(turn, judgements, outcome)
         except Exception as error:  # a method that cannot handle the turn loses this turn only
             log.error("method failed turn=%s error=%s: %s", turn.id, type(error).__name__, error)
             await self._drop(turn, judgements, "method_error")
 
-    async def _judgements(self, turn: Turn) -> list[Judgement]:
-        """What people said about the turn; the backend is asked only where no person gave a score."""
-        said = await asyncio.to_thread(self._store.feedback_judgements, turn.id)
-        if any(judgement.kind == "eval" for judgement in said):
-            return said
-        return [await self._judgement(turn), *said]
-
-    async def _judgement(self, turn: Turn) -> Judgement:
-        limits, started = self._limits, time.monotonic()
-        async with asyncio.timeout(limits.timeout):
-            votes = await self._backend.eval_votes(question_about(turn), limits.votes)
-        if not any(vote.score in (1, -1, 0) for vote in votes):
-            raise JudgeError(f"none of {len(votes)} votes is valid")
-        score, latency = majority_score(votes, limits.threshold), time.monotonic() - started
-        self._metrics.judged(score, [vote.score for vote in votes], latency)
-        return Judgement(
-            kind="eval",
-            score=score,
-            votes=votes,
-            judge=self._backend.name,
-            prompt=self._backend.prompt_name,
-            latency=latency,
-        )
-
-    def _outcome(self, turn: Turn, judgements: list[Judgement]) -> SampleDraft | Drop:
-        outcome = self._method(turn, judgements)
+    def _made_sample(self, turn: Turn, judgements: list[Judgement]) -> SampleDraft | Drop:
+        outcome = self._method.function(turn, judgements, self._context)
+        self._metrics.unplaced_hints = self._context.unplaced_hints
         if not isinstance(outcome, SampleDraft | Drop):
             raise StoreError(f"the method gave a {type(outcome).__name__}, neither SampleDraft nor Drop")
         return outcome
 
+    async def _taught(self, turn: Turn, draft: SampleDraft) -> SampleDraft | Drop | None:
+        """The draft with its teacher's log-probs; a drop when the teacher fails; None when it is not there and the
+        turn was given back."""
+        if self._teacher is None:
+            return draft
+        try:
+            async with asyncio.timeout(self._limits.timeout):
+                return await self._teacher.taught(turn, draft)
+        except (JudgeError, TimeoutError) as error:
+            self._metrics.teacher_failures[type(error).__name__] += 1
+            self._warn("teacher failed", turn, error)
+            if not isinstance(error, JudgeUnavailable) or turn.judge_attempts >= self._limits.attempts:
+                return Drop("teacher_failed")
+            await self._give_back(turn, error)
+            return None
+
     async def _failed(self, turn: Turn, error: Exception) -> None:
         self._metrics.failed(error)
-        last = turn.judge_attempts >= self._limits.attempts
-        log.warning(
-            "judge failed turn=%s try=%d/%d error=%s: %s",
-            turn.id,
-            turn.judge_attempts,
-            self._limits.attempts,
-            type(error).__name__,
-            error,
-        )
-        if last:
+        self._warn("judge failed", turn, error)
+        if turn.judge_attempts >= self._limits.attempts:
             await self._drop(turn, [], "judge_error")
-            return
+        else:
+            await self._give_back(turn, error)
+
+    def _warn(self, what: str, turn: Turn, error: Exception) -> None:
+        tries = f"{turn.judge_attempts}/{self._limits.attempts}"
+        log.warning("%s turn=%s try=%s error=%s: %s", what, turn.id, tries, type(error).__name__, error)
+
+    async def _give_back(self, turn: Turn, error: Exception) -> None:
         first = _FIRST_RETURN_SECONDS if isinstance(error, JudgeUnavailable) else _FIRST_RETRY_SECONDS
         wait = first * 2 ** (turn.judge_attempts - 1)
         await self._writer.submit(lambda: self._store.release_claim(turn.id, retry_after=wait))

@@ -9,6 +9,8 @@ from typing import Any
 
 import orjson
 
+from openclaw.judge.hinting import FoundHints
+
 log = logging.getLogger("openclaw.judge")
 
 LATENCY_BOUNDS = (0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 30.0, 60.0, 120.0)
@@ -18,6 +20,9 @@ ADVICE = (
     "check that next states carry feedback (what the person or the tool said about the answer), check that the "
     "prompt template is what the judge model expects (--judge-prompt-dir), or raise --majority-vote-n"
 )
+
+
+HINT_ADVICE = "check the hint prompt (--judge-prompt-dir, hint.md) and whether next states carry corrections"
 
 
 class NeutralAlarm:
@@ -42,6 +47,31 @@ class NeutralAlarm:
         return share
 
 
+class HintHabit:
+    """Tells when the last `window` turns all had a hint, or none had: such a judge does not look at the turns.
+
+    It tells once, and again after `window` more turns if it still holds.
+    """
+
+    def __init__(self, window: int) -> None:
+        self._last: deque[bool] = deque(maxlen=window)
+        self._quiet = 0
+
+    def add(self, found: bool) -> str | None:
+        """The habit, if it is to be told now."""
+        self._last.append(found)
+        self._quiet -= 1
+        full = len(self._last) == self._last.maxlen
+        if not full or self._quiet > 0 or len(set(self._last)) > 1:
+            return None
+        self._quiet = len(self._last)
+        return (
+            f"each of the last {len(self._last)} turns has a hint"
+            if found
+            else (f"none of the last {len(self._last)} turns has a hint")
+        )
+
+
 class JudgeMetrics:
     """Counts since the start of one worker."""
 
@@ -50,12 +80,18 @@ class JudgeMetrics:
         self._alarm = NeutralAlarm(neutral_limit, neutral_window)
         self._outcomes: Counter[str] = Counter()
         self._votes: Counter[str] = Counter()
+        self._hints: Counter[str] = Counter()
+        self._hint_habit = HintHabit(neutral_window)
         self._latency = [0] * (len(LATENCY_BOUNDS) + 1)
         self._latency_sum = 0.0
         self.requests = 0
         """Sent to judge models, retries included."""
         self.retries = 0
         self.cache_hits = 0
+        self.unplaced_hints = 0
+        """Hints that did not fit into their turn's prompt."""
+        self.teacher_failures: Counter[str] = Counter()
+        """Turns whose teacher gave nothing, by kind of error."""
 
     def judged(self, score: float, votes: list[int | None], latency: float) -> None:
         """One turn has a score. `latency` in seconds."""
@@ -66,6 +102,14 @@ class JudgeMetrics:
         share = self._alarm.add(score)
         if share is not None:
             log.warning("judge alarm: %.0f%% of the last scores are neutral; %s", 100 * share, ADVICE)
+
+    def hinted(self, found: FoundHints) -> None:
+        """One turn was searched for hints."""
+        self._hints["turns_with" if found.hints else "turns_without"] += 1
+        self._hints.update({f"votes_{name}": count for name, count in found.counts.items()})
+        habit = self._hint_habit.add(bool(found.hints))
+        if habit:
+            log.warning("judge alarm: %s; %s", habit, HINT_ADVICE)
 
     def failed(self, error: Exception) -> None:
         """One try of a turn gave no score."""
@@ -79,6 +123,8 @@ class JudgeMetrics:
             "judge": self._judge,
             "outcomes": dict(self._outcomes),
             "votes": dict(self._votes),
+            "hints": dict(self._hints) | ({"unplaced": self.unplaced_hints} if self.unplaced_hints else {}),
+            "teacher_failures": dict(self.teacher_failures),
             "latency_seconds": {"buckets": buckets, "sum": round(self._latency_sum, 3)},
             "requests": self.requests,
             "retries": self.retries,

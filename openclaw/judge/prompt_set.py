@@ -20,9 +20,7 @@ SHIPPED = Path(__file__).parent / "prompts"
 _SEPARATOR = re.compile(r"^=== user ===[ \t]*$", re.MULTILINE)
 _PLACE = re.compile(r"\{(response|next_state|role)\}")
 _BOXED = re.compile(r"\\boxed\{\s*([+-]?\d)\s*\}")
-_HINT = re.compile(r"\[HINT_START\](.*?)\[HINT_END\]", re.DOTALL)
-_SHORTEST_HINT = 10
-"""Characters; a hint must be longer."""
+HINT_START, HINT_END = "[HINT_START]", "[HINT_END]"
 
 
 @dataclass(frozen=True)
@@ -93,14 +91,7 @@ def read_hint_vote(reply: str) -> Vote:
     score = _last_boxed(reply)
     if score not in (1, -1):
         return Vote(score=None, text=reply)
-    blocks = _HINT.findall(reply) if score == 1 else []
-    return Vote(score=score, text=reply, hint=blocks[-1].strip() or None if blocks else None)
-
-
-def best_hint(votes: list[Vote]) -> str | None:
-    """The longest hint of the votes for one (score 1, more than 10 characters); None if there is none."""
-    hints = [vote.hint for vote in votes if vote.score == 1 and vote.hint and len(vote.hint) > _SHORTEST_HINT]
-    return max(hints, key=len, default=None)
+    return Vote(score=score, text=reply, hint=_last_block(reply) if score == 1 else None)
 
 
 def shorten(text: str, longest: int | None) -> str:
@@ -109,6 +100,12 @@ def shorten(text: str, longest: int | None) -> str:
         return text
     half = longest // 2
     return f"{text[:half]}\n[... {len(text) - 2 * half} characters left out ...]\n{text[len(text) - half :]}"
+
+
+def _last_block(reply: str) -> str | None:
+    end = reply.rfind(HINT_END)
+    start = reply.rfind(HINT_START, 0, end) if end >= 0 else -1
+    return reply[start + len(HINT_START) : end].strip() or None if start >= 0 else None
 
 
 def _last_boxed(reply: str) -> int | None:

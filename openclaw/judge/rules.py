@@ -4,12 +4,14 @@
                    thanks, praise, approval -> 1; a new request without any feedback -> 0 (nobody can know)
     tool results   any failure -> -1; otherwise 1
 
-A user message outranks the tool results beside it unless it says nothing about the answer.
+Hints are the complaints that say what should be different. A user message outranks the tool results beside it unless
+it says nothing about the answer.
 """
 
 from __future__ import annotations
 
 from openclaw.judge.chinese import is_chinese, read_chinese_feedback
+from openclaw.judge.corrections import hints_in
 from openclaw.judge.feedback import read_feedback
 from openclaw.judge.questions import JudgeQuestion, text_of
 from openclaw.judge.repetition import is_repeated
@@ -24,12 +26,16 @@ class RulesBackend:
 
     name = "rules"
     prompt_name = "rules-v2"
+    hint_prompt_name = "rules-v1"
 
     async def eval_votes(self, question: JudgeQuestion, m: int) -> list[Vote]:
         return [vote_by_rules(question)] * m
 
     async def hint_votes(self, question: JudgeQuestion, m: int) -> list[Vote]:
-        return []
+        hints = hints_by_rules(question)
+        if not hints:
+            return [Vote(score=-1, text="nothing says what should be different")] * m
+        return [Vote(score=1, text="correction", hint=hints[index % len(hints)]) for index in range(m)]
 
     async def close(self) -> None:
         return None
@@ -37,9 +43,7 @@ class RulesBackend:
 
 def vote_by_rules(question: JudgeQuestion) -> Vote:
     """One vote; its text says which rule decided."""
-    said = "\n".join(
-        text_of(message) for message in question.next_state if message.get("role") == "user"
-    ).strip()
+    said = _said(question)
     results = [text_of(message) for message in question.next_state if message.get("role") in _TOOL_ROLES]
     if said:
         vote = _vote_on_message(said, _last_request(question.messages), question.response)
@@ -49,6 +53,20 @@ def vote_by_rules(question: JudgeQuestion) -> Vote:
         return Vote(score=0, text="nothing to judge by")
     why = next((why for why in map(tool_failed, results) if why), None)
     return Vote(score=1, text="tool success") if why is None else Vote(score=-1, text=f"tool failure: {why}")
+
+
+def hints_by_rules(question: JudgeQuestion) -> list[str]:
+    """What a complaint of the person says should be different, in the person's words: the whole, then each sentence by
+    itself. Empty where nobody complains, or a complaint says only that the answer is wrong."""
+    said = _said(question)
+    if not said or _vote_on_message(said, _last_request(question.messages), question.response).score != -1:
+        return []
+    return hints_in(said)
+
+
+def _said(question: JudgeQuestion) -> str:
+    texts = [text_of(message) for message in question.next_state if message.get("role") == "user"]
+    return "\n".join(texts).strip()
 
 
 def _vote_on_message(said: str, asked: str, response: str) -> Vote:

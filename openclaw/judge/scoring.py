@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from openclaw.errors import JudgeError
 from openclaw.judge.backends import JudgeBackend
-from openclaw.judge.prompt_set import best_hint
+from openclaw.judge.hinting import find_hints
 from openclaw.judge.questions import JudgeQuestion
 from openclaw.judge.settings import JudgeSettings
 from openclaw.judge.votes import majority_score
@@ -56,17 +56,19 @@ class LineScorer:
         try:
             async with asyncio.timeout(self._settings.judge_timeout):
                 votes = await self._backend.eval_votes(question, m)
-                hints = await self._backend.hint_votes(question, m) if self._hint else []
+                hint_votes = await self._backend.hint_votes(question, m) if self._hint else []
         except TimeoutError as error:
             raise BadLine(f"no score in {self._settings.judge_timeout:g} s") from error
         except JudgeError as error:
             raise BadLine(f"the judge failed: {error}") from error
         if all(vote.score is None for vote in votes):
             raise BadLine(f"none of {len(votes)} votes is valid")
+        hints = find_hints(hint_votes, self._settings.judge_hint_max_chars).hints
         result = {
             "id": number if line.id is None else line.id,
             "score": majority_score(votes, self._settings.majority_vote_threshold),
-            "hint": best_hint(hints),
+            "hint": hints[-1] if hints else None,
+            "hints": hints,
             "votes": [{"score": vote.score, "text": vote.text} for vote in votes],
         }
         return orjson.dumps(result).decode()

@@ -103,6 +103,10 @@ class JudgeSettings:
         float, 60.0, "How often the metrics are logged.",
         ("JUDGE_METRICS_INTERVAL",), "seconds", also=("--metrics-interval",), least=0.01,
     )  # fmt: skip
+    judge_hint_max_chars: int = option(
+        int, 2000, "Longest hint; a longer text is left out, counted.", ("OPENCLAW_HINT_MAX_CHARS",), "characters",
+        least=11,
+    )  # fmt: skip
     judge_neutral_limit: float = option(
         float, 0.8, "Share of neutral scores from which an alarm is logged.",
         ("JUDGE_NEUTRAL_LIMIT",), also=("--neutral-limit",), least=0, most=1,

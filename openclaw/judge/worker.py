@@ -10,17 +10,24 @@ import argparse
 import asyncio
 import logging
 import os
-import pkgutil
 import signal
 import sys
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from openclaw.errors import ConfigError, StoreError
+from openclaw.judge import teacher_settings
+from openclaw.judge.asking import JudgeLimits
 from openclaw.judge.backends import make_backend
-from openclaw.judge.judging import JudgeLimits, Method, TurnJudge
+from openclaw.judge.judging import TurnJudge
 from openclaw.judge.metrics import JudgeMetrics
 from openclaw.judge.settings import JudgeSettings, add_flags, load_settings
+from openclaw.methods import Method, MethodContext, Needs
 from openclaw.store import RolloutStore, StoreWriter
+
+if TYPE_CHECKING:
+    from openclaw.hints import HintedPrompts
+    from openclaw.judge.teacher import Teacher
 
 log = logging.getLogger("openclaw.judge")
 
@@ -99,36 +106,46 @@ def build_parser() -> argparse.ArgumentParser:
         "--method-path", required=True, help="module:attr that makes a sample or a drop of a turn"
     )
     parser.add_argument("--worker-name", default=f"judge-{os.getpid()}", help="unique among running workers")
+    parser.add_argument("--model-path", help="folder of the policy's model, for methods that use hints")
+    parser.add_argument(
+        "--method-option", type=_named_number, action="append", default=[], metavar="NAME=NUMBER",
+        help="an option that the method reads; repeatable",
+    )  # fmt: skip
+    parser.add_argument(
+        "--teacher-source", default="trainer", help="trainer, or inference: the teacher runs on an engine"
+    )
     add_flags(parser.add_argument_group("judge", "Who judges, and how."), short=True)
+    teacher_settings.add_flags(parser.add_argument_group("teacher", "With --teacher-source inference."))
     return parser
 
 
-def load_method(path: str) -> Method:
-    """The method hook named `module:attr`. Raises ConfigError."""
+def _named_number(text: str) -> tuple[str, float]:
+    name, _, number = text.partition("=")
     try:
-        method = pkgutil.resolve_name(path)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise ConfigError(f"--method-path {path}: {error}") from error
-    if not callable(method):
-        raise ConfigError(f"--method-path {path} is not a function")
-    checked: Method = method
-    return checked
+        return name, float(number)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"{text} is not NAME=NUMBER") from error
 
 
 async def serve(args: argparse.Namespace) -> None:
     """Run a worker until TERM or INT. Raises ConfigError and StoreError at start."""
-    settings, method = load_settings(args), load_method(args.method_path)
+    settings, method = load_settings(args), Method.load(args.method_path)
+    chosen = dict(args.method_option)
+    needs = method.needs(chosen)
     metrics = JudgeMetrics(
         settings.judge_backend, settings.judge_neutral_limit, settings.judge_neutral_window
     )
+    prompts = _hinted_prompts(args.model_path) if needs.hint else None
+    teacher = _teacher(args, settings, needs, prompts, metrics)
     backend = make_backend(settings, metrics)
     store = RolloutStore(args.rl_buffer_url or args.rl_buffer_dir)
     writer = StoreWriter(store)
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    judge = TurnJudge(store, writer, backend, method, limits_of(settings), metrics)
-    claim_seconds = settings.judge_timeout + CLAIM_MARGIN_SECONDS
+    context = MethodContext(prompts, chosen)
+    judge = TurnJudge(store, writer, backend, method, limits_of(settings), metrics, context, teacher)
+    claim_seconds = settings.judge_timeout * (2 if teacher else 1) + CLAIM_MARGIN_SECONDS
     worker = JudgeWorker(args.worker_name, store, judge, claim_seconds, settings.judge_concurrency)
     reporting = asyncio.create_task(report(metrics, settings.judge_metrics_interval))
     try:
@@ -137,6 +154,8 @@ async def serve(args: argparse.Namespace) -> None:
         reporting.cancel()
         metrics.write()
         await backend.close()
+        if teacher is not None:
+            await teacher.close()
         await asyncio.to_thread(writer.close)
         store.close()
 
@@ -148,7 +167,34 @@ def limits_of(settings: JudgeSettings) -> JudgeLimits:
         threshold=settings.majority_vote_threshold,
         timeout=settings.judge_timeout,
         attempts=settings.judge_attempts,
+        hint_max_chars=settings.judge_hint_max_chars,
     )
+
+
+def _hinted_prompts(model_path: str | None) -> HintedPrompts:
+    if model_path is None:
+        raise ConfigError("this method uses hints: name the policy's model folder with --model-path")
+    from openclaw.hints import HintedPrompts  # with tokenizers, which other workers do without
+
+    return HintedPrompts.of(model_path)
+
+
+def _teacher(
+    args: argparse.Namespace, settings: JudgeSettings, needs: Needs, prompts: HintedPrompts | None,
+    metrics: JudgeMetrics,
+) -> Teacher | None:  # fmt: skip
+    """The teacher on an engine, where there is one."""
+    if (
+        not teacher_settings.is_asked(needs, args.teacher_source)
+        or prompts is None
+        or needs.teacher == "none"
+    ):
+        return None
+    from openclaw.judge.teacher import make_teacher
+
+    top_k = int(dict(args.method_option).get("distill_topk", 0))
+    engines = teacher_settings.load_settings(args)
+    return make_teacher(engines, settings, prompts.tokenizer, needs.teacher, top_k, metrics)
 
 
 async def report(metrics: JudgeMetrics, interval: float) -> None:

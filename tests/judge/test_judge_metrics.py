@@ -37,6 +37,8 @@ def test_a_snapshot_counts_outcomes_votes_and_latencies() -> None:
         "judge": "engine:m",
         "outcomes": {"positive": 1, "negative": 1, "failed_TimeoutError": 1},
         "votes": {"positive": 2, "invalid": 1, "negative": 1},
+        "hints": {},
+        "teacher_failures": {},
         "latency_seconds": {"buckets": {"0.05": 1, "inf": 1}, "sum": 500.05},
         "requests": 0,
         "retries": 0,

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from openclaw.errors import ConfigError
-from openclaw.judge.prompt_set import PromptSet, best_hint, read_eval_vote, read_hint_vote
+from openclaw.judge.prompt_set import PromptSet, read_eval_vote, read_hint_vote
 from openclaw.judge.questions import JudgeQuestion, question_about
 from openclaw.judge.votes import majority_score
 from openclaw.records import Turn, Vote
@@ -91,6 +91,9 @@ def test_a_tool_call_is_part_of_the_reply_that_is_judged() -> None:
         (r"\boxed{-1} [HINT_START]not asked for[HINT_END]", -1, None),
         (r"\boxed{0} [HINT_START]x[HINT_END]", None, None),
         (r"\boxed{1} [HINT_START]never closed", 1, None),
+        (r"\boxed{1} [HINT_START]begun [HINT_START]begun again[HINT_END]", 1, "begun again"),
+        (r"\boxed{1} [HINT_START]whole[HINT_END] [HINT_START]never closed", 1, "whole"),
+        (r"\boxed{1} [HINT_END] before [HINT_START]", 1, None),
         (r"\boxed{1} [HINT_START]  [HINT_END]", 1, None),
     ],
 )
@@ -99,13 +102,6 @@ def test_the_last_hint_of_a_judge_that_says_yes_counts(
 ) -> None:
     vote = read_hint_vote(reply)
     assert (vote.score, vote.hint) == (score, hint)
-
-
-def test_the_longest_hint_is_the_best_and_a_word_is_none() -> None:
-    hints = ["Use prose.", "Write plain prose.", "No bullet points, write prose."]
-    votes = [Vote(score=1, hint=hint) for hint in hints]
-    assert best_hint(votes) == "No bullet points, write prose."
-    assert best_hint(votes[:1]) is None and best_hint([]) is None
 
 
 def question(response: str = "7", said: str = "Thanks!") -> JudgeQuestion:
