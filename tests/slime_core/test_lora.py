@@ -108,13 +108,13 @@ def test_exported_weights_are_a_whole_model_that_computes_the_same(
 def test_the_reference_is_the_base_with_adapters_off(lora_trainer: Any, make_samples: Any) -> None:
     samples = make_samples(4, temperature=1.0)
     trainer = lora_trainer(use_kl_loss=True, kl_loss_coef=0.1, kl_loss_type="k3")
-    assert trainer.reference is trainer.model
+    assert trainer.reference.model is trainer.model
     assert trainer.train(0, samples)["kl_loss"] == 0.0
     metrics = [trainer.train(i, samples) for i in (1, 2)]
     assert metrics[1]["kl_loss"] > metrics[0]["kl_loss"] > 1e-6
     assert all(values["grad_norm"] > 0 for values in metrics)
     whole = lora_trainer(use_lora=False, use_kl_loss=True, kl_loss_coef=0.1)
-    assert whole.reference is not whole.model
+    assert whole.reference.model is not whole.model
 
 
 def test_another_reference_model_is_loaded_beside_the_adapters(
@@ -126,7 +126,7 @@ def test_another_reference_model_is_loaded_beside_the_adapters(
     trainer = lora_trainer(
         use_kl_loss=True, kl_loss_coef=0.1, kl_loss_type="k3", ref_load=str(tmp_path / "other")
     )
-    assert trainer.reference is not trainer.model
+    assert trainer.reference.model is not trainer.model
     assert trainer.train(0, make_samples(2))["kl_loss"] > 1e-6
 
 

@@ -51,6 +51,12 @@ class LossArguments:
     opsm_delta: float = flag(
         1e-4, "mean log-prob, in nats a token, by which a sample has become less likely before OPSM drops it"
     )
+    use_rollout_logprobs: bool = flag(
+        False, "take the engine's log-probs as those of the old policy instead of computing them again"
+    )
+    get_mismatch_metrics: bool = flag(
+        False, "measure the weights of --use-tis (or --custom-tis-function-path) without applying them"
+    )
     use_tis: bool = flag(
         False, "weigh tokens by the probability of the trainer over that of the engine that sampled them"
     )

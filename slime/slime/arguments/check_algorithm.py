@@ -29,6 +29,8 @@ NOT_FOR_SFT = (
     "eps_clip_c",
     "use_opsm",
     "use_tis",
+    "use_rollout_logprobs",
+    "get_mismatch_metrics",
     "use_opd",
     "kl_coef",
     "normalize_advantages",
@@ -36,7 +38,14 @@ NOT_FOR_SFT = (
     "custom_advantage_function_path",
     "custom_pg_loss_reducer_function_path",
 )
-ONLY_POLICY = ("entropy_coef", "eps_clip_c", "use_opsm", "use_tis", "custom_pg_loss_reducer_function_path")
+ONLY_POLICY = (
+    "entropy_coef",
+    "eps_clip_c",
+    "use_opsm",
+    "use_tis",
+    "get_mismatch_metrics",
+    "custom_pg_loss_reducer_function_path",
+)
 LORA = ("lora_rank", "lora_alpha", "lora_dropout", "lora_target_modules", "lora_modules_to_save")
 
 
@@ -142,6 +151,11 @@ def _check_divergence(args: Arguments) -> None:
             f"--kl-coef shapes the rewards of {' and '.join(SHAPED)}, not of {args.advantage_estimator}; "
             "use --use-kl-loss with --kl-loss-coef"
         )
+    if args.ref_update_interval is not None:
+        if args.ref_update_interval < 1:
+            raise ConfigError(f"--ref-update-interval must be 1 or more, got {args.ref_update_interval}")
+        if not args.kl_coef and not args.kl_loss_coef:
+            raise ConfigError("--ref-update-interval needs a reference model: --kl-loss-coef or --kl-coef")
     if args.kl_loss_coef and not args.use_kl_loss:
         raise ConfigError(f"--kl-loss-coef {args.kl_loss_coef} needs --use-kl-loss")
     if args.use_unbiased_kl and not args.kl_loss_coef:
@@ -158,9 +172,14 @@ def _check_policy(args: Arguments) -> None:
     if args.opsm_delta != 1e-4 and not args.use_opsm:
         raise ConfigError("--opsm-delta needs --use-opsm")
     changed = args.tis_mode != "truncate" or args.tis_clip != 2.0 or args.tis_clip_low
-    if (changed or args.custom_tis_function_path) and not args.use_tis:
+    if (changed or args.custom_tis_function_path) and not (args.use_tis or args.get_mismatch_metrics):
         raise ConfigError(
             "--tis-mode, --tis-clip, --tis-clip-low and --custom-tis-function-path need --use-tis"
+        )
+    if args.use_rollout_logprobs and (args.use_tis or args.get_mismatch_metrics):
+        raise ConfigError(
+            "--use-rollout-logprobs makes the engine's log-probs the old ones; there is nothing left to weigh, "
+            "so drop --use-tis and --get-mismatch-metrics"
         )
     if args.tis_clip_low > args.tis_clip:
         raise ConfigError(f"--tis-clip-low {args.tis_clip_low} is above --tis-clip {args.tis_clip}")

@@ -19,6 +19,9 @@ class ModelArguments:
     ref_load: str | None = flag(
         None, "folder of the reference model of the KL term (default: --hf-checkpoint)", env=("REF_LOAD",)
     )
+    ref_update_interval: int | None = flag(
+        None, "rollouts after which the reference model takes over the policy's weights (default: never)"
+    )
     save: str | None = flag(
         None,
         "folder of checkpoints and weight versions; resumed from its latest (default: RUN_DIR/checkpoints)",

@@ -89,6 +89,16 @@ def tis(low: float, high: float, icepop: bool = False, only_older: bool = False)
     return correct
 
 
+def measured_only(correct: Correction) -> Correction:
+    """The metrics of a correction, without its effect."""
+
+    def measure(per_token: Tensor, terms: PolicyTerms) -> tuple[Tensor, dict[str, Tensor]]:
+        _, metrics = correct(per_token.detach(), terms)
+        return per_token, metrics
+
+    return measure
+
+
 def custom_tis(function: Callable[..., Any], args: Any) -> Correction:
     """slime's hook: f(*, args, pg_loss, train_log_probs, rollout_log_probs, loss_masks, total_lengths,
     response_lengths) -> (pg_loss, new loss masks, metrics).

@@ -13,7 +13,7 @@ from torch import Tensor
 from slime.errors import ConfigError
 from slime.hooks import load_hook
 from slime.losses.component import Component, LossBatch, LossSpec
-from slime.losses.corrections import Correction, custom_tis, opsm, tis
+from slime.losses.corrections import Correction, custom_tis, measured_only, opsm, tis
 from slime.losses.custom import custom_config, load_custom_loss, sample_loss
 from slime.losses.distillation import combined_advantages, reverse_kl_topk, select_loss
 from slime.losses.distribution import Distribution
@@ -48,7 +48,7 @@ def loss_spec(args: Any) -> LossSpec:
         needs_advantages=has_policy,
         needs_reference=use_kl or (has_policy and args.kl_coef != 0),
         needs_old=has_policy and _advantages_need_old(args),
-        needs_rollout_log_probs=has_policy and args.use_tis,
+        needs_rollout_log_probs=has_policy and _needs_engine(args),
         teacher=teacher,
     )
 
@@ -75,6 +75,10 @@ def _own_components(args: Any) -> tuple[list[Component], Literal["sampled", "top
             return parts, "topk" if args.topk_w_opd else None, bool(args.topk_w_rl)
     names = "policy_loss, sft_loss, custom_loss, opd_topk, combine or topk_select"
     raise ConfigError(f"--loss-type {args.loss_type} does not exist; choose {names}")
+
+
+def _needs_engine(args: Any) -> bool:
+    return bool(args.use_tis or args.get_mismatch_metrics or args.use_rollout_logprobs)
 
 
 def _topk_clip(args: Any) -> tuple[float, float | None]:
@@ -129,17 +133,9 @@ def _policy(args: Any, clip: tuple[float, float | None] | None = None) -> Comput
     corrections: list[Correction] = []
     if args.use_opsm:
         corrections.append(opsm(args.opsm_delta))
-    if args.use_tis and args.custom_tis_function_path:
-        corrections.append(custom_tis(load_hook(args, "custom_tis_function_path"), args))
-    elif args.use_tis:
-        corrections.append(
-            tis(
-                args.tis_clip_low,
-                args.tis_clip,
-                icepop=args.tis_mode == "icepop",
-                only_older=args.tis_spans == "older",
-            )
-        )
+    if args.use_tis or args.get_mismatch_metrics:
+        weigh = _engine_weights(args)
+        corrections.append(weigh if args.use_tis else measured_only(weigh))
     make_reducer = load_hook(args, "custom_pg_loss_reducer_function_path")
 
     def compute(dist: Distribution, batch: LossBatch, reducer: Reducer) -> LossOutput:
@@ -164,6 +160,14 @@ def _policy(args: Any, clip: tuple[float, float | None] | None = None) -> Comput
         )
 
     return compute
+
+
+def _engine_weights(args: Any) -> Correction:
+    """Weights of trainer over engine, as the flags want them."""
+    if args.custom_tis_function_path:
+        return custom_tis(load_hook(args, "custom_tis_function_path"), args)
+    older = args.tis_spans == "older"
+    return tis(args.tis_clip_low, args.tis_clip, icepop=args.tis_mode == "icepop", only_older=older)
 
 
 def _pg_reducer(make: Callable[..., Reducer], per_token: bool, batch: LossBatch) -> Reducer:

@@ -46,7 +46,7 @@ class Part:
     """
 
     model: Any
-    optimizer: torch.optim.Optimizer
+    optimizer: torch.optim.Optimizer | None
     prefix: str = ""
     steps: int = 0
 
@@ -91,7 +91,7 @@ class CheckpointWriter:
             inner.mkdir()
         dist.barrier()
         torch.save(random_state(), inner / f"rng_{rank}.pt")
-        tensors = _tensors(parts, {part.prefix for part in parts if part.optimizer.state})
+        tensors = _tensors(parts, {part.prefix for part in parts if part.optimizer and part.optimizer.state})
         meta = {**_meta(state), "steps_of": {part.prefix: part.steps for part in parts}, **extra}
         complete = partial(self._complete, inner.parent, path, meta)
         if self.group is None or wait:
@@ -160,7 +160,7 @@ def load_checkpoint(
     for part in parts:
         options = _options(part.model)
         set_model_state_dict(part.model, state[part.prefix + "model"], options=options)
-        if part.prefix in stepped:
+        if part.optimizer is not None and part.prefix in stepped:
             set_optimizer_state_dict(
                 part.model, part.optimizer, state[part.prefix + "optimizer"], options=options
             )
@@ -256,7 +256,7 @@ def _tensors(parts: Sequence[Part], stepped: set[str]) -> dict[str, Any]:
         frozen = {name for name, parameter in parameters if not parameter.requires_grad}
         tensors = get_model_state_dict(model, options=options)  # drops a tied weight under one name only
         state[part.prefix + "model"] = {name: x for name, x in tensors.items() if name not in frozen}
-        if part.prefix in stepped:
+        if part.optimizer is not None and part.prefix in stepped:
             state[part.prefix + "optimizer"] = get_optimizer_state_dict(
                 model, part.optimizer, options=options
             )

@@ -120,6 +120,15 @@ def merged(model: Any, tensors: Iterable[tuple[str, Tensor]]) -> Iterator[tuple[
             yield _plain(name), tensor
 
 
+def merged_shapes(model: Any) -> dict[str, torch.Size]:
+    """Names and shapes of what `merged` gives; those of a model without adapters as they are."""
+    return {
+        _plain(name): tensor.shape
+        for name, tensor in model.state_dict().items()
+        if ".lora_" not in name and ".original_module." not in name
+    }
+
+
 def _plain(name: str) -> str:
     """The name that a tensor has in the model without adapters."""
     return name.removeprefix(PREFIX).replace(".base_layer.", ".").replace(f".modules_to_save.{ADAPTER}.", ".")

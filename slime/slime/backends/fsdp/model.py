@@ -117,7 +117,7 @@ def gather_weights(model: Any, dtype: torch.dtype | None, keep: bool) -> dict[st
     Adapters are merged out of place. Every rank must call this; the ranks without `keep` return nothing.
     """
     tied = model.config.get_text_config().tie_word_embeddings
-    whole = _whole_tensors(model.state_dict())
+    whole = whole_tensors(model.state_dict())
     if not keep:
         for _ in whole:
             pass
@@ -134,11 +134,12 @@ def gather_weights(model: Any, dtype: torch.dtype | None, keep: bool) -> dict[st
 def gather_trained(model: Any, keep: bool) -> dict[str, Tensor]:
     """The trainable weights as whole CPU tensors, on the ranks with `keep`. Every rank must call this."""
     trained = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
-    whole = {name: tensor.detach().cpu() for name, tensor in _whole_tensors(trained)}
+    whole = {name: tensor.detach().cpu() for name, tensor in whole_tensors(trained)}
     return whole if keep else {}
 
 
-def _whole_tensors(tensors: dict[str, Tensor]) -> Iterator[tuple[str, Tensor]]:
+def whole_tensors(tensors: dict[str, Tensor]) -> Iterator[tuple[str, Tensor]]:
+    """Names and whole tensors, one after the other. Every rank must take all of them."""
     for name, tensor in tensors.items():
         yield name, tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
 

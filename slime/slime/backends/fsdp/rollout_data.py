@@ -10,11 +10,13 @@ import torch
 from torch import Tensor
 
 from slime.backends.fsdp.packing import trained_values
+from slime.backends.fsdp.teacher_data import check_hints, check_topk
 from slime.errors import DataError
 from slime.hooks import load_hook
 from slime.losses import (
     LossSpec,
     SampleTerms,
+    TopKTargets,
     approx_kl,
     distilled,
     estimator,
@@ -37,6 +39,9 @@ class RolloutData:
         unmoved: samples of the first step, before which the policy does not move: in the loss their old
             log-probs are the new ones.
         values, returns: of the critic; None without one.
+        teacher_log_probs: of a teacher in the trainer, for samples with a hint; None: the samples bring theirs.
+        targets: by step and number of the micro-batch, for the steps before which the policy will have moved.
+        version: of the weights before the update.
     """
 
     samples: Sequence[Sample]
@@ -46,6 +51,15 @@ class RolloutData:
     unmoved: frozenset[int] = frozenset()
     values: dict[int, list[float]] | None = None
     returns: dict[int, Tensor] | None = None
+    teacher_log_probs: dict[int, list[float]] | None = None
+    targets: dict[tuple[int, int], TopKTargets] = field(default_factory=dict)
+    version: int = 0
+
+    def teacher_of(self, i: int) -> list[float] | None:
+        """The teacher's log-probs of the trained tokens of a sample, or None if it has no teacher."""
+        if self.teacher_log_probs is not None:
+            return self.teacher_log_probs.get(i)
+        return _trained(self.samples[i], self.samples[i].teacher_log_probs)
 
 
 def check_inputs(args: Any, spec: LossSpec, samples: Sequence[Sample]) -> None:
@@ -55,14 +69,30 @@ def check_inputs(args: Any, spec: LossSpec, samples: Sequence[Sample]) -> None:
         DataError: the loss or the estimator needs values that a trained sample does not have.
     """
     distils = spec.needs_advantages and args.advantage_estimator == "on_policy_distillation"
+    in_trainer = args.teacher_source == "trainer"
     needed = {
-        "rollout_log_probs": ("--use-tis", spec.needs_rollout_log_probs),
-        "teacher_log_probs": ("--advantage-estimator on_policy_distillation", distils),
+        "rollout_log_probs": (_engine_flag(args), spec.needs_rollout_log_probs),
+        "teacher_log_probs": ("--advantage-estimator on_policy_distillation", distils and not in_trainer),
     }
     for name, (flag, is_needed) in needed.items():
         for sample in samples if is_needed else ():
             if getattr(sample, name) is None and sample.effective_response_length:
                 raise DataError(f"sample {sample.index!r} has no {name}, which {flag} needs")
+    if in_trainer and (distils or args.loss_type == "opd_topk"):
+        check_hints(samples)
+    elif spec.teacher == "topk" and not in_trainer:
+        check_topk(args, samples)
+
+
+def _engine_flag(args: Any) -> str:
+    if args.use_rollout_logprobs:
+        return "--use-rollout-logprobs"
+    return "--use-tis" if args.use_tis else "--get-mismatch-metrics"
+
+
+def engine_log_probs(samples: Sequence[Sample], mine: Sequence[int]) -> dict[int, list[float]]:
+    """Log-probs that the engine reported for the trained tokens of the samples at positions `mine`."""
+    return {i: trained_values(samples[i], samples[i].rollout_log_probs or []) for i in mine}
 
 
 def rewards_of(args: Any, samples: Sequence[Sample]) -> list[float]:
@@ -101,7 +131,7 @@ def sample_terms(args: Any, data: RolloutData, mine: Sequence[int]) -> dict[int,
             mask=torch.tensor(samples[i].mask, dtype=torch.bool),
             old_log_probs=_tensor(data.old_log_probs.get(i)),
             ref_log_probs=_tensor((data.ref_log_probs or {}).get(i)),
-            teacher_log_probs=_tensor(_trained(samples[i], samples[i].teacher_log_probs)),
+            teacher_log_probs=_tensor(data.teacher_of(i)),
             spans=spans[i],
         )
         for i in mine
@@ -156,7 +186,7 @@ def advantage_metrics(
 
 
 def _gap(data: RolloutData, i: int) -> float | None:
-    teacher = _tensor(_trained(data.samples[i], data.samples[i].teacher_log_probs))
+    teacher = _tensor(data.teacher_of(i))
     return None if teacher is None else float((torch.tensor(data.old_log_probs[i]) - teacher).mean())
 
 

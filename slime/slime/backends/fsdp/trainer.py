@@ -6,7 +6,6 @@ import logging
 import random
 import time
 from collections.abc import Sequence
-from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,9 +17,11 @@ from torch import Tensor
 
 from slime import checkpoints
 from slime.backends.fsdp.checkpoint import CheckpointWriter, Part, load_checkpoint
+from slime.backends.fsdp.critic import PREFIX as CRITIC
+from slime.backends.fsdp.critic import Critic
 from slime.backends.fsdp.distributed import add_up, broadcast, join, merge_over_ranks
-from slime.backends.fsdp.lora import add_adapters, describe, without_adapters, write_adapter
-from slime.backends.fsdp.metrics import mean_of_steps, rollout_metrics
+from slime.backends.fsdp.lora import add_adapters, describe, write_adapter
+from slime.backends.fsdp.metrics import mean_of_steps, method_metrics, rollout_metrics
 from slime.backends.fsdp.mismatch import Mismatch
 from slime.backends.fsdp.model import (
     gather_trained,
@@ -31,13 +32,23 @@ from slime.backends.fsdp.model import (
 )
 from slime.backends.fsdp.optimizer import build_optimizer, learning_rate, set_learning_rate
 from slime.backends.fsdp.packing import PackedBatch, check_samples
-from slime.backends.fsdp.rollout_data import RolloutData, advantage_metrics, check_inputs, token_advantages
+from slime.backends.fsdp.reference import Reference
+from slime.backends.fsdp.rollout_data import (
+    RolloutData,
+    advantage_metrics,
+    check_inputs,
+    engine_log_probs,
+    token_advantages,
+)
+from slime.backends.fsdp.staleness import staleness_metrics
 from slime.backends.fsdp.step import (
     by_sample,
     clip_and_check,
     forward_backward,
     trained_log_probs,
 )
+from slime.backends.fsdp.teacher import Teacher
+from slime.backends.fsdp.teacher_model import make_teacher
 from slime.checkpoints import CheckpointState, is_checkpoint
 from slime.losses import loss_spec
 from slime.schedule import MicroBatch, Schedule, ScheduleLimits, Step, build_schedule
@@ -75,15 +86,21 @@ class FSDPTrainer:
         self.model = load_model(first, self.mesh, args.gradient_checkpointing, adapt)
         self.vocabulary: int = self.model.config.get_text_config().vocab_size
         self.optimizer = build_optimizer(self.model, args)
-        self.reference = self._reference(first) if self.spec.needs_reference else None
+        wants_critic = self.spec.needs_advantages and args.advantage_estimator == "ppo"
+        self.critic = Critic(args, self.mesh, rank, self.device) if wants_critic else None
+        self.reference = Reference(args, self.mesh, self.model, first) if self.spec.needs_reference else None
+        self.teacher: Teacher | None = None
+        if self.spec.teacher is not None:
+            self.teacher = make_teacher(args, rank, self.mesh, self.model, self.reference, first)
         self.writer = CheckpointWriter(args.save, in_background=args.async_save)
         self.global_step = 0
         self.version = 0
 
     @property
     def parts(self) -> list[Part]:
-        """All that is trained, as checkpoints hold it."""
-        return [Part(self.model, self.optimizer)]
+        """All that changes, as checkpoints hold it."""
+        critic = [self.critic.part] if self.critic else []
+        return [Part(self.model, self.optimizer), *critic, *(self.reference.parts if self.reference else ())]
 
     def load(self) -> CheckpointState:
         """Resumes from the latest checkpoint of `save`, else from `load`; without one it is a fresh start.
@@ -98,6 +115,8 @@ class FSDPTrainer:
             reset = own is None and self.args.reset_optimizer_states
             state = load_checkpoint(folder, self.parts, describe(self.args), reset)
         self.global_step, self.version = state.global_step, state.version
+        if self.critic is not None:
+            self.critic.steps = state.steps_of.get(CRITIC, 0)
         event(logger, "trainer loaded", rollout_id=state.rollout_id, version=state.version, path=state.path)
         return state
 
@@ -114,12 +133,19 @@ class FSDPTrainer:
         schedule = self._schedule(samples)
         data = self._prepare(schedule, samples)
         mismatch = Mismatch(self.version)
+        where = f"rollout {rollout_id}"
+        metrics = self.critic.train(schedule, data, where) if self.critic else {}
+        waits = self.critic is not None and rollout_id < self.args.num_critic_only_steps
         steps = [
-            self._step(step, data, mismatch, where=f"rollout {rollout_id}, step {number}")
-            for number, step in enumerate(schedule.steps)
+            self._step(number, step, data, mismatch, where=f"{where}, step {number}")
+            for number, step in enumerate(() if waits else schedule.steps)
         ]
-        metrics = mean_of_steps(steps) | mismatch.metrics() | rollout_metrics(samples, schedule)
+        if self.reference is not None and self.reference.follow(rollout_id):
+            event(logger, "reference follows", rollout_id=rollout_id)
+        metrics |= mean_of_steps(steps) | mismatch.metrics() | rollout_metrics(samples, schedule)
         metrics |= advantage_metrics(data, add_up, self.args.use_opd)
+        metrics |= Mismatch.alarm(metrics, self.args.logprob_gap_alarm)
+        metrics |= staleness_metrics(samples, schedule, self.version, self.args) | method_metrics(self.args)
         metrics["train_seconds"] = time.monotonic() - started
         event(logger, "rollout trained", rollout_id=rollout_id, **metrics)
         return metrics
@@ -223,41 +249,40 @@ class FSDPTrainer:
         trained = [sample.effective_response_length for sample in samples]
         return build_schedule(lengths, trained, self._limits(self.args.global_batch_size))
 
-    def _reference(self, first: str) -> Any:
-        """The frozen model of the KL term: the base of the adapters where that is the same model."""
-        if self.args.use_lora and Path(self.args.ref_load).resolve() == Path(first).resolve():
-            return self.model
-        reference = load_model(self.args.ref_load, self.mesh)
-        reference.requires_grad_(False)
-        return reference
-
     def _prepare(self, schedule: Schedule, samples: Sequence[Sample]) -> RolloutData:
-        """Reference log-probs, advantages, and old log-probs for the steps before which the policy will have
-        moved."""
-        data = RolloutData(samples)
-        if schedule.steps:
+        """Reference log-probs, values, advantages, and old log-probs for the steps before which the policy will
+        have moved."""
+        data = RolloutData(samples, version=self.version)
+        mine = [i for step in schedule.steps for micro_batch in step.ranks[self.rank] for i in micro_batch]
+        from_engine = self.args.use_rollout_logprobs
+        if from_engine:
+            data.old_log_probs = engine_log_probs(samples, mine)
+        elif schedule.steps:
             data.unmoved = frozenset(schedule.steps[0].samples)
-        policy_loss = self.spec.needs_advantages
+        if self.critic is not None:
+            data.values = self.critic.values(schedule, samples)
+        policy_loss = self.spec.needs_advantages or self.spec.teacher == "topk"
         for number, step in enumerate(schedule.steps):
             part = step.ranks[self.rank]
             if self.reference is not None:
-                base = without_adapters(self.model) if self.reference is self.model else nullcontext()
-                with base:
-                    found = trained_log_probs(self.reference, part, samples, self.device)
+                found = self.reference.log_probs(part, samples, self.device)
                 data.ref_log_probs = (data.ref_log_probs or {}) | found
-            if self.spec.needs_old or (number > 0 and policy_loss):
-                data.old_log_probs |= trained_log_probs(self.model, part, samples, self.device)
+            if self.teacher is not None:
+                self.teacher.read(step, data, self.device)
+            if not from_engine and (self.spec.needs_old or (number > 0 and policy_loss)):
+                watch = self.teacher.keeping(number, step, data) if self.teacher and number > 0 else None
+                data.old_log_probs |= trained_log_probs(self.model, part, samples, self.device, watch)
         if self.spec.needs_advantages:
-            mine = [
-                i for step in schedule.steps for micro_batch in step.ranks[self.rank] for i in micro_batch
-            ]
             data.advantages = token_advantages(self.args, data, mine, add_up)
         return data
 
-    def _step(self, step: Step, data: RolloutData, mismatch: Mismatch, where: str) -> dict[str, float]:
+    def _step(
+        self, number: int, step: Step, data: RolloutData, mismatch: Mismatch, where: str
+    ) -> dict[str, float]:
         def compare(micro_batch: MicroBatch, packed: PackedBatch, log_probs: Tensor) -> None:
             for i, values in by_sample(micro_batch, packed, log_probs).items():
-                mismatch.add(data.samples[i], data.old_log_probs.get(i, values))
+                known = {} if self.args.use_rollout_logprobs else data.old_log_probs
+                mismatch.add(data.samples[i], known.get(i, values))
 
         self.optimizer.zero_grad(set_to_none=True)
         try:
@@ -270,6 +295,7 @@ class FSDPTrainer:
                 self.device,
                 self.args,
                 compare,
+                self.teacher.teaching(number, step, data) if self.teacher else None,
             )
             metrics["grad_norm"] = clip_and_check(self.model, metrics["loss"], self.args.clip_grad, where)
             metrics["lr"] = learning_rate(self.args, self.global_step)
