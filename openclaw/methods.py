@@ -95,6 +95,11 @@ class Method:
             raise ConfigError(f"--method-path {path} is not a function")
         return cls.of(function, path)
 
+    def chosen(self, args: Any) -> dict[str, float]:
+        """The options that parsed arguments give a number."""
+        given = {name: getattr(args, name, None) for name in self.options}
+        return {name: float(value) for name, value in given.items() if value is not None}
+
     @classmethod
     def of(cls, function: Callable[..., Any], name: str = "") -> Method:
         """A function as a method. Raises ConfigError when its parameters are not those of a method."""

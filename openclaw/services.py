@@ -92,7 +92,7 @@ def judge_process(args: Any, index: int) -> dict[str, Any]:
     name = f"judge-{index}"
     command = [sys.executable, "-m", "openclaw.judge.worker", "--worker-name", name, *store_flags(args)]
     command += ["--method-path", args.method_path, "--model-path", args.hf_checkpoint]
-    for option, value in method_options(args).items():
+    for option, value in Method.load(args.method_path).chosen(args).items():
         command += ["--method-option", f"{option}={value:g}"]
     if getattr(args, "teacher_source", None):
         command += ["--teacher-source", args.teacher_source]
@@ -100,18 +100,13 @@ def judge_process(args: Any, index: int) -> dict[str, Any]:
     return {"name": name, "role": "judge", "command": command, "url": None, "health_path": "/healthz"}
 
 
-def method_options(args: Any) -> dict[str, float]:
-    """The driver's flags that the method reads too. Raises ConfigError for a method that cannot be loaded."""
-    names = Method.load(args.method_path).options
-    given = {name: getattr(args, name, None) for name in names}
-    return {name: float(value) for name, value in given.items() if value is not None}
-
-
 def check_teacher(args: Any) -> None:
     """Refuses, before anything starts, settings of judge and teacher that contradict. Raises ConfigError."""
     settings, engines = judge_settings.load_settings(args), teacher_settings.load_settings(args)
-    needs = Method.load(args.method_path).needs(method_options(args))
-    if teacher_settings.is_asked(needs, getattr(args, "teacher_source", None) or "trainer"):
+    method = Method.load(args.method_path)
+    if teacher_settings.is_asked(
+        method.needs(method.chosen(args)), getattr(args, "teacher_source", None) or "trainer"
+    ):
         teacher_settings.teacher_engines(engines, settings)
 
 
