@@ -6,7 +6,7 @@ import sys
 
 from slime.arguments import GROUPS
 from slime.arguments.field import Flag, flags_of
-from slime.arguments.parser import build_parser
+from slime.arguments.parser import add_yielding_flags, build_parser
 
 
 def markdown() -> str:
@@ -31,7 +31,9 @@ def main() -> None:
     if "--markdown" in sys.argv[1:]:
         print(markdown())
     else:
-        print(build_parser(GROUPS, prog="train_async.py").format_help())
+        parser = build_parser(GROUPS, prog="train_async.py")
+        add_yielding_flags(parser, GROUPS)
+        print(parser.format_help())
 
 
 if __name__ == "__main__":

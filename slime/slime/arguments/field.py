@@ -8,7 +8,9 @@ from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 
-def flag(default: Any, help: str, *, env: tuple[str, ...] = (), aliases: tuple[str, ...] = ()) -> Any:
+def flag(
+    default: Any, help: str, *, env: tuple[str, ...] = (), aliases: tuple[str, ...] = (), yields: bool = False
+) -> Any:
     """A dataclass field that is a flag too.
 
     Args:
@@ -16,8 +18,9 @@ def flag(default: Any, help: str, *, env: tuple[str, ...] = (), aliases: tuple[s
         help: one sentence, with the unit.
         env: environment variables with the same meaning; the first one that is set counts.
         aliases: other spellings of the flag.
+        yields: a plug-in may declare the same flag; its own then takes this one's place.
     """
-    metadata = {"help": help, "env": env, "aliases": aliases}
+    metadata = {"help": help, "env": env, "aliases": aliases, "yields": yields}
     if isinstance(default, list):
         return dataclasses.field(default_factory=lambda: list(default), metadata=metadata)
     return dataclasses.field(default=default, metadata=metadata)
@@ -35,6 +38,7 @@ class Flag:
     aliases: tuple[str, ...]
     choices: tuple[str, ...] | None
     repeatable: bool
+    yields: bool
 
     @property
     def options(self) -> tuple[str, ...]:
@@ -73,4 +77,5 @@ def _flag(field: dataclasses.Field[Any], hint: Any) -> Flag:
         aliases=field.metadata["aliases"],
         choices=choices,
         repeatable=repeatable,
+        yields=field.metadata["yields"],
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import difflib
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -33,8 +34,16 @@ def build_parser(groups: Sequence[type], prog: str | None = None) -> Parser:
     for group in groups:
         section = parser.add_argument_group((group.__doc__ or group.__name__).splitlines()[0].rstrip("."))
         for item in flags_of(group):
-            section.add_argument(*item.options, **_options(item))
+            if not item.yields:
+                section.add_argument(*item.options, **_options(item))
     return parser
+
+
+def add_yielding_flags(parser: argparse.ArgumentParser, groups: Sequence[type]) -> None:
+    """Adds those flags that a plug-in may declare itself and has not."""
+    for item in (item for group in groups for item in flags_of(group) if item.yields):
+        with contextlib.suppress(argparse.ArgumentError):
+            parser.add_argument(*item.options, **_options(item), default=argparse.SUPPRESS)
 
 
 def read_values(
@@ -51,6 +60,7 @@ def read_values(
     parser = build_parser(groups, prog)
     early, _ = _quietly(parser).parse_known_args(list(argv))
     add_plugin_flags(parser, plugin_paths(values | vars(early)))
+    add_yielding_flags(parser, groups)
     parser.add_argument("-h", "--help", action="help", help="show this and leave")
     given, unknown = parser.parse_known_args(list(argv))
     if unknown:

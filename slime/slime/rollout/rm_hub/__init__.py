@@ -1,0 +1,144 @@
+"""The reward hub: from a sample to its reward.
+
+`--custom-rm-path` names a function of the user's; else `--rm-type`, or the sample's own `metadata["rm_type"]`, names
+one of these. `boxed_NAME` gives NAME the last boxed answer of the response instead of the response.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from slime.errors import ConfigError
+from slime.rollout.rm_hub.answers import last_boxed
+from slime.rollout.rm_hub.custom import accepted_keywords, arguments_of, load_custom_reward
+from slime.rollout.rm_hub.guard import apart, checked, failures, guarded
+from slime.rollout.rm_hub.ifbench import ifbench_reward
+from slime.rollout.rm_hub.mathematics import dapo_reward, deepscaler_reward, math_reward
+from slime.rollout.rm_hub.remote import remote_reward
+from slime.rollout.rm_hub.text import f1_reward, gpqa_reward
+from slime.types import Sample
+
+__all__ = ["BOXED", "RM_TYPES", "async_rm", "batched_async_rm", "check_rm_type", "failures"]
+
+BOXED = "boxed_"
+RULES: dict[str, Callable[[Any, Sample], Any]] = {
+    "math": lambda args, sample: math_reward(sample.response, sample.label),
+    "deepscaler": lambda args, sample: deepscaler_reward(sample.response, sample.label),
+    "dapo": lambda args, sample: dapo_reward(sample.response, sample.label),
+    "f1": lambda args, sample: f1_reward(sample.response, sample.label),
+    "gpqa": lambda args, sample: gpqa_reward(sample.response, sample.label, sample.metadata),
+    "ifbench": lambda args, sample: ifbench_reward(sample.response, sample.metadata),
+    "random": lambda args, sample: random_reward(args, sample),
+}
+RM_TYPES = (*RULES, "remote_rm")
+
+
+async def async_rm(args: Any, sample: Sample, **keywords: Any) -> float | dict[str, Any]:
+    """The reward of one sample.
+
+    Raises:
+        RewardError: it hung, raised or is not finite; the message names the sample, and `failures` has counted it.
+        ConfigError: there is no such reward, or too many failed one after another.
+    """
+    path = custom_path(args, sample)
+    if path is not None:
+        reward = load_custom_reward(args, path)
+        given = {} if reward.kind == "model" else accepted_keywords(reward.function, keywords)
+        runner = apart(args.rm_concurrency)
+        value = await guarded(
+            args,
+            path,
+            [sample],
+            lambda: runner.run(reward.function, *arguments_of(reward, args, sample), **given),
+        )
+        one = value[0] if reward.kind == "samples" and isinstance(value, list | tuple) and value else value
+        return checked(args, path, sample, one)
+    kind = rm_type_of(args, sample)
+    return checked(
+        args, kind, sample, await guarded(args, kind, [sample], lambda: _built_in(args, kind, sample))
+    )
+
+
+async def batched_async_rm(
+    args: Any, samples: Sequence[Sample], **keywords: Any
+) -> list[float | dict[str, Any]]:
+    """The rewards of several samples, in order; a function of the user's that takes `samples` gets all at once.
+
+    Raises:
+        RewardError: one of them failed, or the function gave another number of rewards.
+        ConfigError: as `async_rm`.
+    """
+    samples = list(samples)
+    paths = {custom_path(args, sample) for sample in samples}
+    path = paths.pop() if len(paths) == 1 else None
+    reward = load_custom_reward(args, path) if path is not None else None
+    if path is None or reward is None or reward.kind != "samples":
+        found = await asyncio.gather(
+            *(async_rm(args, sample, **keywords) for sample in samples), return_exceptions=True
+        )
+        for one in found:
+            if isinstance(one, BaseException):
+                raise one
+        return [one for one in found if not isinstance(one, BaseException)]
+    function, given = reward.function, accepted_keywords(reward.function, keywords)
+    runner = apart(args.rm_concurrency)
+    values = await guarded(args, path, samples, lambda: runner.run(function, args, samples, **given))
+    values = values.tolist() if hasattr(values, "tolist") else values
+    if not isinstance(values, list | tuple) or len(values) != len(samples):
+        await guarded(args, path, samples, lambda: _wrong_count(values, len(samples)))
+    return [checked(args, path, sample, value) for sample, value in zip(samples, values, strict=True)]
+
+
+async def _wrong_count(values: Any, expected: int) -> None:
+    found = len(values) if isinstance(values, list | tuple) else type(values).__name__
+    raise ValueError(f"it must return a list of {expected} rewards, one a sample, and returned {found}")
+
+
+def custom_path(args: Any, sample: Sample) -> str | None:
+    """`sample.custom_rm_path` or --custom-rm-path."""
+    path = getattr(sample, "custom_rm_path", None) or args.custom_rm_path
+    return None if path is None else str(path)
+
+
+def rm_type_of(args: Any, sample: Sample) -> str:
+    """`metadata["rm_type"]` or --rm-type.
+
+    Raises:
+        ConfigError: neither, or one that does not exist.
+    """
+    kind = str(sample.metadata.get("rm_type") or args.rm_type or "").strip()
+    if not kind:
+        raise ConfigError(
+            f"sample {sample.index!r} has no reward: give --rm-type, --custom-rm-path, or metadata.rm_type in the data"
+        )
+    check_rm_type(kind, args.rm_url)
+    return kind
+
+
+def check_rm_type(kind: str, url: str | None) -> None:
+    """Raises ConfigError for a reward that does not exist or lacks its server."""
+    name = kind.removeprefix(BOXED)
+    if name not in RM_TYPES:
+        raise ConfigError(
+            f"reward type {kind!r} does not exist; there are {', '.join(RM_TYPES)}, and {BOXED}NAME"
+        )
+    if name == "remote_rm" and not url:
+        raise ConfigError("reward type remote_rm needs --rm-url")
+
+
+async def _built_in(args: Any, kind: str, sample: Sample) -> Any:
+    if kind.startswith(BOXED):
+        kind, sample = kind.removeprefix(BOXED), replace(sample, response=last_boxed(sample.response) or "")
+    if kind == "remote_rm":
+        return await remote_reward(args, sample)
+    return await apart(args.rm_concurrency).run(RULES[kind], args, sample)
+
+
+def random_reward(args: Any, sample: Sample) -> float:
+    """0.0 or 1.0 by chance, the same for the same --rollout-seed, sample and response; teaches nothing."""
+    dice = random.Random(f"{args.rollout_seed} {sample.group_index} {sample.index} {sample.response}")
+    return float(dice.randint(0, 1))

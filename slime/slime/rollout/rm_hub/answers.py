@@ -1,0 +1,99 @@
+"""Final answers in texts: where they stand, how they are written, and when two are plainly the same."""
+
+from __future__ import annotations
+
+import re
+from fractions import Fraction
+from typing import Any
+
+_SPACES = re.compile(r"\\[,;:! ]|~|\s+")
+_WRAPPED = re.compile(r"\\(?:text|textbf|mathrm|mathbf|mbox|operatorname)\s*\{([^{}]*)\}")
+_FRACTION = re.compile(r"^([+-]?)\\frac\{([+-]?\d+)\}\{([+-]?\d+)\}$")
+_SHORT_FRACTION = re.compile(r"\\frac\s*(\d)\s*(\d)")
+_THOUSANDS = re.compile(r"^[+-]?\d{1,3}(,\d{3})+(\.\d+)?$")
+_NUMBER = re.compile(r"^[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d{1,4})?$")
+_RATIO = re.compile(r"^([+-]?\d+)/(\d+)$")
+_LONGEST_NUMBER = 400
+"""Characters; a longer run of digits is compared as text."""
+
+
+def last_boxed(text: str) -> str | None:
+    """What stands in the last ``\\boxed{...}`` (or ``\\fbox``) of a text, braces inside counted; None without one."""
+    start = max(text.rfind("\\boxed"), text.rfind("\\fbox"))
+    if start < 0:
+        return None
+    opening = text.find("{", start)
+    if opening < 0 or text[start:opening].strip() not in ("\\boxed", "\\fbox"):
+        return _unbraced(text, start)
+    depth = 0
+    for position in range(opening, len(text)):
+        depth += {"{": 1, "}": -1}.get(text[position], 0)
+        if depth == 0:
+            return text[opening + 1 : position].strip()
+    return None
+
+
+def _unbraced(text: str, start: int) -> str | None:
+    """The short form: a backslash, boxed, a space and one word."""
+    found = re.match(r"\\f?boxed\s+([^\s$]+)", text[start:])
+    return found.group(1) if found else None
+
+
+def after_thinking(text: str) -> str | None:
+    """The part of a response after its thoughts; None where the thoughts never end."""
+    for mark in ("</think>", "###Response"):
+        if mark in text:
+            return text.rsplit(mark, 1)[1]
+    return None
+
+
+def labels_of(label: Any) -> list[str]:
+    """The right answers of a sample as texts: one, or any of a list; one in a box is taken out of it."""
+    several = label if isinstance(label, list | tuple) else [label]
+    texts = [str(one).strip() for one in several if one is not None]
+    return [last_boxed(text) or text for text in texts]
+
+
+def normal(answer: str) -> str:
+    """An answer without what does not change it: spacing, dollar signs, text commands, a final full stop."""
+    text = answer.strip().strip("$").strip()
+    text = _WRAPPED.sub(r"\1", text)
+    for written, meant in (("\\dfrac", "\\frac"), ("\\tfrac", "\\frac"), ("\\left", ""), ("\\right", "")):
+        text = text.replace(written, meant)
+    text = text.replace("^{\\circ}", "").replace("^\\circ", "").replace("\\$", "").replace("\\%", "%")
+    text = _SHORT_FRACTION.sub(r"\\frac{\1}{\2}", text)
+    text = _SPACES.sub(" ", text).strip().rstrip(".").strip()
+    return text.replace(",", "") if _THOUSANDS.match(text) else text
+
+
+def as_number(answer: str) -> Fraction | None:
+    """The exact value of a decimal, a ratio or a LaTeX fraction; None for anything else."""
+    text = normal(answer).replace(" ", "")
+    if len(text) > _LONGEST_NUMBER:
+        return None
+    if _NUMBER.match(text):
+        return Fraction(text)
+    ratio, fraction = _RATIO.match(text), _FRACTION.match(text)
+    if ratio and int(ratio[2]):
+        return Fraction(int(ratio[1]), int(ratio[2]))
+    if fraction and int(fraction[3]):
+        value = Fraction(int(fraction[2]), int(fraction[3]))
+        return -value if fraction[1] == "-" else value
+    return None
+
+
+def plainly_same(answer: str, label: str) -> bool | None:
+    """Whether two answers are equal as far as numbers and letters tell; None where algebra has to decide.
+
+    Words are compared as words: to algebra, "dog" and "god" are the same product of letters.
+    """
+    a, b = normal(answer), normal(label)
+    if not a or not b:
+        return a == b
+    if a.casefold() == b.casefold():
+        return True
+    x, y = as_number(a), as_number(b)
+    if x is not None and y is not None:
+        return x == y
+    words = [re.fullmatch(r"[^\W\d_]{2,}([\s-]+[^\W\d_]+)*", text) for text in (a, b)]
+    return False if any(words) else None

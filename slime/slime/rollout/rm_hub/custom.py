@@ -1,0 +1,109 @@
+"""Rewards that users bring: `--custom-rm-path`, in slime's signature or in the form of a reward model.
+
+    async f(args, sample, **kw) -> float | dict            async f(args, samples, **kw) -> list
+    get_reward_model(config) -> object with .score(prompt, response, next_state) -> float
+
+They are told apart by how many parameters they need, and `sample` from `samples` by that name. Functions that are
+not async are welcome too: they run in threads.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from slime.errors import ConfigError
+from slime.hooks import HOOKS, call_of, load_path
+from slime.types import Sample
+
+Kind = Literal["sample", "samples", "model"]
+
+
+@dataclass(frozen=True)
+class CustomReward:
+    """A reward of the user's.
+
+    Attributes:
+        function: as it was found; of a reward model its `score`.
+        kind: what it takes: one sample, a list of them, or three texts.
+    """
+
+    path: str
+    function: Callable[..., Any]
+    kind: Kind
+
+
+def load_custom_reward(args: Any, path: str) -> CustomReward:
+    """Loads it; a reward model is made once for each path and process.
+
+    Raises:
+        ConfigError: it has neither of the signatures, or a model that has no `score` or cannot be made.
+    """
+    function = load_path("custom_rm_path", path)
+    call = call_of(HOOKS["custom_rm_path"], function, path)
+    if call.positional == ("config",):
+        return CustomReward(path, _model(path, function, args).score, "model")
+    names = list(inspect.signature(function).parameters)
+    return CustomReward(path, function, "samples" if len(names) > 1 and names[1] == "samples" else "sample")
+
+
+_models: dict[str, Any] = {}
+_lock = threading.Lock()
+
+
+def _model(path: str, make: Callable[..., Any], args: Any) -> Any:
+    with _lock:
+        if path not in _models:
+            try:
+                model = make(reward_config(args))
+            except Exception as error:
+                raise ConfigError(
+                    f"--custom-rm-path {path} could not make its reward model: {error!r}"
+                ) from error
+            if not callable(getattr(model, "score", None)):
+                raise ConfigError(
+                    f"--custom-rm-path {path} made a {type(model).__name__} without score(prompt, response, next_state)"
+                )
+            _models[path] = model
+        return _models[path]
+
+
+def reward_config(args: Any) -> dict[str, Any]:
+    """What `get_reward_model` finds in `config`: every flag by its name, `prm_model_path` among them."""
+    return {"prm_model_path": None, **vars(args)}
+
+
+def arguments_of(reward: CustomReward, args: Any, sample: Sample) -> tuple[Any, ...]:
+    """What the function is called with for one sample."""
+    if reward.kind == "model":
+        return as_text(sample.prompt), sample.response, next_state_of(sample)
+    return args, [sample] if reward.kind == "samples" else sample
+
+
+def next_state_of(sample: Sample) -> str:
+    """What followed the response: `metadata["next_state"]`, else the label, as text; "" where there is neither."""
+    found = sample.metadata.get("next_state", sample.label)
+    return "" if found is None else as_text(found)
+
+
+def as_text(value: Any) -> str:
+    """Chat messages as lines "role: content"; anything else as it prints."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, Sequence) and value and all(isinstance(one, Mapping) for one in value):
+        return "\n".join(f"{one.get('role', '')}: {one.get('content', '')}" for one in value)
+    return str(value)
+
+
+def accepted_keywords(function: Callable[..., Any], keywords: Mapping[str, Any]) -> dict[str, Any]:
+    """Those of `keywords` that the function has room for."""
+    while isinstance(function, functools.partial):
+        function = function.func
+    parameters = inspect.signature(function).parameters
+    if any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
+        return dict(keywords)
+    return {name: value for name, value in keywords.items() if name in parameters}

@@ -1,0 +1,120 @@
+"""Comparing answers by algebra, in processes that can be killed: some expressions never end."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import queue
+import select
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+from slime.errors import RewardError
+
+logger = logging.getLogger(__name__)
+
+WORKER = Path(__file__).with_name("grader_worker.py")
+START_SECONDS = 60.0
+ANSWER_SECONDS = 12.0  # above the limits that the worker sets itself, three times 3 s
+LONGEST = 2000
+"""Characters; a longer answer is wrong."""
+
+
+class _Worker:
+    """One process; used by one thread at a time."""
+
+    def __init__(self) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-P", str(WORKER)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            env={**os.environ, "PYTHONUNBUFFERED": "1", "OMP_NUM_THREADS": "1"},
+        )
+        if self._read(START_SECONDS) is None:
+            self.close()
+            raise RewardError("the answer grader did not start; is math-verify installed?")
+
+    def same(self, answer: str, label: str) -> bool | None:
+        """None where the process gave no answer in time; it is gone then."""
+        assert self.process.stdin is not None
+        try:
+            self.process.stdin.write(json.dumps({"answer": answer, "label": label}).encode() + b"\n")
+            self.process.stdin.flush()
+        except BrokenPipeError:
+            return None
+        line = self._read(ANSWER_SECONDS)
+        return None if line is None else bool(json.loads(line)["same"])
+
+    def _read(self, seconds: float) -> bytes | None:
+        """A whole line, or None at the end of the time or of the process."""
+        assert self.process.stdout is not None
+        stream, line, until = self.process.stdout.fileno(), b"", time.monotonic() + seconds
+        while not line.endswith(b"\n"):
+            left = until - time.monotonic()
+            if left <= 0 or not select.select([stream], [], [], left)[0]:
+                return None
+            part = os.read(stream, 65536)
+            if not part:
+                return None
+            line += part
+        return line
+
+    def close(self) -> None:
+        self.process.kill()
+        self.process.wait()
+
+
+class Grader:
+    """Up to `size` worker processes, started when they are needed; they end with this process."""
+
+    def __init__(self, size: int) -> None:
+        self.idle: queue.LifoQueue[_Worker | None] = queue.LifoQueue()
+        for _ in range(size):
+            self.idle.put(None)
+
+    def same(self, answer: str, label: str) -> bool:
+        """Whether the two are equal; an answer that cannot be decided in time is wrong.
+
+        Raises:
+            RewardError: no worker could be started.
+        """
+        if len(answer) > LONGEST:
+            return False
+        worker = self.idle.get()
+        try:
+            if worker is None or worker.process.poll() is not None:
+                worker = _Worker()
+            found = worker.same(answer, label)
+            if found is None:
+                logger.warning(
+                    "%.80r could not be compared with %.80r in time; it counts as wrong", answer, label
+                )
+                worker.close()
+                worker = None
+            return bool(found)
+        finally:
+            self.idle.put(worker)
+
+    def close(self) -> None:
+        """Ends the workers that are idle."""
+        while not self.idle.empty():
+            worker = self.idle.get()
+            if worker is not None:
+                worker.close()
+
+
+_lock = threading.Lock()
+_graders: list[Grader] = []
+
+
+def grader() -> Grader:
+    """The one of this process."""
+    with _lock:
+        if not _graders:
+            _graders.append(Grader(max(1, min(4, (os.cpu_count() or 1) // 2))))
+        return _graders[0]

@@ -1,0 +1,185 @@
+"""What stands between slime and a reward function: a time limit, threads, a check of the value, and a count of failures.
+
+A reward that hangs, raises or is not finite is a `RewardError` that names its sample; the rollout goes on without the
+sample. Where one failure follows another without a single reward between them, the run ends: the function is broken.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+import math
+import threading
+from collections import Counter
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+from slime.errors import ConfigError, RewardError
+from slime.types import Sample
+
+logger = logging.getLogger(__name__)
+
+LONGEST_CAUSE = 300
+"""Characters of a function's own message that an error repeats."""
+
+
+class Failures:
+    """How often rewards failed, by kind (timeout, error, value), since the last look; and how often in a row."""
+
+    def __init__(self) -> None:
+        self.counts: Counter[str] = Counter()
+        self.in_a_row = 0
+
+    def good(self) -> None:
+        self.in_a_row = 0
+
+    def bad(self, kind: str, error: RewardError, limit: int) -> None:
+        """Counts and logs one.
+
+        Raises:
+            ConfigError: it is the `limit`-th in a row.
+        """
+        self.counts[kind] += 1
+        self.in_a_row += 1
+        logger.warning("reward failed: %s", error)
+        if limit and self.in_a_row >= limit:
+            self.in_a_row = 0
+            raise ConfigError(f"{limit} rewards failed one after another; the last one: {error}") from error
+
+    def take_metrics(self) -> dict[str, float]:
+        """`rollout/reward_failed/{kind}` since the last call."""
+        taken = {f"rollout/reward_failed/{kind}": float(count) for kind, count in self.counts.items()}
+        self.counts.clear()
+        return taken
+
+
+failures = Failures()
+
+
+async def guarded(args: Any, name: str, samples: list[Sample], call: Callable[[], Awaitable[Any]]) -> Any:
+    """What `call` gives within --rollout-reward-timeout seconds.
+
+    Raises:
+        RewardError: it did not; the message names the reward and the samples.
+        ConfigError: too many failures in a row, or one that `call` raised itself.
+    """
+    where = f"{name} for {_named(samples)}"
+    limit = args.rollout_reward_timeout
+    try:
+        return await asyncio.wait_for(call(), limit or None)
+    except ConfigError:
+        raise
+    except TimeoutError:
+        _fail(args, "timeout", f"{where}: no answer in {limit:g} s")
+    except RewardError as error:
+        _fail(args, "error", f"{where}: {error}", error)
+    except Exception as error:  # whatever a user's function raises costs its sample, not the run
+        cause = f"{type(error).__name__}: {error}"[:LONGEST_CAUSE]
+        _fail(args, "error", f"{where} raised {cause}", error)
+
+
+def checked(args: Any, name: str, sample: Sample, value: Any) -> float | dict[str, Any]:
+    """The reward as a float, or as a dictionary whose numbers are finite. Numpy's and torch's scalars are numbers.
+
+    Raises:
+        RewardError: it is neither.
+    """
+    value = _plain(value)
+    numbers = value.values() if isinstance(value, Mapping) else [value]
+    for number in numbers:
+        number = _plain(number)
+        wrong = isinstance(number, float | int) and not math.isfinite(number)
+        if wrong or (not isinstance(value, Mapping) and not isinstance(number, float | int)):
+            _fail(args, "value", f"{name} for {_named([sample])} gave {value!r}, not a finite number")
+    if isinstance(value, Mapping):
+        if not value:
+            _fail(args, "value", f"{name} for {_named([sample])} gave no reward in its dictionary")
+        failures.good()
+        return {str(key): _plain(one) for key, one in value.items()}
+    failures.good()
+    return float(value)
+
+
+def _plain(value: Any) -> Any:
+    """An array or tensor of one number as that number; anything else as it is."""
+    if not hasattr(value, "item") or not hasattr(value, "size"):
+        return value
+    count = value.numel() if hasattr(value, "numel") else value.size
+    return value.item() if count == 1 else value
+
+
+def _fail(args: Any, kind: str, message: str, cause: BaseException | None = None) -> None:
+    error = RewardError(message)
+    failures.bad(kind, error, args.rm_max_failures)
+    raise error from cause
+
+
+def _named(samples: list[Sample]) -> str:
+    names = ", ".join(repr(sample.index) for sample in samples[:8])
+    return f"sample{'s' if len(samples) > 1 else ''} {names}{', ...' if len(samples) > 8 else ''}"
+
+
+class Apart:
+    """Runs users' functions where they can do no harm to the rollout: those that block in a thread each, those that
+    are async in a second event loop, so that one that blocks by mistake cannot freeze all requests.
+
+    At most `limit` run at a time; one that hangs keeps its place. The threads end with the process.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self.places = threading.Semaphore(limit)
+        self.loop: asyncio.AbstractEventLoop | None = None
+        self.lock = threading.Lock()
+
+    async def run(self, function: Callable[..., Any], *arguments: Any, **keywords: Any) -> Any:
+        """Calls it and returns its result, awaited where it is awaitable."""
+        if inspect.iscoroutinefunction(function):
+            return await self._in_loop(function(*arguments, **keywords))
+        found = await self._in_thread(lambda: function(*arguments, **keywords))
+        return await self._in_loop(found) if inspect.isawaitable(found) else found
+
+    async def _in_loop(self, awaitable: Awaitable[Any]) -> Any:
+        async def wait() -> Any:
+            return await awaitable
+
+        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(wait(), self._second_loop()))
+
+    async def _in_thread(self, call: Callable[[], Any]) -> Any:
+        here = asyncio.get_running_loop()
+        result: asyncio.Future[Any] = here.create_future()
+
+        def settle(value: Any, error: BaseException | None) -> None:
+            if result.done():
+                return
+            result.set_exception(error) if error is not None else result.set_result(value)
+
+        def work() -> None:
+            with self.places:
+                value, error = None, None
+                try:
+                    value = call() if not result.cancelled() else None
+                except Exception as raised:
+                    error = raised
+            if not here.is_closed():
+                here.call_soon_threadsafe(settle, value, error)
+
+        threading.Thread(target=work, name="reward", daemon=True).start()
+        return await result
+
+    def _second_loop(self) -> asyncio.AbstractEventLoop:
+        with self.lock:
+            if self.loop is None:
+                self.loop = asyncio.new_event_loop()
+                threading.Thread(target=self.loop.run_forever, name="reward loop", daemon=True).start()
+            return self.loop
+
+
+_lock = threading.Lock()
+_apart: dict[int, Apart] = {}
+
+
+def apart(limit: int) -> Apart:
+    """The one of this process for that limit."""
+    with _lock:
+        return _apart.setdefault(limit, Apart(limit))

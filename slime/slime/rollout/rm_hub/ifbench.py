@@ -1,0 +1,43 @@
+"""`ifbench`: whether a response follows all of its prompt's instructions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from slime.errors import RewardError
+from slime.rollout.rm_hub.answers import after_thinking
+from slime.rollout.rm_hub.instructions import CHECKS
+
+
+def ifbench_reward(response: str, metadata: Mapping[str, Any]) -> float:
+    """1.0 where the response after its thoughts follows every instruction, else 0.0.
+
+    `metadata["instruction_id_list"]` names them, `metadata["kwargs"]` has the arguments of each, as in the data sets
+    IFEval and IFBench.
+
+    Raises:
+        RewardError: no instructions, one that cannot be checked here, or one whose arguments are missing.
+    """
+    names = metadata.get("instruction_id_list")
+    if not isinstance(names, Sequence) or isinstance(names, str) or not names:
+        raise RewardError("ifbench needs metadata.instruction_id_list")
+    given = metadata.get("kwargs") or [{}] * len(names)
+    if len(given) != len(names):
+        raise RewardError(f"metadata.kwargs has {len(given)} entries for {len(names)} instructions")
+    unknown = [name for name in names if name not in CHECKS]
+    if unknown:
+        raise RewardError(
+            f"ifbench cannot check {', '.join(unknown)}: text alone does not decide it; leave such prompts out, "
+            f"or bring --custom-rm-path. It can check {', '.join(CHECKS)}"
+        )
+    final = (after_thinking(response) or response).strip()
+    return float(bool(final) and all(_follows(final, *pair) for pair in zip(names, given, strict=True)))
+
+
+def _follows(text: str, name: str, given: Mapping[str, Any] | None) -> bool:
+    known = {key: value for key, value in (given or {}).items() if value is not None}
+    try:
+        return CHECKS[name](text, known)
+    except KeyError as error:
+        raise RewardError(f"instruction {name} lacks its argument {error}") from error

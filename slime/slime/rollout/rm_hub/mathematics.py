@@ -1,0 +1,50 @@
+"""Rewards for mathematics: `math`, `deepscaler` and `dapo`. Synchronous; each may take seconds."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from slime.rollout.rm_hub.answers import after_thinking, labels_of, last_boxed, normal, plainly_same
+from slime.rollout.rm_hub.grader import grader
+
+DAPO_TAIL = 300
+"""Characters at the end of a response in which DAPO looks for the answer."""
+_DAPO_ANSWER = re.compile(r"(?i)answer\s*:\s*([^\n]+)")
+
+
+def is_right(answer: str, label: Any) -> bool:
+    """Whether `answer` equals the label (or one of several): as number, as word, else by algebra."""
+    for right in labels_of(label):
+        same = plainly_same(answer, right)
+        if same if same is not None else grader().same(answer, right):
+            return True
+    return False
+
+
+def math_reward(response: str, label: Any) -> float:
+    """1.0 where the last boxed answer, or the response itself if it has none, is right; else 0.0."""
+    boxed = last_boxed(response)
+    return float(is_right(response if boxed is None else boxed, label))
+
+
+def deepscaler_reward(response: str, label: Any) -> float:
+    """1.0 for a right boxed answer after the end of the thoughts (``</think>`` or ``###Response``).
+
+    Thoughts that do not end, or an answer that is not boxed, are worth 0.0 (Luo et al., DeepScaleR, 2025).
+    """
+    final = after_thinking(response)
+    boxed = None if final is None else last_boxed(final)
+    return 0.0 if boxed is None else float(is_right(boxed, label))
+
+
+def dapo_reward(response: str, label: Any) -> dict[str, Any]:
+    """{"score": 1.0 or -1.0, "acc": right or not, "pred": the answer} from the last ``Answer:`` near the end.
+
+    Numbers are compared by value, all else as text; no algebra (Yu et al., DAPO, arXiv 2503.14476).
+    """
+    found = _DAPO_ANSWER.findall(response[-DAPO_TAIL:])
+    answer = found[-1].strip() if found else ""
+    answer = last_boxed(answer) or answer
+    right = bool(answer) and any(plainly_same(answer, one) for one in labels_of(label))
+    return {"score": 1.0 if right else -1.0, "acc": right, "pred": normal(answer) if answer else "[INVALID]"}

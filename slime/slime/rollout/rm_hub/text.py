@@ -1,0 +1,99 @@
+"""Rewards for short texts and multiple choice: `f1` and `gpqa`."""
+
+from __future__ import annotations
+
+import re
+import string
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from slime.errors import RewardError
+from slime.rollout.rm_hub.answers import after_thinking, labels_of, last_boxed
+
+_CLOSED = {"yes", "no", "noanswer"}
+_PUNCTUATION = str.maketrans("", "", string.punctuation)
+_LETTER = (
+    r"(?i:answer|option|choice)(?:\s+(?i:is|was))?\s*[:=]?\s*(?:\*\*|\\text\{|\\boxed\{|[\s(\[\"'])*([A-Z])(?![A-Za-z])",
+    r"^\W*([A-Z])\W*$",
+    r"\*\*\W*([A-Z])\W*\*\*",
+    r"\(([A-Z])\)",
+)
+
+
+def words_of(text: str) -> list[str]:
+    """Lower-case words without punctuation and English articles."""
+    return [word for word in text.lower().translate(_PUNCTUATION).split() if word not in ("a", "an", "the")]
+
+
+def f1_reward(response: str, label: Any) -> float:
+    """Overlap of the words of response and label, harmonic mean of precision and recall, 0 to 1.
+
+    The best of several labels counts. Yes, no and noanswer are right or wrong as a whole (Rajpurkar et al., SQuAD,
+    arXiv 1606.05250; Yang et al., HotpotQA, arXiv 1809.09600).
+    """
+    return max((_f1(words_of(response), words_of(right)) for right in labels_of(label)), default=0.0)
+
+
+def _f1(found: list[str], right: list[str]) -> float:
+    closed = [" ".join(words) for words in (found, right)]
+    if _CLOSED.intersection(closed):
+        return float(closed[0] == closed[1])
+    shared = sum((Counter(found) & Counter(right)).values())
+    return 2 * shared / (len(found) + len(right)) if shared else 0.0
+
+
+def gpqa_reward(response: str, label: Any, metadata: Mapping[str, Any]) -> float:
+    """1.0 where the response chooses the right letter, or where it has none, ends with the text of that choice.
+
+    The right choice is `metadata["correct_letter"]`, or the label: a letter, a number from 0, or a choice's text.
+    `metadata["choices"]` (list, or texts by letter) is needed for the last two.
+
+    Raises:
+        RewardError: the sample does not say which choice is right.
+    """
+    choices = _choices(metadata.get("choices"))
+    right = _right_letter(label, metadata, choices)
+    valid = set(metadata.get("valid_letters") or choices or string.ascii_uppercase[:10])
+    final = after_thinking(response) or response
+    letter = _chosen(final, valid)
+    if letter is not None:
+        return float(letter == right)
+    said = [name for name, text in choices.items() if text and text.lower() in final.lower()]
+    return float(said == [right])
+
+
+def _chosen(text: str, valid: set[str]) -> str | None:
+    boxed = last_boxed(text)
+    if boxed is not None and boxed.strip("(). ").upper() in valid:
+        return boxed.strip("(). ").upper()
+    for pattern in _LETTER:
+        found = [letter for letter in re.findall(pattern, text, re.MULTILINE) if letter in valid]
+        if found:
+            return str(found[-1])
+    return None
+
+
+def _choices(given: Any) -> dict[str, str]:
+    if isinstance(given, Mapping):
+        return {str(letter).upper(): str(text) for letter, text in given.items()}
+    if isinstance(given, Sequence) and not isinstance(given, str):
+        return dict(zip(string.ascii_uppercase, map(str, given), strict=False))
+    return {}
+
+
+def _right_letter(label: Any, metadata: Mapping[str, Any], choices: Mapping[str, str]) -> str:
+    named = metadata.get("correct_letter")
+    if isinstance(named, str) and named:
+        return named.strip().upper()
+    if isinstance(label, int) and not isinstance(label, bool) and 0 <= label < len(choices):
+        return list(choices)[label]
+    text = str(label).strip() if label is not None else ""
+    if len(text.strip("().")) == 1 and text.strip("().").isalpha():
+        return text.strip("().").upper()
+    for letter, choice in choices.items():
+        if text and choice.strip().lower() == text.lower():
+            return letter
+    raise RewardError(
+        f"gpqa needs metadata.correct_letter, or a label that is one of the choices; got {label!r}"
+    )
