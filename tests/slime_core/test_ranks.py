@@ -23,6 +23,13 @@ JOBS: dict[str, dict[str, Any]] = {
         "lora_alpha": 8.0,
         "lora_dropout": 0.0,
     },
+    "ppo": {
+        "max_tokens_per_gpu": 25,
+        "advantage_estimator": "ppo",
+        "lambd": 0.9,
+        "kl_coef": 0.1,
+        "ref_update_interval": 1,
+    },
     "packed": {"max_tokens_per_gpu": 25, "balance_data": True},
     "steps_with_kl": {
         "global_batch_size": 2,

@@ -69,7 +69,8 @@ def test_the_value_loss_is_the_worse_of_the_plain_and_the_clipped_square() -> No
     expected, hits = torch.zeros((), dtype=torch.float64), 0.0
     for t in range(40):
         v, o, g = values[t], float(old[t]), float(returns[t])
-        bounded = v if abs(float(v) - o) <= 0.2 else v.detach() * 0 + o + math.copysign(0.2, float(v) - o)
+        shift = float(v.detach()) - o
+        bounded = v if abs(shift) <= 0.2 else v.detach() * 0 + o + math.copysign(0.2, shift)
         plain, clipped = (v - g) ** 2, (bounded - g) ** 2
         expected = expected + weights[t] * (clipped if clipped > plain else plain) / 3
         hits += float(weights[t]) / 3 * float(clipped > plain)

@@ -48,7 +48,7 @@ class ValueModel(nn.Module):
     def forward(self, positions: Tensor, **inputs: Any) -> Tensor:
         """Values [T] in fp32 at `positions` [T] of the pack."""
         hidden = self.body(use_cache=False, **inputs).last_hidden_state[0, positions]
-        values: Tensor = self.head(hidden.to(self.head.weight.dtype)).squeeze(-1).float()
+        values: Tensor = self.head(hidden.to(self.head.weight.dtype)).squeeze(-1).float().clone()  # FSDP wants no view
         return values
 
 
