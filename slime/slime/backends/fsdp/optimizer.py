@@ -50,7 +50,7 @@ def _share(args: Any, step: int, steps: int) -> float:
             args.lr_wsd_decay_style,
         )
     progress = min(1.0, max(0.0, step / steps))
-    shares = {
+    shares: dict[str, float] = {
         "linear": 1 - progress,
         "cosine": (1 + math.cos(math.pi * progress)) / 2,
         "exponential": 2 * 0.5**progress - 1,
