@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from combine_cases import draft
+from combine_cases import draft, needs_of
 from openclaw.methods import MethodContext, Needs, Options, asks, hints_of
 from openclaw.records import Drop, Judgement, SampleDraft, Turn
 
@@ -10,8 +10,7 @@ W_RL, W_OPD = "combine_w_rl", "combine_w_opd"
 
 
 def needs(options: Options) -> Needs:
-    w_rl, w_opd = options.get(W_RL, 1.0), options.get(W_OPD, 1.0)
-    return Needs(eval=w_rl != 0, hint=w_opd != 0, teacher="token" if w_opd else "none")
+    return needs_of(options, options.get(W_RL, 1.0), options.get(W_OPD, 1.0), "token")
 
 
 @asks(needs, options=(W_RL, W_OPD))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from openclaw.methods import MethodContext, eval_score
+from openclaw.errors import ConfigError
+from openclaw.methods import MethodContext, Needs, Options, TeacherKind, eval_score
 from openclaw.records import Drop, Judgement, SampleDraft, Turn
 
 
@@ -37,3 +38,12 @@ def draft(
         teacher_tokens_candidates=candidates,
         metadata={"case": case, "hints": len(candidates or [])},
     )
+
+
+def needs_of(options: Options, w_rl: float, w_opd: float, teacher: TeacherKind) -> Needs:
+    """What the four cases need. Raises ConfigError when the score is to be trained on and is not asked for."""
+    if w_rl and not options.get("eval_mode", 1):
+        raise ConfigError(
+            "the reward needs the score of each turn: set OPENCLAW_EVAL_MODE=1, or the reward's weight to 0"
+        )
+    return Needs(eval=w_rl != 0, hint=w_opd != 0, teacher=teacher if w_opd else "none")

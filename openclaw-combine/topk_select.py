@@ -3,7 +3,7 @@ Binary RL."""
 
 from __future__ import annotations
 
-from combine_cases import draft
+from combine_cases import draft, needs_of
 from openclaw.methods import MethodContext, Needs, Options, asks, hints_of
 from openclaw.records import Drop, Judgement, SampleDraft, Turn
 
@@ -11,8 +11,7 @@ W_RL, W_OPD, MOST_HINTS = "topk_w_rl", "topk_w_opd", "hint_m"
 
 
 def needs(options: Options) -> Needs:
-    w_rl, w_opd = options.get(W_RL, 1.0), options.get(W_OPD, 1.0)
-    return Needs(eval=w_rl != 0, hint=w_opd != 0, teacher="topk" if w_opd else "none")
+    return needs_of(options, options.get(W_RL, 1.0), options.get(W_OPD, 1.0), "topk")
 
 
 @asks(needs, options=(W_RL, W_OPD, MOST_HINTS, "distill_topk"))

@@ -10,7 +10,7 @@ def needs(options: Options) -> Needs:
     return Needs(eval=bool(options.get("eval_mode", 1)), hint=True, teacher="token")
 
 
-@asks(needs, options=("eval_mode",))
+@asks(needs)
 def sample_from_judged_turn(
     turn: Turn, judgements: list[Judgement], context: MethodContext
 ) -> SampleDraft | Drop:

@@ -11,7 +11,7 @@ def needs(options: Options) -> Needs:
     return Needs(eval=bool(options.get("eval_mode", 1)), hint=True, teacher="topk")
 
 
-@asks(needs, options=("eval_mode", "distill_topk"))
+@asks(needs, options=("distill_topk",))
 def sample_from_judged_turn(
     turn: Turn, judgements: list[Judgement], context: MethodContext
 ) -> SampleDraft | Drop:

@@ -104,9 +104,8 @@ def check_teacher(args: Any) -> None:
     """Refuses, before anything starts, settings of judge and teacher that contradict. Raises ConfigError."""
     settings, engines = judge_settings.load_settings(args), teacher_settings.load_settings(args)
     method = Method.load(args.method_path)
-    if teacher_settings.is_asked(
-        method.needs(method.chosen(args)), getattr(args, "teacher_source", None) or "trainer"
-    ):
+    needs = method.needs({"eval_mode": settings.eval_mode, **method.chosen(args)})
+    if teacher_settings.is_asked(needs, getattr(args, "teacher_source", None) or "trainer"):
         teacher_settings.teacher_engines(engines, settings)
 
 

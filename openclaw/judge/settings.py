@@ -103,6 +103,10 @@ class JudgeSettings:
         float, 60.0, "How often the metrics are logged.",
         ("JUDGE_METRICS_INTERVAL",), "seconds", also=("--metrics-interval",), least=0.01,
     )  # fmt: skip
+    eval_mode: int = option(
+        int, 1, "1: turns get a score too where the method trains on hints alone, for the curve; 0: they do not.",
+        ("OPENCLAW_EVAL_MODE",), least=0, most=1,
+    )  # fmt: skip
     judge_hint_max_chars: int = option(
         int, 2000, "Longest hint; a longer text is left out, counted.", ("OPENCLAW_HINT_MAX_CHARS",), "characters",
         least=11,

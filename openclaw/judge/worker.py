@@ -130,7 +130,7 @@ def _named_number(text: str) -> tuple[str, float]:
 async def serve(args: argparse.Namespace) -> None:
     """Run a worker until TERM or INT. Raises ConfigError and StoreError at start."""
     settings, method = load_settings(args), Method.load(args.method_path)
-    chosen = dict(args.method_option)
+    chosen = {"eval_mode": settings.eval_mode, **dict(args.method_option)}
     needs = method.needs(chosen)
     metrics = JudgeMetrics(
         settings.judge_backend, settings.judge_neutral_limit, settings.judge_neutral_window

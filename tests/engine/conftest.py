@@ -179,6 +179,7 @@ def _lines(answer: httpx.Response) -> Iterator[dict[str, Any]]:
 REQUEST_OPTIONS = {
     "rid",
     "logprob_start_len",
+    "input_logprob_temperature",
     "top_logprobs_num",
     "token_ids_logprob",
     "return_text_in_logprobs",

@@ -176,6 +176,26 @@ def test_prompt_scoring_follows_sglang(server, reference, log_probs_of):
     assert meta["completion_tokens"] == 0 and meta["weight_versions"] == []
 
 
+@pytest.mark.parametrize("temperature", [0.6, 1.7])
+def test_prompt_scoring_at_the_temperature_that_the_request_names(
+    server, reference, log_probs_of, temperature
+):
+    prompt = prompt_of(40)
+    table = torch.log_softmax(log_probs_of(reference, prompt) / temperature, dim=-1)
+    meta = server.generate(
+        prompt,
+        max_new_tokens=0,
+        logprob_start_len=9,
+        top_logprobs_num=2,
+        input_logprob_temperature=temperature,
+    )["meta_info"]
+    assert meta["input_logprob_temperature"] == temperature
+    expected = [table[i - 1, prompt[i]].item() for i in range(10, 40)]
+    assert [entry[0] for entry in meta["input_token_logprobs"][1:]] == pytest.approx(expected, abs=1e-5)
+    best = [entry[0] for entry in meta["input_top_logprobs"][1]]
+    assert best == pytest.approx(table[9].topk(2).values.tolist(), abs=1e-5)
+
+
 def test_no_prompt_log_probs_unless_asked(server):
     assert server.generate(prompt_of(5), max_new_tokens=2)["meta_info"]["input_token_logprobs"] == []
 

@@ -76,6 +76,7 @@ class Answer:
     def _log_probs(self, count: int) -> dict[str, Any]:
         sequence = self._sequence
         found: dict[str, Any] = {
+            "input_logprob_temperature": sequence.input_temperature,
             "input_token_logprobs": self._named(sequence.input.tokens[:]),
             "output_token_logprobs": self._named(sequence.output.tokens[:count]),
         }

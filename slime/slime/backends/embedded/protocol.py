@@ -96,6 +96,8 @@ class GenerateRequest(_Body):
     """Body of `POST /generate`. Exactly one of `input_ids` and `text` is given.
 
     `logprob_start_len`: first prompt position whose log-prob is returned, -1 for none.
+    `input_logprob_temperature`: divides the logits of prompt log-probs (1.0: the model itself, as in SGLang, which has
+    no such field); the answer's `meta_info` repeats it.
     """
 
     input_ids: list[int] | None = None
@@ -104,6 +106,7 @@ class GenerateRequest(_Body):
     return_logprob: bool = False
     logprob_start_len: int = Field(default=-1, ge=-1)
     top_logprobs_num: int = Field(default=0, ge=0)
+    input_logprob_temperature: float = Field(default=1.0, gt=0.0, allow_inf_nan=False)
     token_ids_logprob: list[int] | None = None
     return_text_in_logprobs: bool = False
     stream: bool = False

@@ -96,9 +96,9 @@ def _triples(values: list[float], ids: list[int]) -> list[LogProb]:
 def score_prompt(logits: Tensor, row: Sequence, first: int) -> None:
     """Record prompt log-probs: logits [n, V] at positions first - 1 ... predict the tokens at first ...
 
-    Prompt log-probs are of the model itself (temperature 1), as in SGLang.
+    Prompt log-probs are of the model itself (temperature 1), as in SGLang, unless the request names a temperature.
     """
-    log_probs = torch.log_softmax(logits.float(), dim=-1)
+    log_probs = torch.log_softmax(logits.float() / row.input_temperature, dim=-1)
     targets = row.prompt_ids[first : first + log_probs.shape[0]]
     index = torch.tensor(targets, device=log_probs.device)[:, None]
     values = log_probs.gather(-1, index)[:, 0].tolist()

@@ -42,6 +42,8 @@ class Sequence:
     return_logprob: bool = False
     logprob_start: int = -1
     top_logprobs: int = 0
+    input_temperature: float = 1.0
+    """Divides the logits of prompt log-probs."""
     chosen_ids: list[int] | None = None
     stop_strings: StopStrings | None = None
 

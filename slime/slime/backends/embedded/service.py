@@ -73,6 +73,7 @@ class EngineService:
             return_logprob=request.return_logprob,
             logprob_start=request.logprob_start_len if request.return_logprob else -1,
             top_logprobs=request.top_logprobs_num,
+            input_temperature=request.input_logprob_temperature,
             chosen_ids=request.token_ids_logprob,
             stop_strings=stops,
         )
