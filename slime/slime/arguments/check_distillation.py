@@ -124,6 +124,10 @@ def _check_source(args: Arguments) -> None:
 
 def _check_loss(args: Arguments) -> None:
     loss = args.loss_type
+    if args.use_rollout_logprobs:
+        raise ConfigError(
+            f"--use-rollout-logprobs: {loss} compares log-probs of the trainer on both sides; drop it"
+        )
     if args.normalize_advantages and loss != "opd_topk":
         raise ConfigError(f"--normalize-advantages would whiten only the rewards in {loss}; drop it")
     if args.advantage_estimator in ("gspo", "cispo"):

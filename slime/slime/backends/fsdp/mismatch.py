@@ -7,11 +7,14 @@ written by the version that is trained on (or by an unknown one), turns written 
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass, field
 
 from slime.backends.fsdp.distributed import max_over_ranks, sum_over_ranks
 from slime.backends.fsdp.packing import trained_values
 from slime.types import Sample
+
+logger = logging.getLogger(__name__)
 
 METRIC = "train_rollout_logprob_abs_diff"
 KINDS = ("", "_stale", "_spanning")
@@ -47,6 +50,25 @@ class Mismatch:
                 found[f"{METRIC}{kind}"] = total[kind] / count[kind]
                 found[f"{METRIC}_max{kind}"] = largest[kind]
         return found
+
+    @staticmethod
+    def alarm(metrics: dict[str, float], limit: float) -> dict[str, float]:
+        """1 where tokens of the present weights differ by more than `limit` nats on average, else 0; says so too.
+
+        Weights that are the same must give the same numbers: such a gap is a fault of the engine or of the trainer
+        (another dtype, temperature or template), and it enters every importance ratio.
+        """
+        if not limit or METRIC not in metrics:
+            return {}
+        gap = metrics[METRIC]
+        if gap > limit:
+            logger.warning(
+                "trainer and engine disagree on the same weights by %.3f nats a token (limit %.3f); look at "
+                "temperature, dtype and chat template, or weigh tokens with --use-tis",
+                gap,
+                limit,
+            )
+        return {f"{METRIC}_alarm": float(gap > limit)}
 
     def _kind(self, sample: Sample) -> str:
         if len(sample.versions) > 1:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 import torch
 from torch import Tensor
@@ -52,7 +53,10 @@ def check_samples(samples: Sequence[Sample], vocabulary: int) -> None:
         sample.validate()
         if sample.prompt_length < 1:
             raise DataError(f"sample {sample.index!r} has no prompt token; nothing predicts its first token")
-        unknown = [token for token in sample.tokens if not 0 <= token < vocabulary]
+        read = chain(
+            sample.tokens, *(sample.teacher_tokens_candidates or ()), *(sample.teacher_topk_indices or ())
+        )
+        unknown = [token for token in read if not 0 <= token < vocabulary]
         if unknown:
             raise DataError(f"sample {sample.index!r} has token {unknown[0]}, the model {vocabulary} tokens")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -11,17 +12,29 @@ from torch import Tensor
 from torch.distributed.tensor import DTensor
 from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 
+from slime.backends.fsdp import staleness
 from slime.backends.fsdp.custom_step import custom_loss
 from slime.backends.fsdp.distributed import sum_over_ranks
 from slime.backends.fsdp.model import distribution
 from slime.backends.fsdp.packing import PackedBatch, pack, trained_values
 from slime.backends.fsdp.rollout_data import RolloutData
 from slime.errors import TrainError
-from slime.losses import LossBatch, LossSpec, Reducer, Segments, compute_loss, weighted_sum
+from slime.losses import (
+    Distribution,
+    LossBatch,
+    LossSpec,
+    Reducer,
+    Segments,
+    TopKTargets,
+    compute_loss,
+    weighted_sum,
+)
 from slime.schedule import MicroBatch, Step
 from slime.types import Sample
 
 OnLogProbs = Callable[[MicroBatch, PackedBatch, Tensor], None]
+OnDistribution = Callable[[int, PackedBatch, Distribution], None]
+Teach = Callable[[int, PackedBatch, Distribution], TopKTargets]
 
 
 def forward_backward(
@@ -33,16 +46,20 @@ def forward_backward(
     device: torch.device,
     args: Any,
     on_log_probs: OnLogProbs,
+    teach: Teach | None = None,
 ) -> dict[str, float]:
     """Accumulates the gradient of the step's loss and returns its metrics, both over all ranks.
 
     FSDP averages gradients over ranks, so each rank's loss is multiplied by their number.
+
+    Args:
+        teach: (number of the micro-batch, pack, distribution) -> what a teacher says of likely ids.
     """
     world_size = len(step.ranks)
     sums: dict[str, float] = {}
     per_token = args.calculate_per_token_loss
     denominator = step.denominator(per_token)
-    for micro_batch in step.ranks[rank]:
+    for number, micro_batch in enumerate(step.ranks[rank]):
         if spec.on_logits is not None:
             output, packed, log_probs = custom_loss(
                 spec.on_logits, args, model, micro_batch, data, denominator, device
@@ -51,7 +68,11 @@ def forward_backward(
             packed = pack([data.samples[i] for i in micro_batch], device)
             dist = distribution(model, packed)
             batch = loss_batch(micro_batch, packed, data, denominator, args.reward_key)
-            output = compute_loss(spec, dist, batch, step_reducer(denominator, packed, per_token))
+            if teach is not None:
+                dist.logsumexp()
+                batch = replace(batch, targets=teach(number, packed, dist))
+            reducer = step_reducer(denominator, packed, per_token, _weights(micro_batch, data, args))
+            output = compute_loss(spec, dist, batch, reducer)
             log_probs = dist.log_probs(packed.targets).detach()
         torch.autograd.backward(output.loss * world_size)
         for name, value in output.metrics.items():
@@ -60,10 +81,24 @@ def forward_backward(
     return sum_over_ranks(sums)
 
 
-def step_reducer(denominator: float, packed: PackedBatch, per_token: bool) -> Reducer:
-    """Mean over the trained tokens of the step, or over its samples of the mean over their trained tokens."""
-    weights = [1.0 if per_token else 1.0 / count for count in packed.counts]
-    return weighted_sum(packed.spread(weights), denominator)
+def step_reducer(
+    denominator: float, packed: PackedBatch, per_token: bool, of_tokens: Sequence[float] | None = None
+) -> Reducer:
+    """Mean over the trained tokens of the step, or over its samples of the mean over their trained tokens.
+
+    Args:
+        of_tokens: [T], further weights that leave the denominators as they are.
+    """
+    weights = packed.spread([1.0 if per_token else 1.0 / count for count in packed.counts])
+    if of_tokens:
+        weights = weights * torch.tensor(of_tokens, device=weights.device)
+    return weighted_sum(weights, denominator)
+
+
+def _weights(micro_batch: MicroBatch, data: RolloutData, args: Any) -> list[float] | None:
+    if args.max_staleness is None:
+        return None
+    return [weight for i in micro_batch for weight in staleness.weights(data.samples[i], data.version, args)]
 
 
 def loss_batch(
@@ -88,6 +123,7 @@ def loss_batch(
     if packed.is_filler:
         segments = Segments((2,), (torch.ones(1, dtype=torch.bool, device=device),))
         denominator = math.inf
+    taught = _teacher(micro_batch, packed, data)
     moved = not data.unmoved.issuperset(micro_batch)
     return LossBatch(
         ids=packed.targets,
@@ -96,6 +132,9 @@ def loss_batch(
         ref_log_probs=values_of(micro_batch, packed, data.ref_log_probs),
         rollout_log_probs=values_of(micro_batch, packed, engine),
         rewards=rewards,
+        teacher_log_probs=None if taught is None else taught[0],
+        taught=None if taught is None else taught[1],
+        older=_older(micro_batch, packed, data),
         segments=segments,
         denominator=denominator,
     )
@@ -104,6 +143,22 @@ def loss_batch(
 def _reward(sample: Sample, key: str | None) -> float:
     """For custom losses; where distillation needs no rewards, there may be none."""
     return math.nan if sample.reward is None else sample.get_reward_value(key)
+
+
+def _teacher(micro_batch: MicroBatch, packed: PackedBatch, data: RolloutData) -> tuple[Tensor, Tensor] | None:
+    """The teacher's log-probs of the sampled tokens, and where there are some; None if nowhere."""
+    known = [data.teacher_of(i) for i in micro_batch]
+    if all(part is None for part in known):
+        return None
+    parts = [part or [0.0] * count for part, count in zip(known, packed.counts, strict=True)]
+    values = torch.tensor([value for part in parts for value in part], device=packed.targets.device)
+    return values, packed.spread([float(part is not None) for part in known]).bool()
+
+
+def _older(micro_batch: MicroBatch, packed: PackedBatch, data: RolloutData) -> Tensor:
+    """Which tokens older weights wrote than those before the update."""
+    found = [age > 0 for i in micro_batch for age in staleness.ages(data.samples[i], data.version)]
+    return torch.tensor(found if micro_batch else [False], device=packed.targets.device)
 
 
 def values_of(micro_batch: MicroBatch, packed: PackedBatch, known: Mapping[int, Any] | None) -> Tensor | None:
@@ -123,18 +178,24 @@ def trained_log_probs(
     micro_batches: Sequence[MicroBatch],
     samples: Sequence[Sample],
     device: torch.device,
+    on_distribution: OnDistribution | None = None,
     **how: Any,
 ) -> dict[int, list[float]]:
     """Log-probs of the samples in `micro_batches`, by position, from the same function as in training.
 
     Only the dropout of adapters is off.
+
+    Args:
+        on_distribution: sees the distribution of every micro-batch, with its number.
     """
     found: dict[int, list[float]] = {}
     model.eval()
-    for micro_batch in micro_batches:
+    for number, micro_batch in enumerate(micro_batches):
         packed = pack([samples[i] for i in micro_batch], device, **how)
-        log_probs = distribution(model, packed).log_probs(packed.targets)
-        found |= by_sample(micro_batch, packed, log_probs)
+        dist = distribution(model, packed)
+        found |= by_sample(micro_batch, packed, dist.log_probs(packed.targets))
+        if on_distribution is not None:
+            on_distribution(number, packed, dist)
     model.train()
     return found
 
