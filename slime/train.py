@@ -10,15 +10,19 @@ from slime.ray.train_group import TrainerDied
 
 def train(run: TrainingRun, num_rollout: int) -> None:
     rollout_id = run.start()
+    run.evaluate_before(rollout_id)
     while rollout_id < num_rollout:
         try:
+            run.step_aside()
             batch = run.request(rollout_id)
             run.wait(batch)
-            run.train(rollout_id, batch)
+            run.train(batch)
             run.publish(rollout_id)
+            run.evaluate_after(rollout_id)
             rollout_id += 1
         except TrainerDied as death:
             rollout_id = run.recover(death)
+    run.finish()
 
 
 if __name__ == "__main__":

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from slime.arguments import parse_args
+from slime.arguments import Arguments, parse_args
+from slime.errors import ConfigError
 from slime.ray.driver import main
 from slime.ray.run import TrainingRun
 from slime.ray.train_group import TrainerDied
@@ -10,18 +11,29 @@ from slime.ray.train_group import TrainerDied
 
 def train(run: TrainingRun, num_rollout: int) -> None:
     rollout_id = run.start()
-    batch = run.request(rollout_id)
-    while rollout_id < num_rollout:
+    run.evaluate_before(rollout_id)
+    batch = run.request(rollout_id) if rollout_id < num_rollout else None
+    while batch is not None:
         try:
             run.wait(batch)
-            upcoming = run.request(rollout_id + 1)  # collected while this one trains
-            run.train(rollout_id, batch)
+            more = rollout_id + 1 < num_rollout
+            upcoming = run.request(rollout_id + 1) if more else None  # collected while this one trains
+            run.train(batch)
             run.publish(rollout_id)
+            run.evaluate_after(rollout_id)
             rollout_id, batch = rollout_id + 1, upcoming
         except TrainerDied as death:
             rollout_id = run.recover(death)
-            batch = run.request(rollout_id)
+            batch = run.request(rollout_id) if rollout_id < num_rollout else None
+    run.finish()
+
+
+def parse() -> Arguments:
+    args = parse_args()
+    if args.colocate:
+        raise ConfigError("--colocate takes turns, and this loop overlaps: use train.py, or drop --colocate")
+    return args
 
 
 if __name__ == "__main__":
-    main(train, parse_args)
+    main(train, parse)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
+from slime.arguments import Arguments
 from slime.errors import ConfigError, DataError
 from slime.ray.placement import BundleSite, Part, Split, in_node_order, split_of
 from slime.ray.rollout_manager import to_batch
@@ -18,12 +19,22 @@ def sample(reward: float, length: int = 2) -> Sample:
 
 
 def test_without_gpus_every_rank_gets_a_cpu_bundle() -> None:
-    flags = SimpleNamespace(
-        actor_num_gpus_per_node=0, rollout_num_gpus=0, rollout_num_engines=1, train_world_size=2
-    )
-    split = split_of(flags)
+    split = split_of(Arguments(num_train_processes=2))
     assert split.bundles() == [{"CPU": 1.0}] * 3
     split.check(gpus=0)
+
+
+def test_debug_modes_and_colocation_leave_out_what_they_do_not_need() -> None:
+    def bundles(**flags: Any) -> int:
+        return split_of(Arguments(num_train_processes=2, rollout_num_engines=3, **flags)).total
+
+    assert bundles() == 5
+    assert bundles(debug_rollout_only=True) == 3
+    assert bundles(debug_train_only=True) == 2
+    assert bundles(colocate=True) == 2
+    gpus = Arguments(actor_num_gpus_per_node=2, rollout_num_gpus=4, colocate=True)
+    with pytest.raises(ConfigError, match="4 engines do not fit on the 2 GPUs of the trainers"):
+        split_of(gpus)
 
 
 def test_a_split_that_does_not_fit_is_refused_with_the_arithmetic() -> None:

@@ -48,6 +48,10 @@ class ControlRoutes(Protocol):
 
     def info(self, call: Call) -> EngineInfo: ...
 
+    def release_memory(self, call: Call) -> None: ...
+
+    def resume_memory(self, call: Call) -> None: ...
+
 
 class Call(Protocol):
     def __call__(self, method: str, path: str, body: dict[str, Any] | None = None) -> dict[str, Any]: ...
@@ -65,6 +69,12 @@ class EmbeddedRoutes:
 
     def discard(self, call: Call) -> None:
         call("POST", "/discard_weights", {})
+
+    def release_memory(self, call: Call) -> None:
+        call("POST", "/release_memory_occupation", {})
+
+    def resume_memory(self, call: Call) -> None:
+        call("POST", "/resume_memory_occupation", {})
 
     def info(self, call: Call) -> EngineInfo:
         answer = call("GET", "/model_info")
@@ -114,6 +124,14 @@ class EngineControl:
     def discard(self) -> None:
         """Forget a prepared version."""
         self._routes.discard(self._call_with(self._timeout))
+
+    def release_memory(self) -> None:
+        """Gives back what the engine keeps in memory; its requests wait. Repeating it is harmless."""
+        self._routes.release_memory(self._call_with(self._prepare_timeout))
+
+    def resume_memory(self) -> None:
+        """Goes on; nothing happens to an engine that holds its memory."""
+        self._routes.resume_memory(self._call_with(self._prepare_timeout))
 
     def info(self) -> EngineInfo:
         return self._routes.info(self._call_with(self._timeout))

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from slime.errors import ConfigError
+from slime.errors import CheckpointError, ConfigError
 from slime.ray.actor_process import LOG_FORMAT
 from slime.ray.run import TrainingRun
 
@@ -31,7 +31,7 @@ def main(train: Callable[[TrainingRun, int], None], parse_args: Callable[[], Any
             for number in (signal.SIGTERM, signal.SIGINT):  # only now: Ray sets its own when it starts
                 signal.signal(number, end_by_signal)
             train(run, args.num_rollout)
-    except ConfigError as error:
+    except (ConfigError, CheckpointError) as error:
         print(f"error: {error}", file=sys.stderr)
         sys.exit(CONFIG_ERROR_STATUS)
     except Exception:

@@ -13,15 +13,15 @@ from slime.ray.placement import Placement
 from slime.servers import ServerManager, ServerSpec
 from slime.versions import live_file
 
-START_TIMEOUT = 300.0  # seconds; an engine says itself what is wrong with its model, and ends
-
 
 def server_specs(args: Any) -> list[ServerSpec]:
-    """All servers of the run; nothing is started.
+    """All servers of the run, none with --debug-train-only; nothing is started.
 
     Raises:
         ConfigError: a port that another program holds, or a hook that refuses its arguments.
     """
+    if args.debug_train_only:
+        return []
     manager = ServerManager(args.run_dir)
     count = args.rollout_num_gpus or args.rollout_num_engines
     specs = [engine_spec(args, index, manager) for index in range(count)]
@@ -54,7 +54,8 @@ def engine_spec(args: Any, index: int, manager: ServerManager) -> ServerSpec:
     command += ["--device", "cuda" if args.rollout_num_gpus else "cpu"]
     if args.context_length is not None:
         command += ["--context-length", str(args.context_length)]
-    return ServerSpec(name, "engine", command, f"http://127.0.0.1:{port}", start_timeout=START_TIMEOUT)
+    start_limit = args.engine_start_timeout or float("inf")
+    return ServerSpec(name, "engine", command, f"http://127.0.0.1:{port}", start_timeout=start_limit)
 
 
 def on_own_gpus(specs: list[ServerSpec], placement: Placement) -> list[ServerSpec]:

@@ -28,9 +28,10 @@ class Part:
 
 @dataclass(frozen=True)
 class Split:
-    """The parts of a run in the order of their bundles."""
+    """The parts of a run in the order of their bundles. `shared`: engines lie where the first trainers do."""
 
     parts: tuple[Part, ...]
+    shared: int = 0
 
     @property
     def total(self) -> int:
@@ -57,10 +58,16 @@ class Split:
 def split_of(args: Any) -> Split:
     """The split that the flags ask for."""
     trains_on_gpu, serves_on_gpu = args.actor_num_gpus_per_node > 0, args.rollout_num_gpus > 0
-    rollout = args.rollout_num_gpus or args.rollout_num_engines
-    return Split(
-        (Part("actor", args.train_world_size, trains_on_gpu), Part("rollout", rollout, serves_on_gpu))
-    )
+    engines = 0 if args.debug_train_only else args.rollout_num_gpus or args.rollout_num_engines
+    actor = Part("actor", 0 if args.debug_rollout_only else args.train_world_size, trains_on_gpu)
+    if not args.colocate or args.debug_rollout_only:
+        return Split((actor, Part("rollout", engines, serves_on_gpu)))
+    if serves_on_gpu and engines > actor.count:
+        raise ConfigError(
+            f"--colocate: {engines} engines do not fit on the {actor.count} GPUs of the trainers; "
+            "set --rollout-num-gpus to no more"
+        )
+    return Split((actor, Part("rollout", 0, serves_on_gpu)), shared=engines)
 
 
 @dataclass(frozen=True)
@@ -100,6 +107,8 @@ class Placement:
         for part in split.parts:
             kind = free if part.on_gpu else on_cpu
             self.sites[part.name] = [kind.pop(0) for _ in range(part.count)]
+        if split.shared:
+            self.sites["rollout"] = self.sites["actor"][: split.shared]
 
     def probe(self, bundles: Sequence[int]) -> list[BundleSite]:
         """Asks a small actor in each of these bundles where it is."""

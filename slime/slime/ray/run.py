@@ -1,9 +1,9 @@
-"""A training run: its actors, its servers, the version that is live, and the recovery of what dies.
+"""A training run: its actors, its servers, and the recovery of what dies or hangs.
 
-Servers and the two helper actors come back by themselves (see `ServerWatcher`, `RolloutManager`). Here is
-the rest: a trainer that dies starts again from the latest checkpoint, whose weights go live once more; the
-rollout side then takes back what was leased or trained since. When Ray itself dies the driver ends, and the
-supervisor starts another.
+Servers come back by themselves (see `ServerWatcher`), a rollout manager is replaced where its batch is awaited
+(`Rollouts`). Here is the rest: a trainer that is lost starts again from the latest checkpoint, whose weights go
+live once more; the rollout side then takes back what was leased or trained since. When Ray itself dies the
+driver ends, and the supervisor starts another.
 """
 
 from __future__ import annotations
@@ -11,39 +11,28 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections import deque
 from pathlib import Path
 from types import TracebackType
-from typing import Any, NamedTuple
+from typing import Any
 
-import ray
+from ray.exceptions import RayActorError
 
 from slime import processes
-from slime.backends.control import EngineControl
 from slime.errors import ConfigError, DataError, TrainError
-from slime.plugins import load_attr
 from slime.ray.engines import on_own_gpus, server_specs
 from slime.ray.placement import Placement, split_of
-from slime.ray.rollout_manager import RolloutManager
+from slime.ray.publisher import Publisher
+from slime.ray.rollouts import PendingBatch, Rollouts
 from slime.ray.runtime import Runtime
-from slime.ray.server_watcher import ServerWatcher
+from slime.ray.server_watcher import WatcherHandle
 from slime.ray.train_group import TrainerDied, TrainGroup
+from slime.ray.waits import RestartBudget, TaskFailed, WaitTimeout
 from slime.tracking import Tracker
-from slime.versions import VersionNumbers, WeightVersion, artifact_folder, prune, read_live
-from slime.weight_update import Candidate, WeightUpdate
+from slime.utils.logging import log_to_file
 
 logger = logging.getLogger(__name__)
 
-RECOVERY_WINDOW = 600.0  # seconds in which the trainer's restarts are counted
 FAILURES_IN_A_ROW = 3  # batches that could not be trained on, before the run is given up
-LOOK_INTERVAL = 1.0  # seconds between looks at Ray while a batch is awaited
-
-
-class PendingBatch(NamedTuple):
-    """A batch that was asked for: references to its samples and to its metrics."""
-
-    samples: Any
-    metrics: Any
 
 
 class TrainingRun:
@@ -52,31 +41,29 @@ class TrainingRun:
     def __init__(self, args: Any) -> None:
         self.args = args
         self.run_dir = Path(args.run_dir)
-        self.save_dir = Path(args.save)
         if args.update_weights_interval > 1 and args.on_weights_live_path:
             raise ConfigError(
                 f"--update-weights-interval {args.update_weights_interval} would leave batches uncommitted: "
                 "--on-weights-live-path commits the batch of each version; drop one of them"
             )
+        self.trains = not args.debug_rollout_only
         self.metrics: dict[str, float] = {}
         self.failures = 0
-        self.deaths: deque[float] = deque()
+        self.step_began = time.monotonic()
+        self.budget = RestartBudget("the trainer", args.trainer_max_restarts)
         processes.record_self(self.run_dir, "driver", "driver")
         specs = server_specs(args)  # refuses what does not fit before anything starts
         split = split_of(args)
-        self.runtime = Runtime(self.run_dir, cpus=split.total, gpus=None if split.gpus else 0)
+        log_to_file(processes.log_path(self.run_dir, "training"))
+        gpus = None if split.gpus else 0
+        self.runtime = Runtime(self.run_dir, cpus=split.total, gpus=gpus, limit=args.ray_start_timeout)
         self.placement = Placement(split)
         self.specs = on_own_gpus(specs, self.placement)
-        self.watcher = ServerWatcher.remote(self.run_dir, self.specs, dict(os.environ))  # type: ignore[attr-defined]
-        self.start_actors()
-        self.tracker = Tracker(args.tensorboard_dir if args.use_tensorboard else None)
-        self.numbers = VersionNumbers(self.save_dir)
-        engines = [
-            EngineControl(spec.url, args.rollout_backend)
-            for spec in self.specs
-            if spec.role == "engine" and spec.url
-        ]
-        self.update = WeightUpdate(engines, self.run_dir, self.announce)
+        self.watcher = WatcherHandle(self.run_dir, self.specs, dict(os.environ), args.health_timeout)
+        self.rollouts = Rollouts(args)
+        self.trainers = TrainGroup(args, self.placement) if self.trains else None
+        self.tracker = Tracker(args)
+        self.publisher = Publisher(args, self.specs)
 
     def __enter__(self) -> TrainingRun:
         return self
@@ -89,15 +76,11 @@ class TrainingRun:
         if kind is None or not issubclass(kind, Exception):
             self.runtime.close()
 
-    def start_actors(self) -> None:
-        self.trainers = TrainGroup(self.args, self.placement)
-        self.manager = RolloutManager.remote(self.args)  # type: ignore[attr-defined]
-
     def start(self) -> int:
         """Brings the trainer's weights live once it and the servers are up; returns the rollout to train.
 
         Raises:
-            TrainError: the trainer died too often on the way, or Ray is dead.
+            TrainError: the trainer was lost too often on the way, or Ray is dead.
         """
         while True:
             try:
@@ -106,36 +89,41 @@ class TrainingRun:
                 self.replace_trainer(death)
 
     def go_live(self) -> int:
-        state = self.trainers.load()
-        ray.get(self.watcher.wait_ready.remote())
+        state = None if self.trainers is None else self.trainers.load()
+        self.watcher.wait_ready()
         for spec in self.specs:
             if spec.url and spec.role != "engine":
-                print(f"{spec.name} ready at {spec.url}", flush=True)
-        before = read_live(self.run_dir)
-        self.newest = max(state.version, 0 if before is None else before.version)
-        self.live = self.weights_of(state.version)
-        self.update.publish(Candidate(self.live, state.rollout_id, state.parent, restored=True))
+                self.tracker.display.line(f"{spec.name} ready at {spec.url}")
+        if self.trainers is None or state is None:
+            return 0
+        self.take_turns("engines")
+        self.publisher.restore(self.trainers, state)
+        self.rollouts.go_on_after(state.rollout_id)
         return state.rollout_id + 1
 
     def request(self, rollout_id: int) -> PendingBatch:
         """Asks for a batch and returns at once."""
-        return PendingBatch(*self.manager.generate.remote(rollout_id))
+        return self.rollouts.request(rollout_id)
 
     def wait(self, batch: PendingBatch) -> None:
         """Returns when the batch is there.
 
         Raises:
-            TrainerDied: it died meanwhile; it can be back before the batch is full.
-            TrainError: Ray died.
+            TrainerDied: it was lost meanwhile; it can be back before the batch is full.
+            TrainError: Ray died, or the rollout side fails for good.
         """
-        began = time.monotonic()
-        self.runtime.check()
-        while not ray.wait([batch.metrics], timeout=LOOK_INTERVAL)[0]:
-            self.runtime.check()
-            self.trainers.check()
-        self.metrics = {**ray.get(batch.metrics), "perf/wait_time": time.monotonic() - began}
+        self.tracker.at(batch.rollout_id, f"waiting for rollout {batch.rollout_id}")
+        self.look_around()
+        self.metrics = self.rollouts.wait(batch, self.look_around)
 
-    def train(self, rollout_id: int, batch: PendingBatch) -> None:
+    def look_around(self) -> None:
+        """What must live while something else is awaited."""
+        self.runtime.check()
+        self.watcher.check()
+        if self.trainers is not None:
+            self.trainers.check()
+
+    def train(self, batch: PendingBatch) -> None:
         """One training step on a batch that is there.
 
         A batch that cannot be trained on is used up like any other and changes nothing.
@@ -143,8 +131,12 @@ class TrainingRun:
         Raises:
             DataError, TrainError: too many batches in a row could not be trained on.
         """
-        began = time.monotonic()
+        if self.trainers is None:
+            return
+        rollout_id, began = batch.rollout_id, time.monotonic()
+        self.tracker.at(rollout_id, f"training on rollout {rollout_id}")
         try:
+            self.take_turns("trainers")
             trained = self.trainers.train(rollout_id, batch.samples)
             self.failures = 0
         except TrainerDied:
@@ -160,25 +152,69 @@ class TrainingRun:
 
     def publish(self, rollout_id: int) -> None:
         """Brings the weights after `rollout_id` live everywhere, with a checkpoint when one is due."""
-        if (rollout_id + 1) % self.args.update_weights_interval == 0:
-            self.update_weights(rollout_id)
-        self.tracker.log(rollout_id, self.metrics)
+        if self.trainers is not None:
+            began = time.monotonic()
+            self.tracker.at(rollout_id, f"the weights after rollout {rollout_id} go live")
+            self.take_turns("engines")
+            self.publisher.publish(self.trainers, rollout_id, self.metrics)
+            self.metrics["perf/update_weights_time"] = time.monotonic() - began
+        self.tracker.log(rollout_id, {**self.metrics, **self.step_times()})
+        self.tracker.at(rollout_id + 1, f"after rollout {rollout_id}")
 
-    def update_weights(self, rollout_id: int) -> None:
+    def step_times(self) -> dict[str, float]:
+        """Seconds of the whole step, the share of it that waited for samples, trained tokens per second."""
+        began, self.step_began = self.step_began, time.monotonic()
+        seconds = max(self.step_began - began, 1e-9)
+        times = {
+            "perf/step_time": seconds,
+            "perf/wait_time_ratio": min(1.0, self.metrics.get("perf/wait_time", 0.0) / seconds),
+        }
+        if "train/num_tokens" in self.metrics:
+            train_time = max(self.metrics["perf/train_time"], 1e-9)
+            times["perf/train_tokens_per_second"] = self.metrics["train/num_tokens"] / train_time
+        return times
+
+    def evaluate_before(self, rollout_id: int) -> None:
+        """The evaluation of the first weights, if the run evaluates at all."""
+        if self.args.eval_interval and rollout_id == 0 and not self.args.skip_eval_before_train:
+            self.evaluate(rollout_id)
+
+    def evaluate_after(self, rollout_id: int) -> None:
+        """The evaluation that is due after a rollout, and that of the last one."""
+        interval = self.args.eval_interval
+        if interval and ((rollout_id + 1) % interval == 0 or self.publisher.is_last(rollout_id)):
+            self.evaluate(rollout_id + 1)
+
+    def evaluate(self, step: int) -> None:
+        """An evaluation that fails is told, and training goes on."""
         began = time.monotonic()
-        version, parent = self.numbers.next(self.newest), self.live.version
-        candidate = Candidate(self.export(version), rollout_id, parent, metrics=dict(self.metrics))
+        self.tracker.at(step, f"evaluating after {step} rollouts")
+        try:
+            metrics = self.rollouts.evaluate(step)
+        except (WaitTimeout, TaskFailed, RayActorError, DataError) as error:
+            logger.error("no evaluation after %d rollouts: %s", step, str(error).splitlines()[0])
+            return
+        self.tracker.log_evaluation(step, {**metrics, "perf/eval_time": time.monotonic() - began})
 
-        def persist() -> None:
-            if (rollout_id + 1) % self.args.save_interval == 0 or rollout_id + 1 == self.args.num_rollout:
-                self.trainers.save(rollout_id, version, parent)
+    def take_turns(self, turn: str) -> None:
+        """With --colocate: the memory goes to "engines" or "trainers". Asking twice does no harm."""
+        if turn == "trainers":
+            if self.args.offload_rollout:
+                self.publisher.release_engines()
+            if self.args.offload_train and self.trainers is not None:
+                self.trainers.wake_up()
+        elif self.args.offload_rollout:
+            self.publisher.resume_engines()
 
-        self.update.publish(candidate, persist)
-        self.live = candidate.weights
-        self.remove_old()
-        self.metrics.update(
-            {"weights/version": version, "perf/update_weights_time": time.monotonic() - began}
-        )
+    def step_aside(self) -> None:
+        """With --offload-train: trainers leave the GPUs until the next batch is there."""
+        if self.args.offload_train and self.trainers is not None:
+            self.trainers.sleep()
+
+    def finish(self) -> None:
+        """The end of a run: what is written in the background is complete."""
+        if self.trainers is not None:
+            self.trainers.finish_save()
 
     def recover(self, death: TrainerDied) -> int:
         """Starts the trainer again from its checkpoint; returns the rollout to go on with."""
@@ -186,51 +222,18 @@ class TrainingRun:
         return self.start()
 
     def replace_trainer(self, death: TrainerDied) -> None:
-        """A new trainer in place of the dead one.
+        """A new trainer in place of the lost one.
 
         The rollout manager is replaced too: a call in it that still waits for a batch would take the samples
         that are about to come back.
 
         Raises:
-            TrainError: it died too often, or Ray is dead.
+            TrainError: it was lost too often, or Ray is dead.
         """
         logger.warning("%s; starting again from the latest checkpoint", death)
         self.runtime.check()
-        now = time.monotonic()
-        self.deaths.append(now)
-        while now - self.deaths[0] > RECOVERY_WINDOW:
-            self.deaths.popleft()
-        if len(self.deaths) > self.args.trainer_max_restarts:
-            raise TrainError(f"the trainer died {len(self.deaths)} times in {RECOVERY_WINDOW:g} s") from death
+        self.budget.take(death)
+        assert self.trainers is not None
         self.trainers.kill()
-        ray.kill(self.manager)
-        self.start_actors()
-
-    def weights_of(self, version: int) -> WeightVersion:
-        """The artifact of the version that the trainer has loaded."""
-        live = read_live(self.run_dir)
-        if live is not None and live.version == version and Path(live.path).is_dir():
-            return live
-        return self.export(version)
-
-    def export(self, version: int) -> WeightVersion:
-        folder = artifact_folder(self.save_dir, version)
-        return WeightVersion(version, str(folder), self.trainers.export_weights(folder, version))
-
-    def announce(self, candidate: Candidate) -> None:
-        """Every engine serves the candidate: tells the hook."""
-        weights = candidate.weights
-        checkpoint = {
-            "path": weights.path,
-            "parent": candidate.parent,
-            "checksum": weights.checksum,
-            "restored": candidate.restored,
-        }
-        if self.args.on_weights_live_path is not None:
-            hook = load_attr(self.args.on_weights_live_path)
-            hook(self.args, candidate.rollout_id, weights.version, checkpoint)
-
-    def remove_old(self) -> None:
-        """Retention of artifacts and checkpoints; what is live stays."""
-        prune(self.save_dir / "weights", "v*", self.args.keep_weights, {Path(self.live.path)})
-        prune(self.save_dir, "iter_*", self.args.keep_checkpoints, set())
+        self.trainers = TrainGroup(self.args, self.placement)
+        self.rollouts.restart(-1)

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import shutil
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import psutil
@@ -11,6 +15,8 @@ import ray
 
 from slime.errors import TrainError
 from slime.processes import ProcessRecord, scratch_dir
+
+logger = logging.getLogger(__name__)
 
 NAMESPACE = "slime"
 OBJECT_STORE_BYTES = 128 * 2**20  # batches are token ids; weights go through files
@@ -23,10 +29,16 @@ class Runtime:
         run_dir: its scratch folder gets Ray's files.
         cpus: logical CPUs; the machine's where that is more.
         gpus: GPUs that Ray may give out, or None to let it count them.
+        limit: seconds that Ray has to start, 0 for as long as it takes; then the process ends with status 1.
     """
 
-    def __init__(self, run_dir: Path, cpus: int, gpus: int | None = None) -> None:
+    def __init__(self, run_dir: Path, cpus: int, gpus: int | None = None, limit: float = 0.0) -> None:
         self.own_processes: list[ProcessRecord] = []
+        address = os.environ.get("RAY_ADDRESS")
+        with ends_after(limit, f"Ray at {address}" if address else f"Ray in {scratch_dir(run_dir)}"):
+            self.start(run_dir, cpus, gpus)
+
+    def start(self, run_dir: Path, cpus: int, gpus: int | None) -> None:
         if os.environ.get("RAY_ADDRESS"):
             ray.init(namespace=NAMESPACE, logging_level="ERROR")
             return
@@ -56,3 +68,22 @@ class Runtime:
 
     def close(self) -> None:
         ray.shutdown()
+
+
+@contextmanager
+def ends_after(limit: float, what: str) -> Iterator[None]:
+    """Ends the process where what runs inside cannot be interrupted and hangs."""
+
+    def end() -> None:
+        logger.critical("%s did not start within %g s (--ray-start-timeout)", what, limit)
+        logging.shutdown()
+        os._exit(1)
+
+    timer = threading.Timer(limit, end)
+    timer.daemon = True
+    if limit:
+        timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import logging
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+import psutil
 import ray
 
 from slime.ray import actor_process
+from slime.ray.waits import Pulse, WaitTimeout, gather
 from slime.server_watch import ServerWatch
 from slime.servers import ServerManager, ServerSpec
+
+logger = logging.getLogger(__name__)
 
 
 @ray.remote(num_cpus=0, max_restarts=-1, max_task_retries=-1, max_concurrency=4)
@@ -34,6 +40,37 @@ class ServerWatcher:
         for spec in self.specs:
             self.manager.wait_ready(spec)
 
+    def pid(self) -> int:
+        return os.getpid()
+
     def restarts(self) -> dict[str, int]:
         """How often each server was started again since this actor began."""
         return {name: watched.restarts for name, watched in self.manager.servers.items()}
+
+
+class WatcherHandle:
+    """The driver's side: waits for the servers, and replaces a watcher that hangs. Without servers it is none.
+
+    Args: as `ServerWatcher`; `limit`: seconds in which the watcher must give a sign of life.
+    """
+
+    def __init__(
+        self, run_dir: Path, specs: Sequence[ServerSpec], env: Mapping[str, str], limit: float
+    ) -> None:
+        self.actor = ServerWatcher.remote(run_dir, specs, env)  # type: ignore[attr-defined]
+        self.start_limit = sum(spec.start_timeout for spec in specs) + 60.0
+        self.pulse = Pulse(lambda: self.actor.pid.remote(), "the watcher of the servers", limit)
+
+    def wait_ready(self) -> None:
+        """Returns once all servers answer. Raises ConfigError or EngineError with the log of a failure."""
+        gather([self.actor.wait_ready.remote()], "the servers", self.start_limit)
+
+    def check(self) -> None:
+        """A watcher that gives no sign of life is killed; Ray starts another, which adopts the servers."""
+        try:
+            self.pulse.check()
+        except WaitTimeout as error:
+            logger.warning("%s: it is started again", error)
+            pid = self.pulse.answer
+            if pid is not None and psutil.pid_exists(pid):
+                psutil.Process(pid).kill()

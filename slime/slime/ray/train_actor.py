@@ -22,14 +22,18 @@ class TrainerState(NamedTuple):
     parent: int | None
 
 
+def record_name(rank: int) -> str:
+    """Name of a rank's record and log."""
+    return "trainer" if rank == 0 else f"trainer-{rank}"
+
+
 @ray.remote(num_cpus=1, max_restarts=0, concurrency_groups={"life": 1})
 class TrainActor:
     """Rank `rank` of `world_size`. It stands back behind the servers on the same machine."""
 
     def __init__(self, args: Any, rank: int, world_size: int) -> None:
-        name = "trainer" if rank == 0 else f"trainer-{rank}"
         nice = 0 if args.actor_num_gpus_per_node else args.train_nice
-        actor_process.enter(Path(args.run_dir), name, role="trainer", nice=nice)
+        actor_process.enter(Path(args.run_dir), record_name(rank), role="trainer", nice=nice)
         os.environ["OMP_NUM_THREADS"] = str(args.train_threads)
         self.args, self.rank, self.world_size = args, rank, world_size
 
@@ -54,10 +58,28 @@ class TrainActor:
         return TrainerState(state.rollout_id, state.version, state.parent)
 
     def train(self, rollout_id: int, samples: list[Sample]) -> dict[str, float]:
-        return self.trainer.train(rollout_id, samples)
+        from slime.backends.profiling import profiled
+
+        with profiled(self.args, rollout_id, self.rank):
+            return self.trainer.train(rollout_id, samples)
 
     def export_weights(self, folder: str, version: int) -> str:
         return self.trainer.export_weights(folder, version)
 
-    def save(self, rollout_id: int, version: int, parent: int | None) -> str:
-        return self.trainer.save(rollout_id, version, parent)
+    def save(
+        self, rollout_id: int, version: int, parent: int | None, model_folder: str | None, wait: bool
+    ) -> str:
+        return self.trainer.save(rollout_id, version, parent, model_folder, wait)
+
+    def finish_save(self) -> None:
+        self.trainer.finish_save()
+
+    def sleep(self) -> None:
+        from slime.backends.fsdp.offload import to_cpu
+
+        to_cpu(self.trainer.parts)
+
+    def wake_up(self) -> None:
+        from slime.backends.fsdp.offload import to_device
+
+        to_device(self.trainer.parts, self.trainer.device)

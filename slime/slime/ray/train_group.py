@@ -2,25 +2,34 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 from typing import Any
 
+import psutil
 import ray
 from ray.exceptions import RayActorError
 
+from slime import processes
 from slime.errors import TrainError
 from slime.ray.placement import Placement
-from slime.ray.train_actor import TrainActor, TrainerState
+from slime.ray.train_actor import TrainActor, TrainerState, record_name
+from slime.ray.waits import TaskFailed, WaitTimeout, gather
 
 
 class TrainerDied(TrainError):
-    """A rank's process is gone. The group is of no use any more; a new one starts from the checkpoint."""
+    """A rank ended, failed or hangs. The group is of no use any more; a new one starts from the checkpoint."""
 
 
 class TrainGroup:
-    """Starts one actor a rank in the bundles of the placement's actor part. Every call goes to all ranks."""
+    """Starts one actor a rank in the bundles of the placement's actor part. Every call goes to all ranks.
+
+    Every call may raise TrainerDied: a rank ended, failed in a way that leaves the others waiting for it, or
+    did not answer in the time that the flag of this call gives it.
+    """
 
     def __init__(self, args: Any, placement: Placement) -> None:
+        self.args = args
         sites = placement.sites["actor"]
         self.ranks = [
             TrainActor.options(  # type: ignore[attr-defined]
@@ -32,44 +41,72 @@ class TrainGroup:
         self.lives = [rank.live.remote() for rank in self.ranks]
 
     def load(self) -> TrainerState:
-        state: TrainerState = self.call("load", self.first("rendezvous"))
+        limit = self.args.load_timeout
+        address = self.collect([self.ranks[0].rendezvous.remote()], "the trainer's first rank", limit)[0]
+        state: TrainerState = self.call("load", "the trainer's model", limit, address)
         return state
 
     def train(self, rollout_id: int, samples: Any) -> dict[str, float]:
         """One training step. `samples` is the batch or a reference to it; returns rank 0's metrics."""
-        metrics: dict[str, float] = self.call("train", rollout_id, samples)
+        what, limit = f"training on rollout {rollout_id}", self.args.train_timeout
+        metrics: dict[str, float] = self.call("train", what, limit, rollout_id, samples)
         return metrics
 
     def export_weights(self, folder: Path, version: int) -> str:
         """Writes the weights as a Hugging Face folder and returns their checksum."""
-        checksum: str = self.call("export_weights", str(folder), version)
+        what, limit = f"the export of version {version}", self.args.save_timeout
+        checksum: str = self.call("export_weights", what, limit, str(folder), version)
         return checksum
 
-    def save(self, rollout_id: int, version: int, parent: int | None) -> Path:
-        return Path(self.call("save", rollout_id, version, parent))
+    def save(
+        self, rollout_id: int, version: int, parent: int | None, model_folder: str | None, wait: bool
+    ) -> Path:
+        what, limit = f"the checkpoint after rollout {rollout_id}", self.args.save_timeout
+        return Path(self.call("save", what, limit, rollout_id, version, parent, model_folder, wait))
 
-    def first(self, method: str) -> Any:
-        return self.collect([getattr(self.ranks[0], method).remote()])[0]
+    def finish_save(self) -> None:
+        """Returns when no checkpoint is being written any more."""
+        self.call("finish_save", "the end of a checkpoint", self.args.save_timeout)
 
-    def call(self, method: str, *args: Any) -> Any:
-        """Runs a method on all ranks; returns rank 0's answer.
+    def sleep(self) -> None:
+        """Moves everything on the GPUs to CPU memory."""
+        self.call("sleep", "the trainer's move to CPU memory", self.args.save_timeout)
 
-        Raises:
-            TrainerDied: a rank's process ended; the others may wait for it forever.
-        """
-        return self.collect([getattr(rank, method).remote(*args) for rank in self.ranks])[0]
+    def wake_up(self) -> None:
+        self.call("wake_up", "the trainer's move to its GPUs", self.args.save_timeout)
 
-    def collect(self, answers: list[Any]) -> list[Any]:
+    def call(self, method: str, what: str, limit: float, *args: Any) -> Any:
+        """Runs a method on all ranks; returns rank 0's answer."""
+        return self.collect([getattr(rank, method).remote(*args) for rank in self.ranks], what, limit)[0]
+
+    def collect(self, answers: list[Any], what: str, limit: float = 0.0) -> list[Any]:
         try:
-            collected: list[Any] = ray.get(answers)
+            return gather(answers, what, limit)
         except RayActorError as error:
             raise TrainerDied(f"a trainer process ended: {str(error).splitlines()[0]}") from error
-        return collected
+        except TaskFailed as error:
+            raise TrainerDied(str(error)) from error
+        except WaitTimeout as error:
+            ranks = ", ".join(self.describe(rank) for rank in error.missing)
+            raise TrainerDied(f"{error}: {ranks}") from error
+
+    def describe(self, rank: int) -> str:
+        """`rank 1 (pid 77, stopped)`, as far as this machine knows."""
+        record = processes.read_record(Path(self.args.run_dir), record_name(rank))
+        if record is None or not record.alive():
+            return f"rank {rank}"
+        with contextlib.suppress(psutil.NoSuchProcess):
+            return f"rank {rank} (pid {record.pid}, {psutil.Process(record.pid).status()})"
+        return f"rank {rank} (pid {record.pid})"
 
     def check(self) -> None:
         """Raises TrainerDied if a rank's process has ended since `load`."""
-        self.collect(ray.wait(self.lives, num_returns=len(self.lives), timeout=0)[0])
+        self.collect(ray.wait(self.lives, num_returns=len(self.lives), timeout=0)[0], "the trainer")
 
     def kill(self) -> None:
-        for rank in self.ranks:
+        """Ends all ranks, those too that no longer listen."""
+        for number, rank in enumerate(self.ranks):
             ray.kill(rank)
+            record = processes.read_record(Path(self.args.run_dir), record_name(number))
+            if record is not None:
+                processes.terminate(record, grace=0.0)

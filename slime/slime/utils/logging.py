@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import logging
 import sys
+from pathlib import Path
 from typing import Any
+
+FILE_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
 
 def configure_logging(role: str, level: int = logging.INFO) -> None:
@@ -14,6 +17,21 @@ def configure_logging(role: str, level: int = logging.INFO) -> None:
         logging.Formatter(f"%(asctime)s %(levelname)s {role}: %(message)s", "%Y-%m-%dT%H:%M:%S")
     )
     logging.basicConfig(level=level, handlers=[handler], force=True)
+
+
+PROGRESS = logging.getLogger("slime.progress")
+"""Lines that the terminal has already, for the log file alone."""
+
+
+def log_to_file(path: Path) -> None:
+    """Sends the logs of this process to a file too, and `PROGRESS` to it alone."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handler = logging.FileHandler(path)
+    handler.setFormatter(logging.Formatter(FILE_FORMAT))
+    logging.getLogger().addHandler(handler)
+    PROGRESS.addHandler(handler)
+    PROGRESS.setLevel(logging.INFO)
+    PROGRESS.propagate = False
 
 
 def event(logger: logging.Logger, what: str, **fields: Any) -> None:

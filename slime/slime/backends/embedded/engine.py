@@ -47,6 +47,7 @@ class Engine:
         self.version: Callable[[], int] = lambda: 0
         self.on_progress: Callable[[list[Sequence]], None] = lambda sequences: None
         self.paused = False
+        self.released = False
         self.last_step = time.monotonic()
         self._threads = threads
         self._calls: deque[Callable[[], None]] = deque()
@@ -82,6 +83,14 @@ class Engine:
 
     def resume(self) -> None:
         self.between_steps(lambda: setattr(self, "paused", False))
+
+    def release_memory(self) -> None:
+        """Drop stored keys and values, and move weights off a GPU. Requests wait, and lose nothing."""
+        self.between_steps(self._release)
+
+    def resume_memory(self) -> None:
+        """Undo `release_memory`; nothing happens to an engine that holds its memory."""
+        self.between_steps(self._resume_memory)
 
     def between_steps(self, call: Callable[[], None]) -> None:
         """Run `call` in the decode thread between two steps; returns when it has run, raises as it does."""
@@ -208,6 +217,16 @@ class Engine:
             self._abort(None)
         elif mode == "retract":
             self.scheduler.retract_all()
+
+    def _release(self) -> None:
+        self.released = True
+        self._pause("retract")
+        self.model.move(torch.device("cpu"))
+
+    def _resume_memory(self) -> None:
+        if self.released:
+            self.model.move(self.model.device)
+            self.released = self.paused = False
 
 
 def failure(message: str) -> dict[str, object]:

@@ -46,6 +46,13 @@ class ServedModel:
         logits: Tensor = out.logits[0]
         return logits
 
+    def move(self, device: torch.device) -> None:
+        """Moves the weights; the model runs only where they are on its own `device`."""
+        for tensor in self.tensors.values():
+            tensor.data = tensor.data.to(device)
+        if self.device.type == "cuda":
+            torch.cuda.empty_cache()
+
 
 def build_model(folder: str, device: str, dtype: str) -> ServedModel:
     """Build the architecture of `folder`/config.json with uninitialised weights.

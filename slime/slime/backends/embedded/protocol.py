@@ -143,6 +143,19 @@ class EmptyRequest(_Body):
     pass
 
 
+class MemoryRequest(_Body):
+    """SGLang's tags choose parts of the memory; this engine moves all of it or none."""
+
+    tags: list[str] | None = None
+
+    @field_validator("tags")
+    @classmethod
+    def _all_of_it(cls, tags: list[str] | None) -> list[str] | None:
+        if tags is not None and not {"weights", "kv_cache"} <= set(tags):
+            raise ValueError("this engine moves weights and kv_cache together: name both, or leave tags out")
+        return tags
+
+
 class SwitchRequest(_Body):
     """A weight version: a whole number, as a string on the wire."""
 

@@ -25,6 +25,7 @@ from slime.backends.embedded.protocol import (
     AbortRequest,
     EmptyRequest,
     GenerateRequest,
+    MemoryRequest,
     PauseRequest,
     PrepareRequest,
     RequestError,
@@ -60,6 +61,8 @@ class EngineServer:
             "/abort_request": self.abort,
             "/pause_generation": self.pause,
             "/continue_generation": self.resume,
+            "/release_memory_occupation": self.release_memory,
+            "/resume_memory_occupation": self.resume_memory,
             "/flush_cache": self.flush_cache,
             "/prepare_weights": self.prepare_weights,
             "/switch_weights": self.switch_weights,
@@ -106,6 +109,16 @@ class EngineServer:
         await _parse(request, EmptyRequest)
         await run_in_threadpool(self.engine.resume)
         return _json({"success": True, "message": "running"})
+
+    async def release_memory(self, request: Request) -> Response:
+        await _parse(request, MemoryRequest)
+        await run_in_threadpool(self.engine.release_memory)
+        return _json({"success": True, "message": "released"})
+
+    async def resume_memory(self, request: Request) -> Response:
+        await _parse(request, MemoryRequest)
+        await run_in_threadpool(self.engine.resume_memory)
+        return _json({"success": True, "message": "resumed"})
 
     async def flush_cache(self, request: Request) -> Response:
         """Nothing to flush: what a request stored is dropped when it ends and serves no other request."""

@@ -98,7 +98,7 @@ class WeightStore:
 
     def _install(self, version: int, path: str, tensors: dict[str, Tensor]) -> None:
         for name, live in self._model.tensors.items():
-            live.data = tensors[name]
+            live.data = tensors[name].to(live.device)  # which may have moved since they were read
         self.live = WeightSet(version, path, "")
 
     def _confirm(self) -> WeightSet:

@@ -1,31 +1,9 @@
-"""What a run says of itself: one line a training step, and TensorBoard curves. Imports no torch."""
+"""The line of a rollout, for people."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-
-from tensorboard.summary import Writer
-
-
-class Tracker:
-    """Writes scalars to a TensorBoard folder (None: nowhere); a restarted driver adds a file of its own."""
-
-    def __init__(self, tensorboard_dir: str | None) -> None:
-        self.writer = None if tensorboard_dir is None else Writer(tensorboard_dir)
-
-    def log(self, step: int, metrics: Mapping[str, float]) -> None:
-        """Adds one point a metric at `step` (the rollout id) and shows the step's line on the terminal."""
-        if self.writer is not None:
-            for name, value in metrics.items():
-                self.writer.add_scalar(name, float(value), step)
-            self.writer.flush()
-        print(progress_line(step, metrics), flush=True)
-
-    def close(self) -> None:
-        if self.writer is not None:
-            self.writer.close()
-
 
 SHOWN = {
     "version": "weights/version",
@@ -47,6 +25,12 @@ def progress_line(step: int, metrics: Mapping[str, float]) -> str:
             unit = "s" if name.startswith("perf/") else ""
             parts.append(f"{label} {brief(metrics[name])}{unit}")
     return " | ".join(parts)
+
+
+def evaluation_line(step: int, metrics: Mapping[str, float]) -> str:
+    """`evaluation 12 | arithmetic 0.93 | ...`: the mean score of each data set."""
+    scores = {name.removeprefix("eval/"): value for name, value in metrics.items() if name.count("/") == 1}
+    return " | ".join([f"evaluation {step}", *(f"{name} {brief(value)}" for name, value in scores.items())])
 
 
 def brief(value: float) -> str:

@@ -1,0 +1,123 @@
+"""The weights of a run: versions, their artifacts and checkpoints, and which of them every engine serves."""
+
+from __future__ import annotations
+
+import logging
+import shutil
+from pathlib import Path
+from typing import Any
+
+from slime import checkpoints
+from slime.backends.control import EngineControl
+from slime.plugins import load_attr
+from slime.ray.train_actor import TrainerState
+from slime.ray.train_group import TrainGroup
+from slime.servers import ServerSpec
+from slime.utils.files import commit_folder, fresh_folder
+from slime.versions import VersionNumbers, WeightVersion, artifact_folder, prune, read_live
+from slime.weight_update import Candidate, WeightUpdate
+
+logger = logging.getLogger(__name__)
+
+
+class Publisher:
+    """Brings what the trainer has learned to the engines, and to disk when that is due.
+
+    Args:
+        args: parsed arguments of the driver.
+        specs: servers of the run; those with the role "engine" get every version.
+    """
+
+    def __init__(self, args: Any, specs: list[ServerSpec]) -> None:
+        self.args = args
+        self.run_dir, self.save_dir = Path(args.run_dir), Path(args.save)
+        limit = args.weight_update_timeout or float("inf")
+        self.engines = [
+            EngineControl(
+                spec.url, args.rollout_backend, prepare_timeout=args.weight_update_timeout or 86400.0
+            )
+            for spec in specs
+            if spec.role == "engine" and spec.url
+        ]
+        self.numbers = VersionNumbers(self.save_dir)
+        self.update = WeightUpdate(self.engines, self.run_dir, self.announce, patience=limit)
+
+    def restore(self, trainers: TrainGroup, state: TrainerState) -> None:
+        """Makes the weights that the trainer has loaded the live ones."""
+        before = read_live(self.run_dir)
+        self.newest = max(state.version, 0 if before is None else before.version)
+        self.live = self.weights_of(trainers, state.version)
+        self.update.publish(Candidate(self.live, state.rollout_id, state.parent, restored=True))
+
+    def publish(self, trainers: TrainGroup, rollout_id: int, metrics: dict[str, float]) -> None:
+        """Makes the weights after `rollout_id` live if an update or a checkpoint is due.
+
+        A checkpoint's weights go live with it, so that a run resumed from it serves what the first one did.
+        """
+        due = self.save_due(rollout_id)
+        if not due and (not self.engines or (rollout_id + 1) % self.args.update_weights_interval):
+            return
+        version, parent = self.numbers.next(self.newest), self.live.version
+        candidate = Candidate(self.export(trainers, version), rollout_id, parent, metrics=dict(metrics))
+
+        def persist() -> None:
+            if due:
+                self.save(trainers, candidate)
+
+        self.update.publish(candidate, persist)
+        self.live = candidate.weights
+        prune(self.save_dir / "weights", "v*", self.args.keep_weights, {Path(self.live.path)})
+        checkpoints.prune(self.save_dir, self.args.keep_checkpoints)
+        metrics["weights/version"] = version
+
+    def save_due(self, rollout_id: int) -> bool:
+        return (rollout_id + 1) % self.args.save_interval == 0 or self.is_last(rollout_id)
+
+    def is_last(self, rollout_id: int) -> bool:
+        return bool(rollout_id + 1 == self.args.num_rollout)
+
+    def save(self, trainers: TrainGroup, candidate: Candidate) -> None:
+        """Checkpoint and --save-hf; the last one of a run is complete when this returns."""
+        weights, rollout_id = candidate.weights, candidate.rollout_id
+        trainers.save(
+            rollout_id, weights.version, candidate.parent, weights.path, wait=self.is_last(rollout_id)
+        )
+        if self.args.save_hf is not None:
+            target = Path(self.args.save_hf.replace("{rollout_id}", str(rollout_id)))
+            temporary = fresh_folder(target)
+            shutil.copytree(weights.path, temporary, dirs_exist_ok=True)
+            commit_folder(temporary, target)
+
+    def weights_of(self, trainers: TrainGroup, version: int) -> WeightVersion:
+        """The artifact of the version that the trainer has loaded."""
+        live = read_live(self.run_dir)
+        if live is not None and live.version == version and Path(live.path).is_dir():
+            return live
+        return self.export(trainers, version)
+
+    def export(self, trainers: TrainGroup, version: int) -> WeightVersion:
+        folder = artifact_folder(self.save_dir, version)
+        return WeightVersion(version, str(folder), trainers.export_weights(folder, version))
+
+    def announce(self, candidate: Candidate) -> None:
+        """Every engine serves the candidate: tells the hook."""
+        if self.args.on_weights_live_path is None:
+            return
+        weights = candidate.weights
+        checkpoint = {
+            "path": weights.path,
+            "parent": candidate.parent,
+            "checksum": weights.checksum,
+            "restored": candidate.restored,
+        }
+        hook = load_attr(self.args.on_weights_live_path)
+        hook(self.args, candidate.rollout_id, weights.version, checkpoint)
+
+    def release_engines(self) -> None:
+        """Engines give back their memory and wait; requests wait with them."""
+        for engine in self.engines:
+            engine.release_memory()
+
+    def resume_engines(self) -> None:
+        for engine in self.engines:
+            engine.resume_memory()

@@ -1,0 +1,124 @@
+"""The driver's side of the rollout manager: batches that are asked for, and a manager that is lost."""
+
+from __future__ import annotations
+
+import logging
+import re
+import time
+from pathlib import Path
+from typing import Any
+
+import ray
+from ray.exceptions import RayActorError
+
+from slime import checkpoints, processes
+from slime.ray.rollout_manager import RolloutManager
+from slime.ray.waits import Pulse, RestartBudget, WaitTimeout, gather
+
+logger = logging.getLogger(__name__)
+
+RECORD = "buffer"
+STATE_FILE = re.compile(r"global_dataset_state_dict_(\d+)\..*")
+
+
+class PendingBatch:
+    """A batch that was asked for: references to its samples and to its metrics."""
+
+    def __init__(self, rollout_id: int, manager: Any) -> None:
+        self.rollout_id = rollout_id
+        self.ask(manager)
+
+    def ask(self, manager: Any) -> None:
+        self.samples, self.metrics = manager.generate.remote(self.rollout_id)
+
+
+class Rollouts:
+    """Asks a rollout manager for batches, and another one where that ended or hangs.
+
+    The state of the data source is written after each batch, so another manager goes on where the last one was.
+    """
+
+    def __init__(self, args: Any) -> None:
+        self.args = args
+        self.has_data = not args.disable_rollout_global_dataset
+        self.delivered = -1
+        self.budget = RestartBudget("the rollout manager", args.trainer_max_restarts)
+        self.start()
+
+    def start(self) -> None:
+        self.manager = RolloutManager.remote(self.args)  # type: ignore[attr-defined]
+        self.pulse = Pulse(
+            lambda: self.manager.status.remote(), "the rollout manager", self.args.health_timeout
+        )
+
+    def restart(self, delivered: int) -> None:
+        """Another manager, which goes on after rollout `delivered` (-1: from the start)."""
+        ray.kill(self.manager)
+        record = processes.read_record(Path(self.args.run_dir), RECORD)
+        if record is not None:
+            processes.terminate(record, grace=0.0)
+        self.start()
+        self.go_on_after(delivered)
+
+    def go_on_after(self, delivered: int) -> None:
+        """Brings the data source to where it was after that rollout."""
+        self.delivered = delivered
+        if self.has_data and delivered >= 0:
+            what = f"the data source after rollout {delivered}"
+            gather([self.manager.load.remote(delivered)], what, self.args.load_timeout)
+
+    def request(self, rollout_id: int) -> PendingBatch:
+        """Asks for a batch and returns at once."""
+        return PendingBatch(rollout_id, self.manager)
+
+    def wait(self, batch: PendingBatch, look: Any) -> dict[str, float]:
+        """Returns the metrics of a batch when it is there and the data source's state is on disk.
+
+        Args:
+            look: called meanwhile; may raise.
+
+        Raises:
+            TaskFailed: the rollout function failed. TrainError: managers are lost too often.
+        """
+        began = time.monotonic()
+        what = f"rollout {batch.rollout_id}"
+
+        def look_around() -> None:
+            self.pulse.check()
+            look()
+
+        while True:
+            try:
+                [metrics] = gather([batch.metrics], what, self.args.rollout_timeout, look_around)
+                self.keep_state(batch.rollout_id)
+                break
+            except (RayActorError, WaitTimeout) as lost:
+                reason = str(lost).splitlines()[0]
+                logger.warning(
+                    "%s; last seen: %s. Starting the rollout manager again", reason, self.pulse.answer
+                )
+                self.budget.take(lost)
+                self.restart(self.delivered)
+                batch.ask(self.manager)
+        return {**metrics, "perf/wait_time": time.monotonic() - began}
+
+    def keep_state(self, rollout_id: int) -> None:
+        """Writes the data source's state; removes those that no checkpoint needs any more."""
+        if self.has_data:
+            what = f"the data source's state after rollout {rollout_id}"
+            gather([self.manager.save.remote(rollout_id)], what, self.args.save_timeout)
+            save = Path(self.args.save)
+            needed = {number - 1 for number in checkpoints.numbers(save)} | {rollout_id, self.delivered}
+            for file in (save / "rollout").glob("global_dataset_state_dict_*"):
+                name = STATE_FILE.fullmatch(file.name)
+                if name is not None and int(name[1]) not in needed:
+                    file.unlink()
+        self.delivered = rollout_id
+
+    def evaluate(self, rollout_id: int) -> dict[str, float]:
+        """Metrics of an evaluation. Raises WaitTimeout, TaskFailed or RayActorError."""
+        answer = [self.manager.evaluate.remote(rollout_id)]
+        metrics: dict[str, float] = gather(
+            answer, f"the evaluation at rollout {rollout_id}", self.args.eval_timeout
+        )[0]
+        return metrics

@@ -1,0 +1,73 @@
+"""What a run says of itself: metrics to files and services, progress to the terminal. Imports no torch."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from slime.tracking.lines import evaluation_line, progress_line
+from slime.tracking.sinks import JsonlSink, Sink, TensorBoardSink, WandbSink
+from slime.tracking.terminal import display
+from slime.utils.logging import PROGRESS
+
+logger = logging.getLogger(__name__)
+METRICS_FILE = "metrics.jsonl"
+
+
+class Tracker:
+    """Sends every metric everywhere that the arguments ask for.
+
+    Metrics are named `train/`, `rollout/`, `perf/`, `weights/` and `eval/`; their step is the rollout id, in
+    W&B with --wandb-always-use-train-step the number of optimizer steps before it.
+
+    Raises:
+        ConfigError: W&B is wanted and cannot be had.
+    """
+
+    def __init__(self, args: Any) -> None:
+        self.sinks: list[Sink] = [JsonlSink(Path(args.run_dir) / METRICS_FILE)]
+        if args.use_tensorboard:
+            self.sinks.append(TensorBoardSink(args.tensorboard_dir))
+        self.wandb = WandbSink(args) if args.use_wandb else None
+        samples = args.rollout_batch_size * args.n_samples_per_prompt
+        size = args.global_batch_size or samples
+        self.steps_per_rollout = samples * args.train_epochs / size if args.wandb_always_use_train_step else 1
+        self.display = display(args.progress, args.num_rollout)
+
+    def log(self, rollout_id: int, metrics: Mapping[str, float]) -> None:
+        """Adds the metrics of a rollout and shows its line."""
+        self.write(rollout_id, metrics)
+        self.show(progress_line(rollout_id, metrics))
+
+    def log_evaluation(self, rollout_id: int, metrics: Mapping[str, float]) -> None:
+        """Adds `eval/*` metrics and shows the scores."""
+        self.write(rollout_id, metrics)
+        self.show(evaluation_line(rollout_id, metrics))
+
+    def show(self, line: str) -> None:
+        """A line for the terminal and for the log file, which is all that some people look at."""
+        self.display.line(line)
+        PROGRESS.info("%s", line)
+
+    def write(self, step: int, metrics: Mapping[str, float]) -> None:
+        for sink in self.sinks:
+            sink.write(step, metrics)
+        if self.wandb is not None:
+            self.wandb.write(int(step * self.steps_per_rollout), metrics)
+
+    def at(self, rollout_id: int, doing: str) -> None:
+        """What the run does now."""
+        logger.debug("%s", doing)
+        self.display.at(rollout_id, doing)
+
+    def close(self) -> None:
+        self.display.close()
+        for sink in self.sinks:
+            sink.close()
+        if self.wandb is not None:
+            self.wandb.close()
+
+
+__all__ = ["Tracker", "progress_line"]

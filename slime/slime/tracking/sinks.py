@@ -1,0 +1,104 @@
+"""Where metrics go: a JSONL file, TensorBoard, Weights & Biases. Imports no torch."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import math
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+from slime.errors import ConfigError
+from slime.utils.files import write_text
+
+WANDB_RUN = "wandb_run_id"
+
+
+class Sink(Protocol):
+    """Takes one point a metric at a time."""
+
+    def write(self, step: int, metrics: Mapping[str, float]) -> None: ...
+    def close(self) -> None: ...
+
+
+class JsonlSink:
+    """Appends one object a call: `{"step", "time", NAME: value, ...}`; a value that is not finite is null."""
+
+    def __init__(self, path: Path) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self.file = path.open("a", encoding="utf-8")
+
+    def write(self, step: int, metrics: Mapping[str, float]) -> None:
+        values = {name: value if math.isfinite(value) else None for name, value in metrics.items()}
+        self.file.write(json.dumps({"step": step, "time": time.time(), **values}) + "\n")
+        self.file.flush()
+
+    def close(self) -> None:
+        self.file.close()
+
+
+class TensorBoardSink:
+    """Event files in a folder; a restarted driver adds a file of its own."""
+
+    def __init__(self, folder: str) -> None:
+        from tensorboard.summary import Writer
+
+        self.writer = Writer(folder)
+
+    def write(self, step: int, metrics: Mapping[str, float]) -> None:
+        for name, value in metrics.items():
+            self.writer.add_scalar(name, float(value), step)
+        self.writer.flush()
+
+    def close(self) -> None:
+        self.writer.close()
+
+
+class WandbSink:
+    """One W&B run for all drivers of a run folder, whose id is kept there.
+
+    Raises:
+        ConfigError: wandb is not installed, or does not start.
+    """
+
+    def __init__(self, args: Any) -> None:
+        try:
+            wandb = importlib.import_module("wandb")
+        except ImportError as error:
+            raise ConfigError("--use-wandb needs the package wandb: pip install wandb") from error
+        known = Path(args.run_dir) / WANDB_RUN
+        run_id = args.wandb_run_id or (known.read_text().strip() if known.is_file() else None)
+        try:
+            self.run = wandb.init(
+                project=args.wandb_project,
+                entity=args.wandb_team,
+                group=args.wandb_group,
+                mode=args.wandb_mode,
+                dir=args.wandb_dir or args.run_dir,
+                id=run_id,
+                resume="allow",
+                config=plain(vars(args)),
+            )
+        except Exception as error:  # its errors have no common base, and all mean that it cannot log
+            raise ConfigError(f"--use-wandb: W&B does not start: {error}") from error
+        write_text(known, str(self.run.id))
+        for prefix in ("train", "rollout", "perf", "eval", "weights", "passrate", "multi_turn"):
+            self.run.define_metric(f"{prefix}/*", step_metric=f"{prefix}/step")
+
+    def write(self, step: int, metrics: Mapping[str, float]) -> None:
+        steps = {f"{name.split('/')[0]}/step": step for name in metrics if "/" in name}
+        self.run.log({**metrics, **steps})
+
+    def close(self) -> None:
+        self.run.finish()
+
+
+def plain(values: Mapping[str, Any]) -> dict[str, Any]:
+    """What of the arguments is plain data and no secret."""
+    return {
+        name: value
+        for name, value in values.items()
+        if isinstance(value, str | int | float | bool | None) and not name.endswith(("_key", "_token"))
+    }

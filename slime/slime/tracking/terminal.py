@@ -1,0 +1,69 @@
+"""What a person sees: a progress bar in a terminal, a line a rollout elsewhere."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from typing import Protocol
+
+from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+UNBOUNDED = 10**8
+
+
+class Display(Protocol):
+    """Shows how far the run is."""
+
+    def line(self, text: str) -> None: ...
+    def at(self, rollout_id: int, doing: str) -> None: ...
+    def close(self) -> None: ...
+
+
+class Lines:
+    """Plain lines on standard output."""
+
+    def line(self, text: str) -> None:
+        print(text, flush=True)
+
+    def at(self, rollout_id: int, doing: str) -> None:
+        """A line for every phase would be noise; the log file has them."""
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+class Bar:
+    """A progress bar below the lines. What is logged meanwhile goes above it."""
+
+    def __init__(self, num_rollout: int) -> None:
+        self.progress = Progress(
+            SpinnerColumn(),
+            TextColumn("{task.description}"),
+            BarColumn(),
+            TextColumn("{task.completed:g}" + ("" if num_rollout >= UNBOUNDED else "/{task.total:g}")),
+            TimeElapsedColumn(),
+        )
+        self.task = self.progress.add_task(
+            "starting", total=None if num_rollout >= UNBOUNDED else num_rollout
+        )
+        self.progress.start()
+        for handler in logging.getLogger().handlers:
+            if isinstance(handler, logging.StreamHandler) and not isinstance(handler, logging.FileHandler):
+                handler.setStream(sys.stderr)  # the bar's stand-in for it
+
+    def line(self, text: str) -> None:
+        self.progress.console.print(text, markup=False, highlight=False)
+
+    def at(self, rollout_id: int, doing: str) -> None:
+        self.progress.update(self.task, completed=rollout_id, description=doing)
+
+    def close(self) -> None:
+        self.progress.stop()
+        for handler in logging.getLogger().handlers:
+            if isinstance(handler, logging.StreamHandler) and not isinstance(handler, logging.FileHandler):
+                handler.setStream(sys.stderr)
+
+
+def display(kind: str, num_rollout: int) -> Display:
+    """`kind`: "bar", "lines", or "auto": a bar where standard output is a terminal."""
+    return Bar(num_rollout) if kind == "bar" or (kind == "auto" and sys.stdout.isatty()) else Lines()
