@@ -302,3 +302,17 @@ def test_masking_of_samples_that_drifted_away_depends_on_its_limit(
         for limit in (0.0, 1e9)
     ]
     assert dropped[0] > dropped[1] == 0.0
+
+
+def test_several_passes_over_a_batch_keep_the_log_probs_from_before_the_first(
+    make_trainer: Any, make_samples: Any
+) -> None:
+    samples = make_samples(4)
+    trainer = make_trainer(train_epochs=3, global_batch_size=2, lr=1e-3)
+    before = trainer.log_probs(samples)
+    metrics = trainer.train(0, samples)
+    assert trainer.global_step == 6 and metrics["num_steps"] == 2
+    assert metrics["ppo_kl"] != 0.0, "old log-probs are those of before"
+    once = make_trainer(global_batch_size=2, lr=1e-3)
+    once.train(0, samples)
+    assert trainer.log_probs(samples) != once.log_probs(samples) != before

@@ -52,7 +52,7 @@ def _resolve_end(args: Arguments) -> None:
             raise ConfigError(f"{flag} needs an end: give --lr-decay-iters or --num-rollout")
         assert args.global_batch_size is not None
         samples = args.rollout_batch_size * args.n_samples_per_prompt
-        args.lr_decay_iters = args.num_rollout * -(-samples // args.global_batch_size)
+        args.lr_decay_iters = args.num_rollout * args.train_epochs * -(-samples // args.global_batch_size)
 
 
 def _resolve_warmup(args: Arguments) -> None:

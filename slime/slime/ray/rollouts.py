@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import re
 import time
 from pathlib import Path
 from typing import Any
@@ -11,14 +10,13 @@ from typing import Any
 import ray
 from ray.exceptions import RayActorError
 
-from slime import checkpoints, processes
+from slime import processes
 from slime.ray.rollout_manager import RolloutManager
 from slime.ray.waits import Pulse, RestartBudget, WaitTimeout, gather
 
 logger = logging.getLogger(__name__)
 
 RECORD = "buffer"
-STATE_FILE = re.compile(r"global_dataset_state_dict_(\d+)\..*")
 
 
 class PendingBatch:
@@ -35,7 +33,8 @@ class PendingBatch:
 class Rollouts:
     """Asks a rollout manager for batches, and another one where that ended or hangs.
 
-    The state of the data source is written after each batch, so another manager goes on where the last one was.
+    Another manager goes on after the last batch that was delivered, as far as the data source's states on disk
+    know it; those are written with every checkpoint.
     """
 
     def __init__(self, args: Any) -> None:
@@ -71,11 +70,12 @@ class Rollouts:
         """Asks for a batch and returns at once."""
         return PendingBatch(rollout_id, self.manager)
 
-    def wait(self, batch: PendingBatch, look: Any) -> dict[str, float]:
-        """Returns the metrics of a batch when it is there and the data source's state is on disk.
+    def wait(self, batch: PendingBatch, look: Any, keep_state: bool) -> dict[str, float]:
+        """Returns the metrics of a batch when it is there.
 
         Args:
             look: called meanwhile; may raise.
+            keep_state: the data source's state is on disk, too.
 
         Raises:
             TaskFailed: the rollout function failed. TrainError: managers are lost too often.
@@ -90,7 +90,8 @@ class Rollouts:
         while True:
             try:
                 [metrics] = gather([batch.metrics], what, self.args.rollout_timeout, look_around)
-                self.keep_state(batch.rollout_id)
+                if keep_state:
+                    self.keep_state(batch.rollout_id)
                 break
             except (RayActorError, WaitTimeout) as lost:
                 reason = str(lost).splitlines()[0]
@@ -100,20 +101,14 @@ class Rollouts:
                 self.budget.take(lost)
                 self.restart(self.delivered)
                 batch.ask(self.manager)
+        self.delivered = batch.rollout_id
         return {**metrics, "perf/wait_time": time.monotonic() - began}
 
     def keep_state(self, rollout_id: int) -> None:
-        """Writes the data source's state; removes those that no checkpoint needs any more."""
+        """Writes the state of the data source as it is after a rollout, before the checkpoint that needs it."""
         if self.has_data:
             what = f"the data source's state after rollout {rollout_id}"
             gather([self.manager.save.remote(rollout_id)], what, self.args.save_timeout)
-            save = Path(self.args.save)
-            needed = {number - 1 for number in checkpoints.numbers(save)} | {rollout_id, self.delivered}
-            for file in (save / "rollout").glob("global_dataset_state_dict_*"):
-                name = STATE_FILE.fullmatch(file.name)
-                if name is not None and int(name[1]) not in needed:
-                    file.unlink()
-        self.delivered = rollout_id
 
     def evaluate(self, rollout_id: int) -> dict[str, float]:
         """Metrics of an evaluation. Raises WaitTimeout, TaskFailed or RayActorError."""

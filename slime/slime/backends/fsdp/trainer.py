@@ -137,8 +137,9 @@ class FSDPTrainer:
         metrics = self.critic.train(schedule, data, where) if self.critic else {}
         waits = self.critic is not None and rollout_id < self.args.num_critic_only_steps
         steps = [
-            self._step(number, step, data, mismatch, where=f"{where}, step {number}")
-            for number, step in enumerate(() if waits else schedule.steps)
+            self._step(number, step, data, mismatch, f"{where}, step {epoch * len(schedule.steps) + number}")
+            for epoch in range(0 if waits else self.args.train_epochs)
+            for number, step in enumerate(schedule.steps)
         ]
         if self.reference is not None and self.reference.follow(rollout_id):
             event(logger, "reference follows", rollout_id=rollout_id)
@@ -257,7 +258,7 @@ class FSDPTrainer:
         from_engine = self.args.use_rollout_logprobs
         if from_engine:
             data.old_log_probs = engine_log_probs(samples, mine)
-        elif schedule.steps:
+        elif schedule.steps and self.args.train_epochs == 1:
             data.unmoved = frozenset(schedule.steps[0].samples)
         if self.critic is not None:
             data.values = self.critic.values(schedule, samples)
@@ -269,8 +270,9 @@ class FSDPTrainer:
                 data.ref_log_probs = (data.ref_log_probs or {}) | found
             if self.teacher is not None:
                 self.teacher.read(step, data, self.device)
-            if not from_engine and (self.spec.needs_old or (number > 0 and policy_loss)):
-                watch = self.teacher.keeping(number, step, data) if self.teacher and number > 0 else None
+            moves = number > 0 or self.args.train_epochs > 1
+            if not from_engine and (self.spec.needs_old or (moves and policy_loss)):
+                watch = self.teacher.keeping(number, step, data) if self.teacher and moves else None
                 data.old_log_probs |= trained_log_probs(self.model, part, samples, self.device, watch)
         if self.spec.needs_advantages:
             data.advantages = token_advantages(self.args, data, mine, add_up)
