@@ -4,8 +4,10 @@ from typing import Any
 
 import pytest
 import torch
-from transformers import AutoModelForCausalLM
+from transformers import AutoConfig, AutoModelForCausalLM
 
+from slime.backends.fsdp.attention import NAME as ATTENTION
+from slime.backends.fsdp.model import distribution
 from slime.backends.fsdp.packing import check_samples, pack
 from slime.errors import DataError
 from slime.types import Sample
@@ -65,6 +67,54 @@ def test_packed_log_probs_are_those_of_each_sample_alone(
     found = make_trainer(**batching).log_probs(samples)
     for sample, values in zip(samples, found, strict=True):
         assert values == pytest.approx(plain_log_probs(plain_model, sample), abs=2e-5)
+
+
+def grouped(samples: list[Sample]) -> list[Sample]:
+    """Three prompts with 1, 4 and 2 answers, in mixed order; one answer has one token only."""
+    prompts = [[5, 9, 5], [7, 8, 9, 10, 11, 12], [3]]
+    for sample, which in zip(samples, (1, 0, 1, 2, 1, 2, 1), strict=True):
+        response = sample.tokens[sample.prompt_length :]
+        sample.tokens = prompts[which] + response
+    last = samples[-1]
+    last.tokens, last.response_length, last.loss_mask = last.tokens[:7], 1, [1]
+    return samples
+
+
+def test_equal_prompts_stand_once_in_a_pack() -> None:
+    one = Sample(tokens=[5, 6, 7, 8], response_length=2, loss_mask=[1, 1], temperature=0.6)
+    other = Sample(tokens=[9, 1], response_length=1)
+    two = Sample(tokens=[5, 6, 3, 4, 2], response_length=3, loss_mask=[1, 0, 1])
+    packed = pack([one, other, two], CPU)
+    assert packed.input_ids.tolist() == [[5, 6, 7, 8, 3, 4, 2, 9, 1]]
+    assert packed.position_ids.tolist() == [[0, 1, 2, 3, 2, 3, 4, 0, 1]]
+    assert packed.layout == ((2, 2, 3), (2,))
+    assert packed.targets.tolist() == [7, 8, 1, 3, 2]
+    assert packed.logit_positions.tolist() == [1, 2, 7, 1, 5]
+    assert packed.lengths == (4, 2, 5)
+
+
+@pytest.mark.parametrize("window", [None, 4])
+def test_sharing_prompts_changes_neither_log_probs_nor_gradients(
+    make_samples: Any, model_folder: str, window: int | None
+) -> None:
+    config = AutoConfig.from_pretrained(model_folder)
+    if window:
+        config.use_sliding_window, config.sliding_window = True, window
+        config.layer_types = ["sliding_attention", "full_attention"]
+    torch.manual_seed(0)
+    model = AutoModelForCausalLM.from_config(config, attn_implementation=ATTENTION).double()
+    samples = grouped(make_samples(7))
+    found = []
+    for share in (True, False):
+        packed = pack(samples, CPU, share_prompts=share)
+        values = distribution(model, packed).log_probs(packed.targets)
+        model.zero_grad()
+        (values * torch.linspace(-1, 1, len(values))).sum().backward()
+        found.append((values.detach(), [parameter.grad.clone() for parameter in model.parameters()]))
+    assert pack(samples, CPU).input_ids.numel() < packed.input_ids.numel()
+    for ours, apart in zip(found[0][1], found[1][1], strict=True):
+        torch.testing.assert_close(ours, apart, rtol=1e-9, atol=1e-12)
+    torch.testing.assert_close(found[0][0], found[1][0], rtol=1e-9, atol=1e-12)
 
 
 def test_a_token_zero_at_the_end_of_a_pack_shifts_nothing(

@@ -1,7 +1,7 @@
 """Attention over packed sequences: one causal SDPA call a sequence, no mask over the whole pack.
 
-Registered with transformers under `NAME`. The lengths of the pack's sequences travel as the keyword argument
-`packed_lengths` from the model's forward to here.
+Registered with transformers under `NAME`. The layout of the pack travels as the keyword argument `packed_layout` from
+the model's forward to here. It needs no FlashAttention and runs wherever torch does.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 from transformers import AttentionInterface
 
+from slime.backends.fsdp.packing import Layout
 from slime.errors import TrainError
 
 NAME = "slime_packed"
@@ -28,7 +29,7 @@ def packed_attention(
     scaling: float | None = None,
     dropout: float = 0.0,
     sliding_window: int | None = None,
-    packed_lengths: tuple[int, ...] | None = None,
+    packed_layout: Layout | None = None,
     **others: Any,
 ) -> tuple[Tensor, None]:
     """query [1, heads, N, D], key and value [1, kv_heads, N, D] -> [1, N, heads, D].
@@ -36,31 +37,46 @@ def packed_attention(
     Raises:
         TrainError: the model wants an attention that this function does not compute.
     """
+    refuse_unsupported(attention_mask, others)
+    layout = packed_layout or ((query.shape[2],),)
+    how = {"dropout_p": dropout, "scale": scaling, "enable_gqa": query.shape[1] != key.shape[1]}
+    parts = (torch.split(x, [n for run in layout for n in run], dim=2) for x in (query, key, value))
+    pieces = zip(*parts, strict=True)
+    outputs = []
+    for run in layout:
+        trunk = next(pieces)
+        outputs.append(_attend(*trunk, 0, sliding_window, how))
+        for _ in run[1:]:
+            q, k, v = next(pieces)
+            k, v = torch.cat([trunk[1], k], dim=2), torch.cat([trunk[2], v], dim=2)
+            outputs.append(_attend(q, k, v, run[0], sliding_window, how))
+    return torch.cat(outputs, dim=2).transpose(1, 2).contiguous(), None
+
+
+def refuse_unsupported(attention_mask: Tensor | None, others: dict[str, Any]) -> None:
+    """Raises TrainError where a model asks for more than causal attention with a window."""
     wanted = [name for name in UNSUPPORTED if others.get(name) is not None]
     if wanted or attention_mask is not None:
         raise TrainError(
             f"packed attention does not compute {wanted or 'attention masks'}; use another model"
         )
-    lengths = list(packed_lengths or (query.shape[2],))
-    grouped = query.shape[1] != key.shape[1]
-    outputs = []
-    for q, k, v in zip(*(torch.split(x, lengths, dim=2) for x in (query, key, value)), strict=True):
-        mask = _window_mask(q.shape[2], sliding_window, q.device)
-        outputs.append(
-            scaled_dot_product_attention(
-                q, k, v, mask, dropout, is_causal=mask is None, scale=scaling, enable_gqa=grouped
-            )
-        )
-    return torch.cat(outputs, dim=2).transpose(1, 2).contiguous(), None
 
 
-def _window_mask(length: int, window: int | None, device: torch.device) -> Tensor | None:
-    """Boolean [length, length] of a causal window, or None where plain causal attention is the same."""
-    if window is None or length <= window:
+def _attend(q: Tensor, k: Tensor, v: Tensor, before: int, window: int | None, how: dict[str, Any]) -> Tensor:
+    """Causal attention of queries that follow on `before` keys."""
+    mask = _mask(q.shape[2], before, window, q.device)
+    return scaled_dot_product_attention(q, k, v, mask, is_causal=mask is None, **how)
+
+
+def _mask(length: int, before: int, window: int | None, device: torch.device) -> Tensor | None:
+    """Boolean [length, before + length], or None where plain causal attention is the same."""
+    if window is not None and before + length <= window:
+        window = None
+    if window is None and before == 0:
         return None
-    positions = torch.arange(length, device=device)
-    distance = positions[:, None] - positions[None, :]
-    return (distance >= 0) & (distance < window)
+    queries = torch.arange(before, before + length, device=device)
+    distance = queries[:, None] - torch.arange(before + length, device=device)[None, :]
+    return (distance >= 0) if window is None else (distance >= 0) & (distance < window)
 
 
 AttentionInterface.register(NAME, packed_attention)

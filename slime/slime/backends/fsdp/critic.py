@@ -48,7 +48,9 @@ class ValueModel(nn.Module):
     def forward(self, positions: Tensor, **inputs: Any) -> Tensor:
         """Values [T] in fp32 at `positions` [T] of the pack."""
         hidden = self.body(use_cache=False, **inputs).last_hidden_state[0, positions]
-        values: Tensor = self.head(hidden.to(self.head.weight.dtype)).squeeze(-1).float().clone()  # FSDP wants no view
+        values: Tensor = (
+            self.head(hidden.to(self.head.weight.dtype)).squeeze(-1).float().clone()
+        )  # FSDP wants no view
         return values
 
 
@@ -125,7 +127,7 @@ class Critic:
             positions=packed.logit_positions,
             input_ids=packed.input_ids,
             position_ids=packed.position_ids,
-            packed_lengths=packed.lengths,
+            packed_layout=packed.layout,
         )
         return values
 

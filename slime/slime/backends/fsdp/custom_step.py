@@ -34,7 +34,7 @@ def custom_loss(
     of them the whole step has. An empty micro-batch is one sample that counts nothing.
     """
     samples = [data.samples[i] for i in micro_batch] or [FILLER]
-    packed = pack(samples, device)
+    packed = pack(samples, device, share_prompts=False)
     lengths = torch.tensor(packed.lengths, device=device)
     temperatures = torch.tensor([sample.temperature for sample in samples], device=device)
     logits = all_logits(model, packed, temperatures.repeat_interleave(lengths))

@@ -105,7 +105,7 @@ def _logits(model: Any, packed: PackedBatch, keep: Tensor | int) -> Tensor:
         position_ids=packed.position_ids,
         use_cache=False,
         logits_to_keep=keep,
-        packed_lengths=packed.lengths,
+        packed_layout=packed.layout,
     )
     logits: Tensor = output.logits
     return logits

@@ -1,16 +1,23 @@
-"""Samples of one micro-batch as one flat sequence without padding."""
+"""Samples of one micro-batch as one flat sequence without padding, in which equal prompts stand once.
+
+A policy's hidden states of a prompt do not depend on what answers it. So the samples of one group share their prompt:
+its tokens run through the model once, every response attends to them, and gradients add up by themselves.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from itertools import chain
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
 
 from slime.errors import DataError
 from slime.types import Sample
+
+Layout = tuple[tuple[int, ...], ...]
+"""For each run of tokens: the length of its trunk, then those of the branches that follow it one after the other.
+Every branch sees the trunk and itself."""
 
 
 @dataclass(frozen=True)
@@ -19,8 +26,10 @@ class PackedBatch:
 
     Attributes:
         input_ids, position_ids: [1, N]; positions restart with every sample.
-        lengths: tokens of each sample; their sum is N.
-        logit_positions: [T], where in N the logits that predict each target stand (one before the target).
+        layout: which of the N tokens see each other; the sum of its numbers is N.
+        lengths: tokens of each sample, prompt and response.
+        logit_positions: [T], where in N the logits that predict each target stand. Samples that share a prompt
+            name its last token several times.
         targets: [T] token ids. temperatures: [T].
         counts: targets of each sample; their sum is T.
         is_filler: stands in for an empty micro-batch, so that every rank takes part in every collective.
@@ -28,6 +37,7 @@ class PackedBatch:
 
     input_ids: Tensor
     position_ids: Tensor
+    layout: Layout
     lengths: tuple[int, ...]
     logit_positions: Tensor
     targets: Tensor
@@ -53,46 +63,82 @@ def check_samples(samples: Sequence[Sample], vocabulary: int) -> None:
         sample.validate()
         if sample.prompt_length < 1:
             raise DataError(f"sample {sample.index!r} has no prompt token; nothing predicts its first token")
-        read = chain(
-            sample.tokens, *(sample.teacher_tokens_candidates or ()), *(sample.teacher_topk_indices or ())
-        )
-        unknown = [token for token in read if not 0 <= token < vocabulary]
+        unknown = [token for token in sample.tokens if not 0 <= token < vocabulary]
         if unknown:
             raise DataError(f"sample {sample.index!r} has token {unknown[0]}, the model {vocabulary} tokens")
 
 
-def pack(samples: Sequence[Sample], device: torch.device, only_trained: bool = True) -> PackedBatch:
+def pack(
+    samples: Sequence[Sample], device: torch.device, only_trained: bool = True, share_prompts: bool = True
+) -> PackedBatch:
     """Packs samples that `check_samples` has passed; no sample gives a filler.
 
     Args:
         only_trained: predict only tokens with loss mask 1; otherwise every response token.
+        share_prompts: let equal prompts stand once; otherwise the pack is the samples one after the other.
     """
     if not samples:
         return _filler(device)
-    ids: list[int] = []
-    positions: list[int] = []
-    targets: list[int] = []
-    temperatures: list[float] = []
-    counts: list[int] = []
-    for sample in samples:
-        wanted = [i for i, kept in enumerate(sample.mask) if kept or not only_trained]
-        first = len(ids) + sample.prompt_length
-        targets += [first + i for i in wanted]
-        temperatures += [sample.temperature] * len(wanted)
-        counts.append(len(wanted))
-        positions += range(len(sample.tokens))
-        ids += sample.tokens
-    flat = torch.tensor(ids, device=device)
-    target_positions = torch.tensor(targets, dtype=torch.long, device=device)
+    tokens, sources = _lay_out(samples, _alike(samples) if share_prompts else _apart(samples))
+    wanted = [[t for t, kept in enumerate(s.mask) if kept or not only_trained] for s in samples]
+    temperatures = [s.temperature for s, mine in zip(samples, wanted, strict=True) for _ in mine]
+    targets = [s.tokens[s.prompt_length + t] for s, mine in zip(samples, wanted, strict=True) for t in mine]
+    logit_positions = [sources[i][t] for i, mine in enumerate(wanted) for t in mine]
     return PackedBatch(
-        input_ids=flat.unsqueeze(0),
-        position_ids=torch.tensor(positions, device=device).unsqueeze(0),
+        input_ids=torch.tensor(tokens.ids, device=device).unsqueeze(0),
+        position_ids=torch.tensor(tokens.positions, device=device).unsqueeze(0),
+        layout=tuple(tokens.layout),
         lengths=tuple(len(sample.tokens) for sample in samples),
-        logit_positions=target_positions - 1,
-        targets=flat[target_positions],
+        logit_positions=torch.tensor(logit_positions, dtype=torch.long, device=device),
+        targets=torch.tensor(targets, dtype=torch.long, device=device),
         temperatures=torch.tensor(temperatures, device=device),
-        counts=tuple(counts),
+        counts=tuple(len(mine) for mine in wanted),
     )
+
+
+@dataclass
+class _Tokens:
+    """What runs through the model."""
+
+    ids: list[int] = field(default_factory=list)
+    positions: list[int] = field(default_factory=list)
+    layout: list[tuple[int, ...]] = field(default_factory=list)
+
+    def add(self, tokens: Sequence[int], position: int = 0) -> int:
+        """Appends tokens that follow on `position` others, and returns where they start."""
+        start = len(self.ids)
+        self.ids += tokens
+        self.positions += range(position, position + len(tokens))
+        return start
+
+
+def _lay_out(samples: Sequence[Sample], groups: list[list[int]]) -> tuple[_Tokens, dict[int, list[int]]]:
+    """The tokens, and where the logits of each sample's response tokens stand."""
+    tokens = _Tokens()
+    sources: dict[int, list[int]] = {}
+    for members in groups:
+        one = samples[members[0]]
+        prompt, branches = one.prompt_length, members if len(members) > 1 else []
+        start = tokens.add(one.tokens[:prompt] if branches else one.tokens)
+        for i in members:
+            first = tokens.add(samples[i].tokens[prompt:], prompt) if branches else start + prompt
+            sources[i] = [start + prompt - 1, *range(first, first + samples[i].response_length - 1)]
+        trunk = prompt if branches else len(one.tokens)
+        tokens.layout.append((trunk, *(samples[i].response_length for i in branches)))
+    return tokens, sources
+
+
+def _apart(samples: Sequence[Sample]) -> list[list[int]]:
+    return [[i] for i in range(len(samples))]
+
+
+def _alike(samples: Sequence[Sample]) -> list[list[int]]:
+    """Positions of the samples, those with the same prompt and a response together, in the order of the first."""
+    found: dict[tuple[int, ...], list[int]] = {}
+    for i, sample in enumerate(samples):
+        prompt = sample.tokens[: sample.prompt_length]
+        found.setdefault(tuple(prompt) if sample.response_length else (-1, i), []).append(i)
+    return list(found.values())
 
 
 def trained_values(sample: Sample, values: Sequence[float]) -> list[float]:
@@ -105,6 +151,7 @@ def _filler(device: torch.device) -> PackedBatch:
     return PackedBatch(
         input_ids=zero.unsqueeze(0),
         position_ids=zero.unsqueeze(0),
+        layout=((1,),),
         lengths=(1,),
         logit_positions=zero,
         targets=zero,
