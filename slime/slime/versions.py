@@ -12,11 +12,15 @@ from slime.processes import write_json
 
 @dataclass(frozen=True)
 class WeightVersion:
-    """One version of the weights as an artifact: a Hugging Face folder and the checksum of its tensors."""
+    """One version of the weights as an artifact: a Hugging Face folder and the checksum of its tensors.
+
+    `rollout_id`: the last rollout that it was trained on (-1: none), None where that is not known.
+    """
 
     version: int
     path: str
     checksum: str
+    rollout_id: int | None = None
 
 
 class VersionNumbers:

@@ -11,7 +11,7 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
@@ -109,7 +109,7 @@ class WeightUpdate:
         """
         for gate in self.gates:
             gate(candidate)
-        new, old = candidate.weights, read_live(self.run_dir)
+        new, old = replace(candidate.weights, rollout_id=candidate.rollout_id), read_live(self.run_dir)
         try:
             self.on_each(lambda engine: self.until_done(engine, lambda: prepare(engine, new)))
             persist()

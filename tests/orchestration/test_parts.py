@@ -7,15 +7,9 @@ from typing import Any
 import pytest
 
 from slime.arguments import Arguments
-from slime.errors import ConfigError, DataError
+from slime.errors import ConfigError
 from slime.ray.placement import BundleSite, Part, Split, in_node_order, split_of
-from slime.ray.rollout_manager import to_batch
 from slime.tracking import progress_line
-from slime.types import RolloutFnTrainOutput, Sample
-
-
-def sample(reward: float, length: int = 2) -> Sample:
-    return Sample(tokens=[5] * (length + 3), response_length=length, reward=reward)
 
 
 def test_without_gpus_every_rank_gets_a_cpu_bundle() -> None:
@@ -46,25 +40,6 @@ def test_a_split_that_does_not_fit_is_refused_with_the_arithmetic() -> None:
 def test_bundles_are_sorted_by_node_then_gpu() -> None:
     sites = [BundleSite(0, "10.0.0.10", 0), BundleSite(1, "10.0.0.9", 1), BundleSite(2, "10.0.0.9", 0)]
     assert [site.bundle for site in in_node_order(sites)] == [2, 1, 0]
-
-
-def test_groups_of_any_depth_become_one_batch_with_its_metrics() -> None:
-    output = RolloutFnTrainOutput([[sample(1.0)], [[sample(-1.0, 4)]]], {"rollout/mine": 3.0})  # type: ignore[list-item]
-    samples, metrics = to_batch(output, None)
-    assert [s.reward for s in samples] == [1.0, -1.0]
-    assert metrics["rollout/mine"] == 3.0
-    assert metrics["rollout/reward_mean"] == 0.0
-    assert metrics["rollout/response_len/mean"] == 3.0
-
-
-def test_a_sample_without_a_reward_does_not_spoil_the_metrics() -> None:
-    _, metrics = to_batch([sample(1.0), sample(float("nan"))], None)
-    assert metrics["rollout/reward_mean"] == 1.0
-
-
-def test_an_empty_batch_is_an_error() -> None:
-    with pytest.raises(DataError, match="no samples"):
-        to_batch([[]], None)
 
 
 def test_the_progress_line_shows_what_was_measured() -> None:

@@ -12,8 +12,11 @@ from slime.arguments.algorithm import AdvantageArguments, LossArguments
 from slime.arguments.batching import BatchArguments
 from slime.arguments.cluster import ClusterArguments
 from slime.arguments.critic import CriticArguments
+from slime.arguments.data import DataArguments
 from slime.arguments.distillation import DistillationArguments, StalenessArguments
 from slime.arguments.engine import EngineArguments
+from slime.arguments.evaluation import EvaluationArguments
+from slime.arguments.hooks import HookArguments
 from slime.arguments.lora import LoraArguments
 from slime.arguments.model import ModelArguments
 from slime.arguments.optimizer import OptimizerArguments
@@ -27,6 +30,7 @@ from slime.arguments.run import (
     RunArguments,
     TrackingArguments,
 )
+from slime.arguments.sampling import SamplingArguments
 from slime.arguments.validation import validate
 
 GROUPS: tuple[type, ...] = (
@@ -36,8 +40,11 @@ GROUPS: tuple[type, ...] = (
     LimitArguments,
     TrackingArguments,
     ModelArguments,
+    DataArguments,
     RolloutArguments,
+    SamplingArguments,
     RewardArguments,
+    EvaluationArguments,
     ClusterArguments,
     EngineArguments,
     BatchArguments,
@@ -63,8 +70,11 @@ class Arguments(
     BatchArguments,
     EngineArguments,
     ClusterArguments,
+    EvaluationArguments,
     RewardArguments,
+    SamplingArguments,
     RolloutArguments,
+    DataArguments,
     ModelArguments,
     TrackingArguments,
     LimitArguments,

@@ -6,8 +6,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from slime.arguments.check_algorithm import check_algorithm, check_lora
+from slime.arguments.check_optimizer import check_optimizer
+from slime.arguments.check_reward import check_reward
+from slime.arguments.check_rollout import check_rollout, resolve_epochs
+from slime.arguments.check_run import check_run
 from slime.arguments.field import option
-from slime.arguments.rollout import UNBOUNDED
 from slime.errors import ConfigError
 from slime.hooks import HOOKS, load_hooks
 
@@ -23,6 +26,7 @@ AT_LEAST_ONE = (
     "max_running_requests",
     "chunked_prefill_size",
     "context_length",
+    "rm_concurrency",
     "rollout_batch_size",
     "n_samples_per_prompt",
     "num_rollout",
@@ -38,6 +42,8 @@ NOT_NEGATIVE = (
     "actor_num_gpus_per_node",
     "rollout_num_gpus",
     "engine_port",
+    "rm_retries",
+    "rm_max_failures",
     "train_nice",
     "trainer_max_restarts",
     "keep_checkpoints",
@@ -67,14 +73,18 @@ def validate(args: Arguments) -> None:
     Raises:
         ConfigError: what contradicts what, and what to do.
     """
+    check_run(args)
     _check_ranges(args)
     _check_model(args)
     _check_processes(args)
+    check_rollout(args)
+    resolve_epochs(args)
     _resolve_batches(args)
     check_algorithm(args)
     check_lora(args)
-    _check_optimizer(args)
-    _check_rollout(args)
+    check_reward(args)
+    check_optimizer(args)
+    _check_hooks(args)
     args.ref_load = args.ref_load or args.hf_checkpoint
     args.run_dir = str(Path(args.run_dir).expanduser().resolve())
     args.save = str(Path(args.save or f"{args.run_dir}/checkpoints").expanduser().resolve())
@@ -152,38 +162,6 @@ def _resolve_batches(args: Arguments) -> None:
         args.micro_batch_size = None if args.use_dynamic_batch_size else 1
 
 
-def _check_optimizer(args: Arguments) -> None:
-    for name in ("adam_beta1", "adam_beta2"):
-        if not 0 <= getattr(args, name) < 1:
-            raise ConfigError(f"{option(name)} must be 0 or more and below 1, got {getattr(args, name)}")
-    if not args.adam_eps > 0:
-        raise ConfigError(f"--adam-eps must be above 0, got {args.adam_eps}")
-    if args.min_lr > args.lr:
-        raise ConfigError(f"--min-lr {args.min_lr} is above --lr {args.lr}")
-    if args.lr_decay_style == "constant":
-        for name in ("min_lr", "lr_decay_iters"):
-            if getattr(args, name):
-                raise ConfigError(f"{option(name)} needs --lr-decay-style linear or cosine")
-        return
-    if args.lr_decay_iters is None:
-        if args.num_rollout == UNBOUNDED:
-            raise ConfigError(
-                f"--lr-decay-style {args.lr_decay_style} needs --lr-decay-iters or --num-rollout"
-            )
-        assert args.global_batch_size is not None
-        samples = args.rollout_batch_size * args.n_samples_per_prompt
-        args.lr_decay_iters = args.num_rollout * -(-samples // args.global_batch_size)
-    if args.lr_decay_iters <= args.lr_warmup_iters:
-        raise ConfigError(f"--lr-warmup-iters {args.lr_warmup_iters} leaves no step to decay in")
-
-
-def _check_rollout(args: Arguments) -> None:
+def _check_hooks(args: Arguments) -> None:
     for name in HOOKS:
         load_hooks(args, name)
-    if args.rollout_function_path is None:
-        raise ConfigError("no source of samples: give --rollout-function-path package.module.function")
-    if not args.disable_rollout_global_dataset:
-        raise ConfigError(
-            "there are no prompt data sets yet: add --disable-rollout-global-dataset "
-            "and a --rollout-function-path that has its own source"
-        )

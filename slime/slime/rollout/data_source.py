@@ -1,0 +1,251 @@
+"""Where groups of samples to generate come from, and what a restarted run needs to go on from there."""
+
+from __future__ import annotations
+
+import abc
+import copy
+import json
+import logging
+import random
+import re
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from slime.errors import ConfigError, DataError
+from slime.hooks import load_hook
+from slime.rollout.dataset import load_dataset, training_spec
+from slime.rollout.groups import Group
+from slime.rollout.ledger import Ledger, read_groups, written_groups
+from slime.types import Sample
+from slime.utils.files import write_text
+
+logger = logging.getLogger(__name__)
+
+STATE_NAME = "global_dataset_state_dict_{}.json"
+STATE_NUMBER = re.compile(r"global_dataset_state_dict_(\d+)\.json")
+
+
+class DataSource(abc.ABC):
+    """Hands out groups of `--n-samples-per-prompt` samples; `--data-source-path` names a class like this.
+
+    Methods are called from several threads.
+    """
+
+    def __init__(self, args: Any) -> None:
+        self.args = args
+
+    @abc.abstractmethod
+    def get_samples(self, num_samples: int) -> list[list[Sample]]:
+        """The next `num_samples` groups."""
+
+    @abc.abstractmethod
+    def add_samples(self, samples: Sequence[Group]) -> None:
+        """Takes groups back, to be handed out again before anything else."""
+
+    def state_dict(self, rollout_id: int) -> dict[str, Any]:
+        """What `load_state_dict` needs to go on after rollout `rollout_id`, as JSON data; nothing by default."""
+        return {}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:  # noqa: B027
+        """Goes on where `state` was made."""
+
+    def discard_samples(self, samples: Sequence[Group]) -> None:  # noqa: B027
+        """These groups are dropped for good."""
+
+    def settle(self, rollout_id: int, samples: Sequence[Group]) -> None:  # noqa: B027
+        """These groups are the batch of rollout `rollout_id`."""
+
+    def metrics(self) -> dict[str, float]:
+        """Numbers about this source for the log of a rollout."""
+        return {}
+
+    def save(self, rollout_id: int) -> None:
+        """Writes the state after `rollout_id`, whole or not at all."""
+        path = state_path(self.args.save, rollout_id)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            text = json.dumps(self.state_dict(rollout_id))
+        except TypeError as error:
+            raise DataError(
+                f"the buffer cannot be saved: {error}; keep plain data in label and metadata"
+            ) from error
+        write_text(path, text)
+
+    def load(self, rollout_id: int) -> bool:
+        """Goes on after rollout `rollout_id` (-1: nothing to do); returns whether its state was found.
+
+        Without it the newest state before it counts, so some prompts come twice; a warning says so.
+        """
+        if rollout_id < 0:
+            return True
+        for root in filter(None, (self.args.load, self.args.save)):
+            known = [number for number in saved_states(Path(root) / "rollout") if number <= rollout_id]
+            if known:
+                self.load_state_dict(json.loads(state_path(root, known[-1]).read_text(encoding="utf-8")))
+                if known[-1] < rollout_id:
+                    logger.warning("no data state of rollout %d; going on after %d", rollout_id, known[-1])
+                return known[-1] == rollout_id
+        logger.warning(
+            "no data state of rollout %d under %s; prompts start from the first", rollout_id, self.args.save
+        )
+        return False
+
+
+def state_path(save: str, rollout_id: int) -> Path:
+    return Path(save) / "rollout" / STATE_NAME.format(rollout_id)
+
+
+def saved_states(folder: Path) -> list[int]:
+    """Rollout ids of the states in a folder, in order."""
+    names = (STATE_NUMBER.fullmatch(path.name) for path in folder.glob("*.json"))
+    return sorted(int(found[1]) for found in names if found)
+
+
+class RolloutDataSource(DataSource):
+    """Groups from `--prompt-data`, epoch after epoch; groups that come back go out again first.
+
+    The order in an epoch depends on `--rollout-seed` and the number of the epoch alone. Group and sample
+    indices count up over the whole run, restarts included.
+
+    Raises:
+        ConfigError, DataError: see `load_dataset`.
+    """
+
+    def __init__(self, args: Any) -> None:
+        super().__init__(args)
+        if args.prompt_data is None:
+            raise ConfigError(f"{type(self).__name__} reads --prompt-data; none is given")
+        self.dataset = load_dataset(training_spec(args))
+        self.epoch = self.offset = self.group_index = self.sample_index = 0
+        self.order = self._order_of(0)
+        self.buffer: list[list[Any]] = []
+        self.ledger = Ledger()
+        self.lock = threading.RLock()
+
+    def __len__(self) -> int:
+        """Prompts of one epoch."""
+        return len(self.dataset)
+
+    def rollouts_per_epoch(self) -> int:
+        """Full batches in one pass. Raises ConfigError if there are fewer prompts than in one batch."""
+        count: int = len(self) // self.args.rollout_batch_size
+        if not count:
+            raise ConfigError(
+                f"{self.args.prompt_data} has {len(self)} prompts, less than --rollout-batch-size "
+                f"{self.args.rollout_batch_size}"
+            )
+        return count
+
+    def get_samples(self, num_samples: int) -> list[list[Sample]]:
+        with self.lock:
+            groups: list[list[Any]] = self._from_buffer(num_samples)
+            while len(groups) < num_samples:
+                groups.append(self._next_group())
+            self.ledger.hand_out(groups)
+            return groups
+
+    def add_samples(self, samples: Sequence[Group]) -> None:
+        for group in samples:
+            if len(group) != self.args.n_samples_per_prompt:
+                raise DataError(
+                    f"a group that goes back must have --n-samples-per-prompt {self.args.n_samples_per_prompt} "
+                    f"samples, got {len(group)}"
+                )
+        with self.lock:
+            self.ledger.forget(samples)
+            self.buffer += [list(group) for group in samples]
+
+    def discard_samples(self, samples: Sequence[Group]) -> None:
+        with self.lock:
+            self.ledger.forget(samples)
+
+    def settle(self, rollout_id: int, samples: Sequence[Group]) -> None:
+        with self.lock:
+            self.ledger.settle(rollout_id, samples)
+
+    def metrics(self) -> dict[str, float]:
+        with self.lock:
+            return {
+                "rollout/data/epoch": self.epoch + self.offset / len(self),
+                "rollout/data/buffered_groups": len(self.buffer),
+                "rollout/data/prompts_too_long": self.dataset.too_long,
+            }
+
+    def state_dict(self, rollout_id: int) -> dict[str, Any]:
+        """Position, and the groups that are buffered or out for a later rollout, as they were handed out."""
+        with self.lock:
+            waiting = self.ledger.outstanding_after(rollout_id)
+            return {
+                "prompts": len(self),
+                "epoch": self.epoch,
+                "offset": self.offset,
+                "group_index": self.group_index,
+                "sample_index": self.sample_index,
+                "buffer": written_groups([*waiting, *self.buffer]),
+            }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Raises DataError if the prompts are other ones than when the state was made."""
+        if state["prompts"] != len(self):
+            raise DataError(
+                f"{self.args.prompt_data} has {len(self)} usable prompts, but {state['prompts']} when the state was "
+                "saved; resume with the same file, slice and length limit"
+            )
+        with self.lock:
+            self.epoch, self.offset = state["epoch"], state["offset"]
+            self.group_index, self.sample_index = state["group_index"], state["sample_index"]
+            self.order = self._order_of(self.epoch)
+            self.buffer = read_groups(state["buffer"])
+            self.ledger = Ledger()
+
+    def _from_buffer(self, count: int) -> list[list[Any]]:
+        taken, self.buffer = self.buffer[:count], self.buffer[count:]
+        return taken
+
+    def _next_group(self) -> list[Sample]:
+        if self.offset >= len(self):
+            self.epoch, self.offset = self.epoch + 1, 0
+            self.order = self._order_of(self.epoch)
+        prompt = self.dataset.prompts[self.order[self.offset]]
+        self.offset += 1
+        group = [
+            Sample(
+                group_index=self.group_index,
+                index=self.sample_index + number,
+                prompt=copy.deepcopy(prompt.prompt),
+                label=copy.deepcopy(prompt.label),
+                metadata=copy.deepcopy(prompt.metadata),
+            )
+            for number in range(self.args.n_samples_per_prompt)
+        ]
+        self.group_index += 1
+        self.sample_index += len(group)
+        return group
+
+    def _order_of(self, epoch: int) -> list[int]:
+        order = list(range(len(self)))
+        if self.args.rollout_shuffle:
+            random.Random(self.args.rollout_seed + epoch).shuffle(order)
+        return order
+
+
+class RolloutDataSourceWithBuffer(RolloutDataSource):
+    """The default. Which buffered groups are used again is for `--buffer-filter-path` to say."""
+
+    def __init__(self, args: Any) -> None:
+        super().__init__(args)
+        self.buffer_filter = load_hook(args, "buffer_filter_path")
+
+    def _from_buffer(self, count: int) -> list[list[Any]]:
+        if self.buffer_filter is None or not self.buffer:
+            return super()._from_buffer(count)
+        before = len(self.buffer)
+        taken: list[list[Any]] = self.buffer_filter(self.args, None, self.buffer, count)
+        if len(taken) > count or len(self.buffer) + len(taken) > before:
+            raise DataError(
+                f"--buffer-filter-path {self.args.buffer_filter_path} must take at most {count} groups out of the "
+                f"buffer; it returned {len(taken)}, and the buffer went from {before} to {len(self.buffer)}"
+            )
+        return taken

@@ -1,0 +1,115 @@
+"""Prompts that are ready to be sampled from: rendered, and short enough."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from slime.arguments.check_rollout import template_variables
+from slime.errors import DataError
+from slime.rollout.prompts import Columns, Prompt, as_messages, read_prompts
+from slime.rollout.tokenizer import ChatTokenizer, load_tokenizer
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class DatasetSpec:
+    """How a prompt file is read.
+
+    Attributes:
+        source: FILE or FILE@[a:b].
+        chat_template: render messages as the prompt; otherwise prompts stay as they are.
+        variables: of the chat template.
+        max_prompt_len: tokens; longer prompts are dropped. None keeps all.
+    """
+
+    source: str
+    columns: Columns
+    model: str
+    chat_template: bool = False
+    variables: Mapping[str, object] | None = None
+    max_prompt_len: int | None = None
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """Prompts in the order of the file, and how many were too long."""
+
+    source: str
+    prompts: list[Prompt]
+    too_long: int = 0
+
+    def __len__(self) -> int:
+        return len(self.prompts)
+
+
+def load_dataset(spec: DatasetSpec) -> Dataset:
+    """Reads, renders and measures.
+
+    Raises:
+        ConfigError: no such file, or no chat template.
+        DataError: a row that cannot be used, with its number; nothing left.
+    """
+    tokenizer = load_tokenizer(spec.model) if spec.chat_template or spec.max_prompt_len else None
+    kept: list[Prompt] = []
+    found = read_prompts(spec.source, spec.columns)
+    for where, prompt in found:
+        ready = _rendered(where, prompt, spec, tokenizer)
+        if spec.max_prompt_len is None or _length(where, ready, spec, tokenizer) <= spec.max_prompt_len:
+            kept.append(ready)
+    too_long = len(found) - len(kept)
+    if too_long:
+        logger.warning(
+            "%s: %d of %d prompts have more than %s tokens and are dropped",
+            spec.source,
+            too_long,
+            len(found),
+            spec.max_prompt_len,
+        )
+    if not kept:
+        raise DataError(
+            f"{spec.source}: all {len(found)} prompts have more than {spec.max_prompt_len} tokens"
+        )
+    return Dataset(spec.source, kept, too_long)
+
+
+def _rendered(where: str, prompt: Prompt, spec: DatasetSpec, tokenizer: ChatTokenizer | None) -> Prompt:
+    if not spec.chat_template or tokenizer is None:
+        return prompt
+    try:
+        text = tokenizer.render(
+            as_messages(prompt.prompt),
+            prompt.metadata.get("tools"),
+            answer_next=True,
+            variables=spec.variables,
+        )
+    except DataError as error:
+        raise DataError(f"{where}: {error}") from error
+    return replace(prompt, prompt=text)
+
+
+def _length(where: str, prompt: Prompt, spec: DatasetSpec, tokenizer: ChatTokenizer | None) -> int:
+    """Tokens of the prompt."""
+    assert tokenizer is not None
+    if isinstance(prompt.prompt, str):
+        return len(tokenizer.encode(prompt.prompt))
+    try:
+        text = tokenizer.render(prompt.prompt, prompt.metadata.get("tools"), answer_next=False)
+    except DataError as error:
+        raise DataError(f"{where}: {error}") from error
+    return len(tokenizer.encode(text))
+
+
+def training_spec(args: Any) -> DatasetSpec:
+    """--prompt-data as the flags say."""
+    return DatasetSpec(
+        source=args.prompt_data,
+        columns=Columns(args.input_key, args.label_key, args.metadata_key, args.tool_key),
+        model=args.hf_checkpoint,
+        chat_template=args.apply_chat_template,
+        variables=template_variables(args),
+        max_prompt_len=args.rollout_max_prompt_len,
+    )

@@ -1,0 +1,191 @@
+"""The engines of a run behind one call: least loaded first, retried elsewhere while one is away, abortable."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+import time
+import uuid
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import aiohttp
+
+from slime.errors import EngineError
+
+logger = logging.getLogger(__name__)
+
+RETRY_FIRST, RETRY_MOST = 0.1, 5.0  # seconds an engine is left alone after one failure; doubles up to
+ABORT_TIMEOUT = 5.0  # seconds for an engine to confirm an abort; it is repeated while answers are outstanding
+TRY_AGAIN = (408, 409, 425, 429)
+
+
+class EngineRefused(EngineError):
+    """The request itself is wrong (such as a prompt that is too long); no engine would take it."""
+
+
+class EngineAway(EngineError):
+    """No engine gave an answer in time."""
+
+
+@dataclass
+class EngineSite:
+    """One engine as this process sees it; times are `time.monotonic` seconds."""
+
+    url: str
+    in_flight: int = 0
+    failures: int = 0
+    away_until: float = 0.0
+
+    def failed(self) -> None:
+        self.failures += 1
+        self.away_until = time.monotonic() + min(RETRY_FIRST * 2 ** (self.failures - 1), RETRY_MOST)
+
+
+class Interrupt:
+    """The requests of one rollout, so that they can be aborted without touching those of others."""
+
+    def __init__(self) -> None:
+        self.set = False
+        self.requests: dict[str, EngineSite] = {}
+
+
+class EnginePool:
+    """Client of all engines that serve the policy. Used on the rollout loop only.
+
+    Args:
+        find_urls: names the engines; asked again while none answers.
+    """
+
+    def __init__(self, find_urls: Callable[[], Sequence[str]]) -> None:
+        self._find_urls = find_urls
+        self._sites: dict[str, EngineSite] = {}
+        self._session: aiohttp.ClientSession | None = None
+        self._turn = itertools.count()
+        self.retries = 0
+
+    async def generate(
+        self, body: dict[str, Any], timeout: float, interrupt: Interrupt | None = None
+    ) -> dict[str, Any]:
+        """The answer of SGLang's `/generate` to `body`.
+
+        An engine that is away or refuses for the moment is replaced by another, or by itself later.
+
+        Args:
+            timeout: seconds for all tries together.
+            interrupt: once it is set, requests end early; an answer then has finish reason "abort".
+
+        Raises:
+            EngineRefused: the request can never be served.
+            EngineAway: no answer in time; says what the last try met.
+        """
+        deadline = time.monotonic() + timeout
+        met = "no engine is known yet"
+        while time.monotonic() < deadline:
+            if interrupt is not None and interrupt.set:
+                return aborted_answer()
+            site = self._choose()
+            if site is None:
+                await asyncio.sleep(RETRY_FIRST)
+                continue
+            try:
+                return await self._ask(site, body, deadline, interrupt)
+            except (aiohttp.ClientError, TimeoutError, OSError) as error:
+                met = f"{site.url}: {error or type(error).__name__}"
+                self.retries += 1
+                site.failed()
+        raise EngineAway(f"no engine answered in {timeout:g} s; the last try met {met}")
+
+    async def abort(self, interrupt: Interrupt) -> None:
+        """Ends the requests of one rollout; their answers come back with what they have."""
+        interrupt.set = True
+        session = self._client()
+        found = [
+            session.post(
+                f"{site.url}/abort_request",
+                json={"rid": rid},
+                timeout=aiohttp.ClientTimeout(total=ABORT_TIMEOUT),
+            )
+            for rid, site in list(interrupt.requests.items())
+        ]
+        for result in await asyncio.gather(*(_closed(call) for call in found), return_exceptions=True):
+            if isinstance(result, BaseException) and not isinstance(
+                result, aiohttp.ClientError | TimeoutError
+            ):
+                raise result
+
+    def take_retries(self) -> int:
+        """Requests that had to be repeated since the last call."""
+        count, self.retries = self.retries, 0
+        return count
+
+    async def versions(self) -> list[int]:
+        """The weight version that each engine serves now. Raises EngineAway if one does not say."""
+        try:
+            return [await self._version(url) for url in self._find_urls()]
+        except (aiohttp.ClientError, TimeoutError, KeyError, ValueError) as error:
+            raise EngineAway(f"an engine does not say which weights it serves: {error!r}") from error
+
+    async def _version(self, url: str) -> int:
+        timeout = aiohttp.ClientTimeout(total=ABORT_TIMEOUT)
+        async with self._client().get(f"{url}/model_info", timeout=timeout) as answer:
+            answer.raise_for_status()
+            return version_number((await answer.json())["weight_version"])
+
+    async def _ask(
+        self, site: EngineSite, body: dict[str, Any], deadline: float, interrupt: Interrupt | None
+    ) -> dict[str, Any]:
+        rid = f"slime-{uuid.uuid4().hex}"
+        timeout = aiohttp.ClientTimeout(total=max(deadline - time.monotonic(), RETRY_FIRST))
+        site.in_flight += 1
+        if interrupt is not None:
+            interrupt.requests[rid] = site
+        try:
+            request = {**body, "rid": rid}
+            async with self._client().post(f"{site.url}/generate", json=request, timeout=timeout) as answer:
+                if answer.status == 200:
+                    site.failures = 0
+                    found: dict[str, Any] = await answer.json()
+                    return found
+                text = (await answer.text())[:500]
+                if 400 <= answer.status < 500 and answer.status not in TRY_AGAIN:
+                    raise EngineRefused(f"{site.url} refuses the request ({answer.status}): {text}")
+                raise aiohttp.ClientError(f"HTTP {answer.status}: {text}")
+        finally:
+            site.in_flight -= 1
+            if interrupt is not None:
+                interrupt.requests.pop(rid, None)
+
+    def _choose(self) -> EngineSite | None:
+        """The engine with the fewest requests; of equals each in turn. None while all are left alone."""
+        now = time.monotonic()
+        if not any(site.away_until <= now for site in self._sites.values()):
+            self._sites = {url: self._sites.get(url, EngineSite(url)) for url in self._find_urls()}
+        ready = [site for site in self._sites.values() if site.away_until <= now]
+        if not ready:
+            return None
+        start = next(self._turn) % len(ready)
+        return min(ready[start:] + ready[:start], key=lambda site: site.in_flight)
+
+    def _client(self) -> aiohttp.ClientSession:
+        if self._session is None:
+            self._session = aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0))
+        return self._session
+
+
+async def _closed(call: Any) -> None:
+    async with call:
+        pass
+
+
+def aborted_answer() -> dict[str, Any]:
+    """What an engine answers to a request that was aborted before its first token."""
+    return {"text": "", "output_ids": [], "meta_info": {"finish_reason": {"type": "abort"}}}
+
+
+def version_number(name: Any) -> int:
+    """A weight version as a number; an engine that was never updated may call its version "default", which is 0."""
+    text = str(name)
+    return int(text) if text.isdigit() else 0

@@ -1,0 +1,62 @@
+"""Filters: which finished groups, and which samples of a batch, are trained on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from slime.rollout.groups import flatten
+from slime.types import Sample, SampleStatus
+
+SAME = 1e-12  # rewards that differ by no more are equal
+
+
+@dataclass(frozen=True)
+class DynamicFilterOutput:
+    """What a dynamic filter says of a group.
+
+    Attributes:
+        keep: train on it.
+        reason: a few words, for the count of dropped groups.
+        keep_when_insufficient: hold a dropped group in reserve, for a batch that cannot be filled otherwise.
+    """
+
+    keep: bool
+    reason: str | None = None
+    keep_when_insufficient: bool = False
+
+
+def as_output(found: Any) -> DynamicFilterOutput:
+    """A filter may return a bool too."""
+    return found if isinstance(found, DynamicFilterOutput) else DynamicFilterOutput(keep=bool(found))
+
+
+def rewards(args: Any, samples: Sequence[Sample]) -> list[float]:
+    return [sample.get_reward_value(args.reward_key) for sample in samples]
+
+
+def check_reward_nonzero_std(args: Any, samples: Sequence[Sample], **kwargs: Any) -> DynamicFilterOutput:
+    """Drops a group whose rewards are all equal: normalised in the group, all its advantages would be 0 (DAPO)."""
+    values = rewards(args, samples)
+    if max(values) - min(values) > SAME:
+        return DynamicFilterOutput(keep=True)
+    return DynamicFilterOutput(keep=False, reason=f"zero_std_{round(values[0], 1)}")
+
+
+def prefer_reward_nonzero_std(args: Any, samples: Sequence[Sample], **kwargs: Any) -> DynamicFilterOutput:
+    """The same, but such a group still fills a batch that cannot be filled otherwise."""
+    found = check_reward_nonzero_std(args, samples)
+    return DynamicFilterOutput(found.keep, found.reason, keep_when_insufficient=True)
+
+
+def check_not_all_truncated(args: Any, samples: Sequence[Sample], **kwargs: Any) -> DynamicFilterOutput:
+    """Drops a group in which every answer was cut off."""
+    cut = all(sample.status is SampleStatus.TRUNCATED for sample in samples)
+    return DynamicFilterOutput(keep=not cut, reason="all_truncated" if cut else None)
+
+
+def remove_truncated(args: Any, groups: Sequence[Any]) -> None:
+    """A `--rollout-sample-filter-path`: answers that were cut off count in their group and are not trained on."""
+    for sample in flatten(groups):
+        sample.remove_sample = sample.remove_sample or sample.status is SampleStatus.TRUNCATED

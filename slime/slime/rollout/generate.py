@@ -1,0 +1,113 @@
+"""One sample: token ids to an engine, token ids back; never through text."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from typing import Any
+
+from slime.errors import ConfigError, EngineError
+from slime.rollout.engine_pool import version_number
+from slime.rollout.state import GenerateState, current_interrupt
+from slime.types import Sample, SampleStatus
+
+FINISHED = {
+    "stop": SampleStatus.COMPLETED,
+    "length": SampleStatus.TRUNCATED,
+    "abort": SampleStatus.ABORTED,
+}
+
+
+async def generate(args: Any, sample: Sample, sampling_params: dict[str, Any]) -> Sample:
+    """Continues `sample` by one request, up to `max_new_tokens` response tokens in all.
+
+    Sends the ids of the prompt and of what was generated before, so an interrupted answer goes on where it was.
+
+    Raises:
+        ConfigError: the prompt is a list of messages, which only a template turns into ids.
+        EngineRefused, EngineAway: see `EnginePool.generate`.
+    """
+    state = GenerateState.of(args)
+    if not sample.tokens:
+        sample.tokens = prompt_ids(state, sample)
+    limit = sampling_params["max_new_tokens"] - sample.response_length
+    if args.rollout_max_context_len is not None:
+        limit = min(limit, args.rollout_max_context_len - len(sample.tokens))
+    if limit < 1:
+        sample.status = SampleStatus.TRUNCATED
+        return sample
+    if sampling_params["temperature"] > 0:  # greedy log-probs are those of temperature 1
+        sample.temperature = sampling_params["temperature"]
+    params = {name: value for name, value in sampling_params.items() if value is not None}
+    seed = params.pop("sampling_seed", seed_of(args.rollout_seed, sample))
+    body = {
+        "input_ids": sample.tokens,
+        "sampling_params": {**params, "max_new_tokens": limit, "sampling_seed": seed},
+        "return_logprob": True,
+    }
+    answer = await state.pool.generate(body, args.rollout_sample_timeout, current_interrupt.get())
+    add_answer(sample, answer)
+    return sample
+
+
+def prompt_ids(state: GenerateState, sample: Sample) -> list[int]:
+    """Ids of a prompt that is a text [T]."""
+    if not isinstance(sample.prompt, str):
+        raise ConfigError(
+            "the prompt is a list of messages: add --apply-chat-template, or a --custom-generate-function-path "
+            "that reads messages"
+        )
+    return state.tokenizer.encode(sample.prompt)
+
+
+def seed_of(rollout_seed: int, sample: Sample) -> int:
+    """A seed of its own for each sample, and for each continuation of it; the same in a run that is repeated."""
+    text = f"{rollout_seed}/{sample.index}/{sample.response_length}"
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:4], "big") & 0x7FFFFFFF
+
+
+def add_answer(sample: Sample, answer: dict[str, Any]) -> None:
+    """Appends what an engine sampled: ids, log-probs, the weight version of each token; sets the status.
+
+    Raises:
+        EngineError: the answer lacks log-probs or a finish reason that is known.
+    """
+    meta = answer.get("meta_info") or {}
+    reason = (meta.get("finish_reason") or {}).get("type")
+    if reason not in FINISHED:
+        raise EngineError(f"an engine ended an answer with the finish reason {meta.get('finish_reason')!r}")
+    pairs: Sequence[Sequence[Any]] = meta.get("output_token_logprobs") or []
+    ids = [int(pair[1]) for pair in pairs]
+    if ids != (answer.get("output_ids") or ids) or any(pair[0] is None for pair in pairs):
+        raise EngineError("an engine's log-probs do not belong to the tokens of its answer")
+    count = meta.get("completion_tokens", len(ids))
+    if count != len(ids):
+        raise EngineError(
+            f"an engine gave {len(ids)} log-probs for {count} tokens; rollouts need all of them"
+        )
+    log_probs = [float(pair[0]) for pair in pairs]
+    texts: list[str] = [answer.get("text") or ""]
+    for version, start, end in _spans(meta, len(ids)):
+        text = texts.pop() if texts else ""
+        sample.append_response_tokens(ids[start:end], log_probs[start:end], True, version, text)
+    if not ids:
+        sample.response += texts.pop()
+    sample.status = FINISHED[reason]
+
+
+def _spans(meta: dict[str, Any], length: int) -> list[tuple[int | None, int, int]]:
+    """(weight version, start, end) over all tokens of one answer."""
+    found = meta.get("weight_versions")
+    if not found:
+        named = meta.get("weight_version")
+        return [(None if named is None else version_number(named), 0, length)] if length else []
+    spans: list[tuple[int | None, int, int]] = [
+        (version_number(item["version"]), int(item["start"]), int(item["end"])) for item in found
+    ]
+    spans = [span for span in spans if span[2] > span[1]]
+    ends = [0, *(end for _, _, end in spans)]
+    if [start for _, start, _ in spans] != ends[:-1] or ends[-1] != length:
+        raise EngineError(
+            f"an engine's weight versions {found} do not cover the {length} tokens of its answer"
+        )
+    return spans

@@ -1,0 +1,118 @@
+"""Numbers about samples: lengths, what was cut off or failed, groups that teach nothing, how old the weights were."""
+
+from __future__ import annotations
+
+import statistics
+import zlib
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from slime.rollout.groups import FAILURE, flatten, rewards_of
+from slime.rollout.pass_rate import pass_rates
+from slime.types import Sample, SampleStatus
+from slime.versions import read_live
+
+REPETITIVE = 10.0  # times that zlib makes the end of an answer smaller
+END = 10_000  # characters of an answer that are looked at
+SAME = 1e-12
+
+
+def batch_metrics(args: Any, groups: Sequence[Any]) -> dict[str, float]:
+    """`rollout/*` of a batch."""
+    samples = list(flatten(groups))
+    rewards = rewards_of(samples, args.reward_key)
+    metrics: dict[str, float] = {"rollout/batch_size": len(samples), "rollout/groups": len(groups)}
+    if rewards:
+        mean = sum(rewards) / len(rewards)
+        metrics |= {"rollout/reward_mean": mean, "rollout/raw_reward": mean}
+        metrics |= {"rollout/reward_min": min(rewards), "rollout/reward_max": max(rewards)}
+    metrics |= length_metrics("rollout/response_len", samples)
+    metrics["rollout/prompt_len/mean"] = sum(s.prompt_length for s in samples) / len(samples)
+    metrics["rollout/truncated_ratio"] = ratio(s.status is SampleStatus.TRUNCATED for s in samples)
+    metrics["rollout/removed_ratio"] = ratio(s.remove_sample for s in samples)
+    metrics["rollout/repetition_frac"] = ratio(map(repetition, samples))
+    return metrics | zero_std_metrics(samples, args.reward_key) | staleness_metrics(args, samples)
+
+
+def length_metrics(name: str, samples: Sequence[Sample]) -> dict[str, float]:
+    """Mean, median, max and min of response tokens, those of the environment included."""
+    lengths = [sample.response_length for sample in samples]
+    return {
+        f"{name}/mean": sum(lengths) / len(lengths),
+        f"{name}/median": float(statistics.median(lengths)),
+        f"{name}/max": max(lengths),
+        f"{name}/min": min(lengths),
+    }
+
+
+def zero_std_metrics(samples: Sequence[Sample], reward_key: str | None) -> dict[str, float]:
+    """How many groups of several samples have equal rewards, in all and by reward."""
+    groups: dict[int | str | None, list[float]] = defaultdict(list)
+    for sample in samples:
+        groups[sample.group_index] += rewards_of([sample], reward_key)
+    several = [values for values in groups.values() if len(values) > 1]
+    equal = [values[0] for values in several if max(values) - min(values) <= SAME]
+    metrics: dict[str, float] = {"rollout/zero_std/count": len(equal)} if several else {}
+    return metrics | {
+        f"rollout/zero_std/count_{key}": n for key, n in Counter(round(v, 1) for v in equal).items()
+    }
+
+
+def pass_rate_metrics(samples: Sequence[Sample], reward_key: str | None) -> dict[str, float]:
+    """`passrate/pass@k` over the groups of a batch that have the most samples."""
+    groups: dict[int | str | None, list[float]] = defaultdict(list)
+    for sample in samples:
+        groups[sample.group_index] += rewards_of([sample], reward_key)
+    size = max(map(len, groups.values()))
+    full = [score for values in groups.values() if len(values) == size for score in values]
+    return {f"passrate/pass@{k}": value for k, value in pass_rates(full, size).items()} if size else {}
+
+
+def staleness_metrics(args: Any, samples: Sequence[Sample]) -> dict[str, float]:
+    """By how many versions the oldest token of a sample is behind the live weights: `rollout/staleness/*`."""
+    known = [sample.versions for sample in samples if sample.versions]
+    if not known:
+        return {}
+    live = read_live(Path(args.run_dir))
+    newest = max(max(versions) for versions in known)
+    newest = newest if live is None else max(newest, live.version)
+    ages = [newest - min(versions) for versions in known]
+    return {
+        "rollout/staleness/mean": sum(ages) / len(ages),
+        "rollout/staleness/max": max(ages),
+        "rollout/spanning_ratio": ratio(len(versions) > 1 for versions in known),
+    }
+
+
+def speed_metrics(args: Any, samples: Sequence[Sample], seconds: float) -> dict[str, float]:
+    """`perf/*` of a rollout that took `seconds`."""
+    engines = max(1, args.rollout_num_gpus or args.rollout_num_engines)
+    tokens = sum(sample.response_length for sample in samples)
+    trained = sum(sample.effective_response_length for sample in samples)
+    seconds = max(seconds, 1e-9)
+    return {
+        "perf/rollout_time": seconds,
+        "perf/tokens_per_gpu_per_sec": tokens / seconds / engines,
+        "perf/effective_tokens_per_gpu_per_sec": trained / seconds / engines,
+        "perf/longest_sample_tokens_per_sec": max(sample.response_length for sample in samples) / seconds,
+    }
+
+
+def error_counts(name: str, samples: Iterable[Sample]) -> dict[str, float]:
+    """Failed samples by what went wrong."""
+    found = Counter(sample.metadata[FAILURE]["reason"] for sample in samples if FAILURE in sample.metadata)
+    return {f"{name}/{reason}": count for reason, count in found.items()}
+
+
+def repetition(sample: Sample) -> bool:
+    """Whether the end of the answer says the same again and again."""
+    text = sample.response[-END:].encode()
+    return len(text) > 100 and len(text) / len(zlib.compress(text)) > REPETITIVE
+
+
+def ratio(values: Iterable[bool]) -> float:
+    """Share of true ones; 0 of nothing."""
+    known = list(values)
+    return sum(known) / len(known) if known else 0.0

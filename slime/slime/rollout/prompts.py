@@ -1,0 +1,175 @@
+"""Prompt files: JSON Lines or Parquet, with a slice; rows become prompts, or an error that names the row."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from slime.errors import ConfigError, DataError
+
+SLICE = re.compile(r"^(?P<path>.*)@\[(?P<start>-?\d*):(?P<stop>-?\d*)\]$")
+LINES = (".jsonl", ".json", ".ndjson")
+PARQUET = (".parquet", ".pq")
+
+
+@dataclass(frozen=True)
+class PromptFile:
+    """A file and which of its rows count, as Python slices do (`FILE@[100:200]`, `FILE@[:-50]`)."""
+
+    path: Path
+    rows: slice
+
+    @classmethod
+    def parse(cls, text: str) -> PromptFile:
+        """Raises ConfigError if the file is not there, of an unknown kind, or the slice is none."""
+        found = SLICE.match(text)
+        if found is None and "@[" in text:
+            raise ConfigError(f"{text!r}: the slice after @ must look like [100:200], [:200] or [-200:]")
+        path = Path(found["path"] if found else text).expanduser()
+        start, stop = (
+            (int(part) if part else None for part in (found["start"], found["stop"]))
+            if found
+            else (None,) * 2
+        )
+        if not path.is_file():
+            raise ConfigError(f"prompt file {path} does not exist")
+        if path.suffix not in LINES + PARQUET:
+            raise ConfigError(f"{path}: prompts are read from {', '.join(LINES + PARQUET)} files")
+        return cls(path, slice(start, stop))
+
+    def read(self) -> Iterator[tuple[str, dict[str, Any]]]:
+        """(where, row) of each row in the slice.
+
+        Raises:
+            DataError: a line that is no JSON object, with its number; a Parquet file that cannot be read.
+        """
+        rows = parquet_rows(self.path) if self.path.suffix in PARQUET else json_rows(self.path)
+        start, stop = self.rows.start, self.rows.stop
+        if (start or 0) < 0 or (stop or 0) < 0:
+            return iter(list(rows)[self.rows])
+        return islice(rows, start, stop)
+
+
+def json_rows(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    with open(path, encoding="utf-8") as file:
+        lines = enumerate(file, 1)
+        while True:
+            number = 0
+            try:
+                number, line = next(lines)
+                if not line.strip():
+                    continue
+                row = json.loads(line)
+            except StopIteration:
+                return
+            except UnicodeDecodeError as error:
+                raise DataError(
+                    f"{path}: a line is not UTF-8 ({error.reason} at byte {error.start})"
+                ) from error
+            except json.JSONDecodeError as error:
+                raise DataError(f"{path}:{number}: not JSON: {error.msg} at column {error.colno}") from error
+            if not isinstance(row, dict):
+                raise DataError(f"{path}:{number}: a JSON object is expected, got {type(row).__name__}")
+            yield f"{path}:{number}", row
+
+
+def parquet_rows(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    import pyarrow
+    import pyarrow.parquet
+
+    try:
+        batches = pyarrow.parquet.ParquetFile(path).iter_batches(batch_size=1024)
+        number = 0
+        for batch in batches:
+            for row in batch.to_pylist():
+                number += 1
+                yield f"{path}: row {number}", row
+    except (pyarrow.ArrowInvalid, OSError) as error:
+        raise DataError(f"{path}: not a Parquet file that can be read: {error}") from error
+
+
+@dataclass(frozen=True)
+class Columns:
+    """Which columns of a prompt file mean what; None is not read."""
+
+    input: str
+    label: str | None = None
+    metadata: str | None = None
+    tools: str | None = None
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """What a sample starts from: a text, or messages as they were in the file."""
+
+    prompt: str | list[dict[str, Any]]
+    label: Any = None
+    metadata: dict[str, Any] = field(default_factory=dict)
+
+
+def to_prompt(where: str, row: Mapping[str, Any], columns: Columns) -> Prompt:
+    """Raises DataError, which names the row, for a column that is missing or of the wrong kind."""
+    prompt = _column(where, row, columns.input, "--input-key")
+    if isinstance(prompt, list):
+        prompt = [_message(where, message) for message in prompt]
+    if not prompt or not isinstance(prompt, str | list):
+        raise DataError(
+            f"{where}: column {columns.input!r} must be a text or a list of messages, and not empty"
+        )
+    label = _column(where, row, columns.label, "--label-key") if columns.label else None
+    metadata = _json(where, columns.metadata, row.get(columns.metadata or "") or {})
+    if not isinstance(metadata, dict):
+        raise DataError(
+            f"{where}: column {columns.metadata!r} must be an object, got {type(metadata).__name__}"
+        )
+    tools = _json(where, columns.tools, row.get(columns.tools or "") or [])
+    if not isinstance(tools, list):
+        raise DataError(
+            f"{where}: column {columns.tools!r} must be a list of tools, got {type(tools).__name__}"
+        )
+    return Prompt(prompt, label, {**metadata, "tools": tools} if tools else metadata)
+
+
+def _column(where: str, row: Mapping[str, Any], name: str, flag: str) -> Any:
+    if row.get(name) is None:
+        raise DataError(f"{where}: no column {name!r} ({flag}); it has {', '.join(map(repr, row)) or 'none'}")
+    return row[name]
+
+
+def _json(where: str, column: str | None, value: Any) -> Any:
+    """Parquet files often hold objects as JSON text."""
+    if not isinstance(value, str):
+        return value
+    try:
+        return json.loads(value)
+    except json.JSONDecodeError as error:
+        raise DataError(f"{where}: column {column!r} is not JSON: {error}") from error
+
+
+def _message(where: str, message: Any) -> dict[str, Any]:
+    if not isinstance(message, dict) or not isinstance(message.get("role"), str):
+        raise DataError(f"{where}: a message needs a role and content, got {message!r:.80}")
+    return {name: value for name, value in message.items() if value is not None}
+
+
+def read_prompts(source: str, columns: Columns) -> list[tuple[str, Prompt]]:
+    """(where, prompt) of all rows of FILE or FILE@[a:b], at least one.
+
+    Raises:
+        ConfigError: no such file.
+        DataError: a row that cannot be used, or no rows at all.
+    """
+    prompts = [(where, to_prompt(where, row, columns)) for where, row in PromptFile.parse(source).read()]
+    if not prompts:
+        raise DataError(f"{source} holds no prompts")
+    return prompts
+
+
+def as_messages(prompt: str | Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """A text is one message of the user."""
+    return [{"role": "user", "content": prompt}] if isinstance(prompt, str) else list(prompt)

@@ -1,0 +1,114 @@
+"""What the rollout manager does, without Ray: asks rollout functions for batches and evaluations, keeps the data."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from slime.errors import DataError
+from slime.hooks import load_hook
+from slime.rollout.groups import flatten
+from slime.rollout.metrics import batch_metrics, pass_rate_metrics, speed_metrics
+from slime.types import RolloutFnEvalOutput, RolloutFnTrainOutput, Sample
+
+
+class RolloutService:
+    """All methods may be called at the same time from several threads."""
+
+    def __init__(self, args: Any) -> None:
+        self.args = args
+        self.rollout_function = load_hook(args, "rollout_function_path")
+        self.eval_function = load_hook(args, "eval_function_path") or self.rollout_function
+        self.log_function = load_hook(args, "custom_rollout_log_function_path")
+        self.eval_log_function = load_hook(args, "custom_eval_rollout_log_function_path")
+        self.data_source: Any = None if reads_no_prompts(args) else load_hook(args, "data_source_path")(args)
+        self._under_way: dict[str, float] = {}
+        self._lock = threading.Lock()
+
+    def generate(self, rollout_id: int) -> tuple[list[Sample], dict[str, float]]:
+        """Blocks until the rollout function has a batch; returns its samples and its metrics.
+
+        Raises:
+            DataError: nothing to train on, or a sample whose parts contradict each other.
+        """
+        began = time.monotonic()
+        with self._noted(f"rollout {rollout_id}"):
+            output = self.rollout_function(self.args, rollout_id, self.data_source, evaluation=False)
+        if not isinstance(output, RolloutFnTrainOutput):
+            output = RolloutFnTrainOutput(samples=output)
+        samples = list(flatten(output.samples))
+        if not samples:
+            raise DataError("the rollout function returned no samples; it must block until it has one")
+        for sample in samples:
+            sample.validate()
+        self._settle(rollout_id, samples)
+        return samples, self._metrics(rollout_id, output, samples, time.monotonic() - began)
+
+    def evaluate(self, rollout_id: int) -> dict[str, float]:
+        """Evaluates the weights that serve now; returns the metrics. Trains nothing, takes no training prompts."""
+        with self._noted(f"evaluation at rollout {rollout_id}"):
+            output = self.eval_function(self.args, rollout_id, self.data_source, evaluation=True)
+        if not isinstance(output, RolloutFnEvalOutput):
+            output = RolloutFnEvalOutput(data=output)
+        metrics = dict(output.metrics or {})
+        if self.eval_log_function is not None and self.eval_log_function(
+            rollout_id, self.args, output.data, metrics
+        ):
+            return {}
+        for name, result in output.data.items():
+            if result.get("rewards") and f"eval/{name}" not in metrics:
+                metrics[f"eval/{name}"] = sum(result["rewards"]) / len(result["rewards"])
+        return metrics
+
+    def save(self, rollout_id: int) -> None:
+        """Writes where the data source stands after `rollout_id`."""
+        if self.data_source is not None:
+            self.data_source.save(rollout_id)
+
+    def load(self, rollout_id: int) -> None:
+        """Goes on with the data after `rollout_id`."""
+        if self.data_source is not None:
+            self.data_source.load(rollout_id)
+
+    def status(self) -> dict[str, Any]:
+        """What is under way, and for how many seconds."""
+        now = time.monotonic()
+        with self._lock:
+            return {"waiting": {what: round(now - began, 1) for what, began in self._under_way.items()}}
+
+    @contextlib.contextmanager
+    def _noted(self, what: str) -> Iterator[None]:
+        with self._lock:
+            self._under_way[what] = time.monotonic()
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._under_way.pop(what, None)
+
+    def _settle(self, rollout_id: int, samples: Sequence[Sample]) -> None:
+        if hasattr(self.data_source, "settle"):
+            self.data_source.settle(rollout_id, [[s] for s in samples if s.group_index is not None])
+
+    def _metrics(
+        self, rollout_id: int, output: RolloutFnTrainOutput, samples: list[Sample], seconds: float
+    ) -> dict[str, float]:
+        extra = dict(output.metrics or {})
+        if self.log_function is not None and self.log_function(
+            rollout_id, self.args, samples, extra, seconds
+        ):
+            return {}
+        metrics = batch_metrics(self.args, output.samples) | speed_metrics(self.args, samples, seconds)
+        if self.args.log_passrate:
+            metrics |= pass_rate_metrics(samples, self.args.reward_key)
+        if hasattr(self.data_source, "metrics"):
+            metrics |= self.data_source.metrics()
+        return metrics | extra
+
+
+def reads_no_prompts(args: Any) -> bool:
+    """Whether the run has no data source: its rollout function has its own, or batches are replayed from files."""
+    return bool(args.disable_rollout_global_dataset or args.load_debug_rollout_data)

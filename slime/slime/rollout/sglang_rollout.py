@@ -1,0 +1,176 @@
+"""The default rollout: groups of prompts go to the engines until a batch is full; nothing that is left over is lost.
+
+More groups than a batch needs may be under way (`--over-sampling-batch-size`, dropped groups). Once it is full the
+rest is interrupted and goes back to the data source: finished groups as they are, answers under way to be continued
+(`--partial-rollout`) or started anew.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from slime.errors import DataError, EngineError
+from slime.hooks import load_hook
+from slime.rollout.engine_pool import Interrupt
+from slime.rollout.evaluation import evaluate
+from slime.rollout.generate import generate
+from slime.rollout.groups import Group, group_id, to_retry
+from slime.rollout.intake import Intake, Verdict
+from slime.rollout.loop import run
+from slime.rollout.sample_runner import SampleRunner
+from slime.rollout.state import GenerateState
+from slime.types import RolloutFnEvalOutput, RolloutFnTrainOutput
+
+__all__ = ["GenerateState", "generate", "generate_rollout"]
+
+logger = logging.getLogger(__name__)
+
+ABORT_AGAIN = 0.5  # seconds between rounds of aborts: a request may reach its engine after its abort
+ABORT_PATIENCE = 30.0  # seconds for interrupted samples to come back before they are started anew
+
+
+def generate_rollout(
+    args: Any, rollout_id: int, data_source: Any, evaluation: bool = False
+) -> RolloutFnTrainOutput | RolloutFnEvalOutput:
+    """One batch of `--rollout-batch-size` finished groups, in the order in which they were started.
+
+    Raises:
+        ConfigError: flags that do not fit.
+        DataError: no prompts, or too many groups in a row that had to be dropped.
+        EngineError: no group was finished for `--rollout-stall-timeout` seconds.
+    """
+    if evaluation:
+        return evaluate(args, rollout_id)
+    return run(Rollout(args, rollout_id, data_source).collect())
+
+
+class Rollout:
+    """The collection of one batch."""
+
+    def __init__(self, args: Any, rollout_id: int, source: Any) -> None:
+        self.args, self.rollout_id, self.source = args, rollout_id, source
+        self.interrupt = Interrupt()
+        self.state = GenerateState.of(args)
+        self.runner = SampleRunner(args, rollout_id, self.state.sampling_params, interrupt=self.interrupt)
+        self.intake = Intake(args)
+        self.order: dict[int | str, int] = {}
+        self.running: dict[asyncio.Task[list[Any]], Group] = {}
+        self.accepted: list[Group] = []
+        self.returned = 0
+
+    async def collect(self) -> RolloutFnTrainOutput:
+        try:
+            while len(self.accepted) < self.args.rollout_batch_size and not self._use_reserve():
+                await self._start_missing()
+                await self._take_finished()
+        except BaseException:
+            await self._stop(give_back=False)
+            raise
+        await self._stop(give_back=True)
+        batch = await self._batch()
+        return RolloutFnTrainOutput(samples=batch, metrics=self._metrics())
+
+    async def _start_missing(self) -> None:
+        """Starts `--over-sampling-batch-size` groups whenever those accepted and under way cannot fill the batch."""
+        while len(self.accepted) + len(self.running) < self.args.rollout_batch_size:
+            groups = await asyncio.to_thread(self.source.get_samples, self.args.over_sampling_batch_size)
+            if not groups and not self.running:
+                raise DataError(f"rollout {self.rollout_id}: the data source has no prompts")
+            for group in groups:
+                self.order.setdefault(group_id(group), len(self.order))
+                self._start(group)
+            if not groups:
+                return
+
+    def _start(self, group: Group) -> None:
+        self.running[asyncio.create_task(self.runner.run_group(group))] = group
+
+    async def _take_finished(self) -> None:
+        timeout = self.args.rollout_stall_timeout
+        done, _ = await asyncio.wait(self.running, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
+        if not done:
+            raise EngineError(
+                f"rollout {self.rollout_id}: no group was finished for {timeout:g} s (--rollout-stall-timeout); "
+                f"{len(self.accepted)} of {self.args.rollout_batch_size} are there and {len(self.running)} under way"
+            )
+        for task in sorted(done, key=lambda task: self.order[group_id(self.running[task])]):
+            del self.running[task]
+            self._take(task.result())
+
+    def _take(self, group: Group) -> None:
+        verdict = self.intake.judge(group)
+        if verdict is Verdict.ACCEPT:
+            self.accepted.append(group)
+        elif verdict is Verdict.RETRY:
+            self._start(to_retry(group, self.args.partial_rollout))
+        elif not any(group is kept for kept in self.intake.reserve):
+            discard(self.source, [group])
+
+    def _use_reserve(self) -> bool:
+        """Once too many groups in a row were dropped, fills the batch with what a filter would rather not use.
+
+        Raises:
+            DataError: there is not enough of it.
+        """
+        if not self.intake.exhausted:
+            return False
+        missing = self.args.rollout_batch_size - len(self.accepted)
+        if len(self.intake.reserve) < missing:
+            raise self.intake.error()
+        self.accepted += self.intake.reserve[:missing]
+        self.intake.reserve = self.intake.reserve[missing:]
+        return True
+
+    async def _stop(self, give_back: bool) -> None:
+        """Interrupts what is under way; with `give_back` the data source gets it, and the surplus, back."""
+        deadline = time.monotonic() + ABORT_PATIENCE
+        self.interrupt.set = True
+        pending = set(self.running)
+        while pending and time.monotonic() < deadline:
+            await self.state.pool.abort(self.interrupt)
+            _, pending = await asyncio.wait(pending, timeout=ABORT_AGAIN)
+        for task in pending:
+            task.cancel()
+        await asyncio.gather(*self.running, return_exceptions=True)
+        if not give_back:
+            return
+        surplus = self.accepted[self.args.rollout_batch_size :]
+        self.accepted = self.accepted[: self.args.rollout_batch_size]
+        groups = sorted(
+            [*surplus, *map(self._interrupted, self.running)], key=lambda g: self.order[group_id(g)]
+        )
+        discard(self.source, self.intake.reserve)
+        if groups:
+            await asyncio.to_thread(self.source.add_samples, groups)
+        self.returned = len(groups)
+
+    def _interrupted(self, task: asyncio.Task[list[Any]]) -> Group:
+        """What goes back of a group that was interrupted; of one that did not stop in time, its prompts."""
+        before = self.running[task]
+        if task.cancelled() or task.exception() is not None:
+            return to_retry(before, keep_partial=False)
+        return to_retry(task.result(), self.args.partial_rollout)
+
+    async def _batch(self) -> list[Any]:
+        batch = sorted(self.accepted, key=lambda group: self.order[group_id(group)])
+        if (sample_filter := load_hook(self.args, "rollout_sample_filter_path")) is not None:
+            await asyncio.to_thread(sample_filter, self.args, batch)
+        if (process := load_hook(self.args, "rollout_all_samples_process_path")) is not None:
+            await asyncio.to_thread(process, self.args, self.intake.seen, self.source.get_samples)
+        return batch
+
+    def _metrics(self) -> dict[str, float]:
+        return self.intake.metrics() | {
+            "rollout/returned_groups": self.returned,
+            "rollout/request_retries": self.state.pool.take_retries(),
+        }
+
+
+def discard(source: Any, groups: Sequence[Group]) -> None:
+    """Tells a data source that keeps account of its groups that these are gone."""
+    if groups and hasattr(source, "discard_samples"):
+        source.discard_samples(groups)

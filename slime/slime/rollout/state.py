@@ -1,0 +1,71 @@
+"""What all rollouts of a process share: tokenizer, engines, the limit on concurrent requests."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import threading
+from pathlib import Path
+from typing import Any
+
+from slime.processes import read_records
+from slime.rollout.engine_pool import EnginePool, Interrupt
+from slime.rollout.tokenizer import ChatTokenizer, load_tokenizer
+
+current_interrupt: contextvars.ContextVar[Interrupt | None] = contextvars.ContextVar(
+    "interrupt", default=None
+)
+"""The rollout that the running generate function works for."""
+
+
+class GenerateState:
+    """For generate functions of one's own too: `GenerateState.of(args)`.
+
+    Attributes:
+        tokenizer: of the model.
+        pool: the engines.
+        sampling_params: what `--rollout-*` flags ask for, in SGLang's names.
+    """
+
+    _known: dict[str, GenerateState] = {}  # noqa: RUF012
+    _lock = threading.Lock()
+
+    def __init__(self, args: Any) -> None:
+        self.args = args
+        self.pool = EnginePool(lambda: engine_urls(args))
+        self.sampling_params = sampling_params(args)
+        engines = max(1, args.rollout_num_gpus or args.rollout_num_engines)
+        self.semaphore = asyncio.Semaphore(args.sglang_server_concurrency * engines)
+
+    @classmethod
+    def of(cls, args: Any) -> GenerateState:
+        """The state of the run that `args` belong to, made once."""
+        with cls._lock:
+            if args.run_dir not in cls._known:
+                cls._known[args.run_dir] = cls(args)
+            return cls._known[args.run_dir]
+
+    @property
+    def tokenizer(self) -> ChatTokenizer:
+        return load_tokenizer(self.args.hf_checkpoint)
+
+
+def engine_urls(args: Any) -> list[str]:
+    """Addresses of the engines of the run, from the records in its folder."""
+    return [
+        record.url for record in read_records(Path(args.run_dir)) if record.role == "engine" and record.url
+    ]
+
+
+def sampling_params(args: Any) -> dict[str, Any]:
+    """The sampling parameters of training rollouts."""
+    return {
+        "max_new_tokens": args.rollout_max_response_len,
+        "temperature": args.rollout_temperature,
+        "top_p": args.rollout_top_p,
+        "top_k": args.rollout_top_k,
+        "stop": list(args.rollout_stop) or None,
+        "stop_token_ids": list(args.rollout_stop_token_ids) or None,
+        "skip_special_tokens": args.rollout_skip_special_tokens,
+        "no_stop_trim": True,
+    }

@@ -1,0 +1,90 @@
+"""The model's tokenizer and chat template, without torch."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from slime.errors import ConfigError, DataError
+
+
+class ChatTokenizer:
+    """Text and conversations to token ids, as the model in `folder` reads them. Thread-safe.
+
+    Raises:
+        ConfigError: the folder has no tokenizer.json.
+    """
+
+    def __init__(self, folder: str) -> None:
+        if not (Path(folder) / "tokenizer.json").is_file():
+            raise ConfigError(
+                f"{folder} holds no tokenizer.json, which rollouts need; give a model that has one"
+            )
+        from transformers import PreTrainedTokenizerFast
+
+        self.folder = folder
+        self.fast: Any = PreTrainedTokenizerFast.from_pretrained(folder)
+
+    @property
+    def eos_token(self) -> str:
+        """The token that ends an answer. Raises ConfigError if the model names none."""
+        if not self.fast.eos_token:
+            raise ConfigError(f"{self.folder}/tokenizer_config.json names no eos_token")
+        return str(self.fast.eos_token)
+
+    def encode(self, text: str) -> list[int]:
+        """Ids of a text [T]; special tokens are read where they are written, and added nowhere."""
+        ids: list[int] = self.fast(text, add_special_tokens=False)["input_ids"]
+        return ids
+
+    def encode_with_offsets(self, text: str) -> tuple[list[int], list[tuple[int, int]]]:
+        """Ids [T], and for each the characters [start, end) of `text` that it stands for."""
+        found = self.fast(text, add_special_tokens=False, return_offsets_mapping=True)
+        return found["input_ids"], found["offset_mapping"]
+
+    def decode(self, ids: Sequence[int]) -> str:
+        return str(self.fast.decode(list(ids)))
+
+    def render(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        tools: Sequence[Any] | None = None,
+        *,
+        answer_next: bool,
+        variables: Mapping[str, object] | None = None,
+    ) -> str:
+        """The conversation as text, by the model's chat template.
+
+        Args:
+            answer_next: end with the words that begin an answer.
+            variables: further variables of the template.
+
+        Raises:
+            ConfigError: the model has no chat template.
+            DataError: the template refuses these messages.
+        """
+        if not self.fast.chat_template:
+            raise ConfigError(
+                f"{self.folder} has no chat template; prompts that are texts need none "
+                "(drop --apply-chat-template)"
+            )
+        try:
+            return str(
+                self.fast.apply_chat_template(
+                    list(messages),
+                    tools=list(tools) if tools else None,
+                    tokenize=False,
+                    add_generation_prompt=answer_next,
+                    **dict(variables or {}),
+                )
+            )
+        except Exception as error:  # a template raises what it likes
+            raise DataError(f"the chat template refuses the messages: {error}") from error
+
+
+@functools.lru_cache(maxsize=4)
+def load_tokenizer(folder: str) -> ChatTokenizer:
+    """The tokenizer in a model folder, loaded once."""
+    return ChatTokenizer(folder)
