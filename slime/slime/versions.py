@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 from slime.processes import write_json
@@ -20,7 +20,7 @@ class WeightVersion:
     version: int
     path: str
     checksum: str
-    rollout_id: int | None = None
+    rollout_id: int | None = field(default=None, compare=False)
 
 
 class VersionNumbers:
