@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from itertools import accumulate
+from itertools import accumulate, takewhile
 from typing import Any, NamedTuple
 
 import torch
@@ -185,14 +185,18 @@ class Teacher:
         return parts
 
     def _sequences(self, micro_batch: MicroBatch, samples: Sequence[Sample]) -> Iterator[TeacherSequence]:
+        """What the hinted prompts of a sample have in common counts as their prompt, so that packing can share it."""
         for owner, i in enumerate(micro_batch):
             sample = samples[i]
-            for hint, tokens in enumerate(self._prompts(sample)):
+            prompts = self._prompts(sample)
+            common = _common_prefix([tokens[: len(tokens) - sample.response_length] for tokens in prompts])
+            for hint, tokens in enumerate(prompts):
+                own = len(tokens) - common if common else sample.response_length
                 read = Sample(
                     index=sample.index,
                     tokens=tokens,
-                    response_length=sample.response_length,
-                    loss_mask=sample.mask,
+                    response_length=own,
+                    loss_mask=[0] * (own - sample.response_length) + sample.mask,
                     temperature=sample.temperature,
                 )
                 yield TeacherSequence(owner, hint, read)
@@ -204,3 +208,9 @@ class Teacher:
         if not candidates and self.args.loss_type == "topk_select":
             return [sample.tokens]
         return candidates[: 1 if self.shortest else self.args.hint_m]
+
+
+def _common_prefix(prompts: Sequence[Sequence[int]]) -> int:
+    """How many tokens all prompts begin with."""
+    columns = zip(*prompts, strict=False)
+    return sum(1 for _ in takewhile(lambda column: len(set(column)) == 1, columns))

@@ -48,6 +48,7 @@ from slime.backends.fsdp.step import (
     trained_log_probs,
 )
 from slime.backends.fsdp.teacher import Teacher
+from slime.backends.fsdp.teacher_data import check_ids
 from slime.backends.fsdp.teacher_model import make_teacher
 from slime.checkpoints import CheckpointState, is_checkpoint
 from slime.losses import loss_spec
@@ -129,6 +130,7 @@ class FSDPTrainer:
         """
         started = time.monotonic()
         check_samples(samples, self.vocabulary)
+        check_ids(samples, self.vocabulary)
         check_inputs(self.args, self.spec, samples)
         schedule = self._schedule(samples)
         data = self._prepare(schedule, samples)
