@@ -1,0 +1,40 @@
+"""The judge worker's work on one store, without a process of its own."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from learning.methods import Setting
+from openclaw.hints import HintedPrompts
+from openclaw.judge.asking import JudgeLimits
+from openclaw.judge.judging import TurnJudge
+from openclaw.judge.rules import RulesBackend
+from openclaw.methods import Method, MethodContext, hints_of
+from openclaw.store import RolloutStore, StoreWriter
+
+WORKER = "judge"
+_CLAIM_SECONDS = 60.0
+_AT_ONCE = 64
+
+
+class LocalJudge:
+    """Judges by rules, oldest turn first, and lets the method of the setting make samples."""
+
+    def __init__(self, store: RolloutStore, setting: Setting, args: Any) -> None:
+        self._store = store
+        self._writer = StoreWriter(store)
+        method = Method.load(setting.method.hook)
+        context = MethodContext(HintedPrompts.of(args.hf_checkpoint), method.chosen(args))
+        self._judge = TurnJudge(store, self._writer, RulesBackend(), method, JudgeLimits(), context=context)
+
+    async def judge_answered(self) -> list[str]:
+        """Judges every turn that something has followed; returns the hints that were found."""
+        hints: list[str] = []
+        while turns := self._store.claim_answered(WORKER, _AT_ONCE, _CLAIM_SECONDS):
+            for turn in turns:
+                await self._judge.judge(turn)
+                hints += hints_of(self._store.judgements_of(turn.id))
+        return hints
+
+    def close(self) -> None:
+        self._writer.close()

@@ -1,0 +1,71 @@
+"""The methods that are compared, as a launch script would start them, and what a trial may change about them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+LEARNING_RATE = 5e-4
+BATCH = 4
+
+
+@dataclass(frozen=True)
+class Method:
+    """`hook` makes samples of judged turns; `flags` are the trainer's, None where nothing is trained; `remembers`:
+    hints go into every prompt."""
+
+    name: str
+    title: str
+    hook: str
+    flags: tuple[str, ...] | None
+    remembers: bool = False
+
+
+_POLICY = ("--advantage-estimator", "grpo", "--disable-rewards-normalization", "--eps-clip-high", "0.28")
+_TOKEN_OPD = ("--advantage-estimator", "on_policy_distillation", "--teacher-source", "trainer", *_POLICY[-2:])
+_TOPK_OPD = ("--loss-type", "opd_topk", "--distill-topk", "50", "--disable-rewards-normalization")
+_SELECT = (
+    *("--loss-type", "topk_select", "--distill-topk", "4", "--hint-selection", "sequence_optimal"),
+    *("--hint-m", "3", "--topk-adv-diff-clip", "1.0"),
+)
+
+METHODS = {
+    method.name: method
+    for method in (
+        Method("base", "no training", "binary_rl:sample_from_judged_turn", None),
+        Method("memory", "no training, hints in the prompt", "opd:sample_from_judged_turn", None, True),
+        Method("binary_rl", "Binary RL", "binary_rl:sample_from_judged_turn", _POLICY),
+        Method("opd", "OPD, sampled tokens", "opd:sample_from_judged_turn", _TOKEN_OPD),
+        Method("opd_topk", "OPD, top-K", "opd_topk:sample_from_judged_turn", _TOPK_OPD),
+        Method("combine", "combine", "combine:sample_from_judged_turn", (*_POLICY, "--loss-type", "combine")),
+        Method("topk_select", "hybrid select", "topk_select:sample_from_judged_turn", (*_POLICY, *_SELECT)),
+    )
+}
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A method with everything that a trial may change: learning rate, samples an update, KL to the first weights,
+    further driver flags (such as LoRA's)."""
+
+    method: Method
+    lr: float = LEARNING_RATE
+    batch: int = BATCH
+    kl: float = 0.05
+    extra: tuple[str, ...] = field(default=())
+
+    def flags(self, model_path: str, run_dir: str, seed: int) -> list[str]:
+        """The command line of the driver."""
+        kl = ["--use-kl-loss", "--kl-loss-coef", str(self.kl), "--kl-loss-type", "low_var_kl"]
+        return [
+            *("--hf-checkpoint", model_path, "--run-dir", run_dir, "--rl-buffer-dir", run_dir),
+            "--disable-rollout-global-dataset",
+            *("--rollout-function-path", "openclaw_rollout.generate_rollout_openclaw"),
+            *("--on-weights-live-path", "openclaw_rollout.on_weights_live"),
+            *("--service-path", "openclaw.services.start", "--method-path", self.method.hook),
+            *("--rollout-batch-size", str(self.batch), "--reward-key", "score"),
+            *("--lr", str(self.lr), "--weight-decay", "0.0", "--adam-beta1", "0.9", "--adam-beta2", "0.98"),
+            *("--seed", str(seed)),
+            *(self.method.flags or _POLICY),
+            *(kl if self.kl else []),
+            *self.extra,
+        ]
