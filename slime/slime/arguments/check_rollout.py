@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING
 
 from slime.arguments.field import option
@@ -74,25 +73,12 @@ def _check_prompts(args: Arguments) -> None:
             "with --disable-rollout-global-dataset"
         )
     if args.prompt_data and not own_source:
+        from slime.rollout.dataset import training_spec
         from slime.rollout.prompts import PromptFile
 
-        PromptFile.parse(args.prompt_data)
+        PromptFile.parse(training_spec(args).source)
     if args.rollout_function_path == NEEDS_PROMPTS[2] and args.apply_chat_template:
         raise ConfigError("supervised fine-tuning renders conversations itself; drop --apply-chat-template")
-    template_variables(args)
-
-
-def template_variables(args: Arguments) -> dict[str, object]:
-    """--apply-chat-template-kwargs as a dictionary. Raises ConfigError."""
-    try:
-        found = json.loads(args.apply_chat_template_kwargs)
-    except json.JSONDecodeError as error:
-        raise ConfigError(f"--apply-chat-template-kwargs is not JSON: {error}") from error
-    if not isinstance(found, dict):
-        raise ConfigError(
-            f"--apply-chat-template-kwargs must be a JSON object, got {args.apply_chat_template_kwargs}"
-        )
-    return found
 
 
 def _check_sampling(args: Arguments) -> None:

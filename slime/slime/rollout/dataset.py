@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from slime.arguments.check_rollout import template_variables
-from slime.errors import DataError
+from slime.errors import ConfigError, DataError
 from slime.rollout.prompts import Columns, Prompt, as_messages, read_prompts
 from slime.rollout.tokenizer import ChatTokenizer, load_tokenizer
 
@@ -113,3 +113,16 @@ def training_spec(args: Any) -> DatasetSpec:
         variables=template_variables(args),
         max_prompt_len=args.rollout_max_prompt_len,
     )
+
+
+def template_variables(args: Any) -> dict[str, object]:
+    """--apply-chat-template-kwargs as a dictionary. Raises ConfigError."""
+    try:
+        found = json.loads(args.apply_chat_template_kwargs)
+    except json.JSONDecodeError as error:
+        raise ConfigError(f"--apply-chat-template-kwargs is not JSON: {error}") from error
+    if not isinstance(found, dict):
+        raise ConfigError(
+            f"--apply-chat-template-kwargs must be a JSON object, got {args.apply_chat_template_kwargs}"
+        )
+    return found

@@ -126,23 +126,25 @@ def _dataset(args: Any, entry: Mapping[str, Any]) -> EvalDataset:
 
 
 def _defaults(args: Any) -> dict[str, Any]:
-    def first(*names: str) -> Any:
-        return next((getattr(args, name) for name in names if getattr(args, name) is not None), None)
-
-    context = first("eval_max_context_len", "rollout_max_context_len")
-    prompt = first("eval_max_prompt_len", "rollout_max_prompt_len")
+    context = first(args.eval_max_context_len, args.rollout_max_context_len)
+    prompt = first(args.eval_max_prompt_len, args.rollout_max_prompt_len)
     return {
         "n_samples_per_eval_prompt": args.n_samples_per_eval_prompt,
-        "temperature": first("eval_temperature", "rollout_temperature"),
-        "top_p": first("eval_top_p", "rollout_top_p"),
-        "top_k": first("eval_top_k", "rollout_top_k"),
-        "max_response_len": first("eval_max_response_len", "rollout_max_response_len"),
+        "temperature": first(args.eval_temperature, args.rollout_temperature),
+        "top_p": first(args.eval_top_p, args.rollout_top_p),
+        "top_k": first(args.eval_top_k, args.rollout_top_k),
+        "max_response_len": first(args.eval_max_response_len, args.rollout_max_response_len),
         "max_context_len": context,
         "max_prompt_len": context - 1 if prompt is None and context is not None else prompt,
-        "input_key": first("eval_input_key", "input_key"),
-        "label_key": first("eval_label_key", "label_key"),
-        "tool_key": first("eval_tool_key", "tool_key"),
+        "input_key": first(args.eval_input_key, args.input_key),
+        "label_key": first(args.eval_label_key, args.label_key),
+        "tool_key": first(args.eval_tool_key, args.tool_key),
         "metadata_key": args.metadata_key,
-        "reward_key": first("eval_reward_key", "reward_key"),
+        "reward_key": first(args.eval_reward_key, args.reward_key),
         "apply_chat_template": args.apply_chat_template,
     }
+
+
+def first(*values: Any) -> Any:
+    """The first value that was given."""
+    return next((value for value in values if value is not None), None)

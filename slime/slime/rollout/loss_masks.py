@@ -1,0 +1,166 @@
+"""From a conversation to token ids and the tokens to train on, exactly: one text, tokenised once.
+
+A model learns to write what it would have to write itself: from the end of the words that begin an answer
+(`<|im_start|>assistant\\n`) to the token that ends it, that token included and what the template adds after it not.
+`--loss-mask-type` says which answers, and in which form the conversation is shown:
+
+* `qwen`: every answer, as the template renders the whole conversation (which may drop the thinking of earlier ones);
+* `qwen3`: every answer as it was generated, its thinking kept: each message is rendered as the last one;
+* `distill_qwen`: the last answer only, after everything before it as a prompt.
+
+A message with `"step_loss_mask": 0` is not trained on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from slime.errors import ConfigError, DataError
+from slime.rollout.tokenizer import ChatTokenizer
+
+Messages = Sequence[Mapping[str, Any]]
+QUESTION = {"role": "user", "content": "?"}
+
+
+@dataclass(frozen=True)
+class Masked:
+    """A conversation as ids [T] and a mask [T] of 0 and 1."""
+
+    ids: list[int]
+    mask: list[int]
+
+
+@dataclass(frozen=True)
+class Passage:
+    """A part of the text; `answers` are the pieces [start, end) of it that are trained on."""
+
+    text: str
+    answers: tuple[tuple[int, int], ...] = ()
+
+
+def masked(
+    tokenizer: ChatTokenizer,
+    messages: Messages,
+    tools: Sequence[Any] | None,
+    kind: str,
+    variables: Mapping[str, object] | None = None,
+) -> Masked:
+    """Ids and mask of a conversation.
+
+    Raises:
+        DataError: no answer to train on, or a message that contains the words that begin an answer.
+        ConfigError: the template cannot be read in this way.
+    """
+    if not any(message["role"] == "assistant" for message in messages):
+        raise DataError("the conversation has no message of the assistant to train on")
+    passages = KINDS[kind](Renderer(tokenizer, tools, variables), messages)
+    text = "".join(passage.text for passage in passages)
+    spans, start = [], 0
+    for passage in passages:
+        spans += [(start + first, start + last) for first, last in passage.answers]
+        start += len(passage.text)
+    ids, offsets = tokenizer.encode_with_offsets(text)
+    mask = [int(any(first <= a and b <= last for first, last in spans)) if b > a else 0 for a, b in offsets]
+    if not any(mask):
+        raise DataError("no token of the conversation is trained on")
+    return Masked(ids, mask)
+
+
+class Renderer:
+    """The chat template, and the words with which it begins an answer."""
+
+    def __init__(
+        self, tokenizer: ChatTokenizer, tools: Sequence[Any] | None, variables: Mapping[str, object] | None
+    ) -> None:
+        self.tokenizer, self.tools, self.variables = tokenizer, tools, variables
+        bare = self.render([QUESTION], answer_next=False)
+        asked = self.render([QUESTION], answer_next=True)
+        if not asked.startswith(bare) or asked == bare:
+            raise ConfigError(f"the chat template of {tokenizer.folder} does not say how an answer begins")
+        self.begin = asked[len(bare) :].split("<think>")[0]
+        self.end = tokenizer.eos_token
+
+    def render(self, messages: Messages, *, answer_next: bool) -> str:
+        return self.tokenizer.render(messages, self.tools, answer_next=answer_next, variables=self.variables)
+
+    def answers(self, text: str, messages: Messages) -> tuple[tuple[int, int], ...]:
+        """Where the trained answers lie in the rendered `messages`, from after `begin` to `end` included."""
+        told = [message for message in messages if message["role"] == "assistant"]
+        found, at = [], text.find(self.begin)
+        while at >= 0:
+            start = at + len(self.begin)
+            end = text.find(self.end, start)
+            end = len(text) if end < 0 else end + len(self.end)
+            found.append((start, end))
+            at = text.find(self.begin, end)
+        if len(found) != len(told) or text.count(self.begin) != len(told):
+            raise DataError(
+                f"{len(told)} messages of the assistant, but {text.count(self.begin)} times {self.begin!r} in the "
+                "rendered conversation: a message contains these words"
+            )
+        return tuple(
+            span for span, message in zip(found, told, strict=True) if message.get("step_loss_mask", 1) == 1
+        )
+
+
+def whole_conversation(renderer: Renderer, messages: Messages) -> list[Passage]:
+    text = renderer.render(messages, answer_next=False)
+    return [Passage(text, renderer.answers(text, messages))]
+
+
+def message_by_message(renderer: Renderer, messages: Messages) -> list[Passage]:
+    """Each message (tool results that follow one another together) as the template shows the last of a conversation."""
+    passages = []
+    for number, chunk in enumerate(chunks(messages)):
+        if number == 0 and chunk[0]["role"] != "assistant":
+            text = renderer.render(chunk, answer_next=False)
+        else:
+            plain = Renderer(renderer.tokenizer, None, renderer.variables) if renderer.tools else renderer
+            before = plain.render([QUESTION], answer_next=False)
+            text = plain.render([QUESTION, *chunk], answer_next=False)
+            if not text.startswith(before):
+                raise ConfigError("the chat template shows a message differently when another follows it")
+            text = text[len(before) :]
+        passages.append(Passage(text, renderer.answers(text, chunk)))
+    return passages
+
+
+def chunks(messages: Messages) -> list[list[Mapping[str, Any]]]:
+    """The messages one by one; a system message with the one after it, and runs of tool results, stay together."""
+    found: list[list[Mapping[str, Any]]] = []
+    for message in messages:
+        before = found[-1][-1]["role"] if found else None
+        together = (message["role"] == "tool" and before == "tool") or (
+            before == "system" and message["role"] == "user"
+        )
+        if together:
+            found[-1].append(message)
+        else:
+            found.append([message])
+    return found
+
+
+def last_answer(renderer: Renderer, messages: Messages) -> list[Passage]:
+    """The conversation before the last answer as a prompt, then its content as it stands, then the end token."""
+    *before, answer = messages
+    if answer["role"] != "assistant" or not isinstance(answer.get("content"), str):
+        raise DataError("distill_qwen trains on the last message, which must be a text of the assistant")
+    if not before:
+        raise DataError("distill_qwen needs a message before the answer")
+    prompt, content = renderer.render(before, answer_next=True), answer["content"]
+    opened = prompt.rstrip().endswith("<think>")
+    if opened and content.lstrip().startswith("<think>"):
+        content = content.lstrip().removeprefix("<think>").lstrip("\n")
+    if not content.endswith(renderer.end):
+        content += renderer.end
+    trained = answer.get("step_loss_mask", 1) == 1
+    return [Passage(prompt), Passage(content, ((0, len(content)),) if trained else ())]
+
+
+KINDS: Mapping[str, Callable[[Renderer, Messages], list[Passage]]] = {
+    "qwen": whole_conversation,
+    "qwen3": message_by_message,
+    "distill_qwen": last_answer,
+}

@@ -1,0 +1,89 @@
+"""Supervised fine-tuning: conversations of the data set are the samples; no engine generates anything.
+
+`--rollout-function-path slime.rollout.sft_rollout.generate_rollout --loss-type sft_loss --input-key messages`.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from slime.errors import ConfigError, DataError
+from slime.rollout.dataset import template_variables
+from slime.rollout.groups import flatten
+from slime.rollout.loss_masks import Masked, masked
+from slime.rollout.sglang_rollout import discard
+from slime.rollout.tokenizer import load_tokenizer
+from slime.types import RolloutFnTrainOutput, Sample, SampleStatus
+
+logger = logging.getLogger(__name__)
+
+
+def generate_rollout(
+    args: Any, rollout_id: int, data_source: Any, evaluation: bool = False
+) -> RolloutFnTrainOutput:
+    """`--rollout-batch-size` conversations with their loss masks.
+
+    A conversation without an answer to train on, one that imitates the template's own words, and one that is longer
+    than `--rollout-max-context-len` are dropped, counted and replaced by the next.
+
+    Raises:
+        ConfigError: an evaluation is asked for, or the template is of another kind.
+        DataError: `--rollout-drop-limit` conversations in a row were dropped.
+    """
+    if evaluation:
+        raise ConfigError("supervised fine-tuning generates nothing to evaluate; give --eval-function-path")
+    batch: list[list[Sample]] = []
+    dropped: dict[str, int] = {}
+    in_a_row, last = 0, ""
+    while len(batch) < args.rollout_batch_size:
+        groups = data_source.get_samples(args.rollout_batch_size - len(batch))
+        if not groups:
+            raise DataError("the data source has no conversations")
+        for group in groups:
+            reason, last = fill(args, group) or ("", last)
+            if not reason:
+                batch.append(group)
+                in_a_row = 0
+                continue
+            dropped[reason] = dropped.get(reason, 0) + 1
+            in_a_row += 1
+            discard(data_source, [group])
+        if in_a_row >= args.rollout_drop_limit:
+            raise DataError(f"{in_a_row} conversations in a row were dropped; the last one because {last}")
+    return RolloutFnTrainOutput(batch, {f"rollout/drop/{reason}": count for reason, count in dropped.items()})
+
+
+def fill(args: Any, group: list[Sample]) -> tuple[str, str] | None:
+    """Turns the samples of a group into trained ones; or says why not: a word to count, and a sentence."""
+    for sample in flatten(group):
+        try:
+            found = conversation(args, sample)
+        except DataError as error:
+            logger.warning("conversation %s is dropped: %s", sample.index, error)
+            return "no_mask", str(error)
+        limit = args.rollout_max_context_len
+        if limit is not None and len(found.ids) > limit:
+            return "too_long", f"it has {len(found.ids)} tokens, more than --rollout-max-context-len {limit}"
+        first = found.mask.index(1)
+        sample.tokens, sample.loss_mask = found.ids, found.mask[first:]
+        sample.response_length = len(found.ids) - first
+        sample.response = load_tokenizer(args.hf_checkpoint).decode(found.ids[first:])
+        sample.reward, sample.status = 0.0, SampleStatus.COMPLETED
+        sample.validate()
+    return None
+
+
+def conversation(args: Any, sample: Sample) -> Masked:
+    """Ids and mask of the messages of a sample."""
+    if isinstance(sample.prompt, str):
+        raise ConfigError(
+            f"--input-key {args.input_key} must name a column with messages for supervised fine-tuning, not texts"
+        )
+    return masked(
+        load_tokenizer(args.hf_checkpoint),
+        sample.prompt,
+        sample.metadata.get("tools"),
+        args.loss_mask_type,
+        template_variables(args),
+    )
