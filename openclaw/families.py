@@ -12,6 +12,7 @@ from renderers.configs import config_from_name
 from openclaw.deltas import AnswerParser
 from openclaw.errors import ClientError, ConfigError
 from openclaw.stream_parser import Qwen3Format, Qwen3StreamParser
+from openclaw.text_pieces import PieceTokenizer
 from openclaw.tokenizer import Tokenizer
 from openclaw.whole_parser import WholeFormat, WholeParser
 
@@ -116,7 +117,7 @@ def renderer_name(model_type: str, folder_name: str) -> str | None:
     return _BY_FOLDER.get(folder_name.lower()) or BY_MODEL_TYPE.get(model_type)
 
 
-def make_renderer(name: str, tokenizer: Tokenizer, options: TemplateOptions) -> Any:
+def make_renderer(name: str, tokenizer: Tokenizer | PieceTokenizer, options: TemplateOptions) -> Any:
     """A renderer of `renderers` with a request's template options; those that the template does not have are
     without effect, as in any chat template.
 

@@ -51,6 +51,7 @@ class Origin:
     ) -> Origin:
         """Headers (lower case) win over the path, it over the body, that over what the client is known to
         send. Raises ClientError."""
+        headers = dict(reversed(list(headers.items())))  # looked up often; of equal names the first counts
         scope = headers.get("x-session-id") or path_session or _text(body, "session_id")
         scope = scope or named_session(headers, body)
         if scope is not None and (len(scope) > LONGEST_SESSION_ID or not scope.isprintable()):
@@ -71,6 +72,19 @@ class Origin:
         return cls(scope, person, "side" if side else "main", train, done, attempt)
 
 
+class Turns:
+    """One stream begins in a round of the event loop: of many that are asked for at once the first is with the engine
+    before the last is read, and those under way go on in between."""
+
+    def __init__(self) -> None:
+        self._lock = asyncio.Lock()
+
+    async def take(self) -> None:
+        """Returns when it is the caller's turn."""
+        async with self._lock:
+            await asyncio.sleep(0)
+
+
 class Gateway:
     """Everything that requests share. `recorder` is None when nothing is recorded.
 
@@ -83,6 +97,7 @@ class Gateway:
         self.engines = engines
         self.recorder = recorder
         self._tries = recorder.tries if recorder else Tries()
+        self._turns = Turns()
         self.tokenizer = Tokenizer(folder.path)
         self.format = ChatFormat(folder, self.tokenizer)
         if not self.tokenizer.read_text_as_plain(lambda: probe(self.format)):
@@ -92,9 +107,11 @@ class Gateway:
         own = settings.temperature if settings.temperature is not None else folder.temperature
         self._temperature = DEFAULT_TEMPERATURE if own is None else own
 
-    async def prepare(self, request: ChatRequest, origin: Origin) -> Exchange:
-        """Everything before the first token. Its parent turn is told what followed it. Raises ClientError
-        and, where the store fails, StoreError."""
+    async def prepare(self, request: ChatRequest, origin: Origin, kind: str = "chatcmpl-") -> Exchange:
+        """Everything before the first token. Its parent turn is told what followed it. `kind` is the beginning
+        of the exchange's id. Raises ClientError and, where the store fails, StoreError."""
+        if request.stream:
+            await self._turns.take()
         if request.model is not None:
             self.check_model(request.model)
         if len(request.messages) > self.settings.max_messages:
@@ -117,11 +134,10 @@ class Gateway:
             followed = next_state(request.messages, start)
             if followed:
                 recorder.answer_soon(parent, followed)
-        exchange_id = f"chatcmpl-{unique}"
         sampling = {"temperature": self._temperature, **request.sampling}
         request.sampling.setdefault("temperature", self._temperature)
         engine_request = EngineRequest(
-            id=exchange_id,
+            id=f"chatcmpl-{unique}",
             prompt_ids=prompt_ids,
             max_new_tokens=limit,
             sampling={**sampling, "stop": request.stop} if request.stop else sampling,
@@ -132,7 +148,7 @@ class Gateway:
         if first:
             engine_request, prompt_ids = first.request, first.request.prompt_ids
         return Exchange(
-            id=exchange_id,
+            id=kind + unique,
             request=request,
             session_id=session_id,
             turn_type=origin.turn_type,

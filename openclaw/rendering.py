@@ -19,10 +19,13 @@ from typing import Any
 from openclaw.deltas import AnswerParser
 from openclaw.errors import ClientError, ConfigError
 from openclaw.families import BY_MODEL_TYPE, Family, TemplateOptions, make_renderer, renderer_name
+from openclaw.text_pieces import PieceTokenizer, spelled_out
 from openclaw.tokenizer import Tokenizer
 
 Message = dict[str, Any]
 KEPT_RENDERERS = 16
+_STRING_TOGETHER = ("qwen3", "qwen3.5", "qwen3.6", "qwen3.8")
+"""Renderers that never look at the ids of a text (their code was read, and a test compares)."""
 
 
 class RawPrompt(dict[str, Any]):
@@ -74,7 +77,8 @@ class ChatFormat:
         self.fingerprint = f"{self.family.name}:renderers-{version('renderers')}:" + _template_hash(
             folder.path
         )
-        self._renderers: OrderedDict[str, Any] = OrderedDict()
+        self._pieces = PieceTokenizer(tokenizer) if self.family.name in _STRING_TOGETHER else None
+        self._renderers: OrderedDict[tuple[str, bool], Any] = OrderedDict()
         self._lock = threading.Lock()
 
     def render(
@@ -85,13 +89,13 @@ class ChatFormat:
         if isinstance(messages[0], RawPrompt):
             return list(messages[0].ids)
         prepared = [renderable(message) for message in messages]
-        renderer = self._renderer(options)
+        renderer = self._renderer(options, pieces=self._pieces is not None)
         try:
             ids = renderer.render_ids(prepared, tools=tools or None, add_generation_prompt=True)
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             message = f"messages: the chat template of this model cannot write them: {error}"
             raise ClientError(message, "messages") from error
-        return list(ids)
+        return spelled_out(ids) if self._pieces is not None else list(ids)
 
     def bridge(
         self,
@@ -113,12 +117,13 @@ class ChatFormat:
         """A parser for one answer; `tools`: whether it may call tools."""
         return self.family.parser(tools)
 
-    def _renderer(self, options: TemplateOptions) -> Any:
-        key = json.dumps(options, sort_keys=True)
+    def _renderer(self, options: TemplateOptions, pieces: bool = False) -> Any:
+        key = (json.dumps(options, sort_keys=True), pieces)
         with self._lock:
             renderer = self._renderers.pop(key, None)
             if renderer is None:
-                renderer = make_renderer(self.family.name, self.tokenizer, options)
+                tokenizer = self._pieces if pieces and self._pieces is not None else self.tokenizer
+                renderer = make_renderer(self.family.name, tokenizer, options)
             self._renderers[key] = renderer
             if len(self._renderers) > KEPT_RENDERERS:
                 self._renderers.popitem(last=False)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import signal
 import socket
 import sys
@@ -23,6 +24,7 @@ from starlette.responses import Response
 
 from openclaw.api import admin, chat, completions, feedback, messages, responses, turns
 from openclaw.api.door import Door
+from openclaw.api.express import Express
 from openclaw.api.metrics import Metrics
 from openclaw.engine import Engines
 from openclaw.engine_process import EngineProcess
@@ -61,6 +63,7 @@ def create_app(
     app.state.metrics = Metrics()
     app.state.started = time.time()
     app.state.launched_engine = launched
+    app.add_middleware(Express, handlers={"/v1/chat/completions": chat.chat}, failure=_failure)
     app.add_middleware(Door, settings=settings)
     app.include_router(chat.router)
     app.include_router(completions.router)
@@ -69,8 +72,8 @@ def create_app(
     app.include_router(feedback.router)
     app.include_router(turns.router)
     app.include_router(admin.router)
-    app.add_exception_handler(ClientError, _client_error)
-    app.add_exception_handler(StoreError, _store_error)
+    app.add_exception_handler(ClientError, _failure)
+    app.add_exception_handler(StoreError, _failure)
     app.add_exception_handler(HTTPException, _http_error)
     app.add_exception_handler(Exception, _unforeseen_error)
     return app
@@ -133,6 +136,9 @@ def main(argv: Sequence[str] | None = None) -> int:
             level=settings.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s %(message)s"
         )
         with listen(settings.host, settings.port) as listener:
+            os.putenv(
+                "TOKENIZERS_PARALLELISM", "false"
+            )  # one text at a time: a pool of threads only adds waiting
             with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
                 runner.run(serve(settings, listener))
     except OpenClawError as error:
@@ -162,12 +168,9 @@ async def _announce(app: FastAPI, listener: socket.socket) -> None:
     print(f"ready: http://{shown}:{port}/v1 serves {gateway.model_name}, {recording}", flush=True)
 
 
-async def _client_error(request: Request, error: Exception) -> Response:
-    assert isinstance(error, ClientError)
-    return _json(error.status, error.body())
-
-
-async def _store_error(request: Request, error: Exception) -> Response:
+async def _failure(request: Request, error: Exception) -> Response:
+    if isinstance(error, ClientError):
+        return _json(error.status, error.body())
     log.error("%s %s: %s", request.method, request.url.path, error)
     message = "the rollout store cannot be used; nothing is wrong with the request"
     return _json(500, ClientError(message, code="store_error", kind="server_error").body())

@@ -60,8 +60,7 @@ async def prepare_all(gateway: Gateway, request: ChatRequest, origin: Origin, ki
         asked, seed = request, request.sampling.get("sampling_seed")
         if index and seed is not None:
             asked = replace(request, sampling={**request.sampling, "sampling_seed": seed + index})
-        exchange = await gateway.prepare(asked, origin)
-        exchange = replace(exchange, id=kind + exchange.id.rpartition("-")[2])
+        exchange = await gateway.prepare(asked, origin, kind)
         exchanges.append(exchange.opened(opening, gateway.context_length) if opening else exchange)
         origin = replace(origin, scope=exchange.session_id)
     return exchanges

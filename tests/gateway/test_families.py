@@ -127,6 +127,25 @@ def test_every_split_gives_what_the_family_s_parser_reads(name: str, data: st.Da
     assert parsed(name, [[token] for token in ids], prompt) == whole
 
 
+@pytest.mark.parametrize("name", ["qwen3", "qwen3.5"])
+@settings(max_examples=60, deadline=None)
+@given(
+    texts=st.lists(st.one_of(st.sampled_from(TEXTS), st.text(max_size=20)), min_size=4), thinks=st.booleans()
+)
+def test_prompts_strung_together_from_whole_texts_have_the_renderer_s_ids(
+    name: str, texts: list[str], thinks: bool
+) -> None:
+    call = {"id": "c", "type": "function", "function": {"name": "read", "arguments": '{"path": "a"}'}}
+    messages: list[dict[str, Any]] = [{"role": "system", "content": texts[0]}]
+    for index, text in enumerate(texts[1:]):
+        role = ("user", "assistant", "tool")[index % 3]
+        calls = {"tool_calls": [call], "reasoning_content": texts[0]} if role == "assistant" else {}
+        messages.append({"role": role, "content": text, **calls})
+    for tools in (None, [TOOL]):
+        direct = family(name)._renderer(thinks).render_ids(messages, tools=tools, add_generation_prompt=True)
+        assert family(name).render(messages, tools, thinks) == list(direct)
+
+
 @pytest.mark.parametrize("name", FAMILIES)
 def test_text_and_a_call_arrive_and_a_call_cut_by_length_does_not(name: str) -> None:
     tokenizer, call = family(name).tokenizer, FAMILIES[name][2]
