@@ -15,4 +15,4 @@ def sample_from_judged_turn(turn: Turn, judgements: list[Judgement]) -> SampleDr
         return Drop("not_judged")
     if score == 0:
         return Drop("neutral_score")
-    return SampleDraft(turn_id=turn.id, reward={"score": float(score)})
+    return SampleDraft(turn_id=turn.id, reward={"score": float(score)}, metadata={"eval_score": score})

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from openclaw.rollout import commit_live, lease_batch
-from slime.types import RolloutFnTrainOutput, Sample
+from openclaw.rollout import commit_live, lease_step
+from slime.types import RolloutFnTrainOutput
 
 
 def generate_rollout_openclaw(
@@ -19,14 +19,7 @@ def generate_rollout_openclaw(
     Raises:
         ValueError: if an evaluation is asked for; conversations have no evaluation set.
     """
-    if evaluation:
-        raise ValueError(
-            "openclaw_rollout has no evaluation set: talk to the model with openclaw-test/ instead"
-        )
-    samples = [Sample.from_dict(row) for row in lease_batch(args, rollout_id)]
-    scores = [sample.get_reward_value(args.reward_key) for sample in samples]
-    metrics = {"rollout/prm_eval_score": sum(scores) / len(scores)}
-    return RolloutFnTrainOutput(samples=[[sample] for sample in samples], metrics=metrics)
+    return RolloutFnTrainOutput.of_rows(*lease_step(args, rollout_id, evaluation))
 
 
 on_weights_live = commit_live

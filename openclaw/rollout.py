@@ -10,6 +10,7 @@ import argparse
 import functools
 import logging
 import time
+from collections import Counter
 from typing import Any
 
 from openclaw.errors import StoreError
@@ -59,8 +60,10 @@ def lease_batch(args: Any, rollout_id: int) -> list[dict[str, Any]]:
     """Blocks until a batch can go, and returns it: one dictionary a sample, at least one.
 
     A full batch (`args.rollout_batch_size`) goes at once; a smaller one `args.batch_timeout` seconds after
-    its oldest sample became ready. The same `rollout_id` gets the same samples again. Meanwhile sessions
-    idle for more than `args.session_ttl` seconds are ended, and turns older than `args.retention_days` deleted.
+    its oldest sample became ready. With `args.max_staleness`, samples that only older weights wrote are dropped
+    and counted as `stale`, unless `args.stale_weight` lets them train. The same `rollout_id` gets the same
+    samples again. Meanwhile sessions idle for more than `args.session_ttl` seconds are ended, and turns older
+    than `args.retention_days` deleted.
 
     Raises:
         StoreError: the buffer cannot be used, or this rollout is trained already.
@@ -68,6 +71,7 @@ def lease_batch(args: Any, rollout_id: int) -> list[dict[str, Any]]:
     store = _store(args)
     while True:
         _keep_house(store, args)
+        _drop_stale(store, args)
         if store.has_lease(rollout_id, _trainer(args)) or _due(store, args):
             records = store.lease(rollout_id, args.rollout_batch_size, _trainer(args))
             if records:
@@ -94,6 +98,37 @@ def commit_live(args: Any, rollout_id: int, version: int, checkpoint: dict[str, 
         checksum=checkpoint["checksum"],
         trainer=_trainer(args),
     )
+
+
+def lease_step(
+    args: Any, rollout_id: int, evaluation: bool = False
+) -> tuple[list[dict[str, Any]], dict[str, float]]:
+    """A batch as `lease_batch` gives it, and what there is to tell about it; for a method's rollout function.
+
+    Raises:
+        ValueError: an evaluation is asked for; conversations have no evaluation set.
+        StoreError: as `lease_batch`.
+    """
+    if evaluation:
+        raise ValueError("conversations are no evaluation set: talk to the model with openclaw-test/ instead")
+    rows = lease_batch(args, rollout_id)
+    return rows, batch_metrics(rows)
+
+
+def batch_metrics(rows: list[dict[str, Any]]) -> dict[str, float]:
+    """Of a batch: the mean score that people and judge gave, the mean number of hints, how many samples of each kind
+    (what a method writes into a sample's metadata as `eval_score` and `case`)."""
+    about = [row["metadata"] for row in rows]
+    found: dict[str, float] = {}
+    scores = [float(one["eval_score"]) for one in about if "eval_score" in one]
+    if scores:
+        found["rollout/prm_eval_score"] = sum(scores) / len(scores)
+    hints = [len(row.get("teacher_tokens_candidates") or ()) for row in rows]
+    if any(hints):
+        found["rollout/hints"] = sum(hints) / len(hints)
+    for case, count in Counter(one["case"] for one in about if "case" in one).items():
+        found[f"rollout/samples_{case}"] = float(count)
+    return found
 
 
 def sample_dict(record: SampleRecord, rollout_id: int) -> dict[str, Any]:
@@ -134,9 +169,23 @@ def _keep_house(store: RolloutStore, args: Any) -> None:
             log.info("retention deleted turns=%d samples=%d", deleted["turns"], deleted["samples"])
 
 
+def _drop_stale(store: RolloutStore, args: Any) -> None:
+    """Looks again when another version is live or another sample is ready."""
+    most = getattr(args, "max_staleness", None)
+    weight: float = getattr(args, "stale_weight", 0.0)
+    if most is None or weight > 0:
+        return
+    done, now = _housekeeping(store), (store.live_version(), store.ready_count())
+    if now != (done.get("live"), done.get("ready")):
+        dropped = store.drop_stale(now[0] - most)
+        done |= {"live": now[0], "ready": now[1] - dropped}
+        if dropped:
+            log.info("stale samples dropped samples=%d live_version=%d", dropped, now[0])
+
+
 @functools.lru_cache(maxsize=4)
 def _housekeeping(store: RolloutStore) -> dict[str, float]:
-    """What is due next, and when (time.monotonic)."""
+    """What is due next, and when (time.monotonic); for which version and how many samples stale ones were sought."""
     return {}
 
 

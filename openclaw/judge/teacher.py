@@ -41,15 +41,16 @@ class Teacher:
 
     async def taught(self, turn: Turn, draft: SampleDraft) -> SampleDraft:
         """The draft with its teacher's log-probs instead of the ids that were to be asked for. The first candidate is
-        the teacher; without any, the model that sees the plain prompt. A draft that wants no teacher stays as it is.
+        the teacher. Where a turn has no hint, `topk` asks the model that sees the plain prompt (the hybrid's pull to
+        where training began) and `token` nobody.
 
         Raises:
             TeacherError: the answer does not fit the turn, or lacks a number.
             JudgeError: as `JudgeHttp.post`.
         """
-        if draft.teacher_tokens_candidates is None:
-            return draft
         candidates = draft.teacher_tokens_candidates
+        if not candidates and (candidates is None or not self._top_k):
+            return dataclasses.replace(draft, teacher_tokens_candidates=None)
         ids = candidates[0] if candidates else turn.prompt_ids + turn.completion_ids
         temperature = float(turn.sampling["temperature"])
         start = len(ids) - len(turn.completion_ids) - 1

@@ -18,6 +18,8 @@ from openclaw.store.states import check_sample
 
 T = TypeVar("T")
 
+STALE = "stale"
+"""Why a sample is dropped that only weights too old wrote."""
 _FREE = {"state": str(SampleState.READY), "trainer": None, "rollout_id": None, "trained_version": None}
 _IS_READY = (schema.sample.c.state == str(SampleState.READY), schema.sample.c.reason.is_(None))
 """Only dropped samples have a reason. Saying so lets the index give the oldest without sorting all that are ready."""
@@ -90,6 +92,26 @@ class LeaseTable(Database):
             check_sample(sample_id, state, SampleState.DROPPED)
             dropped = {**_FREE, "state": str(SampleState.DROPPED), "reason": reason}
             connection.execute(update(schema.sample).where(sample.id == sample_id).values(dropped))
+
+    def drop_stale(self, oldest_version: int) -> int:
+        """ready -> dropped(stale) for every sample without a token that version `oldest_version` or a later one
+        wrote. Returns how many."""
+        sample, body = schema.sample.c, schema.turn_body.c
+        ready = (
+            select(sample.id, body.version_spans)
+            .where(sample.state == str(SampleState.READY), body.turn_id == sample.turn_id)
+            .with_for_update(of=schema.sample)
+        )
+        with self.transaction() as connection:
+            stale = [
+                row.id
+                for row in connection.execute(ready)
+                if max((version for version, _, _ in unpack_json(row.version_spans)), default=oldest_version)
+                < oldest_version
+            ]
+            dropped = {**_FREE, "state": str(SampleState.DROPPED), "reason": STALE}
+            connection.execute(update(schema.sample).where(sample.id.in_(stale)).values(dropped))
+        return len(stale)
 
     def samples(self, ids: list[int]) -> list[SampleRecord]:
         """Samples with their turns, by id."""

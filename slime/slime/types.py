@@ -231,6 +231,11 @@ class RolloutFnTrainOutput:
     samples: list[list[Sample]]
     metrics: dict[str, float] | None = None
 
+    @classmethod
+    def of_rows(cls, rows: Sequence[Mapping[str, Any]], metrics: dict[str, float]) -> RolloutFnTrainOutput:
+        """Samples as plain data, each a group of its own. Raises DataError, as `Sample.from_dict`."""
+        return cls([[Sample.from_dict(row)] for row in rows], metrics)
+
 
 @dataclass(frozen=True)
 class RolloutFnEvalOutput:

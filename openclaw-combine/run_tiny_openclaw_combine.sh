@@ -1,0 +1,23 @@
+#!/usr/bin/env bash
+# Binary RL and token-level distillation in one advantage, on a laptop:
+# serves the tiny model on http://127.0.0.1:30000/v1 and trains it while you talk to it.
+#   bash openclaw-combine/run_tiny_openclaw_combine.sh          until Ctrl-C
+#   bash openclaw-combine/run_tiny_openclaw_combine.sh --demo   a scripted user talks to it until it has learned; prints the result
+# Any other flag goes to the driver: see python slime/train_async.py --help, and README.md for the variables.
+set -euo pipefail -f
+ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+# shellcheck source=../slime/scripts/tiny.sh
+source "$ROOT/slime/scripts/tiny.sh"
+
+export OPENCLAW_COMBINE_OPD_TEACHER_SOURCE=${OPENCLAW_COMBINE_OPD_TEACHER_SOURCE:-trainer}
+USAGE=${BASH_SOURCE[0]}
+RUN_NAME=tiny_openclaw_combine
+METHOD=(
+  --rollout-function-path openclaw_combine_rollout.generate_rollout_openclaw_combine
+  --on-weights-live-path openclaw_combine_rollout.on_weights_live
+  --method-path combine:sample_from_judged_turn
+  --loss-type combine --disable-rewards-normalization
+  --teacher-model "${PRM_TEACHER_HF:-base}" # base: the model that training began with
+  --use-kl-loss --kl-loss-coef 0.05 --kl-loss-type low_var_kl # keeps what the model could do before
+)
+run_tiny "$@"

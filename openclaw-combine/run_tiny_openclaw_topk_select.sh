@@ -1,0 +1,25 @@
+#!/usr/bin/env bash
+# The hybrid on a laptop, Binary RL and top-K distillation from selected hints:
+# serves the tiny model on http://127.0.0.1:30000/v1 and trains it while you talk to it.
+#   bash openclaw-combine/run_tiny_openclaw_topk_select.sh          until Ctrl-C
+#   bash openclaw-combine/run_tiny_openclaw_topk_select.sh --demo   a scripted user talks to it until it has learned; prints the result
+# Any other flag goes to the driver: see python slime/train_async.py --help, and README.md for the variables.
+set -euo pipefail -f
+ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+# shellcheck source=../slime/scripts/tiny.sh
+source "$ROOT/slime/scripts/tiny.sh"
+
+export OPENCLAW_TOPK_K=${OPENCLAW_TOPK_K:-4} OPENCLAW_TOPK_ADV_DIFF_CLIP=${OPENCLAW_TOPK_ADV_DIFF_CLIP:-1.0}
+export OPENCLAW_TOPK_SUBSET_MODE=${OPENCLAW_TOPK_SUBSET_MODE:-student}
+export OPENCLAW_TOPK_HINT_SELECTION=${OPENCLAW_TOPK_HINT_SELECTION:-sequence_optimal}
+export OPENCLAW_TOPK_MAX_CAND=${OPENCLAW_TOPK_MAX_CAND:-3} PRM_M=${PRM_M:-3}
+USAGE=${BASH_SOURCE[0]}
+RUN_NAME=tiny_openclaw_topk_select
+METHOD=(
+  --rollout-function-path openclaw_combine_rollout.generate_rollout_openclaw_combine
+  --on-weights-live-path openclaw_combine_rollout.on_weights_live
+  --method-path topk_select:sample_from_judged_turn
+  --loss-type topk_select --teacher-source trainer --disable-rewards-normalization
+  --teacher-model "${PRM_TEACHER_HF:-base}" # base: the model that training began with
+)
+run_tiny "$@"

@@ -1,0 +1,21 @@
+#!/usr/bin/env bash
+# Top-K on-policy distillation on a laptop:
+# serves the tiny model on http://127.0.0.1:30000/v1 and trains it while you talk to it.
+#   bash openclaw-opd/run_tiny_openclaw_opd_topk.sh          until Ctrl-C
+#   bash openclaw-opd/run_tiny_openclaw_opd_topk.sh --demo   a scripted user talks to it until it has learned; prints the result
+# Any other flag goes to the driver: see python slime/train_async.py --help, and README.md for the variables.
+set -euo pipefail -f
+ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+# shellcheck source=../slime/scripts/tiny.sh
+source "$ROOT/slime/scripts/tiny.sh"
+
+USAGE=${BASH_SOURCE[0]}
+RUN_NAME=tiny_openclaw_opd_topk
+METHOD=(
+  --rollout-function-path openclaw_opd_rollout.generate_rollout_openclaw_opd
+  --on-weights-live-path openclaw_opd_rollout.on_weights_live
+  --method-path opd_topk:sample_from_judged_turn
+  --loss-type opd_topk --distill-topk 50 --teacher-source trainer
+  --teacher-model "${PRM_TEACHER_HF:-base}" # base: the model that training began with
+)
+run_tiny "$@"
