@@ -260,6 +260,9 @@ def test_reward_flags_are_checked_at_start(
     own: str, tmp_path: Path, words: list[str], complaint: str
 ) -> None:
     (tmp_path / "config.json").write_text("{}")
+    (tmp_path / "prompts.jsonl").write_text('{"input": "1+1="}\n')
+    given = ["--hf-checkpoint", str(tmp_path), "--n-samples-per-prompt", "2"]
+    given += ["--prompt-data", str(tmp_path / "prompts.jsonl")]
     words = [word.replace("OWN", own) for word in words]
     with pytest.raises(ConfigError, match=complaint):
-        parse_args(["--hf-checkpoint", str(tmp_path), "--n-samples-per-prompt", "2", *words], env={})
+        parse_args([*given, *words], env={})

@@ -91,6 +91,7 @@ def test_an_answer_that_algebra_never_finishes_is_wrong_and_the_next_one_is_judg
         monkeypatch.setattr("slime.rollout.rm_hub.grader.ANSWER_SECONDS", 0.5)
         assert not grader.same("10^{10^{10}}", "3")
         assert list(grader.idle.queue) == [None], "the process is gone"
+        monkeypatch.undo()
         assert grader.same("x + 1", "1 + x")
     finally:
         grader.close()

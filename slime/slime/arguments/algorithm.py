@@ -85,7 +85,10 @@ class AdvantageArguments:
         "ppo",
         "step_wise",
         "on_policy_distillation",
-    ] = flag("grpo", "how rewards become advantages; gspo and cispo also change the policy loss, ppo trains a critic")
+    ] = flag(
+        "grpo",
+        "how rewards become advantages; gspo and cispo also change the policy loss, ppo trains a critic",
+    )
     custom_advantage_function_path: str | None = flag(
         None, 'f(args, rollout_data), which sets rollout_data["advantages"], in place of the estimator'
     )
@@ -100,7 +103,8 @@ class AdvantageArguments:
         False, "whiten advantages over all trained tokens of the rollout and all training processes"
     )
     kl_coef: float = flag(
-        0.0, "weight of the divergence from a reference model in the reward of a token (reinforce_plus_plus*, ppo)"
+        0.0,
+        "weight of the divergence from a reference model in the reward of a token (reinforce_plus_plus*, ppo)",
     )
     gamma: float = flag(1.0, "discount of the reward from token to token (reinforce_plus_plus, ppo), 0 to 1")
     use_opd: bool = flag(

@@ -18,6 +18,7 @@ class DistillationArguments:
         "teacher_tokens_candidates, inference (also infer, sglang, rollout) takes those of the sample (default: "
         "inference with policy_loss, else trainer)",
         env=("OPENCLAW_COMBINE_OPD_TEACHER_SOURCE",),
+        aliases=("--opd-type",),
     )
     teacher_model: str = flag(
         "base",

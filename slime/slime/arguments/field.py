@@ -7,9 +7,20 @@ from dataclasses import dataclass
 from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
+from slime.errors import ConfigError
+
+TRUE_WORDS = {"1", "true", "yes", "on"}
+FALSE_WORDS = {"0", "false", "no", "off"}
+
 
 def flag(
-    default: Any, help: str, *, env: tuple[str, ...] = (), aliases: tuple[str, ...] = (), yields: bool = False
+    default: Any,
+    help: str,
+    *,
+    env: tuple[str, ...] = (),
+    aliases: tuple[str, ...] = (),
+    yields: bool = False,
+    env_unless: str | None = None,
 ) -> Any:
     """A dataclass field that is a flag too.
 
@@ -19,8 +30,9 @@ def flag(
         env: environment variables with the same meaning; the first one that is set counts.
         aliases: other spellings of the flag.
         yields: a plug-in may declare the same flag; its own then takes this one's place.
+        env_unless: name of a switch; where it is given, the environment is not read for this flag.
     """
-    metadata = {"help": help, "env": env, "aliases": aliases, "yields": yields}
+    metadata = {"help": help, "env": env, "aliases": aliases, "yields": yields, "env_unless": env_unless}
     if isinstance(default, list):
         return dataclasses.field(default_factory=lambda: list(default), metadata=metadata)
     return dataclasses.field(default=default, metadata=metadata)
@@ -39,6 +51,7 @@ class Flag:
     choices: tuple[str, ...] | None
     repeatable: bool
     yields: bool
+    env_unless: str | None
 
     @property
     def options(self) -> tuple[str, ...]:
@@ -78,4 +91,24 @@ def _flag(field: dataclasses.Field[Any], hint: Any) -> Flag:
         choices=choices,
         repeatable=repeatable,
         yields=field.metadata["yields"],
+        env_unless=field.metadata["env_unless"],
     )
+
+
+def convert(item: Flag, name: str, text: str) -> Any:
+    """A text, of the environment or of a file, as a value of the flag.
+
+    Raises:
+        ConfigError: it does not fit; the message calls it `name`.
+    """
+    if item.choices and text not in item.choices:
+        raise ConfigError(f"{name}={text} is not one of {', '.join(item.choices)}")
+    if item.type is bool:
+        if text.lower() not in TRUE_WORDS | FALSE_WORDS:
+            raise ConfigError(f"{name}={text} is neither 1 nor 0")
+        return text.lower() in TRUE_WORDS
+    try:
+        value = item.type(text)
+    except ValueError:
+        raise ConfigError(f"{name}={text} is not a valid {item.type.__name__}") from None
+    return [value] if item.repeatable else value

@@ -14,7 +14,8 @@ class ModelArguments:
     hf_checkpoint: str = flag(
         "",
         "folder of the Hugging Face model: first weights, tokenizer, configuration",
-        env=("HF_CKPT", "MODEL_PATH"),
+        env=("HF_CKPT", "MODEL_PATH", "BASE_MODEL_PATH"),
+        aliases=("--model-path",),
     )
     ref_load: str | None = flag(
         None, "folder of the reference model of the KL term (default: --hf-checkpoint)", env=("REF_LOAD",)
@@ -26,9 +27,13 @@ class ModelArguments:
         None,
         "folder of checkpoints and weight versions; resumed from its latest (default: RUN_DIR/checkpoints)",
         env=("SAVE_CKPT", "CKPT_SAVE_DIR"),
+        aliases=("--save-dir",),
     )
     load: str | None = flag(
-        None, "checkpoint folder (or Hugging Face folder) to start from while --save has no checkpoint yet"
+        None,
+        "checkpoint, folder of checkpoints or Hugging Face folder to start from while --save has no checkpoint yet",
+        env=("RESUME_CKPT",),
+        aliases=("--resume-from-checkpoint",),
     )
     save_interval: int = flag(1, "checkpoint every so many rollouts")
     keep_checkpoints: int = flag(3, "newest checkpoints to keep; 0 keeps all")

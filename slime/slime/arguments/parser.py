@@ -9,13 +9,12 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn
 
-from slime.arguments.field import Flag, flags_of
+from slime.arguments.config_file import config_file
+from slime.arguments.field import Flag, convert, flags_of
+from slime.arguments.foreign import check_shape, take_foreign
 from slime.errors import ConfigError
 from slime.hooks import HOOKS
 from slime.plugins import plugin_modules
-
-TRUE_WORDS = {"1", "true", "yes", "on"}
-FALSE_WORDS = {"0", "false", "no", "off"}
 
 
 class Parser(argparse.ArgumentParser):
@@ -58,14 +57,29 @@ def read_values(
     flags = [item for group in groups for item in flags_of(group)]
     values = {item.name: item.default for item in flags} | _from_environment(flags, env)
     parser = build_parser(groups, prog)
-    early, _ = _quietly(parser).parse_known_args(list(argv))
-    add_plugin_flags(parser, plugin_paths(values | vars(early)))
+    early = values | vars(_quietly(parser).parse_known_args(list(argv))[0])
+    filed = config_file(early["custom_config_path"], flags)
+    add_plugin_flags(parser, plugin_paths(early | filed))
     add_yielding_flags(parser, groups)
     parser.add_argument("-h", "--help", action="help", help="show this and leave")
     given, unknown = parser.parse_known_args(list(argv))
-    if unknown:
-        raise ConfigError(_unknown_flag(unknown[0], parser))
-    return values | vars(given)
+    left, shape = take_foreign(unknown)
+    if left:
+        raise ConfigError(_unknown_flag(left[0], parser))
+    values = _without_what_others_turn_off(flags, values, vars(given)) | vars(given) | filed
+    if shape and values.get("hf_checkpoint"):
+        check_shape(values["hf_checkpoint"], shape)
+    return values
+
+
+def _without_what_others_turn_off(
+    flags: Sequence[Flag], values: dict[str, Any], given: Mapping[str, Any]
+) -> dict[str, Any]:
+    """The environment may name what a flag of the command line has no use for; the flag wins in silence."""
+    for item in flags:
+        if item.env_unless and given.get(item.env_unless):
+            values[item.name] = item.default
+    return values
 
 
 def plugin_paths(values: Mapping[str, Any]) -> list[str]:
@@ -109,9 +123,9 @@ def _options(item: Flag) -> dict[str, Any]:
     )
     options: dict[str, Any] = {"dest": item.name, "help": (described + _env_note(item)).replace("%", "%%")}
     if item.type is bool:
-        return options | {"action": argparse.BooleanOptionalAction if item.default else "store_true"}
+        return options | {"action": "store_true" if item.default is False else argparse.BooleanOptionalAction}
     if item.repeatable:
-        options["action"] = "append"
+        options |= {"action": "extend", "nargs": "+"}
     if item.choices:
         return options | {"choices": item.choices}
     return options | {"type": item.type, "metavar": item.type.__name__.upper()}
@@ -130,22 +144,8 @@ def _from_environment(flags: Sequence[Flag], env: Mapping[str, str]) -> dict[str
     for item in flags:
         name = next((name for name in item.env if env.get(name)), None)
         if name is not None:
-            found[item.name] = _convert(item, name, env[name])
+            found[item.name] = convert(item, name, env[name])
     return found
-
-
-def _convert(item: Flag, name: str, text: str) -> Any:
-    if item.choices and text not in item.choices:
-        raise ConfigError(f"{name}={text} is not one of {', '.join(item.choices)}")
-    if item.type is bool:
-        if text.lower() not in TRUE_WORDS | FALSE_WORDS:
-            raise ConfigError(f"{name}={text} is neither 1 nor 0")
-        return text.lower() in TRUE_WORDS
-    try:
-        value = item.type(text)
-    except ValueError:
-        raise ConfigError(f"{name}={text} is not a valid {item.type.__name__}") from None
-    return [value] if item.repeatable else value
 
 
 def _unknown_flag(word: str, parser: argparse.ArgumentParser) -> str:

@@ -16,6 +16,9 @@ class RunArguments:
         "runs/slime", "folder of the run: process records, logs, live weights", env=("RUN_DIR",)
     )
     seed: int = flag(1234, "seed of every random number of the trainer")
+    custom_config_path: str | None = flag(
+        None, "YAML file of flags, and of values for plug-ins, by name; wins over the command line"
+    )
 
 
 @dataclass
@@ -86,7 +89,7 @@ class TrackingArguments:
     wandb_mode: Literal["online", "offline", "disabled"] | None = flag(None, "W&B mode (default: its own)")
     wandb_project: str | None = flag(None, "W&B project")
     wandb_team: str | None = flag(None, "W&B team or user")
-    wandb_group: str | None = flag(None, "W&B group")
+    wandb_group: str | None = flag(None, "name under which W&B groups runs")
     wandb_run_id: str | None = flag(None, "W&B run to go on with (default: the one that RUN_DIR began)")
     wandb_dir: str | None = flag(None, "folder of W&B's files (default: RUN_DIR)")
     wandb_always_use_train_step: bool = flag(False, "count W&B steps in optimizer steps, not in rollouts")
