@@ -41,6 +41,7 @@ class Sample:
         teacher_tokens_candidates: for each hint, the shortest first, ids of the prompt with that hint + the
             ids of the response, for a teacher in the trainer; an empty list: the turn has no hint.
         remove_sample: the sample counts in its group's normalisation and is not trained.
+        generate_function_path, custom_rm_path: hooks of this sample alone, in place of those of the flags.
     """
 
     group_index: int | str | None = None
@@ -64,6 +65,8 @@ class Sample:
     remove_sample: bool = False
     status: SampleStatus = SampleStatus.PENDING
     metadata: dict[str, Any] = field(default_factory=dict)
+    generate_function_path: str | None = None
+    custom_rm_path: str | None = None
 
     Status = SampleStatus
 

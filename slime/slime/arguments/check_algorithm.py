@@ -96,7 +96,8 @@ def _check_estimator(args: Arguments) -> None:
     if args.disable_compute_advantages_and_returns or args.loss_type == "opd_topk":
         return
     name = args.advantage_estimator
-    normalized = not args.disable_rewards_normalization and not args.custom_advantage_function_path
+    ready = args.custom_reward_post_process_path or args.custom_convert_samples_to_train_data_path
+    normalized = not (args.disable_rewards_normalization or args.custom_advantage_function_path or ready)
     if name in BY_GROUP and args.n_samples_per_prompt == 1 and normalized:
         raise ConfigError(
             "with one sample a prompt, normalising rewards in groups makes every advantage 0; "

@@ -88,7 +88,8 @@ def _topk_clip(args: Any) -> tuple[float, float | None]:
 
 def _advantages_need_old(args: Any) -> bool:
     distils = args.use_opd or args.advantage_estimator == "on_policy_distillation"
-    return bool(distils or args.kl_coef != 0 or args.custom_advantage_function_path)
+    hooked = args.custom_advantage_function_path or args.rollout_data_postprocess_path
+    return bool(distils or args.kl_coef != 0 or hooked)
 
 
 def _custom_spec(args: Any) -> LossSpec:

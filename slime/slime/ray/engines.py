@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from slime.errors import ConfigError
-from slime.plugins import load_attr
+from slime.hooks import load_path
 from slime.ray.placement import Placement
 from slime.servers import ServerManager, ServerSpec
 from slime.versions import live_file
@@ -27,7 +27,7 @@ def server_specs(args: Any) -> list[ServerSpec]:
     specs = [engine_spec(args, index, manager) for index in range(count)]
     endpoints = {"policy": [spec.url for spec in specs], "judge": []}
     for path in args.service_path:
-        start = load_attr(path)
+        start = load_path("service_path", path)
         try:
             specs += [ServerSpec(**service) for service in start(args, endpoints)]
         except Exception as error:  # before anything runs, whatever a hook raises is a refusal

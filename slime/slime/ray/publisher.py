@@ -9,7 +9,7 @@ from typing import Any
 
 from slime import checkpoints
 from slime.backends.control import EngineControl
-from slime.plugins import load_attr
+from slime.hooks import load_hook
 from slime.ray.train_actor import TrainerState
 from slime.ray.train_group import TrainGroup
 from slime.servers import ServerSpec
@@ -97,7 +97,10 @@ class Publisher:
 
     def export(self, trainers: TrainGroup, version: int) -> WeightVersion:
         folder = artifact_folder(self.save_dir, version)
-        return WeightVersion(version, str(folder), trainers.export_weights(folder, version))
+        weights = WeightVersion(version, str(folder), trainers.export_weights(folder, version))
+        if (hook := load_hook(self.args, "custom_update_weight_post_write_path")) is not None:
+            hook(self.args, str(folder), self.engines)
+        return weights
 
     def announce(self, candidate: Candidate) -> None:
         """Every engine serves the candidate: tells the hook."""
@@ -110,8 +113,9 @@ class Publisher:
             "checksum": weights.checksum,
             "restored": candidate.restored,
         }
-        hook = load_attr(self.args.on_weights_live_path)
-        hook(self.args, candidate.rollout_id, weights.version, checkpoint)
+        load_hook(self.args, "on_weights_live_path")(
+            self.args, candidate.rollout_id, weights.version, checkpoint
+        )
 
     def release_engines(self) -> None:
         """Engines give back their memory and wait; requests wait with them."""

@@ -104,6 +104,8 @@ class SampleRunner:
 
     async def _call(self, sample: Sample) -> Any:
         function = self.generate_function
+        if sample.generate_function_path is not None:
+            function = load_path("custom_generate_function_path", sample.generate_function_path)
         options = (
             {"evaluation": self.evaluation} if "evaluation" in inspect.signature(function).parameters else {}
         )
@@ -126,7 +128,9 @@ class SampleRunner:
         if not all(map(is_done, samples)):
             return
         waiting = [sample for sample in samples if sample.reward is None]
-        rewards = await asyncio.gather(*(async_rm(self.args, sample) for sample in waiting))
+        rewards = await asyncio.gather(
+            *(async_rm(self.args, sample, evaluation=self.evaluation) for sample in waiting)
+        )
         for sample, reward in zip(waiting, rewards, strict=True):
             sample.reward = reward
 

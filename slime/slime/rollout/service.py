@@ -12,6 +12,8 @@ from slime.errors import DataError
 from slime.hooks import load_hook
 from slime.rollout.groups import flatten
 from slime.rollout.metrics import batch_metrics, pass_rate_metrics, speed_metrics
+from slime.rollout.post_process import post_processed
+from slime.rollout.rm_hub import failures
 from slime.types import RolloutFnEvalOutput, RolloutFnTrainOutput, Sample
 
 
@@ -45,7 +47,8 @@ class RolloutService:
         for sample in samples:
             sample.validate()
         self._settle(rollout_id, samples)
-        return samples, self._metrics(rollout_id, output, samples, time.monotonic() - began)
+        metrics = self._metrics(rollout_id, output, samples, time.monotonic() - began)
+        return post_processed(self.args, samples), metrics
 
     def evaluate(self, rollout_id: int) -> dict[str, float]:
         """Evaluates the weights that serve now; returns the metrics. Trains nothing, takes no training prompts."""
@@ -106,7 +109,7 @@ class RolloutService:
             metrics |= pass_rate_metrics(samples, self.args.reward_key)
         if hasattr(self.data_source, "metrics"):
             metrics |= self.data_source.metrics()
-        return metrics | extra
+        return metrics | failures.take_metrics() | extra
 
 
 def reads_no_prompts(args: Any) -> bool:

@@ -107,6 +107,8 @@ def rewards_of(args: Any, samples: Sequence[Sample]) -> list[float]:
         [sample.get_reward_value(args.reward_key) for sample in samples],
         [sample.group_index for sample in samples],
         normalize=not args.disable_rewards_normalization
+        and not args.custom_reward_post_process_path
+        and not args.custom_convert_samples_to_train_data_path
         and args.advantage_estimator not in ("reinforce_plus_plus", "ppo"),
         by_std=not args.disable_grpo_std_normalization
         and args.advantage_estimator != "reinforce_plus_plus_baseline",

@@ -32,6 +32,7 @@ from slime.backends.fsdp.model import (
 )
 from slime.backends.fsdp.optimizer import build_optimizer, learning_rate, set_learning_rate
 from slime.backends.fsdp.packing import PackedBatch, check_samples
+from slime.backends.fsdp.postprocess import postprocess
 from slime.backends.fsdp.reference import Reference
 from slime.backends.fsdp.rollout_data import (
     RolloutData,
@@ -134,6 +135,7 @@ class FSDPTrainer:
         check_inputs(self.args, self.spec, samples)
         schedule = self._schedule(samples)
         data = self._prepare(schedule, samples)
+        postprocess(self.args, rollout_id, data, schedule, self.rank)
         mismatch = Mismatch(self.version)
         where = f"rollout {rollout_id}"
         metrics = self.critic.train(schedule, data, where) if self.critic else {}

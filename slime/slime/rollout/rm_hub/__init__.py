@@ -100,8 +100,8 @@ async def _wrong_count(values: Any, expected: int) -> None:
 
 def custom_path(args: Any, sample: Sample) -> str | None:
     """`sample.custom_rm_path` or --custom-rm-path."""
-    path = getattr(sample, "custom_rm_path", None) or args.custom_rm_path
-    return None if path is None else str(path)
+    path: str | None = sample.custom_rm_path or args.custom_rm_path
+    return path
 
 
 def rm_type_of(args: Any, sample: Sample) -> str:

@@ -1,0 +1,102 @@
+"""Two hooks between a finished batch and training: other rewards, or other training data altogether."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from slime.errors import DataError
+from slime.hooks import load_hook
+from slime.types import Sample
+
+FIELDS = {
+    "rewards": "reward",
+    "loss_masks": "loss_mask",
+    "rollout_log_probs": "rollout_log_probs",
+    "teacher_log_probs": "teacher_log_probs",
+    "teacher_topk_log_probs": "teacher_topk_log_probs",
+    "teacher_topk_indices": "teacher_topk_indices",
+    "group_indices": "group_index",
+    "sample_indices": "index",
+    "rollout_ids": "rollout_id",
+    "temperatures": "temperature",
+    "metadata": "metadata",
+}
+"""slime's names of training data, and the field of a sample that each becomes."""
+PER_TOKEN = (
+    "loss_masks",
+    "rollout_log_probs",
+    "teacher_log_probs",
+    "teacher_topk_log_probs",
+    "teacher_topk_indices",
+)
+KNOWN = {*FIELDS, "tokens", "response_lengths", "total_lengths", "raw_reward", "truncated"}
+
+
+def post_processed(args: Any, samples: list[Sample]) -> list[Sample]:
+    """The batch as it is trained on, after --custom-reward-post-process-path and
+    --custom-convert-samples-to-train-data-path.
+
+    Raises:
+        DataError: what a hook returns does not fit the samples.
+    """
+    if (process := load_hook(args, "custom_reward_post_process_path")) is not None:
+        set_rewards(samples, process(args, samples), args.custom_reward_post_process_path)
+    if (convert := load_hook(args, "custom_convert_samples_to_train_data_path")) is not None:
+        samples = samples_of(convert(args, samples), args.custom_convert_samples_to_train_data_path)
+    return samples
+
+
+def set_rewards(samples: Sequence[Sample], returned: Any, path: str) -> None:
+    """Takes (raw rewards, rewards), one each a sample; raw ones go to `metadata["raw_reward"]`."""
+    if not (isinstance(returned, tuple | list) and len(returned) == 2):
+        raise DataError(
+            f"{path} must return (raw rewards, rewards), and returned a {type(returned).__name__}"
+        )
+    raw, rewards = (_listed(values) for values in returned)
+    if len(raw) != len(samples) or len(rewards) != len(samples):
+        raise DataError(
+            f"{path} returned {len(raw)} raw rewards and {len(rewards)} rewards for {len(samples)} samples"
+        )
+    for sample, before, reward in zip(samples, raw, rewards, strict=True):
+        sample.metadata["raw_reward"] = before
+        sample.reward = reward
+        sample.get_reward_value()
+
+
+def samples_of(data: Any, path: str) -> list[Sample]:
+    """Samples from training data in slime's form: a dictionary of lists with one entry a sample.
+
+    `tokens` and `response_lengths` are needed; the rewards are taken as they are, without normalisation.
+
+    Raises:
+        DataError: another form, a key that nothing would read, or values that contradict each other.
+    """
+    if not isinstance(data, Mapping) or not {"tokens", "response_lengths"} <= set(data):
+        raise DataError(f"{path} must return a dictionary with tokens and response_lengths")
+    if unknown := sorted(set(data) - KNOWN):
+        raise DataError(
+            f"{path} returned {', '.join(unknown)}, which nothing reads; put such values into metadata"
+        )
+    count = len(data["tokens"])
+    if wrong := [name for name, values in data.items() if values is not None and len(values) != count]:
+        raise DataError(f"{path} returned {count} tokens, but other counts of {', '.join(wrong)}")
+    return [_sample(data, i) for i in range(count)]
+
+
+def _sample(data: Mapping[str, Any], i: int) -> Sample:
+    fields: dict[str, Any] = {
+        FIELDS[name]: _listed(data[name][i]) if name in PER_TOKEN else data[name][i]
+        for name in FIELDS
+        if data.get(name) is not None and data[name][i] is not None
+    }
+    if data.get("raw_reward") is not None:
+        fields["metadata"] = {**fields.get("metadata", {}), "raw_reward": data["raw_reward"][i]}
+    fields.setdefault("index", i)
+    return Sample(
+        tokens=_listed(data["tokens"][i]), response_length=int(data["response_lengths"][i]), **fields
+    )
+
+
+def _listed(values: Any) -> list[Any]:
+    return list(values.tolist()) if hasattr(values, "tolist") else list(values)
