@@ -12,7 +12,7 @@ from typing import Any
 from slime.errors import ConfigError, EngineError
 from slime.rollout.dataset import Dataset, DatasetSpec, load_dataset
 from slime.rollout.eval_datasets import EvalDataset, eval_datasets
-from slime.rollout.groups import flatten, is_done, rewards_of
+from slime.rollout.groups import flatten, fresh, is_done, rewards_of
 from slime.rollout.loop import run
 from slime.rollout.metrics import error_counts, length_metrics, ratio, repetition
 from slime.rollout.pass_rate import pass_rates
@@ -82,11 +82,11 @@ async def _evaluate(args: Any, rollout_id: int, dataset: EvalDataset) -> dict[st
 
 
 async def _answered(args: Any, runner: SampleRunner, sample: Sample) -> Any:
-    entry: Any = sample
-    for _ in range(args.rollout_max_attempts):
-        entry = await runner.run_sample(entry)
+    entry = await runner.run_sample(sample)
+    for _ in range(args.rollout_max_attempts - 1):
         if all(map(is_done, flatten([entry]))):
             break
+        entry = await runner.run_sample(fresh(next(flatten([entry]))))
     return entry
 
 
