@@ -171,7 +171,8 @@ class Teacher:
         parts: list[list[TeacherSequence]] = []
         tokens = 0
         for one in self._sequences(micro_batch, samples):
-            length = len(one.sample.tokens)
+            follows = parts and parts[-1][-1].owner == one.owner
+            length = one.sample.response_length if follows else len(one.sample.tokens)
             full = (
                 tokens + length > args.max_tokens_per_gpu
                 if args.use_dynamic_batch_size
@@ -179,7 +180,7 @@ class Teacher:
             )
             if full or not parts:
                 parts.append([])
-                tokens = 0
+                tokens, length = 0, len(one.sample.tokens)
             parts[-1].append(one)
             tokens += length
         return parts

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import accumulate, chain
+from itertools import accumulate, chain, pairwise
 from typing import Any
 
 import torch
@@ -58,7 +58,7 @@ def given_topk(samples: Sequence[Sample], packed: PackedBatch, k: int) -> Candid
     log_probs = torch.zeros(1, length, k, device=device)
     ids = torch.zeros(1, length, k, dtype=torch.long, device=device)
     ends = [0, *accumulate(packed.counts)]
-    for start, end, sample in zip(ends, ends[1:], samples, strict=True):
+    for (start, end), sample in zip(pairwise(ends), samples, strict=True):
         if sample.teacher_topk_indices is None or sample.teacher_topk_log_probs is None:
             continue
         kept = [t for t, trained in enumerate(sample.mask) if trained]

@@ -1,0 +1,220 @@
+"""Distillation as training: it learns, resumes bit-exactly, and two ranks do what one does."""
+
+from __future__ import annotations
+
+import pickle
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from torch.testing import assert_close
+
+from slime.types import Sample
+
+LORA: dict[str, Any] = {"use_lora": True, "lora_rank": 4, "lora_alpha": 8.0, "lora_dropout": 0.0}
+RANK = """
+import pickle, sys
+from slime.backends.fsdp import FSDPTrainer
+rank, folder = int(sys.argv[1]), sys.argv[2]
+jobs, samples = pickle.load(open(folder + "/order", "rb"))
+results = {}
+for name, args in jobs.items():
+    trainer = FSDPTrainer(args, rank, 2, init_method=f"file://{folder}/meet")
+    metrics = [trainer.train(i, samples) for i in range(2)]
+    results[name] = metrics, trainer.export_weights(f"{folder}/{name}", 1)
+pickle.dump(results, open(f"{folder}/result{rank}", "wb"))
+trainer.close()
+"""
+
+
+def weights_of(trainer: Any) -> dict[str, torch.Tensor]:
+    return {name: tensor.full_tensor().clone() for name, tensor in trainer.model.state_dict().items()}
+
+
+def same(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -> bool:
+    return all(torch.equal(a[name], b[name]) for name in a)
+
+
+@pytest.mark.parametrize("lora", [{}, {**LORA, "lr": 3e-2}])
+@pytest.mark.parametrize(
+    ("changes", "metric"),
+    [
+        ({"loss_type": "opd_topk", "distill_subset_mode": "student"}, "opd_loss"),
+        ({"loss_type": "opd_topk", "distill_subset_mode": "teacher"}, "opd_loss"),
+        ({"loss_type": "topk_select", "topk_w_rl": 0.0}, "opd_teacher_student_logp_topk_abs_mean"),
+        (
+            {"loss_type": "topk_select", "hint_selection": "sequence_optimal"},
+            "opd_teacher_student_logp_topk_abs_mean",
+        ),
+    ],
+)
+def test_the_student_comes_nearer_to_its_teacher(
+    make_trainer: Any,
+    make_samples: Any,
+    other_folder: str,
+    changes: dict[str, Any],
+    lora: dict[str, Any],
+    metric: str,
+) -> None:
+    trainer = make_trainer(**changes, teacher_model=other_folder, **lora)
+    samples = make_samples((2, 1, 1), temperature=1.0)
+    found = [trainer.train(i, samples)[metric] for i in range(12)]
+    assert found[-1] < 0.8 * found[0]
+
+
+def test_token_distillation_with_a_teacher_in_the_trainer_equals_one_whose_log_probs_come_with_the_samples(
+    make_trainer: Any, make_samples: Any, other_folder: str
+) -> None:
+    samples = make_samples((1, 1, 1))
+    teacher = make_trainer(hf_checkpoint=other_folder)
+    hinted = [
+        Sample(
+            tokens=s.teacher_tokens_candidates[0],
+            response_length=s.response_length,
+            temperature=s.temperature,
+        )
+        for s in samples
+    ]
+    for sample, values in zip(samples, teacher.log_probs(hinted), strict=True):
+        sample.teacher_log_probs = values
+    for loss in (
+        {"advantage_estimator": "on_policy_distillation"},
+        {"use_opd": True, "opd_kl_coef": 0.5},
+        {"loss_type": "combine", "combine_w_opd": 0.5},
+    ):
+        here = make_trainer(**loss, teacher_source="trainer", teacher_model=other_folder)
+        given = make_trainer(**loss, teacher_source="inference")
+        left, right = here.train(0, samples), given.train(0, samples)
+        for name in ("loss", "grad_norm"):
+            assert left[name] == pytest.approx(right[name], rel=1e-4, abs=1e-6), (loss, name)
+
+
+def test_top_k_distillation_takes_the_same_from_samples_as_from_a_teacher_in_the_trainer(
+    make_trainer: Any, make_samples: Any, other_folder: str
+) -> None:
+    samples = make_samples((1, 1, 1))
+    here = make_trainer(loss_type="opd_topk", teacher_model=other_folder)
+    read = [
+        Sample(
+            tokens=s.teacher_tokens_candidates[0],
+            response_length=s.response_length,
+            temperature=s.temperature,
+        )
+        for s in samples
+    ]
+    step = here._schedule(read).steps[0]
+    for number, micro_batch in enumerate(step.ranks[0]):
+        for sequences, packed, dist in here.teacher._passes(step, number, _with_hint(read), here.device):
+            values, ids = dist.topk(6)
+            parts = zip(sequences, values.split(packed.counts), ids.split(packed.counts), strict=True)
+            for one, log_probs, indices in parts:
+                sample = samples[micro_batch[one.owner]]
+                sample.teacher_topk_log_probs = log_probs.tolist()
+                sample.teacher_topk_indices = indices.tolist()
+    for mode in ("teacher", "overlap"):
+        changes = {"loss_type": "opd_topk", "distill_subset_mode": mode}
+        left = make_trainer(**changes, teacher_model=other_folder).train(0, samples)
+        right = make_trainer(**changes, teacher_source="inference").train(0, samples)
+        assert left["opd_loss"] == pytest.approx(right["opd_loss"], rel=1e-4)
+        assert left["grad_norm"] == pytest.approx(right["grad_norm"], rel=1e-4)
+
+
+def _with_hint(samples: list[Sample]) -> list[Sample]:
+    for sample in samples:
+        sample.teacher_tokens_candidates = [sample.tokens]
+    return samples
+
+
+def test_samples_without_hint_have_no_distillation_in_combine_at_all(
+    make_trainer: Any, make_samples: Any, other_folder: str
+) -> None:
+    """Not one with log-probs of 0, nor one against the engine's own numbers."""
+    for none in ([], None):
+        samples = make_samples((0, 0, 0), teacher_tokens_candidates=none)
+        for sample in samples:
+            sample.rollout_log_probs = [-3.0] * sample.response_length
+        with_teacher = make_trainer(loss_type="combine", teacher_model=other_folder)
+        without = make_trainer()
+        left, right = with_teacher.train(0, samples), without.train(0, samples)
+        assert same(weights_of(with_teacher), weights_of(without))
+        assert left["opd_taught"] == left["opd_teacher_student_logprob_abs_mean"] == 0.0
+        assert left["pg_loss"] == right["pg_loss"]
+
+
+def test_the_four_cases_of_combine(make_trainer: Any, make_samples: Any, other_folder: str) -> None:
+    """Both, teacher only, rewards only and neither, by whether a sample has a hint and a reward."""
+    gradients = {}
+    for case, (hints, reward) in {
+        "both": (1, 1.0),
+        "opd": (1, 0.0),
+        "rl": (0, 1.0),
+        "none": (0, 0.0),
+    }.items():
+        trainer = make_trainer(loss_type="combine", teacher_model=other_folder, clip_grad=0.0)
+        metrics = trainer.train(0, make_samples((hints,), reward=reward, seed=3))
+        gradients[case] = metrics["grad_norm"], metrics["opd_taught"], metrics["loss"]
+    assert gradients["none"][0] == 0.0
+    assert [gradients[case][1] for case in ("both", "opd", "rl")] == [1.0, 1.0, 0.0]
+    assert min(gradients[case][0] for case in ("both", "opd", "rl")) > 0
+    assert gradients["both"][2] == pytest.approx(gradients["opd"][2] + gradients["rl"][2], abs=1e-5)
+
+
+@pytest.mark.parametrize("changes", [{}, LORA])
+def test_a_resumed_run_is_bit_exact(
+    make_trainer: Any, make_samples: Any, changes: dict[str, Any], tmp_path: Path
+) -> None:
+    how = {"loss_type": "topk_select", "hint_selection": "sequence_optimal", "global_batch_size": 2} | changes
+    rollouts = [make_samples(seed=seed) for seed in range(3)]
+    straight = make_trainer(**how, save=str(tmp_path / "straight"))
+    for i, samples in enumerate(rollouts):
+        straight.train(i, samples)
+    first = make_trainer(**how, save=str(tmp_path / "cut"))
+    for i, samples in enumerate(rollouts[:2]):
+        first.train(i, samples)
+    first.save(1, 1, 0)
+    resumed = make_trainer(**how, save=str(tmp_path / "cut"))
+    assert resumed.load().rollout_id == 1
+    resumed.train(2, rollouts[2])
+    assert same(weights_of(straight), weights_of(resumed))
+
+
+def test_two_ranks_reach_the_losses_and_the_weights_of_one(
+    make_args: Any, make_trainer: Any, make_samples: Any, other_folder: str, tmp_path: Path
+) -> None:
+    """Ranks with unequal numbers of hints run the same number of passes; fillers count nothing."""
+    samples = make_samples((3, 0, 1, 0, 2), rollout_log_probs=None)
+    selects = {"loss_type": "topk_select", "hint_selection": "token_optimal", "max_tokens_per_gpu": 30}
+    jobs = {
+        "other": {**selects, "teacher_model": other_folder},
+        "base_lora": {**selects, **LORA, "global_batch_size": 3},
+        "self": {**selects, "teacher_model": "self", "global_batch_size": 3},
+        "combine_lora": {"loss_type": "combine", **LORA, "max_tokens_per_gpu": 30},
+    }
+    orders = {
+        name: make_args(**changes, save=str(tmp_path / f"save_{name}")) for name, changes in jobs.items()
+    }
+    (tmp_path / "order").write_bytes(pickle.dumps((orders, samples)))
+    command = [sys.executable, "-c", RANK]
+    ranks = [subprocess.Popen([*command, str(r), str(tmp_path)], stderr=subprocess.PIPE) for r in range(2)]
+    for process in ranks:
+        _, errors = process.communicate(timeout=90)
+        assert process.returncode == 0, errors.decode()
+    results = [pickle.loads((tmp_path / f"result{rank}").read_bytes()) for rank in range(2)]
+    for name, changes in jobs.items():
+        one = make_trainer(**changes)
+        expected = [one.train(i, samples) for i in range(2)]
+        one.export_weights(str(tmp_path / "one"), 1)
+        (metrics, checksum), (others, other_checksum) = (result[name] for result in results)
+        assert checksum == other_checksum
+        for mine, other, single in zip(metrics, others, expected, strict=True):
+            assert mine.keys() == other.keys() == single.keys()
+            for key in mine.keys() - {"train_seconds"}:
+                assert mine[key] == other[key], key
+                assert mine[key] == pytest.approx(single[key], abs=1e-4, rel=1e-3), (name, key)
+        ours = load_file(tmp_path / name / "model.safetensors")
+        for key, tensor in load_file(tmp_path / "one" / "model.safetensors").items():
+            assert_close(ours[key], tensor, atol=1e-4, rtol=1e-3)
