@@ -131,3 +131,31 @@ def test_a_buffer_must_be_named(args: argparse.Namespace) -> None:
     args.rl_buffer_dir = args.rl_buffer_url = None
     with pytest.raises(StoreError, match="give --rl-buffer-dir or --rl-buffer-url"):
         rollout.lease_batch(args, 0)
+
+
+def test_samples_that_only_weights_too_old_wrote_are_dropped_and_counted(
+    args: argparse.Namespace, make_sample: MakeSample, store: RolloutStore
+) -> None:
+    old = make_sample(version_spans=[(0, 0, 2)])
+    spanning = make_sample(version_spans=[(0, 0, 1), (2, 1, 2)])
+    store.weights_live(0, 3, parent=2, restored=False, checkpoint_path=None, checksum=None)
+    args.max_staleness, args.rollout_batch_size = 1, 1
+    (sample,) = rollout.lease_batch(args, 1)
+    assert sample["metadata"]["turn_id"] == spanning.id
+    assert store.counts()["dropped"] == {"stale": 1}
+    dropped = store.sample_of_turn(old.id)
+    assert dropped is not None and dropped.reason == "stale"
+
+
+def test_stale_samples_stay_where_they_may_train_with_less_weight(
+    args: argparse.Namespace, make_sample: MakeSample, store: RolloutStore
+) -> None:
+    make_sample(version_spans=[(0, 0, 2)])
+    store.weights_live(0, 9, parent=8, restored=False, checkpoint_path=None, checksum=None)
+    args.max_staleness, args.stale_weight, args.rollout_batch_size = 1, 0.5, 1
+    assert len(rollout.lease_batch(args, 1)) == 1
+
+
+def test_an_evaluation_is_refused(args: argparse.Namespace) -> None:
+    with pytest.raises(ValueError, match="no evaluation set"):
+        rollout.lease_step(args, 0, evaluation=True)

@@ -1,0 +1,209 @@
+"""From an answered turn to a stored sample with its teachers, or a counted drop."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+import combine
+import opd
+from openclaw.errors import StoreError
+from openclaw.hints import HintedPrompts
+from openclaw.judge.asking import JudgeLimits
+from openclaw.judge.backends import JudgeBackend
+from openclaw.judge.judging import TeacherOnEngine, TurnJudge
+from openclaw.judge.metrics import JudgeMetrics
+from openclaw.judge.questions import JudgeQuestion
+from openclaw.judge.rules import RulesBackend
+from openclaw.judge.teacher import TeacherError
+from openclaw.judge.transport import JudgeUnavailable
+from openclaw.methods import MethodContext
+from openclaw.records import SampleDraft, Turn, TurnState, Vote
+from openclaw.rollout import batch_metrics, sample_dict
+from openclaw.store import RolloutStore, StoreWriter
+from openclaw.store.exporting import export_lines
+from openclaw.store.importing import import_lines
+from slime.types import Sample
+
+Answered = Callable[..., Turn]
+WISH = "Please write it in natural sentences."
+
+
+@pytest.fixture
+async def writer(store: RolloutStore) -> AsyncIterator[StoreWriter]:
+    writer = StoreWriter(store)
+    yield writer
+    await asyncio.to_thread(writer.close)
+
+
+class Backend:
+    """Gives the votes it was made with, and notes what it was asked and when."""
+
+    name, prompt_name, hint_prompt_name = "fake", "eval-v1", "hint-v1"
+
+    def __init__(self, score: int | None = -1, hints: tuple[str, ...] = (WISH,)) -> None:
+        self._score, self._hints = score, hints
+        self.asked: list[str] = []
+        self.together = 0
+        self._open = 0
+
+    async def eval_votes(self, question: JudgeQuestion, m: int) -> list[Vote]:
+        await self._ask("eval")
+        return [Vote(score=self._score)] * m
+
+    async def hint_votes(self, question: JudgeQuestion, m: int) -> list[Vote]:
+        await self._ask("hint")
+        return [Vote(score=1, hint=hint) for hint in self._hints] or [Vote(score=-1)]
+
+    async def close(self) -> None:
+        return None
+
+    async def _ask(self, kind: str) -> None:
+        self.asked.append(kind)
+        self._open += 1
+        self.together = max(self.together, self._open)
+        await asyncio.sleep(0.02)
+        self._open -= 1
+
+
+class FailingTeacher:
+    def __init__(self, error: Exception) -> None:
+        self._error = error
+
+    async def taught(self, turn: Turn, draft: SampleDraft) -> SampleDraft:
+        raise self._error
+
+
+def judge(
+    store: RolloutStore, writer: StoreWriter, prompts: HintedPrompts, backend: JudgeBackend,
+    method: Callable[..., object] = combine.sample_from_judged_turn, teacher: TeacherOnEngine | None = None,
+    metrics: JudgeMetrics | None = None,
+) -> TurnJudge:  # fmt: skip
+    context = MethodContext(prompts)
+    return TurnJudge(store, writer, backend, method, JudgeLimits(attempts=2), metrics, context, teacher)
+
+
+async def test_a_complaint_becomes_a_sample_that_the_trainer_takes(
+    store: RolloutStore, writer: StoreWriter, prompts: HintedPrompts, answered: Answered
+) -> None:
+    turn = answered(WISH)
+    await judge(store, writer, prompts, RulesBackend()).judge(turn)
+    record = store.sample_of_turn(turn.id)
+    assert record is not None
+    row = sample_dict(record, rollout_id=0)
+    sample = Sample.from_dict(row)
+    assert sample.teacher_tokens_candidates == [prompts.candidate(turn, WISH)]
+    assert sample.get_reward_value("score") == -1.0
+    assert batch_metrics([row]) == {
+        "rollout/prm_eval_score": -1.0,
+        "rollout/hints": 1.0,
+        "rollout/samples_opd_rl": 1.0,
+    }
+    assert [one.kind for one in store.judgements_of(turn.id)] == ["eval", "hint"]
+
+
+async def test_score_and_hints_are_asked_for_at_the_same_time_and_only_where_they_are_needed(
+    store: RolloutStore, writer: StoreWriter, prompts: HintedPrompts, answered: Answered
+) -> None:
+    backend = Backend()
+    await judge(store, writer, prompts, backend).judge(answered("x"))
+    assert sorted(backend.asked) == ["eval", "hint"] and backend.together == 2
+    binary = Backend()
+    method = lambda turn, judgements: SampleDraft(turn_id=turn.id, reward=1.0)  # noqa: E731
+    await judge(store, writer, prompts, binary, method).judge(answered("x"))
+    assert binary.asked == ["eval"]
+
+
+async def test_what_a_person_said_is_the_hint_and_the_judge_is_asked_for_the_score_alone(
+    store: RolloutStore, writer: StoreWriter, prompts: HintedPrompts, answered: Answered
+) -> None:
+    backend, turn = Backend(), answered("x")
+    store.record_feedback(completion_id=turn.completion_id, text="shorter")
+    await judge(store, writer, prompts, backend).judge(turn)
+    assert backend.asked == ["eval"]
+    record = store.sample_of_turn(turn.id)
+    assert record is not None
+    assert record.teacher_tokens_candidates == [prompts.candidate(turn, "shorter")]
+
+
+async def test_an_essay_of_a_person_is_no_hint(
+    store: RolloutStore, writer: StoreWriter, prompts: HintedPrompts, answered: Answered
+) -> None:
+    turn = answered("x")
+    store.record_feedback(completion_id=turn.completion_id, text="word " * 5000)
+    await judge(store, writer, prompts, Backend(), opd.sample_from_judged_turn).judge(turn)
+    assert store.counts()["dropped"] == {"no_hint": 1}
+
+
+async def test_turns_without_hint_or_signal_are_dropped_and_counted(
+    store: RolloutStore, writer: StoreWriter, prompts: HintedPrompts, answered: Answered
+) -> None:
+    await judge(store, writer, prompts, Backend(1, ()), opd.sample_from_judged_turn).judge(answered("x"))
+    await judge(store, writer, prompts, Backend(0, ())).judge(answered("x"))
+    await judge(store, writer, prompts, Backend(0, ("z" * 5000,))).judge(answered("x"))
+    assert store.counts()["dropped"] == {"no_hint": 1, "no_signal": 2}
+
+
+async def test_a_teacher_that_answers_nonsense_costs_its_turn_counted(
+    store: RolloutStore, writer: StoreWriter, prompts: HintedPrompts, answered: Answered
+) -> None:
+    metrics = JudgeMetrics("x")
+    broken = FailingTeacher(TeacherError("nonsense"))
+    await judge(store, writer, prompts, Backend(), teacher=broken, metrics=metrics).judge(answered("x"))
+    assert store.counts()["dropped"] == {"teacher_failed": 1}
+    assert metrics.snapshot()["teacher_failures"] == {"TeacherError": 1}
+
+
+async def test_a_teacher_that_is_away_is_waited_for_and_then_costs_the_turn(
+    store: RolloutStore, writer: StoreWriter, prompts: HintedPrompts, answered: Answered
+) -> None:
+    away = judge(store, writer, prompts, Backend(), teacher=FailingTeacher(JudgeUnavailable("down")))
+    turn = answered("x")
+    await away.judge(turn)
+    stored = store.get_turn(turn.id)
+    assert stored is not None and stored.state is TurnState.ANSWERED
+    store.release_claim(turn.id)
+    (again,) = store.claim_answered("w", 1, 60.0)
+    await away.judge(again)
+    assert store.counts()["dropped"] == {"teacher_failed": 1}
+
+
+async def test_what_a_teacher_said_survives_the_store_and_a_move_to_another(
+    store: RolloutStore, writer: StoreWriter, prompts: HintedPrompts, answered: Answered, tmp_path: Path
+) -> None:
+    turn = answered("x")
+    size = len(turn.completion_ids)
+    draft = SampleDraft(
+        turn_id=turn.id, reward=0.0, teacher_log_probs=[-1 / 3] * size,
+        teacher_topk_log_probs=[[-0.1, -2.5]] * size, teacher_topk_indices=[[1, 2]] * size,
+    )  # fmt: skip
+    store.finish_judgement(turn.id, [], draft)
+    file = tmp_path / "store.jsonl"
+    file.write_bytes(b"".join(export_lines(store)))
+    with closing(RolloutStore(tmp_path / "other")) as other:
+        import_lines(other, file)
+        for one in (store, other):
+            record = one.sample_of_turn(turn.id)
+            assert record is not None and record.teacher_fields() == draft.teacher_fields()
+    assert json.loads(file.read_text().splitlines()[-1])["sample"]["teacher"]
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"teacher_tokens_candidates": [[1, 2, 3]]},
+        {"teacher_log_probs": [-1.0]},
+        {"teacher_topk_log_probs": None, "teacher_topk_indices": [[1]] * 99},
+    ],
+)
+def test_a_teacher_that_does_not_fit_its_turn_is_refused(
+    store: RolloutStore, answered: Answered, wrong: dict[str, object]
+) -> None:
+    turn = answered("x")
+    with pytest.raises(StoreError, match="teacher"):
+        store.finish_judgement(turn.id, [], SampleDraft(turn_id=turn.id, reward=1.0, **wrong))  # type: ignore[arg-type]

@@ -1,0 +1,179 @@
+"""The inference teacher against a real engine: its numbers are a plain forward pass, at the student's temperature."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import torch
+
+from openclaw.errors import ConfigError, JudgeError
+from openclaw.hints import HintedPrompts
+from openclaw.judge.metrics import JudgeMetrics
+from openclaw.judge.settings import JudgeSettings
+from openclaw.judge.teacher import Teacher, TeacherError, make_teacher
+from openclaw.judge.teacher_settings import TeacherSettings
+from openclaw.records import SampleDraft, Turn
+
+ROOT = Path(__file__).parents[2]
+MODEL = ROOT / "openclaw-test/tiny_claw/model"
+HINT = "Use plain sentences."
+MakeTurn = Callable[..., Turn]
+
+
+@pytest.fixture(scope="module")
+def engine() -> Iterator[str]:
+    command = [sys.executable, "-m", "slime.backends.launch", "--backend", "embedded", "--port", "0"]
+    environ = {**os.environ, "PYTHONPATH": str(ROOT / "slime")}
+    process = subprocess.Popen(
+        [*command, "--model-path", str(MODEL)], stdout=subprocess.PIPE, text=True, env=environ
+    )
+    assert process.stdout is not None
+    try:
+        yield json.loads(process.stdout.readline())["url"]
+    finally:
+        process.terminate()
+        process.wait(timeout=20)
+
+
+@pytest.fixture(scope="module")
+def log_probs_of() -> Callable[[list[int], float], torch.Tensor]:
+    from transformers import Qwen3ForCausalLM
+
+    torch.set_num_threads(1)
+    model = Qwen3ForCausalLM.from_pretrained(str(MODEL), dtype=torch.float32).eval()
+
+    def log_probs(ids: list[int], temperature: float) -> torch.Tensor:
+        with torch.no_grad():
+            return torch.log_softmax(model(torch.tensor([ids])).logits[0] / temperature, dim=-1)
+
+    return log_probs
+
+
+def teacher_at(
+    url: str, prompts: HintedPrompts, kind: str = "topk", top_k: int = 3, model: Path = MODEL
+) -> Teacher:
+    settings = TeacherSettings(opd_teacher_url=(url,), opd_teacher_model_path=str(model))
+    judge = JudgeSettings(judge_retries=0)
+    return make_teacher(settings, judge, prompts.tokenizer, kind, top_k, JudgeMetrics("x"))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("temperature", [1.0, 0.6])
+async def test_every_id_of_the_answer_has_the_log_prob_of_a_forward_pass_the_first_one_too(
+    engine: str,
+    prompts: HintedPrompts,
+    make_turn: MakeTurn,
+    log_probs_of: Callable[[list[int], float], torch.Tensor],
+    temperature: float,
+) -> None:
+    turn = make_turn(sampling={"temperature": temperature, "enable_thinking": True})
+    candidate, size = prompts.candidate(turn, HINT), len(turn.completion_ids)
+    teacher = teacher_at(engine, prompts)
+    draft = SampleDraft(turn_id=turn.id, reward=1.0, teacher_tokens_candidates=[candidate])
+    taught = await teacher.taught(turn, draft)
+    await teacher.close()
+    table = log_probs_of(candidate, temperature)[-size - 1 : -1]
+    expected = table.gather(-1, torch.tensor(turn.completion_ids)[:, None])[:, 0]
+    assert taught.teacher_log_probs == pytest.approx(expected.tolist(), abs=1e-5)
+    values, ids = table.topk(3)
+    assert taught.teacher_topk_indices == ids.tolist()
+    assert torch.allclose(torch.tensor(taught.teacher_topk_log_probs), values, atol=1e-5)
+    assert taught.teacher_tokens_candidates is None and taught.reward == 1.0
+
+
+async def test_without_a_hint_only_the_hybrid_asks_about_the_plain_prompt(
+    engine: str, prompts: HintedPrompts, make_turn: MakeTurn
+) -> None:
+    turn = make_turn()
+    bare = SampleDraft(turn_id=turn.id, reward=1.0, teacher_tokens_candidates=[])
+    hybrid, token = teacher_at(engine, prompts), teacher_at(engine, prompts, "token")
+    asked, unasked = await hybrid.taught(turn, bare), await token.taught(turn, bare)
+    off = SampleDraft(turn_id=turn.id, reward=1.0)
+    assert await token.taught(turn, off) == off
+    await hybrid.close()
+    await token.close()
+    assert asked.teacher_topk_indices is not None and len(asked.teacher_topk_indices) == len(
+        turn.completion_ids
+    )
+    assert unasked.teacher_fields() == {}
+
+
+class Scripted:
+    """Answers with what it is given; stands for an engine that answers nonsense."""
+
+    def __init__(self, meta: object) -> None:
+        self._meta = meta
+
+    async def post(self, body: dict[str, object]) -> dict[str, object]:
+        return {"meta_info": self._meta}
+
+
+@pytest.mark.parametrize(
+    ("meta", "message"),
+    [
+        (None, "no meta_info"),
+        ({}, "of 0 positions for 2 ids"),
+        ({"input_token_logprobs": [[None, 1], [-1.0, 5], [-1.0, 6], [-1.0, 6]]}, "of 4 positions"),
+        ({"input_token_logprobs": [[None, 1], [None, 5], [-1.0, 6]]}, "None as the log-prob of id 5"),
+        ({"input_token_logprobs": [[None, 1], [float("nan"), 5], [-1.0, 6]]}, "nan as the log-prob"),
+        ({"input_token_logprobs": [[None, 1], [-1.0, 5], [-1.0, 7]]}, "id 7 where the answer has 6"),
+        ({"input_token_logprobs": [[None, 1], -1.0, -1.0]}, "not .log-prob, id. entries"),
+        (
+            {
+                "input_token_logprobs": [[None, 1], [-1.0, 5], [-1.0, 6]],
+                "input_top_logprobs": [None, [[-1.0, 5], [-1.0, 5]], [[-1.0, 6], [-2.0, 5]]],
+            },
+            "not 2 different ones",
+        ),
+    ],
+)
+async def test_an_answer_that_lacks_a_number_is_refused_and_never_becomes_zeros(
+    make_turn: MakeTurn, meta: object, message: str
+) -> None:
+    turn = make_turn(completion_ids=[5, 6])
+    draft = SampleDraft(turn_id=turn.id, reward=1.0, teacher_tokens_candidates=[[1, 5, 6]])
+    with pytest.raises(TeacherError, match=message):
+        await Teacher(Scripted(meta), "topk", 2).taught(turn, draft)  # type: ignore[arg-type]
+
+
+async def test_an_engine_that_cannot_scale_prompt_log_probs_teaches_no_turn_of_another_temperature(
+    make_turn: MakeTurn,
+) -> None:
+    turn = make_turn(completion_ids=[5], sampling={"temperature": 0.6})
+    draft = SampleDraft(turn_id=turn.id, reward=1.0, teacher_tokens_candidates=[[1, 5]])
+    sglang = Scripted({"input_token_logprobs": [[None, 1], [-1.0, 5]]})
+    with pytest.raises(TeacherError, match=r"at temperature 0\.6"):
+        await Teacher(sglang, "token").taught(turn, draft)  # type: ignore[arg-type]
+
+
+async def test_another_vocabulary_and_a_k_that_it_does_not_have_are_refused_at_start(
+    prompts: HintedPrompts, tmp_path: Path
+) -> None:
+    shutil.copytree(MODEL, tmp_path / "other")
+    path = tmp_path / "other" / "tokenizer.json"
+    config = json.loads(path.read_text())
+    vocabulary = config["model"]["vocab"]
+    one, two = list(vocabulary)[300:302]
+    vocabulary[one], vocabulary[two] = vocabulary[two], vocabulary[one]
+    path.write_text(json.dumps(config))
+    with pytest.raises(ConfigError, match="another vocabulary"):
+        teacher_at("http://127.0.0.1:1", prompts, model=tmp_path / "other")
+    with pytest.raises(ConfigError, match="--distill-topk is 100000"):
+        teacher_at("http://127.0.0.1:1", prompts, top_k=100_000)
+
+
+async def test_a_teacher_that_is_not_there_is_an_error(prompts: HintedPrompts, make_turn: MakeTurn) -> None:
+    turn = make_turn()
+    teacher = teacher_at("http://127.0.0.1:1", prompts, "token")
+    draft = SampleDraft(
+        turn_id=turn.id, reward=1.0, teacher_tokens_candidates=[prompts.candidate(turn, HINT)]
+    )
+    with pytest.raises(JudgeError):
+        await teacher.taught(turn, draft)
+    await teacher.close()
