@@ -21,9 +21,10 @@ from pathlib import Path
 import httpx
 import psutil
 
-from chat_client import ChatClient
+from chat_client import Answer, ChatClient
 from measure import Look, greedy_accuracy, look
 from scripted_user import ScriptedUser
+from talkers import converse
 
 CHECK_EVERY = 8  # sessions between two looks at fresh prompts
 
@@ -79,16 +80,13 @@ def end_of(log: Path | None) -> str:
 async def talk(client: ChatClient, user: ScriptedUser, number: int, learning: Learning) -> None:
     """One session, from the homework to thanks or to giving up."""
     session, session_id = user.session(), f"demo-{uuid.uuid4().hex[:12]}"
-    text: str | None = session.opening
-    messages: list[dict[str, str]] = []
-    while text is not None:
-        messages.append({"role": "user", "content": text})
-        answer = await client.chat(messages, session_id=session_id, max_tokens=200)
+
+    def heard(begun: float, answer: Answer) -> None:
         if answer.error is not None:
             say(f"session {number}: {answer.error}")
-            return
-        messages.append({"role": "assistant", "content": answer.text})
-        text = session.next_message(answer.text)
+
+    if not await converse(client, session, session_id, heard):
+        return
     await client.end_session(session_id)
     learning.first_replies[number] = bool(session.satisfied_at_once)
 

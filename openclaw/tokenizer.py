@@ -11,6 +11,7 @@ import hashlib
 import json
 import re
 import threading
+from array import array
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -63,7 +64,7 @@ class Tokenizer:
         if ids is None:
             ids = self._encode_plain(text) if self._text_is_plain else self.encode_markup(text)
             self._cache.put(text, ids)
-        return list(ids)
+        return ids
 
     def encode_markup(self, text: str) -> list[int]:
         """Token ids of a text [T] in which the name of a special token is that token: a whole prompt."""
@@ -136,15 +137,16 @@ class _TextCache:
     def __init__(self, limit: int) -> None:
         self._limit = limit
         self._size = 0
-        self._ids: OrderedDict[str, list[int]] = OrderedDict()
+        self._ids: OrderedDict[str, array[int]] = OrderedDict()  # a list takes nine times the memory
         self._lock = threading.Lock()
 
     def get(self, text: str) -> list[int] | None:
         with self._lock:
             ids = self._ids.get(text)
-            if ids is not None:
-                self._ids.move_to_end(text)
-            return ids
+            if ids is None:
+                return None
+            self._ids.move_to_end(text)
+            return ids.tolist()
 
     def clear(self) -> None:
         with self._lock:
@@ -154,7 +156,7 @@ class _TextCache:
     def put(self, text: str, ids: list[int]) -> None:
         with self._lock:
             if text not in self._ids:
-                self._ids[text] = ids
+                self._ids[text] = array("i", ids)
                 self._size += len(text)
             while self._size > self._limit:
                 self._size -= len(self._ids.popitem(last=False)[0])

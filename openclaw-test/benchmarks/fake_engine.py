@@ -1,4 +1,5 @@
-"""An engine that samples nothing: SGLang's `/generate` with the same 64 tokens for every prompt, made in advance.
+"""An engine that samples nothing: the same 64 tokens for every prompt, made in advance, as SGLang's `/generate` says
+them, and, for gateways of other projects, as an OpenAI chat completion (with ids and log-probs if asked).
 
 `python fake_engine.py PORT [SECONDS]` waits SECONDS between two tokens; without, all come at once in one chunk.
 """
@@ -10,6 +11,7 @@ import json
 import sys
 
 TOKENS = 64
+PROMPT_TOKENS = 900
 FIRST_ID = 40
 """Ids of ordinary words in any byte-level vocabulary begin early; none of these is a special token."""
 INFO = json.dumps({"weight_version": "1", "checksum": "0"}).encode()
@@ -35,6 +37,40 @@ END = b"e\r\ndata: [DONE]\n\n\r\n0\r\n\r\n"
 WHOLE = HEAD + STEPS[-1] + END
 
 
+def _chat(with_ids: bool) -> bytes:
+    """A whole HTTP answer: 64 tokens as an OpenAI chat completion."""
+    words = [f"w{n} " for n in range(TOKENS)]
+    choice: dict[str, object] = {
+        "index": 0,
+        "message": {"role": "assistant", "content": "".join(words)},
+        "finish_reason": "length",
+    }
+    body: dict[str, object] = {
+        "id": "chatcmpl-0",
+        "object": "chat.completion",
+        "created": 0,
+        "model": "fake",
+        "choices": [choice],
+        "usage": {
+            "prompt_tokens": PROMPT_TOKENS,
+            "completion_tokens": TOKENS,
+            "total_tokens": PROMPT_TOKENS + TOKENS,
+        },
+    }
+    if with_ids:
+        choice["logprobs"] = {"content": [{"token": w, "logprob": -0.5, "top_logprobs": []} for w in words]}
+        choice["token_ids"] = list(range(FIRST_ID, FIRST_ID + TOKENS))
+        body["prompt_token_ids"] = [5] * PROMPT_TOKENS
+    data = json.dumps(body).encode()
+    return b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n%s" % (
+        len(data),
+        data,
+    )
+
+
+PLAIN_CHAT, CHAT_WITH_IDS = _chat(False), _chat(True)
+
+
 async def main(port: int, pause: float) -> None:
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
@@ -42,9 +78,10 @@ async def main(port: int, pause: float) -> None:
                 length = [
                     int(line[15:]) for line in head.split(b"\r\n") if line[:15].lower() == b"content-length:"
                 ]
-                if length:
-                    await reader.readexactly(length[0])
-                if b"/generate" not in head[:30]:
+                body = await reader.readexactly(length[0]) if length else b""
+                if b"/chat/completions" in head[:60]:
+                    writer.write(CHAT_WITH_IDS if b'"return_token_ids"' in body else PLAIN_CHAT)
+                elif b"/generate" not in head[:30]:
                     writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n%s" % (len(INFO), INFO))
                 elif not pause:
                     writer.write(WHOLE)

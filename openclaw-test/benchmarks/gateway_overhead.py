@@ -2,7 +2,9 @@
 
 `python openclaw-test/benchmarks/gateway_overhead.py` puts a gateway that records every turn in front of an engine
 that samples nothing (64 tokens, 2 KB requests), and prints one JSON line. Times are in milliseconds, processor time
-is the gateway process's own; `direct` is the same client on the engine itself, in the same run.
+is the gateway process's own; `direct` is the same client on the engine itself, in the same run. With `--build-peers
+FOLDER` (or `--peer NAME=PYTHON`) other projects' gateways answer the same questions in turn: `times_NAME` is how many
+times as many answers a second ours gives.
 """
 
 from __future__ import annotations
@@ -11,169 +13,62 @@ import argparse
 import asyncio
 import json
 import random
-import shutil
 import statistics
-import subprocess
 import sys
-import tempfile
 import time
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
-from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 import aiohttp
-import psutil
 from fake_engine import TOKENS
+from gateway_servers import Ask, Gateway, Servers, cpu_s, running
+from long_talk import INTERNAL_CONTEXT, long_talk
+from peers import PEERS, build
 
-from harness import ROOT, free_port
-
-MODEL = ROOT / "openclaw-test" / "tiny_claw" / "model"
-CONTEXT = 65_536
-TEXT = "The quick brown fox jumps over the lazy dog, and then it takes a long rest. "
-REQUEST_CHARACTERS = 2_000
-HISTORY_TOKENS = 10_000
-CHARACTERS_A_TOKEN = 2.2
-"""Of TEXT with the tiny model's tokenizer, measured; the history's true length is printed."""
 TOKEN_PAUSE_S = 0.005
 """Between two tokens of the streaming engine: a fast one."""
 CLIENTS = 16
 REST_S = 0.2
 
-Ask = Callable[[int], Awaitable[float]]
+ROUNDS = 3
 
-
-def model_folder(parent: Path) -> Path:
-    """The tiny model's tokenizer with room for a long talk."""
-    folder = parent / "model"
-    folder.mkdir()
-    for path in MODEL.iterdir():
-        if path.suffix != ".safetensors":
-            shutil.copy(path, folder)
-    config = json.loads((folder / "config.json").read_text())
-    (folder / "config.json").write_text(json.dumps({**config, "max_position_embeddings": CONTEXT}))
-    return folder
-
-
-@contextmanager
-def process(*command: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    """A process, and its first line once it is ready."""
-    started = subprocess.Popen([sys.executable, *command], stdout=subprocess.PIPE, text=True, cwd=ROOT)
-    try:
-        assert started.stdout is not None
-        yield started, started.stdout.readline()
-    finally:
-        started.terminate()
-        started.wait(30)
-
-
-class Gateway:
-    """A running gateway over a fake engine."""
-
-    def __init__(self, pid: int, url: str, engine_url: str, http: aiohttp.ClientSession) -> None:
-        self.url = url
-        self.engine_url = engine_url
-        self._process = psutil.Process(pid)
-        self._http = http
-
-    def cpu_s(self) -> float:
-        times = self._process.cpu_times()
-        return times.user + times.system
-
-    async def chat(self, messages: list[dict[str, Any]], **body: Any) -> tuple[float, float, bytes]:
-        """(seconds to the first byte of the body, to its end, the body)."""
-        return await self._post(f"{self.url}/v1/chat/completions", {"messages": messages, **body})
-
-    async def direct(self, number: int) -> float:
-        """The engine itself: seconds to the end."""
-        body = {"input_ids": [5] * 900, "sampling_params": {"max_new_tokens": TOKENS}, "stream": True}
-        return (await self._post(f"{self.engine_url}/generate", body))[1]
-
-    async def direct_first(self, number: int) -> float:
-        body = {"input_ids": [5] * 900, "sampling_params": {"max_new_tokens": TOKENS}, "stream": True}
-        return (await self._post(f"{self.engine_url}/generate", body))[0]
-
-    async def whole(self, number: int) -> float:
-        return (await self.chat(message(number)))[1]
-
-    async def stream_first(self, number: int) -> float:
-        return (await self.chat(message(number), stream=True))[0]
-
-    async def _post(self, url: str, body: dict[str, Any]) -> tuple[float, float, bytes]:
-        began = time.perf_counter()
-        first = 0.0
-        parts = []
-        async with self._http.post(url, json=body) as answer:
-            async for part in answer.content.iter_any():
-                first = first or time.perf_counter() - began
-                parts.append(part)
-            answer.raise_for_status()
-        return first, time.perf_counter() - began, b"".join(parts)
-
-
-def message(number: int) -> list[dict[str, Any]]:
-    return [{"role": "user", "content": f"{number} " + (TEXT * 30)[:REQUEST_CHARACTERS]}]
+Found = dict[str, float]
 
 
 async def one_by_one(ask: Ask, count: int) -> float:
     """Median time in ms."""
-    return statistics.median([await ask(number) for number in range(count)]) * 1e3
+    return statistics.median([await ask() for _ in range(count)]) * 1e3
 
 
 async def together(ask: Ask, count: int, rest_s: float = 0.0) -> tuple[float, float]:
     """(answers a second, median time in ms) of CLIENTS at a time. Before each request a client rests for up to
     `rest_s` seconds, so that they do not all begin at once."""
     rng = random.Random(0)
-    numbers = iter(range(1_000_000, 1_000_000 + count))
+    questions = iter(range(count))
     times: list[float] = []
 
     async def client() -> None:
-        for number in numbers:
+        for _ in questions:
             if rest_s:
                 await asyncio.sleep(rng.uniform(0, rest_s))
-            times.append(await ask(number))
+            times.append(await ask())
 
     began = time.perf_counter()
     await asyncio.gather(*(client() for _ in range(CLIENTS)))
     return count / (time.perf_counter() - began), statistics.median(times) * 1e3
 
 
-async def next_turns(gateway: Gateway, count: int) -> dict[str, float]:
-    """A talk as OpenClaw has it: system prompt and tools are half of HISTORY_TOKENS, old turns the other half;
-    the client stamps its texts, changes ids of tool calls and adds a message of internal context."""
-    half = int(HISTORY_TOKENS * CHARACTERS_A_TOKEN / 2)
-    prose = TEXT * (half // len(TEXT))
-    tools = [
-        {
-            "type": "function",
-            "function": {
-                "name": f"tool_{n}",
-                "description": prose[: half // 40],
-                "parameters": {"type": "object", "properties": {"path": {"type": "string"}}},
-            },
-        }
-        for n in range(10)
-    ]
-    talk: list[dict[str, Any]] = [{"role": "system", "content": prose[: half // 2]}]
-    for n in range(20):
-        talk.append({"role": "user", "content": f"[Sat 2026-11-21 02:{n:02} UTC] {n} " + prose[: half // 60]})
-        call = {
-            "id": f"call{n}",
-            "type": "function",
-            "function": {"name": "tool_1", "arguments": '{"path": "a"}'},
-        }
-        talk.append({"role": "assistant", "content": None, "tool_calls": [call]})
-        talk.append({"role": "tool", "tool_call_id": f"call{n}", "content": prose[: half // 60]})
-        talk.append({"role": "assistant", "content": prose[: half // 60]})
-    context = "<<<BEGIN_OPENCLAW_INTERNAL_CONTEXT>>>\nnone\n<<<END_OPENCLAW_INTERNAL_CONTEXT>>>"
+async def next_turns(gateway: Gateway, count: int) -> Found:
+    """The next turn of a talk as OpenClaw has it, again and again."""
+    talk, tools = long_talk()
     times, cpu, tokens = [], 0.0, 0
     for n in range(count + 3):
         talk.append({"role": "user", "content": f"[Sat 2026-11-21 03:00 UTC] and {n}?"})
         before = gateway.cpu_s()
         _, seconds, body = await gateway.chat(
-            [*talk, {"role": "user", "content": context}], tools=tools, session_id="long"
+            [*talk, {"role": "user", "content": INTERNAL_CONTEXT}], tools=tools, session_id="long"
         )
         if n >= 3:
             times.append(seconds)
@@ -189,7 +84,15 @@ async def next_turns(gateway: Gateway, count: int) -> dict[str, float]:
     }
 
 
-async def measure_whole(gateway: Gateway, count: int) -> dict[str, float]:
+async def bursts(ask: Ask, count: int) -> float:
+    """Median time in ms of CLIENTS requests that begin at the same moment, again and again."""
+    times = []
+    for _ in range(0, count, CLIENTS):
+        times += await asyncio.gather(*(ask() for _ in range(CLIENTS)))
+    return statistics.median(times) * 1e3
+
+
+async def measure_whole(gateway: Gateway, count: int) -> Found:
     await one_by_one(gateway.whole, 30)
     direct = await one_by_one(gateway.direct, count)
     alone = await one_by_one(gateway.whole, count)
@@ -204,47 +107,68 @@ async def measure_whole(gateway: Gateway, count: int) -> dict[str, float]:
         "answers_per_s": answers,
         "cpu_ms_per_answer": cpu * 1e3,
     }
-    return found | await next_turns(gateway, max(count // 10, 5))
+    return found | await next_turns(gateway, max(count // 10, 5)) | await compare(gateway, count)
 
 
-async def measure_stream(gateway: Gateway, count: int) -> dict[str, float]:
+async def compare(gateway: Gateway, count: int) -> Found:
+    """The same questions to all gateways in turn, ROUNDS times; medians, so that a noisy moment decides nothing."""
+    asks = {"ours": gateway.whole} | {name: gateway.peer(name) for name in gateway.servers.peers}
+    pids = {name: peer.pid for name, peer in gateway.servers.peers.items()}
+    pids["ours"] = gateway.servers.gateway.pid
+    alone: dict[str, list[float]] = {name: [] for name in asks}
+    rates: dict[str, list[float]] = {name: [] for name in asks}
+    cpu: dict[str, list[float]] = {name: [] for name in asks}
+    for _ in range(ROUNDS if len(asks) > 1 else 0):
+        for name, ask in asks.items():
+            await one_by_one(ask, 10)
+            alone[name].append(await one_by_one(ask, count // 4))
+            before = cpu_s(pids[name])
+            rates[name].append((await together(ask, count))[0])
+            cpu[name].append((cpu_s(pids[name]) - before) / count * 1e3)
+    found: Found = {}
+    for name in asks if rates["ours"] else ():
+        found[f"{name}_p50_ms"] = statistics.median(alone[name])
+        found[f"{name}_answers_per_s"] = statistics.median(rates[name])
+        found[f"{name}_cpu_ms_per_answer"] = statistics.median(cpu[name])
+        if name != "ours":
+            pairs = zip(rates["ours"], rates[name], strict=True)
+            found[f"times_{name}"] = statistics.median(ours / theirs for ours, theirs in pairs)
+    return found
+
+
+async def measure_stream(gateway: Gateway, count: int) -> Found:
     await together(gateway.stream_first, 32)
     before = gateway.cpu_s()
     _, first = await together(gateway.stream_first, count, REST_S)
     cpu = (gateway.cpu_s() - before) / count
     _, direct_first = await together(gateway.direct_first, count, REST_S)
+    burst, direct_burst = await bursts(gateway.stream_first, count), await bursts(gateway.direct_first, count)
     return {
         "stream_first_token_added_p50_ms": first - direct_first,
+        "burst_first_token_added_p50_ms": burst - direct_burst,
         "stream_cpu_us_per_token": cpu / TOKENS * 1e6,
     }
 
 
-async def measure(pid: int, url: str, engine_url: str, work: Any, count: int) -> dict[str, float]:
+Work = Callable[[Gateway, int], Awaitable[Found]]
+
+
+async def measure(servers: Servers, work: Work, count: int) -> Found:
     connector = aiohttp.TCPConnector(limit=0)
     async with aiohttp.ClientSession(connector=connector, timeout=aiohttp.ClientTimeout(total=120)) as http:
-        found: dict[str, float] = await work(Gateway(pid, url, engine_url, http), count)
-        return found
+        return await work(Gateway(servers, http), count)
 
 
-def run(work: Any, count: int, pause: float) -> dict[str, float]:
-    with tempfile.TemporaryDirectory() as folder:
-        engine_port, port = free_port(), free_port()
-        script = str(Path(__file__).with_name("fake_engine.py"))
-        engine_url = f"http://127.0.0.1:{engine_port}"
-        flags = [
-            "--model-path",
-            str(model_folder(Path(folder))),
-            "--port",
-            str(port),
-            "--engine-url",
-            engine_url,
-        ]
-        flags += ["--enable-rl-intercept", "--rl-buffer-dir", f"{folder}/buffer", "--log-level", "warning"]
-        with process(script, str(engine_port), str(pause)):
-            with process("-m", "openclaw.server", *flags) as (server, line):
-                assert line.startswith("ready:"), line
-                url = f"http://127.0.0.1:{port}"
-                return asyncio.run(measure(server.pid, url, engine_url, work, count))
+def run(work: Work, count: int, pause: float, peers: Mapping[str, str]) -> Found:
+    with running(pause, peers) as servers:
+        return asyncio.run(measure(servers, work, count))
+
+
+def peer(text: str) -> tuple[str, str]:
+    name, equals, python = text.partition("=")
+    if not equals or name not in PEERS:
+        raise argparse.ArgumentTypeError(f"write NAME=PYTHON; known names: {', '.join(PEERS)}")
+    return name, python
 
 
 def main() -> None:
@@ -254,8 +178,13 @@ def main() -> None:
     parser.add_argument(
         "--count", type=int, default=200, help="answers one by one; four times as many together"
     )
-    count = parser.parse_args().count
-    found = run(measure_whole, count, 0.0) | run(measure_stream, count, TOKEN_PAUSE_S)
+    parser.add_argument(
+        "--peer", type=peer, action="append", default=[], help="compare with NAME=PYTHON; repeatable"
+    )
+    parser.add_argument("--build-peers", type=Path, metavar="FOLDER", help="make their environments there")
+    args = parser.parse_args()
+    peers = (build(args.build_peers) if args.build_peers else {}) | dict(args.peer)
+    found = run(measure_whole, args.count, 0.0, peers) | run(measure_stream, args.count, TOKEN_PAUSE_S, {})
     print(json.dumps({name: round(value, 2) for name, value in found.items()}))
 
 

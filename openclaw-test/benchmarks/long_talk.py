@@ -1,0 +1,41 @@
+"""A talk as OpenClaw has it, for benchmarks: system prompt and tools are half of it, old turns the other half; the client
+stamps its texts and calls tools."""
+
+from __future__ import annotations
+
+from typing import Any
+
+TEXT = "The quick brown fox jumps over the lazy dog, and then it takes a long rest. "
+HISTORY_TOKENS = 10_000
+CHARACTERS_A_TOKEN = 2.2
+"""Of TEXT with the tiny model's tokenizer, measured; the history's true length is printed."""
+INTERNAL_CONTEXT = "<<<BEGIN_OPENCLAW_INTERNAL_CONTEXT>>>\nnone\n<<<END_OPENCLAW_INTERNAL_CONTEXT>>>"
+
+
+def long_talk() -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """(messages, tools): HISTORY_TOKENS of history that ends with an answer."""
+    half = int(HISTORY_TOKENS * CHARACTERS_A_TOKEN / 2)
+    prose = TEXT * (half // len(TEXT))
+    tools = [
+        {
+            "type": "function",
+            "function": {
+                "name": f"tool_{n}",
+                "description": prose[: half // 40],
+                "parameters": {"type": "object", "properties": {"path": {"type": "string"}}},
+            },
+        }
+        for n in range(10)
+    ]
+    talk: list[dict[str, Any]] = [{"role": "system", "content": prose[: half // 2]}]
+    for n in range(20):
+        talk.append({"role": "user", "content": f"[Sat 2026-11-21 02:{n:02} UTC] {n} " + prose[: half // 60]})
+        call = {
+            "id": f"call{n}",
+            "type": "function",
+            "function": {"name": "tool_1", "arguments": '{"path": "a"}'},
+        }
+        talk.append({"role": "assistant", "content": None, "tool_calls": [call]})
+        talk.append({"role": "tool", "tool_call_id": f"call{n}", "content": prose[: half // 60]})
+        talk.append({"role": "assistant", "content": prose[: half // 60]})
+    return talk, tools
