@@ -55,10 +55,10 @@ class Clock(TrainerCallback):
             if not line:
                 raise SystemExit
             self.left, self.seconds = json.loads(line)["updates"], []
-        self.started = time.perf_counter()
+        self.started, self.worked = time.perf_counter(), time.process_time()
 
     def on_step_end(self, args, state, control, **_):
-        self.seconds.append(time.perf_counter() - self.started)
+        self.seconds.append((time.perf_counter() - self.started, time.process_time() - self.worked))
         self.left -= 1
 
 
