@@ -1,0 +1,91 @@
+"""The tiny scripts: what each asks the driver for, read by the driver's own parser."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from openclaw.services import start
+from slime.arguments import Arguments, parse_args
+
+ROOT = Path(__file__).parents[2]
+SCRIPTS = {
+    "rl": "openclaw-rl/run_tiny_openclaw_rl.sh",
+    "opd": "openclaw-opd/run_tiny_openclaw_opd.sh",
+    "opd_topk": "openclaw-opd/run_tiny_openclaw_opd_topk.sh",
+    "combine": "openclaw-combine/run_tiny_openclaw_combine.sh",
+    "topk_select": "openclaw-combine/run_tiny_openclaw_topk_select.sh",
+}
+LORA = "--use-lora --lora-rank 16 --lora-alpha 32"
+SAVE = 'import json, os, sys; print("ARGV " + json.dumps([sys.argv[1:], dict(os.environ)]))'
+
+
+def asked_for(name: str, folder: Path, monkeypatch: pytest.MonkeyPatch, *flags: str, **env: str) -> Arguments:
+    """The driver's arguments as the script starts it. Its Python is one that only tells what it was to run."""
+    fake = folder / "venv" / "bin" / "python"
+    fake.parent.mkdir(parents=True)
+    fake.write_text(f'#!/bin/sh\n[ "$1" = -c ] && exit 0\nexec {sys.executable} -c \'{SAVE}\' "$@"\n')
+    fake.chmod(0o755)
+    files = [ROOT / "requirements.txt", ROOT / "slime/pyproject.toml"]
+    stamp = subprocess.run(["cksum"], input=b"".join(f.read_bytes() for f in files), capture_output=True)
+    (folder / "venv" / ".installed-requirements").write_text(stamp.stdout.decode().strip())
+    run = subprocess.run(
+        ["bash", str(ROOT / SCRIPTS[name]), *flags],
+        env={"PATH": os.environ["PATH"], "VENV": str(folder / "venv"), "RUN_DIR": str(folder / "run"), **env},
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    words, environ = json.loads(run.stdout.split("ARGV ", 1)[1])
+    for variable, value in environ.items():
+        if variable.startswith(("OPENCLAW_", "PRM_")):
+            monkeypatch.setenv(variable, value)
+    assert words[words.index("--") + 2] == str(ROOT / "slime/train_async.py")
+    return parse_args(words[words.index("--") + 3 :])
+
+
+@pytest.mark.parametrize("lora", ["", LORA])
+@pytest.mark.parametrize(
+    ("name", "loss", "source", "method"),
+    [
+        ("rl", "policy_loss", "inference", "binary_rl"),
+        ("opd", "policy_loss", "trainer", "opd"),
+        ("opd_topk", "opd_topk", "trainer", "opd_topk"),
+        ("combine", "combine", "trainer", "combine"),
+        ("topk_select", "topk_select", "trainer", "topk_select"),
+    ],
+)
+def test_a_script_asks_for_its_method(
+    name: str, loss: str, source: str, method: str, lora: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    args = asked_for(name, tmp_path, monkeypatch, LORA_ARGS=lora)
+    assert (args.loss_type, args.teacher_source, args.use_lora) == (loss, source, bool(lora))
+    assert args.method_path == f"{method}:sample_from_judged_turn"
+    _, judge = start(args, {"policy": ["http://127.0.0.1:1"], "judge": []})
+    assert judge["command"][judge["command"].index("--model-path") + 1] == args.hf_checkpoint
+
+
+def test_the_hybrids_variables_reach_trainer_and_judge(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    env = {"OPENCLAW_TOPK_W_RL": "0.5", "OPENCLAW_TOPK_MAX_CAND": "2", "OPENCLAW_TOPK_SUBSET_MODE": "overlap"}
+    args = asked_for("topk_select", tmp_path, monkeypatch, **env)
+    assert (args.topk_w_rl, args.hint_m, args.distill_subset_mode) == (0.5, 2, "overlap")
+    assert (args.distill_topk, args.hint_selection, args.topk_adv_diff_clip) == (4, "sequence_optimal", 1.0)
+    _, judge = start(args, {"policy": ["http://127.0.0.1:1"], "judge": []})
+    options = {word for word in judge["command"] if "=" in word}
+    assert options == {"topk_w_rl=0.5", "topk_w_opd=1", "hint_m=2", "distill_topk=4"}
+
+
+def test_a_flag_of_the_caller_wins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    args = asked_for("opd_topk", tmp_path, monkeypatch, "--distill-topk", "8", OPTIMIZER_ARGS="--lr 1e-3")
+    assert (args.distill_topk, args.lr) == (8, 1e-3)
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_a_script_says_what_it_is_for(name: str) -> None:
+    told = subprocess.run(["bash", str(ROOT / SCRIPTS[name]), "--help"], capture_output=True, text=True)
+    assert f"bash {SCRIPTS[name]} --demo" in told.stdout and told.stdout.count("\n") == 5
