@@ -1,6 +1,7 @@
-"""A loss that draws random numbers on every rank, and processes that kill themselves at named points, once each.
+"""A loss that draws random numbers on every rank, and processes that kill or stop themselves at named points.
 
-The points are words in the environment variable DEADLY; the folder DEADLY_DIR remembers which are over.
+The points are words in the environment variable DEADLY; the folder DEADLY_DIR remembers which are over, so that
+each happens once.
 """
 
 from __future__ import annotations
@@ -8,7 +9,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from collections.abc import Callable
+import time
 from pathlib import Path
 from typing import Any
 
@@ -22,35 +23,19 @@ def die_once(point: str, how: int = signal.SIGKILL) -> None:
             os.kill(os.getpid(), how)
 
 
-def deadly(point: str, function: Callable[..., Any], when: Callable[..., bool]) -> Callable[..., Any]:
-    def call(*args: Any, **kwargs: Any) -> Any:
-        if when(*args):
-            die_once(point)
-        return function(*args, **kwargs)
-
-    return call
-
-
-def lay_traps() -> None:
-    """In the trainer: before a checkpoint counts, while it is written, and between its folder and its link."""
-    module = sys.modules.get("slime.backends.fsdp.checkpoint")
-    if module is None or not os.environ.get("DEADLY") or getattr(module, "trapped", False):
+def lay_trap() -> None:
+    """In the trainer: a checkpoint is written, in the background where that is asked for, but does not count yet."""
+    module: Any = sys.modules.get("slime.backends.fsdp.checkpoint")
+    if module is None or hasattr(module, "commit_untrapped"):
         return
-    from torch.distributed.checkpoint import FileSystemWriter
+    module.commit_untrapped = module.commit
 
-    module.trapped = True  # type: ignore[attr-defined]
-    module.commit = deadly(  # type: ignore[attr-defined]
-        "before-commit", module.commit, lambda temporary, folder, meta: folder.name == "checkpoint-2"
-    )
-    FileSystemWriter.write_data = deadly(  # type: ignore[method-assign]
-        "in-write", FileSystemWriter.write_data, lambda writer, *rest: "checkpoint-3" in str(writer.path)
-    )
-    files = sys.modules["slime.checkpoints"]
-    files.temporary_beside = deadly(  # type: ignore[attr-defined]
-        "before-link",
-        files.temporary_beside,  # type: ignore[attr-defined]
-        lambda path: path.name == "checkpoint-latest" and (path.parent / "checkpoint-4").exists(),
-    )
+    def commit(temporary: Path, folder: Path, meta: dict[str, Any]) -> None:
+        if folder.name == "checkpoint-3":
+            die_once("before-commit")
+        module.commit_untrapped(temporary, folder, meta)
+
+    module.commit = commit
 
 
 def compute_loss(
@@ -59,12 +44,32 @@ def compute_loss(
     import torch
     import torch.distributed as dist
 
-    lay_traps()
+    lay_trap()
     if dist.get_rank() == 1 and float(rewards.float().mean()) > 100:  # the rollout marked by its reward
         die_once("in-step")
         die_once("hang-in-step", signal.SIGSTOP)
     noise = torch.rand(policy_logits.shape)
     return -(policy_logits * (advantages.clamp(-1, 1) + 0.1 * noise)).mean()
+
+
+def generate_rollout(args: Any, rollout_id: int, data_source: Any, evaluation: bool = False) -> Any:
+    """Recorded samples, from a process that stops, hangs, or ends."""
+    from slime import replay
+
+    if rollout_id == 2:
+        die_once("manager-stops", signal.SIGSTOP)
+    if rollout_id == 3 and "function-hangs" in os.environ["DEADLY"] and not over("function-hangs"):
+        time.sleep(600)
+    if rollout_id == 4:
+        die_once("manager-dies")
+    return [replay.load(os.environ["RECORDED"], rollout_id)]
+
+
+def over(point: str) -> bool:
+    mark = Path(os.environ["DEADLY_DIR"]) / point
+    before = mark.exists()
+    mark.touch()
+    return before
 
 
 def on_weights_live(args: Any, rollout_id: int, version: int, checkpoint: dict[str, Any]) -> None:

@@ -48,9 +48,9 @@ def environment(folder: Path, deadly: str = "") -> dict[str, str]:
     return {**os.environ, **shown, "DEADLY": deadly, "DEADLY_DIR": str(folder)}
 
 
-def command(run_dir: Path, model_path: Path, recorded: str, program: str, *more: str) -> list[str]:
+def command(run_dir: Path, model_path: Path, program: str, *more: str) -> list[str]:
     driver = [sys.executable, str(ROOT / "slime" / program), "--run-dir", str(run_dir)]
-    driver += ["--hf-checkpoint", str(model_path), "--load-debug-rollout-data", recorded]
+    driver += ["--hf-checkpoint", str(model_path)]
     driver += ["--num-rollout", str(ROLLOUTS), "--num-train-processes", "2", "--save-interval", "1"]
     driver += ["--rollout-batch-size", "4", "--disable-rewards-normalization", "--lr", "1e-3"]
     driver += ["--loss-type", "custom_loss", "--custom-loss-function-path", str(LOSS)]
@@ -58,11 +58,11 @@ def command(run_dir: Path, model_path: Path, recorded: str, program: str, *more:
     return [sys.executable, "-m", "slime.supervisor", "--run-dir", str(run_dir), "--", *driver]
 
 
-def final_state(run_dir: Path, tmp_path: Path) -> dict[str, Any]:
+def final_state(run_dir: Path) -> dict[str, Any]:
     """Weights, optimizer and random states of the last checkpoint, flat."""
     folder = checkpoints.latest(run_dir / "checkpoints")
     assert folder is not None and folder.name == f"checkpoint-{ROLLOUTS}"
-    whole = tmp_path / f"{run_dir.name}.pt"
+    whole = run_dir / "final.pt"
     dcp_to_torch_save(folder / "trainer", whole)
     state = dict(flat("", torch.load(whole, weights_only=False)))
     for rank in (0, 1):
@@ -77,34 +77,14 @@ def flat(name: str, value: Any) -> list[tuple[str, Any]]:
     return [pair for key, inner in value.items() for pair in flat(f"{name}.{key}", inner)]
 
 
-def test_a_run_that_is_killed_at_every_point_ends_bit_identical(
-    tmp_path: Path, model_path: Path, recorded: str
-) -> None:
-    quiet, killed = tmp_path / "quiet", tmp_path / "killed"
-    done = subprocess.run(
-        command(quiet, model_path, recorded, "train.py", "--keep-checkpoints", "2"),
-        env=environment(tmp_path),
-        capture_output=True,
-        text=True,
-        timeout=240,
-    )
+def run(command: list[str], env: dict[str, str]) -> str:
+    """What the run said on standard error."""
+    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=400)
     assert done.returncode == 0, done.stdout + done.stderr
-    kept = sorted(path.name for path in (quiet / "checkpoints").glob("checkpoint-*"))
-    assert kept == ["checkpoint-5", "checkpoint-6", "checkpoint-latest"]
+    return done.stderr
 
-    points = "in-step before-commit in-write before-link driver-after-live"
-    done = subprocess.run(
-        command(killed, model_path, recorded, "train_async.py", "--async-save", "--health-timeout", "20"),
-        env=environment(tmp_path, points),
-        capture_output=True,
-        text=True,
-        timeout=400,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert all((tmp_path / point).exists() for point in points.split()), done.stderr
-    assert not [record for record in processes.read_records(killed) if record.alive()]
 
-    expected, found = final_state(quiet, tmp_path), final_state(killed, tmp_path)
+def assert_same(expected: dict[str, Any], found: dict[str, Any]) -> None:
     assert expected.keys() == found.keys() and len(expected) > 20
     differ = [
         name
@@ -112,7 +92,58 @@ def test_a_run_that_is_killed_at_every_point_ends_bit_identical(
         if not (torch.equal(value, found[name]) if isinstance(value, torch.Tensor) else value == found[name])
     ]
     assert differ == []
-    first = [json.loads(line) for line in (quiet / "metrics.jsonl").read_text().splitlines()]
-    assert [line["step"] for line in first] == list(range(ROLLOUTS))
-    assert all(line["perf/train_time"] > 0 and "train/loss" in line for line in first)
-    assert "rollout 5 | version 6" in (quiet / "logs" / "training.log").read_text()
+
+
+@pytest.fixture(scope="module")
+def undisturbed(
+    tmp_path_factory: pytest.TempPathFactory, model_path: Path, recorded: str
+) -> tuple[Path, dict[str, Any]]:
+    run_dir = tmp_path_factory.mktemp("undisturbed")
+    replayed = ("--load-debug-rollout-data", recorded)
+    run(command(run_dir, model_path, "train.py", *replayed, "--keep-checkpoints", "2"), environment(run_dir))
+    return run_dir, final_state(run_dir)
+
+
+def test_an_undisturbed_run_keeps_the_newest_checkpoints_and_tells_its_numbers(
+    undisturbed: tuple[Path, dict[str, Any]],
+) -> None:
+    run_dir, _ = undisturbed
+    kept = sorted(path.name for path in (run_dir / "checkpoints").glob("checkpoint-*"))
+    assert kept == ["checkpoint-5", "checkpoint-6", "checkpoint-latest"]
+    lines = [json.loads(line) for line in (run_dir / "metrics.jsonl").read_text().splitlines()]
+    assert [line["step"] for line in lines] == list(range(ROLLOUTS))
+    assert all(line["perf/train_time"] > 0 and "train/loss" in line for line in lines)
+    assert "rollout 5 | version 6" in (run_dir / "logs" / "training.log").read_text()
+
+
+def test_a_run_that_is_killed_at_every_point_ends_bit_identical(
+    tmp_path: Path, model_path: Path, recorded: str, undisturbed: tuple[Path, dict[str, Any]]
+) -> None:
+    points = "in-step before-commit driver-after-live"
+    replayed = ("--load-debug-rollout-data", recorded)
+    said = run(
+        command(tmp_path, model_path, "train_async.py", *replayed, "--async-save"),
+        environment(tmp_path, points),
+    )
+    assert all((tmp_path / point).exists() for point in points.split()), said
+    assert "training on rollout 1 failed: rank 1 ended" in said
+    assert not [record for record in processes.read_records(tmp_path) if record.alive()]
+    assert_same(undisturbed[1], final_state(tmp_path))
+
+
+def test_what_hangs_or_dies_is_named_and_replaced_and_the_run_ends_bit_identical(
+    tmp_path: Path, model_path: Path, recorded: str, undisturbed: tuple[Path, dict[str, Any]]
+) -> None:
+    limits = ["--train-timeout", "8", "--health-timeout", "5", "--rollout-timeout", "6"]
+    own = ["--debug-train-only", "--disable-rollout-global-dataset"]
+    own += ["--rollout-function-path", f"{LOSS}:generate_rollout"]
+    env = environment(tmp_path, "hang-in-step manager-stops function-hangs manager-dies")
+    said = run(command(tmp_path, model_path, "train.py", *own, *limits), {**env, "RECORDED": recorded})
+    stopped = (tmp_path / "hang-in-step").read_text()
+    assert "training on rollout 1 did not come within 8 s: rank 0 (pid" in said
+    assert f"rank 1 (pid {stopped}, stopped)" in said
+    assert "the rollout manager gave no sign of life for 5 s" in said
+    assert "rollout 3 did not come within 6 s; last seen: {'waiting': {'rollout 3':" in said
+    assert said.count("Starting the rollout manager again") >= 3
+    assert not [record for record in processes.read_records(tmp_path) if record.alive()]
+    assert_same(undisturbed[1], final_state(tmp_path))

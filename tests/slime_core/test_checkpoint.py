@@ -15,6 +15,7 @@ from safetensors.torch import load_file
 from torch.distributed.checkpoint import FileSystemWriter
 from transformers import AutoModelForCausalLM, Qwen3Config, Qwen3ForCausalLM
 
+from slime import checkpoints
 from slime.backends.fsdp import CheckpointState
 from slime.errors import CheckpointError, ConfigError, TrainError
 from slime.utils.checksum import weights_checksum
@@ -237,6 +238,29 @@ def test_a_write_that_fails_in_the_background_is_told_and_leaves_the_checkpoint_
     with pytest.raises(TrainError, match="No space left"):
         trainer.finish_save()
     assert make_trainer().load().rollout_id == 0
+
+
+@pytest.mark.parametrize("where", ["write_text", "commit_folder", "temporary_beside"])
+def test_an_end_at_any_step_of_completing_a_checkpoint_leaves_the_one_before_in_force(
+    make_trainer: Any, make_samples: Any, monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
+    def end(*args: Any) -> None:
+        raise KeyboardInterrupt
+
+    trainer = make_trainer()
+    trainer.save(0, version=1, parent=0)
+    expected = {name: tensor.clone() for name, tensor in full_state(trainer).items()}
+    trainer.train(1, make_samples(2))
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(checkpoints, where, end)
+        trainer.save(1, version=2, parent=1)
+    resumed = make_trainer()
+    assert resumed.load().rollout_id == 0
+    found = full_state(resumed)
+    assert all(torch.equal(expected[name], found[name]) for name in expected)
+    resumed.train(1, make_samples(2))
+    resumed.save(1, version=3, parent=1)
+    assert make_trainer().load().version == 3
 
 
 def test_reading_a_checkpoint_runs_no_code_from_it(make_trainer: Any, tmp_path: Path) -> None:

@@ -7,27 +7,32 @@ from typing import Any
 
 import ray
 
+from slime import replay
 from slime.ray import actor_process
 from slime.rollout.service import RolloutService
 from slime.types import Sample
 
 
-@ray.remote(num_cpus=0, max_restarts=-1, max_task_retries=-1, max_concurrency=8)
+@ray.remote(num_cpus=0, max_restarts=0, max_concurrency=8)
 class RolloutManager:
     """Each call runs in a thread of its own, so that none waits behind a batch that is being made.
 
-    Ray restarts it when it dies and asks for the batch again: a rollout function must give the same
-    `rollout_id` the same samples, or new ones as good.
+    When it dies the driver starts another, restores its data and asks for the batch again: a rollout function
+    must give the same `rollout_id` the same samples, or new ones as good.
     """
 
     def __init__(self, args: Any) -> None:
         actor_process.enter(Path(args.run_dir), "buffer", role="buffer")
+        self.args = args
         self.service = RolloutService(args)
 
     @ray.method(num_returns=2)  # type: ignore[untyped-decorator]
     def generate(self, rollout_id: int) -> tuple[list[Sample], dict[str, float]]:
         """Blocks until there is a batch; returns its samples and its metrics."""
-        return self.service.generate(rollout_id)
+        samples, metrics = self.service.generate(rollout_id)
+        if self.args.save_debug_rollout_data is not None:
+            replay.save(self.args.save_debug_rollout_data, rollout_id, samples)
+        return samples, metrics
 
     def evaluate(self, rollout_id: int) -> dict[str, float]:
         """Evaluates the weights that serve now; returns `eval/*` metrics."""

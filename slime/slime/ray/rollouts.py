@@ -33,8 +33,7 @@ class PendingBatch:
 class Rollouts:
     """Asks a rollout manager for batches, and another one where that ended or hangs.
 
-    Another manager goes on after the last batch that was delivered, as far as the data source's states on disk
-    know it; those are written with every checkpoint.
+    The data source's state is written after each batch, so another manager goes on where the last one was.
     """
 
     def __init__(self, args: Any) -> None:
@@ -70,12 +69,11 @@ class Rollouts:
         """Asks for a batch and returns at once."""
         return PendingBatch(rollout_id, self.manager)
 
-    def wait(self, batch: PendingBatch, look: Any, keep_state: bool) -> dict[str, float]:
-        """Returns the metrics of a batch when it is there.
+    def wait(self, batch: PendingBatch, look: Any) -> dict[str, float]:
+        """Returns the metrics of a batch when it is there, and the state of the data source on disk.
 
         Args:
             look: called meanwhile; may raise.
-            keep_state: the data source's state is on disk, too.
 
         Raises:
             TaskFailed: the rollout function failed. TrainError: managers are lost too often.
@@ -90,8 +88,7 @@ class Rollouts:
         while True:
             try:
                 [metrics] = gather([batch.metrics], what, self.args.rollout_timeout, look_around)
-                if keep_state:
-                    self.keep_state(batch.rollout_id)
+                self.keep_state(batch.rollout_id)
                 break
             except (RayActorError, WaitTimeout) as lost:
                 reason = str(lost).splitlines()[0]
@@ -105,7 +102,7 @@ class Rollouts:
         return {**metrics, "perf/wait_time": time.monotonic() - began}
 
     def keep_state(self, rollout_id: int) -> None:
-        """Writes the state of the data source as it is after a rollout, before the checkpoint that needs it."""
+        """Writes the state of the data source after a rollout, before the checkpoint that needs it."""
         if self.has_data:
             what = f"the data source's state after rollout {rollout_id}"
             gather([self.manager.save.remote(rollout_id)], what, self.args.save_timeout)

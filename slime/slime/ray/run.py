@@ -114,8 +114,7 @@ class TrainingRun:
         """
         self.tracker.at(batch.rollout_id, f"waiting for rollout {batch.rollout_id}")
         self.look_around()
-        due = self.trains and self.publisher.save_due(batch.rollout_id)
-        self.metrics = self.rollouts.wait(batch, self.look_around, keep_state=due)
+        self.metrics = self.rollouts.wait(batch, self.look_around)
 
     def look_around(self) -> None:
         """What must live while something else is awaited."""

@@ -16,6 +16,8 @@ from slime.ray.placement import Placement
 from slime.ray.train_actor import TrainActor, TrainerState, record_name
 from slime.ray.waits import TaskFailed, WaitTimeout, gather
 
+ENDED_PATIENCE = 2.0  # seconds until the end of a process is known after its peers have noticed
+
 
 class TrainerDied(TrainError):
     """A rank ended, failed or hangs. The group is of no use any more; a new one starts from the checkpoint."""
@@ -83,12 +85,22 @@ class TrainGroup:
         try:
             return gather(answers, what, limit)
         except RayActorError as error:
-            raise TrainerDied(f"a trainer process ended: {str(error).splitlines()[0]}") from error
-        except TaskFailed as error:
-            raise TrainerDied(str(error)) from error
+            reason = self.ended() or str(error).splitlines()[0]
+            raise TrainerDied(f"{what} failed: {reason}") from error
+        except TaskFailed as error:  # often only the echo of another rank's end
+            raise TrainerDied(self.echo_of(what) or str(error)) from error
         except WaitTimeout as error:
             ranks = ", ".join(self.describe(rank) for rank in error.missing)
             raise TrainerDied(f"{error}: {ranks}") from error
+
+    def echo_of(self, what: str) -> str:
+        return f"{what} failed: {ended}" if (ended := self.ended()) else ""
+
+    def ended(self) -> str:
+        """`rank 1 ended`, for all ranks that did; empty if none has within `ENDED_PATIENCE`."""
+        ready = ray.wait(self.lives, num_returns=1, timeout=ENDED_PATIENCE)[0]
+        ranks = [str(rank) for rank, life in enumerate(self.lives) if life in ready]
+        return f"rank {', '.join(ranks)} ended" if ranks else ""
 
     def describe(self, rank: int) -> str:
         """`rank 1 (pid 77, stopped)`, as far as this machine knows."""

@@ -80,7 +80,7 @@ class DataSource(abc.ABC):
         """
         if rollout_id < 0:
             return True
-        for root in filter(None, (self.args.load, self.args.save)):
+        for root in self._roots(rollout_id):
             known = [number for number in saved_states(Path(root) / "rollout") if number <= rollout_id]
             if known:
                 self.load_state_dict(json.loads(state_path(root, known[-1]).read_text(encoding="utf-8")))
@@ -91,6 +91,12 @@ class DataSource(abc.ABC):
             "no data state of rollout %d under %s; prompts start from the first", rollout_id, self.args.save
         )
         return False
+
+    def _roots(self, rollout_id: int) -> list[str]:
+        """Where states may lie, the folder first that has the one of this rollout; `load` may be a checkpoint."""
+        load = self.args.load
+        roots = [self.args.save, *([load, str(Path(load).parent)] if load else [])]
+        return sorted(roots, key=lambda root: not state_path(root, rollout_id).is_file())
 
 
 def state_path(save: str, rollout_id: int) -> Path:

@@ -29,7 +29,11 @@ def progress_line(step: int, metrics: Mapping[str, float]) -> str:
 
 def evaluation_line(step: int, metrics: Mapping[str, float]) -> str:
     """`evaluation 12 | arithmetic 0.93 | ...`: the mean score of each data set."""
-    scores = {name.removeprefix("eval/"): value for name, value in metrics.items() if name.count("/") == 1}
+    scores = {
+        name.removeprefix("eval/"): value
+        for name, value in metrics.items()
+        if name.startswith("eval/") and name.count("/") == 1
+    }
     return " | ".join([f"evaluation {step}", *(f"{name} {brief(value)}" for name, value in scores.items())])
 
 

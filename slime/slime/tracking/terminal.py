@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import sys
-from typing import Protocol
+from typing import Protocol, TextIO
 
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
@@ -46,10 +46,9 @@ class Bar:
         self.task = self.progress.add_task(
             "starting", total=None if num_rollout >= UNBOUNDED else num_rollout
         )
+        self.terminal = sys.stderr
         self.progress.start()
-        for handler in logging.getLogger().handlers:
-            if isinstance(handler, logging.StreamHandler) and not isinstance(handler, logging.FileHandler):
-                handler.setStream(sys.stderr)  # the bar's stand-in for it
+        send_logs(self.terminal, sys.stderr)  # which now is the bar's stand-in
 
     def line(self, text: str) -> None:
         self.progress.console.print(text, markup=False, highlight=False)
@@ -58,10 +57,16 @@ class Bar:
         self.progress.update(self.task, completed=rollout_id, description=doing)
 
     def close(self) -> None:
+        stand_in = sys.stderr
         self.progress.stop()
-        for handler in logging.getLogger().handlers:
-            if isinstance(handler, logging.StreamHandler) and not isinstance(handler, logging.FileHandler):
-                handler.setStream(sys.stderr)
+        send_logs(stand_in, self.terminal)
+
+
+def send_logs(old: TextIO, new: TextIO) -> None:
+    """Lets the handlers that write to `old` write to `new`."""
+    for handler in logging.getLogger().handlers:
+        if isinstance(handler, logging.StreamHandler) and handler.stream is old:
+            handler.setStream(new)
 
 
 def display(kind: str, num_rollout: int) -> Display:

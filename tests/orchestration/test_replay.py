@@ -1,0 +1,98 @@
+"""Rollouts in files, and flags that contradict each other."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from slime import replay
+from slime.arguments import Arguments
+from slime.arguments.check_run import check_run
+from slime.errors import ConfigError, DataError
+from slime.types import Sample
+
+
+def samples(count: int) -> list[Sample]:
+    return [
+        Sample(
+            index=index,
+            group_index=index // 2,
+            tokens=[1, 2, 3 + index],
+            response_length=2,
+            reward={"score": 0.1 + index},
+            rollout_log_probs=[-0.1, -1 / 3],
+            version_spans=[(1, 0, 1), (2, 1, 2)],
+            metadata={"words": ["a"]},
+        )
+        for index in range(count)
+    ]
+
+
+@pytest.mark.parametrize("name", ["r_{rollout_id}.json", "deep/{rollout_id}.json.gz"])
+def test_what_was_saved_comes_back_equal_to_the_last_bit(tmp_path: Path, name: str) -> None:
+    pattern = str(tmp_path / name)
+    path = replay.save(pattern, 7, samples(3))
+    assert path == tmp_path / name.format(rollout_id=7)
+    assert replay.load(pattern, 7) == samples(3)
+    assert replay.save(pattern, 7, samples(1), evaluation=True).name.startswith(("r_eval_7", "eval_7"))
+    args = Arguments(load_debug_rollout_data=pattern)
+    [group] = replay.replay(args, 7).samples
+    assert group == samples(3)
+
+
+def test_a_share_takes_head_and_tail(tmp_path: Path) -> None:
+    pattern = str(tmp_path / "{rollout_id}.json")
+    replay.save(pattern, 0, samples(10))
+    assert [sample.index for sample in replay.load(pattern, 0, share=0.5)] == [0, 1, 2, 8, 9]
+    assert [sample.index for sample in replay.load(pattern, 0, share=0.01)] == [0]
+
+
+def test_files_that_are_missing_broken_or_pickled_are_refused_by_name(tmp_path: Path) -> None:
+    pattern = str(tmp_path / "{rollout_id}.json")
+    with pytest.raises(ConfigError, match=r"3\.json, which is not there; set --num-rollout"):
+        replay.load(pattern, 3)
+    (tmp_path / "4.json").write_bytes(b"\x80\x04\x95")
+    (tmp_path / "5.json").write_text('{"samples": [{"tokens": [1], "response_length": 9}]}')
+    with pytest.raises(DataError, match=r"4\.json holds no samples"):
+        replay.load(pattern, 4)
+    with pytest.raises(DataError, match="response_length 9 does not fit"):
+        replay.load(pattern, 5)
+    odd = samples(1)
+    odd[0].metadata["set"] = {1}
+    with pytest.raises(DataError, match="rollout 6 cannot be written as JSON"):
+        replay.save(pattern, 6, odd)
+    assert not list(tmp_path.glob("*6*"))
+
+
+def test_replay_trains_without_engines_and_colocation_takes_turns() -> None:
+    args = Arguments(load_debug_rollout_data="x/{rollout_id}.json")
+    check_run(args)
+    assert args.debug_train_only and args.rollout_function_path == "slime.replay.replay"
+    on_cpu = Arguments(colocate=True)
+    check_run(on_cpu)
+    assert (on_cpu.offload_rollout, on_cpu.offload_train) == (True, False)
+    on_gpu = Arguments(colocate=True, actor_num_gpus_per_node=2, rollout_num_gpus=2, offload_rollout=False)
+    check_run(on_gpu)
+    assert (on_gpu.offload_rollout, on_gpu.offload_train) == (False, True)
+
+
+@pytest.mark.parametrize(
+    ("changes", "complaint"),
+    [
+        ({"offload_train": True, "colocate": True}, "these train on the CPU"),
+        ({"offload_rollout": True}, "need --colocate"),
+        ({"colocate": True, "rollout_num_gpus": 1}, "or neither"),
+        ({"debug_rollout_only": True, "debug_train_only": True}, "leave nothing to do"),
+        ({"load_debug_rollout_data": "one.json"}, "needs {rollout_id}"),
+        ({"load_debug_rollout_data_subsample": 0.0}, "above 0"),
+        ({"train_timeout": -1.0}, "--train-timeout must be 0"),
+        ({"train_epochs": 0}, "--train-epochs"),
+        ({"profile": True, "profile_step_end": 1}, "--profile-step-end"),
+        ({"reset_optimizer_states": True}, "give one"),
+    ],
+)
+def test_ways_to_run_that_contradict_each_other_are_refused(changes: dict[str, Any], complaint: str) -> None:
+    with pytest.raises(ConfigError, match=complaint):
+        check_run(Arguments(**changes))

@@ -1,0 +1,124 @@
+"""Where metrics go, and what a person sees."""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import pytest
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+from slime.arguments import Arguments
+from slime.errors import ConfigError
+from slime.tracking import Tracker
+from slime.tracking.lines import evaluation_line
+from slime.tracking.terminal import Bar, Lines, display
+from slime.utils.logging import log_to_file
+
+
+def arguments(run_dir: Path, **changes: Any) -> Arguments:
+    values: dict[str, Any] = {"run_dir": str(run_dir), "tensorboard_dir": str(run_dir / "tensorboard")}
+    return Arguments(**(values | changes))
+
+
+def test_every_metric_is_in_the_file_and_in_tensorboard_at_its_rollout(tmp_path: Path) -> None:
+    for rollout_id in (0, 1):
+        tracker = Tracker(arguments(tmp_path))  # a restarted driver goes on in the same file
+        tracker.log(rollout_id, {"train/loss": 0.5 + rollout_id, "rollout/raw_reward": float("nan")})
+        tracker.log_evaluation(rollout_id + 1, {"eval/arithmetic": 0.25})
+        tracker.close()
+    lines = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
+    assert [line["step"] for line in lines] == [0, 1, 1, 2]
+    assert lines[0]["train/loss"] == 0.5 and lines[0]["rollout/raw_reward"] is None
+    assert lines[3]["eval/arithmetic"] == 0.25
+    events = EventAccumulator(str(tmp_path / "tensorboard")).Reload()
+    found = [
+        (tensor.step, round(float(tensor.tensor_proto.float_val[0]), 3))
+        for tensor in events.Tensors("train/loss")
+    ]
+    assert found == [(0, 0.5), (1, 1.5)]
+
+
+class FakeWandb(ModuleType):
+    """Keeps what the real package would send."""
+
+    def __init__(self) -> None:
+        super().__init__("wandb")
+        self.starts: list[dict[str, Any]] = []
+        self.points: list[dict[str, float]] = []
+        self.axes: dict[str, str] = {}
+        self.finished = 0
+
+    def init(self, **options: Any) -> Any:
+        self.starts.append(options)
+        return SimpleNamespace(
+            id=options["id"] or "run-1",
+            log=self.points.append,
+            define_metric=lambda name, step_metric: self.axes.update({name: step_metric}),
+            finish=lambda: setattr(self, "finished", self.finished + 1),
+        )
+
+
+def test_all_drivers_of_a_run_folder_log_to_one_wandb_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wandb = FakeWandb()
+    monkeypatch.setitem(sys.modules, "wandb", wandb)
+    flags = {"use_wandb": True, "wandb_mode": "offline", "wandb_project": "tiny", "use_tensorboard": False}
+    flags |= {"rollout_batch_size": 4, "n_samples_per_prompt": 2, "global_batch_size": 2, "train_epochs": 3}
+    for always in (False, True):
+        tracker = Tracker(arguments(tmp_path, **flags, wandb_always_use_train_step=always))
+        tracker.log(5, {"train/loss": 1.0, "perf/step_time": 2.0})
+        tracker.close()
+    first, second = wandb.starts
+    assert (first["id"], second["id"], first["mode"], first["project"]) == (None, "run-1", "offline", "tiny")
+    assert first["config"]["rollout_batch_size"] == 4
+    assert wandb.axes["train/*"] == "train/step" and wandb.finished == 2
+    assert wandb.points[0] == {"train/loss": 1.0, "perf/step_time": 2.0, "train/step": 5, "perf/step": 5}
+    assert wandb.points[1]["train/step"] == 5 * 12, "three passes of four steps a rollout"
+
+
+def test_wandb_that_is_not_installed_is_refused_with_the_command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "wandb", None)
+    with pytest.raises(ConfigError, match="pip install wandb"):
+        Tracker(arguments(tmp_path, use_wandb=True))
+
+
+def test_a_bar_where_a_person_looks_and_lines_elsewhere(capsys: pytest.CaptureFixture[str]) -> None:
+    assert isinstance(display("auto", 3), Lines), "the output of a test is no terminal"
+    bar = display("bar", 3)
+    assert isinstance(bar, Bar)
+    bar.at(1, "waiting for rollout 1")
+    bar.line("rollout 0 | loss [0.5]")
+    bar.close()
+    shown = capsys.readouterr().out
+    assert "rollout 0 | loss [0.5]" in shown and "waiting for rollout 1" in shown and "1/3" in shown
+
+
+def test_the_line_of_a_rollout_is_in_the_log_file_and_once_on_the_terminal(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log = tmp_path / "logs" / "training.log"
+    log_to_file(log)
+    try:
+        tracker = Tracker(arguments(tmp_path, use_tensorboard=False))
+        tracker.log(3, {"train/loss": 0.5})
+        tracker.close()
+    finally:
+        for logger in (logging.getLogger(), logging.getLogger("slime.progress")):
+            for handler in [h for h in logger.handlers if isinstance(h, logging.FileHandler)]:
+                logger.removeHandler(handler)
+    assert log.read_text().rstrip().endswith("rollout 3 | loss 0.5")
+    printed = capsys.readouterr()
+    assert (printed.out + printed.err).count("rollout 3") == 1
+
+
+def test_an_evaluation_line_shows_scores_only() -> None:
+    metrics = {"eval/gsm": 0.125, "eval/gsm/response_len/mean": 9.0, "eval/aime": 1.0, "perf/eval_time": 2.0}
+    assert evaluation_line(4, metrics) == "evaluation 4 | gsm 0.125 | aime 1"
