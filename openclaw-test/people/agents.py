@@ -1,0 +1,94 @@
+"""Whom the people talk to: OpenClaw through its gateway, or the served model itself."""
+
+from __future__ import annotations
+
+import time
+from typing import Any, Protocol
+
+import httpx
+
+SECONDS = 180.0
+
+
+class AgentError(RuntimeError):
+    """The agent did not answer, retries included."""
+
+
+class Agent(Protocol):
+    """Answers one more message of a session."""
+
+    def say(self, session: str, text: str) -> str: ...
+
+    def end(self, session: str) -> None: ...
+
+
+class _Http:
+    def __init__(self, url: str, token: str, retries: int, wait: float = 1.0) -> None:
+        headers = {"Authorization": f"Bearer {token}"} if token else {}
+        self._client = httpx.Client(
+            base_url=url.rstrip("/"), headers=headers, timeout=SECONDS, trust_env=False
+        )
+        self._retries, self._wait = retries, wait
+
+    def ask(self, body: dict[str, Any], headers: dict[str, str] | None = None) -> str:
+        """Tries again after 1, 2, 4, ... seconds when the server is gone or failing. Raises AgentError."""
+        for attempt in range(self._retries + 1):
+            try:
+                response = self._client.post("/v1/chat/completions", json=body, headers=headers)
+                if response.status_code < 500:
+                    break
+                problem = f"HTTP {response.status_code}: {response.text[:200]}"
+            except httpx.HTTPError as error:
+                problem = f"{type(error).__name__}: {error}"
+            if attempt < self._retries:
+                time.sleep(self._wait * 2**attempt)
+        else:
+            raise AgentError(f"{self._client.base_url} did not answer: {problem}")
+        if response.status_code != 200:
+            raise AgentError(
+                f"{self._client.base_url} refused (HTTP {response.status_code}): {response.text[:300]}"
+            )
+        return str(response.json()["choices"][0]["message"]["content"] or "")
+
+
+class OpenClawAgent:
+    """OpenClaw's gateway keeps the conversation; `user` names the session, and only the new message is sent."""
+
+    def __init__(self, url: str, token: str, retries: int, model: str = "openclaw/default") -> None:
+        self._http, self._model = _Http(url, token, retries), model
+
+    def say(self, session: str, text: str) -> str:
+        body = {
+            "model": self._model,
+            "stream": False,
+            "user": session,
+            "messages": [{"role": "user", "content": text}],
+        }
+        return self._http.ask(body)
+
+    def end(self, session: str) -> None:
+        """OpenClaw ends its sessions itself."""
+
+
+class ServedModel:
+    """The served model without an agent around it: the whole conversation is sent, and the session is ended."""
+
+    def __init__(self, url: str, key: str, retries: int) -> None:
+        self._http = _Http(url.rstrip("/").removesuffix("/v1"), key, retries)
+        self._talks: dict[str, list[dict[str, str]]] = {}
+
+    def say(self, session: str, text: str) -> str:
+        talk = [*self._talks.get(session, []), {"role": "user", "content": text}]
+        answer = self._http.ask({"messages": talk}, {"X-Session-Id": session})
+        self._talks[session] = [*talk, {"role": "assistant", "content": answer}]
+        return answer
+
+    def end(self, session: str) -> None:
+        self._talks.pop(session, None)
+        response = self._http._client.post(
+            "/v1/chat/completions",
+            json={"messages": []},
+            headers={"X-Session-Id": session, "X-Session-Done": "1"},
+        )
+        if response.status_code != 200:
+            raise AgentError(f"the session {session} was not ended: HTTP {response.status_code}")
