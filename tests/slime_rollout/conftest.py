@@ -30,7 +30,7 @@ def model() -> str:
 FakeEngine = load_attr(f"{Path(__file__).with_name('fake_engine.py')}:FakeEngine")
 
 
-def add_engine(run_dir: Path, url: str, name: str = "engine-0") -> None:
+def record_engine(run_dir: Path, url: str, name: str = "engine-0") -> None:
     record = ProcessRecord(name, "engine", os.getpid(), 0.0, url, [], 0.0)
     write_json(run_dir / "processes" / f"{name}.json", asdict(record))
 
@@ -40,15 +40,16 @@ MakeArgs = Callable[..., Any]
 
 @pytest.fixture
 def make_args(tmp_path: Path, model: str) -> MakeArgs:
-    """f(rows, *words): parsed arguments of a run over these prompt rows, in a folder of its own."""
+    """f(rows, *words, rm="random"): parsed arguments of a run over these prompt rows, in a folder of its own."""
 
-    def make(rows: list[dict[str, Any]] | str | None, *words: str) -> Any:
+    def make(rows: list[dict[str, Any]] | str | None, *words: str, rm: str | None = "random") -> Any:
         if isinstance(rows, list):
             path = tmp_path / "prompts.jsonl"
             path.write_text("".join(json.dumps(row) + "\n" for row in rows))
             rows = str(path)
         data = ["--disable-rollout-global-dataset"] if rows is None else ["--prompt-data", rows]
-        common = ["--hf-checkpoint", model, "--run-dir", str(tmp_path / "run"), "--rm-type", "random"]
+        common = ["--hf-checkpoint", model, "--run-dir", str(tmp_path / "run")]
+        common += ["--rm-type", rm] if rm else []
         common += ["--disable-rewards-normalization", "--rollout-max-response-len", "8"]
         return parse_args([*common, *data, *words], env={})
 
@@ -64,8 +65,21 @@ def rows() -> list[dict[str, Any]]:
 def fake(tmp_path: Path) -> Iterator[Any]:
     """A fake engine that the run of `make_args` finds."""
     with FakeEngine() as engine:
-        add_engine(tmp_path / "run", engine.url)
+        record_engine(tmp_path / "run", engine.url)
         yield engine
+
+
+@pytest.fixture
+def another_fake(tmp_path: Path) -> Iterator[Any]:
+    with FakeEngine() as engine:
+        record_engine(tmp_path / "run", engine.url, "engine-1")
+        yield engine
+
+
+@pytest.fixture
+def add_engine() -> Callable[..., None]:
+    """f(run_dir, url, name="engine-0"): the run finds an engine at this address."""
+    return record_engine
 
 
 @pytest.fixture(scope="session")
@@ -88,5 +102,5 @@ def engine_url() -> Iterator[str]:
 @pytest.fixture
 def engine(tmp_path: Path, engine_url: str) -> str:
     """The real engine, where the run of `make_args` finds it."""
-    add_engine(tmp_path / "run", engine_url)
+    record_engine(tmp_path / "run", engine_url)
     return engine_url

@@ -38,9 +38,11 @@ class EngineSite:
     in_flight: int = 0
     failures: int = 0
     away_until: float = 0.0
+    last_error: str = "not tried"
 
-    def failed(self) -> None:
+    def failed(self, error: BaseException) -> None:
         self.failures += 1
+        self.last_error = str(error) or type(error).__name__
         self.away_until = time.monotonic() + min(RETRY_FIRST * 2 ** (self.failures - 1), RETRY_MOST)
 
 
@@ -82,21 +84,20 @@ class EnginePool:
             EngineAway: no answer in time; says what the last try met.
         """
         deadline = time.monotonic() + timeout
-        met = "no engine is known yet"
         while time.monotonic() < deadline:
             if interrupt is not None and interrupt.set:
                 return aborted_answer()
             site = self._choose()
             if site is None:
-                await asyncio.sleep(RETRY_FIRST)
+                await asyncio.sleep(min(RETRY_FIRST, max(deadline - time.monotonic(), 0.0)))
                 continue
             try:
                 return await self._ask(site, body, deadline, interrupt)
             except (aiohttp.ClientError, TimeoutError, OSError) as error:
-                met = f"{site.url}: {error or type(error).__name__}"
                 self.retries += 1
-                site.failed()
-        raise EngineAway(f"no engine answered in {timeout:g} s; the last try met {met}")
+                site.failed(error)
+        met = "; ".join(f"{site.url}: {site.last_error}" for site in self._sites.values())
+        raise EngineAway(f"no engine answered in {timeout:g} s ({met or 'none is known'})")
 
     async def abort(self, interrupt: Interrupt) -> None:
         """Ends the requests of one rollout; their answers come back with what they have."""

@@ -17,6 +17,9 @@ FINISHED = {
     "abort": SampleStatus.ABORTED,
 }
 
+POOL_SHARE = 0.9
+"""Of the time for a sample: the pool gives up a little before that, for it knows what the last try met."""
+
 
 async def generate(args: Any, sample: Sample, sampling_params: dict[str, Any]) -> Sample:
     """Continues `sample` by one request, up to `max_new_tokens` response tokens in all.
@@ -45,7 +48,8 @@ async def generate(args: Any, sample: Sample, sampling_params: dict[str, Any]) -
         "sampling_params": {**params, "max_new_tokens": limit, "sampling_seed": seed},
         "return_logprob": True,
     }
-    answer = await state.pool.generate(body, args.rollout_sample_timeout, current_interrupt.get())
+    timeout = args.rollout_sample_timeout * POOL_SHARE
+    answer = await state.pool.generate(body, timeout, current_interrupt.get())
     add_answer(sample, answer)
     return sample
 

@@ -84,6 +84,7 @@ class SampleRunner:
         except EngineError as error:
             return failed(before, "engine", error)
         except Exception as error:  # a user's function or reward: a bad rollout is data
+            logger.exception("generating or hooks of sample %s", before.index)
             return failed(before, type(error).__name__, error)
 
     async def _generated(self, sample: Sample) -> Any:
@@ -149,8 +150,8 @@ class SampleRunner:
 
 
 def failed(sample: Sample, reason: str, error: BaseException) -> Sample:
-    """`sample`, marked; the first words of the error go with it, and the whole to the log."""
-    logger.warning("sample %s failed (%s)", sample.index, reason, exc_info=error)
+    """`sample`, marked; the first words of the error go with it."""
+    logger.warning("sample %s failed (%s): %s", sample.index, reason, error or type(error).__name__)
     sample.status = SampleStatus.FAILED
     sample.metadata[FAILURE] = {"reason": reason, "message": f"{type(error).__name__}: {error}"[:500]}
     return sample

@@ -68,9 +68,9 @@ class Rollout:
                 await self._start_missing()
                 await self._take_finished()
         except BaseException:
-            await self._stop(give_back=False)
+            await self._give_up()
             raise
-        await self._stop(give_back=True)
+        await self._stop()
         batch = await self._batch()
         return RolloutFnTrainOutput(samples=batch, metrics=self._metrics())
 
@@ -125,19 +125,21 @@ class Rollout:
         self.intake.reserve = self.intake.reserve[missing:]
         return True
 
-    async def _stop(self, give_back: bool) -> None:
-        """Interrupts what is under way; with `give_back` the data source gets it, and the surplus, back."""
-        deadline = time.monotonic() + ABORT_PATIENCE
+    async def _give_up(self) -> None:
+        """Ends what is under way at once; a closed connection ends a request too."""
         self.interrupt.set = True
+        for task in self.running:
+            task.cancel()
+        await asyncio.gather(*self.running, return_exceptions=True)
+
+    async def _stop(self) -> None:
+        """Interrupts what is under way; the data source gets it, and the surplus, back."""
+        deadline = time.monotonic() + ABORT_PATIENCE
         pending = set(self.running)
         while pending and time.monotonic() < deadline:
             await self.state.pool.abort(self.interrupt)
             _, pending = await asyncio.wait(pending, timeout=ABORT_AGAIN)
-        for task in pending:
-            task.cancel()
-        await asyncio.gather(*self.running, return_exceptions=True)
-        if not give_back:
-            return
+        await self._give_up()
         surplus = self.accepted[self.args.rollout_batch_size :]
         self.accepted = self.accepted[: self.args.rollout_batch_size]
         groups = sorted(
