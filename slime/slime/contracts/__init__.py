@@ -1,0 +1,86 @@
+"""Contract tests for plug-ins: is a function what a hook of slime expects, before a run finds out.
+
+    python -m slime.contracts --custom-rm-path my_rm.py --dynamic-sampling-filter-path my_filter.py:keep
+
+or in a test of one's own: `from slime.contracts import check; check("custom_rm_path", "my_rm.py")`.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from typing import Any
+
+from slime.arguments import Arguments
+from slime.errors import ConfigError, SlimeError
+from slime.hooks import HOOKS, call_of, load_path
+
+__all__ = ["check"]
+
+ROLLOUT = (
+    "custom_rm_path",
+    "dynamic_sampling_filter_path",
+    "buffer_filter_path",
+    "rollout_sample_filter_path",
+    "rollout_all_samples_process_path",
+    "rollout_sample_hook_path",
+    "data_source_path",
+    "custom_reward_post_process_path",
+    "custom_convert_samples_to_train_data_path",
+    "custom_rollout_log_function_path",
+    "custom_eval_rollout_log_function_path",
+    "custom_update_weight_post_write_path",
+    "service_path",
+)
+TRAINING = (
+    "rollout_data_postprocess_path",
+    "custom_loss_function_path",
+    "custom_advantage_function_path",
+    "custom_tis_function_path",
+    "custom_pg_loss_reducer_function_path",
+)
+"""These need torch. Hooks in neither list act on the world (engines, a store); only their signature is checked."""
+
+
+def check(name: str, path: str, args: Any = None) -> str:
+    """Loads the hook of the flag `name` from `path`, calls it with small made-up inputs, and checks what it returns.
+
+    Args:
+        name: a field of the arguments, such as `custom_rm_path`.
+        args: arguments that the hook reads; default: those of a run with no flags.
+
+    Returns:
+        What was checked, in words.
+
+    Raises:
+        ConfigError: the contract is broken; says how.
+    """
+    if name not in HOOKS:
+        raise ConfigError(f"{name} is no hook; there are {', '.join(HOOKS)}")
+    hook = HOOKS[name]
+    if hook.refused is not None:
+        raise ConfigError(f"{hook.flag}: {hook.refused}")
+    args = Arguments() if args is None else args
+    setattr(args, name, [path] if hook.repeatable else path)
+    function = load_path(name, path)
+    call = call_of(hook, function, path).text
+    trial = _trial(name)
+    if trial is None:
+        return f"takes {call}"
+    try:
+        trial(args, function, path)
+    except SlimeError as error:
+        raise ConfigError(f"{hook.flag} {path}: {error}") from error
+    except Exception as error:  # whatever a plug-in raises is its answer to the question
+        raise ConfigError(f"{hook.flag} {path} raised {type(error).__name__}: {error}") from error
+    return f"takes {call}, was called, and what it did fits"
+
+
+def _trial(name: str) -> Callable[[Any, Any, str], None] | None:
+    module = "rollout" if name in ROLLOUT else "training" if name in TRAINING else None
+    if module is None:
+        return None
+    trials: dict[str, Callable[[Any, Any, str], None]] = importlib.import_module(
+        f"slime.contracts.{module}"
+    ).TRIALS
+    return trials[name]

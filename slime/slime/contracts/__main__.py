@@ -1,0 +1,43 @@
+"""`python -m slime.contracts --custom-rm-path my_rm.py ...`: checks each hook named; hooks read the other flags."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+from slime.arguments import GROUPS, Arguments
+from slime.arguments.parser import environment, read_values
+from slime.contracts import check
+from slime.errors import ConfigError
+from slime.hooks import HOOKS
+
+
+def main(argv: Sequence[str]) -> int:
+    """Prints one line a hook; the status is 0 where all keep their contract, 1 where one does not, 2 for wrong flags."""
+    try:
+        values = read_values(argv, GROUPS, environment(), "python -m slime.contracts")
+    except ConfigError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    args, defaults = Arguments(), vars(Arguments())
+    for name, value in values.items():
+        setattr(args, name, value)
+    given = {name: values[name] for name in HOOKS if values.get(name) and values[name] != defaults.get(name)}
+    if not given:
+        print(
+            f"error: name a hook to check: {', '.join(HOOKS[name].flag for name in HOOKS)}", file=sys.stderr
+        )
+        return 2
+    broken = 0
+    for name, value in given.items():
+        for path in value if isinstance(value, list) else [value]:
+            try:
+                print(f"ok      {HOOKS[name].flag} {path}: {check(name, path, args)}", flush=True)
+            except ConfigError as error:
+                broken += 1
+                print(f"BROKEN  {error}", flush=True)
+    return 1 if broken else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,130 @@
+"""What hooks of the trainer are called with in a contract test, and what they must do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from slime.backends.fsdp.custom_step import custom_batch
+from slime.backends.fsdp.packing import pack
+from slime.backends.fsdp.postprocess import postprocess
+from slime.backends.fsdp.rollout_data import RolloutData, token_advantages
+from slime.contracts.examples import VOCABULARY, example_groups
+from slime.errors import ConfigError
+from slime.losses import load_custom_loss, pack_loss, sample_loss
+from slime.losses.custom import custom_config
+from slime.losses.reducers import weighted_sum
+from slime.rollout.groups import flatten
+from slime.schedule import ScheduleLimits, build_schedule
+from slime.types import Sample
+
+
+def _samples() -> list[Sample]:
+    return list(flatten(example_groups()))
+
+
+def _data() -> RolloutData:
+    samples = _samples()
+    trained = {i: [-0.6] * sample.effective_response_length for i, sample in enumerate(samples)}
+    advantages = {i: torch.ones(len(values)) for i, values in trained.items()}
+    return RolloutData(
+        samples, advantages=advantages, ref_log_probs=dict(trained), old_log_probs=dict(trained)
+    )
+
+
+def _postprocess(args: Any, function: Any, path: str) -> None:
+    data = _data()
+    lengths = [len(sample.tokens) for sample in data.samples]
+    trained = [sample.effective_response_length for sample in data.samples]
+    schedule = build_schedule(lengths, trained, ScheduleLimits(world_size=1, max_tokens=64))
+    postprocess(args, 0, data, schedule, rank=0)
+
+
+def _loss(args: Any, function: Any, path: str) -> None:
+    function, signature = load_custom_loss(path)
+    loss, leaf = _sample_loss(args, function) if signature == "sample" else _pack_loss(args, function)
+    _expect(bool(torch.isfinite(loss)), f"returned a loss of {float(loss.detach())}")
+    _expect(loss.requires_grad, "returned a loss that does not depend on the policy; do not detach it")
+    loss.backward()  # type: ignore[no-untyped-call]
+    _expect(
+        leaf.grad is not None and bool(torch.isfinite(leaf.grad).all()), "has a gradient that is not finite"
+    )
+
+
+def _sample_loss(args: Any, function: Any) -> tuple[Any, Any]:
+    policy = torch.full((5,), -0.7, requires_grad=True)
+    reference, reward = torch.full((5,), -0.8), torch.tensor(1.0)
+    return sample_loss(function, custom_config(args), policy, reference, reward, torch.ones(5)), policy
+
+
+def _pack_loss(args: Any, function: Any) -> tuple[Any, Any]:
+    data, device = _data(), torch.device("cpu")
+    samples = list(data.samples)
+    everyone = tuple(range(len(samples)))
+    packed = pack(samples, device)
+    torch.manual_seed(0)
+    leaf = torch.randn(1, int(packed.input_ids.numel()), VOCABULARY, requires_grad=True)
+    batch = custom_batch(samples, everyone, packed, data, device)
+    masks: list[Any] = batch["loss_masks"]
+    reducer = weighted_sum(torch.cat([mask / mask.sum() for mask in masks]))
+    return pack_loss(function, args, batch, leaf, reducer)[0], leaf
+
+
+def _advantages(args: Any, function: Any, path: str) -> None:
+    data = _data()
+    found = token_advantages(args, data, list(range(len(data.samples))), lambda values: values)
+    _expect(
+        all(bool(torch.isfinite(values).all()) for values in found.values()),
+        "set advantages that are not finite",
+    )
+
+
+def _tis(args: Any, function: Any, path: str) -> None:
+    samples = _samples()
+    lengths = [sample.response_length for sample in samples]
+    pg_loss = torch.ones(sum(lengths))
+    masks = [torch.tensor(sample.mask, dtype=torch.float32) for sample in samples]
+    returned = function(
+        args=args,
+        pg_loss=pg_loss,
+        train_log_probs=[torch.full((length,), -0.6) for length in lengths],
+        rollout_log_probs=[torch.tensor(sample.rollout_log_probs) for sample in samples],
+        loss_masks=masks,
+        total_lengths=[len(sample.tokens) for sample in samples],
+        response_lengths=lengths,
+    )
+    _expect(isinstance(returned, tuple) and len(returned) == 3, "must return (pg_loss, loss_masks, metrics)")
+    after, new_masks, metrics = returned
+    _expect(
+        getattr(after, "shape", None) == pg_loss.shape, "must return a pg_loss of the shape that it was given"
+    )
+    _expect([len(mask) for mask in new_masks] == lengths, "must return one mask of response_length a sample")
+    _expect(isinstance(metrics, dict), "must return its metrics as a dictionary")
+
+
+def _reducer(args: Any, function: Any, path: str) -> None:
+    samples = _samples()
+    lengths = [sample.response_length for sample in samples]
+    masks = [torch.tensor(sample.mask, dtype=torch.float32) for sample in samples]
+    reduce = function([len(sample.tokens) for sample in samples], lengths, masks, False)
+    _expect(callable(reduce), f"returned a {type(reduce).__name__}; it must be a function")
+    values = torch.ones(sum(lengths), requires_grad=True)
+    total = reduce(values)
+    _expect(getattr(total, "numel", lambda: 0)() == 1, "made a reducer that does not return one number")
+    _expect(total.requires_grad, "made a reducer through which no gradient flows")
+
+
+def _expect(kept: bool, message: str) -> None:
+    if not kept:
+        raise ConfigError(message)
+
+
+TRIALS: dict[str, Callable[[Any, Any, str], None]] = {
+    "rollout_data_postprocess_path": _postprocess,
+    "custom_loss_function_path": _loss,
+    "custom_advantage_function_path": _advantages,
+    "custom_tis_function_path": _tis,
+    "custom_pg_loss_reducer_function_path": _reducer,
+}
