@@ -240,6 +240,20 @@ def test_pause_by_retracting_recomputes_and_changes_no_token(server, greedy_ids)
     assert last["meta_info"]["total_retractions"] <= 1
 
 
+def test_memory_is_given_back_and_taken_again_without_changing_a_token(server, greedy_ids):
+    stream = server.stream(prompt_of(15), max_new_tokens=60, temperature=0, ignore_eos=True)
+    next(stream)
+    assert server.post("/release_memory_occupation", {}).json()["success"]
+    assert server.client.get("/server_info").json()["decoding"] == 0, "nothing is stored any more"
+    with pytest.raises(httpx.ReadTimeout):
+        httpx.post(f"{server.url}/generate", json={"input_ids": [5]}, timeout=0.2, trust_env=False)
+    for _ in range(2):  # asking again does no harm
+        assert server.post("/resume_memory_occupation", {}).json()["success"]
+    assert list(stream)[-1]["output_ids"] == greedy_ids
+    refused = server.post("/release_memory_occupation", {"tags": ["weights"]})
+    assert refused.status_code == 400 and "kv_cache together" in refused.text
+
+
 def test_pause_by_default_aborts_what_runs_and_holds_what_comes(server):
     stream = server.stream(prompt_of(15), max_new_tokens=3000, temperature=0, ignore_eos=True)
     next(stream)

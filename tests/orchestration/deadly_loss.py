@@ -53,16 +53,17 @@ def compute_loss(
 
 
 def generate_rollout(args: Any, rollout_id: int, data_source: Any, evaluation: bool = False) -> Any:
-    """Recorded samples, from a process that stops, hangs, or ends."""
-    from slime import replay
+    """The recorded samples that come with the prompts, from a process that stops, hangs, or ends."""
+    from slime.types import Sample
 
+    groups = data_source.get_samples(args.rollout_batch_size)
     if rollout_id == 2:
         die_once("manager-stops", signal.SIGSTOP)
     if rollout_id == 3 and "function-hangs" in os.environ["DEADLY"] and not over("function-hangs"):
         time.sleep(600)
     if rollout_id == 4:
         die_once("manager-dies")
-    return [replay.load(os.environ["RECORDED"], rollout_id)]
+    return [[Sample.from_dict(prompt.metadata | {"group_index": prompt.group_index})] for [prompt] in groups]
 
 
 def over(point: str) -> bool:

@@ -135,10 +135,13 @@ def test_what_hangs_or_dies_is_named_and_replaced_and_the_run_ends_bit_identical
     tmp_path: Path, model_path: Path, recorded: str, undisturbed: tuple[Path, dict[str, Any]]
 ) -> None:
     limits = ["--train-timeout", "8", "--health-timeout", "5", "--rollout-timeout", "6"]
-    own = ["--debug-train-only", "--disable-rollout-global-dataset"]
+    prompts = tmp_path / "prompts.jsonl"
+    rows = [sample.to_dict() for number in range(ROLLOUTS) for sample in replay.load(recorded, number)]
+    prompts.write_text("\n".join(json.dumps({"input": "x", "metadata": row}) for row in rows))
+    own = ["--debug-train-only", "--prompt-data", str(prompts), "--save-interval", "2"]
     own += ["--rollout-function-path", f"{LOSS}:generate_rollout"]
     env = environment(tmp_path, "hang-in-step manager-stops function-hangs manager-dies")
-    said = run(command(tmp_path, model_path, "train.py", *own, *limits), {**env, "RECORDED": recorded})
+    said = run(command(tmp_path, model_path, "train.py", *own, *limits), env)
     stopped = (tmp_path / "hang-in-step").read_text()
     assert "training on rollout 1 did not come within 8 s: rank 0 (pid" in said
     assert f"rank 1 (pid {stopped}, stopped)" in said

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -17,10 +18,13 @@ from typing import Any
 import httpx
 import psutil
 import pytest
+from safetensors.torch import load_file
 
-from slime import processes
+from slime import processes, replay
 from slime.processes import ProcessRecord
 from slime.servers import ServerManager
+from slime.tracking.lines import brief
+from slime.utils.checksum import weights_checksum
 
 ROOT = Path(__file__).parents[2]
 ROLLOUT = Path(__file__).with_name("tiny_rollout.py")
@@ -163,7 +167,11 @@ def test_the_synchronous_loop_uses_up_a_spoilt_batch_and_ends_after_its_rollouts
     tmp_path: Path, model_path: Path
 ) -> None:
     port = ServerManager(tmp_path).choose_port("gateway")
-    flags = ["--num-rollout", "3", "--num-train-processes", "2", "--spoilt-rollout", "1"]
+    recorded = str(tmp_path / "rollout_{rollout_id}.json")
+    flags = ["--num-rollout", "3", "--num-train-processes", "2", "--spoilt-rollout", "1", "--colocate"]
+    flags += ["--eval-interval", "2", "--eval-function-path", f"{ROLLOUT}:evaluate"]
+    flags += ["--save-debug-rollout-data", recorded, "--save-hf", str(tmp_path / "hf_{rollout_id}")]
+    flags += ["--profile", "--profile-step-start", "2", "--profile-step-end", "3"]
     done = subprocess.run(
         command(tmp_path, model_path, port, "train.py") + flags,
         env=environment(),
@@ -177,7 +185,32 @@ def test_the_synchronous_loop_uses_up_a_spoilt_batch_and_ends_after_its_rollouts
     sums = [line["checksum"] for line in lines]
     assert sums[0] != sums[1] == sums[2] != sums[3], "the spoilt batch changed nothing"
     assert "rollout 1 is skipped" in done.stderr
+    scores = [line for line in done.stdout.splitlines() if line.startswith("evaluation")]
+    assert scores == [f"evaluation {after} | tiny {brief(after / 2)}" for after in (0, 2, 3)]
+    assert [len(replay.load(recorded, rollout_id)) for rollout_id in range(3)] == [2, 2, 2]
+    assert weights_checksum(load_file(tmp_path / "hf_2" / "model.safetensors")) == sums[3]
+    turns = re.findall(r"the memory goes to the (\w+)", done.stderr)
+    assert turns == ["engines", *["trainers", "engines"] * 3]
+    traces = sorted(path.name for path in (tmp_path / "profile").iterdir())
+    assert traces == ["rollout_2_rank_0.json.gz", "rollout_2_rank_1.json.gz"]
     assert not [record for record in processes.read_records(tmp_path) if record.alive()]
+
+
+def test_rollouts_can_be_collected_without_training(tmp_path: Path, model_path: Path) -> None:
+    port = ServerManager(tmp_path).choose_port("gateway")
+    recorded = str(tmp_path / "{rollout_id}.json")
+    flags = ["--num-rollout", "2", "--debug-rollout-only", "--save-debug-rollout-data", recorded]
+    done = subprocess.run(
+        command(tmp_path, model_path, port) + flags,
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert [len(replay.load(recorded, rollout_id)) for rollout_id in range(2)] == [2, 2]
+    assert processes.read_record(tmp_path, "trainer") is None and not (tmp_path / "live.jsonl").exists()
+    assert "rollout 1 | batch 2" in done.stdout
 
 
 def test_a_taken_port_is_refused_in_one_line_before_anything_starts(tmp_path: Path, model_path: Path) -> None:

@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from slime.types import RolloutFnTrainOutput, Sample
+from slime.types import RolloutFnEvalOutput, RolloutFnTrainOutput, Sample
 
 FAKE_SERVER = Path(__file__).with_name("fake_server.py")
 
@@ -41,6 +41,10 @@ def generate_rollout(args: Any, rollout_id: int, data_source: Any, evaluation: b
     if rollout_id == args.spoilt_rollout:
         samples[0].reward = float("nan")
     return RolloutFnTrainOutput(samples=[[sample] for sample in samples])
+
+
+def evaluate(args: Any, rollout_id: int, data_source: Any, evaluation: bool = False) -> Any:
+    return RolloutFnEvalOutput(data={"tiny": {"rewards": [0.0, 1.0]}}, metrics={"eval/tiny": rollout_id / 2})
 
 
 def sample(rollout_id: int, index: int) -> Sample:

@@ -198,13 +198,14 @@ class TrainingRun:
 
     def take_turns(self, turn: str) -> None:
         """With --colocate: the memory goes to "engines" or "trainers". Asking twice does no harm."""
-        if turn == "trainers":
-            if self.args.offload_rollout:
+        if self.args.offload_rollout:
+            logger.info("the memory goes to the %s", turn)
+            if turn == "trainers":
                 self.publisher.release_engines()
-            if self.args.offload_train and self.trainers is not None:
-                self.trainers.wake_up()
-        elif self.args.offload_rollout:
-            self.publisher.resume_engines()
+            else:
+                self.publisher.resume_engines()
+        if self.args.offload_train and self.trainers is not None and turn == "trainers":
+            self.trainers.wake_up()
 
     def step_aside(self) -> None:
         """With --offload-train: trainers leave the GPUs until the next batch is there."""
