@@ -29,4 +29,7 @@ class BatchArguments:
     micro_batch_size: int | None = flag(
         None, "samples of a micro-batch with --no-use-dynamic-batch-size (default: 1)"
     )
+    log_probs_chunk_size: int = flag(
+        -1, "rows of logits in memory at a time, computed again for gradients: memory for time; -1: all"
+    )
     balance_data: bool = flag(False, "spread micro-batches over training processes by their tokens")

@@ -192,7 +192,9 @@ def check_lora(args: Arguments) -> None:
     Raises:
         ConfigError: a value out of range.
     """
-    args.use_lora = args.use_lora or any(getattr(args, name) is not None for name in LORA)
+    args.use_lora = (
+        args.use_lora or args.load_in_4bit or any(getattr(args, name) is not None for name in LORA)
+    )
     if not args.use_lora:
         return
     args.lora_rank = DEFAULT_RANK if args.lora_rank is None else args.lora_rank

@@ -19,6 +19,11 @@ class ClusterArguments:
     train_threads: int = flag(1, "CPU threads of one training process")
     train_nice: int = flag(5, "added to the niceness of training processes that use the CPU, 0 to 19")
     trainer_max_restarts: int = flag(10, "times that a dead training process is started again")
+    fsdp_cpu_offload: bool = flag(
+        False,
+        "keep fp32 weights, gradients and optimizer states of GPU training in CPU memory, and step there",
+        aliases=("--optimizer-cpu-offload", "--offload-optimizer-state"),
+    )
     gradient_checkpointing: bool = flag(
         False, "recompute activations in the backward pass: less memory, more time"
     )

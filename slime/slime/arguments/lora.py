@@ -14,6 +14,9 @@ class LoraArguments:
     """LoRA. Any of these flags switches it on."""
 
     use_lora: bool = flag(False, "train low-rank adapters; engines get whole models with the adapters merged")
+    load_in_4bit: bool = flag(
+        False, "QLoRA: keep the frozen base in 4 bits (NF4, bitsandbytes); needs a GPU", aliases=("--qlora",)
+    )
     lora_rank: int | None = flag(None, "rank of the adapters (default: 8)")
     lora_alpha: float | None = flag(None, "adapters are scaled by this over their rank (default: 16)")
     lora_dropout: float | None = flag(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 from slime.arguments.field import flag
 
@@ -22,6 +23,17 @@ class ModelArguments:
     )
     ref_update_interval: int | None = flag(
         None, "rollouts after which the reference model takes over the policy's weights (default: never)"
+    )
+    attn_implementation: Literal["sdpa", "flex_attention", "flash_attention_2"] = flag(
+        "sdpa", "attention of packed sequences; all but sdpa need a GPU, the last one flash-attn too"
+    )
+    bf16: bool = flag(False, "compute in bfloat16 over fp32 weights (default on GPUs)")
+    fp32: bool = flag(False, "compute in fp32 on GPUs too")
+    only_train_params_name_list: list[str] = flag(
+        [], "train only weights whose names match this regular expression"
+    )
+    freeze_params_name_list: list[str] = flag(
+        [], "train all but the weights whose names match this regular expression"
     )
     save: str | None = flag(
         None,

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from slime.arguments.check_algorithm import check_algorithm, check_lora
+from slime.arguments.check_model import check_model
 from slime.arguments.check_optimizer import check_optimizer
 from slime.arguments.check_reward import check_reward
 from slime.arguments.check_rollout import check_rollout, resolve_epochs
@@ -82,6 +83,7 @@ def validate(args: Arguments) -> None:
     _resolve_batches(args)
     check_algorithm(args)
     check_lora(args)
+    check_model(args)
     check_reward(args)
     check_optimizer(args)
     _check_hooks(args)

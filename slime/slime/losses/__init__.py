@@ -1,6 +1,7 @@
 """The loss library: pure torch, shared by all training backends."""
 
 from slime.losses.advantages import group_advantages
+from slime.losses.chunked import ChunkedDistribution
 from slime.losses.component import Component, LossBatch, LossSpec
 from slime.losses.corrections import custom_tis, opsm, tis
 from slime.losses.custom import custom_config, load_custom_loss, pack_loss, sample_loss
@@ -27,6 +28,7 @@ from slime.losses.values import gae, ppo_advantages, value_loss
 
 __all__ = [
     "Candidates",
+    "ChunkedDistribution",
     "Component",
     "DenseDistribution",
     "Distribution",

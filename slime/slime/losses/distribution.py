@@ -65,7 +65,7 @@ class DenseDistribution:
 
     def entropy(self) -> Tensor:
         log_probs = self.logits - self.logsumexp().unsqueeze(-1)
-        return -(log_probs.exp() * log_probs).sum(-1)
+        return -torch.linalg.vecdot(log_probs.exp(), log_probs)
 
     def topk(self, k: int) -> tuple[Tensor, Tensor]:
         values, ids = self.logits.topk(k, dim=-1)

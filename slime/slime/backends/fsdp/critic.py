@@ -16,8 +16,8 @@ from torch.distributed.device_mesh import DeviceMesh
 
 from slime.backends.fsdp.checkpoint import Part
 from slime.backends.fsdp.distributed import sum_over_ranks
+from slime.backends.fsdp.loading import load_model
 from slime.backends.fsdp.lora import add_adapters
-from slime.backends.fsdp.model import load_model
 from slime.backends.fsdp.optimizer import build_optimizer, learning_rate, set_learning_rate
 from slime.backends.fsdp.packing import PackedBatch, pack
 from slime.backends.fsdp.rollout_data import RolloutData
@@ -60,7 +60,7 @@ class Critic:
     def __init__(self, args: Any, mesh: DeviceMesh, rank: int, device: torch.device) -> None:
         self.args, self.rank, self.device = args, rank, device
         folder = args.critic_load or args.hf_checkpoint
-        self.model = load_model(folder, mesh, args.gradient_checkpointing, partial(_value_model, args=args))
+        self.model = load_model(folder, mesh, args, partial(_value_model, args=args))
         self.rate: float = args.lr if args.critic_lr is None else args.critic_lr
         self.optimizer = build_optimizer(self.model, args)
         self.steps = 0

@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 from peft import LoraConfig, PeftModel, get_peft_model
+from peft.import_utils import is_bnb_4bit_available
 from peft.tuners.lora import Linear as LoraLinear
 from peft.tuners.lora import LoraLayer
 from peft.tuners.tuners_utils import BaseTunerLayer
@@ -22,6 +23,11 @@ from torch import Tensor
 
 from slime.errors import ConfigError
 
+LINEAR: tuple[type, ...] = (LoraLinear,)
+if is_bnb_4bit_available():
+    from peft.tuners.lora.bnb import Linear4bit
+
+    LINEAR = (LoraLinear, Linear4bit)
 ADAPTER = "default"
 PREFIX = "base_model.model."
 TIED = ("embed_tokens", "lm_head")
@@ -54,7 +60,7 @@ def add_adapters(model: Any, args: Any) -> PeftModel:
         except (ValueError, TypeError) as error:
             raise ConfigError(f"LoRA cannot be added to this model: {str(error).splitlines()[0]}") from error
     for name, module in wrapped.named_modules():
-        if isinstance(module, LoraLayer) and not isinstance(module, LoraLinear):
+        if isinstance(module, LoraLayer) and not isinstance(module, LINEAR):
             raise ConfigError(f"--lora-target-modules: {name.removeprefix(PREFIX)} is not a linear module")
     missing = [name for name in names[1] or () if not _has_saved(wrapped, name)]
     if missing:
@@ -97,9 +103,7 @@ def merged(model: Any, tensors: Iterable[tuple[str, Tensor]]) -> Iterator[tuple[
             the tensors of one module follow each other (as in a state dict).
     """
     scales = {
-        name: module.scaling[ADAPTER]
-        for name, module in model.named_modules()
-        if isinstance(module, LoraLinear)
+        name: module.scaling[ADAPTER] for name, module in model.named_modules() if isinstance(module, LINEAR)
     }
     base: dict[str, Tensor] = {}
     factors: dict[str, Tensor] = {}

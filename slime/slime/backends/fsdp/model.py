@@ -1,97 +1,39 @@
-"""The Hugging Face model under FSDP2: loading, sharding, running it on a pack, gathering its weights."""
+"""The Hugging Face model under FSDP2: running it on a pack, gathering its weights."""
 
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import torch
 from peft import PeftModel
 from safetensors.torch import save_file
-from torch import Tensor, nn
-from torch.distributed.device_mesh import DeviceMesh
-from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+from torch import Tensor
 from torch.distributed.tensor import DTensor
-from transformers import AutoConfig, AutoModelForCausalLM
-from transformers.utils import logging as transformers_logging
 
-from slime.backends.fsdp.attention import NAME as ATTENTION
+from slime.backends.fsdp.head import ATTRIBUTE, DeferredHead
 from slime.backends.fsdp.lora import merged
 from slime.backends.fsdp.packing import PackedBatch
-from slime.errors import ConfigError
-from slime.losses import DenseDistribution
+from slime.backends.fsdp.quantized import dequantized
+from slime.losses import ChunkedDistribution, DenseDistribution, Distribution
 from slime.utils.checksum import LM_HEAD
 
 WEIGHT_FILES = (".safetensors", ".bin", ".pt", ".pth", ".index.json")
 
 
-def load_model(
-    folder: str,
-    mesh: DeviceMesh,
-    gradient_checkpointing: bool = False,
-    adapt: Callable[[Any], Any] = lambda model: model,
-) -> Any:
-    """The causal language model in `folder`, in fp32, sharded over `mesh`; on CUDA it computes in bf16.
-
-    Args:
-        adapt: wraps the model before it is sharded.
-
-    Raises:
-        ConfigError: the folder holds no model that transformers can load.
-    """
-    transformers_logging.disable_progress_bar()
-    try:
-        model = AutoModelForCausalLM.from_pretrained(
-            folder, dtype=torch.float32, attn_implementation=ATTENTION, local_files_only=True
-        )
-    except (OSError, ValueError, KeyError) as error:
-        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-        raise ConfigError(f"{folder} cannot be loaded as a causal language model: {reason}") from error
-    switch_off_dropout(model)
-    model.train()
-    if gradient_checkpointing:
-        model.activation_checkpointing_enable(activation_checkpointing_kwargs={"use_reentrant": False})
-    model = adapt(model)
-    shard(model, mesh)
-    return model
-
-
-def stored_dtype(folder: str) -> torch.dtype | None:
-    """The dtype that the folder's configuration names, or None if it names none."""
-    dtype = AutoConfig.from_pretrained(folder, local_files_only=True).dtype
-    return dtype if isinstance(dtype, torch.dtype) else None
-
-
-def shard(model: Any, mesh: DeviceMesh) -> None:
-    """Applies FSDP2 to every transformer block, then to what is left."""
-    on_gpu = mesh.device_type == "cuda"
-    precision = MixedPrecisionPolicy(
-        param_dtype=torch.bfloat16 if on_gpu else None, reduce_dtype=torch.float32
-    )
-    blocks = set(model._no_split_modules or ())
-    for module in model.modules():
-        if type(module).__name__ in blocks:
-            fully_shard(module, mesh=mesh, mp_policy=precision)
-    fully_shard(model, mesh=mesh, mp_policy=precision)
-
-
-def switch_off_dropout(model: nn.Module) -> None:
-    """Training must see the distribution that the engine sampled from."""
-    for module in model.modules():
-        if isinstance(module, nn.Dropout):
-            module.p = 0.0
-        if isinstance(getattr(module, "attention_dropout", None), float):
-            setattr(module, "attention_dropout", 0.0)  # noqa: B010 (mypy takes it for a tensor)
-
-
-def distribution(model: Any, packed: PackedBatch) -> DenseDistribution:
+def distribution(model: Any, packed: PackedBatch) -> Distribution:
     """The model's distribution of every target [T] of the pack, at the temperature of its sample.
 
-    Logits are computed at these positions only.
+    Logits are computed at these positions only, a few rows at a time with --log-probs-chunk-size.
     """
-    return DenseDistribution(_logits(model, packed, packed.logit_positions)[0], packed.temperatures)
+    head: DeferredHead | None = getattr(model, ATTRIBUTE, None)
+    if head is None:
+        return DenseDistribution(_logits(model, packed, packed.logit_positions)[0], packed.temperatures)
+    with head.deferred():
+        hidden = _logits(model, packed, packed.logit_positions)[0]
+    return ChunkedDistribution(hidden, head.project, packed.temperatures, head.chunk)
 
 
 def all_logits(model: Any, packed: PackedBatch, temperatures: Tensor) -> Tensor:
@@ -117,7 +59,7 @@ def gather_weights(model: Any, dtype: torch.dtype | None, keep: bool) -> dict[st
     Adapters are merged out of place. Every rank must call this; the ranks without `keep` return nothing.
     """
     tied = model.config.get_text_config().tie_word_embeddings
-    whole = whole_tensors(model.state_dict())
+    whole = dequantized(model, whole_tensors(model.state_dict()))
     if not keep:
         for _ in whole:
             pass

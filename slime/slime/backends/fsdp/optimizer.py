@@ -17,6 +17,7 @@ def build_optimizer(model: nn.Module, args: Any) -> torch.optim.AdamW:
         betas=(args.adam_beta1, args.adam_beta2),
         eps=args.adam_eps,
         weight_decay=args.weight_decay,
+        fused=True,
     )
 
 

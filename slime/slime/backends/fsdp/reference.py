@@ -13,8 +13,9 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor, distribute_tensor
 
 from slime.backends.fsdp.checkpoint import Part
+from slime.backends.fsdp.loading import load_model
 from slime.backends.fsdp.lora import merged, merged_shapes, without_adapters
-from slime.backends.fsdp.model import load_model, whole_tensors
+from slime.backends.fsdp.model import whole_tensors
 from slime.backends.fsdp.step import trained_log_probs
 from slime.errors import ConfigError
 from slime.schedule import MicroBatch
@@ -42,7 +43,7 @@ class Reference:
         same = Path(args.ref_load).resolve() == Path(first).resolve()
         self.model = policy
         if not (self.use_lora and same and self.interval is None):
-            self.model = load_model(args.ref_load, mesh)
+            self.model = load_model(args.ref_load, mesh, args, trained=False)
             self.model.requires_grad_(self.interval is not None)  # checkpoints hold what could be trained
         if self.interval is not None:
             self._check_shapes(args.ref_load)

@@ -9,8 +9,8 @@ from typing import Any
 from torch.distributed.device_mesh import DeviceMesh
 from transformers import AutoTokenizer
 
+from slime.backends.fsdp.loading import load_model
 from slime.backends.fsdp.lora import without_adapters
-from slime.backends.fsdp.model import load_model
 from slime.backends.fsdp.reference import Reference
 from slime.backends.fsdp.teacher import Teacher
 from slime.errors import ConfigError
@@ -45,7 +45,7 @@ def make_teacher(
         return Teacher(args, rank, reference.model)  # type: ignore[union-attr]
     if not base:
         check_tokenizer(folder, args.hf_checkpoint)
-    model = load_model(folder, mesh)
+    model = load_model(folder, mesh, args, trained=False)
     model.requires_grad_(False)
     sizes = [each.config.get_text_config().vocab_size for each in (model, policy)]
     if sizes[0] != sizes[1]:

@@ -20,14 +20,13 @@ from slime.backends.fsdp.checkpoint import CheckpointWriter, Part, load_checkpoi
 from slime.backends.fsdp.critic import PREFIX as CRITIC
 from slime.backends.fsdp.critic import Critic
 from slime.backends.fsdp.distributed import add_up, broadcast, join, merge_over_ranks
+from slime.backends.fsdp.loading import load_model, stored_dtype
 from slime.backends.fsdp.lora import add_adapters, describe, write_adapter
 from slime.backends.fsdp.metrics import mean_of_steps, method_metrics, rollout_metrics
 from slime.backends.fsdp.mismatch import Mismatch
 from slime.backends.fsdp.model import (
     gather_trained,
     gather_weights,
-    load_model,
-    stored_dtype,
     write_model_folder,
 )
 from slime.backends.fsdp.optimizer import build_optimizer, learning_rate, set_learning_rate
@@ -85,7 +84,7 @@ class FSDPTrainer:
         self.spec = loss_spec(args)
         adapt = partial(add_adapters, args=args) if args.use_lora else lambda model: model
         first = self._first_weights()
-        self.model = load_model(first, self.mesh, args.gradient_checkpointing, adapt)
+        self.model = load_model(first, self.mesh, args, adapt)
         self.vocabulary: int = self.model.config.get_text_config().vocab_size
         self.optimizer = build_optimizer(self.model, args)
         wants_critic = self.spec.needs_advantages and args.advantage_estimator == "ppo"

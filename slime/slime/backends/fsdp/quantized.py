@@ -1,0 +1,51 @@
+"""QLoRA (Dettmers 2023): a base in 4 bits (NF4, bitsandbytes) under adapters in full precision. Needs a GPU."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from slime.errors import ConfigError
+
+
+def four_bit_config() -> dict[str, Any]:
+    """What transformers needs to load the linear modules of a model in 4 bits, on this rank's GPU.
+
+    Raises:
+        ConfigError: bitsandbytes is not installed.
+    """
+    if importlib.util.find_spec("bitsandbytes") is None:
+        raise ConfigError("--load-in-4bit needs bitsandbytes: pip install bitsandbytes")
+    from transformers import BitsAndBytesConfig
+
+    quantization = BitsAndBytesConfig(
+        load_in_4bit=True,
+        bnb_4bit_quant_type="nf4",
+        bnb_4bit_use_double_quant=True,
+        bnb_4bit_compute_dtype=torch.bfloat16,
+    )
+    return {"quantization_config": quantization, "device_map": {"": torch.cuda.current_device()}}
+
+
+def four_bit_parameters(model: nn.Module) -> set[nn.Parameter]:
+    """The weights in 4 bits. They are frozen, so every rank keeps them whole."""
+    return {p for p in model.parameters() if hasattr(p, "quant_state")}
+
+
+def dequantized(model: nn.Module, tensors: Iterable[tuple[str, Tensor]]) -> Iterator[tuple[str, Tensor]]:
+    """Names and tensors of a state with weights in 4 bits written out in fp32, as the model computes with them."""
+    quantized = {name: p for name, p in model.named_parameters() if hasattr(p, "quant_state")}
+    if not quantized:
+        yield from tensors
+        return
+    from bitsandbytes.functional import dequantize_4bit
+
+    for name, tensor in tensors:
+        if name in quantized:
+            yield name, dequantize_4bit(quantized[name].data, quantized[name].quant_state).float()
+        elif not any(name.startswith(f"{weight}.") for weight in quantized):
+            yield name, tensor  # others are the scales of a weight in 4 bits

@@ -1,0 +1,57 @@
+"""A distribution whose logits never exist all at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils.checkpoint import checkpoint
+
+from slime.losses.distribution import DenseDistribution
+
+
+class ChunkedDistribution:
+    """Distributions over a vocabulary, from hidden states; at most `chunk` rows of logits are in memory.
+
+    They are computed again in the backward pass: memory for time.
+
+    Args:
+        hidden: [T, H].
+        project: the output head, [n, H] -> logits [n, V].
+        temperatures: [T].
+        chunk: rows, 1 or more.
+    """
+
+    def __init__(
+        self, hidden: Tensor, project: Callable[[Tensor], Tensor], temperatures: Tensor, chunk: int
+    ) -> None:
+        self.hidden, self.project = hidden, project
+        self.temperatures, self.chunk = temperatures, chunk
+
+    def log_probs(self, ids: Tensor) -> Tensor:
+        """Log-probabilities of `ids` [T] or [T, K], in the same shape. Differentiable."""
+        return torch.cat(self._each(lambda dist, part: dist.log_probs(part), ids))
+
+    def logsumexp(self) -> Tensor:
+        """Log-normaliser of the tempered logits, [T]."""
+        return torch.cat(self._each(lambda dist, _: dist.logsumexp(), self.temperatures))
+
+    def entropy(self) -> Tensor:
+        """Entropy in nats, [T]. Differentiable."""
+        return torch.cat(self._each(lambda dist, _: dist.entropy(), self.temperatures))
+
+    def topk(self, k: int) -> tuple[Tensor, Tensor]:
+        """The k most likely tokens: (log-probs [T, K] in falling order, ids [T, K])."""
+        values, ids = zip(*self._each(lambda dist, _: dist.topk(k), self.temperatures), strict=True)
+        return torch.cat(values), torch.cat(ids)
+
+    def _each(self, compute: Callable[[DenseDistribution, Tensor], Any], along: Tensor) -> list[Any]:
+        """`compute` on the rows of every chunk and the same rows of `along`."""
+
+        def rows(hidden: Tensor, temperatures: Tensor, part: Tensor) -> Any:
+            return compute(DenseDistribution(self.project(hidden), temperatures), part)
+
+        parts = (torch.split(x, self.chunk) for x in (self.hidden, self.temperatures, along))
+        return [checkpoint(rows, *part, use_reentrant=False) for part in zip(*parts, strict=True)]
