@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from openclaw.errors import ConfigError
 from openclaw.services import start
 from slime.arguments import Arguments, parse_args
 
@@ -89,3 +90,19 @@ def test_a_flag_of_the_caller_wins(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 def test_a_script_says_what_it_is_for(name: str) -> None:
     told = subprocess.run(["bash", str(ROOT / SCRIPTS[name]), "--help"], capture_output=True, text=True)
     assert f"bash {SCRIPTS[name]} --demo" in told.stdout and told.stdout.count("\n") == 5
+
+
+def test_a_teacher_on_no_engine_is_refused_before_anything_starts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    args = asked_for("opd", tmp_path, monkeypatch, "--teacher-source", "inference")
+    with pytest.raises(ConfigError, match="--opd-teacher-url"):
+        start(args, {"policy": ["http://127.0.0.1:1"], "judge": []})
+
+
+def test_combine_without_scores_is_refused_before_anything_starts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    args = asked_for("combine", tmp_path, monkeypatch, "--eval-mode", "0")
+    with pytest.raises(ConfigError, match="OPENCLAW_EVAL_MODE=1"):
+        start(args, {"policy": ["http://127.0.0.1:1"], "judge": []})

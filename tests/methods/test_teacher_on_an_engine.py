@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -19,7 +20,8 @@ from openclaw.judge.metrics import JudgeMetrics
 from openclaw.judge.settings import JudgeSettings
 from openclaw.judge.teacher import Teacher, TeacherError, make_teacher
 from openclaw.judge.teacher_settings import TeacherSettings
-from openclaw.records import SampleDraft, Turn
+from openclaw.records import SampleDraft, SampleState, Turn
+from openclaw.store import RolloutStore
 
 ROOT = Path(__file__).parents[2]
 MODEL = ROOT / "openclaw-test/tiny_claw/model"
@@ -177,3 +179,47 @@ async def test_a_teacher_that_is_not_there_is_an_error(prompts: HintedPrompts, m
     with pytest.raises(JudgeError):
         await teacher.taught(turn, draft)
     await teacher.close()
+
+
+def worker(buffer: Path, *flags: str) -> subprocess.Popen[str]:
+    paths = [ROOT, ROOT / "openclaw-opd"]
+    environ = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, paths))}
+    command = [sys.executable, "-m", "openclaw.judge.worker", "--rl-buffer-dir", str(buffer)]
+    command += ["--method-path", "opd_topk:sample_from_judged_turn", "--teacher-source", "inference", *flags]
+    return subprocess.Popen(command, env=environ, stderr=subprocess.PIPE, text=True)
+
+
+def test_a_judge_worker_fills_in_what_the_engine_teaches(
+    engine: str, prompts: HintedPrompts, answered: Callable[..., Turn], store: RolloutStore, tmp_path: Path
+) -> None:
+    turn = answered("Please write it in natural sentences.")
+    store.release_claim(turn.id)
+    running = worker(
+        tmp_path / "buffer", "--model-path", str(MODEL), "--method-option", "distill_topk=5",
+        "--opd-teacher-url", engine, "--opd-teacher-model-path", str(MODEL),
+    )  # fmt: skip
+    try:
+        deadline = time.monotonic() + 60
+        while (record := store.sample_of_turn(turn.id)) is None and time.monotonic() < deadline:
+            time.sleep(0.1)
+    finally:
+        running.terminate()
+        assert running.wait(timeout=20) == 0
+    assert record is not None and record.state is SampleState.READY
+    assert record.teacher_log_probs is not None and len(record.teacher_log_probs) == len(turn.completion_ids)
+    assert {len(row) for row in record.teacher_topk_indices or []} == {5}
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        ([], "name the policy's model folder"),
+        (["--model-path", str(MODEL)], "give --opd-teacher-url"),
+    ],
+)
+def test_a_worker_that_could_not_ask_its_teacher_does_not_start(
+    tmp_path: Path, flags: list[str], message: str
+) -> None:
+    running = worker(tmp_path, *flags)
+    _, told = running.communicate(timeout=60)
+    assert running.returncode == 2 and message in told
