@@ -177,7 +177,7 @@ def test_the_synchronous_loop_uses_up_a_spoilt_batch_and_ends_after_its_rollouts
         env=environment(),
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=300,
     )
     assert done.returncode == 0, done.stdout + done.stderr
     lines = [json.loads(line) for line in (tmp_path / "live.jsonl").read_text().splitlines()]
@@ -205,7 +205,7 @@ def test_rollouts_can_be_collected_without_training(tmp_path: Path, model_path: 
         env=environment(),
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=300,
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert [len(replay.load(recorded, rollout_id)) for rollout_id in range(2)] == [2, 2]
