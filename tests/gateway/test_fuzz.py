@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from typing import Any
 
 import httpx
@@ -20,7 +21,7 @@ ROUTES = (
 )
 INTERNAL = ("input_ids", "sampling_params", "weight_version", "transcript_digest", "Traceback")
 FEW = settings(
-    max_examples=25,
+    max_examples=int(os.environ.get("FUZZ_EXAMPLES", "25")),
     deadline=None,
     phases=[Phase.explicit, Phase.generate],
     suppress_health_check=list(HealthCheck),

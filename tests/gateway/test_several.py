@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
+import sys
 import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import httpx
+import pytest
+
+ROOT = Path(__file__).parents[2]
 HELLO: list[Any] = [{"role": "user", "content": "hello"}]
 
 
@@ -66,3 +75,57 @@ def test_answer_begun_on_one_engine_is_finished_on_another(start_gateway: Any, s
     turn = ask(gateway, session_id=session)
     assert turn.completion_ids == ids
     assert second_engine.requests[0]["input_ids"][-6:] == ids[:6]
+
+
+Process = tuple[subprocess.Popen[str], httpx.Client]
+
+
+@pytest.fixture
+def two_processes(gateway: Any) -> Iterator[tuple[Process, Process]]:
+    """Gateways as processes of their own, on the store and engine of `gateway`."""
+    flags = ["--model-path", str(gateway.model), "--engine-url", gateway.engine.url, "--port", "0"]
+    flags += ["--enable-rl-intercept", "--rl-buffer-dir", str(gateway.buffer), "--log-level", "warning"]
+    command = [sys.executable, "-m", "openclaw.server", *flags]
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    one, two = (subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=env) for _ in range(2))
+    try:
+        yield (one, client_of(one)), (two, client_of(two))
+    finally:
+        for process in (one, two):
+            process.kill()
+            process.wait(10)
+
+
+def client_of(process: subprocess.Popen[str]) -> httpx.Client:
+    assert process.stdout is not None
+    line = process.stdout.readline()
+    assert line.startswith("ready: "), line
+    return httpx.Client(base_url=line.split()[1].removesuffix("/v1"), timeout=20)
+
+
+def test_processes_share_conversations_and_one_s_death_takes_nothing_from_another(
+    gateway: Any, two_processes: tuple[Process, Process]
+) -> None:
+    ids = gateway.says("hello there, how are you today? the answer is 42.")
+    (doomed, one), (_, two) = two_processes
+    talk, turns = list(HELLO), []
+    for client in (one, two, one, two):
+        answer = client.post("/v1/chat/completions", json={"messages": talk}).json()
+        turns.append(gateway.turn(answer["id"]))
+        talk = [*talk, answer["choices"][0]["message"], {"role": "user", "content": f"{len(turns)}?"}]
+    gateway.engine.pause = 0.1
+    with one.stream("POST", "/v1/chat/completions", json={"messages": HELLO, "stream": True}) as cut:
+        lines = cut.iter_lines()
+        while "content" not in next(lines):
+            pass
+        with ThreadPoolExecutor(1) as pool:
+            whole = pool.submit(lambda: two.post("/v1/chat/completions", json={"messages": HELLO}).json())
+            gateway.wait_for(lambda: len(gateway.engine.requests) == 6)
+            doomed.send_signal(signal.SIGKILL)
+            stored = gateway.turn(whole.result()["id"])
+        with pytest.raises(httpx.HTTPError):
+            list(lines)
+    assert stored.completion_ids == ids
+    assert [turn.parent_id for turn in turns[1:]] == [turn.id for turn in turns[:-1]]
+    assert {turn.session_id for turn in turns} == {turns[0].session_id}
+    assert gateway.store.counts()["turns"] == {"answered": 3, "captured": 2}
