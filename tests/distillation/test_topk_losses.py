@@ -219,10 +219,18 @@ def test_a_hint_that_a_sample_does_not_have_never_teaches_it() -> None:
 
 
 def test_steps_of_an_agent_choose_each_for_themselves_and_tokens_between_them_take_hint_0() -> None:
-    counts = torch.tensor([[2, 2, 0, 0], [0, 1, 3, 1]])
+    counts = torch.tensor([[0, 0, 0, 2], [1, 1, 3, 1]])
     groups = torch.tensor([0, 0, -1, 1])
     chosen = choose_hints(counts, torch.ones(2, 4, dtype=torch.bool), "sequence_optimal", groups)
-    assert chosen.tolist() == [0, 0, 0, 1]
+    assert chosen.tolist() == [1, 1, 0, 0]
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_token_that_nobody_teaches_has_no_valid_id(mode: Any) -> None:
+    scene = Scene(2)
+    scene.present[:, 3] = False
+    assert scene.targets(mode, "token_optimal").valid.any(-1).tolist()[3] is False
+    assert scene.targets("student", "shortest").valid.all(-1).tolist() == [True, True, True, False, True]
 
 
 @pytest.mark.parametrize("loss", [select_loss, reverse_kl_topk])

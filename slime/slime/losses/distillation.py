@@ -66,7 +66,7 @@ def select_loss(
         eps_clip, eps_clip_high: see `policy_loss`.
     """
     valid, old = targets.valid, targets.old_log_probs
-    weights = torch.softmax(old.masked_fill(~valid, NO_MASS), dim=-1) * valid
+    weights = torch.softmax(old.masked_fill(~valid, NO_MASS), dim=-1)
     gap = torch.where(valid, targets.teacher_log_probs - old, torch.zeros_like(old))
     if diff_clip > 0:
         gap = gap.clamp(-diff_clip, diff_clip)
