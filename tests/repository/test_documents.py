@@ -66,3 +66,13 @@ def test_commands_of_the_documents_show_their_help(command: list[str]) -> None:
     )
     assert shown.returncode == 0, shown.stderr
     assert "--" in shown.stdout
+
+
+def test_tests_that_the_tests_readme_names_exist() -> None:
+    named = set(re.findall(r"`(test_\w+)`", (ROOT / "tests" / "README.md").read_text()))
+    there = {
+        name
+        for path in (ROOT / "tests").rglob("test_*.py")
+        for name in re.findall(r"def (test_\w+)", path.read_text())
+    }
+    assert named and named <= there, named - there
