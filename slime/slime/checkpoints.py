@@ -113,6 +113,20 @@ def latest(save: Path) -> Path | None:
     return folder
 
 
+def passed_over(save: str, load: str | None) -> str | None:
+    """What to say where `load` names an older checkpoint of `save`: a run always goes on from its newest."""
+    if load is None or Path(load).resolve().parent != Path(save).resolve() or not is_checkpoint(Path(load)):
+        return None
+    newest = latest(Path(save))
+    if newest is None or newest.resolve() == Path(load).resolve():
+        return None
+    older = Path(load).resolve().name
+    return (
+        f"--load {load} is passed over: the run goes on from {newest.name}; to go back, stop it, "
+        f"ln -sfn {older} {Path(save) / LATEST}, and start it again"
+    )
+
+
 def commit(temporary: Path, folder: Path, meta: dict[str, Any]) -> None:
     """Makes a checkpoint that is written completely the latest one."""
     write_text(temporary / META, json.dumps(meta, indent=1))

@@ -104,6 +104,18 @@ def test_save_wins_over_load_once_it_has_a_checkpoint(
     assert make_trainer(load=elsewhere).load().rollout_id == 8
 
 
+def test_an_older_checkpoint_of_the_runs_own_folder_is_passed_over_with_the_way_back(
+    make_trainer: Any, tmp_path: Path
+) -> None:
+    trainer = make_trainer()
+    paths = [trainer.save(rollout_id, version=rollout_id, parent=0) for rollout_id in (1, 2)]
+    save = trainer.args.save
+    assert "goes on from checkpoint-3" in str(checkpoints.passed_over(save, paths[0]))
+    assert "ln -sfn checkpoint-2" in str(checkpoints.passed_over(save, paths[0]))
+    assert checkpoints.passed_over(save, paths[1]) is None
+    assert checkpoints.passed_over(save, None) is checkpoints.passed_over(str(tmp_path), paths[0]) is None
+
+
 def test_load_may_name_a_hugging_face_folder(make_trainer: Any, make_samples: Any, tmp_path: Path) -> None:
     trained = make_trainer()
     trained.train(0, make_samples(2))

@@ -39,6 +39,7 @@ class Publisher:
             for spec in specs
             if spec.role == "engine" and spec.url
         ]
+        self.hook = load_hook(args, "on_weights_live_path")
         self.numbers = VersionNumbers(self.save_dir)
         self.update = WeightUpdate(self.engines, self.run_dir, self.announce, patience=limit)
 
@@ -104,7 +105,7 @@ class Publisher:
 
     def announce(self, candidate: Candidate) -> None:
         """Every engine serves the candidate: tells the hook."""
-        if self.args.on_weights_live_path is None:
+        if self.hook is None:
             return
         weights = candidate.weights
         checkpoint = {

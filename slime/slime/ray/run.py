@@ -17,7 +17,7 @@ from typing import Any
 
 from ray.exceptions import RayActorError
 
-from slime import processes
+from slime import checkpoints, processes
 from slime.errors import ConfigError, DataError, TrainError
 from slime.ray.engines import on_own_gpus, server_specs
 from slime.ray.placement import Placement, split_of
@@ -82,6 +82,9 @@ class TrainingRun:
         Raises:
             TrainError: the trainer was lost too often on the way, or Ray is dead.
         """
+        passed_over = checkpoints.passed_over(self.args.save, self.args.load)
+        if passed_over is not None:
+            logger.warning("%s", passed_over)
         while True:
             try:
                 return self.go_live()
