@@ -197,6 +197,7 @@ def test_every_flag_acts() -> None:
         "advantage_estimator",
         "disable_rollout_global_dataset",
         "n_samples_per_prompt",
+        "num_epoch",
         "num_steps_per_rollout",
         "rollout_batch_size",
         "train_backend",

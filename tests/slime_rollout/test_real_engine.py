@@ -68,10 +68,10 @@ def test_a_rollout_that_is_repeated_gives_the_same_samples(
 def test_an_interrupted_answer_goes_on_with_its_ids(
     make_args: Any, questions: Any, engine: str, model: str
 ) -> None:
-    """Answers of 400 tokens cannot all be done when the first short one is; they are continued, not repeated."""
+    """Answers of 150 tokens cannot all be done when the first short one is; they are continued, not repeated."""
     words = ["--partial-rollout", "--rollout-batch-size", "1", "--over-sampling-batch-size", "6"]
     words += ["--custom-generate-function-path", f"{__file__}:one_short"]
-    args = make_args(questions, *words, "--rollout-max-response-len", "400")
+    args = make_args(questions, *words, "--rollout-max-response-len", "150")
     source = RolloutDataSourceWithBuffer(args)
     generate_rollout(args, 0, source)
     parts = {group[0].index: group[0].to_dict() for group in source.buffer if group[0].response_length}
@@ -86,11 +86,11 @@ def test_an_interrupted_answer_goes_on_with_its_ids(
 
 
 async def one_short(args: Any, sample: Sample, sampling_params: dict[str, Any]) -> Sample:
-    """The first sample gets 5 tokens, the others 400 whatever the model says."""
+    """The first sample gets 5 tokens, the others 150 whatever the model says."""
     from slime.rollout.generate import generate
 
     short = sample.index == 0
-    params = {**sampling_params, "max_new_tokens": 5 if short else 400, "ignore_eos": True}
+    params = {**sampling_params, "max_new_tokens": 5 if short else 150, "ignore_eos": True}
     return await generate(args, sample, params)
 
 

@@ -296,6 +296,15 @@ def test_a_generate_function_that_is_broken_ends_the_rollout_with_its_error(
         rollout(args, RolloutDataSourceWithBuffer(args))
 
 
+def test_a_sample_may_bring_a_generate_function_of_its_own(make_args: Any, rows: Any, fake: Any) -> None:
+    args = make_args(rows, "--rollout-batch-size", "2")
+    source = RolloutDataSourceWithBuffer(args)
+    [[first], [second]] = source.get_samples(2)
+    first.generate_function_path = f"{HERE}:two_turns"
+    source.add_samples([[first], [second]])
+    assert [len(list(flatten(group))) for group in rollout(args, source).samples] == [2, 1]
+
+
 def note(args: Any, sample: Sample, *, rollout_id: int | None = None, evaluation: bool = False) -> None:
     sample.metadata["noted"] = (rollout_id, evaluation, sample.reward)
 

@@ -55,6 +55,8 @@ def fresh(sample: Sample) -> Sample:
         prompt=copy.deepcopy(sample.prompt),
         label=copy.deepcopy(sample.label),
         metadata=copy.deepcopy(metadata),
+        generate_function_path=sample.generate_function_path,
+        custom_rm_path=sample.custom_rm_path,
     )
 
 

@@ -11,6 +11,7 @@ from slime.errors import DataError
 from slime.hooks import load_hook
 from slime.rollout.filters import as_output
 from slime.rollout.groups import ATTEMPTS, FAILURE, Group, flatten, has_bad_reward, statuses
+from slime.rollout.rm_hub import failures as reward_failures
 from slime.types import SampleStatus
 
 
@@ -98,7 +99,10 @@ class Intake:
 
     def metrics(self) -> dict[str, float]:
         """Counts since the last call, which starts them anew."""
-        found: dict[str, float] = {"rollout/dropped_groups": self.drops.total()}
+        found: dict[str, float] = {
+            "rollout/dropped_groups": self.drops.total(),
+            **reward_failures.take_metrics(),
+        }
         for name, counts in (
             ("rollout/drop", self.drops),
             ("rollout/dynamic_filter/drop", self.filtered),

@@ -27,16 +27,21 @@ class RolloutService:
         self.log_function = load_hook(args, "custom_rollout_log_function_path")
         self.eval_log_function = load_hook(args, "custom_eval_rollout_log_function_path")
         self.data_source: Any = None if reads_no_prompts(args) else load_hook(args, "data_source_path")(args)
+        self._positioned = False
         self._under_way: dict[str, float] = {}
         self._lock = threading.Lock()
 
     def generate(self, rollout_id: int) -> tuple[list[Sample], dict[str, float]]:
         """Blocks until the rollout function has a batch; returns its samples and its metrics.
 
+        A service that was started anew in the middle of a run goes on with the data after the rollout before.
+
         Raises:
             DataError: nothing to train on, or a sample whose parts contradict each other.
         """
         began = time.monotonic()
+        if not self._positioned:
+            self.load(rollout_id - 1)
         with self._noted(f"rollout {rollout_id}"):
             output = self.rollout_function(self.args, rollout_id, self.data_source, evaluation=False)
         if not isinstance(output, RolloutFnTrainOutput):
@@ -72,9 +77,10 @@ class RolloutService:
             self.data_source.save(rollout_id)
 
     def load(self, rollout_id: int) -> None:
-        """Goes on with the data after `rollout_id`."""
-        if self.data_source is not None:
+        """Goes on with the data after `rollout_id` (-1: from the first prompt)."""
+        if self.data_source is not None and rollout_id >= 0:
             self.data_source.load(rollout_id)
+        self._positioned = True
 
     def status(self) -> dict[str, Any]:
         """What is under way, and for how many seconds."""
