@@ -106,3 +106,30 @@ def test_combine_without_scores_is_refused_before_anything_starts(
     args = asked_for("combine", tmp_path, monkeypatch, "--eval-mode", "0")
     with pytest.raises(ConfigError, match="OPENCLAW_EVAL_MODE=1"):
         start(args, {"policy": ["http://127.0.0.1:1"], "judge": []})
+
+
+@pytest.mark.parametrize(
+    ("name", "path", "loss"),
+    [
+        ("opd_topk", "topk_distillation_loss.topk_distillation_loss_function", "opd_topk"),
+        ("combine", "combine_loss.combine_loss_function", "combine"),
+        ("topk_select", "openclaw_topk_select_loss.openclaw_topk_select_loss_function", "topk_select"),
+    ],
+)
+def test_the_loss_functions_of_other_launch_scripts_are_the_built_in_losses(
+    name: str, path: str, loss: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flags = ["--loss-type", "custom_loss", "--custom-loss-function-path", path]
+    flags += ["--disable-compute-advantages-and-returns"] if loss == "opd_topk" else []
+    args = asked_for(name, tmp_path, monkeypatch, *flags)
+    assert (args.loss_type, args.custom_loss_function_path) == (loss, None)
+
+
+def test_the_hybrids_rollout_function_has_its_other_name() -> None:
+    import openclaw_combine_rollout
+    import openclaw_combine_select_rollout
+
+    assert (
+        openclaw_combine_select_rollout.generate_rollout_openclaw_combine_select
+        is openclaw_combine_rollout.generate_rollout_openclaw_combine
+    )

@@ -55,8 +55,7 @@ def check_algorithm(args: Arguments) -> None:
     Raises:
         ConfigError: what contradicts what, and what to do.
     """
-    if args.custom_loss_function_path and args.loss_type == "policy_loss":
-        args.loss_type = "custom_loss"
+    _resolve_custom(args)
     check_staleness(args)
     check_distillation(args)
     if args.loss_type == "sft_loss":
@@ -75,15 +74,26 @@ def _refuse(args: Arguments, names: tuple[str, ...], where: str) -> None:
             raise ConfigError(f"{option(name)} has no meaning with {where}; drop it")
 
 
+def _resolve_custom(args: Arguments) -> None:
+    """A function alone is a custom loss; one that only names a built-in loss becomes that loss."""
+    if not args.custom_loss_function_path or args.loss_type not in ("policy_loss", "custom_loss"):
+        return
+    from slime.losses.custom import NamedLoss, load_custom_loss  # loads torch, as the custom loss does
+
+    args.loss_type = "custom_loss"
+    function, _ = load_custom_loss(args.custom_loss_function_path)
+    if isinstance(function, NamedLoss):
+        args.loss_type, args.custom_loss_function_path = function.loss_type, None
+        if function.loss_type == "opd_topk":  # has no advantages anyway
+            args.disable_compute_advantages_and_returns = False
+
+
 def _check_custom(args: Arguments) -> None:
     if args.loss_type != "custom_loss":
         _refuse(args, ("disable_compute_advantages_and_returns",), f"--loss-type {args.loss_type}")
         return
     if not args.custom_loss_function_path:
         raise ConfigError("--loss-type custom_loss needs --custom-loss-function-path")
-    from slime.losses.custom import load_custom_loss  # loads torch, as the custom loss does
-
-    load_custom_loss(args.custom_loss_function_path)
     _refuse(args, ONLY_POLICY, "a custom loss")
     if args.advantage_estimator in ("gspo", "cispo"):
         raise ConfigError(

@@ -24,6 +24,19 @@ SAMPLE_PARAMETERS = ("policy_logits", "reference_logits", "rewards", "advantages
 Signature = Literal["sample", "pack"]
 
 
+class NamedLoss:
+    """Stands for a built-in loss where a launch script names a function: `--custom-loss-function-path` of it is
+    `--loss-type` of `loss_type`, on every backend."""
+
+    def __init__(self, loss_type: Literal["opd_topk", "combine", "topk_select"]) -> None:
+        self.loss_type: Literal["opd_topk", "combine", "topk_select"] = loss_type
+
+    def __call__(self, args: Any, batch: Any, logits: Tensor, sum_of_sample_mean: Any) -> Tensor:
+        raise ConfigError(
+            f"this is a name of --loss-type {self.loss_type}, which the trainer computes itself"
+        )
+
+
 def load_custom_loss(path: str) -> tuple[Callable[..., Any], Signature]:
     """The function behind `--custom-loss-function-path` and which of the two signatures it has.
 
