@@ -29,10 +29,10 @@ class ModelArguments:
     )
     bf16: bool = flag(False, "compute in bfloat16 over fp32 weights (default on GPUs)")
     fp32: bool = flag(False, "compute in fp32 on GPUs too")
-    only_train_params_name_list: list[str] = flag(
+    only_train_params_name_list: list[str] = flag(  # noqa: RUF009
         [], "train only weights whose names match this regular expression"
     )
-    freeze_params_name_list: list[str] = flag(
+    freeze_params_name_list: list[str] = flag(  # noqa: RUF009
         [], "train all but the weights whose names match this regular expression"
     )
     save: str | None = flag(

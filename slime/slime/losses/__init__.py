@@ -1,6 +1,6 @@
 """The loss library: pure torch, shared by all training backends."""
 
-from slime.losses.advantages import group_advantages
+from slime.losses.advantages import group_advantages, group_counts
 from slime.losses.chunked import ChunkedDistribution
 from slime.losses.component import Component, LossBatch, LossSpec
 from slime.losses.corrections import custom_tis, opsm, tis
@@ -53,6 +53,7 @@ __all__ = [
     "get_log_probs_and_entropy",
     "get_responses",
     "group_advantages",
+    "group_counts",
     "kl_loss",
     "load_custom_loss",
     "log1mexp",

@@ -32,11 +32,8 @@ def group_advantages(
         raise ValueError(f"{len(rewards)} rewards for {len(groups)} group indices")
     if not normalize:
         return [float(reward) for reward in rewards]
-    members: dict[Hashable, list[int]] = defaultdict(list)
-    for position, group in enumerate(groups):
-        members[("alone", position) if group is None else ("group", group)].append(position)
     advantages = [0.0] * len(rewards)
-    for positions in members.values():
+    for positions in _members(groups):
         values = [rewards[position] for position in positions]
         if max(values) == min(values):
             continue
@@ -45,3 +42,22 @@ def group_advantages(
         for position in positions:
             advantages[position] = (rewards[position] - mean) / scale
     return advantages
+
+
+def group_counts(rewards: Sequence[float], groups: Sequence[Hashable]) -> dict[str, float]:
+    """How many groups there are, how many of them are one sample, and how many earned the same throughout: these
+    two kinds teach nothing under normalisation."""
+    values = [[rewards[position] for position in positions] for positions in _members(groups)]
+    return {
+        "groups": float(len(values)),
+        "groups_of_one": float(sum(len(group) == 1 for group in values)),
+        "groups_all_equal": float(sum(len(group) > 1 and max(group) == min(group) for group in values)),
+    }
+
+
+def _members(groups: Sequence[Hashable]) -> list[list[int]]:
+    """Positions of the samples of each group; None stands for a group of its own."""
+    members: dict[Hashable, list[int]] = defaultdict(list)
+    for position, group in enumerate(groups):
+        members[("alone", position) if group is None else ("group", group)].append(position)
+    return list(members.values())

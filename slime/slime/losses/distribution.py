@@ -65,7 +65,8 @@ class DenseDistribution:
 
     def entropy(self) -> Tensor:
         log_probs = self.logits - self.logsumexp().unsqueeze(-1)
-        return -torch.linalg.vecdot(log_probs.exp(), log_probs)
+        negative: Tensor = torch.linalg.vecdot(log_probs.exp(), log_probs)
+        return -negative
 
     def topk(self, k: int) -> tuple[Tensor, Tensor]:
         values, ids = self.logits.topk(k, dim=-1)

@@ -44,11 +44,11 @@ def packed_attention(
     pieces = zip(*parts, strict=True)
     outputs = []
     for run in layout:
-        trunk = next(pieces)
-        outputs.append(_attend(*trunk, 0, sliding_window, how))
+        q, trunk_k, trunk_v = next(pieces)
+        outputs.append(_attend(q, trunk_k, trunk_v, 0, sliding_window, how))
         for _ in run[1:]:
             q, k, v = next(pieces)
-            k, v = torch.cat([trunk[1], k], dim=2), torch.cat([trunk[2], v], dim=2)
+            k, v = torch.cat([trunk_k, k], dim=2), torch.cat([trunk_v, v], dim=2)
             outputs.append(_attend(q, k, v, run[0], sliding_window, how))
     return torch.cat(outputs, dim=2).transpose(1, 2).contiguous(), None
 

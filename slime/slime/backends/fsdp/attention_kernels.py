@@ -77,7 +77,8 @@ def varlen_layout(layout: Layout, device: torch.device) -> tuple[Tensor, Tensor,
 
     A branch has the trunk's keys before its own, and its queries stand at the end of them.
     """
-    queries, keys, order, start = [0], [0], [], 0
+    queries, keys, start = [0], [0], 0
+    order: list[int] = []
     for run in layout:
         trunk = range(start, start + run[0])
         for number, length in enumerate(run):

@@ -23,7 +23,7 @@ from torch import Tensor
 
 from slime.errors import ConfigError
 
-LINEAR: tuple[type, ...] = (LoraLinear,)
+LINEAR: tuple[type[LoraLayer], ...] = (LoraLinear,)
 if is_bnb_4bit_available():
     from peft.tuners.lora.bnb import Linear4bit
 

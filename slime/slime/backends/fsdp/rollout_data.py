@@ -21,6 +21,7 @@ from slime.losses import (
     distilled,
     estimator,
     group_advantages,
+    group_counts,
     normalized_spans,
     ppo_advantages,
     spans_of,
@@ -106,13 +107,26 @@ def rewards_of(args: Any, samples: Sequence[Sample]) -> list[float]:
     return group_advantages(
         [sample.get_reward_value(args.reward_key) for sample in samples],
         [sample.group_index for sample in samples],
-        normalize=not args.disable_rewards_normalization
-        and not args.custom_reward_post_process_path
-        and not args.custom_convert_samples_to_train_data_path
-        and args.advantage_estimator not in ("reinforce_plus_plus", "ppo"),
+        normalize=_compares(args),
         by_std=not args.disable_grpo_std_normalization
         and args.advantage_estimator != "reinforce_plus_plus_baseline",
     )
+
+
+def _compares(args: Any) -> bool:
+    """Whether rewards are compared with those of their group."""
+    done = args.custom_reward_post_process_path or args.custom_convert_samples_to_train_data_path
+    by_group = args.advantage_estimator not in ("reinforce_plus_plus", "ppo")
+    return by_group and not done and not args.disable_rewards_normalization
+
+
+def group_metrics(args: Any, spec: LossSpec, samples: Sequence[Sample]) -> dict[str, float]:
+    """Groups whose rewards were compared, and how many of them teach nothing: one sample, or all alike."""
+    without = args.advantage_estimator in ("step_wise", "on_policy_distillation")
+    if without or not spec.needs_advantages or not _compares(args):
+        return {}
+    rewards = [sample.get_reward_value(args.reward_key) for sample in samples]
+    return group_counts(rewards, [sample.group_index for sample in samples])
 
 
 def sample_terms(args: Any, data: RolloutData, mine: Sequence[int]) -> dict[int, SampleTerms]:

@@ -38,6 +38,7 @@ from slime.backends.fsdp.rollout_data import (
     advantage_metrics,
     check_inputs,
     engine_log_probs,
+    group_metrics,
     token_advantages,
 )
 from slime.backends.fsdp.staleness import staleness_metrics
@@ -148,6 +149,7 @@ class FSDPTrainer:
             event(logger, "reference follows", rollout_id=rollout_id)
         metrics |= mean_of_steps(steps) | mismatch.metrics() | rollout_metrics(samples, schedule)
         metrics |= advantage_metrics(data, add_up, self.args.use_opd)
+        metrics |= group_metrics(self.args, self.spec, samples)
         metrics |= Mismatch.alarm(metrics, self.args.logprob_gap_alarm)
         metrics |= staleness_metrics(samples, schedule, self.version, self.args) | method_metrics(self.args)
         metrics["train_seconds"] = time.monotonic() - started

@@ -1,0 +1,143 @@
+"""Ways to compute the same: chunks of logits, recomputed activations, other attention, other precision, other losses'
+sums; and which weights are trained."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+import torch
+
+from slime.backends.fsdp.attention import packed_attention
+from slime.backends.fsdp.attention_kernels import flex_packed_attention, varlen_layout
+from slime.errors import ConfigError
+from slime.losses import ChunkedDistribution, DenseDistribution
+
+LORA: dict[str, Any] = {"use_lora": True, "lora_rank": 4, "lora_alpha": 8.0, "lora_dropout": 0.0}
+RICH: dict[str, Any] = {
+    "entropy_coef": 0.1,
+    "use_kl_loss": True,
+    "kl_loss_coef": 0.1,
+    "kl_loss_type": "k3",
+    "global_batch_size": 3,
+}
+
+
+def whole(trainer: Any) -> dict[str, torch.Tensor]:
+    return {name: tensor.full_tensor().clone() for name, tensor in trainer.model.state_dict().items()}
+
+
+def test_a_chunked_distribution_is_the_dense_one_in_values_and_gradients() -> None:
+    torch.manual_seed(0)
+    hidden = torch.randn(11, 8, dtype=torch.float64, requires_grad=True)
+    head = torch.randn(50, 8, dtype=torch.float64, requires_grad=True)
+    temperatures = torch.rand(11, dtype=torch.float64) + 0.5
+    ids, several = torch.randint(0, 50, (11,)), torch.randint(0, 50, (11, 3))
+    results = []
+    rows: list[int] = []
+
+    def project(part: torch.Tensor) -> torch.Tensor:
+        rows.append(len(part))
+        return part @ head.T
+
+    for dist in (
+        DenseDistribution(hidden @ head.T, temperatures),
+        ChunkedDistribution(hidden, project, temperatures, chunk=4),
+    ):
+        outputs = [
+            dist.log_probs(ids),
+            dist.log_probs(several),
+            dist.entropy(),
+            dist.logsumexp(),
+            dist.topk(2)[0],
+        ]
+        loss = sum((x * torch.linspace(-1, 2, x.numel()).reshape(x.shape)).sum() for x in outputs)
+        results.append([*outputs, *torch.autograd.grad(loss, (hidden, head)), dist.topk(2)[1]])
+    for ours, expected in zip(results[1], results[0], strict=True):
+        torch.testing.assert_close(ours, expected)
+    assert max(rows) == 4
+
+
+@pytest.mark.parametrize("adapters", [{}, LORA], ids=["full", "lora"])
+@pytest.mark.parametrize(
+    "way", [{"log_probs_chunk_size": 5}, {"gradient_checkpointing": True}], ids=["chunks", "recomputed"]
+)
+def test_saving_memory_changes_no_update(
+    make_trainer: Any, make_samples: Any, adapters: dict[str, Any], way: dict[str, Any]
+) -> None:
+    samples = make_samples(6)
+    plain, saving = (make_trainer(**RICH | adapters | more) for more in ({}, way))
+    metrics = [[trainer.train(i, copy.deepcopy(samples)) for i in range(2)] for trainer in (plain, saving)]
+    for expected, found in zip(*metrics, strict=True):
+        for name in expected.keys() - {"train_seconds"}:
+            assert found[name] == pytest.approx(expected[name], rel=2e-3, abs=2e-5), name
+    theirs = whole(saving)
+    for name, tensor in whole(plain).items():
+        torch.testing.assert_close(theirs[name], tensor, atol=3e-4, rtol=1e-3)
+
+
+@pytest.mark.parametrize("window", [None, 5])
+def test_flex_attention_and_the_loop_over_sequences_agree(window: int | None) -> None:
+    torch.manual_seed(0)
+    layout = ((7, 3, 9, 1), (12,), (2, 4))
+    n = sum(sum(run) for run in layout)
+    q, k, v = (torch.randn(1, heads, n, 16) for heads in (4, 2, 2))
+    how: dict[str, Any] = {"scaling": 0.3, "sliding_window": window, "packed_layout": layout}
+    expected, found = (
+        attend(torch.nn.Module(), q, k, v, None, **how)[0]
+        for attend in (packed_attention, flex_packed_attention)
+    )  # flex attention has gradients on GPUs only
+    torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-4)
+
+
+def test_varlen_pieces_name_the_keys_that_each_query_sees() -> None:
+    queries, keys, order = varlen_layout(((2, 1, 2), (3,)), torch.device("cpu"))
+    assert queries.tolist() == [0, 2, 3, 5, 8]
+    assert keys.tolist() == [0, 2, 5, 9, 12]
+    assert order.tolist() == [0, 1, 0, 1, 2, 0, 1, 3, 4, 5, 6, 7]
+
+
+def test_bf16_computes_over_fp32_weights_and_is_near(make_trainer: Any, make_samples: Any) -> None:
+    samples = make_samples(4)
+    exact, rough = make_trainer(), make_trainer(bf16=True)
+    assert {tensor.dtype for tensor in whole(rough).values()} == {torch.float32}
+    loss, near = (trainer.train(0, samples)["grad_norm"] for trainer in (exact, rough))
+    assert near != loss
+    assert near == pytest.approx(loss, rel=0.05)
+    assert {state["exp_avg"].dtype for state in rough.optimizer.state.values()} == {torch.float32}
+
+
+def test_only_chosen_weights_are_trained_and_stored(make_trainer: Any, make_samples: Any) -> None:
+    only = make_trainer(only_train_params_name_list=[r"layers\.1\.mlp"])
+    frozen = make_trainer(freeze_params_name_list=["embed_tokens", "norm"])
+    for trainer, wanted in (
+        (only, lambda name: "layers.1.mlp" in name),
+        (frozen, lambda name: "norm" not in name and "embed" not in name and "lm_head" not in name),
+    ):
+        before = whole(trainer)
+        trainer.train(0, make_samples(3))
+        after = whole(trainer)
+        changed = {name for name in before if not torch.equal(before[name], after[name])}
+        assert changed == {name for name in before if wanted(name)}
+    only.save(0, version=1, parent=0)
+    restored = make_trainer(only_train_params_name_list=[r"layers\.1\.mlp"], seed=7)
+    restored.load()
+    after, found = whole(only), whole(restored)
+    assert all(torch.equal(after[name], found[name]) for name in after)
+    with pytest.raises(ConfigError, match="matches no weight"):
+        make_trainer(freeze_params_name_list=["nothing_here"])
+
+
+def test_groups_that_teach_nothing_are_counted_and_leave_no_gradient(
+    make_trainer: Any, make_samples: Any
+) -> None:
+    samples = make_samples(7)
+    for sample, group, reward in zip(samples, "aaabbcd", (1.0, 0.0, 0.0, 1.0, 1.0, 1.0, 0.0), strict=True):
+        sample.group_index, sample.reward = group, reward
+    trainer = make_trainer(disable_rewards_normalization=False)
+    metrics = trainer.train(0, samples)
+    assert [metrics[name] for name in ("groups", "groups_of_one", "groups_all_equal")] == [4, 2, 1]
+    assert metrics["grad_norm"] > 0
+    alike = make_trainer(disable_rewards_normalization=False)
+    assert alike.train(0, samples[3:])["grad_norm"] == 0
