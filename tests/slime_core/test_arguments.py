@@ -195,6 +195,10 @@ def test_every_flag_acts() -> None:
     assert len(names) == len(set(names))
     acts_in_the_checks = {
         "advantage_estimator",
+        "custom_config_path",
+        "lr_warmup_fraction",
+        "num_epoch",
+        "prm_model_path",  # in the config of a get_reward_model(config)
         "disable_rollout_global_dataset",
         "n_samples_per_prompt",
         "num_epoch",

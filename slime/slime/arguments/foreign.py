@@ -140,6 +140,7 @@ FOREIGN: dict[str, Foreign] = {
         "save-debug-train-data",
         "dump-details",
     ),
+    **_many("use --attn-implementation", "attention-backend", same=("auto",)),
     **_many("it has no effect in the original either", "eval-min-new-tokens", "http-proxy"),
     **_many("it belongs to an example that is not here", "rollout-buffer-url"),
     **_many("engines are reached directly, without a router", "use-slime-router"),
