@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+import sys
 import threading
 from array import array
 from collections import OrderedDict
@@ -21,8 +22,8 @@ from tokenizers import Tokenizer as CoreTokenizer
 
 from openclaw.errors import ConfigError
 
-CACHED_CHARACTERS = 8_000_000
-"""Texts whose ids are kept, in characters: a conversation's history is sent again with every turn."""
+CACHED_BYTES = 4 << 20
+"""Memory for texts whose ids are kept: a conversation's history is sent again with every turn."""
 
 
 class Tokenizer:
@@ -53,7 +54,7 @@ class Tokenizer:
         self.unk_token_id: int | None = None
         self.eos_token_id = self._special(model_path, "eos_token")
         self._bytes = _token_bytes(self._core)
-        self._cache = _TextCache(CACHED_CHARACTERS)
+        self._cache = _TextCache(CACHED_BYTES)
         self._control = _control_tokens(self._core)
         self._text_is_plain = False
 
@@ -131,8 +132,12 @@ class Tokenizer:
         return self._core.token_to_id(text) if isinstance(text, str) else None
 
 
+_ENTRY_BYTES = 150
+"""Of an ordered dictionary, about."""
+
+
 class _TextCache:
-    """Ids of the texts used last, up to a number of characters."""
+    """Ids of the texts used last, up to a number of bytes."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
@@ -157,9 +162,14 @@ class _TextCache:
         with self._lock:
             if text not in self._ids:
                 self._ids[text] = array("i", ids)
-                self._size += len(text)
+                self._size += _bytes_of(text, self._ids[text])
             while self._size > self._limit:
-                self._size -= len(self._ids.popitem(last=False)[0])
+                self._size -= _bytes_of(*self._ids.popitem(last=False))
+
+
+def _bytes_of(text: str, ids: array[int]) -> int:
+    """Memory of an entry, in bytes."""
+    return sys.getsizeof(text) + sys.getsizeof(ids) + _ENTRY_BYTES
 
 
 def _is_byte_level(config: dict[str, Any]) -> bool:
