@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from transformers import AutoModelForCausalLM
 
 from slime.backends.fsdp.attention import packed_attention
 from slime.backends.fsdp.attention_kernels import flex_packed_attention, varlen_layout
@@ -141,3 +142,24 @@ def test_groups_that_teach_nothing_are_counted_and_leave_no_gradient(
     assert metrics["grad_norm"] > 0
     alike = make_trainer(disable_rewards_normalization=False)
     assert alike.train(0, samples[3:])["grad_norm"] == 0
+
+
+def test_log_probs_and_loss_are_those_of_float64(make_trainer: Any, make_samples: Any) -> None:
+    samples = make_samples(8)
+    trainer = make_trainer(max_tokens_per_gpu=60)
+    model = AutoModelForCausalLM.from_pretrained(
+        trainer.args.hf_checkpoint, dtype=torch.float64, attn_implementation="eager"
+    )
+    expected, loss = [], 0.0
+    for sample in samples:
+        logits = model(torch.tensor([sample.tokens])).logits[0].detach() / sample.temperature
+        table = torch.log_softmax(logits, -1)
+        places = range(sample.prompt_length, len(sample.tokens))
+        expected.append([float(table[i - 1, sample.tokens[i]]) for i in places])
+        loss -= (
+            sum(x for x, kept in zip(expected[-1], sample.mask, strict=True) if kept) / sum(sample.mask) / 8
+        )
+    for found, values in zip(trainer.log_probs(samples), expected, strict=True):
+        assert found == pytest.approx(values, rel=1e-5)
+    metrics = make_trainer(loss_type="sft_loss", max_tokens_per_gpu=60).train(0, samples)
+    assert metrics["loss"] == pytest.approx(loss, rel=1e-5)

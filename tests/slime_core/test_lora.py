@@ -256,6 +256,10 @@ MATRIX: list[dict[str, Any]] = [
     {"eps_clip_c": 1.001, "entropy_coef": 0.1, "calculate_per_token_loss": True},
     {"use_opsm": True, "use_tis": True, "use_opd": True, "opd_kl_coef": 0.5},
     {"use_tis": True, "tis_mode": "icepop", "tis_clip": 50.0, "tis_clip_low": 0.01},
+    {"advantage_estimator": "ppo", "kl_coef": 0.1, "lambd": 0.9},
+    {"use_rollout_logprobs": True, "log_probs_chunk_size": 4},
+    {"get_mismatch_metrics": True, "ref_update_interval": 1, "use_kl_loss": True, "kl_loss_coef": 0.1},
+    {"loss_type": "combine", "bf16": True},
 ]
 
 
