@@ -3,8 +3,8 @@
     python slime/examples/arithmetic/make.py runs/arithmetic
 
 writes model/ (a random Qwen3 of some 100,000 parameters, byte-level tokenizer), prompts.jsonl (all sums of two digits
-up to 9, with their answers) and conversations.jsonl (the same sums as
-conversations).
+up to 9, with their answers) and conversations.jsonl (the same sums, three
+of four answers right).
 """
 
 from __future__ import annotations
@@ -69,9 +69,10 @@ def sums() -> list[tuple[str, int]]:
 
 
 def conversations(rng: random.Random) -> list[dict[str, object]]:
-    """Questions and right answers, many times over, in chance order."""
+    """Sums and answers in chance order; every fourth answer is wrong by one to three."""
     rows: list[dict[str, object]] = []
-    for question, answer in rng.choices(sums(), k=CONVERSATIONS):
+    for number, (question, right) in enumerate(rng.choices(sums(), k=CONVERSATIONS)):
+        answer = right if number % 4 else abs(right + rng.choice((-3, -2, -1, 1, 2, 3)))
         messages = [{"role": "user", "content": question}, {"role": "assistant", "content": str(answer)}]
         rows.append({"messages": messages})
     return rows

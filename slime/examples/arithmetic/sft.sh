@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Supervised fine-tuning on the CPU: makes the tiny model and teaches it sums, not for long enough to know them all.
+# Supervised fine-tuning on the CPU: makes the tiny model and teaches it sums from answers of which a quarter is wrong.
 #   bash slime/examples/arithmetic/sft.sh [any flag of slime/train.py]
 set -euo pipefail
 # shellcheck source-path=SCRIPTDIR source=common.sh
@@ -11,6 +11,6 @@ train train.py sft \
   --prompt-data "$RUN_DIR/conversations.jsonl" --input-key messages --rollout-shuffle \
   --rollout-function-path slime.rollout.sft_rollout.generate_rollout \
   --loss-type sft_loss --debug-train-only \
-  --num-rollout 140 --rollout-batch-size 64 --save-interval 70 \
+  --num-rollout 320 --rollout-batch-size 64 --save-interval 80 \
   --lr 5e-3 --lr-decay-style linear --lr-warmup-iters 20 --min-lr 5e-4 "$@"
 echo "the model is in $RUN_DIR/sft/checkpoints/checkpoint-latest"
