@@ -6,16 +6,29 @@ import sys
 
 from slime.arguments import GROUPS
 from slime.arguments.field import Flag, flags_of
+from slime.arguments.foreign import table
 from slime.arguments.parser import add_yielding_flags, build_parser
 
 
 def markdown() -> str:
-    """One table a group: flag, type, default, environment, meaning."""
-    lines: list[str] = []
+    """One table a group: flag, type, default, environment, meaning; then what is not taken, and why."""
+    lines = [
+        "# Flags of slime",
+        "",
+        "Written by `python -m slime.arguments --markdown > slime/ARGUMENTS.md`.",
+        "",
+    ]
     for group in GROUPS:
         lines += [f"### {(group.__doc__ or '').splitlines()[0].rstrip('.')}", ""]
         lines += ["| flag | type | default | environment | meaning |", "|---|---|---|---|---|"]
         lines += [_row(item) for item in flags_of(group)] + [""]
+    lines += [
+        "### Flags of the original that slime does not have",
+        "",
+        "| flag | taken with | why |",
+        "|---|---|---|",
+    ]
+    lines += [f"| `{name}` | {same} | {reason} |" for name, same, reason in table()]
     return "\n".join(lines).rstrip()
 
 
@@ -24,7 +37,8 @@ def _row(item: Flag) -> str:
     kind += ", repeatable" if item.repeatable else ""
     names = ", ".join(f"`{name}`" for name in item.options)
     default = "" if item.default in (None, "", []) else str(item.default)
-    return f"| {names} | {kind} | {default} | {' '.join(f'`{name}`' for name in item.env)} | {item.help} |"
+    meaning = item.help.replace("|", "\\|")
+    return f"| {names} | {kind} | {default} | {' '.join(f'`{name}`' for name in item.env)} | {meaning} |"
 
 
 def main() -> None:
