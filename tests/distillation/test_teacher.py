@@ -159,6 +159,16 @@ def test_without_hint_the_frozen_base_pulls_back_a_policy_that_has_moved(
     assert gaps[2] > 1e-2
 
 
+def test_without_the_plain_teacher_only_turns_with_a_hint_are_distilled(
+    make_trainer: Any, make_samples: Any, other_folder: str
+) -> None:
+    flags = {"loss_type": "topk_select", "teacher_model": other_folder, "topk_plain_teacher": False}
+    assert make_trainer(**flags).train(0, make_samples((0, 0, 0)))["opd_loss"] == 0.0
+    some, plain = (make_trainer(**flags).train(0, make_samples(hints)) for hints in ((2, 0), (2, 2)))
+    assert some["opd_loss"] != 0.0
+    assert some["opd_subset_size"] < plain["opd_subset_size"]
+
+
 @pytest.mark.parametrize("loss", ["topk_select", "opd_topk", "combine"])
 def test_the_base_of_adapters_teaches_as_the_same_model_loaded_apart(
     make_trainer: Any, make_samples: Any, model_folder: str, tmp_path: Path, loss: str

@@ -23,6 +23,7 @@ WEIGHTS = {"topk_select": ("topk_w_rl", "topk_w_opd"), "combine": ("combine_w_rl
 ONLY_SELECT = {
     "topk_w_rl": 1.0,
     "topk_w_opd": 1.0,
+    "topk_plain_teacher": True,
     "topk_adv_diff_clip": 2.0,
     "topk_eps_clip": None,
     "topk_eps_clip_high": None,

@@ -47,6 +47,11 @@ class DistillationArguments:
     topk_w_opd: float = flag(
         1.0, "weight of the teacher in topk_select; at 0 it does not run", env=("OPENCLAW_TOPK_W_OPD",)
     )
+    topk_plain_teacher: bool = flag(
+        True,
+        "in topk_select, turns without a hint are drawn to the teacher on their plain prompt, as in OpenClaw-RL; "
+        "otherwise they learn from their rewards alone",
+    )
     topk_adv_diff_clip: float = flag(
         2.0,
         "teacher minus student log-prob is clipped to +- this, in nats, in topk_select; 0: not clipped",

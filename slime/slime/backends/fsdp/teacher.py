@@ -206,7 +206,7 @@ class Teacher:
         """What the teacher reads, in as many versions as are compared: the hints that are used, or the prompt as it
         is where the hybrid method has no hint."""
         candidates = sample.teacher_tokens_candidates or []
-        if not candidates and self.args.loss_type == "topk_select":
+        if not candidates and self.args.loss_type == "topk_select" and self.args.topk_plain_teacher:
             return [sample.tokens]
         return candidates[: 1 if self.shortest else self.args.hint_m]
 
