@@ -25,7 +25,8 @@ class LocalJudge:
         self._writer = StoreWriter(store)
         method = Method.load(setting.method.hook)
         context = MethodContext(HintedPrompts.of(args.hf_checkpoint), method.chosen(args))
-        self._judge = TurnJudge(store, self._writer, RulesBackend(), method, JudgeLimits(), context=context)
+        limits = JudgeLimits(votes=setting.method.votes)
+        self._judge = TurnJudge(store, self._writer, RulesBackend(), method, limits, context=context)
 
     async def judge_answered(self) -> list[str]:
         """Judges every turn that something has followed; returns the hints that were found."""

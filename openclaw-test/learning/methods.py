@@ -10,13 +10,14 @@ BATCH = 4
 
 @dataclass(frozen=True)
 class Method:
-    """`hook` makes samples of judged turns; `flags` are the trainer's, None where nothing is trained; `remembers`:
-    hints go into every prompt."""
+    """`hook` makes samples of judged turns; `flags` are the trainer's, None where nothing is trained; `votes` of the
+    judge a turn, which may bring as many hints; `remembers`: hints go into every prompt."""
 
     name: str
     title: str
     hook: str
     flags: tuple[str, ...] | None
+    votes: int = 1
     remembers: bool = False
 
 
@@ -32,7 +33,7 @@ METHODS = {
     method.name: method
     for method in (
         Method("base", "no training", "binary_rl:sample_from_judged_turn", None),
-        Method("memory", "no training, hints in the prompt", "opd:sample_from_judged_turn", None, True),
+        Method("memory", "no training, hints in the prompt", "opd:sample_from_judged_turn", None, remembers=True),
         Method("binary_rl", "Binary RL", "binary_rl:sample_from_judged_turn", _POLICY),
         Method("opd", "OPD, sampled tokens", "opd:sample_from_judged_turn", _TOKEN_OPD),
         Method("opd_topk", "OPD, top-K", "opd_topk:sample_from_judged_turn", _TOPK_OPD),

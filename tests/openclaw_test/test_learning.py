@@ -1,0 +1,196 @@
+"""The learning benchmark in one process: it learns, is repeatable, and does what the real loop does."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from chat_client import ChatClient
+from harness import running_loop
+from learning import lr_search
+from learning.local_loop import ChatModel, LocalLoop, Talk
+from learning.memory import KEPT, Memory
+from learning.methods import METHODS, Setting
+from learning.plot import chart
+from learning.replay import MODEL, replay
+from learning.statistics import mean_curve, mean_interval, summary
+from learning.tastes import STUDENT
+from learning.trial import Plan, Trial
+from scripted_user import ScriptedUser
+
+LEARNING = [method for method in METHODS.values() if method.flags is not None]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_thread() -> None:
+    torch.set_num_threads(1)
+
+
+@pytest.fixture(scope="module")
+def chat() -> ChatModel:
+    return ChatModel(str(MODEL))
+
+
+@pytest.fixture
+def make_loop(chat: ChatModel) -> Iterator[Any]:
+    loops: list[LocalLoop] = []
+
+    def make(method: str, seed: int = 0, **changes: Any) -> LocalLoop:
+        loops.append(LocalLoop(chat, replace(Setting(METHODS[method]), **changes), seed))
+        return loops[-1]
+
+    yield make
+    for loop in loops:
+        loop.close()
+
+
+def talk(loop: LocalLoop, sessions: int, seed: int = 0) -> list[str]:
+    """Sessions one after the other; returns every reply."""
+    user, replies = ScriptedUser(seed), []
+    for number in range(sessions):
+        session, conversation = user.session(), Talk([], f"s{number}")
+        said: str | None = session.opening
+        while said is not None:
+            loop.follow(conversation, said)
+            replies += loop.say([conversation])
+            said = session.next_message(replies[-1])
+            loop.learn()
+        loop.end(conversation)
+    return replies
+
+
+@pytest.mark.parametrize("method", LEARNING, ids=lambda method: method.name)
+def test_every_method_trains_on_what_was_said(method: Any, make_loop: Any) -> None:
+    loop = make_loop(method.name, batch=2)
+    talk(loop, 4)
+    assert loop.version >= 1
+    assert loop.store.live_version() == loop.version
+    assert all(metrics["grad_norm"] > 0 for metrics in loop.metrics)
+    one_version = [metrics.get("train_rollout_logprob_abs_diff_max", 0.0) for metrics in loop.metrics]
+    assert max(one_version) < 1e-3
+    counts = loop.store.counts()
+    assert counts["samples"]["trained"] == 2 * loop.version
+    assert set(counts["dropped"]) <= {"session_done", "neutral_score", "no_hint", "no_signal"}
+
+
+def test_the_same_seed_gives_the_same_conversations_and_updates(make_loop: Any) -> None:
+    one, other = make_loop("binary_rl", seed=5, lr=2e-3), None
+    first = talk(one, 4, seed=5)
+    losses = [metrics["loss"] for metrics in one.metrics]
+    other = make_loop("binary_rl", seed=5, lr=2e-3)
+    assert talk(other, 4, seed=5) == first
+    assert [metrics["loss"] for metrics in other.metrics] == losses
+
+
+def test_without_training_the_memory_puts_hints_into_the_next_prompts(
+    chat: ChatModel, make_loop: Any
+) -> None:
+    loop, memory = make_loop("memory"), Memory()
+    conversation = Talk([], "s", memory)
+    loop.follow(conversation, "Tom has 12 apples and buys 5 more. How many apples does he have?")
+    loop.say([conversation])
+    loop.follow(conversation, "Please no bullet points, write it naturally.")
+    loop.learn()
+    memory.add(loop.hints)
+    assert memory.hints == ["Please no bullet points, write it naturally."]
+    other = Talk([], "t", memory)
+    loop.follow(other, "What is 3 + 4?")
+    loop.say([other])
+    assert other.last is not None
+    assert "write it naturally" in chat.format.tokenizer.decode(other.last.prompt_ids)
+    assert loop.version == 0
+
+
+def test_the_memory_keeps_the_newest_hints() -> None:
+    memory = Memory()
+    memory.add(["a", "b", "a", *(f"hint {n}" for n in range(KEPT - 1))])
+    assert memory.hints == ["a", *(f"hint {n}" for n in range(KEPT - 1))]
+    assert memory.put_into([{"role": "user", "content": "Hi"}])[0]["content"].endswith(
+        "a hint 0 hint 1 hint 2"
+    )
+
+
+def test_the_real_loop_and_this_one_make_the_same_samples_and_weights(tmp_path: Path) -> None:
+    """Judgements, samples and the checksums of every live version of a real run come out again, bit for bit."""
+
+    async def converse(url: str) -> None:
+        async with ChatClient(url, api_key=os.environ.get("SGLANG_API_KEY", "")) as client:
+            user = ScriptedUser(1)
+            while (await client.status())["weight_version"] < 3:
+                session, messages = user.session(), []
+                said: str | None = session.opening
+                while said is not None:
+                    messages.append({"role": "user", "content": said})
+                    answer = await client.chat(messages, session_id=f"s{id(session)}", max_tokens=200)
+                    assert answer.error is None
+                    messages.append({"role": "assistant", "content": answer.text})
+                    said = session.next_message(answer.text)
+
+    with running_loop(tmp_path / "run") as loop:
+        asyncio.run(asyncio.wait_for(converse(loop.url), 120))
+    agreement = replay(tmp_path / "run", Setting(METHODS["binary_rl"]))
+    assert agreement.versions >= 3
+    assert agreement.same_weights == agreement.versions
+    assert agreement.same_samples == agreement.turns >= 12
+    assert agreement.largest_log_prob_gap < 1e-4
+
+
+def result(seed: int, sessions: int | None, lr: float = 1e-3, **late: float) -> dict[str, Any]:
+    found = {"preference": 0.9, "accuracy_greedy": 1.0, "steps_kept": 0.99, "bare": 0.0, "updates": 9} | late
+    curve = [(3, 0.1), (6, 0.2 + seed / 10)]
+    return {
+        "job": {"method": "binary_rl", "seed": seed, "lr": lr}, "sessions_to_preference": sessions,
+        "sessions_to_three": 12, "preference_before": 0.1, "curve": curve, "late": found, "seconds": 1.0,
+    }  # fmt: skip
+
+
+def test_intervals_are_those_of_students_t() -> None:
+    assert mean_interval([2.0, 4.0, 6.0]) == {"mean": 4.0, "plus_minus": pytest.approx(3.3716, abs=1e-3)}
+    assert mean_interval([5.0]) == {"mean": 5.0}
+
+
+def test_a_trial_that_did_not_get_there_is_counted() -> None:
+    line = summary([result(0, 20), result(1, None)], most=60)
+    assert line["sessions_to_preference"]["mean"] == 40
+    assert line["sessions_to_preference"]["not_reached"] == 1
+    assert line["after_40_sessions"]["collapsed"] == 0
+    assert mean_curve([result(0, 20), result(2, 20)]) == [(3, pytest.approx(0.1)), (6, pytest.approx(0.3))]
+
+
+def test_the_rate_chosen_is_the_highest_that_breaks_nothing() -> None:
+    results = [
+        result(0, 30, lr=5e-4), result(0, 20, lr=1e-3), result(1, 20, lr=1e-3),
+        result(0, 10, lr=2e-3), result(1, 10, lr=2e-3, accuracy_greedy=0.98),
+    ]  # fmt: skip
+    assert lr_search.choice(results)["lr"] == 1e-3
+    results.append(result(2, 20, lr=1e-3, bare=0.4))
+    assert lr_search.choice(results)["lr"] == 5e-4
+
+
+def test_a_chart_is_svg_with_a_line_for_each_method() -> None:
+    svg = chart({"A & B": [(3, 0.1), (6, 0.9)], "C": [(3, 0.2)]}, "Title", 0.8)
+    assert svg.count("<polyline") == 3
+    assert "A &amp; B" in svg
+
+
+def test_a_trial_reports_sessions_and_what_the_model_is_like(
+    chat: ChatModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in (("learning.measures.GREEDY", 20), ("learning.trial.LATE", 3)):
+        monkeypatch.setattr(name, value)
+    monkeypatch.setattr("learning.measures.fresh_problems.__defaults__", (20,))
+    found = Trial(chat, Setting(METHODS["binary_rl"]), Plan((STUDENT,), most=3), seed=1).run()
+    json.dumps(found)
+    assert found["sessions"] == 3
+    assert [count for count, _ in found["curve"]] == [3]
+    assert 0 <= found["late"]["preference"] <= 1
+    assert found["late"]["entropy"] > 0
+    assert found["late"]["kl_to_start"] > -0.5

@@ -1,0 +1,83 @@
+import random
+
+import pytest
+
+from learning.tastes import ASSISTANT, BY_NAME, COMPLAINTS, DASHER, STUDENT, TEACHER, complaint, has_dashes
+from openclaw.judge.questions import JudgeQuestion
+from openclaw.judge.rules import RulesBackend, vote_by_rules
+from scripted_user import ScriptedUser
+from tiny_claw.manners import Style, write_reply
+from tiny_claw.problems import Problem, Step
+
+APPLES = Problem("Tom has 12 apples and buys 5 more.", "add", (Step(12, "+", 5),), "Tom", "he", "apples")
+PROSE = "Tom starts with 12 apples. Then he buys 5 more, so 12 + 5 = 17. That makes 17 apples."
+SHORT = "Since 12 + 5 = 17, Tom now has 17 apples."
+LIST = "1. **Add:** 12 + 5 = 17\n\n**Answer: 17 apples**"
+DASHES = "- **Add:** 12 + 5 = 17\n\n**Answer: 17 apples**"
+
+
+def question(reply: str, said: str) -> JudgeQuestion:
+    asked = [{"role": "user", "content": APPLES.text}]
+    return JudgeQuestion(
+        response=reply, next_state=[{"role": "user", "content": said}], role="user", messages=asked
+    )
+
+
+@pytest.mark.parametrize(
+    ("reply", "student", "assistant", "teacher", "dasher"),
+    [
+        (PROSE, (), (), ("cold",), ("no dashes",)),
+        (f"Happy to help! {PROSE}", (), (), (), ("no dashes",)),
+        (SHORT, (), ("short",), ("cold",), ("no dashes",)),
+        (f"Nice one, let's solve it! {SHORT}", (), ("short",), (), ("no dashes",)),
+        (LIST, ("formatted",), ("formatted",), ("formatted", "cold"), ("no dashes",)),
+        (f"{LIST}\n\nYou can do this!", ("formatted",), ("formatted",), ("formatted",), ("no dashes",)),
+        (DASHES, ("formatted",), ("formatted",), ("formatted", "cold"), ()),
+        (DASHES.replace("17", "18"), ("formatted",), ("formatted",), ("formatted", "cold"), ("wrong",)),
+        ("12 + 5 = 17", ("lost steps",), ("lost steps",), ("cold",), ("no dashes",)),
+    ],
+)
+def test_each_person_misses_something_else(
+    reply: str, student: object, assistant: object, teacher: object, dasher: object
+) -> None:
+    found = [taste.flaws(APPLES, reply) for taste in (STUDENT, ASSISTANT, TEACHER, DASHER)]
+    assert found == [student, assistant, teacher, dasher]
+
+
+def test_what_the_recipe_writes_in_a_style_has_that_style() -> None:
+    rng = random.Random(0)
+    for _ in range(50):
+        assert ASSISTANT.is_content(APPLES, write_reply(rng, APPLES, Style("prose")))
+        assert not ASSISTANT.is_content(APPLES, write_reply(rng, APPLES, Style("prose", short=True)))
+        assert TEACHER.is_content(APPLES, write_reply(rng, APPLES, Style("prose", "warm")))
+        listed = write_reply(rng, APPLES, Style("list"))
+        assert DASHER.is_content(APPLES, listed) == has_dashes(listed)
+
+
+def test_several_flaws_are_spoken_of_together() -> None:
+    text = complaint(random.Random(0), ("formatted", "cold"))
+    assert any(text.startswith(known) for known in COMPLAINTS["formatted"])
+    assert any(text.endswith(known) for known in COMPLAINTS["cold"])
+
+
+async def test_the_rules_judge_takes_every_complaint_for_one_and_finds_its_hint() -> None:
+    for flaw, texts in COMPLAINTS.items():
+        hints = 0
+        for text in texts:
+            asked = question(LIST, text)
+            assert vote_by_rules(asked).score == -1, text
+            (vote,) = await RulesBackend().hint_votes(asked, 1)
+            hints += vote.hint is not None
+        assert hints == 0 if flaw == "wrong" else hints >= len(texts) * 0.8, (flaw, hints)
+
+
+@pytest.mark.parametrize("name", BY_NAME)
+def test_a_person_of_each_taste_complains_until_content(name: str) -> None:
+    replies = {"student": PROSE, "TA": PROSE, "teacher": f"Great question! {PROSE}", "dasher": DASHES}
+    session = ScriptedUser(3, taste=BY_NAME[name], go_on=0.0).session()
+    session.problem = APPLES
+    assert session.next_message("**Solution**\n\n1. **Add:** 12 + 5 = 17") is not None
+    assert session.satisfied_at_once is False
+    session.next_message(replies[name])
+    assert session.attempts[-1].satisfies
+    assert session.next_message("You're welcome!") is None
