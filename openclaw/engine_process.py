@@ -11,7 +11,6 @@ import contextlib
 import ctypes
 import logging
 import signal
-import socket
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -19,6 +18,7 @@ from pathlib import Path
 import orjson
 
 from openclaw.errors import ConfigError, EngineError
+from openclaw.ports import free_port
 
 log = logging.getLogger(__name__)
 
@@ -97,13 +97,6 @@ class EngineProcess:
             self._last_words = line.decode("utf-8", "replace").strip() or self._last_words
             sys.stderr.buffer.write(line)
             sys.stderr.flush()
-
-
-def free_port() -> int:
-    """A port that nobody listens on."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 async def _stop(process: asyncio.subprocess.Process) -> None:

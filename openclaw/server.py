@@ -28,8 +28,9 @@ from openclaw.api.express import Express
 from openclaw.api.metrics import Metrics
 from openclaw.engine import Engines
 from openclaw.engine_process import EngineProcess
-from openclaw.errors import ClientError, ConfigError, OpenClawError, StoreError
+from openclaw.errors import ClientError, OpenClawError, StoreError
 from openclaw.gateway import Gateway
+from openclaw.ports import listen
 from openclaw.recorder import Recorder
 from openclaw.settings import Settings, load_settings
 from openclaw.store import RolloutStore
@@ -39,7 +40,6 @@ log = logging.getLogger(__name__)
 GRACE_SECONDS = 5
 """How long open answers may go on when the server is asked to stop."""
 KEEP_ALIVE_SECONDS = 75
-BACKLOG = 2048
 
 
 def create_app(
@@ -110,22 +110,6 @@ async def serve(settings: Settings, listener: socket.socket) -> None:
     for result in await asyncio.gather(*beside, return_exceptions=True):
         if isinstance(result, OpenClawError):
             raise result
-
-
-def listen(host: str, port: int) -> socket.socket:
-    """The socket to serve on, taken before anything starts. Raises ConfigError when it cannot be had."""
-    listener = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    try:
-        listener.bind((host, port))
-        listener.listen(BACKLOG)
-    except OSError as error:
-        listener.close()
-        reason = error.strerror or error
-        raise ConfigError(
-            f"port {port} on {host} cannot be used ({reason}); free it, or choose another with --port"
-        ) from error
-    return listener
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -8,7 +8,6 @@ processes, with which command, and where their health is asked. The same process
 from __future__ import annotations
 
 import argparse
-import socket
 import sys
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ from openclaw.errors import ConfigError
 from openclaw.judge import settings as judge_settings
 from openclaw.judge import teacher_settings
 from openclaw.methods import Method
+from openclaw.ports import listen
 from openclaw.processes import live_processes
 from openclaw.rollout import add_arguments as add_buffer_arguments
 from openclaw.settings import add_flags, as_flags, load_settings
@@ -126,11 +126,4 @@ def check_port(host: str, port: int, run_dir: str) -> None:
         raise ConfigError(f"port {port} does not exist; give one from 1 to 65535 with PORT=...")
     if any(process["role"] == "gateway" for process in live_processes(Path(run_dir))):
         return
-    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((host, port))
-        except OSError as error:
-            raise ConfigError(
-                f"port {port} on {host} cannot be used ({error.strerror}); free it or choose another with PORT=..."
-            ) from error
+    listen(host, port).close()

@@ -18,7 +18,8 @@ from openai import OpenAI
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
 
 from openclaw import tokenizer as openclaw_tokenizer
-from openclaw.server import create_app, listen
+from openclaw.ports import listen
+from openclaw.server import create_app
 from openclaw.settings import Settings
 from openclaw.store import RolloutStore
 

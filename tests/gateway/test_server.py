@@ -20,8 +20,9 @@ import pytest
 
 from openclaw.engine_process import EngineProcess
 from openclaw.errors import ConfigError
+from openclaw.ports import listen
 from openclaw.processes import live_processes
-from openclaw.server import listen, main
+from openclaw.server import main
 
 ROOT = Path(__file__).parents[2]
 FAKE_LAUNCHER = """
