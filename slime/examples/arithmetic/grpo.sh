@@ -14,6 +14,7 @@ train "${PROGRAM:-train_async.py}" "${NAME:-grpo}" \
   --hf-checkpoint "$MODEL_PATH" \
   --prompt-data "$RUN_DIR/prompts.jsonl" --input-key prompt --label-key label --apply-chat-template --rollout-shuffle \
   "${reward[@]}" --rollout-max-response-len 6 \
-  --num-rollout 80 --rollout-batch-size 48 --n-samples-per-prompt 8 --num-steps-per-rollout 3 --lr 7e-4 --lr-warmup-iters 10 --adam-beta2 0.98 \
+  --num-rollout 120 --rollout-batch-size 48 --n-samples-per-prompt 8 --num-steps-per-rollout 3 --adam-beta2 0.98 \
+  --lr 7e-4 --lr-warmup-iters 10 --lr-decay-style linear --lr-decay-iters 360 --min-lr 1e-4 \
   --eval-interval 20 --eval-prompt-data sums "$RUN_DIR/prompts.jsonl" \
   --save-interval 20 "$@"
