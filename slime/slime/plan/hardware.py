@@ -1,0 +1,81 @@
+"""Well-known GPUs: memory as the driver reports it, and the bf16 peak of dense matrix products."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from dataclasses import dataclass
+
+from slime.errors import ConfigError
+
+GIB = 2**30
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """`memory` in GiB, `peak` in TFLOP/s (NVIDIA's data sheets, without sparsity)."""
+
+    name: str
+    memory: float
+    peak: float
+
+
+GPUS = {
+    gpu.name: gpu
+    for gpu in (
+        Gpu("RTX3090", 24.0, 71.0),
+        Gpu("RTX4090", 24.0, 165.2),
+        Gpu("RTX5090", 31.8, 209.5),
+        Gpu("A10", 22.5, 125.0),
+        Gpu("L4", 22.5, 121.0),
+        Gpu("L40S", 45.0, 362.0),
+        Gpu("A100-40", 39.5, 312.0),
+        Gpu("A100", 79.3, 312.0),
+        Gpu("H100", 79.6, 989.0),
+        Gpu("H200", 139.8, 989.0),
+        Gpu("B200", 178.4, 2250.0),
+    )
+}
+DEFAULT = "H100"
+
+
+def parse_gpus(text: str) -> tuple[int, Gpu]:
+    """`8xH100`, `1x24GB` or `H100`: how many of which.
+
+    Raises:
+        ConfigError: a GPU that is not known and names no memory.
+    """
+    found = re.fullmatch(r"(?:(\d+)x)?(.+)", text.strip())
+    if found is None:
+        raise ConfigError("--gpus is empty; write for example 8xH100")
+    return int(found[1] or 1), named_gpu(found[2])
+
+
+def named_gpu(name: str) -> Gpu:
+    """A GPU by name, or by memory alone (`24GB`), then with the speed of an A100."""
+    plain = re.sub(r"[\s_]", "", name).upper()
+    if plain in GPUS:
+        return GPUS[plain]
+    if size := re.fullmatch(r"(\d+(?:\.\d+)?)GI?B", plain):
+        return Gpu(name, float(size[1]), GPUS["A100"].peak)
+    raise ConfigError(f"GPU {name} is not known; write one of {', '.join(GPUS)}, or its memory, such as 24GB")
+
+
+def gpus_here() -> list[Gpu]:
+    """The GPUs of this machine as nvidia-smi lists them; none where there is no such program or driver."""
+    if shutil.which("nvidia-smi") is None:
+        return []
+    query = ["nvidia-smi", "--query-gpu=name,memory.total", "--format=csv,noheader,nounits"]
+    answer = subprocess.run(query, capture_output=True, text=True, check=False, timeout=30)
+    if answer.returncode != 0:
+        return []
+    return [_listed(line) for line in answer.stdout.splitlines() if line.count(",") == 1]
+
+
+def _listed(line: str) -> Gpu:
+    """`NVIDIA H100 80GB HBM3, 81559`: the peak is that of the known GPU whose name is in there."""
+    name, mebibytes = (part.strip() for part in line.split(","))
+    words = name.upper().replace(" ", "")
+    like = next((gpu for key, gpu in sorted(GPUS.items(), reverse=True) if key.split("-")[0] in words), None)
+    return Gpu(name, float(mebibytes) / 1024, (like or GPUS["A100"]).peak)

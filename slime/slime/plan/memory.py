@@ -1,0 +1,139 @@
+"""Bytes on a GPU, from shapes.
+
+Trainer (FSDP2 over W ranks, fp32 weights, bf16 computing, AdamW): a rank keeps 1/W of weights, gradients and two
+moments in fp32 (16 bytes a number), and of frozen models 4 bytes a number. Whole in bf16 are the ends of the model
+(embedding, head) and two layers, the running one and the next one; gradients of one layer and of the ends are whole
+in bf16 and, on their way to the other ranks, in fp32.
+
+Activations: what autograd keeps of one Hugging Face decoder layer for each token, 16 H + 10 (Q + K) + 8 I bytes in bf16
+(hidden size, queries, keys, feed-forward; counted on Qwen3 with saved-tensor hooks, to which a test holds it), in every
+layer; with --gradient-checkpointing 2 H in every layer and the rest in one. Attention must not keep its T x T scores,
+which PyTorch's fused kernels and FlashAttention do not.
+
+Logits: of the rows that are in memory at a time, bf16 and fp32 with the gradients of both: 12 bytes an id.
+
+Engine: `mem_fraction` of its GPU is its own; what bf16 weights leave of it holds keys and values.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from slime.plan.hardware import GIB, Gpu
+from slime.plan.shape import Shape
+
+RUNTIME = int(1.5 * GIB)
+"""CUDA context, NCCL, kernels' workspace; a usual value."""
+SLACK = 0.08
+"""Share of what a trainer's tensors take that the allocator loses to fragments; a usual value."""
+FOUR_BIT = 0.5 + (1 + 4 / 256) / 64
+"""Bytes a number in NF4 with double quantisation: half a byte, one byte a block of 64, fp32 for 256 of these."""
+
+
+@dataclass(frozen=True)
+class Trainer:
+    """How a model is trained. `tokens`: of one micro-batch; `rows`: of logits at a time, 0 for all of them;
+    `frozen`: whole models beside it (reference, teacher), in their sizes."""
+
+    shape: Shape
+    gpus: int
+    tokens: int
+    rows: int = 0
+    checkpointing: bool = False
+    cpu_offload: bool = False
+    lora_rank: int = 0
+    four_bit: bool = False
+    frozen: tuple[Shape, ...] = ()
+
+
+@dataclass(frozen=True)
+class Engine:
+    """How a model is served: GPUs of one engine, its share of their memory, and the longest request."""
+
+    shape: Shape
+    gpus: int
+    fraction: float
+    context: int
+
+
+Parts = dict[str, float]
+"""What each part takes, in bytes of one GPU."""
+
+
+def trainer_parts(plan: Trainer) -> Parts:
+    """Bytes of one training GPU by part; what is offloaded to the CPU is not in it (see `host_bytes`)."""
+    shape, trained = plan.shape, _trained(plan)
+    parts: Parts = {}
+    if not plan.cpu_offload:
+        parts["weights"] = _resting(plan) / plan.gpus
+        parts["gradients"] = 4 * trained / plan.gpus
+        parts["optimizer"] = 8 * trained / plan.gpus
+        parts["frozen models"] = sum(4 * one.parameters for one in plan.frozen) / plan.gpus
+    if plan.four_bit:
+        parts["weights in 4 bits"] = FOUR_BIT * shape.linear_parameters
+    parts["layers in bf16"] = 2 * (_whole_blocks(plan) + shape.ends)
+    parts["gradients on their way"] = _whole_gradients(plan)
+    parts["activations"] = activations(plan)
+    parts["logits"] = 12.0 * (plan.rows or plan.tokens) * shape.vocabulary
+    parts["runtime and fragments"] = RUNTIME + SLACK * sum(parts.values())
+    return {name: size for name, size in parts.items() if size}
+
+
+def host_bytes(plan: Trainer) -> float:
+    """Bytes of CPU memory of one rank that --fsdp-cpu-offload needs."""
+    if not plan.cpu_offload:
+        return 0.0
+    on_gpu = trainer_parts(replace(plan, cpu_offload=False))
+    return sum(on_gpu.get(name, 0.0) for name in ("weights", "gradients", "optimizer", "frozen models"))
+
+
+def activations(plan: Trainer) -> float:
+    """Bytes that autograd keeps for `tokens` tokens."""
+    shape = plan.shape
+    layer = layer_bytes(shape)
+    if plan.checkpointing:
+        return float(plan.tokens * (2 * shape.hidden * shape.layers + layer))
+    return float(plan.tokens * layer * shape.layers)
+
+
+def layer_bytes(shape: Shape) -> int:
+    """Bytes that autograd keeps of one layer for one token: bf16, the widest kind of layer."""
+    mixing = shape.queries * (2 if shape.gated else 1) + shape.keys
+    if (linear := shape.linear_attention) is not None:
+        mixing = max(mixing, 2 * linear.keys + 2 * linear.values)
+    return 16 * shape.hidden + 10 * mixing + 8 * shape.mlp * max(shape.used_experts, 1)
+
+
+def engine_parts(plan: Engine, gpu: Gpu) -> Parts:
+    """Bytes of one engine GPU by part. Keys and values are negative where not even the weights fit."""
+    own = plan.fraction * gpu.memory * GIB
+    weights = 2 * plan.shape.parameters / plan.gpus
+    return {"weights": weights, "keys and values": own - weights}
+
+
+def kv_tokens(plan: Engine, gpu: Gpu) -> int:
+    """Tokens whose keys and values fit in an engine. Heads are dealt to its GPUs; fewer heads than GPUs are copied."""
+    share = max(plan.shape.kv_heads / plan.gpus, 1.0) / plan.shape.kv_heads
+    return max(0, int(engine_parts(plan, gpu)["keys and values"] / (plan.shape.kv_bytes * share)))
+
+
+def _trained(plan: Trainer) -> int:
+    return plan.shape.adapters(plan.lora_rank) if plan.lora_rank else plan.shape.parameters
+
+
+def _resting(plan: Trainer) -> float:
+    """Bytes of fp32 weights of all ranks together."""
+    whole = plan.shape.parameters - (plan.shape.linear_parameters if plan.four_bit else 0)
+    return 4.0 * (whole + (_trained(plan) if plan.lora_rank else 0))
+
+
+def _whole_blocks(plan: Trainer) -> int:
+    """Numbers that are whole in bf16: two layers, or one matrix at a time where they are kept in 4 bits."""
+    return plan.shape.hidden * plan.shape.mlp if plan.four_bit else 2 * plan.shape.block
+
+
+def _whole_gradients(plan: Trainer) -> float:
+    """bf16 and fp32 of one layer and of the ends; adapters' are few."""
+    if plan.lora_rank:
+        return 6.0 * _trained(plan) / plan.shape.layers
+    return 6.0 * (plan.shape.block + plan.shape.ends)

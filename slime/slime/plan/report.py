@@ -1,0 +1,71 @@
+"""A plan as text for people and as plain data for programs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from slime.plan.cost import MFU, step_seconds
+from slime.plan.hardware import GIB
+from slime.plan.memory import engine_parts, host_bytes, kv_tokens, trainer_parts
+from slime.plan.split import Split, problems
+
+
+def as_data(split: Split, price: float | None = None) -> dict[str, Any]:
+    """Everything that is computed; bytes, seconds, and dollars where `price` (of a GPU's hour) is given."""
+    trainer, seconds = split.trainer, step_seconds(split.trainer, split.batch, split.gpu)
+    data: dict[str, Any] = {
+        "model": trainer.shape.name,
+        "parameters": trainer.shape.parameters,
+        "gpus": split.gpus,
+        "gpu": split.gpu.name,
+        "gpu_bytes": split.gpu.memory * GIB,
+        "split": split.arithmetic(),
+        "trainer": trainer_parts(trainer),
+        "host_bytes_a_rank": host_bytes(trainer),
+        "servers": [
+            {
+                "role": one.role,
+                "model": one.engine.shape.name,
+                "engines": one.count,
+                "gpus_an_engine": one.engine.gpus,
+                **engine_parts(one.engine, split.gpu),
+                "kv_bytes_a_token": one.engine.shape.kv_bytes,
+                "tokens": kv_tokens(one.engine, split.gpu),
+                "context": one.engine.context,
+            }
+            for one in split.servers
+        ],
+        "step_seconds": seconds,
+        "problems": problems(split),
+    }
+    if price is not None:
+        data["step_dollars"] = seconds / 3600 * split.used * price
+    return data
+
+
+def as_text(split: Split, price: float | None = None) -> str:
+    """The same, for a terminal."""
+    data = as_data(split, price)
+    gib = {name: size / GIB for name, size in data["trainer"].items()}
+    lines = [
+        f"model    {data['model']}: {data['parameters'] / 1e9:.2f} billion parameters",
+        f"split    {data['split']}, {split.gpu.name} with {split.gpu.memory:g} GiB each",
+        f"trainer  {sum(gib.values()):.1f} GiB a GPU: " + ", ".join(f"{n} {v:.1f}" for n, v in gib.items()),
+    ]
+    if data["host_bytes_a_rank"]:
+        lines.append(f"         {data['host_bytes_a_rank'] / GIB:.1f} GiB of CPU memory a rank (offloaded)")
+    for one in data["servers"]:
+        whole = one["tokens"] / max(one["context"], 1)
+        lines.append(
+            f"{one['role']:8} {one['engines']} x {one['gpus_an_engine']} GPU, {one['model']}: weights "
+            f"{one['weights'] / GIB:.1f}, keys and values {one['keys and values'] / GIB:.1f} GiB a GPU = "
+            f"{one['tokens']:,} tokens an engine, {whole:.1f} requests of {one['context']:,}"
+        )
+    batch = split.batch
+    cost = f" = {data['step_dollars']:.3f} dollars of all GPUs" if price is not None else ""
+    lines.append(
+        f"step     {batch.samples} samples of {batch.length:,} tokens: about {data['step_seconds']:.0f} s{cost} "
+        f"at {MFU:.0%} of the peak"
+    )
+    lines += [f"problem  {one}" for one in data["problems"]] or ["fits     every part, by estimate"]
+    return "\n".join(lines)

@@ -1,0 +1,107 @@
+"""A split of GPUs over the parts of a run, and whether each part fits its share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from slime.plan.cost import Batch
+from slime.plan.hardware import GIB, Gpu
+from slime.plan.memory import Engine, Parts, Trainer, engine_parts, kv_tokens, trainer_parts
+
+TIGHT = 0.95
+"""Share of a GPU that a plan may fill: estimates are no better than that."""
+
+
+@dataclass(frozen=True)
+class Server:
+    """Engines of one model: `count` of them, each on `engine.gpus` GPUs. `role`: policy or judge."""
+
+    role: str
+    engine: Engine
+    count: int
+
+    @property
+    def gpus(self) -> int:
+        return self.count * self.engine.gpus
+
+
+@dataclass(frozen=True)
+class Split:
+    """All parts of a run on `gpus` GPUs. `colocated`: the policy's engines share the trainer's GPUs, and both stay."""
+
+    gpu: Gpu
+    gpus: int
+    trainer: Trainer
+    servers: tuple[Server, ...]
+    batch: Batch
+    colocated: bool = False
+
+    @property
+    def used(self) -> int:
+        shared = sum(one.gpus for one in self.servers if one.role == "policy") if self.colocated else 0
+        return self.trainer.gpus + sum(one.gpus for one in self.servers) - shared
+
+    def arithmetic(self) -> str:
+        """`trainer 4 + policy 2 + judge 2 = 8 of 8 GPUs`."""
+        parts = [f"trainer {self.trainer.gpus}"]
+        parts += [
+            f"{one.role} {one.gpus}" + (" (shared)" if self.colocated and one.role == "policy" else "")
+            for one in self.servers
+        ]
+        return f"{' + '.join(parts)} = {self.used} of {self.gpus} GPUs"
+
+
+def problems(split: Split) -> list[str]:
+    """Why the split does not fit, each with what to change; empty if it does."""
+    found = []
+    if split.used > split.gpus:
+        found.append(f"{split.arithmetic()}: make a part smaller")
+    found += _trainer_problem(split)
+    for server in split.servers:
+        found += _server_problem(server, split.gpu)
+    return found
+
+
+def _trainer_problem(split: Split) -> list[str]:
+    parts = trainer_parts(split.trainer)
+    need, there = sum(parts.values()), TIGHT * split.gpu.memory * GIB
+    shared = [one.engine.fraction for one in split.servers if split.colocated and one.role == "policy"]
+    there -= max(shared, default=0.0) * split.gpu.memory * GIB
+    if need <= there:
+        return []
+    place = f"{there / GIB:.1f} GiB that engines leave of" if shared else f"{there / GIB:.1f} GiB usable on"
+    return [
+        f"the trainer needs {need / GIB:.1f} GiB a GPU, more than the {place} a {split.gpu.name}: "
+        f"{advice(split.trainer, parts)}"
+    ]
+
+
+def advice(plan: Trainer, parts: Parts) -> str:
+    """What to change where a trainer does not fit: the flags for its largest parts."""
+    ways = {
+        "activations": None if plan.checkpointing else "--gradient-checkpointing",
+        "logits": None if 0 < plan.rows <= 1024 else "--log-probs-chunk-size 512",
+        "optimizer": None if plan.lora_rank else "--fsdp-cpu-offload, or --use-lora",
+        "weights": None if plan.four_bit or not plan.lora_rank else "--load-in-4bit",
+        "frozen models": "--fsdp-cpu-offload, or --use-lora (the frozen base then costs nothing)",
+    }
+    largest = sorted(ways, key=lambda name: -parts.get(name, 0.0))
+    found = [way for name in largest if parts.get(name) and (way := ways[name])]
+    return "; ".join([*found[:2], f"--max-tokens-per-gpu below {plan.tokens}", "more GPUs"])
+
+
+def _server_problem(server: Server, gpu: Gpu) -> list[str]:
+    engine, parts = server.engine, engine_parts(server.engine, gpu)
+    if parts["keys and values"] <= 0:
+        return [
+            f"the {server.role} engine's weights take {parts['weights'] / GIB:.1f} GiB a GPU, and its share is "
+            f"{engine.fraction * gpu.memory:.1f} GiB: more GPUs an engine (TP), or a larger share "
+            "(MEM_FRACTION_STATIC)"
+        ]
+    tokens = kv_tokens(engine, gpu)
+    if tokens < engine.context:
+        return [
+            f"the {server.role} engine keeps {tokens:,} tokens, fewer than one request of {engine.context:,}: "
+            "a smaller CONTEXT_LENGTH, more GPUs an engine (TP), or a larger share (MEM_FRACTION_STATIC)"
+        ]
+    return []

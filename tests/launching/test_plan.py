@@ -1,0 +1,239 @@
+"""The memory and cost planner against transformers' own models, and against numbers that can be worked out by hand."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch.autograd.graph import saved_tensors_hooks
+from transformers import AutoConfig, AutoModelForCausalLM
+
+from slime.errors import ConfigError
+from slime.plan.__main__ import main
+from slime.plan.cost import Batch, step_flops
+from slime.plan.hardware import GIB, GPUS, _listed, parse_gpus
+from slime.plan.known import KNOWN
+from slime.plan.memory import (
+    Engine,
+    Trainer,
+    activations,
+    engine_parts,
+    host_bytes,
+    kv_tokens,
+    trainer_parts,
+)
+from slime.plan.shape import read_shape, shape_of
+from slime.plan.split import Server, Split, problems
+
+QWEN3_4B = read_shape("Qwen3-4B")
+
+
+@pytest.mark.parametrize("name", [name for name in KNOWN if "-2507" not in name])
+def test_parameters_are_those_of_the_model_that_transformers_builds(name: str) -> None:
+    config = dict(KNOWN[name])
+    with torch.device("meta"):
+        model = AutoModelForCausalLM.from_config(AutoConfig.for_model(config.pop("model_type"), **config))
+    assert read_shape(name).parameters == sum(p.numel() for p in model.parameters())
+
+
+def test_adapters_are_those_that_peft_adds() -> None:
+    from peft import LoraConfig, get_peft_model
+
+    for name in ("Qwen3-0.6B", "Qwen3.5-4B"):
+        config = dict(KNOWN[name])
+        with torch.device("meta"):
+            model = AutoModelForCausalLM.from_config(AutoConfig.for_model(config.pop("model_type"), **config))
+            model = get_peft_model(model, LoraConfig(r=16, target_modules="all-linear"))
+        trained = sum(p.numel() for p in model.parameters() if p.requires_grad)
+        assert read_shape(name).adapters(16) == trained
+
+
+def test_a_token_of_qwen3_4b_keeps_144_kib() -> None:
+    assert QWEN3_4B.kv_bytes == 2 * 36 * 8 * 128 * 2 == 144 * 1024
+    assert read_shape("Qwen3.5-4B").kv_bytes == 2 * 8 * 4 * 256 * 2  # only one layer in four keeps tokens
+
+
+def test_full_training_keeps_sixteen_bytes_a_number_over_all_ranks() -> None:
+    parts = trainer_parts(Trainer(QWEN3_4B, gpus=4, tokens=8192))
+    held = parts["weights"] + parts["gradients"] + parts["optimizer"]
+    assert held == 16 * 4_022_468_096 / 4
+    assert parts["logits"] == 12 * 8192 * 151936
+
+
+def test_offloading_moves_these_bytes_to_the_cpu() -> None:
+    plan = Trainer(QWEN3_4B, gpus=4, tokens=8192, cpu_offload=True, frozen=(QWEN3_4B,))
+    assert host_bytes(plan) == 20 * 4_022_468_096 / 4
+    assert not {"weights", "gradients", "optimizer", "frozen models"} & set(trainer_parts(plan))
+    assert host_bytes(replace(plan, cpu_offload=False)) == 0
+
+
+def test_adapters_alone_have_gradients_and_moments() -> None:
+    parts = trainer_parts(Trainer(QWEN3_4B, gpus=2, tokens=8192, lora_rank=16))
+    adapters = QWEN3_4B.adapters(16)
+    assert parts["weights"] == 4 * (4_022_468_096 + adapters) / 2
+    assert (parts["gradients"], parts["optimizer"]) == (4 * adapters / 2, 8 * adapters / 2)
+
+
+def test_four_bits_are_a_little_over_half_a_byte() -> None:
+    parts = trainer_parts(Trainer(QWEN3_4B, gpus=1, tokens=8192, lora_rank=16, four_bit=True))
+    assert parts["weights in 4 bits"] / QWEN3_4B.linear_parameters == pytest.approx(0.516, abs=0.001)
+    assert parts["weights"] == pytest.approx(4 * (151936 * 2560 + QWEN3_4B.adapters(16)), rel=0.01)
+
+
+def kept_by_autograd(layers: int, tokens: int, checkpointing: bool, **sizes: int) -> int:
+    """Bytes of all tensors but weights that a forward pass in bf16 keeps for the backward pass."""
+    config: dict[str, Any] = {"hidden_size": 128, "num_attention_heads": 4, "num_key_value_heads": 2}
+    config |= {
+        "head_dim": 64,
+        "intermediate_size": 384,
+        "vocab_size": 64,
+        "num_hidden_layers": layers,
+        **sizes,
+    }
+    model = (
+        AutoModelForCausalLM.from_config(AutoConfig.for_model("qwen3", **config)).to(torch.bfloat16).train()
+    )
+    if checkpointing:
+        model.activation_checkpointing_enable(activation_checkpointing_kwargs={"use_reentrant": False})
+    weights = {p.untyped_storage().data_ptr() for p in model.parameters()}
+    kept: dict[int, int] = {}
+
+    def pack(tensor: torch.Tensor) -> torch.Tensor:
+        storage = tensor.untyped_storage()
+        if storage.data_ptr() not in weights:
+            kept[storage.data_ptr()] = storage.nbytes()
+        return tensor
+
+    with saved_tensors_hooks(pack, lambda tensor: tensor):
+        model.model(torch.randint(0, 64, (1, tokens)))
+    return sum(kept.values())
+
+
+@pytest.mark.parametrize(
+    "sizes", [{}, {"hidden_size": 256}, {"num_key_value_heads": 4}, {"intermediate_size": 1024}]
+)
+@pytest.mark.parametrize("checkpointing", [False, True])
+def test_activations_are_those_that_autograd_keeps(sizes: dict[str, int], checkpointing: bool) -> None:
+    torch.set_num_threads(1)
+    config = {"model_type": "qwen3", "hidden_size": 128, "num_attention_heads": 4, "num_key_value_heads": 2}
+    config |= {"head_dim": 64, "intermediate_size": 384, "vocab_size": 64, **sizes}
+    few, many = (shape_of(config | {"num_hidden_layers": layers}, "small") for layers in (1, 4))
+    planned = [activations(Trainer(s, 1, 256, checkpointing=checkpointing)) for s in (few, many)]
+    kept = [kept_by_autograd(layers, 256, checkpointing, **sizes) for layers in (1, 4)]
+    assert planned[1] - planned[0] == pytest.approx(kept[1] - kept[0], rel=0.03)
+
+
+def test_an_engine_keeps_what_weights_leave() -> None:
+    engine = Engine(QWEN3_4B, gpus=2, fraction=0.8, context=32768)
+    own = 0.8 * 79.6 * GIB - 4_022_468_096
+    assert engine_parts(engine, GPUS["H100"])["keys and values"] == pytest.approx(own)
+    assert kv_tokens(engine, GPUS["H100"]) == int(own / (72 * 1024))  # half of the heads on each GPU
+    many = Engine(QWEN3_4B, gpus=16, fraction=0.8, context=32768)  # 8 heads on 16 GPUs: one on each, twice
+    left = engine_parts(many, GPUS["H100"])["keys and values"]
+    assert kv_tokens(many, GPUS["H100"]) == int(left / (18 * 1024))
+
+
+def test_a_step_costs_six_flops_a_number_and_token_and_two_for_another_forward() -> None:
+    plan, batch = Trainer(QWEN3_4B, 1, 8192), Batch(samples=2, length=1000, forwards=0)
+    attention = 3 * 2 * 36 * 4096 * 1000
+    assert step_flops(plan, batch) == 2000 * (6 * QWEN3_4B.computed + attention)
+    more = step_flops(plan, replace(batch, forwards=1)) / step_flops(plan, batch)
+    assert more == pytest.approx(4 / 3)
+
+
+def test_a_mixture_of_experts_computes_with_three_of_its_thirty_billion() -> None:
+    shape = read_shape("Qwen3-30B-A3B")
+    assert 30.5e9 < shape.parameters < 30.6e9
+    assert shape.computed == pytest.approx(3.0e9, rel=0.05)
+
+
+@pytest.fixture
+def fitting() -> Split:
+    engine = Engine(QWEN3_4B, gpus=2, fraction=0.8, context=32768)
+    trainer = Trainer(QWEN3_4B, 4, 32768, rows=1024, checkpointing=True)
+    servers = (Server("policy", engine, 1), Server("judge", engine, 1))
+    return Split(GPUS["H100"], 8, trainer, servers, Batch(16, 8192))
+
+
+def test_the_usual_split_of_eight_gpus_fits(fitting: Split) -> None:
+    assert fitting.arithmetic() == "trainer 4 + policy 2 + judge 2 = 8 of 8 GPUs"
+    assert problems(fitting) == []
+
+
+def test_what_does_not_fit_is_named_with_the_flag_to_change(fitting: Split) -> None:
+    assert "9 of 8 GPUs" in problems(replace(fitting, trainer=replace(fitting.trainer, gpus=5)))[0]
+    kept = replace(fitting.trainer, checkpointing=False)
+    assert "--gradient-checkpointing" in problems(replace(fitting, trainer=kept))[0]
+    all_rows = replace(fitting.trainer, rows=0)
+    assert "--log-probs-chunk-size" in problems(replace(fitting, trainer=all_rows))[0]
+    large = replace(fitting.trainer, shape=read_shape("Qwen3-32B"))
+    assert "--fsdp-cpu-offload" in problems(replace(fitting, trainer=large))[0]
+    small_card = replace(fitting, gpu=GPUS["RTX4090"], servers=fitting.servers[:1])
+    policy = Server("policy", Engine(read_shape("Qwen3-32B"), 1, 0.8, 32768), 1)
+    assert "more GPUs an engine (TP)" in problems(replace(small_card, servers=(policy,)))[-1]
+    short = Server("policy", Engine(read_shape("Qwen3-8B"), 1, 0.8, 131072), 1)
+    assert "CONTEXT_LENGTH" in problems(replace(small_card, servers=(short,)))[-1]
+
+
+def test_an_engine_on_the_trainers_gpu_leaves_it_the_rest(fitting: Split) -> None:
+    alone = replace(fitting, gpus=1, servers=fitting.servers[:0], colocated=True)
+    plan = replace(fitting.trainer, gpus=1, lora_rank=16, four_bit=True, tokens=8192)
+    shares = [Server("policy", Engine(QWEN3_4B, 1, share, 8192), 1) for share in (0.4, 0.9)]
+    card = replace(alone, gpu=GPUS["RTX4090"], trainer=plan)
+    fits, full = (problems(replace(card, servers=(one,))) for one in shares)
+    assert fits == []
+    assert "engines leave" in full[0]
+
+
+def test_gpus_are_named_counted_or_described() -> None:
+    assert parse_gpus("8xH100") == (8, GPUS["H100"])
+    assert parse_gpus("h200") == (1, GPUS["H200"])
+    assert parse_gpus("2x24GB")[1].memory == 24
+    assert _listed("NVIDIA H100 80GB HBM3, 81559").peak == GPUS["H100"].peak
+    assert _listed("NVIDIA GeForce RTX 4090, 24564").memory == pytest.approx(23.99, abs=0.01)
+    with pytest.raises(ConfigError, match="H100"):
+        parse_gpus("8xVoodoo2")
+
+
+def test_a_folder_is_planned_by_its_config(tmp_path: Path) -> None:
+    vision = {
+        "model_type": "qwen3_5",
+        "text_config": KNOWN["Qwen3.5-4B"],
+        "vision_config": {"hidden_size": 1},
+    }
+    (tmp_path / "config.json").write_text(json.dumps(vision))
+    assert read_shape(str(tmp_path)).parameters == read_shape("Qwen/Qwen3.5-4B-Base").parameters
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "mamba"}))
+    with pytest.raises(ConfigError, match="mamba"):
+        read_shape(str(tmp_path))
+    with pytest.raises(ConfigError, match="Qwen3-4B"):
+        read_shape("gpt-7")
+
+
+def test_the_command_says_whether_it_fits(capsys: pytest.CaptureFixture[str]) -> None:
+    usual = [
+        "--model",
+        "Qwen3-4B",
+        "--gpus",
+        "8xH100",
+        "--actor",
+        "4",
+        "--rollout",
+        "2",
+        "--prm",
+        "2",
+        "--tp",
+        "2",
+    ]
+    assert main([*usual, "--price", "2.5", "--json"]) == 0
+    data = json.loads(capsys.readouterr().out)
+    assert data["parameters"] == 4_022_468_096
+    assert data["step_dollars"] == pytest.approx(data["step_seconds"] / 3600 * 8 * 2.5)
+    assert main([*usual, "--rollout", "4"]) == 1
+    assert "problem" in capsys.readouterr().out
+    assert main([*usual, "--tp", "3"]) == 2
+    assert "--tp 3" in capsys.readouterr().err
