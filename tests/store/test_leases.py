@@ -1,8 +1,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import pytest
+from sqlalchemy import event
 
 from openclaw.errors import StoreError
 from openclaw.records import SampleState, Turn
@@ -110,3 +113,21 @@ def test_the_oldest_ready_sample_tells_how_long_a_batch_has_waited(
     store.lease(0, 1)
     later = store.oldest_ready_at()
     assert first is not None and later is not None and later > first
+
+
+def test_the_oldest_ready_samples_are_read_from_an_index_and_not_sorted(tmp_path: Path) -> None:
+    store = RolloutStore(tmp_path)
+    said: list[tuple[str, Any]] = []
+    event.listen(
+        store._engine, "before_cursor_execute", lambda _c, _u, sql, values, *_: said.append((sql, values))
+    )
+    store.lease(0, 4)
+    store.oldest_ready_at()
+    oldest = [one for one in said if "ORDER BY sample.created_at" in one[0] or "min(" in one[0]]
+    with store.reading() as connection:
+        plans = [
+            str(connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {sql}", values).all())
+            for sql, values in oldest
+        ]
+    assert len(plans) == 2 and all("reason=?" in plan for plan in plans)
+    assert not any("TEMP B-TREE" in plan for plan in plans)

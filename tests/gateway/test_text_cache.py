@@ -1,0 +1,19 @@
+from __future__ import annotations
+
+import tracemalloc
+
+from openclaw.tokenizer import _TextCache
+
+
+def test_kept_texts_stay_within_their_bytes_and_the_last_used_ones_stay() -> None:
+    limit = 200_000
+    tracemalloc.start()
+    cache = _TextCache(limit)
+    for number in range(20_000):
+        cache.put(f"a short text, number {number}", list(range(1000, 1012)))
+        assert cache.get("a short text, number 0") is not None
+    held = tracemalloc.get_traced_memory()[0]
+    tracemalloc.stop()
+    assert held < 1.3 * limit
+    assert cache.get("a short text, number 19999") == list(range(1000, 1012))
+    assert cache.get("a short text, number 1") is None
