@@ -55,12 +55,8 @@ def read_values(
         SystemExit: after --help.
     """
     flags = [item for group in groups for item in flags_of(group)]
-    values = {item.name: item.default for item in flags} | _from_environment(flags, env)
-    parser = build_parser(groups, prog)
-    early = values | vars(_quietly(parser).parse_known_args(list(argv))[0])
-    filed = config_file(early["custom_config_path"], flags)
-    add_plugin_flags(parser, plugin_paths(early | filed))
-    add_yielding_flags(parser, groups)
+    values = {item.name: item.default for item in flags} | from_environment(flags, env)
+    parser, filed = complete_parser(argv, groups, env, prog)
     parser.add_argument("-h", "--help", action="help", help="show this and leave")
     given, unknown = parser.parse_known_args(list(argv))
     left, shape = take_foreign(unknown)
@@ -70,6 +66,24 @@ def read_values(
     if shape and values.get("hf_checkpoint"):
         check_shape(values["hf_checkpoint"], shape)
     return values
+
+
+def complete_parser(
+    argv: Sequence[str], groups: Sequence[type], env: Mapping[str, str], prog: str | None = None
+) -> tuple[Parser, dict[str, Any]]:
+    """A parser of all flags, those of the plug-ins that `argv` names included; the values of --custom-config-path.
+
+    Raises:
+        ConfigError: a plug-in that cannot be loaded, or a file that cannot be read.
+    """
+    flags = [item for group in groups for item in flags_of(group)]
+    values = {item.name: item.default for item in flags} | from_environment(flags, env)
+    parser = build_parser(groups, prog)
+    early = values | vars(_quietly(parser).parse_known_args(list(argv))[0])
+    filed = config_file(early["custom_config_path"], flags)
+    add_plugin_flags(parser, plugin_paths(early | filed))
+    add_yielding_flags(parser, groups)
+    return parser, filed
 
 
 def _without_what_others_turn_off(
@@ -139,7 +153,8 @@ def _env_note(item: Flag) -> str:
     return f" [env: {', '.join(item.env)}]" if item.env else ""
 
 
-def _from_environment(flags: Sequence[Flag], env: Mapping[str, str]) -> dict[str, Any]:
+def from_environment(flags: Sequence[Flag], env: Mapping[str, str]) -> dict[str, Any]:
+    """The values that variables give, by name of the flag. Raises ConfigError for one that does not fit."""
     found: dict[str, Any] = {}
     for item in flags:
         name = next((name for name in item.env if env.get(name)), None)
