@@ -34,6 +34,7 @@ LOOK_EVERY_S = 5.0
 RAY = ("raylet", "gcs_server")
 OPENING = {"role": "user", "content": "Mia has 12 shells and finds 5 more. How many now?"}
 AT_A_TIME = 32
+WARM_ANSWERS = 5_000
 
 
 def processes_of(loop: Loop) -> Iterator[tuple[str, psutil.Process]]:
@@ -94,6 +95,8 @@ async def soak(loop: Loop, args: argparse.Namespace) -> dict[str, object]:
         errors = await all_speak(silent)
         talking = [asyncio.create_task(talk_until(done, busy, seed, people)) for seed in range(args.busy)]
         await asyncio.sleep(60 * args.warm_up)
+        while len(people.seen) < WARM_ANSWERS:  # a busy machine takes longer until all caches are full
+            await asyncio.sleep(1)
         before = loop.status()
         watching = asyncio.create_task(watch(loop, done, memory))
         await asyncio.sleep(60 * args.minutes)
@@ -136,14 +139,14 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--minutes", type=float, default=10.0, help="how long memory is watched")
-    parser.add_argument("--warm-up", type=float, default=2.0, help="minutes of talk before that")
+    parser.add_argument(
+        "--warm-up", type=float, default=2.0, help=f"minutes of talk before that, and {WARM_ANSWERS} answers"
+    )
     parser.add_argument("--idle", type=int, default=1000, help="sessions that are silent in between")
     parser.add_argument("--busy", type=int, default=64, help="sessions that talk all the time")
     args = parser.parse_args()
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-    resource.setrlimit(
-        resource.RLIMIT_NOFILE, (most, most)
-    )  # of the gateway too
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # of the gateway too
     with tempfile.TemporaryDirectory() as folder, running_loop(Path(folder) / "run") as loop:
         began = time.monotonic()
         result = asyncio.run(soak(loop, args))
