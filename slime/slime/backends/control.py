@@ -7,54 +7,15 @@ engine.switch(4)
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
 from types import TracebackType
-from typing import Any, Protocol
+from typing import Any
 
 import httpx
 
-from slime.errors import EngineError
+from slime.backends.wire import Call, ControlRoutes, EngineControlError, EngineInfo
 
-
-class EngineControlError(EngineError):
-    """An engine refused a call or could not be reached.
-
-    `status`: the HTTP status of a refusal, None when no answer came (worth a retry).
-    """
-
-    def __init__(self, message: str, status: int | None = None) -> None:
-        super().__init__(message)
-        self.status = status
-
-
-@dataclass(frozen=True)
-class EngineInfo:
-    """What an engine says it serves now; `checksum` is of the tensors that are live in it."""
-
-    version: int
-    checksum: str
-    model_path: str
-    max_context_length: int
-
-
-class ControlRoutes(Protocol):
-    """How one backend is told; `call(method, path, body)` gives the answer or raises EngineControlError."""
-
-    def prepare(self, call: Call, path: str, version: int) -> str: ...
-
-    def switch(self, call: Call, version: int) -> str: ...
-
-    def discard(self, call: Call) -> None: ...
-
-    def info(self, call: Call) -> EngineInfo: ...
-
-    def release_memory(self, call: Call) -> None: ...
-
-    def resume_memory(self, call: Call) -> None: ...
-
-
-class Call(Protocol):
-    def __call__(self, method: str, path: str, body: dict[str, Any] | None = None) -> dict[str, Any]: ...
+__all__ = ["ROUTES", "EngineControl", "EngineControlError", "EngineInfo"]
 
 
 class EmbeddedRoutes:
@@ -86,7 +47,15 @@ class EmbeddedRoutes:
         )
 
 
-ROUTES: dict[str, ControlRoutes] = {"embedded": EmbeddedRoutes()}
+def _sglang() -> ControlRoutes:
+    from slime.backends.sglang.routes import (
+        SGLangRoutes,
+    )  # with torch, which other engines are driven without
+
+    return SGLangRoutes()
+
+
+ROUTES: dict[str, Callable[[], ControlRoutes]] = {"embedded": EmbeddedRoutes, "sglang": _sglang}
 
 
 class EngineControl:
@@ -101,7 +70,7 @@ class EngineControl:
         if backend not in ROUTES:
             raise ValueError(f"backend {backend!r} cannot be driven; known: {', '.join(sorted(ROUTES))}")
         self.url = url.rstrip("/")
-        self._routes = ROUTES[backend]
+        self._routes = ROUTES[backend]()
         self._timeout = timeout
         self._prepare_timeout = prepare_timeout
         self._client = httpx.Client(base_url=self.url, timeout=timeout, trust_env=False)
@@ -155,10 +124,18 @@ class EngineControl:
                 raise EngineControlError(f"{self.url}{path}: {error or type(error).__name__}") from error
             if answer.status_code != 200:
                 raise EngineControlError(f"{self.url}{path}: {_message(answer)}", answer.status_code)
-            result: dict[str, Any] = answer.json()
-            return result
+            return _content(answer)
 
         return call
+
+
+def _content(answer: httpx.Response) -> dict[str, Any]:
+    """The JSON object of an answer; some of SGLang's good answers are plain text."""
+    try:
+        result = answer.json()
+    except ValueError:
+        return {}
+    return result if isinstance(result, dict) else {}
 
 
 def _message(answer: httpx.Response) -> str:

@@ -2,7 +2,7 @@
 
 Prints one JSON line {"url", "model", "version", "pid"} on stdout when it serves; logs go to stderr. What
 cannot be served (no model there, port taken, weights that do not fit) is one line on stderr and exit status
-2.
+2. `--backend sglang` starts SGLang (see `slime.backends.sglang.launch`).
 """
 
 from __future__ import annotations
@@ -29,6 +29,13 @@ def listen(host: str, port: int) -> socket.socket:
     return listener
 
 
+def launch_sglang(argv: list[str]) -> None:
+    """Start SGLang and stay until it ends."""
+    from slime.backends.sglang.launch import launch
+
+    sys.exit(launch(argv))
+
+
 def launch_embedded(argv: list[str]) -> None:
     """Parse the embedded engine's flags and serve until a signal."""
     parser = argparse.ArgumentParser(prog="python -m slime.backends.launch --backend embedded")
@@ -51,7 +58,10 @@ def launch_embedded(argv: list[str]) -> None:
         sys.exit(_refuse(str(error)))
 
 
-BACKENDS: dict[str, Callable[[list[str]], None]] = {"embedded": launch_embedded}
+BACKENDS: dict[str, Callable[[list[str]], None]] = {
+    "embedded": launch_embedded,
+    "sglang": launch_sglang,
+}
 
 
 def main(argv: list[str] | None = None) -> None:

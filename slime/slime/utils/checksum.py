@@ -19,7 +19,7 @@ def weights_checksum(weights: Mapping[str, Tensor]) -> str:
     """
     digest = hashlib.sha256()
     for name in sorted(weights):
-        if name == LM_HEAD and _is_tied(weights):
+        if name == LM_HEAD and is_tied(weights):
             continue
         tensor = weights[name].detach().cpu().contiguous()
         digest.update(f"{name}|{str(tensor.dtype).removeprefix('torch.')}|{list(tensor.shape)}\n".encode())
@@ -27,8 +27,11 @@ def weights_checksum(weights: Mapping[str, Tensor]) -> str:
     return digest.hexdigest()
 
 
-def _is_tied(weights: Mapping[str, Tensor]) -> bool:
-    head = weights[LM_HEAD]
+def is_tied(weights: Mapping[str, Tensor]) -> bool:
+    """Whether there is an output head that only repeats the input embedding."""
+    head = weights.get(LM_HEAD)
+    if head is None:
+        return False
     for name, tensor in weights.items():
         if name.endswith(EMBEDDING_SUFFIX) and tensor.shape == head.shape and tensor.dtype == head.dtype:
             return tensor.data_ptr() == head.data_ptr() or torch.equal(tensor, head)

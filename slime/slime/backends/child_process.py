@@ -1,0 +1,103 @@
+"""An engine of another project as a child of our launcher: started, awaited, announced, and never left behind."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from types import FrameType
+
+import httpx
+
+from slime.errors import EngineError
+
+POLL_SECONDS = 0.3
+STOP_SECONDS = 6.0
+PR_SET_PDEATHSIG = 1
+
+
+class EngineGone(EngineError):
+    """The child ended before it served; `status` is its exit status (2: it refused its arguments)."""
+
+    def __init__(self, message: str, status: int) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+class ChildEngine:
+    """A running child that serves HTTP at `url`. Its output goes to our stderr: stdout is for the ready line.
+
+    Args:
+        command: what to run.
+        url: where it will answer.
+        env: its environment.
+    """
+
+    def __init__(self, command: Sequence[str], url: str, env: Mapping[str, str]) -> None:
+        self.url = url
+        self.process = subprocess.Popen(
+            list(command),
+            stdin=subprocess.DEVNULL,
+            stdout=sys.stderr.fileno(),
+            env=dict(env),
+            preexec_fn=_die_with_parent,
+        )
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self._on_signal)
+
+    def wait_until(self, is_ready: Callable[[], bool], limit: float | None = None) -> None:
+        """Returns when `is_ready` says so.
+
+        Raises:
+            EngineGone: the child ended.
+            EngineError: it is not ready after `limit` seconds (None: no limit).
+        """
+        deadline = None if limit is None else time.monotonic() + limit
+        while not is_ready():
+            status = self.process.poll()
+            if status is not None:
+                raise EngineGone(f"the engine ended with status {status} before it served", status)
+            if deadline is not None and time.monotonic() > deadline:
+                raise EngineError(f"the engine does not serve after {limit:g} s")
+            time.sleep(POLL_SECONDS)
+
+    def announce(self, model: str, version: int, **more: str) -> None:
+        """The one line on stdout."""
+        ready = {"url": self.url, "model": model, "version": version, "pid": os.getpid(), **more}
+        print(json.dumps(ready), flush=True)
+
+    def wait(self) -> int:
+        """Returns the child's exit status when it ends; a child that ended on its own is never a success."""
+        return self.process.wait() or 1
+
+    def stop(self) -> None:
+        """Ends the child, KILL after `STOP_SECONDS`."""
+        self.process.terminate()
+        try:
+            self.process.wait(STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:
+        self.stop()
+        sys.exit(0)
+
+
+def answers(url: str, path: str = "/health") -> bool:
+    """Whether a GET is answered with 200."""
+    try:
+        return httpx.get(url + path, timeout=5.0, trust_env=False).status_code == 200
+    except httpx.HTTPError:
+        return False
+
+
+def _die_with_parent() -> None:
+    """On Linux: the child ends when the launcher is killed."""
+    if sys.platform.startswith("linux"):
+        ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)

@@ -1,0 +1,10 @@
+"""SGLang as the engine: launched as a process of its own and driven through its native HTTP API.
+
+SGLang is not a requirement of this package: it may live in another Python (`--engine-python`), since it pins
+versions of torch and transformers of its own.
+
+* `launch`: starts it, with flags checked by its own `ServerArgs`, and prints the ready line;
+* `child`: the small program that this other Python runs;
+* `capabilities`: what we need of an SGLang, probed where its version is not the measured one;
+* `routes`: weight updates with proof that the new weights are the ones that serve.
+"""

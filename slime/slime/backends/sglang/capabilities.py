@@ -1,0 +1,54 @@
+"""What we need of an SGLang. The measured version has it; any other is asked before it serves."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import httpx
+
+from slime.errors import EngineError
+
+MEASURED_VERSION = "0.5.23"
+ROUTES = (
+    "/generate",
+    "/abort_request",
+    "/pause_generation",
+    "/continue_generation",
+    "/update_weights_from_disk",
+    "/weights_checker",
+    "/model_info",
+    "/health",
+)
+
+
+def check_capabilities(url: str, version: str, timeout: float = 120.0) -> None:
+    """Asks a running SGLang for its routes and for one token with exact ids and log-prob.
+
+    Raises:
+        EngineError: it lacks something; names it and the version.
+    """
+    with httpx.Client(base_url=url, timeout=timeout, trust_env=False) as client:
+        try:
+            paths = client.get("/openapi.json").json()["paths"]
+            body = {"input_ids": [1, 2, 3], "sampling_params": {"max_new_tokens": 1}, "return_logprob": True}
+            answer = client.post("/generate", json=body).json()
+        except (httpx.HTTPError, ValueError, KeyError) as error:
+            raise EngineError(
+                f"SGLang {version} does not answer as {MEASURED_VERSION} does: {error!r}"
+            ) from error
+    lacking = [path for path in ROUTES if path not in paths]
+    if lacking:
+        raise EngineError(f"SGLang {version} has no {', '.join(lacking)}; use {MEASURED_VERSION}")
+    if not _is_exact(answer):
+        raise EngineError(
+            f"SGLang {version} does not answer /generate with output_ids and their log-probs; "
+            f"use {MEASURED_VERSION}"
+        )
+
+
+def _is_exact(answer: dict[str, Any]) -> bool:
+    try:
+        entries = answer["meta_info"]["output_token_logprobs"]
+        return [entry[1] for entry in entries] == answer["output_ids"] and len(entries) == 1
+    except (KeyError, TypeError, IndexError):
+        return False

@@ -1,0 +1,72 @@
+"""Runs in the Python that has SGLang: checks its flags, then becomes `sglang.launch_server`.
+
+Nothing but the standard library and SGLang is imported here. `--check` as the first word: check and leave.
+A refusal is one line on stderr and exit status 2.
+"""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import importlib.metadata
+import json
+import runpy
+import sys
+from typing import NoReturn
+
+
+def refuse(message: str) -> NoReturn:
+    print(f"engine: {message}", file=sys.stderr, flush=True)
+    sys.exit(2)
+
+
+def installed_version() -> str:
+    """The version of SGLang in this Python."""
+    try:
+        return importlib.metadata.version("sglang")
+    except importlib.metadata.PackageNotFoundError:
+        refuse(
+            f"{sys.executable} has no SGLang: install sglang there, or name its Python with --engine-python"
+        )
+
+
+class Flags(argparse.ArgumentParser):
+    """SGLang's own flags; what they refuse is said in one line."""
+
+    def __init__(self, version: str) -> None:
+        super().__init__(add_help=False, allow_abbrev=False)
+        self.version = version
+
+    def error(self, message: str) -> NoReturn:
+        refuse(f"SGLang {self.version}: {message}")
+
+
+def check_flags(version: str, words: list[str]) -> None:
+    """Refuses a flag or a value that the installed SGLang does not take."""
+    try:
+        from sglang.srt.server_args import ServerArgs
+    except ImportError as error:
+        refuse(f"SGLang {version} cannot be imported in {sys.executable}: {error}")
+    parser = Flags(version)
+    ServerArgs.add_cli_args(parser)
+    _, unknown = parser.parse_known_args(words)
+    if unknown:
+        known = [option for action in parser._actions for option in action.option_strings]
+        close = difflib.get_close_matches(unknown[0], known, n=1)
+        hint = f"; did you mean {close[0]}?" if close else ""
+        refuse(f"SGLang {version} does not take {unknown[0]}{hint}")
+
+
+def main(words: list[str]) -> None:
+    version, only_check = installed_version(), words[:1] == ["--check"]
+    words = words[only_check:]
+    check_flags(version, words)
+    if only_check:
+        print(json.dumps({"version": version}), flush=True)
+        return
+    sys.argv = ["sglang.launch_server", *words]
+    runpy.run_module("sglang.launch_server", run_name="__main__")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,54 @@
+"""What the clients of all engines share: one call, its failure, and the state that an engine reports."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from slime.errors import EngineError
+
+
+class EngineControlError(EngineError):
+    """An engine refused a call or could not be reached.
+
+    `status`: the HTTP status of a refusal, None when no answer came (worth a retry).
+    """
+
+    def __init__(self, message: str, status: int | None = None) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+@dataclass(frozen=True)
+class EngineInfo:
+    """What an engine says it serves now; `checksum` is of the tensors that are live in it.
+
+    `max_context_length`: tokens of prompt and answer; None where the engine does not say.
+    """
+
+    version: int
+    checksum: str
+    model_path: str
+    max_context_length: int | None
+
+
+class Call(Protocol):
+    """`call(method, path, body)` gives the JSON of an answer with status 200 or raises EngineControlError."""
+
+    def __call__(self, method: str, path: str, body: dict[str, Any] | None = None) -> dict[str, Any]: ...
+
+
+class ControlRoutes(Protocol):
+    """How one engine is told."""
+
+    def prepare(self, call: Call, path: str, version: int) -> str: ...
+
+    def switch(self, call: Call, version: int) -> str: ...
+
+    def discard(self, call: Call) -> None: ...
+
+    def info(self, call: Call) -> EngineInfo: ...
+
+    def release_memory(self, call: Call) -> None: ...
+
+    def resume_memory(self, call: Call) -> None: ...
