@@ -66,7 +66,7 @@ def test_every_hook_of_the_table_is_a_flag_or_refused() -> None:
     ("extra", "complaint"),
     [
         (["--tensor-model-parallel-size", "4"], "Megatron"),
-        (["--sequence-parallel"], "--sequence-parallel is not taken"),
+        (["--sequence-parallel"], "--sequence-parallel belongs to the Megatron backend"),
         (["--recompute-granularity=full"], "--gradient-checkpointing"),
         (["--wandb-key", "secret"], "WANDB_API_KEY"),
         (["--sglang-mem-fraction-static", "0.8"], "SGLang"),

@@ -20,6 +20,7 @@ from slime.arguments.hooks import HookArguments
 from slime.arguments.lora import LoraArguments
 from slime.arguments.model import ModelArguments
 from slime.arguments.optimizer import OptimizerArguments
+from slime.arguments.parallel import ParallelArguments
 from slime.arguments.parser import environment, read_values
 from slime.arguments.reward import RewardArguments
 from slime.arguments.rollout import RolloutArguments
@@ -47,6 +48,7 @@ GROUPS: tuple[type, ...] = (
     EvaluationArguments,
     HookArguments,
     ClusterArguments,
+    ParallelArguments,
     EngineArguments,
     BatchArguments,
     LossArguments,
@@ -70,6 +72,7 @@ class Arguments(
     LossArguments,
     BatchArguments,
     EngineArguments,
+    ParallelArguments,
     ClusterArguments,
     HookArguments,
     EvaluationArguments,

@@ -12,7 +12,9 @@ from slime.arguments.field import flag
 class ClusterArguments:
     """Trainer processes."""
 
-    train_backend: Literal["fsdp"] = flag("fsdp", "training backend")
+    train_backend: Literal["fsdp", "megatron"] = flag(
+        "fsdp", "training backend: FSDP2 on the Hugging Face model, or megatron-core"
+    )
     actor_num_nodes: int = flag(1, "machines that train")
     actor_num_gpus_per_node: int = flag(0, "GPUs that train on each machine; 0 trains on the CPU")
     num_train_processes: int = flag(1, "training processes where no GPU trains")

@@ -15,7 +15,7 @@ from slime.arguments.field import option
 from slime.errors import ConfigError
 from slime.hooks import HOOKS
 
-MEGATRON = "belongs to the Megatron backend, and this is --train-backend fsdp"
+MEGATRON = "belongs to Megatron-LM, of which slime uses megatron-core alone"
 
 
 @dataclass(frozen=True)
@@ -38,9 +38,6 @@ def _many(reason: str, *names: str, same: tuple[str, ...] = ()) -> dict[str, For
 FOREIGN: dict[str, Foreign] = {
     **_many(
         MEGATRON,
-        "tensor-model-parallel-size",
-        "pipeline-model-parallel-size",
-        "context-parallel-size",
         "expert-model-parallel-size",
         "expert-tensor-parallel-size",
         same=("1",),
@@ -69,7 +66,6 @@ FOREIGN: dict[str, Foreign] = {
     ),
     **_many(
         MEGATRON,
-        "sequence-parallel",
         "overlap-cpu-optimizer-d2h-h2d",
         "use-precision-aware-optimizer",
         "moe-token-dispatcher-type",

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from slime.arguments.check_algorithm import check_algorithm, check_lora
 from slime.arguments.check_model import check_model
 from slime.arguments.check_optimizer import check_optimizer
+from slime.arguments.check_parallel import check_parallel
 from slime.arguments.check_reward import check_reward
 from slime.arguments.check_rollout import check_rollout, resolve_epochs
 from slime.arguments.check_run import check_run
@@ -84,6 +85,7 @@ def validate(args: Arguments) -> None:
     check_algorithm(args)
     check_lora(args)
     check_model(args)
+    check_parallel(args)
     check_reward(args)
     check_optimizer(args)
     _check_hooks(args)

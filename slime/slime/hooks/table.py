@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from slime.hooks.call import Call, Hook
 
-MEGATRON = "it is called by the Megatron backend, and this is --train-backend fsdp"
+MEGATRON = "it is called by Megatron-LM's training loop, of which slime uses megatron-core alone"
 ROLLOUT = Call(
     "f(args, rollout_id, data_source, evaluation=False) -> RolloutFnTrainOutput | RolloutFnEvalOutput",
     ("args", "rollout_id", "data_source"),

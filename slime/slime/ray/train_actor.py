@@ -5,13 +5,17 @@ from __future__ import annotations
 import os
 import socket
 import threading
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import ray
 
 from slime.ray import actor_process
 from slime.types import Sample
+
+if TYPE_CHECKING:
+    from slime.backends.trainer import Trainer
 
 
 class TrainerState(NamedTuple):
@@ -51,11 +55,18 @@ class TrainActor:
 
     def load(self, init_method: str) -> TrainerState:
         """Joins the other ranks and loads the latest checkpoint, or the model where there is none."""
-        from slime.backends.fsdp import FSDPTrainer
-
-        self.trainer = FSDPTrainer(self.args, self.rank, self.world_size, init_method)
+        self.trainer = self._backend()(self.args, self.rank, self.world_size, init_method)
         state = self.trainer.load()
         return TrainerState(state.rollout_id, state.version, state.parent)
+
+    def _backend(self) -> Callable[..., Trainer]:
+        if self.args.train_backend == "megatron":
+            from slime.backends.megatron import MegatronTrainer
+
+            return MegatronTrainer
+        from slime.backends.fsdp import FSDPTrainer
+
+        return FSDPTrainer
 
     def train(self, rollout_id: int, samples: list[Sample]) -> dict[str, float]:
         from slime.backends.profiling import profiled

@@ -50,6 +50,26 @@ class Part:
     prefix: str = ""
     steps: int = 0
 
+    def tensors(self, with_optimizer: bool) -> dict[str, Any]:
+        """What DCP saves, or fills in place: "model" and, if wanted, "optimizer"; frozen weights are left out."""
+        options = _options(self.model)
+        parameters = self.model.named_parameters(remove_duplicate=False)
+        frozen = {name for name, parameter in parameters if not parameter.requires_grad}
+        found = get_model_state_dict(self.model, options=options)  # drops a tied weight under one name only
+        state: dict[str, Any] = {"model": {name: x for name, x in found.items() if name not in frozen}}
+        if with_optimizer:
+            assert self.optimizer is not None
+            state["optimizer"] = get_optimizer_state_dict(self.model, self.optimizer, options=options)
+        return state
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Takes over what DCP has filled."""
+        options = _options(self.model)
+        set_model_state_dict(self.model, state["model"], options=options)
+        if "optimizer" in state:
+            assert self.optimizer is not None
+            set_optimizer_state_dict(self.model, self.optimizer, state["optimizer"], options=options)
+
 
 class CheckpointWriter:
     """Writes the checkpoints of one rank, one at a time; every rank makes the same calls.
@@ -158,12 +178,8 @@ def load_checkpoint(
     with _plain_errors("read"):
         load_sharded(state, storage_reader=reader, planner=SafePlanner())
     for part in parts:
-        options = _options(part.model)
-        set_model_state_dict(part.model, state[part.prefix + "model"], options=options)
-        if part.optimizer is not None and part.prefix in stepped:
-            set_optimizer_state_dict(
-                part.model, part.optimizer, state[part.prefix + "optimizer"], options=options
-            )
+        names = [name for name in ("model", "optimizer") if part.prefix + name in state]
+        part.restore({name: state[part.prefix + name] for name in names})
     rng = inner / f"rng_{dist.get_rank()}.pt"
     if rng.is_file():
         restore_random_state(torch.load(rng, weights_only=True))
@@ -249,15 +265,8 @@ def _options(model: Any) -> StateDictOptions:
 
 def _tensors(parts: Sequence[Part], stepped: set[str]) -> dict[str, Any]:
     """What DCP saves, or fills in place; optimizers of the parts in `stepped`."""
-    state: dict[str, Any] = {}
-    for part in parts:
-        model, options = part.model, _options(part.model)
-        parameters = model.named_parameters(remove_duplicate=False)
-        frozen = {name for name, parameter in parameters if not parameter.requires_grad}
-        tensors = get_model_state_dict(model, options=options)  # drops a tied weight under one name only
-        state[part.prefix + "model"] = {name: x for name, x in tensors.items() if name not in frozen}
-        if part.optimizer is not None and part.prefix in stepped:
-            state[part.prefix + "optimizer"] = get_optimizer_state_dict(
-                model, part.optimizer, options=options
-            )
-    return state
+    return {
+        part.prefix + name: tensors
+        for part in parts
+        for name, tensors in part.tensors(part.optimizer is not None and part.prefix in stepped).items()
+    }

@@ -26,8 +26,12 @@ WEIGHT_FILES = (".safetensors", ".bin", ".pt", ".pth", ".index.json")
 def distribution(model: Any, packed: PackedBatch) -> Distribution:
     """The model's distribution of every target [T] of the pack, at the temperature of its sample.
 
-    Logits are computed at these positions only, a few rows at a time with --log-probs-chunk-size.
+    Logits are computed at these positions only, a few rows at a time with --log-probs-chunk-size. A model that is
+    spread over ranks in another way than FSDP's brings a method of this name.
     """
+    if (own := getattr(model, "distribution", None)) is not None:
+        spread: Distribution = own(packed)
+        return spread
     head: DeferredHead | None = getattr(model, ATTRIBUTE, None)
     if head is None:
         return DenseDistribution(_logits(model, packed, packed.logit_positions)[0], packed.temperatures)

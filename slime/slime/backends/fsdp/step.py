@@ -71,7 +71,7 @@ def forward_backward(
             if teach is not None:
                 dist.logsumexp()
                 batch = replace(batch, targets=teach(number, packed, dist))
-            reducer = step_reducer(denominator, packed, per_token, _weights(micro_batch, data, args))
+            reducer = step_reducer(denominator, packed, per_token, token_weights(micro_batch, data, args))
             output = compute_loss(spec, dist, batch, reducer)
             log_probs = dist.log_probs(packed.targets).detach()
         torch.autograd.backward(output.loss * world_size)
@@ -95,7 +95,8 @@ def step_reducer(
     return weighted_sum(weights, denominator)
 
 
-def _weights(micro_batch: MicroBatch, data: RolloutData, args: Any) -> list[float] | None:
+def token_weights(micro_batch: MicroBatch, data: RolloutData, args: Any) -> list[float] | None:
+    """Of the trained tokens, by their age; None without --max-staleness."""
     if args.max_staleness is None:
         return None
     return [weight for i in micro_batch for weight in staleness.weights(data.samples[i], data.version, args)]

@@ -1,0 +1,34 @@
+"""A model of this backend, built and filled from a Hugging Face folder."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from slime.backends.megatron.model import PackedGPT
+from slime.backends.megatron.parallel import Parallel
+from slime.backends.megatron.pipeline import ShardedModel
+from slime.backends.megatron.shape import read_config, transformer_config
+from slime.backends.megatron.weights import WeightMap
+
+
+def computing_dtype(args: Any, device: torch.device) -> torch.dtype:
+    """bf16 on CUDA and with --bf16, else fp32."""
+    return torch.bfloat16 if args.bf16 or (device.type == "cuda" and not args.fp32) else torch.float32
+
+
+def load_model(
+    folder: str, args: Any, parallel: Parallel, device: torch.device
+) -> tuple[ShardedModel, WeightMap]:
+    """This rank's part of the model in `folder`, and where its weights come from.
+
+    Raises:
+        ConfigError: a model that this backend cannot build or that does not divide by the ranks; a missing weight.
+    """
+    hf = read_config(folder)
+    config = transformer_config(hf, args, computing_dtype(args, device))
+    core = PackedGPT(hf, config, parallel, args)
+    weights = WeightMap(core, hf)
+    weights.load(folder)
+    return ShardedModel(core.to(device)), weights

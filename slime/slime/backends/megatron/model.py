@@ -1,0 +1,156 @@
+"""One pipeline stage of a decoder on megatron-core, run on a pack."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import torch
+from megatron.core.fusions.fused_bias_dropout import get_bias_dropout_add
+from megatron.core.models.gpt.gpt_model import GPTModel
+from megatron.core.tensor_parallel import ColumnParallelLinear, RowParallelLinear
+from megatron.core.tensor_parallel.mappings import gather_from_sequence_parallel_region
+from megatron.core.transformer.attention import SelfAttention, SelfAttentionSubmodules
+from megatron.core.transformer.enums import AttnMaskType
+from megatron.core.transformer.identity_op import IdentityOp
+from megatron.core.transformer.mlp import MLP, MLPSubmodules
+from megatron.core.transformer.spec_utils import ModuleSpec
+from megatron.core.transformer.transformer_block import TransformerBlockSubmodules
+from megatron.core.transformer.transformer_config import TransformerConfig
+from megatron.core.transformer.transformer_layer import TransformerLayer, TransformerLayerSubmodules
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+from slime.backends.fsdp.packing import PackedBatch
+from slime.backends.megatron.attention import PackedAttention, gather_tokens
+from slime.backends.megatron.parallel import Parallel
+from slime.backends.megatron.shape import inverse_frequencies, padded_vocabulary
+
+
+class RMSNorm(nn.Module):
+    """Zhang and Sennrich 2019, computed in fp32 as transformers does."""
+
+    def __init__(self, config: TransformerConfig, hidden_size: int, eps: float, **_: Any) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(hidden_size, dtype=config.params_dtype))
+        self.eps = eps
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        wide = hidden.float()
+        normed = wide * torch.rsqrt(wide.square().mean(-1, keepdim=True) + self.eps)
+        return self.weight * normed.to(hidden.dtype)
+
+
+def block_spec(config: TransformerConfig, layers: int, kernel: str) -> TransformerBlockSubmodules:
+    """What the `layers` layers of this stage are made of."""
+    qk_norm: Any = RMSNorm if config.qk_layernorm else IdentityOp
+    attention = ModuleSpec(
+        module=SelfAttention,
+        params={"attn_mask_type": AttnMaskType.causal},
+        submodules=SelfAttentionSubmodules(
+            linear_qkv=ColumnParallelLinear,
+            core_attention=partial(PackedAttention, kernel=kernel),
+            linear_proj=RowParallelLinear,
+            q_layernorm=qk_norm,
+            k_layernorm=qk_norm,
+        ),
+    )
+    mlp = ModuleSpec(
+        module=MLP, submodules=MLPSubmodules(linear_fc1=ColumnParallelLinear, linear_fc2=RowParallelLinear)
+    )
+    layer = ModuleSpec(
+        module=TransformerLayer,
+        submodules=TransformerLayerSubmodules(
+            input_layernorm=RMSNorm,
+            self_attention=attention,
+            self_attn_bda=get_bias_dropout_add,
+            pre_mlp_layernorm=RMSNorm,
+            mlp=mlp,
+            mlp_bda=get_bias_dropout_add,
+        ),
+    )
+    return TransformerBlockSubmodules(layer_specs=[layer] * layers, layer_norm=RMSNorm)
+
+
+class PackedGPT(GPTModel):  # type: ignore[misc]
+    """The stage of this rank. All ranks make the same calls."""
+
+    def __init__(self, hf: Any, config: TransformerConfig, parallel: Parallel, args: Any) -> None:
+        layers = config.num_layers // parallel.pp.size
+        super().__init__(
+            config,
+            block_spec(config, layers, args.attn_implementation),
+            vocab_size=padded_vocabulary(hf, parallel.tp.size),
+            max_sequence_length=hf.max_position_embeddings,
+            pre_process=parallel.is_first,
+            post_process=parallel.is_last,
+            share_embeddings_and_output_weights=hf.tie_word_embeddings,
+            position_embedding_type="none",
+        )
+        self.parallel, self.real_vocabulary = parallel, int(hf.vocab_size)
+        self.frequencies = inverse_frequencies(hf)
+        if self.post_process:
+            self.output_layer.sequence_parallel = False  # its input is gathered before
+        if args.gradient_checkpointing:
+            for layer in self.decoder.layers:
+                layer.forward = partial(checkpoint, layer.forward, use_reentrant=False)
+
+    def setup_embeddings_and_output_layer(self) -> None:
+        """The two copies of a tied embedding are loaded alike, and their gradients added up."""
+
+    def stage(self, packed: PackedBatch, received: Tensor | None) -> Tensor:
+        """Hidden states [n, 1, H] of the stage before (None on the first) -> those of this one; on the last stage
+        the columns of the logits [T, columns] that this rank holds."""
+        whole = self.padded(packed)
+        positions = _part(whole.position_ids[0], self.parallel.cp.rank, self.parallel.cp.size)
+        if self.pre_process:
+            ids = _part(whole.input_ids[0], self.parallel.cp.rank, self.parallel.cp.size)
+            hidden = self.embedding(input_ids=ids.unsqueeze(0), position_ids=positions.unsqueeze(0))
+        else:
+            hidden = received
+            self.decoder.set_input_tensor(received)
+        angles = positions.float().unsqueeze(-1) * self.frequencies.to(positions.device)
+        rotary = torch.cat([angles, angles], -1)[:, None, None, :]
+        hidden = self.decoder(hidden_states=hidden, attention_mask=whole.layout, rotary_pos_emb=rotary)
+        return self._logits(hidden, packed.logit_positions) if self.post_process else hidden
+
+    def padded(self, packed: PackedBatch) -> PackedBatch:
+        """The pack with a sequence of its own at the end, so that the ranks get equally many tokens."""
+        size = packed.input_ids.shape[1]
+        missing = -size % self.ranks_of_a_sequence
+        if not missing:
+            return packed
+        return replace(
+            packed,
+            input_ids=nn.functional.pad(packed.input_ids, (0, missing)),
+            position_ids=nn.functional.pad(packed.position_ids, (0, missing)),
+            layout=(*packed.layout, (missing,)),
+        )
+
+    @property
+    def ranks_of_a_sequence(self) -> int:
+        return self.parallel.cp.size * (self.parallel.tp.size if self.config.sequence_parallel else 1)
+
+    def hidden_shape(self, packed: PackedBatch) -> tuple[int, int, int]:
+        """Of what one stage hands to the next."""
+        ranks = self.ranks_of_a_sequence
+        return -(-packed.input_ids.shape[1] // ranks), 1, self.config.hidden_size
+
+    @property
+    def first_column(self) -> int:
+        """Id of the first token whose logit this rank computes."""
+        return int(self.vocab_size) // self.parallel.tp.size * self.parallel.tp.rank
+
+    def _logits(self, hidden: Tensor, positions: Tensor) -> Tensor:
+        if self.config.sequence_parallel:
+            hidden = gather_from_sequence_parallel_region(hidden, tensor_parallel_output_grad=False)
+        hidden = gather_tokens(hidden, self.parallel.cp.group)[positions]
+        tied = self.share_embeddings_and_output_weights and self.pre_process
+        weight = self.embedding.word_embeddings.weight if tied else None
+        logits: Tensor = self.output_layer(hidden, weight=weight)[0].squeeze(1)
+        return logits[:, : max(self.real_vocabulary - self.first_column, 0)]
+
+
+def _part(values: Tensor, rank: int, ranks: int) -> Tensor:
+    return values.chunk(ranks)[rank]

@@ -1,0 +1,100 @@
+"""Where this process stands among the ranks that hold one model together and those that hold copies of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from megatron.core import parallel_state as mpu
+from megatron.core.tensor_parallel.random import initialize_rng_tracker
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Axis:
+    """One way to divide the work: the ranks of this process's group, and this process's place among them."""
+
+    size: int
+    rank: int
+    group: Any
+    ranks: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Parallel:
+    """All axes.
+
+    Attributes:
+        tp: tensor parallelism, each holds a part of every matrix. pp: pipeline stages. cp: context parallelism,
+            each computes a part of every sequence. dp: data parallelism, each trains other samples.
+        copies: dp and cp together, the ranks whose gradients are added up.
+        model: tp and pp together, the ranks that hold one copy of the weights.
+        ends: group of the first and the last stage, which both hold a tied embedding.
+    """
+
+    tp: Axis
+    pp: Axis
+    cp: Axis
+    dp: Axis
+    copies: Axis
+    model: Axis
+    ends: Any
+
+    @property
+    def is_first(self) -> bool:
+        return self.pp.rank == 0
+
+    @property
+    def is_last(self) -> bool:
+        return self.pp.rank == self.pp.size - 1
+
+    @property
+    def writes(self) -> bool:
+        """Whether this is the one rank of its pipeline stage that hands weights on."""
+        return self.tp.rank == self.copies.rank == 0
+
+
+def divide(args: Any) -> Parallel:
+    """Makes the groups; the process group of all ranks exists already. Those of an earlier model stay its own."""
+    mpu.destroy_model_parallel()
+    # Nothing is drawn at random in a step: dropout is off, and weights are read.
+    initialize_rng_tracker(inference_rng_tracker=True, force_reset=True)
+    mpu.initialize_model_parallel(
+        tensor_model_parallel_size=args.tensor_model_parallel_size,
+        pipeline_model_parallel_size=args.pipeline_model_parallel_size,
+        context_parallel_size=args.context_parallel_size,
+    )
+    return Parallel(
+        tp=_axis(mpu.get_tensor_model_parallel_group()),
+        pp=_axis(mpu.get_pipeline_model_parallel_group()),
+        cp=_axis(mpu.get_context_parallel_group()),
+        dp=_axis(mpu.get_data_parallel_group()),
+        copies=_axis(mpu.get_data_parallel_group(with_context_parallel=True)),
+        model=_axis(mpu.get_model_parallel_group()),
+        ends=mpu.get_embedding_group(check_initialized=False),
+    )
+
+
+def _axis(group: Any) -> Axis:
+    return Axis(group.size(), group.rank(), group, tuple(dist.get_process_group_ranks(group)))
+
+
+def sum_over(values: Tensor, axis: Axis) -> Tensor:
+    """Sum of a tensor over an axis."""
+    total = values.clone()
+    if axis.size > 1:
+        dist.all_reduce(total, group=axis.group)
+    return total
+
+
+def from_last_stage(value: Any, parallel: Parallel) -> Any:
+    """What the last pipeline stage knows, on every stage."""
+    if parallel.pp.size == 1:
+        return value
+    box = [value]
+    dist.broadcast_object_list(
+        box, src=parallel.pp.ranks[-1], group=parallel.pp.group, device=torch.device("cpu")
+    )
+    return box[0]

@@ -1,0 +1,100 @@
+"""The model that the policy is compared with by KL, and the one that teaches it, spread over the same ranks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from slime.backends.fsdp.checkpoint import Part
+from slime.backends.fsdp.reference import PREFIX
+from slime.backends.fsdp.step import trained_log_probs
+from slime.backends.fsdp.teacher import Teacher
+from slime.backends.fsdp.teacher_model import check_tokenizer
+from slime.backends.megatron.checkpoint import MegatronPart
+from slime.backends.megatron.gradients import Gradients
+from slime.backends.megatron.loading import load_model
+from slime.backends.megatron.pipeline import ShardedModel
+from slime.errors import ConfigError
+from slime.schedule import MicroBatch
+from slime.types import Sample
+
+
+class Reference:
+    """Frozen, or following the policy every --ref-update-interval rollouts; then it is part of checkpoints.
+
+    Raises:
+        ConfigError: the reference shall follow a policy of another shape.
+    """
+
+    def __init__(self, args: Any, policy: ShardedModel, device: torch.device) -> None:
+        self.policy, self.interval = policy, args.ref_update_interval
+        self.model, self.weights = load_model(args.ref_load, args, policy.parallel, device)
+        self.model.requires_grad_(False)
+        shapes = [[x.shape for x in model.parameters()] for model in (self.model, policy)]
+        if self.interval is not None and shapes[0] != shapes[1]:
+            raise ConfigError(
+                f"--ref-update-interval: the model in {args.ref_load} has another shape than the policy and cannot "
+                "take over its weights"
+            )
+
+    @property
+    def parts(self) -> list[Part]:
+        """What a checkpoint holds of it."""
+        if self.interval is None:
+            return []
+        gradients = Gradients(self.model, self.weights, frozen=True)
+        return [MegatronPart(self.model, None, PREFIX, weights=self.weights, gradients=gradients)]
+
+    def log_probs(
+        self, micro_batches: Sequence[MicroBatch], samples: Sequence[Sample], device: torch.device
+    ) -> dict[int, list[float]]:
+        """Log-probs of the trained tokens, by position of the sample."""
+        return trained_log_probs(self.model, micro_batches, samples, device)
+
+    @torch.no_grad()
+    def follow(self, rollout_id: int) -> bool:
+        """Takes over the policy's weights if `rollout_id`, just trained, ends an interval. Tells whether it did."""
+        if self.interval is None or (rollout_id + 1) % self.interval:
+            return False
+        for mine, newer in zip(self.model.parameters(), self.policy.parameters(), strict=True):
+            mine.copy_(newer)
+        return True
+
+
+def make_teacher(
+    args: Any,
+    replica: int,
+    policy: ShardedModel,
+    vocabulary: int,
+    reference: Reference | None,
+    first: str,
+    device: torch.device,
+) -> Teacher:
+    """The teacher of the flags.
+
+    Args:
+        vocabulary: tokens of the policy. first: folder of the weights that training began with.
+
+    Raises:
+        ConfigError: a model that cannot be loaded, or with another vocabulary.
+    """
+    if args.teacher_source != "trainer":
+        return Teacher(args, replica, None)
+    if args.teacher_model == "self":
+        return Teacher(args, replica, policy)
+    folder = first if args.teacher_model == "base" else str(args.teacher_model)
+    frozen = reference is not None and reference.interval is None
+    if frozen and Path(folder).resolve() == Path(args.ref_load).resolve():
+        return Teacher(args, replica, reference.model)  # type: ignore[union-attr]
+    if folder != first:
+        check_tokenizer(folder, args.hf_checkpoint)
+    model, weights = load_model(folder, args, policy.parallel, device)
+    model.requires_grad_(False)
+    if weights.hf.vocab_size != vocabulary:
+        raise ConfigError(
+            f"the teacher in {folder} has {weights.hf.vocab_size} tokens, the student {vocabulary}"
+        )
+    return Teacher(args, replica, model)

@@ -1,0 +1,136 @@
+"""From a Hugging Face config.json to megatron-core's configuration."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from megatron.core.transformer.transformer_config import TransformerConfig
+from torch.nn.functional import silu
+from transformers import AutoConfig
+from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
+
+from slime.errors import ConfigError
+
+DENSE = ("llama", "qwen2", "qwen3")
+VOCABULARY_UNIT = 16
+ROPES = ("default", "linear", "llama3")
+
+
+def read_config(folder: str) -> Any:
+    """The configuration of a model that this backend can build.
+
+    Raises:
+        ConfigError: the folder holds none, or of another architecture; the message has the reason.
+    """
+    try:
+        config = AutoConfig.from_pretrained(folder, local_files_only=True)
+    except (OSError, ValueError, KeyError) as error:
+        raise ConfigError(f"{folder} holds no configuration that transformers knows: {error}") from error
+    for reason in _unsupported(config):
+        raise ConfigError(f"--train-backend megatron cannot build {folder}: {reason}; take fsdp")
+    return config
+
+
+def _unsupported(config: Any) -> list[str]:
+    kind = config.model_type
+    if kind not in DENSE:
+        return [f"its model_type is {kind}, and {', '.join(DENSE)} are known"]
+    rope = rope_parameters(config).get("rope_type", "default")
+    found = {
+        f"its hidden_act is {config.hidden_act}": config.hidden_act != "silu",
+        "its attention_bias is for the output projection too": getattr(config, "attention_bias", False),
+        "its mlp_bias is set": getattr(config, "mlp_bias", False),
+        "some of its layers have sliding windows": _slides(config),
+        f"its rope_type is {rope}": rope not in ROPES,
+    }
+    return [reason for reason, applies in found.items() if applies]
+
+
+def _slides(config: Any) -> bool:
+    return "sliding_attention" in (getattr(config, "layer_types", None) or ())
+
+
+def rope_parameters(config: Any) -> dict[str, Any]:
+    known: dict[str, Any] = config.rope_parameters or {}
+    return known
+
+
+def inverse_frequencies(config: Any) -> torch.Tensor:
+    """Of the rotary embedding, [head dimension / 2], in fp32, as transformers computes them."""
+    parameters = rope_parameters(config)
+    kind = parameters.get("rope_type", "default")
+    if kind != "default":
+        frequencies: torch.Tensor = ROPE_INIT_FUNCTIONS[kind](config, torch.device("cpu"))[0]
+        return frequencies
+    dimension = head_dim(config)
+    steps = torch.arange(0, dimension, 2, dtype=torch.int64).float() / dimension
+    result: torch.Tensor = 1.0 / (parameters["rope_theta"] ** steps)
+    return result
+
+
+def head_dim(config: Any) -> int:
+    return int(getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads)
+
+
+def padded_vocabulary(config: Any, ranks: int) -> int:
+    """Rows of the embedding: as many as there are tokens, and unused ones until the ranks have equally many.
+
+    The number is the same for up to 16 ranks (1, 2, 4, ...), so that checkpoints fit other divisions.
+    """
+    unit = math.lcm(VOCABULARY_UNIT, ranks)
+    return int(-(-config.vocab_size // unit) * unit)
+
+
+def transformer_config(config: Any, args: Any, dtype: torch.dtype) -> TransformerConfig:
+    """megatron-core's configuration of the same model under the flags.
+
+    Raises:
+        ConfigError: heads or layers that do not divide by the ranks.
+    """
+    tp, pp, cp = (
+        args.tensor_model_parallel_size,
+        args.pipeline_model_parallel_size,
+        args.context_parallel_size,
+    )
+    for name, count, ranks, flag in (
+        ("num_key_value_heads", config.num_key_value_heads, tp * cp, "tensor x context"),
+        ("num_attention_heads", config.num_attention_heads, tp * cp, "tensor x context"),
+        ("intermediate_size", config.intermediate_size, tp, "tensor"),
+        ("num_hidden_layers", config.num_hidden_layers, pp, "pipeline"),
+    ):
+        if count % ranks:
+            raise ConfigError(f"{name} {count} of the model does not divide by {ranks} {flag} parallel ranks")
+    return TransformerConfig(
+        num_layers=config.num_hidden_layers,
+        hidden_size=config.hidden_size,
+        ffn_hidden_size=config.intermediate_size,
+        num_attention_heads=config.num_attention_heads,
+        num_query_groups=config.num_key_value_heads,
+        kv_channels=head_dim(config),
+        normalization="RMSNorm",
+        layernorm_epsilon=config.rms_norm_eps,
+        activation_func=silu,
+        gated_linear_unit=True,
+        add_bias_linear=False,
+        add_qkv_bias=config.model_type == "qwen2",
+        qk_layernorm=config.model_type == "qwen3",
+        hidden_dropout=0.0,
+        attention_dropout=0.0,
+        params_dtype=dtype,
+        pipeline_dtype=dtype,
+        bf16=dtype == torch.bfloat16,
+        use_cpu_initialization=True,
+        perform_initialization=False,
+        bias_activation_fusion=False,
+        bias_dropout_fusion=False,
+        masked_softmax_fusion=False,
+        apply_rope_fusion=False,
+        persist_layer_norm=False,
+        gradient_accumulation_fusion=False,
+        sequence_parallel=args.sequence_parallel,
+        tensor_model_parallel_size=tp,
+        pipeline_model_parallel_size=pp,
+        context_parallel_size=cp,
+    )

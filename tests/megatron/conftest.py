@@ -1,0 +1,132 @@
+"""Tiny models, arguments and samples for the Megatron backend. Without megatron-core all of it is skipped."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from transformers import (
+    LlamaConfig,
+    LlamaForCausalLM,
+    Qwen2Config,
+    Qwen2ForCausalLM,
+    Qwen3Config,
+    Qwen3ForCausalLM,
+)
+
+from slime.arguments import Arguments
+from slime.backends.fsdp import FSDPTrainer
+from slime.types import Sample
+
+pytest.importorskip("megatron.core", reason="megatron-core is not installed: see requirements-dev.txt")
+
+VOCABULARY = 63  # does not divide by two
+LLAMA3 = {
+    "rope_type": "llama3",
+    "rope_theta": 5e5,
+    "factor": 8.0,
+    "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 16,
+}
+
+
+@pytest.fixture(scope="session", autouse=True)
+def one_thread() -> None:
+    torch.set_num_threads(1)
+
+
+@pytest.fixture(scope="session")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """A random model of each architecture: tied and untied, with biases, without query norms, with long rotations."""
+    torch.manual_seed(0)
+    shape: dict[str, Any] = {
+        "vocab_size": VOCABULARY,
+        "hidden_size": 32,
+        "intermediate_size": 48,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "initializer_range": 0.2,
+    }
+    models = {
+        "qwen3": Qwen3ForCausalLM(Qwen3Config(head_dim=8, tie_word_embeddings=True, **shape)),
+        "qwen2": Qwen2ForCausalLM(Qwen2Config(tie_word_embeddings=False, **shape)),
+        "llama": LlamaForCausalLM(LlamaConfig(tie_word_embeddings=False, rope_parameters=LLAMA3, **shape)),
+    }
+    found = {}
+    for name, model in models.items():
+        for key, parameter in model.named_parameters():
+            if "norm" in key or key.endswith("bias"):
+                torch.nn.init.uniform_(parameter, 0.5, 1.5)
+        folder = tmp_path_factory.mktemp(name)
+        model.save_pretrained(folder)
+        (folder / "tokenizer_config.json").write_text("{}")
+        found[name] = str(folder)
+    return found
+
+
+@pytest.fixture
+def make_args(folders: dict[str, str], tmp_path: Path) -> Callable[..., Arguments]:
+    def make(**changes: Any) -> Arguments:
+        values: dict[str, Any] = {
+            "hf_checkpoint": folders["qwen3"],
+            "ref_load": folders["qwen3"],
+            "save": str(tmp_path / "checkpoints"),
+            "disable_rewards_normalization": True,
+            "lr": 1e-2,
+            "max_tokens_per_gpu": 40,
+        }
+        return Arguments(**(values | changes))
+
+    return make
+
+
+@pytest.fixture
+def make_trainer(make_args: Callable[..., Arguments]) -> Any:
+    """Trainers of one rank, of the backend of their flags; they are closed after the test."""
+    from slime.backends.megatron import MegatronTrainer
+
+    trainers: list[Any] = []
+
+    def make(**changes: Any) -> Any:
+        args = make_args(**{"train_backend": "megatron"} | changes)
+        backend = MegatronTrainer if args.train_backend == "megatron" else FSDPTrainer
+        trainers.append(backend(args))
+        return trainers[-1]
+
+    yield make
+    for trainer in trainers[:1]:
+        trainer.close()
+
+
+@pytest.fixture
+def make_samples() -> Callable[..., list[Sample]]:
+    return build_samples
+
+
+def build_samples(count: int = 6, seed: int = 0, **changes: Any) -> list[Sample]:
+    """Samples in groups of two with one prompt each, masks of several segments and different temperatures."""
+    rng = random.Random(seed)
+    samples, prompt = [], [0]
+    for index in range(count):
+        if index % 2 == 0:
+            prompt = [rng.randrange(VOCABULARY) for _ in range(rng.randint(1, 9))]
+        response = [rng.randrange(VOCABULARY) for _ in range(rng.randint(2, 10))]
+        mask = [rng.choice((0, 1, 1)) for _ in response]
+        mask[-1] = 1
+        values: dict[str, Any] = {
+            "index": index,
+            "group_index": index // 2,
+            "tokens": prompt + response,
+            "response_length": len(response),
+            "loss_mask": mask,
+            "reward": rng.choice((1.0, -1.0)),
+            "temperature": rng.choice((0.6, 1.0, 1.3)),
+        }
+        samples.append(Sample(**(values | changes)))
+    return samples

@@ -1,0 +1,148 @@
+"""Four processes (gloo) in every division of the model: logits, gradients and training of one process.
+
+They are forks of one process that has imported everything, as importing takes longer than what they compute.
+"""
+
+from __future__ import annotations
+
+import pickle
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from safetensors.torch import load_file
+from torch.testing import assert_close
+
+DIVISIONS: dict[str, dict[str, int]] = {
+    "tensor": {"tensor_model_parallel_size": 2},
+    "pipeline": {"pipeline_model_parallel_size": 2},
+    "context": {"context_parallel_size": 2},
+    "tensor_pipeline": {"tensor_model_parallel_size": 2, "pipeline_model_parallel_size": 2},
+    "tensor_sequence": {"tensor_model_parallel_size": 2, "sequence_parallel": True},
+    "data": {},
+}
+LOSSES: dict[str, dict[str, Any]] = {
+    "tensor": {"use_kl_loss": True, "kl_loss_coef": 0.1, "entropy_coef": 0.05, "global_batch_size": 4},
+    "pipeline": {"loss_type": "opd_topk", "distill_topk": 4, "distill_subset_mode": "student"},
+    "context": {
+        "advantage_estimator": "reinforce_plus_plus",
+        "normalize_advantages": True,
+        "calculate_per_token_loss": True,
+    },
+    "tensor_pipeline": {
+        "loss_type": "topk_select",
+        "distill_topk": 4,
+        "distill_subset_mode": "overlap",
+        "entropy_coef": 0.05,
+        "use_kl_loss": True,
+        "kl_loss_coef": 0.1,
+        "ref_update_interval": 1,
+        "global_batch_size": 4,
+    },
+    "tensor_sequence": {"advantage_estimator": "gspo"},
+    "data": {"loss_type": "combine", "gradient_checkpointing": True},
+}
+MODELS = {"pipeline": "qwen2", "context": "llama", "data": "qwen2"}
+RANKS = """
+import os, pickle, sys, traceback
+import torch
+from slime.backends.megatron import MegatronTrainer
+from slime.errors import TrainError
+folder = sys.argv[1]
+torch.set_num_threads(1)
+jobs, rollouts = pickle.load(open(folder + "/order", "rb"))
+
+
+def work(rank):
+    # megatron-core gathers sequence-parallel tensors on "the current CUDA device".
+    torch.cuda.current_device = lambda: torch.device("cpu")
+    results = {}
+    for name, args in jobs.items():
+        trainer = MegatronTrainer(args, rank, 4, init_method=f"file://{folder}/meet")
+        trainer.load()
+        first = trainer.log_probs(rollouts[0])
+        metrics = [trainer.train(i, samples) for i, samples in enumerate(rollouts)]
+        checksum = trainer.export_weights(f"{folder}/{name}_weights", 1)
+        trainer.save(len(rollouts) - 1, 1, 0)
+        results[name] = first, metrics, checksum
+    for sample in rollouts[0]:
+        sample.reward = 3e38
+    try:
+        trainer.train(9, rollouts[0])
+    except TrainError as error:
+        results["refused"] = str(error)
+    pickle.dump(results, open(f"{folder}/result{rank}", "wb"))
+    trainer.close()
+
+
+children = []
+for rank in range(4):
+    child = os.fork()
+    if child == 0:
+        try:
+            work(rank)
+        except BaseException:
+            traceback.print_exc()
+            os._exit(1)
+        os._exit(0)
+    children.append(child)
+sys.exit(max(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children))
+"""
+
+
+def rollouts_of(make_samples: Any) -> list[list[Any]]:
+    """Two rollouts of which every sample has hints; the second one leaves a rank without a sample."""
+    found = [make_samples(8), make_samples(3, seed=2)]
+    for sample in (sample for samples in found for sample in samples):
+        sample.teacher_tokens_candidates = [[5, 9, *sample.tokens], [1, 2, 3, 4, *sample.tokens]]
+    return found
+
+
+def test_every_division_of_a_model_trains_like_one_process(
+    make_args: Any, make_trainer: Any, make_samples: Any, folders: dict[str, str], tmp_path: Path
+) -> None:
+    rollouts = rollouts_of(make_samples)
+    flags = {
+        name: {
+            "hf_checkpoint": folders[MODELS.get(name, "qwen3")],
+            "ref_load": folders[MODELS.get(name, "qwen3")],
+            "teacher_source": "trainer",
+            "hint_selection": "sequence_optimal" if "topk" in losses.get("loss_type", "") else "shortest",
+            "hint_m": 2,
+            "lr": 1e-3,
+            **losses,
+        }
+        for name, losses in LOSSES.items()
+    }
+    jobs = {
+        name: make_args(**flags[name], **sizes, train_backend="megatron", save=str(tmp_path / name))
+        for name, sizes in DIVISIONS.items()
+    }
+    (tmp_path / "order").write_bytes(pickle.dumps((jobs, rollouts)))
+    done = subprocess.run([sys.executable, "-c", RANKS, str(tmp_path)], capture_output=True, timeout=150)
+    assert done.returncode == 0, done.stderr.decode()[-4000:]
+    results = [pickle.loads((tmp_path / f"result{rank}").read_bytes()) for rank in range(4)]
+
+    assert all("rollout 9, step 0" in result["refused"] for result in results)
+    for name in DIVISIONS:
+        one = make_trainer(**flags[name])
+        first = one.log_probs(rollouts[0])
+        expected = [one.train(i, samples) for i, samples in enumerate(rollouts)]
+        one.export_weights(str(tmp_path / "one"), 1)
+        for log_probs, metrics, checksum in (result[name] for result in results):
+            assert checksum == results[0][name][2], name
+            for values, single in zip(log_probs, first, strict=True):
+                assert values == pytest.approx(single, abs=1e-5), name
+            for mine, single in zip(metrics, expected, strict=True):
+                assert mine.keys() == single.keys()
+                for key in mine.keys() - {"train_seconds"}:
+                    assert mine[key] == pytest.approx(single[key], abs=1e-4, rel=1e-3), (name, key)
+            assert metrics[0]["grad_norm"] == pytest.approx(expected[0]["grad_norm"], rel=1e-5), name
+        ours = load_file(tmp_path / f"{name}_weights" / "model.safetensors")
+        for key, tensor in load_file(tmp_path / "one" / "model.safetensors").items():
+            assert_close(ours[key], tensor, atol=1e-4, rtol=1e-3)
+        resumed = make_trainer(**flags[name], save=str(tmp_path / name))
+        assert resumed.load().rollout_id == 1
+        assert resumed.export_weights(str(tmp_path / "joined"), 2) == results[0][name][2]
