@@ -21,8 +21,7 @@ T = TypeVar("T")
 STALE = "stale"
 """Why a sample is dropped that only weights too old wrote."""
 _FREE = {"state": str(SampleState.READY), "trainer": None, "rollout_id": None, "trained_version": None}
-_IS_READY = (schema.sample.c.state == str(SampleState.READY), schema.sample.c.reason.is_(None))
-"""Only dropped samples have a reason. Saying so lets the index give the oldest without sorting all that are ready."""
+_IS_READY = schema.sample.c.state == str(SampleState.READY)
 
 
 class LeaseTable(Database):
@@ -53,7 +52,7 @@ class LeaseTable(Database):
                     raise StoreError(
                         f"rollout {rollout_id} of {trainer} is trained already, as version {trained}"
                     )
-                ready = select(sample.id).where(*_IS_READY)
+                ready = select(sample.id).where(_IS_READY)
                 ready = ready.order_by(sample.created_at, sample.id).limit(batch_size)
                 ids = list(connection.scalars(ready.with_for_update(skip_locked=True)))
                 lease = {"state": str(SampleState.LEASED), "trainer": trainer, "rollout_id": rollout_id}
@@ -150,7 +149,7 @@ class LeaseTable(Database):
 
     def _ready(self, what: ColumnElement[T]) -> T | None:
         with self.reading() as connection:
-            return connection.scalar(select(what).where(*_IS_READY))
+            return connection.scalar(select(what).where(_IS_READY))
 
 
 def commit(connection: Connection, rollout_id: int, version: int, trainer: str) -> int:

@@ -33,10 +33,15 @@ def _keep_teachers(connection: Connection) -> None:
     _operations(connection).add_column("sample", Column("teacher", LargeBinary))
 
 
+def _find_the_oldest_sample(connection: Connection) -> None:
+    _operations(connection).create_index("sample_oldest", "sample", ["state", "created_at", "id"])
+
+
 MIGRATIONS: dict[int, Callable[[Connection], None]] = {
     2: _count_judge_attempts,
     3: _take_feedback_and_imports,
     4: _keep_teachers,
+    5: _find_the_oldest_sample,
 }
 """version -> what turns the version before into it, in Alembic operations (the same words for every
 database)."""

@@ -18,7 +18,7 @@ from sqlalchemy import (
     UniqueConstraint,
 )
 
-SCHEMA_VERSION = 4
+SCHEMA_VERSION = 5
 """Raised by one with every entry of migrations.MIGRATIONS."""
 
 metadata = MetaData()
@@ -130,6 +130,7 @@ sample = Table(
     Column("rollout_id", Integer),
     Column("trained_version", Integer),
     Index("sample_state", "state", "reason", "created_at"),
+    Index("sample_oldest", "state", "created_at", "id"),
     Index("sample_lease", "trainer", "rollout_id", "state"),
 )
 

@@ -129,5 +129,5 @@ def test_the_oldest_ready_samples_are_read_from_an_index_and_not_sorted(tmp_path
             str(connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {sql}", values).all())
             for sql, values in oldest
         ]
-    assert len(plans) == 2 and all("reason=?" in plan for plan in plans)
+    assert len(plans) == 2 and all("sample_oldest" in plan for plan in plans)
     assert not any("TEMP B-TREE" in plan for plan in plans)
