@@ -24,6 +24,7 @@ import httpx
 from slime import processes
 from slime.errors import ConfigError, EngineError
 from slime.processes import ProcessRecord
+from slime.trouble import with_advice
 
 logger = logging.getLogger(__name__)
 
@@ -205,13 +206,13 @@ class ServerManager:
             self.restart_dead()
             if watched.failed_starts >= START_ATTEMPTS:
                 tail = processes.log_tail(self.run_dir, spec.name)
-                raise ConfigError(f"the {spec.name} ends while it starts:\n{tail}")
+                raise ConfigError(with_advice(f"the {spec.name} ends while it starts:\n{tail}"))
             if is_ready(watched):
                 watched.ready = True
                 return watched.record
             time.sleep(0.1)
         tail = processes.log_tail(self.run_dir, spec.name)
-        raise EngineError(f"the {spec.name} was not ready in {spec.start_timeout:g} s:\n{tail}")
+        raise EngineError(with_advice(f"the {spec.name} was not ready in {spec.start_timeout:g} s:\n{tail}"))
 
     def restart_dead(self) -> None:
         """One look at the process table. A dead server starts at once, one that never got ready after a delay."""

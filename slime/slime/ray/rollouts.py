@@ -11,6 +11,7 @@ import ray
 from ray.exceptions import RayActorError
 
 from slime import processes
+from slime.ray.cluster import here
 from slime.ray.rollout_manager import RolloutManager
 from slime.ray.waits import Pulse, RestartBudget, WaitTimeout, gather
 
@@ -44,7 +45,8 @@ class Rollouts:
         self.start()
 
     def start(self) -> None:
-        self.manager = RolloutManager.remote(self.args)  # type: ignore[attr-defined]
+        on_this_node = RolloutManager.options(scheduling_strategy=here())  # type: ignore[attr-defined]
+        self.manager = on_this_node.remote(self.args)
         self.pulse = Pulse(
             lambda: self.manager.status.remote(), "the rollout manager", self.args.health_timeout
         )

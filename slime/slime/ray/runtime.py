@@ -13,8 +13,9 @@ from pathlib import Path
 import psutil
 import ray
 
-from slime.errors import TrainError
+from slime.errors import ConfigError, TrainError
 from slime.processes import ProcessRecord, scratch_dir
+from slime.trouble import with_advice
 
 logger = logging.getLogger(__name__)
 
@@ -40,7 +41,7 @@ class Runtime:
 
     def start(self, run_dir: Path, cpus: int, gpus: int | None) -> None:
         if os.environ.get("RAY_ADDRESS"):
-            ray.init(namespace=NAMESPACE, logging_level="ERROR")
+            join(os.environ["RAY_ADDRESS"])
             return
         shutil.rmtree(scratch_dir(run_dir), ignore_errors=True)
         ray.init(
@@ -68,6 +69,16 @@ class Runtime:
 
     def close(self) -> None:
         ray.shutdown()
+
+
+def join(address: str) -> None:
+    """Joins the cluster at RAY_ADDRESS. Raises ConfigError where that cannot be done."""
+    try:
+        ray.init(namespace=NAMESPACE, logging_level="ERROR")
+    except (ConnectionError, RuntimeError, ValueError) as error:
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+        message = f"RAY_ADDRESS {address} cannot be joined: {reason}"
+        raise ConfigError(with_advice(message, str(error))) from error
 
 
 @contextmanager

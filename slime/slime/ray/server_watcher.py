@@ -11,6 +11,7 @@ import psutil
 import ray
 
 from slime.ray import actor_process
+from slime.ray.cluster import here
 from slime.ray.waits import Pulse, WaitTimeout, gather
 from slime.server_watch import ServerWatch
 from slime.servers import ServerManager, ServerSpec
@@ -57,7 +58,8 @@ class WatcherHandle:
     def __init__(
         self, run_dir: Path, specs: Sequence[ServerSpec], env: Mapping[str, str], limit: float
     ) -> None:
-        self.actor = ServerWatcher.remote(run_dir, specs, env)  # type: ignore[attr-defined]
+        on_this_node = ServerWatcher.options(scheduling_strategy=here())  # type: ignore[attr-defined]
+        self.actor = on_this_node.remote(run_dir, specs, env)
         self.start_limit = sum(spec.start_timeout for spec in specs) + 60.0
         self.pulse = Pulse(lambda: self.actor.pid.remote(), "the watcher of the servers", limit)
 

@@ -15,6 +15,7 @@ from slime.errors import TrainError
 from slime.ray.placement import Placement
 from slime.ray.train_actor import TrainActor, TrainerState, record_name
 from slime.ray.waits import TaskFailed, WaitTimeout, gather
+from slime.trouble import with_advice
 
 ENDED_PATIENCE = 2.0  # seconds until the end of a process is known after its peers have noticed
 
@@ -86,7 +87,7 @@ class TrainGroup:
             return gather(answers, what, limit)
         except RayActorError as error:
             reason = self.ended() or str(error).splitlines()[0]
-            raise TrainerDied(f"{what} failed: {reason}") from error
+            raise TrainerDied(with_advice(f"{what} failed: {reason}", str(error))) from error
         except TaskFailed as error:  # often only the echo of another rank's end
             raise TrainerDied(self.echo_of(what) or str(error)) from error
         except WaitTimeout as error:

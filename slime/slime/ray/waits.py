@@ -12,6 +12,7 @@ import ray
 from ray.exceptions import RayTaskError
 
 from slime.errors import SlimeError, TrainError
+from slime.trouble import with_advice
 
 logger = logging.getLogger(__name__)
 
@@ -78,7 +79,8 @@ def get(reference: Any, what: str) -> Any:
         if isinstance(cause, SlimeError):
             raise cause from error
         reason = (str(cause).strip() or "no message").splitlines()[-1]
-        raise TaskFailed(f"{what} failed: {type(cause).__name__}: {reason}") from error
+        message = f"{what} failed: {type(cause).__name__}: {reason}"
+        raise TaskFailed(with_advice(message, str(cause))) from error
 
 
 class Pulse:

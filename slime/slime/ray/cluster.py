@@ -1,0 +1,114 @@
+"""A Ray over several machines: waits until all are there, and checks what a run needs of them.
+
+    python -m slime.ray.cluster --address HEAD:6379 --nodes 2 --gpus 16 --shared RUN_DIR
+
+Exit status 0 when the machines, the GPUs and the folder are there on time, else 2 with what is missing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import time
+import uuid
+from collections.abc import Sequence
+from pathlib import Path
+
+import ray
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+from slime.errors import ConfigError
+
+POLL_SECONDS = 1.0
+
+
+def here() -> NodeAffinitySchedulingStrategy:
+    """The node of the driver, for actors that own its processes and files."""
+    return NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
+
+
+def wait_for_nodes(nodes: int, gpus: int, timeout: float) -> None:
+    """Returns when so many nodes live and together have so many GPUs.
+
+    Raises:
+        ConfigError: they are not there after `timeout` seconds; says which are.
+    """
+    deadline = time.monotonic() + timeout
+    while True:
+        alive = [node for node in ray.nodes() if node["Alive"]]
+        there = sum(int(node["Resources"].get("GPU", 0)) for node in alive)
+        if len(alive) >= nodes and there >= gpus:
+            return
+        if time.monotonic() > deadline:
+            each = ", ".join(
+                f"{node['NodeManagerAddress']} with {int(node['Resources'].get('GPU', 0))} GPUs"
+                for node in alive
+            )
+            raise ConfigError(
+                f"{len(alive)} of {nodes} machines and {there} of {gpus} GPUs joined in {timeout:g} s: {each}. "
+                "Is the script running on the others, with the same MASTER_ADDR and another NODE_RANK?"
+            )
+        time.sleep(POLL_SECONDS)
+
+
+def check_shared(folder: Path) -> None:
+    """Checks that every node sees the same folder, through which weights go to the engines.
+
+    Raises:
+        ConfigError: a node does not; names it.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    token = uuid.uuid4().hex
+    sign = folder / f".shared-{token}"
+    sign.touch()
+    try:
+        nodes = [node for node in ray.nodes() if node["Alive"]]
+        sees = ray.remote(num_cpus=0, max_retries=0)(_sees)
+        answers = [
+            sees.options(
+                scheduling_strategy=NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)
+            ).remote(str(sign))
+            for node in nodes
+        ]
+        blind = [
+            node["NodeManagerAddress"] for node, seen in zip(nodes, ray.get(answers), strict=True) if not seen
+        ]
+    finally:
+        sign.unlink()
+    if blind:
+        raise ConfigError(
+            f"{', '.join(blind)} does not see {folder}: with several machines RUN_DIR and SAVE_CKPT must be on a file "
+            "system that all of them share"
+        )
+
+
+def _sees(path: str) -> bool:
+    return Path(path).exists()
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m slime.ray.cluster", description=__doc__.splitlines()[0])
+    parser.add_argument("--address", required=True, help="of Ray's head, HOST:PORT")
+    parser.add_argument("--nodes", type=int, required=True, help="machines that must be there")
+    parser.add_argument("--gpus", type=int, required=True, help="GPUs of all of them together")
+    parser.add_argument("--shared", type=Path, required=True, help="folder that all of them must see")
+    parser.add_argument("--timeout", type=float, default=600.0, help="seconds that they have to come")
+    args = parser.parse_args(argv)
+    from slime.ray.runtime import join
+
+    os.environ["RAY_ADDRESS"] = args.address
+    try:
+        join(args.address)
+        wait_for_nodes(args.nodes, args.gpus, args.timeout)
+        check_shared(args.shared.resolve())
+    except ConfigError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    finally:
+        ray.shutdown()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

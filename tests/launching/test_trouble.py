@@ -1,0 +1,108 @@
+"""Well-known troubles are named where they happen, with the flag to change."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+
+from slime.errors import ConfigError
+from slime.servers import ServerManager, ServerSpec
+from slime.trouble import TROUBLES, explain, find, with_advice
+
+SAID = {
+    "gpu_memory": "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 18.55 GiB.",
+    "engine_memory": "RuntimeError: Not enough memory. Please try to increase --mem-fraction-static.",
+    "host_memory": "Task was killed due to the node running low on memory. ... ray::TrainActor out of memory (OOM)",
+    "shared_memory": "OSError: [Errno 28] No space left on device: '/dev/shm/torch_1'",
+    "no_sglang": "ModuleNotFoundError: No module named 'sglang'",
+    "engine_python": "ImportError: sgl_kernel/common_ops.abi3.so: undefined symbol: _ZN3c104cuda",
+    "architecture": "ValueError: Model architectures ['FooForCausalLM'] are not supported for now.",
+    "tensor_parallel": "AssertionError: 14 is not divisible by tp_size 4",
+    "no_kernel": "RuntimeError: CUDA error: no kernel image is available for execution on the device",
+    "port": "[Errno 98] error while attempting to bind on address ('0.0.0.0', 30000): address already in use",
+    "ray_away": "ConnectionError: Failed to connect to Ray at address http://10.0.0.1:8265.",
+    "ray_key": "RuntimeError: Authentication failed: 401 Unauthorized",
+    "ray_version": "RuntimeError: Version mismatch: The cluster was started with: Ray: 2.40.0",
+    "ray_room": "no room in 60 s for these bundles: [{'CPU': 1.0, 'GPU': 1.0}]",
+    "ray_package": "Package size (1.2GiB) exceeds the maximum size of 500.00MiB",
+}
+
+
+@pytest.mark.parametrize("name", [one.name for one in TROUBLES])
+def test_each_trouble_is_known_by_what_it_says(name: str) -> None:
+    found = find(SAID[name])
+    assert found is not None and found.name == name
+
+
+def test_what_is_not_known_gets_no_advice() -> None:
+    settings = "server_args=ServerArgs(model_path='m', mem_fraction_static=0.8, host='127.0.0.1', port=30000)"
+    assert explain(settings) == explain("KeyError: 'x'") == explain("the port is open") == ""
+    assert with_advice("KeyError: 'x'") == "KeyError: 'x'"
+
+
+def test_a_flag_that_is_advised_exists() -> None:
+    import re
+
+    from slime.arguments import GROUPS
+    from slime.arguments.field import flags_of
+
+    flags = {name for group in GROUPS for item in flags_of(group) for name in item.options}
+    others = {"--head", "--num-gpus", "--shm-size", "--working-dir"}
+    advised = {flag for one in TROUBLES for flag in re.findall(r"--[a-z0-9-]+", one.advice)} - others
+    engine = {flag for flag in advised if flag.startswith("--sglang-")}  # SGLang checks its own
+    assert advised - engine <= flags, advised - engine - flags
+
+
+def test_a_server_that_ends_while_it_starts_is_explained(tmp_path: Path) -> None:
+    code = "print('Not enough memory. Please try to increase --mem-fraction-static.'); raise SystemExit(1)"
+    spec = ServerSpec(
+        "engine-0", "engine", [sys.executable, "-c", code], "http://127.0.0.1:9", start_timeout=30
+    )
+    manager = ServerManager(tmp_path)
+    began = time.monotonic()
+    with pytest.raises(ConfigError, match=r"(?s)engine-0 ends while it starts.*-->.*MEM_FRACTION_STATIC"):
+        manager.start_all([spec])
+    assert time.monotonic() - began < 20
+
+
+def test_a_call_of_the_trainer_that_runs_out_of_memory_is_explained(monkeypatch: pytest.MonkeyPatch) -> None:
+    import ray
+    from ray.exceptions import RayTaskError
+
+    from slime.ray.waits import TaskFailed, get
+
+    cause = torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 18.55 GiB.\nsee the documentation")
+    failed = RayTaskError("train", "traceback", cause)
+
+    def fail(_reference: object) -> None:
+        raise failed
+
+    monkeypatch.setattr(ray, "get", fail)
+    with pytest.raises(TaskFailed, match=r"(?s)training failed: OutOfMemoryError.*-->.*--max-tokens-per-gpu"):
+        get(object(), "training")
+
+
+def test_a_cluster_that_is_not_there_is_explained(monkeypatch: pytest.MonkeyPatch) -> None:
+    import ray
+
+    from slime.ray.runtime import join
+
+    def fail(**_options: object) -> None:
+        raise ConnectionError("Could not find any running Ray instance.")
+
+    monkeypatch.setattr(ray, "init", fail)
+    with pytest.raises(ConfigError, match=r"(?s)10.0.0.1:6379 cannot be joined.*-->.*ray start --head"):
+        join("10.0.0.1:6379")
+
+
+def test_any_log_can_be_asked(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    log.write_text("x\n" + SAID["gpu_memory"])
+    command = [sys.executable, "-m", "slime.trouble", str(log)]
+    told = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert "--gradient-checkpointing" in told.stdout
