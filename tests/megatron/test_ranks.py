@@ -12,8 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from safetensors.torch import load_file
 from torch.testing import assert_close
+from transformers import AutoModelForCausalLM
 
 DIVISIONS: dict[str, dict[str, int]] = {
     "tensor": {"tensor_model_parallel_size": 2},
@@ -48,11 +50,28 @@ MODELS = {"pipeline": "qwen2", "context": "llama", "data": "qwen2"}
 RANKS = """
 import os, pickle, sys, traceback
 import torch
+from slime.backends.fsdp.packing import pack
 from slime.backends.megatron import MegatronTrainer
 from slime.errors import TrainError
 folder = sys.argv[1]
 torch.set_num_threads(1)
 jobs, rollouts = pickle.load(open(folder + "/order", "rb"))
+
+
+def gradient_of(trainer, samples):
+    '''Of an objective over three micro-batches, by Hugging Face's names, gathered as weights are.'''
+    packs = [pack(part, torch.device("cpu")) for part in (samples[:2], samples[2:5], samples[5:])]
+    objective = lambda _, packed, dist: dist.log_probs(packed.targets).square().sum() + dist.entropy().sum()
+    trainer.model.train_step(packs, objective)
+    trainer.gradients.collect()
+    kept = [each.parameter.data for each in trainer.gradients.all]
+    for each in trainer.gradients.all:
+        each.parameter.data = each.master.grad
+    found = trainer.gather_weights(None)
+    for each, data in zip(trainer.gradients.all, kept):
+        each.parameter.data = data
+    trainer.clear_gradients()
+    return {name: gradient / trainer.replicas for name, gradient in found.items()}
 
 
 def work(rank):
@@ -63,10 +82,11 @@ def work(rank):
         trainer = MegatronTrainer(args, rank, 4, init_method=f"file://{folder}/meet")
         trainer.load()
         first = trainer.log_probs(rollouts[0])
+        gradient = gradient_of(trainer, rollouts[0])
         metrics = [trainer.train(i, samples) for i, samples in enumerate(rollouts)]
         checksum = trainer.export_weights(f"{folder}/{name}_weights", 1)
         trainer.save(len(rollouts) - 1, 1, 0)
-        results[name] = first, metrics, checksum
+        results[name] = first, gradient, metrics, checksum
     for sample in rollouts[0]:
         sample.reward = 3e38
     try:
@@ -100,6 +120,20 @@ def rollouts_of(make_samples: Any) -> list[list[Any]]:
     return found
 
 
+def check_gradient(found: dict[str, torch.Tensor], folder: str, samples: list[Any]) -> None:
+    """The same objective on transformers' model, one sample at a time."""
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager")
+    for sample in samples:
+        logits = model(torch.tensor([sample.tokens])).logits[0] / sample.temperature
+        rows = torch.log_softmax(logits, -1)[sample.prompt_length - 1 : -1][torch.tensor(sample.mask).bool()]
+        targets = torch.tensor(sample.tokens[sample.prompt_length :])[torch.tensor(sample.mask).bool()]
+        (rows.gather(-1, targets[:, None]).square().sum() - (rows.exp() * rows).sum()).backward()
+    wanted = {name: parameter.grad for name, parameter in model.named_parameters()}
+    assert found.keys() == wanted.keys()
+    for name, gradient in wanted.items():
+        assert (found[name] - gradient).norm() <= 1e-5 * gradient.norm(), name
+
+
 def test_every_division_of_a_model_trains_like_one_process(
     make_args: Any, make_trainer: Any, make_samples: Any, folders: dict[str, str], tmp_path: Path
 ) -> None:
@@ -121,7 +155,7 @@ def test_every_division_of_a_model_trains_like_one_process(
         for name, sizes in DIVISIONS.items()
     }
     (tmp_path / "order").write_bytes(pickle.dumps((jobs, rollouts)))
-    done = subprocess.run([sys.executable, "-c", RANKS, str(tmp_path)], capture_output=True, timeout=150)
+    done = subprocess.run([sys.executable, "-c", RANKS, str(tmp_path)], capture_output=True, timeout=400)
     assert done.returncode == 0, done.stderr.decode()[-4000:]
     results = [pickle.loads((tmp_path / f"result{rank}").read_bytes()) for rank in range(4)]
 
@@ -131,8 +165,9 @@ def test_every_division_of_a_model_trains_like_one_process(
         first = one.log_probs(rollouts[0])
         expected = [one.train(i, samples) for i, samples in enumerate(rollouts)]
         one.export_weights(str(tmp_path / "one"), 1)
-        for log_probs, metrics, checksum in (result[name] for result in results):
-            assert checksum == results[0][name][2], name
+        check_gradient(results[0][name][1], flags[name]["hf_checkpoint"], rollouts[0])
+        for log_probs, _, metrics, checksum in (result[name] for result in results):
+            assert checksum == results[0][name][3], name
             for values, single in zip(log_probs, first, strict=True):
                 assert values == pytest.approx(single, abs=1e-5), name
             for mine, single in zip(metrics, expected, strict=True):
@@ -145,4 +180,4 @@ def test_every_division_of_a_model_trains_like_one_process(
             assert_close(ours[key], tensor, atol=1e-4, rtol=1e-3)
         resumed = make_trainer(**flags[name], save=str(tmp_path / name))
         assert resumed.load().rollout_id == 1
-        assert resumed.export_weights(str(tmp_path / "joined"), 2) == results[0][name][2]
+        assert resumed.export_weights(str(tmp_path / "joined"), 2) == results[0][name][3]
