@@ -140,10 +140,11 @@ def test_in_float64_the_curves_of_both_backends_are_one(
             assert ours[key] == pytest.approx(theirs[key], abs=1e-6, rel=1e-6), key
 
 
+@pytest.mark.parametrize("bf16", [False, True])
 def test_a_resumed_run_is_the_run_that_was_not_interrupted(
-    make_trainer: Any, make_samples: Any, tmp_path: Path
+    make_trainer: Any, make_samples: Any, tmp_path: Path, bf16: bool
 ) -> None:
-    changes = {"use_kl_loss": True, "kl_loss_coef": 0.1, "ref_update_interval": 1}
+    changes = {"bf16": bf16, "use_kl_loss": True, "kl_loss_coef": 0.1, "ref_update_interval": 1}
     whole = make_trainer(**changes)
     whole.train(0, make_samples(6))
     whole.save(0, 1, 0)
@@ -180,6 +181,10 @@ BROKEN: list[tuple[dict[str, Any], str]] = [
     ({"model_type": "gpt2"}, "its model_type is gpt2"),
     ({"hidden_act": "gelu"}, "its hidden_act is gelu"),
     ({"attention_bias": True}, "output projection"),
+    (
+        {"rope_parameters": {"rope_type": "default", "rope_theta": 1e4, "partial_rotary_factor": 0.5}},
+        "a part",
+    ),
     ({"rope_parameters": {"rope_type": "yarn", "rope_theta": 1e4, "factor": 2.0}}, "its rope_type is yarn"),
     ({"intermediate_size": 40}, "has not the shape that config.json says"),
     ({"num_hidden_layers": 3}, "lacks model.layers.2"),
@@ -196,3 +201,20 @@ def test_a_model_that_cannot_be_built_is_refused(
     (folder / "config.json").write_text(json.dumps(config))
     with pytest.raises(ConfigError, match=complaint):
         make_trainer(hf_checkpoint=str(folder))
+
+
+@pytest.mark.parametrize(
+    ("sizes", "complaint"),
+    [
+        ({"tensor_model_parallel_size": 4}, "num_key_value_heads 2 of the model does not divide by 4"),
+        ({"tensor_model_parallel_size": 2, "context_parallel_size": 2}, "num_key_value_heads 2"),
+        ({"pipeline_model_parallel_size": 3}, "num_hidden_layers 2 of the model does not divide by 3"),
+    ],
+)
+def test_ranks_that_do_not_divide_the_model_are_refused(
+    make_args: Any, folders: dict[str, str], sizes: dict[str, int], complaint: str
+) -> None:
+    from slime.backends.megatron.shape import read_config, transformer_config
+
+    with pytest.raises(ConfigError, match=complaint):
+        transformer_config(read_config(folders["qwen3"]), make_args(**sizes), torch.float32)

@@ -8,9 +8,8 @@ from __future__ import annotations
 import logging
 import random
 import time
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
-from pathlib import Path
+from abc import abstractmethod
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -18,15 +17,9 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from slime import checkpoints
-from slime.backends.fsdp.checkpoint import CheckpointWriter, Part, load_checkpoint
-from slime.backends.fsdp.critic import PREFIX as CRITIC
-from slime.backends.fsdp.distributed import broadcast, merge_over_ranks
-from slime.backends.fsdp.loading import stored_dtype
-from slime.backends.fsdp.lora import describe
+from slime.backends.fsdp.distributed import merge_over_ranks
 from slime.backends.fsdp.metrics import mean_of_steps, method_metrics, rollout_metrics
 from slime.backends.fsdp.mismatch import Mismatch
-from slime.backends.fsdp.model import write_model_folder
 from slime.backends.fsdp.optimizer import learning_rate, set_learning_rate
 from slime.backends.fsdp.packing import PackedBatch, check_samples
 from slime.backends.fsdp.postprocess import postprocess
@@ -42,33 +35,26 @@ from slime.backends.fsdp.staleness import staleness_metrics
 from slime.backends.fsdp.step import OnLogProbs, by_sample, trained_log_probs
 from slime.backends.fsdp.teacher import Teacher
 from slime.backends.fsdp.teacher_data import check_ids
-from slime.checkpoints import CheckpointState, is_checkpoint
-from slime.errors import CheckpointError
+from slime.backends.persistence import Persistent
 from slime.losses import LossSpec
 from slime.schedule import MicroBatch, Schedule, ScheduleLimits, Step, build_schedule
 from slime.types import Sample
-from slime.utils.checksum import weights_checksum
-from slime.utils.files import commit_folder, fresh_folder
 from slime.utils.logging import event
 
 logger = logging.getLogger(__name__)
 
 
-class Trainer(ABC):
+class Trainer(Persistent):
     """One rank of a training run; all ranks make the same calls and get all samples.
 
     A replica is the ranks that hold one model together; replicas train on different samples.
 
     Attributes:
-        backend: its name in --train-backend and in checkpoints.
         replica, replicas: the number of this rank's replica, and how many there are.
         model: what `slime.backends.fsdp.model.distribution` can run on a pack.
         asks_teacher_before: the teacher cannot be asked between forward and backward, but is before every step.
     """
 
-    backend: str
-    args: Any
-    rank: int
     replica: int
     replicas: int
     device: torch.device
@@ -76,18 +62,9 @@ class Trainer(ABC):
     model: Any
     vocabulary: int
     optimizer: torch.optim.Optimizer
-    critic: Any = None
     reference: Any = None
     teacher: Teacher | None = None
-    writer: CheckpointWriter
     asks_teacher_before: bool = False
-    global_step: int = 0
-    version: int = 0
-
-    @property
-    @abstractmethod
-    def parts(self) -> list[Part]:
-        """All that changes, as checkpoints hold it."""
 
     @abstractmethod
     def forward_backward(
@@ -100,10 +77,6 @@ class Trainer(ABC):
         """
 
     @abstractmethod
-    def gather_weights(self, dtype: torch.dtype | None) -> dict[str, Tensor]:
-        """All weights by Hugging Face's names as whole CPU tensors, on rank 0; every rank must call this."""
-
-    @abstractmethod
     def add_up(self, values: Tensor) -> Tensor:
         """Sum of a CPU tensor over the replicas."""
 
@@ -113,29 +86,6 @@ class Trainer(ABC):
     def update(self) -> None:
         """Moves the weights by the gradient."""
         self.optimizer.step()
-
-    def write_extras(self) -> Callable[[Path], None]:
-        """What writes files of this backend into a checkpoint on rank 0. Every rank must call this."""
-        return lambda folder: None
-
-    def load(self) -> CheckpointState:
-        """Resumes from the latest checkpoint of `save`, else from `load`; without one it is a fresh start.
-
-        Raises:
-            CheckpointError: a checkpoint that is not there, or does not fit this run.
-        """
-        own = checkpoints.find(self.args.save)
-        folder = own or checkpoints.find(self.args.load)
-        state = CheckpointState()
-        if folder is not None:
-            self._check_backend(folder)
-            reset = own is None and self.args.reset_optimizer_states
-            state = load_checkpoint(folder, self.parts, describe(self.args), reset)
-        self.global_step, self.version = state.global_step, state.version
-        if self.critic is not None:
-            self.critic.steps = state.steps_of.get(CRITIC, 0)
-        event(logger, "trainer loaded", rollout_id=state.rollout_id, version=state.version, path=state.path)
-        return state
 
     def train(self, rollout_id: int, samples: Sequence[Sample]) -> dict[str, float]:
         """Trains on one rollout and returns its metrics, the same on every rank, which all get all samples.
@@ -184,58 +134,6 @@ class Trainer(ABC):
         merged = merge_over_ranks(found)
         return [merged.get(i, []) for i in range(len(samples))]
 
-    def save(
-        self,
-        rollout_id: int,
-        version: int,
-        parent: int | None,
-        model_folder: str | None = None,
-        wait: bool = True,
-    ) -> str:
-        """Writes a checkpoint of these weights, which are (or become) `version`; returns its folder.
-
-        Args:
-            model_folder: the same weights as `export_weights` wrote them; they become part of the checkpoint.
-            wait: return when the checkpoint counts; else, with --async-save, when it is copied.
-        """
-        state = CheckpointState(rollout_id, version, parent, None, self.global_step)
-        extra = {
-            "hf_checkpoint": self.args.hf_checkpoint,
-            "lora": describe(self.args),
-            "backend": self.backend,
-        }
-        write_extras = self.write_extras()
-
-        def write_more(folder: Path) -> None:
-            write_extras(folder)
-            if model_folder is not None:
-                checkpoints.add_model(folder, Path(model_folder))
-
-        path = self.writer.write(state, self.parts, extra, write_more, wait)
-        event(logger, "checkpoint saved", rollout_id=rollout_id, version=version, path=path)
-        return str(path)
-
-    def finish_save(self) -> None:
-        """Returns when no checkpoint is being written any more; raises TrainError if one could not be."""
-        self.writer.finish()
-
-    def export_weights(self, folder: str, version: int) -> str:
-        """Writes the weights as a Hugging Face folder and returns their checksum, on every rank.
-
-        The folder appears whole or not at all. Tensors have the dtype that engines serve: fp32 on a CPU,
-        else the model's own.
-        """
-        weights = self.gather_weights(self._served_dtype())
-        checksum = ""
-        if self.rank == 0:
-            target = Path(folder)
-            temporary = fresh_folder(target)
-            write_model_folder(temporary, weights, self.args.hf_checkpoint)
-            commit_folder(temporary, target)
-            checksum = weights_checksum(weights)
-        self.version = version
-        return broadcast(checksum)
-
     def close(self) -> None:
         """Leaves the process group."""
         if dist.is_initialized():
@@ -247,24 +145,6 @@ class Trainer(ABC):
         torch.manual_seed(seed)
         np.random.seed(seed)
         random.seed(seed)
-
-    def first_weights(self) -> str:
-        """The Hugging Face folder to begin with; `load` may name one instead of checkpoints."""
-        load = self.args.load
-        if load is not None and (Path(load) / "config.json").is_file() and not is_checkpoint(Path(load)):
-            return str(load)
-        return str(self.args.hf_checkpoint)
-
-    def _check_backend(self, folder: Path) -> None:
-        written_by = checkpoints.read_meta(folder).get("backend", "fsdp")
-        if written_by != self.backend:
-            raise CheckpointError(
-                f"checkpoint {folder} was written by --train-backend {written_by}, this run has {self.backend}; "
-                f"use the same one, or start from the weights alone: --hf-checkpoint {folder} with another --save"
-            )
-
-    def _served_dtype(self) -> torch.dtype | None:
-        return torch.float32 if self.args.rollout_num_gpus == 0 else stored_dtype(self.args.hf_checkpoint)
 
     def _limits(self, global_batch_size: int | None) -> ScheduleLimits:
         args = self.args

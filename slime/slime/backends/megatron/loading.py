@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 
+from slime.backends.fsdp.attention_kernels import attention_name
 from slime.backends.megatron.model import PackedGPT
 from slime.backends.megatron.parallel import Parallel
 from slime.backends.megatron.pipeline import ShardedModel
@@ -24,8 +25,10 @@ def load_model(
     """This rank's part of the model in `folder`, and where its weights come from.
 
     Raises:
-        ConfigError: a model that this backend cannot build or that does not divide by the ranks; a missing weight.
+        ConfigError: a model that this backend cannot build or that does not divide by the ranks; a missing weight;
+            an attention kernel that is not installed.
     """
+    attention_name(args)
     hf = read_config(folder)
     config = transformer_config(hf, args, computing_dtype(args, device))
     core = PackedGPT(hf, config, parallel, args)

@@ -44,6 +44,8 @@ def _unsupported(config: Any) -> list[str]:
         "its mlp_bias is set": getattr(config, "mlp_bias", False),
         "some of its layers have sliding windows": _slides(config),
         f"its rope_type is {rope}": rope not in ROPES,
+        "it rotates a part of each head only": rope_parameters(config).get("partial_rotary_factor", 1.0)
+        != 1.0,
     }
     return [reason for reason, applies in found.items() if applies]
 
