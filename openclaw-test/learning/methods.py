@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-LEARNING_RATE = 5e-4
+LEARNING_RATE = 6e-3
 BATCH = 4
+KL = 0.2
+ADAM_EPSILON = 3e-3
+"""Far above the root of the second moment (some 2e-4 here), so that a step is in proportion to the gradient: with Adam's
+usual 1e-8 every weight moves by the learning rate, also where there is nothing but noise, and arithmetic is lost."""
 
 
 @dataclass(frozen=True)
@@ -25,15 +29,27 @@ _POLICY = ("--advantage-estimator", "grpo", "--disable-rewards-normalization", "
 _TOKEN_OPD = ("--advantage-estimator", "on_policy_distillation", "--teacher-source", "trainer", *_POLICY[-2:])
 _TOPK_OPD = ("--loss-type", "opd_topk", "--distill-topk", "50", "--disable-rewards-normalization")
 _SELECT = (
-    *("--loss-type", "topk_select", "--distill-topk", "4", "--hint-selection", "sequence_optimal"),
-    *("--hint-m", "3", "--topk-adv-diff-clip", "1.0"),
+    *("--loss-type", "topk_select", "--distill-topk", "20", "--hint-selection", "sequence_optimal"),
+    *(
+        "--hint-m",
+        "3",
+        "--topk-adv-diff-clip",
+        "5.0",
+        "--topk-w-opd",
+        "4.0",
+        "--topk-w-rl",
+        "0.5",
+        "--no-topk-plain-teacher",
+    ),
 )
 
 METHODS = {
     method.name: method
     for method in (
         Method("base", "no training", "binary_rl:sample_from_judged_turn", None),
-        Method("memory", "no training, hints in the prompt", "opd:sample_from_judged_turn", None, remembers=True),
+        Method(
+            "memory", "no training, hints in the prompt", "opd:sample_from_judged_turn", None, remembers=True
+        ),
         Method("binary_rl", "Binary RL", "binary_rl:sample_from_judged_turn", _POLICY),
         Method("opd", "OPD, sampled tokens", "opd:sample_from_judged_turn", _TOKEN_OPD),
         Method("opd_topk", "OPD, top-K", "opd_topk:sample_from_judged_turn", _TOPK_OPD),
@@ -51,7 +67,7 @@ class Setting:
     method: Method
     lr: float = LEARNING_RATE
     batch: int = BATCH
-    kl: float = 0.05
+    kl: float = KL
     extra: tuple[str, ...] = field(default=())
 
     def flags(self, model_path: str, run_dir: str, seed: int) -> list[str]:
@@ -65,7 +81,7 @@ class Setting:
             *("--service-path", "openclaw.services.start", "--method-path", self.method.hook),
             *("--rollout-batch-size", str(self.batch), "--reward-key", "score"),
             *("--lr", str(self.lr), "--weight-decay", "0.0", "--adam-beta1", "0.9", "--adam-beta2", "0.98"),
-            *("--seed", str(seed)),
+            *("--adam-eps", str(ADAM_EPSILON), "--seed", str(seed)),
             *(self.method.flags or _POLICY),
             *(kl if self.kl else []),
             *self.extra,

@@ -152,11 +152,16 @@ class Trial:
         found |= habits(replies)
         found["accuracy_greedy"] = greedy_accuracy(self.chat, self._remember)
         if self.loop.trainer is not None:
-            found |= drift(self.loop.trainer.model, _start(self.chat.path, self.loop.args), replies, self.chat.temperature)
+            found |= drift(
+                self.loop.trainer.model,
+                _start(self.chat.path, self.loop.args),
+                replies,
+                self.chat.temperature,
+            )
         return {name: round(value, 4) if isinstance(value, float) else value for name, value in found.items()}
 
 
 def _start(model_path: str, args: Any) -> Any:
     """The model before it learned anything, without adapters."""
     mesh = join(0, 1, on_gpu=False, init_method=None, store=None, one_node=True)
-    return load_model(model_path, mesh, args)
+    return load_model(model_path, mesh, args, trained=False)

@@ -9,7 +9,9 @@ from scripted_user import ScriptedUser
 from tiny_claw.manners import Style, write_reply
 from tiny_claw.problems import Problem, Step
 
-APPLES = Problem("Tom has 12 apples and buys 5 more.", "add", (Step(12, "+", 5),), "Tom", "he", "apples")
+APPLES = Problem(
+    "Tom has 12 apples and buys 5 more.", "add", (Step(12, "+", 5),), "Tom", "he", "apples", actions=("buys",)
+)
 PROSE = "Tom starts with 12 apples. Then he buys 5 more, so 12 + 5 = 17. That makes 17 apples."
 SHORT = "Since 12 + 5 = 17, Tom now has 17 apples."
 LIST = "1. **Add:** 12 + 5 = 17\n\n**Answer: 17 apples**"
