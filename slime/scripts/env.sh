@@ -38,6 +38,10 @@ ensure_env() {
     printf '%s' "$wanted" > "$stamp"
   fi
   export PATH="$VENV/bin:$PATH"
+  set_python_path
+}
+
+set_python_path() {
   export PYTHONPATH="$ROOT:$ROOT/slime:$ROOT/openclaw-rl:$ROOT/openclaw-opd:$ROOT/openclaw-combine:$ROOT/openclaw-test${PYTHONPATH:+:$PYTHONPATH}"
 }
 

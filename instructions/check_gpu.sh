@@ -1,0 +1,67 @@
+#!/usr/bin/env bash
+# Tells what this machine has for training on GPUs and what is missing; changes nothing.
+#   bash instructions/check_gpu.sh
+# Exit status 0 if all that is needed is there. VENV (default .venv) and SGLANG_PYTHON name the environments.
+set -euo pipefail
+ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+PY=${VENV:-$ROOT/.venv}/bin/python
+SGLANG=${SGLANG_PYTHON:-$PY}
+MISSING=0
+
+good() { printf 'ok       %s\n' "$*"; }
+missing() { printf 'missing  %s\n         %s\n' "$1" "$2"; MISSING=1; }
+note() { printf 'note     %s\n' "$*"; }
+
+# has PYTHON MODULE: its version.
+has() { "$1" -c "import importlib.metadata as m; print(m.version('$2'))" 2>/dev/null; }
+
+check_driver() {
+  local gpus
+  if ! command -v nvidia-smi >/dev/null; then
+    missing "GPU" "no nvidia-smi: install NVIDIA's driver; in Docker start with --gpus all"
+  elif ! gpus=$(nvidia-smi --query-gpu=name,memory.total --format=csv,noheader 2>/dev/null) || [ -z "$gpus" ]; then
+    missing "GPU" "nvidia-smi finds none: is the driver loaded, and the GPU given to this container?"
+  else
+    while read -r line; do good "GPU $line"; done <<< "$gpus"
+  fi
+}
+
+check_trainer() {
+  if [ ! -x "$PY" ]; then
+    missing "Python environment $PY" "any launch script makes it; or: python3 -m venv .venv && .venv/bin/pip install -r requirements.txt"
+    return
+  fi
+  local version
+  if version=$("$PY" -c 'import torch; assert torch.cuda.is_available(), torch.__version__; print(torch.__version__, "for CUDA", torch.version.cuda)' 2>/dev/null); then
+    good "torch $version"
+  elif version=$(has "$PY" torch); then
+    missing "torch that sees a GPU (there is $version)" "a CPU build, or a driver older than its CUDA: $PY -m pip install --force-reinstall torch from PyPI"
+  else
+    missing "torch" "$PY -m pip install -r requirements.txt"
+  fi
+  if version=$(has "$PY" ray); then good "ray $version"; else missing "ray" "$PY -m pip install -r requirements.txt"; fi
+  if version=$(has "$PY" bitsandbytes); then good "bitsandbytes $version"; else note "no bitsandbytes: --load-in-4bit needs it ($PY -m pip install -r instructions/requirements-gpu.txt)"; fi
+}
+
+check_engine() {
+  local version
+  if version=$(has "$SGLANG" sglang); then
+    good "SGLang $version ($SGLANG)"
+  else
+    missing "SGLang in $SGLANG" "python3 -m venv .venv-sglang && .venv-sglang/bin/pip install -r instructions/requirements-sglang.txt; export SGLANG_PYTHON=$ROOT/.venv-sglang/bin/python"
+  fi
+}
+
+check_machine() {
+  local shm memory
+  shm=$(df -k --output=size /dev/shm 2>/dev/null | tail -1 | tr -d ' ')
+  if [ "${shm:-0}" -ge 8000000 ]; then good "/dev/shm $((shm / 1048576)) GiB"; else missing "/dev/shm of 8 GiB (there is ${shm:-0} KiB)" "docker run --shm-size=16g; Kubernetes: an emptyDir with medium: Memory"; fi
+  memory=$(awk '/MemAvailable/ {print int($2 / 1048576)}' /proc/meminfo)
+  if [ "$memory" -ge 32 ]; then good "$memory GiB of memory are free"; else note "$memory GiB of memory are free; writing the weights of a 4 B model takes 16 GiB"; fi
+}
+
+check_driver
+check_trainer
+check_engine
+check_machine
+exit "$MISSING"

@@ -1,0 +1,19 @@
+#!/usr/bin/env bash
+# Binary RL and token-level distillation of Qwen3-0.6B on one GPU with 24 GB: policy and trainer share it, rules judge.
+#   HOST=127.0.0.1 HF_CKPT=/models/Qwen3-0.6B bash openclaw-combine/run_qwen3_0.6b_openclaw_combine.sh
+#   DRY_RUN=1 bash openclaw-combine/run_qwen3_0.6b_openclaw_combine.sh   the plan and every argument; needs no GPU
+# Variables and flags: instructions/single_gpu.md, python slime/train_async.py --help.
+set -euo pipefail -f
+ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+# shellcheck source=../slime/scripts/gpu.sh
+source "$ROOT/slime/scripts/gpu.sh"
+# shellcheck source=../slime/scripts/method.sh
+source "$ROOT/slime/scripts/method.sh"
+
+# shellcheck disable=SC2034  # read by run_gpu
+USAGE=${BASH_SOURCE[0]} RUN_NAME=qwen3_0.6b_openclaw_combine MODEL=Qwen3-0.6B
+default MEM_FRACTION_STATIC 0.25
+one_gpu_defaults
+# shellcheck disable=SC2034  # read by run_gpu
+METHOD=("${COMBINE[@]}")
+run_gpu "$@"

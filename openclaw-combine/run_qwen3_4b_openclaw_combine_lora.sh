@@ -1,0 +1,19 @@
+#!/usr/bin/env bash
+# Binary RL and token-level distillation of Qwen3-4B by LoRA on 4 GPUs (trainer 2, policy 1, judge 1).
+#   SGLANG_API_KEY=... HF_CKPT=/models/Qwen3-4B-Thinking-2507 bash openclaw-combine/run_qwen3_4b_openclaw_combine_lora.sh
+#   DRY_RUN=1 bash openclaw-combine/run_qwen3_4b_openclaw_combine_lora.sh   the plan and every argument; needs no GPU
+# Variables and flags: instructions/one_node.md, python slime/train_async.py --help.
+set -euo pipefail -f
+ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+# shellcheck source=../slime/scripts/gpu.sh
+source "$ROOT/slime/scripts/gpu.sh"
+# shellcheck source=../slime/scripts/method.sh
+source "$ROOT/slime/scripts/method.sh"
+
+# shellcheck disable=SC2034  # read by run_gpu
+USAGE=${BASH_SOURCE[0]} RUN_NAME=qwen3_4b_openclaw_combine_lora MODEL=Qwen3-4B-Thinking-2507
+lora_defaults
+default PRM_M 1
+# shellcheck disable=SC2034  # read by run_gpu
+METHOD=("${COMBINE[@]}" --use-lora --lora-rank 64 --lora-alpha 64)
+run_gpu "$@"

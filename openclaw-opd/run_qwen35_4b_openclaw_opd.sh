@@ -1,0 +1,18 @@
+#!/usr/bin/env bash
+# Token-level on-policy distillation of Qwen3.5-4B on 8 GPUs (trainer 4, policy 2, judge 2).
+#   SGLANG_API_KEY=... HF_CKPT=/models/Qwen3.5-4B bash openclaw-opd/run_qwen35_4b_openclaw_opd.sh
+#   DRY_RUN=1 bash openclaw-opd/run_qwen35_4b_openclaw_opd.sh   the plan and every argument; needs no GPU
+# Variables and flags: instructions/one_node.md, python slime/train_async.py --help.
+set -euo pipefail -f
+ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+# shellcheck source=../slime/scripts/gpu.sh
+source "$ROOT/slime/scripts/gpu.sh"
+# shellcheck source=../slime/scripts/method.sh
+source "$ROOT/slime/scripts/method.sh"
+
+# shellcheck disable=SC2034  # read by run_gpu
+USAGE=${BASH_SOURCE[0]} RUN_NAME=qwen35_4b_openclaw_opd MODEL=Qwen3.5-4B
+default PRM_M 1
+# shellcheck disable=SC2034  # read by run_gpu
+METHOD=("${OPD_TOKEN[@]}")
+run_gpu "$@"

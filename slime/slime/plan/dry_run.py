@@ -1,0 +1,114 @@
+"""`python -m slime.plan.dry_run --num-gpus 8 -- WORDS`: what a launch script would start, with nothing started.
+
+WORDS are those of the driver, marked with their sources (`slime.plan.sources`). A well-known model whose folder is not
+there yet is planned by its published shape. Exit status 0 if the arguments are right and the plan fits, 1 if it does
+not fit, 2 for arguments that the driver would refuse.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+
+from slime.arguments import GROUPS, Arguments, parse_args
+from slime.arguments.field import flags_of
+from slime.arguments.parser import complete_parser, from_environment
+from slime.errors import ConfigError
+from slime.plan.hardware import DEFAULT, gpus_here, named_gpu
+from slime.plan.known import KNOWN, known_name
+from slime.plan.of_arguments import split_of
+from slime.plan.report import as_text
+from slime.plan.sources import DEFAULT as BY_DEFAULT
+from slime.plan.sources import Origin, origins, unmarked
+from slime.plan.split import problems
+
+
+def main(argv: Sequence[str] | None = None, env: Mapping[str, str] | None = None) -> int:
+    parser = argparse.ArgumentParser(
+        prog="python -m slime.plan.dry_run", description=__doc__, allow_abbrev=False
+    )
+    parser.add_argument("--num-gpus", type=int, default=0, help="GPUs of all machines together")
+    parser.add_argument(
+        "--gpu", default="", help=f"which, such as H100 or 24GB (default: this machine's, else {DEFAULT})"
+    )
+    parser.add_argument(
+        "--usual-gpu", default=DEFAULT, help="the one to plan for where this machine has none"
+    )
+    parser.add_argument(
+        "--script-variables", default="", help="names of variables that the script itself set"
+    )
+    parser.add_argument("words", nargs="*", metavar="WORD", help="the driver's, after --")
+    own = parser.parse_args(argv)
+    env = os.environ if env is None else env
+    marked = unmarked(own.words)
+    words = [word for word, _ in marked]
+    try:
+        with folder_for(model_of(words, env)) as stand_in:
+            args = parse_args([*words, *(["--hf-checkpoint", stand_in] if stand_in else [])], env)
+            told = origins(args, marked, env, own.script_variables.split())
+            text, fits = plan(args, own.num_gpus, own.gpu, own.usual_gpu)
+    except ConfigError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    if stand_in:
+        named = model_of(words, env)
+        text = text.replace(stand_in, named)
+        told = [Origin(one.flag, one.value.replace(stand_in, named), one.source) for one in told]
+        text += f"\nnote     {named} is not there yet; planned by the published shape of {known_name(named)}"
+    print(text)
+    print("\n".join(table(told)))
+    return 0 if fits else 1
+
+
+def plan(args: Arguments, count: int, name: str, usual: str = DEFAULT) -> tuple[str, bool]:
+    """The plan as text, and whether it fits. `name`: which GPU; "" for this machine's, or `usual` where it has none."""
+    if args.train_backend != "fsdp" and args.actor_num_gpus_per_node:
+        return (
+            f"plan     memory of --train-backend {args.train_backend} is not planned, that of fsdp is",
+            True,
+        )
+    here = gpus_here()
+    gpu = named_gpu(name) if name else (here[0] if here else named_gpu(usual))
+    split = split_of(args, count or len(here), gpu)
+    if split is None:
+        return "plan     trains on the CPU", True
+    return as_text(split), not problems(split)
+
+
+def model_of(words: Sequence[str], env: Mapping[str, str]) -> str:
+    """The model folder that words and variables name, as they name it."""
+    parser, filed = complete_parser(words, GROUPS, env)
+    flags = [item for group in GROUPS for item in flags_of(group) if item.name == "hf_checkpoint"]
+    values = from_environment(flags, env) | vars(parser.parse_known_args(list(words))[0]) | filed
+    return str(values.get("hf_checkpoint", ""))
+
+
+def folder_for(model: str) -> AbstractContextManager[str]:
+    """A folder that stands in for a well-known model which is not there; "" where none is needed or known."""
+    name = known_name(model)
+    if (Path(model).expanduser() / "config.json").is_file() or name is None:
+        return nullcontext("")
+    folder = tempfile.TemporaryDirectory(prefix="plan-")
+    (Path(folder.name) / "config.json").write_text(json.dumps(KNOWN[name]), encoding="utf-8")
+    return folder
+
+
+def table(told: Sequence[Origin]) -> list[str]:
+    """One line an argument, those that somebody gave first."""
+    width = max(len(one.flag) for one in told)
+    lines = []
+    for title, chosen in (("arguments", False), ("defaults", True)):
+        lines.append(f"\n{title}")
+        rows = sorted((one for one in told if (one.source == BY_DEFAULT) == chosen), key=lambda one: one.flag)
+        lines += [f"  {one.flag:{width}}  {one.value}  [{one.source}]" for one in rows]
+    return lines
+
+
+if __name__ == "__main__":
+    sys.exit(main())

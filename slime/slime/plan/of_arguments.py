@@ -1,0 +1,95 @@
+"""The plan of a training run from the driver's own arguments."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from slime.arguments import Arguments
+from slime.arguments.check_distillation import LOSSES
+from slime.errors import ConfigError
+from slime.plan.cost import Batch
+from slime.plan.hardware import Gpu
+from slime.plan.memory import Engine, Trainer
+from slime.plan.shape import Shape, read_shape
+from slime.plan.split import Server, Split
+
+USUAL_FRACTION = 0.85  # of a GPU, where SGLang decides itself
+USUAL_LENGTH = 8192  # tokens of a sample, where nothing is known about the conversations
+
+
+def split_of(args: Arguments, gpus: int, gpu: Gpu) -> Split | None:
+    """The split of a run that trains on GPUs; None for one that trains on the CPU. Raises ConfigError."""
+    if args.actor_num_gpus_per_node == 0:
+        return None
+    shape = read_shape(args.hf_checkpoint)
+    context = args.context_length or shape.context
+    frozen = frozen_models(args, shape)
+    trainer = Trainer(
+        shape=shape,
+        gpus=args.train_world_size,
+        tokens=args.max_tokens_per_gpu
+        if args.use_dynamic_batch_size
+        else context * (args.micro_batch_size or 1),
+        rows=max(args.log_probs_chunk_size, 0),
+        checkpointing=args.gradient_checkpointing,
+        cpu_offload=args.fsdp_cpu_offload,
+        lora_rank=args.lora_rank or 0 if args.use_lora else 0,
+        four_bit=args.load_in_4bit,
+        frozen=frozen,
+    )
+    samples = args.rollout_batch_size * args.n_samples_per_prompt
+    forwards = len(frozen) + (1 if args.train_epochs > 1 or args.loss_type in LOSSES else 0)
+    batch = Batch(samples, min(USUAL_LENGTH, context), forwards, args.train_epochs)
+    return Split(gpu, gpus, trainer, tuple(servers(args, shape, context)), batch, args.colocate)
+
+
+def frozen_models(args: Arguments, shape: Shape) -> tuple[Shape, ...]:
+    """Whole models beside the policy: reference and teacher, once where both are the same. Adapters have their base."""
+    folders = []
+    if (args.use_kl_loss and args.kl_loss_coef) or args.kl_coef:
+        folders.append(args.ref_load or args.hf_checkpoint)
+    distils = args.loss_type in LOSSES or args.use_opd
+    distils |= args.advantage_estimator == "on_policy_distillation"
+    if distils and args.teacher_source == "trainer" and args.teacher_model != "self":
+        folders.append(args.hf_checkpoint if args.teacher_model == "base" else args.teacher_model)
+    own = Path(args.hf_checkpoint).resolve()
+    whole = dict.fromkeys(Path(folder).resolve() for folder in folders)
+    return tuple(
+        shape if folder == own else read_shape(str(folder))
+        for folder in whole
+        if not (args.use_lora and folder == own)
+    )
+
+
+def servers(args: Arguments, shape: Shape, context: int) -> list[Server]:
+    """Engines on GPUs: the policy's and, where they have GPUs of their own, those of judge and teacher."""
+    if args.debug_train_only:
+        return []
+    size, judge_size, teacher = (
+        args.rollout_num_gpus_per_engine,
+        args.prm_num_gpus_per_engine,
+        args.prm_teacher_num_gpus,
+    )
+    wanted = (
+        ("policy", args.rollout_num_gpus, size, None),
+        ("judge", args.prm_num_gpus, judge_size, args.prm_hf_checkpoint or args.prm_model_path),
+        ("teacher", teacher, teacher, args.prm_teacher_hf_checkpoint),
+    )
+    share = mem_fraction(args)
+    return [
+        Server(role, Engine(read_shape(model) if model else shape, each, share, context), gpus // each)
+        for role, gpus, each, model in wanted
+        if gpus
+    ]
+
+
+def mem_fraction(args: Arguments) -> float:
+    """Share of a GPU that is the engine's own."""
+    words = args.engine_words.get("rollout", [])
+    name = "--sglang-mem-fraction-static"
+    given = [words[i + 1] for i, word in enumerate(words[:-1]) if word == name]
+    given += [word.partition("=")[2] for word in words if word.startswith(name + "=")]
+    try:
+        return float(given[-1]) if given else USUAL_FRACTION
+    except ValueError:
+        raise ConfigError(f"{name} {given[-1]} is not a number") from None

@@ -1,0 +1,120 @@
+"""A cluster of raylets on this machine with made-up GPUs: who lies where, and what is said when a node is missing."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import ray
+from ray._raylet import Config
+from ray.cluster_utils import Cluster
+
+from slime.errors import ConfigError
+from slime.ray import placement
+from slime.ray.cluster import check_shared, here, wait_for_nodes
+from slime.ray.placement import BundleSite, Part, Placement, Split, in_node_order
+
+
+def start(attempts: int = 3) -> Cluster:
+    """A cluster of one node. Ray gives a node 30 s to start, which is little on a busy machine."""
+    options = {"num_cpus": 8, "num_gpus": 2, "include_dashboard": False, "object_store_memory": 80_000_000}
+    made = Cluster()
+    try:
+        made.add_node(**options)
+    except Exception:  # Ray raises nothing more precise
+        made.shutdown()
+        if attempts == 1:
+            raise
+        return start(attempts - 1)
+    return made
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    """The driver's node and another one, 2 GPUs each."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RAY_AUTH_MODE", "token")
+        patch.setenv("RAY_AUTH_TOKEN", "one-token-for-all-nodes-of-this-test")
+        Config.initialize("")  # Ray read both when it was imported
+        made = start()
+        made.add_node(num_cpus=8, num_gpus=2, object_store_memory=80_000_000)
+        ray.init(address=made.address, namespace="slime", logging_level="ERROR", log_to_driver=False)
+        yield made
+        ray.shutdown()
+        made.shutdown()
+
+
+def test_trainers_take_other_nodes_first_so_that_engines_are_where_the_driver_is() -> None:
+    sites = [BundleSite(0, "10.0.0.1", 0), BundleSite(1, "10.0.0.2", 1), BundleSite(2, "10.0.0.2", 0)]
+    assert [site.bundle for site in in_node_order(sites)] == [0, 2, 1]
+    assert [site.bundle for site in in_node_order(sites, last="10.0.0.1")] == [2, 1, 0]
+
+
+def test_every_part_gets_gpus_of_its_own(cluster: Cluster) -> None:
+    wait_for_nodes(2, 4, timeout=30)
+    placed = Placement(Split((Part("actor", 2, True), Part("rollout", 1, True), Part("judge", 1, True))))
+    bundles = [site.bundle for part in placed.sites.values() for site in part]
+    assert sorted(bundles) == list(range(4))
+    assert [len(placed.sites[name]) for name in ("actor", "rollout", "judge")] == [2, 1, 1]
+    ray.util.remove_placement_group(placed.group)
+
+
+def test_more_gpus_than_there_are_is_refused_with_the_arithmetic(cluster: Cluster) -> None:
+    with pytest.raises(ConfigError, match=r"actor 4 \+ rollout 1 = 5 GPUs, but there are 4"):
+        Placement(Split((Part("actor", 4, True), Part("rollout", 1, True))))
+
+
+def test_gpus_that_another_run_holds_are_named(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    held = Placement(Split((Part("actor", 2, True),)))
+    monkeypatch.setattr(placement, "PLACEMENT_TIMEOUT", 1.0)
+    with pytest.raises(ConfigError, match=r"(?s)no room in 1 s.*--> the cluster has no such GPUs free"):
+        Placement(Split((Part("actor", 4, True),)))
+    ray.util.remove_placement_group(held.group)
+
+
+def test_what_owns_processes_lies_on_the_drivers_node(cluster: Cluster) -> None:
+    @ray.remote(num_cpus=0)
+    def node() -> str:
+        return str(ray.get_runtime_context().get_node_id())
+
+    mine = ray.get_runtime_context().get_node_id()
+    asked = [node.options(scheduling_strategy=here()).remote() for _ in range(4)]
+    assert set(ray.get(asked)) == {mine}
+
+
+def test_a_folder_that_all_nodes_see_is_good(cluster: Cluster, tmp_path: Path) -> None:
+    check_shared(tmp_path / "run")
+    assert list((tmp_path / "run").iterdir()) == []
+
+
+def test_a_folder_that_a_node_does_not_see_is_refused(
+    cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Path, "touch", lambda self: None)
+    monkeypatch.setattr(Path, "unlink", lambda self: None)
+    with pytest.raises(
+        ConfigError, match="RUN_DIR and SAVE_CKPT must be on a file system that all of them share"
+    ):
+        check_shared(tmp_path)
+
+
+def test_a_node_that_fails_is_missed_and_its_actors_end(cluster: Cluster) -> None:
+    """The last test of this cluster: it kills a node."""
+    node = cluster.add_node(num_cpus=1, num_gpus=1, resources={"extra": 1}, object_store_memory=80_000_000)
+    wait_for_nodes(3, 5, timeout=30)
+
+    @ray.remote(num_gpus=1, resources={"extra": 1}, max_restarts=0)
+    class Rank:
+        def live(self) -> None:
+            time.sleep(600)
+
+    rank = Rank.remote()
+    life = rank.live.remote()
+    assert ray.wait([life], timeout=2)[1] == [life]
+    cluster.remove_node(node, allow_graceful=False)
+    with pytest.raises(ray.exceptions.RayActorError):
+        ray.get(life, timeout=60)
+    with pytest.raises(ConfigError, match="2 of 3 machines and 4 of 5 GPUs joined in 1 s"):
+        wait_for_nodes(3, 5, timeout=1)

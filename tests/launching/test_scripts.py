@@ -1,0 +1,150 @@
+"""Every launch script says what it would start, without a GPU; what cannot work is refused before anything starts."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+SCRIPTS = sorted(str(path.relative_to(ROOT)) for path in ROOT.glob("openclaw-*/run_qwen*.sh"))
+SELECT = "openclaw-combine/run_qwen3_4b_openclaw_topk_select.sh"
+ONE_GPU = "openclaw-rl/run_qwen3_4b_openclaw_rl_1gpu.sh"
+NAMED = """
+    openclaw-rl: qwen3_4b_openclaw_rl qwen3_4b_openclaw_rl_lora qwen35_4b_openclaw_rl qwen3_7b_openclaw_rl
+    qwen3_7b_lora_openclaw_rl
+    openclaw-opd: qwen3_4b_openclaw_opd qwen3_4b_openclaw_opd_topk qwen3_4b_openclaw_opd_topk_lora
+    qwen35_4b_openclaw_opd qwen3_7b_openclaw_opd
+    openclaw-combine: qwen3_4b_openclaw_combine qwen3_4b_openclaw_combine_lora qwen3_4b_openclaw_topk_select
+    qwen3_4b_openclaw_topk_select_2nodes qwen35_4b_openclaw_combine qwen3_7b_openclaw_combine
+"""
+
+
+def run(script: str, *flags: str, cwd: Path = ROOT, **env: str) -> subprocess.CompletedProcess[str]:
+    """The script with nothing of this process's environment but PATH and its Python."""
+    environ = {"PATH": os.environ["PATH"], "VENV": sys.prefix, "HOME": "/nonexistent", **env}
+    return subprocess.run(
+        ["bash", script, *flags], cwd=cwd, env=environ, capture_output=True, text=True, timeout=120
+    )
+
+
+@cache
+def dry_runs() -> dict[str, subprocess.CompletedProcess[str]]:
+    """All scripts with DRY_RUN=1, two at a time."""
+    with ThreadPoolExecutor(2) as pool:
+        return dict(zip(SCRIPTS, pool.map(lambda script: run(script, DRY_RUN="1"), SCRIPTS), strict=True))
+
+
+def arguments(told: str) -> dict[str, tuple[str, str]]:
+    """(value, source) by flag."""
+    return {
+        flag: (value, source)
+        for flag, value, source in re.findall(r"^  (--\S+) +(.*)  \[(.*)\]$", told, re.M)
+    }
+
+
+def test_every_script_that_others_name_is_there() -> None:
+    for line in " ".join(NAMED.split()).split(" openclaw-"):
+        folder, names = line.removeprefix("openclaw-").split(": ")
+        for name in names.split():
+            assert f"openclaw-{folder}/run_{name}.sh" in SCRIPTS
+            assert os.access(ROOT / f"openclaw-{folder}" / f"run_{name}.sh", os.X_OK)
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_a_dry_run_shows_a_plan_that_fits_and_where_every_argument_is_from(script: str) -> None:
+    done = dry_runs()[script]
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "fits     every part" in done.stdout and "problem" not in done.stdout
+    shown = arguments(done.stdout)
+    assert len(shown) > 150
+    assert shown["--rollout-backend"] == ("sglang", "script")
+    assert shown["--lr-warmup-iters"] == ("0", "default")
+    method = shown["--method-path"][0].split(":")[0]
+    assert (ROOT / script).parent.joinpath(f"{method}.py").is_file()
+    assert shown["--use-lora"][0] == str("_lora" in script or ("4b" in script and "_1gpu" in script))
+
+
+def test_the_main_script_runs_as_it_is_printed(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text((ROOT / "openclaw-test/tiny_claw/model/config.json").read_text())
+    env = {
+        "DRY_RUN": "1", "HF_CKPT": str(tmp_path), "PRM_M": "5", "OPENCLAW_TOPK_W_RL": "0.5", "GPU_TYPE": "H200",
+        "OPTIMIZER_ARGS": "--lr 3e-6", "LORA_ARGS": "--use-lora --lora-rank 32", "MEM_FRACTION_STATIC": "0.7",
+        "SGLANG_API_KEY": "a-very-secret-key", "TRAIN_GPUS": "0,1", "ROLLOUT_GPUS": "2,3,4,5", "PRM_GPUS": "6,7",
+    }  # fmt: skip
+    done = run("../" + SELECT, "--save-interval", "7", cwd=ROOT / "slime", **env)
+    assert done.returncode == 0, done.stderr
+    shown = arguments(done.stdout)
+    assert shown["--hf-checkpoint"][0] == str(tmp_path)
+    assert shown["--lr"] == ("3e-06", "variable OPTIMIZER_ARGS")
+    assert shown["--lora-rank"] == ("32", "variable LORA_ARGS")
+    assert shown["--save-interval"] == ("7", "command line")
+    assert shown["--prm-m"] == ("5", "variable PRM_M")
+    assert shown["--topk-w-rl"] == ("0.5", "variable OPENCLAW_TOPK_W_RL")
+    assert shown["--distill-topk"] == ("4", "script")
+    assert "trainer 2 + policy 4 + judge 2 = 8 of 8 GPUs, H200" in done.stdout
+    assert "2 x 2 GPU" in done.stdout
+    assert "a-very-secret-key" not in done.stdout + done.stderr
+    assert not (ROOT / "runs" / "qwen3_4b_openclaw_topk_select").exists()
+
+
+def test_a_plan_that_does_not_fit_says_so() -> None:
+    done = run(ONE_GPU, DRY_RUN="1", GPU_TYPE="12GB")
+    assert done.returncode == 1
+    assert "problem  the trainer needs" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("script", "env", "said"),
+    [
+        (SELECT, {"NUM_GPUS": "4"}, "= 8, but NUM_GPUS=4"),
+        (SELECT, {"ACTOR_GPUS": "four"}, "ACTOR_GPUS=four is not a number"),
+        (SELECT, {"TRAIN_GPUS": "0,1"}, "ROLLOUT_GPUS must list some too"),
+        (SELECT, {"TRAIN_GPUS": "4,5", "ROLLOUT_GPUS": "0,1"}, "GPU 0 stands behind 5"),
+        (SELECT, {"TRAIN_GPUS": "0,1", "ROLLOUT_GPUS": "1,2"}, "GPU 1 stands behind 1"),
+        (SELECT, {"DRY_RUN": "0"}, "set SGLANG_API_KEY to a secret"),
+        (SELECT, {"HOST": "127.0.0.1"}, "hf download Qwen/Qwen3-4B-Thinking-2507"),
+    ],
+)
+def test_what_cannot_work_is_refused(script: str, env: dict[str, str], said: str) -> None:
+    done = run(script, **env)
+    assert done.returncode == 2
+    assert said in done.stderr
+
+
+def test_a_machine_without_enough_gpus_is_refused_with_the_arithmetic(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text("{}")
+    tool = tmp_path / "bin" / "nvidia-smi"
+    tool.parent.mkdir()
+    tool.write_text("#!/bin/sh\necho 'GPU 0: NVIDIA H100 (UUID: x)'\necho 'GPU 1: NVIDIA H100 (UUID: y)'\n")
+    tool.chmod(0o755)
+    path = f"{tool.parent}:{os.environ['PATH']}"
+    done = run(SELECT, HF_CKPT=str(tmp_path), HOST="127.0.0.1", PATH=path)
+    assert done.returncode == 2
+    assert "8 GPUs are asked for and 2 are there" in done.stderr
+
+
+def test_a_machine_that_joins_needs_the_address_of_the_first() -> None:
+    done = run(
+        "openclaw-combine/run_qwen3_4b_openclaw_topk_select_2nodes.sh", NODE_RANK="0", HOST="127.0.0.1"
+    )
+    assert done.returncode == 2
+    assert "config.json" in done.stderr
+
+
+@pytest.mark.parametrize("script", [SELECT, ONE_GPU])
+def test_a_script_says_what_it_is_for(script: str) -> None:
+    told = run(script, "--help").stdout
+    assert f"bash {script}" in told and "DRY_RUN=1" in told
+
+
+def test_scripts_kill_nothing_by_name() -> None:
+    for path in ROOT.glob("**/*.sh"):
+        assert not re.search(r"\b(pkill|killall|ray stop)\b", path.read_text()), path
