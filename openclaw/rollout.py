@@ -13,6 +13,7 @@ import time
 from collections import Counter
 from typing import Any
 
+from openclaw.backlog import Backlog, BacklogWatch
 from openclaw.errors import StoreError
 from openclaw.records import DEFAULT_TRAINER, SampleRecord
 from openclaw.store import RolloutStore
@@ -75,6 +76,7 @@ def lease_batch(args: Any, rollout_id: int) -> list[dict[str, Any]]:
         if store.has_lease(rollout_id, _trainer(args)) or _due(store, args):
             records = store.lease(rollout_id, args.rollout_batch_size, _trainer(args))
             if records:
+                _tell_backlog(store, args)
                 return [sample_dict(record, rollout_id) for record in records]
         time.sleep(POLL_SECONDS)
 
@@ -187,6 +189,19 @@ def _drop_stale(store: RolloutStore, args: Any) -> None:
 def _housekeeping(store: RolloutStore) -> dict[str, float]:
     """What is due next, and when (time.monotonic); for which version and how many samples stale ones were sought."""
     return {}
+
+
+def _tell_backlog(store: RolloutStore, args: Any) -> None:
+    """Once a batch: who does not keep up, and which flag changes it."""
+    states = store.counts()["turns"]
+    backlog = Backlog(store.ready_count(), states.get("answered", 0), args.rollout_batch_size)
+    for line in _backlog_watch(store).news(backlog):
+        log.warning("%s", line)
+
+
+@functools.lru_cache(maxsize=4)
+def _backlog_watch(store: RolloutStore) -> BacklogWatch:
+    return BacklogWatch()
 
 
 def _seconds(text: str) -> float:

@@ -1,0 +1,64 @@
+"""A part that does not keep up is named, with the flag to change."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+from pathlib import Path
+
+import pytest
+
+from openclaw.backlog import REPEAT_SECONDS, Backlog, BacklogWatch
+from openclaw.records import NewTurn, SampleDraft
+from openclaw.rollout import add_arguments, lease_batch
+from openclaw.store import RolloutStore
+
+
+def test_who_keeps_up_is_not_named() -> None:
+    assert Backlog(ready=63, answered=63, batch=16).advice() == {}
+
+
+def test_a_trainer_that_falls_behind_is_named() -> None:
+    advice = Backlog(ready=64, answered=0, batch=16).advice()
+    assert list(advice) == ["trainer"]
+    assert (
+        "64 samples are ready, 4 batches" in advice["trainer"] and "--rollout-batch-size" in advice["trainer"]
+    )
+
+
+def test_a_judge_that_falls_behind_is_named() -> None:
+    advice = Backlog(ready=0, answered=100, batch=16).advice()
+    assert list(advice) == ["judge"] and "--num-judge-workers" in advice["judge"]
+
+
+def test_it_is_said_when_it_begins_and_then_now_and_again() -> None:
+    watch, behind, well = BacklogWatch(), Backlog(99, 0, 4), Backlog(0, 0, 4)
+    said = [len(watch.news(behind, now)) for now in (0.0, 1.0, REPEAT_SECONDS - 1, REPEAT_SECONDS)]
+    assert said == [1, 0, 0, 1]
+    assert watch.news(well, REPEAT_SECONDS + 1) == []
+    assert len(watch.news(behind, REPEAT_SECONDS + 2)) == 1
+
+
+def test_a_leased_batch_tells_of_the_samples_behind_it(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    store = RolloutStore(tmp_path)
+    for number in range(6):
+        turn = NewTurn(
+            id=f"t{number}", completion_id=f"c{number}", session_id="s", turn_index=number, messages=[],
+            response_message={"role": "assistant", "content": "x"}, prompt_ids=[1], completion_ids=[2],
+            completion_log_probs=[-0.5], version_spans=[(0, 0, 1)], sampling={"temperature": 1.0},
+            finish_reason="stop", transcript_digest=f"d{number}",
+        )  # fmt: skip
+        store.record_turn(turn)
+        assert store.answer_turn(turn.id, [{"role": "user", "content": "thanks"}])
+    for turn in store.claim_answered("w", 6, 60.0):
+        store.finish_judgement(turn.id, [], SampleDraft(turn_id=turn.id, reward={"score": 1.0}))
+    parser = argparse.ArgumentParser()
+    add_arguments(parser)
+    args = parser.parse_args(["--rl-buffer-dir", str(tmp_path)])
+    args.rollout_batch_size = 1
+    with caplog.at_level(logging.WARNING, "openclaw.rollout"):
+        lease_batch(args, 0)
+    assert "training falls behind: 5 samples are ready" in caplog.text
+    store.close()
