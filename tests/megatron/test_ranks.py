@@ -50,6 +50,7 @@ MODELS = {"pipeline": "qwen2", "context": "llama", "data": "qwen2"}
 RANKS = """
 import os, pickle, sys, traceback
 import torch
+from dataclasses import replace
 from slime.backends.fsdp.packing import pack
 from slime.backends.megatron import MegatronTrainer
 from slime.errors import TrainError
@@ -87,6 +88,13 @@ def work(rank):
         checksum = trainer.export_weights(f"{folder}/{name}_weights", 1)
         trainer.save(len(rollouts) - 1, 1, 0)
         results[name] = first, gradient, metrics, checksum
+    saved = jobs["tensor_pipeline"]
+    for tensor, pipeline in ((2, 2), (1, 2), (2, 1)):
+        sizes = {"tensor_model_parallel_size": tensor, "pipeline_model_parallel_size": pipeline}
+        resumed = MegatronTrainer(replace(saved, **sizes), rank, 4)
+        assert resumed.load().rollout_id == 1
+        assert resumed.export_weights(f"{folder}/again", 1) == results["tensor_pipeline"][3]
+        results[f"resumed in {tensor} x {pipeline}"] = resumed.train(2, rollouts[0])["loss"]
     for sample in rollouts[0]:
         sample.reward = 3e38
     try:
@@ -160,6 +168,9 @@ def test_every_division_of_a_model_trains_like_one_process(
     results = [pickle.loads((tmp_path / f"result{rank}").read_bytes()) for rank in range(4)]
 
     assert all("rollout 9, step 0" in result["refused"] for result in results)
+    losses = [loss for result in results for name, loss in result.items() if name.startswith("resumed in")]
+    assert len(losses) == 12
+    assert losses == pytest.approx(losses[:1] * 12, abs=1e-5)
     for name in DIVISIONS:
         one = make_trainer(**flags[name])
         first = one.log_probs(rollouts[0])

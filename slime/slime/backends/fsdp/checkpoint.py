@@ -62,6 +62,10 @@ class Part:
             state["optimizer"] = get_optimizer_state_dict(self.model, self.optimizer, options=options)
         return state
 
+    def shapes(self, state: dict[str, Any]) -> dict[str, list[int]]:
+        """Names and shapes of all weights of the model, of which `state` has this rank's. Every rank must call this."""
+        return {name: list(tensor.shape) for name, tensor in state["model"].items()}
+
     def restore(self, state: dict[str, Any]) -> None:
         """Takes over what DCP has filled."""
         options = _options(self.model)
@@ -231,14 +235,15 @@ def _check_shapes(path: Path, parts: Sequence[Part], state: dict[str, Any], inde
     """Raises CheckpointError where the checkpoint has other weights than the models."""
     stored: dict[str, list[int]] = {}
     wanted: dict[str, list[int]] = {}
-    for prefix in (part.prefix for part in parts):
-        key = f"{prefix}model."
+    for part in parts:
+        key = f"{part.prefix}model."
         stored |= {
             name: list(entry.size)
             for name, entry in index.state_dict_metadata.items()
             if name.startswith(key) and isinstance(entry, TensorStorageMetadata)
         }
-        wanted |= {key + name: list(tensor.shape) for name, tensor in state[f"{prefix}model"].items()}
+        shapes = part.shapes({"model": state[f"{part.prefix}model"]})
+        wanted |= {key + name: shape for name, shape in shapes.items()}
     differ = sorted(name for name in stored.keys() | wanted.keys() if stored.get(name) != wanted.get(name))
     if differ:
         name = differ[0]

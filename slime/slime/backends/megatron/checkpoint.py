@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch import Tensor
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor, Shard
@@ -44,6 +45,15 @@ class MegatronPart(Part):
                 for name in MOMENTS:
                     states |= self._pieces(each, known[name], f".{name}")
         return {"model": model, "optimizer": states} if with_optimizer else {"model": model}
+
+    def shapes(self, state: dict[str, Any]) -> dict[str, list[int]]:
+        """Of all pipeline stages."""
+        assert self.gradients is not None
+        axis = self.gradients.parallel.pp
+        stages: list[dict[str, list[int]]] = [super().shapes(state)] * axis.size
+        if axis.size > 1:
+            dist.all_gather_object(stages, stages[axis.rank], group=axis.group)
+        return {name: shape for stage in stages for name, shape in stage.items()}
 
     def restore(self, state: dict[str, Any]) -> None:
         """The tensors were filled in place."""
