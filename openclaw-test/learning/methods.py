@@ -62,12 +62,13 @@ METHODS = {
 @dataclass(frozen=True)
 class Setting:
     """A method with everything that a trial may change: learning rate, samples an update, KL to the first weights,
-    further driver flags (such as LoRA's)."""
+    Adam's epsilon, further driver flags (such as LoRA's)."""
 
     method: Method
     lr: float = LEARNING_RATE
     batch: int = BATCH
     kl: float = KL
+    adam_eps: float = ADAM_EPSILON
     extra: tuple[str, ...] = field(default=())
 
     def flags(self, model_path: str, run_dir: str, seed: int) -> list[str]:
@@ -81,7 +82,7 @@ class Setting:
             *("--service-path", "openclaw.services.start", "--method-path", self.method.hook),
             *("--rollout-batch-size", str(self.batch), "--reward-key", "score"),
             *("--lr", str(self.lr), "--weight-decay", "0.0", "--adam-beta1", "0.9", "--adam-beta2", "0.98"),
-            *("--adam-eps", str(ADAM_EPSILON), "--seed", str(seed)),
+            *("--adam-eps", str(self.adam_eps), "--seed", str(seed)),
             *(self.method.flags or _POLICY),
             *(kl if self.kl else []),
             *self.extra,
