@@ -48,7 +48,7 @@ def start(args: Any, endpoints: dict[str, list[str]]) -> list[dict[str, Any]]:
 
     Args:
         args: the driver's arguments; see `add_arguments`, plus `run_dir`, `hf_checkpoint` and `context_length`.
-        endpoints: `{"policy": [engine urls], ...}`.
+        endpoints: `{"policy": [engine urls], "judge": [...], "teacher": [...]}`; the last two may be empty.
 
     Returns:
         One dictionary a process: name, role, command, url, health_path.
@@ -60,6 +60,7 @@ def start(args: Any, endpoints: dict[str, list[str]]) -> list[dict[str, Any]]:
         raise ConfigError(
             f"--num-judge-workers is {args.num_judge_workers}; at least 1 is needed to judge turns"
         )
+    use_started_engines(args, endpoints)
     check_teacher(args)
     judges = [judge_process(args, index) for index in range(args.num_judge_workers)]
     return [gateway_process(args, endpoints["policy"]), *judges]
@@ -98,6 +99,18 @@ def judge_process(args: Any, index: int) -> dict[str, Any]:
         command += ["--teacher-source", args.teacher_source]
     command += judge_settings.as_flags(args) + teacher_settings.as_flags(args)
     return {"name": name, "role": "judge", "command": command, "url": None, "health_path": "/healthz"}
+
+
+def use_started_engines(args: Any, endpoints: dict[str, list[str]]) -> None:
+    """Judge and teacher engines that the driver starts are used unless others are named."""
+    if endpoints.get("judge"):
+        args.judge_engine_url = args.judge_engine_url or endpoints["judge"]
+        args.judge_backend = args.judge_backend or "engine"
+        args.prm_model_path = args.prm_model_path or args.prm_hf_checkpoint or args.hf_checkpoint
+    if endpoints.get("teacher"):
+        args.opd_teacher_url = args.opd_teacher_url or endpoints["teacher"]
+        folder = args.prm_teacher_hf_checkpoint or args.hf_checkpoint
+        args.opd_teacher_model_path = args.opd_teacher_model_path or folder
 
 
 def check_teacher(args: Any) -> None:

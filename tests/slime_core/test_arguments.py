@@ -201,7 +201,6 @@ def test_every_flag_acts() -> None:
         "prm_model_path",  # in the config of a get_reward_model(config)
         "disable_rollout_global_dataset",
         "n_samples_per_prompt",
-        "num_epoch",
         "num_steps_per_rollout",
         "rollout_batch_size",
         "train_backend",

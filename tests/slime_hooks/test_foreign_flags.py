@@ -70,7 +70,6 @@ def test_every_hook_of_the_table_is_a_flag_or_refused() -> None:
         (["--recompute-granularity=full"], "--gradient-checkpointing"),
         (["--wandb-key", "secret"], "WANDB_API_KEY"),
         (["--sglang-mem-fraction-static", "0.8"], "SGLang"),
-        (["--prm-num-gpus", "2"], "--service-path"),
         (["--custom-megatron-init-path", "x.y"], "Megatron"),
         (["--dynamic_history"], "--dynamic_history is not taken"),
         (["--hidden-size", "128"], "contradicts"),

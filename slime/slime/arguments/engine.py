@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 from slime.arguments.field import flag
 
 
 @dataclass
 class EngineArguments:
-    """Inference engines."""
+    """Inference engines. `--sglang-FLAG VALUE` is SGLang's own `--FLAG VALUE`."""
 
-    rollout_backend: Literal["embedded"] = flag("embedded", "inference engine", aliases=("--backend",))
+    rollout_backend: Literal["embedded", "sglang", "vllm"] = flag(
+        "embedded", "inference engine", aliases=("--backend",)
+    )
+    engine_python: str | None = flag(
+        None, "the Python that has SGLang (default: the one that runs this)", env=("SGLANG_PYTHON",)
+    )
     rollout_num_gpus: int = flag(0, "GPUs of all engines together; 0 serves on the CPU")
+    rollout_num_gpus_per_engine: int = flag(
+        1, "GPUs over which one engine splits the model (SGLang: --tp-size)"
+    )
     rollout_num_engines: int = flag(1, "engines where no GPU serves")
     engine_port: int = flag(0, "port of the first engine, the next ones follow; 0 takes free ports")
     engine_threads: int = flag(1, "CPU threads of one engine")
@@ -23,5 +31,35 @@ class EngineArguments:
         env=("CONTEXT_LENGTH",),
         aliases=("--sglang-context-length",),
     )
-    max_running_requests: int = flag(64, "requests that one engine answers at the same time")
-    chunked_prefill_size: int = flag(512, "prompt tokens that an engine reads between two decode steps")
+    max_running_requests: int | None = flag(
+        None,
+        "requests that one engine answers at the same time (default: 64; SGLang decides itself)",
+        aliases=("--sglang-max-running-requests",),
+    )
+    chunked_prefill_size: int | None = flag(
+        None,
+        "prompt tokens that an engine reads between two decode steps (default: 512; SGLang decides itself)",
+        aliases=("--sglang-chunked-prefill-size",),
+    )
+    engine_words: ClassVar[dict[str, list[str]]] = {}
+
+    prm_hf_checkpoint: str | None = flag(
+        None,
+        "folder of the judge model (default: --prm-model-path, else --hf-checkpoint)",
+        env=("PRM_MODEL_PATH", "JUDGE_MODEL_PATH"),
+    )
+    prm_num_gpus: int = flag(
+        0, "GPUs of all engines of the judge model (--prm-model-path); 0: none is started"
+    )
+    prm_num_gpus_per_engine: int = flag(1, "GPUs of one engine of the judge model")
+    prm_teacher_num_gpus: int = flag(
+        0, "GPUs of the engine of a teacher that is asked by --teacher-source inference; 0: none is started"
+    )
+    prm_teacher_hf_checkpoint: str | None = flag(
+        None, "folder of that teacher (default: --hf-checkpoint)", env=("PRM_TEACHER_HF",)
+    )
+
+    @property
+    def engine_count(self) -> int:
+        """Number of engines of the policy."""
+        return self.rollout_num_gpus // self.rollout_num_gpus_per_engine or self.rollout_num_engines

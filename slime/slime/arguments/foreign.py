@@ -50,7 +50,6 @@ FOREIGN: dict[str, Foreign] = {
     ),
     **_many("it is done anyway", "check-weight-update-equal", "use-fault-tolerance", same=("",)),
     **_many("it is the default", "rollout-global-dataset", same=("",)),
-    **_many("the embedded engine uses one GPU or none", "rollout-num-gpus-per-engine", same=("1",)),
     **_many(
         "actor and critic share their processes; give --advantage-estimator ppo alone",
         "critic-num-nodes",

@@ -9,6 +9,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn
 
+from slime.arguments.check_engine import take_engine_words
 from slime.arguments.config_file import config_file
 from slime.arguments.field import Flag, convert, flags_of
 from slime.arguments.foreign import check_shape, take_foreign
@@ -59,10 +60,13 @@ def read_values(
     parser, filed = complete_parser(argv, groups, env, prog)
     parser.add_argument("-h", "--help", action="help", help="show this and leave")
     given, unknown = parser.parse_known_args(list(argv))
+    backend = (values | vars(given) | filed)["rollout_backend"]
+    unknown, words = take_engine_words(unknown) if backend == "sglang" else (unknown, {})
     left, shape = take_foreign(unknown)
     if left:
         raise ConfigError(_unknown_flag(left[0], parser))
     values = _without_what_others_turn_off(flags, values, vars(given)) | vars(given) | filed
+    values["engine_words"] = words
     if shape and values.get("hf_checkpoint"):
         check_shape(values["hf_checkpoint"], shape)
     return values

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from slime.arguments.check_algorithm import check_algorithm, check_lora
+from slime.arguments.check_engine import check_engine
 from slime.arguments.check_model import check_model
 from slime.arguments.check_optimizer import check_optimizer
 from slime.arguments.check_parallel import check_parallel
@@ -43,6 +44,8 @@ AT_LEAST_ONE = (
 NOT_NEGATIVE = (
     "actor_num_gpus_per_node",
     "rollout_num_gpus",
+    "prm_num_gpus",
+    "prm_teacher_num_gpus",
     "engine_port",
     "rm_retries",
     "rm_max_failures",
@@ -79,6 +82,7 @@ def validate(args: Arguments) -> None:
     _check_ranges(args)
     _check_model(args)
     _check_processes(args)
+    check_engine(args)
     check_rollout(args)
     resolve_epochs(args)
     _resolve_batches(args)

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from types import FrameType
+from types import FrameType, TracebackType
 
 import httpx
 
@@ -30,7 +30,9 @@ class EngineGone(EngineError):
 
 
 class ChildEngine:
-    """A running child that serves HTTP at `url`. Its output goes to our stderr: stdout is for the ready line.
+    """A running child that serves HTTP at `url`; it ends with the `with` block, which a signal leaves too.
+
+    Its output goes to our stderr: stdout is for the ready line.
 
     Args:
         command: what to run.
@@ -48,7 +50,7 @@ class ChildEngine:
             preexec_fn=_die_with_parent,
         )
         for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, self._on_signal)
+            signal.signal(number, _leave)
 
     def wait_until(self, is_ready: Callable[[], bool], limit: float | None = None) -> None:
         """Returns when `is_ready` says so.
@@ -75,6 +77,14 @@ class ChildEngine:
         """Returns the child's exit status when it ends; a child that ended on its own is never a success."""
         return self.process.wait() or 1
 
+    def __enter__(self) -> ChildEngine:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
     def stop(self) -> None:
         """Ends the child, KILL after `STOP_SECONDS`."""
         self.process.terminate()
@@ -84,9 +94,9 @@ class ChildEngine:
             self.process.kill()
             self.process.wait()
 
-    def _on_signal(self, number: int, frame: FrameType | None) -> None:
-        self.stop()
-        sys.exit(0)
+
+def _leave(number: int, frame: FrameType | None) -> None:
+    sys.exit(0)  # out of whatever waits, through `ChildEngine.__exit__`
 
 
 def answers(url: str, path: str = "/health") -> bool:

@@ -1,9 +1,9 @@
-"""The servers of a run as specs: engines, and what the service hooks ask for."""
+"""The servers of a run as specs: engines of policy, judge and teacher, and what the service hooks ask for."""
 
 from __future__ import annotations
 
 import sys
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,18 +14,60 @@ from slime.servers import ServerManager, ServerSpec
 from slime.versions import live_file
 
 
+@dataclass(frozen=True)
+class ModelServers:
+    """Equal engines that serve one model.
+
+    Attributes:
+        part: their part of the placement, and the key of their own `--...sglang-` flags.
+        prefix: of their names.
+        role: "engine" gets every version of the policy's weights.
+        count: how many; each has `gpus` GPUs, none where that is 0.
+    """
+
+    part: str
+    prefix: str
+    role: str
+    model: str
+    count: int
+    gpus: int
+
+
+def model_servers(args: Any) -> list[ModelServers]:
+    """The named model servers that the flags ask for: policy, judge, teacher."""
+    per_engine = args.rollout_num_gpus_per_engine if args.rollout_num_gpus else 0
+    found = [ModelServers("rollout", "engine", "engine", args.hf_checkpoint, args.engine_count, per_engine)]
+    if args.prm_num_gpus:
+        model = getattr(args, "prm_model_path", None) or args.prm_hf_checkpoint or args.hf_checkpoint
+        gpus = args.prm_num_gpus_per_engine
+        found.append(
+            ModelServers("prm", "judge-engine", "judge_engine", model, args.prm_num_gpus // gpus, gpus)
+        )
+    if args.prm_teacher_num_gpus:
+        model = args.prm_teacher_hf_checkpoint or args.hf_checkpoint
+        found.append(
+            ModelServers("teacher", "teacher-engine", "teacher_engine", model, 1, args.prm_teacher_num_gpus)
+        )
+    return found
+
+
 def server_specs(args: Any) -> list[ServerSpec]:
     """All servers of the run, none with --debug-train-only; nothing is started.
 
     Raises:
-        ConfigError: a port that another program holds, or a hook that refuses its arguments.
+        ConfigError: a port that another program holds, a flag that the installed SGLang does not take, or a
+            hook that refuses its arguments.
     """
     if args.debug_train_only:
         return []
     manager = ServerManager(args.run_dir)
-    count = args.rollout_num_gpus or args.rollout_num_engines
-    specs = [engine_spec(args, index, manager) for index in range(count)]
-    endpoints = {"policy": [spec.url for spec in specs], "judge": []}
+    servers = model_servers(args)
+    check_engine_flags(args, servers)
+    specs = [engine_spec(args, server, index, manager) for server in servers for index in range(server.count)]
+    endpoints = {
+        name: [spec.url for spec in specs if spec.role == role]
+        for name, role in (("policy", "engine"), ("judge", "judge_engine"), ("teacher", "teacher_engine"))
+    }
     for path in args.service_path:
         start = load_path("service_path", path)
         try:
@@ -36,34 +78,69 @@ def server_specs(args: Any) -> list[ServerSpec]:
     return specs
 
 
-def engine_spec(args: Any, index: int, manager: ServerManager) -> ServerSpec:
+def check_engine_flags(args: Any, servers: list[ModelServers]) -> None:
+    """Asks the installed SGLang whether it takes the flags of each server. Raises ConfigError in its words."""
+    if args.rollout_backend != "sglang":
+        return
+    from slime.backends.sglang.launch import check, translate
+
+    for words in {tuple(own_words(args, server)) for server in servers}:
+        check(args.engine_python or sys.executable, translate(list(words)))
+
+
+def own_words(args: Any, server: ModelServers) -> list[str]:
+    """The `--sglang-` words of one server: those for all, then its own, which win."""
+    words = args.engine_words
+    own = [] if server.part == "rollout" else words.get(server.part, [])
+    if args.rollout_backend == "sglang" and server.gpus > 1:
+        own = ["--sglang-tp-size", str(server.gpus), *own]
+    return [*words.get("rollout", []), *own]
+
+
+def engine_spec(args: Any, server: ModelServers, index: int, manager: ServerManager) -> ServerSpec:
     """One engine, on the port that was asked for, else on the one an earlier driver of this run chose."""
-    name = f"engine-{index}"
-    port = args.engine_port + index if args.engine_port else manager.choose_port(name)
+    name = f"{server.prefix}-{index}"
+    policy = server.role == "engine"
+    port = args.engine_port + index if args.engine_port and policy else manager.choose_port(name)
     command = [sys.executable, "-m", "slime.backends.launch", "--backend", args.rollout_backend]
-    command += ["--model-path", args.hf_checkpoint, "--host", "127.0.0.1", "--port", str(port)]
-    # An engine that restarts comes back with the weights that are live by then.
-    command += ["--weights-file", str(live_file(Path(args.run_dir)))]
-    command += [
-        "--threads",
-        str(args.engine_threads),
-        "--max-running-requests",
-        str(args.max_running_requests),
-    ]
-    command += ["--chunked-prefill-size", str(args.chunked_prefill_size)]
-    command += ["--device", "cuda" if args.rollout_num_gpus else "cpu"]
-    if args.context_length is not None:
-        command += ["--context-length", str(args.context_length)]
+    command += ["--model-path", server.model, "--host", "127.0.0.1", "--port", str(port)]
+    if policy:  # an engine that restarts comes back with the weights that are live by then
+        command += ["--weights-file", str(live_file(Path(args.run_dir)))]
+    command += ["--device", "cuda" if server.gpus else "cpu"]
+    if args.rollout_backend == "embedded" or not server.gpus:
+        command += ["--threads", str(args.engine_threads)]
+    for option in ("max_running_requests", "chunked_prefill_size", "context_length"):
+        if getattr(args, option) is not None:
+            command += ["--" + option.replace("_", "-"), str(getattr(args, option))]
+    if args.rollout_backend == "sglang":
+        command += ["--engine-python", args.engine_python] if args.engine_python else []
+        if args.offload_rollout and policy:
+            command += ["--sglang-enable-memory-saver", "--sglang-enable-weights-cpu-backup"]
+        command += own_words(args, server)
     start_limit = args.engine_start_timeout or float("inf")
-    return ServerSpec(name, "engine", command, f"http://127.0.0.1:{port}", start_timeout=start_limit)
+    return ServerSpec(name, server.role, command, f"http://127.0.0.1:{port}", start_timeout=start_limit)
 
 
-def on_own_gpus(specs: list[ServerSpec], placement: Placement) -> list[ServerSpec]:
-    """Shows each engine only its own GPU; what serves on the CPU stays as it is."""
-    gpus = {f"engine-{index}": site.gpu for index, site in enumerate(placement.sites["rollout"])}
+def on_own_gpus(specs: list[ServerSpec], placement: Placement, args: Any) -> list[ServerSpec]:
+    """Shows each engine only its own GPUs; what serves on the CPU stays as it is.
+
+    Raises:
+        ConfigError: the GPUs of one engine lie on different machines.
+    """
+    shown: dict[str, str] = {}
+    for server in model_servers(args):
+        sites = placement.sites.get(server.part, [])
+        for index in range(server.count if server.gpus else 0):
+            own = sites[index * server.gpus : (index + 1) * server.gpus]
+            if len({site.node for site in own}) > 1:
+                raise ConfigError(
+                    f"the {server.gpus} GPUs of {server.prefix}-{index} lie on different machines: "
+                    "let an engine have no more GPUs than a machine has"
+                )
+            shown[f"{server.prefix}-{index}"] = ",".join(str(site.gpu) for site in own)
     return [
-        spec
-        if gpus.get(spec.name) is None
-        else replace(spec, env={"CUDA_VISIBLE_DEVICES": str(gpus[spec.name])})
+        replace(spec, env={**spec.env, "CUDA_VISIBLE_DEVICES": shown[spec.name]})
+        if spec.name in shown
+        else spec
         for spec in specs
     ]

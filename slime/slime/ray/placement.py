@@ -13,6 +13,7 @@ from ray.util.placement_group import PlacementGroup, placement_group
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from slime.errors import ConfigError
+from slime.trouble import with_advice
 
 PLACEMENT_TIMEOUT = 60.0  # seconds
 
@@ -59,15 +60,22 @@ def split_of(args: Any) -> Split:
     """The split that the flags ask for."""
     trains_on_gpu, serves_on_gpu = args.actor_num_gpus_per_node > 0, args.rollout_num_gpus > 0
     engines = 0 if args.debug_train_only else args.rollout_num_gpus or args.rollout_num_engines
+    others = () if args.debug_train_only else judge_parts(args)
     actor = Part("actor", 0 if args.debug_rollout_only else args.train_world_size, trains_on_gpu)
     if not args.colocate or args.debug_rollout_only:
-        return Split((actor, Part("rollout", engines, serves_on_gpu)))
+        return Split((actor, Part("rollout", engines, serves_on_gpu), *others))
     if serves_on_gpu and engines > actor.count:
         raise ConfigError(
             f"--colocate: {engines} engines do not fit on the {actor.count} GPUs of the trainers; "
             "set --rollout-num-gpus to no more"
         )
-    return Split((actor, Part("rollout", 0, serves_on_gpu)), shared=engines)
+    return Split((actor, Part("rollout", 0, serves_on_gpu), *others), shared=engines)
+
+
+def judge_parts(args: Any) -> tuple[Part, ...]:
+    """The GPUs of judge and teacher engines, where there are any."""
+    parts = (Part("prm", args.prm_num_gpus, True), Part("teacher", args.prm_teacher_num_gpus, True))
+    return tuple(part for part in parts if part.count)
 
 
 @dataclass(frozen=True)
@@ -79,14 +87,16 @@ class BundleSite:
     gpu: int | None
 
 
-def in_node_order(sites: Sequence[BundleSite]) -> list[BundleSite]:
-    """Sorts by node address (as a number: .9 before .10), then GPU. Nodes without one come last."""
+def in_node_order(sites: Sequence[BundleSite], last: str = "") -> list[BundleSite]:
+    """Sorts by node address (as a number: .9 before .10), then GPU. Nodes without one, and then the node `last`, come
+    last: engines are started where the driver is, so trainers take the other nodes first."""
 
-    def key(site: BundleSite) -> tuple[int, int, str, int, int]:
+    def key(site: BundleSite) -> tuple[bool, int, int, str, int, int]:
+        here = site.node == last
         try:
-            return (0, int(ip_address(site.node)), "", site.gpu or 0, site.bundle)
+            return (here, 0, int(ip_address(site.node)), "", site.gpu or 0, site.bundle)
         except ValueError:
-            return (1, 0, site.node, site.gpu or 0, site.bundle)
+            return (here, 1, 0, site.node, site.gpu or 0, site.bundle)
 
     return sorted(sites, key=key)
 
@@ -100,9 +110,10 @@ class Placement:
         bundles = split.bundles()
         self.group: PlacementGroup = placement_group(bundles, strategy="PACK")
         if not self.group.wait(PLACEMENT_TIMEOUT):
-            raise ConfigError(f"no room in {PLACEMENT_TIMEOUT:g} s for these bundles: {bundles}")
+            raise ConfigError(with_advice(f"no room in {PLACEMENT_TIMEOUT:g} s for these bundles: {bundles}"))
         self.sites: dict[str, list[BundleSite]] = {}
-        free = in_node_order(self.probe([index for index, bundle in enumerate(bundles) if "GPU" in bundle]))
+        on_gpu = [index for index, bundle in enumerate(bundles) if "GPU" in bundle]
+        free = in_node_order(self.probe(on_gpu), last=ray.util.get_node_ip_address())
         on_cpu = [BundleSite(index, "", None) for index, bundle in enumerate(bundles) if "GPU" not in bundle]
         for part in split.parts:
             kind = free if part.on_gpu else on_cpu

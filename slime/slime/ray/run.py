@@ -58,7 +58,7 @@ class TrainingRun:
         gpus = None if split.gpus else 0
         self.runtime = Runtime(self.run_dir, cpus=split.total, gpus=gpus, limit=args.ray_start_timeout)
         self.placement = Placement(split)
-        self.specs = on_own_gpus(specs, self.placement)
+        self.specs = on_own_gpus(specs, self.placement, args)
         self.watcher = WatcherHandle(self.run_dir, self.specs, dict(os.environ), args.health_timeout)
         self.rollouts = Rollouts(args)
         self.trainers = TrainGroup(args, self.placement) if self.trains else None

@@ -88,7 +88,7 @@ def staleness_metrics(args: Any, samples: Sequence[Sample]) -> dict[str, float]:
 
 def speed_metrics(args: Any, samples: Sequence[Sample], seconds: float) -> dict[str, float]:
     """`perf/*` of a rollout that took `seconds`."""
-    engines = max(1, args.rollout_num_gpus or args.rollout_num_engines)
+    engines = max(1, args.engine_count)
     tokens = sum(sample.response_length for sample in samples)
     trained = sum(sample.effective_response_length for sample in samples)
     seconds = max(seconds, 1e-9)

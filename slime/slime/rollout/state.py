@@ -34,7 +34,7 @@ class GenerateState:
         self.args = args
         self.pool = EnginePool(lambda: engine_urls(args))
         self.sampling_params = sampling_params(args)
-        engines = max(1, args.rollout_num_gpus or args.rollout_num_engines)
+        engines = max(1, args.engine_count)
         self.semaphore = asyncio.Semaphore(args.sglang_server_concurrency * engines)
 
     @classmethod

@@ -31,6 +31,7 @@ OURS = {
     "weight-version": "weight versions are numbered by the trainer",
     "api-key": "gateway and trainer reach engines on this machine without a key",
     "admin-api-key": "gateway and trainer reach engines on this machine without a key",
+    "disaggregation-mode": "prefill and decode in different engines need a router, and engines are reached directly",
     "skip-tokenizer-init": "answers without text cannot be stopped by stop strings",
     "config": "give its content as flags, which are checked",
 }
@@ -159,23 +160,14 @@ def serve(order: Order) -> int:
         *order.words,
     ]
     threads = {} if order.threads is None else {"OMP_NUM_THREADS": str(order.threads)}
-    engine = ChildEngine(command, order.url, {**os.environ, **threads})
-    try:
+    with ChildEngine(command, order.url, {**os.environ, **threads}) as engine:
         engine.wait_until(lambda: answers(order.url))
         found = _version_of(order.url)
         if found != MEASURED_VERSION:
-            print(
-                f"engine: this is SGLang {found}; {MEASURED_VERSION} is the measured one. Asking it for what we need",
-                file=sys.stderr,
-            )
+            print(f"engine: this is SGLang {found}, not the measured {MEASURED_VERSION}", file=sys.stderr)
             check_capabilities(order.url, found)
-    except EngineGone:
-        raise
-    except EngineError:
-        engine.stop()
-        raise
-    engine.announce(order.model_path, version, backend="sglang", engine_version=found)
-    return engine.wait()
+        engine.announce(order.model_path, version, backend="sglang", engine_version=found)
+        return engine.wait()
 
 
 def _version_of(url: str) -> str:

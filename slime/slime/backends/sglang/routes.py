@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from slime.backends.artifact import Artifact, read_artifact
-from slime.backends.probe import expected_probe
+from slime.backends.probe import TOLERANCES, expected_probe
 from slime.backends.wire import Call, EngineControlError, EngineInfo
 from slime.errors import EngineError
 from slime.utils.checksum import EMBEDDING_SUFFIX, LM_HEAD
@@ -186,13 +186,18 @@ def check_probe(call: Call, wanted: Loaded) -> None:
         probe = expected_probe(wanted.path)
     except EngineError as error:
         raise EngineControlError(str(error), REFUSED) from error
-    gap = probe.gap(scored(call, probe.ids))
-    if gap > probe.tolerance:
+    gap, allowed = probe.gap(scored(call, probe.ids)), max(probe.tolerance, engine_tolerance(call))
+    if gap > allowed:
         raise EngineControlError(
             f"version {wanted.version}: the engine's log-probs differ by {gap:.3g} on average from those of "
-            f"{wanted.path} ({probe.tolerance:g} is allowed): a tensor is stale, or it serves other weights",
+            f"{wanted.path} ({allowed:g} is allowed): a tensor is stale, or it serves other weights",
             REFUSED,
         )
+
+
+def engine_tolerance(call: Call) -> float:
+    """What the dtype in which the engine computes costs; the coarsest where it chose by itself."""
+    return TOLERANCES.get(str(call("GET", "/server_info").get("dtype")), max(TOLERANCES.values()))
 
 
 def scored(call: Call, ids: list[int]) -> list[float]:
