@@ -4,5 +4,6 @@ Every engine speaks SGLang's native HTTP API (`/generate`, `/abort_request`, `/m
 
 * `slime.backends.launch` starts one engine as a plain server process;
 * `slime.backends.control` is the client of the orchestration (health, weights, version and checksum);
+* `slime.backends.sglang` launches real SGLang and proves its weight updates;
 * `slime.backends.embedded` is the engine that ships with the project (CPU or one GPU).
 """
