@@ -147,7 +147,16 @@ def words_of(model_path: Path, *flags: str) -> Arguments:
     prompts = model_path.parent / "prompts.jsonl"
     prompts.write_text('{"prompt": "2 + 3 =", "label": "5"}\n')
     base = ["--hf-checkpoint", str(model_path), "--num-rollout", "1", "--prompt-data", str(prompts)]
-    base += ["--input-key", "prompt", "--label-key", "label", "--rm-type", "math", "--n-samples-per-prompt", "2"]
+    base += [
+        "--input-key",
+        "prompt",
+        "--label-key",
+        "label",
+        "--rm-type",
+        "math",
+        "--n-samples-per-prompt",
+        "2",
+    ]
     return parse_args([*base, *flags], env={})
 
 
