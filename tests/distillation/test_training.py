@@ -17,7 +17,7 @@ from slime.types import Sample
 
 LORA: dict[str, Any] = {"use_lora": True, "lora_rank": 4, "lora_alpha": 8.0, "lora_dropout": 0.0}
 RANK = """
-import pickle, sys
+import os, pickle, sys
 from slime.backends.fsdp import FSDPTrainer
 rank, folder = int(sys.argv[1]), sys.argv[2]
 jobs, samples = pickle.load(open(folder + "/order", "rb"))
@@ -26,8 +26,10 @@ for name, args in jobs.items():
     trainer = FSDPTrainer(args, rank, 2, init_method=f"file://{folder}/meet")
     metrics = [trainer.train(i, samples) for i in range(2)]
     results[name] = metrics, trainer.export_weights(f"{folder}/{name}", 1)
-pickle.dump(results, open(f"{folder}/result{rank}", "wb"))
+with open(f"{folder}/result{rank}", "wb") as file:
+    pickle.dump(results, file)
 trainer.close()
+os._exit(0)  # gloo's threads of the earlier groups may abort an ordinary exit
 """
 
 

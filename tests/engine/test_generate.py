@@ -26,7 +26,7 @@ def test_log_probs_of_sampled_tokens_equal_a_plain_forward_pass(
     prompt = prompt_of(20)
     answer = server.generate(prompt, max_new_tokens=40, temperature=temperature, ignore_eos=True)
     expected = sampled_log_probs(reference, prompt, answer["output_ids"], temperature)
-    assert values(answer) == pytest.approx(expected, abs=1e-5)
+    assert values(answer) == pytest.approx(expected, abs=2e-5)
     assert [entry[1] for entry in answer["meta_info"]["output_token_logprobs"]] == answer["output_ids"]
 
 

@@ -83,10 +83,32 @@ def expected_probe(folder: str) -> Probe:
 
 @lru_cache(maxsize=4)
 def _computed(folder: str, stamps: tuple[int, ...]) -> Probe:
-    from transformers import AutoModelForCausalLM
+    import torch
+    from transformers import AutoConfig, AutoModelForCausalLM
 
     try:
-        model = AutoModelForCausalLM.from_pretrained(folder, dtype="auto", low_cpu_mem_usage=True).eval()
-    except (OSError, ValueError, KeyError) as error:
+        config = AutoConfig.from_pretrained(folder, local_files_only=True)
+        model = AutoModelForCausalLM.from_config(config, dtype=config.dtype or torch.float32).eval()
+        missing = _fill(model, Path(folder))
+    except (OSError, ValueError, KeyError, RuntimeError) as error:
         raise EngineError(f"{folder} cannot be loaded to know what it must say: {error}") from error
+    if missing:
+        raise EngineError(f"{folder} lacks {', '.join(missing[:3])}; it cannot be known what it must say")
     return measure(model, int(model.get_input_embeddings().weight.shape[0]))
+
+
+def _fill(model: Any, folder: Path) -> list[str]:
+    """Gives a model the weights of a folder; returns the names that it has none for.
+
+    Not by `from_pretrained`, which switches tying off for the whole process while it loads: this runs in threads.
+    """
+    from safetensors.torch import load_file
+
+    found: set[str] = set()
+    for file in sorted(folder.glob("*.safetensors")):
+        part = load_file(file)
+        found |= set(part)
+        model.load_state_dict(part, strict=False)
+    tied = {"lm_head.weight"} if model.config.get_text_config().tie_word_embeddings else set()
+    model.tie_weights()
+    return sorted(set(model.state_dict()) - found - tied)
