@@ -63,21 +63,13 @@ class Expected:
         else:
             self.calls.append(Call("SLOW slow" if text == "SLOW" else f"You said: {text}"))
 
-    def ended(self) -> None:
-        """Nothing follows the last answer any more."""
-        self.calls.append(BREAK)
-
-
-BREAK = Call("", None)
-
 
 def mismatches(name: str, expected: Expected, turns: list[Turn]) -> list[str]:
     """What differs between the calls that must be stored and the main turns that are. Empty: nothing."""
-    wanted = [call for call in expected.calls if call is not BREAK]
-    if len(wanted) != len(turns):
-        return [f"{name}: {len(turns)} main turns are stored, {len(wanted)} calls were made"]
+    if len(expected.calls) != len(turns):
+        return [f"{name}: {len(turns)} main turns are stored, {len(expected.calls)} calls were made"]
     found = []
-    for number, (call, turn) in enumerate(zip(wanted, turns, strict=True)):
+    for number, (call, turn) in enumerate(zip(expected.calls, turns, strict=True)):
         where = f"{name}, turn {number}"
         if not _answer(turn.response_message).startswith(call.answer):
             found.append(

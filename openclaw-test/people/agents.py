@@ -30,11 +30,15 @@ class _Http:
         )
         self._retries, self._wait = retries, wait
 
+    def send(self, body: dict[str, Any], headers: dict[str, str] | None = None) -> httpx.Response:
+        """One request, whatever comes of it."""
+        return self._client.post("/v1/chat/completions", json=body, headers=headers)
+
     def ask(self, body: dict[str, Any], headers: dict[str, str] | None = None) -> str:
         """Tries again after 1, 2, 4, ... seconds when the server is gone or failing. Raises AgentError."""
         for attempt in range(self._retries + 1):
             try:
-                response = self._client.post("/v1/chat/completions", json=body, headers=headers)
+                response = self.send(body, headers)
                 if response.status_code < 500:
                     break
                 problem = f"HTTP {response.status_code}: {response.text[:200]}"
@@ -85,10 +89,6 @@ class ServedModel:
 
     def end(self, session: str) -> None:
         self._talks.pop(session, None)
-        response = self._http._client.post(
-            "/v1/chat/completions",
-            json={"messages": []},
-            headers={"X-Session-Id": session, "X-Session-Done": "1"},
-        )
+        response = self._http.send({"messages": []}, {"X-Session-Id": session, "X-Session-Done": "1"})
         if response.status_code != 200:
             raise AgentError(f"the session {session} was not ended: HTTP {response.status_code}")

@@ -69,7 +69,7 @@ def summarise(
     """v2 of all sessions, and v1 where levels are given. Raises ValueError when the data set has too few problems."""
     if max(number for number, _ in results) >= len(problems):
         raise ValueError("the results name problems that the data set does not have; give the same --dataset")
-    found = [assess(person, problems[number], reply) for number, reply in results]
+    found = replies_of(person, problems, results)
     known = [level for level in levels or [] if level is not None]
 
     def share(what: str) -> float:
@@ -92,7 +92,7 @@ def curve(
     person: str, problems: list[WordProblem], results: list[tuple[int, str]], window: int = 9
 ) -> list[tuple[int, float]]:
     """Preference over the last `window` sessions, after each session: for a plot."""
-    content = [assess(person, problems[number], reply).content for number, reply in results]
+    content = [reply.content for reply in replies_of(person, problems, results)]
     return [
         (end, sum(content[max(0, end - window) : end]) / min(end, window))
         for end in range(1, len(content) + 1)
