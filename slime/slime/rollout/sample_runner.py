@@ -107,8 +107,6 @@ class SampleRunner:
         function = self.generate_function
         if sample.generate_function_path is not None:
             function = load_path("custom_generate_function_path", sample.generate_function_path)
-        if sample.generate_function_path is not None:
-            function = load_path("custom_generate_function_path", sample.generate_function_path)
         options = (
             {"evaluation": self.evaluation} if "evaluation" in inspect.signature(function).parameters else {}
         )
