@@ -29,8 +29,9 @@ class Backlog:
             )
         if self.answered >= FULL_BATCHES * self.batch:
             found["judge"] = (
-                f"judging falls behind: {self.answered} answered turns wait. More --num-judge-workers or "
-                "--judge-concurrency, more judge GPUs (PRM_GPUS), or fewer votes (--prm-m)"
+                f"judging falls behind: {self.answered} answered turns wait. More --num-judge-workers (at once, "
+                "without a restart: PUT /admin/judges) or --judge-concurrency, more judge GPUs (PRM_GPUS), or fewer "
+                "votes (--prm-m)"
             )
         return found
 

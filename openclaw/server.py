@@ -22,7 +22,7 @@ from fastapi import FastAPI, Request
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
-from openclaw.api import admin, chat, completions, feedback, messages, responses, turns
+from openclaw.api import admin, chat, completions, feedback, judges, messages, responses, turns
 from openclaw.api.door import Door
 from openclaw.api.express import Express
 from openclaw.api.metrics import Metrics
@@ -71,6 +71,7 @@ def create_app(
     app.include_router(responses.router)
     app.include_router(feedback.router)
     app.include_router(turns.router)
+    app.include_router(judges.router)
     app.include_router(admin.router)
     app.add_exception_handler(ClientError, _failure)
     app.add_exception_handler(StoreError, _failure)

@@ -51,7 +51,8 @@ def start(args: Any, endpoints: dict[str, list[str]]) -> list[dict[str, Any]]:
         endpoints: `{"policy": [engine urls], "judge": [...], "teacher": [...]}`; the last two may be empty.
 
     Returns:
-        One dictionary a process: name, role, command, url, health_path.
+        One dictionary a process: name, role, command, url, health_path; judges have a group too, whose number may
+        change while they run.
 
     Raises:
         ConfigError: a port that another program holds, settings that contradict, or a count that makes no sense.
@@ -98,7 +99,14 @@ def judge_process(args: Any, index: int) -> dict[str, Any]:
     if getattr(args, "teacher_source", None):
         command += ["--teacher-source", args.teacher_source]
     command += judge_settings.as_flags(args) + teacher_settings.as_flags(args)
-    return {"name": name, "role": "judge", "command": command, "url": None, "health_path": "/healthz"}
+    return {
+        "name": name,
+        "role": "judge",
+        "command": command,
+        "url": None,
+        "health_path": "/healthz",
+        "group": "judge",
+    }
 
 
 def use_started_engines(args: Any, endpoints: dict[str, list[str]]) -> None:

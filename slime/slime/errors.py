@@ -11,6 +11,10 @@ class ConfigError(SlimeError):
     """Flags, environment or files that the user gave do not fit; raised at start, in one line."""
 
 
+class ClusterError(ConfigError):
+    """The cluster lacks what the run needs: no Ray there, GPUs or a machine missing. They may come back."""
+
+
 class DataError(SlimeError):
     """A sample whose parts contradict each other."""
 

@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 from slime import processes
 from slime.errors import EngineError
+from slime.scaling import FOLLOW_INTERVAL, Scaler
 from slime.servers import ServerManager, Watched, is_ready
 
 logger = logging.getLogger(__name__)
@@ -20,17 +21,19 @@ UNHEALTHY_AFTER = 5  # failed health requests in a row before a running server i
 
 
 class ServerWatch:
-    """Two threads over the servers of a manager: one looks at the process table, one asks for health."""
+    """Threads over the servers of a manager: one looks at the process table, one asks for health, and one changes
+    their number where a scaler is given."""
 
-    def __init__(self, manager: ServerManager) -> None:
+    def __init__(self, manager: ServerManager, scaler: Scaler | None = None) -> None:
         self.manager = manager
+        self.scaler = scaler
         self.closing = threading.Event()
 
     def start(self) -> None:
-        for look, interval in (
-            (self.manager.restart_dead, LIVENESS_INTERVAL),
-            (self.ask_for_health, START_INTERVAL),
-        ):
+        looks = [(self.manager.restart_dead, LIVENESS_INTERVAL), (self.ask_for_health, START_INTERVAL)]
+        if self.scaler is not None:
+            looks.append((self.scaler.follow, FOLLOW_INTERVAL))
+        for look, interval in looks:
             threading.Thread(target=self.repeat, args=(look, interval), daemon=True).start()
 
     def repeat(self, look: Callable[[], None], interval: float) -> None:

@@ -41,7 +41,10 @@ OWN_ROLES = frozenset({"driver", "trainer", "buffer"})  # part of the driver's R
 
 @dataclass(frozen=True)
 class ServerSpec:
-    """How one server is started and asked for its health. Seconds; `url` None: it has no HTTP side."""
+    """How one server is started and asked for its health. Seconds; `url` None: it has no HTTP side.
+
+    `group`: of equal servers whose number may change while they run (`slime.scaling`); None: it is one of its kind.
+    """
 
     name: str
     role: str
@@ -51,6 +54,7 @@ class ServerSpec:
     env: dict[str, str] = field(default_factory=dict)
     start_timeout: float = 60.0
     health_timeout: float = 5.0
+    group: str | None = None
 
 
 @dataclass

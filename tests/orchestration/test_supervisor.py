@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import psutil
@@ -36,9 +36,8 @@ class Supervised:
         self.lives_file = run_dir / "lives"
         self.process: subprocess.Popen[bytes] | None = None
 
-    def start(self, *deeds: str, max_restarts: int = 20) -> subprocess.Popen[bytes]:
-        command = [sys.executable, "-m", "slime.supervisor", "--run-dir", str(self.run_dir)]
-        command += ["--max-restarts", str(max_restarts), "--"]
+    def start(self, *deeds: str, flags: Sequence[str] = ()) -> subprocess.Popen[bytes]:
+        command = [sys.executable, "-m", "slime.supervisor", "--run-dir", str(self.run_dir), *flags, "--"]
         command += [sys.executable, "-c", DRIVER, str(self.lives_file), *deeds]
         self.process = subprocess.Popen(command)
         return self.process
@@ -108,7 +107,7 @@ def test_a_wrong_configuration_is_not_tried_again(supervised: Supervised) -> Non
 
 
 def test_restarts_are_bounded(supervised: Supervised) -> None:
-    assert supervised.start("1", "1", "1", "1", max_restarts=1).wait(20) == 1
+    assert supervised.start("1", "1", "1", "1", flags=["--max-restarts", "1"]).wait(20) == 1
     assert len(supervised.lives()) == 2
 
 
@@ -129,3 +128,61 @@ def test_a_supervisor_that_was_killed_is_replaced_together_with_its_driver(super
     assert supervised.start("wait", "0").wait(20) == 0
     assert len(supervised.lives()) == 2
     eventually(lambda: gone(supervised.lives()[0][0]))
+
+
+def test_a_cluster_that_changed_is_waited_for_while_servers_go_on(
+    supervised: Supervised, tmp_path: Path
+) -> None:
+    server = start_server(tmp_path)
+    supervisor = supervised.start(
+        "1", "3", "3", "wait", flags=["--max-restarts", "1", "--cluster-retry", "0.2"]
+    )
+    eventually(lambda: len(supervised.lives()) == 4)
+    assert server.alive()
+    supervisor.terminate()
+    assert supervisor.wait(20) == 0
+
+
+def test_a_cluster_that_lacks_something_at_the_first_start_is_a_wrong_configuration(
+    supervised: Supervised,
+) -> None:
+    assert supervised.start("3", "0").wait(20) == 2
+    assert len(supervised.lives()) == 1
+
+
+SLOW_TO_END = """
+import signal, time
+signal.signal(signal.SIGTERM, lambda *_: (time.sleep(2), exit()))
+while True: time.sleep(0.1)
+"""
+
+
+def test_servers_end_also_where_the_supervisor_is_killed_while_it_stops_them(
+    supervised: Supervised, tmp_path: Path
+) -> None:
+    server = ServerManager(tmp_path).ensure(
+        ServerSpec("judge-0", "judge", [sys.executable, "-c", SLOW_TO_END])
+    )
+    supervisor = supervised.start("wait")
+    eventually(lambda: len(supervised.lives()) == 1)
+    supervisor.terminate()
+    eventually(lambda: psutil.Process(supervisor.pid).children() and gone(supervised.lives()[0][0]))
+    supervisor.kill()
+    assert server.alive()
+    eventually(lambda: not server.alive())
+
+
+def test_a_run_whose_supervisor_is_gone_can_be_stopped(supervised: Supervised, tmp_path: Path) -> None:
+    server = start_server(tmp_path)
+    supervisor = supervised.start("wait")
+    eventually(lambda: len(supervised.lives()) == 1)
+    stop = [sys.executable, "-m", "slime.supervisor", "--run-dir", str(tmp_path), "--stop"]
+    refused = subprocess.run(stop, capture_output=True, text=True)
+    assert refused.returncode == 2
+    assert f"in use by the supervisor with pid {supervisor.pid}; it ends its run on TERM" in refused.stderr
+    supervisor.kill()
+    supervisor.wait()
+    assert server.alive()
+    assert subprocess.run(stop).returncode == 0
+    assert not server.alive()
+    eventually(lambda: all(gone(pid) for pid in supervised.lives()[0]))

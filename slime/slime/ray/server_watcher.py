@@ -14,6 +14,7 @@ from slime.ray import actor_process
 from slime.ray.cluster import here
 from slime.ray.waits import Pulse, WaitTimeout, gather
 from slime.server_watch import ServerWatch
+from slime.scaling import Scaler
 from slime.servers import ServerManager, ServerSpec
 
 logger = logging.getLogger(__name__)
@@ -25,21 +26,24 @@ class ServerWatcher:
 
     Args:
         run_dir: run folder.
-        specs: all servers of the run; a recorded one that is not among them is stopped.
+        specs: all servers of the run, each group in the number that its flag asks for; a recorded one that is not
+            among them (or wanted by `slime.scaling`) is stopped.
         env: environment of the servers (the driver's, not that of a Ray worker).
     """
 
     def __init__(self, run_dir: Path, specs: Sequence[ServerSpec], env: Mapping[str, str]) -> None:
         actor_process.enter(run_dir, "server_watcher")
-        self.specs = list(specs)
         self.manager = ServerManager(run_dir, env)
+        scaler = Scaler(self.manager, specs)
+        self.specs = scaler.target()
         self.manager.adopt_or_launch_all(self.specs)
-        ServerWatch(self.manager).start()
+        ServerWatch(self.manager, scaler).start()
 
     def wait_ready(self) -> None:
         """Returns once all servers answer. Raises ConfigError or EngineError with the log of a failure."""
         for spec in self.specs:
-            self.manager.wait_ready(spec)
+            if spec.name in self.manager.servers:  # else it was scaled away meanwhile
+                self.manager.wait_ready(spec)
 
     def pid(self) -> int:
         return os.getpid()
