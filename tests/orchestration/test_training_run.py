@@ -213,6 +213,28 @@ def test_rollouts_can_be_collected_without_training(tmp_path: Path, model_path: 
     assert "rollout 1 | batch 2" in done.stdout
 
 
+def test_a_broken_line_of_the_prompts_ends_the_run_once_and_is_named(
+    tmp_path: Path, model_path: Path
+) -> None:
+    (tmp_path / "prompts.jsonl").write_text('{"input": "1+1="}\nno JSON\n')
+    words = [sys.executable, "-m", "slime.supervisor", "--run-dir", str(tmp_path), "--"]
+    words += [
+        sys.executable,
+        str(ROOT / "slime" / "train.py"),
+        "--run-dir",
+        str(tmp_path),
+        "--debug-train-only",
+    ]
+    words += ["--hf-checkpoint", str(model_path), "--prompt-data", str(tmp_path / "prompts.jsonl")]
+    words += ["--disable-rewards-normalization"]
+    done = subprocess.run(words, env=environment(), capture_output=True, text=True, timeout=120)
+    assert (done.returncode, "starting it again" in done.stderr) == (2, False), done.stderr
+    assert (
+        done.stderr.splitlines()[-1]
+        == f"error: {tmp_path}/prompts.jsonl:2: not JSON: Expecting value at column 1"
+    )
+
+
 def test_a_taken_port_is_refused_in_one_line_before_anything_starts(tmp_path: Path, model_path: Path) -> None:
     with socket.socket() as holder:
         holder.bind(("127.0.0.1", 0))

@@ -139,6 +139,11 @@ def test_a_plugin_may_not_redefine_a_flag(words: list[str], tmp_path: Path) -> N
         (["--load", "/nowhere"], "--load"),
         (["--service-path", "no_such_module.start"], "no_such_module"),
         (["--service-path", "json.start"], "json has no 'start'"),
+        (["--fp16"], "--fp16 is not taken"),
+        (["--eval-function-path", "json.dumps"], "--eval-function-path would change nothing"),
+        (["--profile-step-end", "5"], "--profile-step-end would change nothing: it needs --profile"),
+        (["--wandb-project", "p"], "--wandb-project would change nothing: it needs --use-wandb"),
+        (["--load-debug-rollout-data-subsample", "0.5"], "it needs --load-debug-rollout-data"),
     ],
 )
 def test_what_cannot_work_is_refused_in_one_line(words: list[str], extra: list[str], complaint: str) -> None:
@@ -157,6 +162,18 @@ def test_adapters_are_switched_on_by_any_of_their_flags(words: list[str]) -> Non
     assert (args.use_lora, args.lora_rank, args.lora_dropout) == (True, 64, 0.05)
     args = parse_args([*words, "--use-lora"], env={})
     assert (args.lora_rank, args.lora_alpha) == (8, 16.0)
+
+
+def test_adapters_are_shipped_alone_to_engines_that_merge_them(words: list[str]) -> None:
+    assert parse_args(words, env={}).ship_adapters is False
+    assert parse_args([*words, "--use-lora"], env={}).ship_adapters is True
+    assert parse_args([*words, "--use-lora", "--no-ship-adapters"], env={}).ship_adapters is False
+    sglang = [*words, "--use-lora", "--rollout-backend", "sglang"]
+    assert parse_args(sglang, env={}).ship_adapters is False
+    with pytest.raises(ConfigError, match="the adapter's name in every request"):
+        parse_args([*sglang, "--ship-adapters"], env={})
+    with pytest.raises(ConfigError, match="--ship-adapters needs --use-lora"):
+        parse_args([*words, "--ship-adapters"], env={})
 
 
 def test_a_custom_loss_file_needs_no_name_and_no_loss_type_and_brings_its_flags(

@@ -43,17 +43,22 @@ def sampled(url: str, prompt: list[int], temperature: float, version: int) -> Sa
     )
 
 
-def test_log_probs_agree_before_and_after_an_update(engine: str, make_trainer: Any, tmp_path: Path) -> None:
-    trainer = make_trainer()
+@pytest.mark.parametrize("adapter", [False, True])
+def test_log_probs_agree_before_and_after_an_update(
+    engine: str, make_trainer: Any, tmp_path: Path, adapter: bool
+) -> None:
+    trainer = make_trainer(
+        **({"use_lora": True, "lora_rank": 4, "lora_alpha": 32.0, "lora_dropout": 0.0} if adapter else {})
+    )
     prompts = [[3, 1, 4, 1, 5], [9, 2, 6], list(range(50))]
-    for version in (0, 1):
+    for version in (0, 1, 2) if adapter else (0, 1):
         samples = [
             sampled(engine, prompt, temperature, version) for prompt in prompts for temperature in (0.6, 1.0)
         ]
         metrics = trainer.train(version, samples)
         assert metrics["train_rollout_logprob_abs_diff_max"] < 1e-4
         folder = str(tmp_path / f"v{version + 1}")
-        checksum = trainer.export_weights(folder, version + 1)
+        checksum = trainer.export_weights(folder, version + 1, whole=not adapter)
         update = {"model_path": folder, "weight_version": str(version + 1)}
         httpx.post(f"{engine}/update_weights_from_disk", json=update, timeout=60).raise_for_status()
         assert httpx.get(f"{engine}/model_info").json()["checksum"] == checksum

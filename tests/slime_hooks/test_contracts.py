@@ -9,7 +9,7 @@ import pytest
 from slime.contracts import check
 from slime.contracts.__main__ import main
 from slime.errors import ConfigError
-from slime.hooks import HOOKS
+from slime.hooks import HOOKS, load_path
 
 GOOD = """
 import torch
@@ -165,6 +165,23 @@ def test_a_broken_contract_is_told(name: str, attr: str, complaint: str, tmp_pat
     with pytest.raises(ConfigError) as caught:
         check(name, f"{tmp_path}/bad.py:{attr}")
     assert complaint in str(caught.value)
+
+
+WAITING = """
+async def dynamic_filter(args, group): return True
+async def log_rollout(rollout_id, args, samples, extra_metrics, rollout_time): return True
+async def get_reward_model(config): return None
+"""
+
+
+@pytest.mark.parametrize(
+    "name", ["dynamic_sampling_filter_path", "custom_rollout_log_function_path", "custom_rm_path"]
+)
+def test_an_async_function_is_refused_where_nobody_would_await_it(name: str, tmp_path: Path) -> None:
+    """Its coroutine would count as a true answer."""
+    (tmp_path / "waiting.py").write_text(WAITING)
+    with pytest.raises(ConfigError, match="is async and has parameters"):
+        load_path(name, str(tmp_path / "waiting.py"))
 
 
 def test_every_hook_has_a_broken_example() -> None:

@@ -40,7 +40,10 @@ MakeArgs = Callable[..., Any]
 
 @pytest.fixture
 def make_args(tmp_path: Path, model: str) -> MakeArgs:
-    """f(rows, *words, rm="random"): parsed arguments of a run over these prompt rows, in a folder of its own."""
+    """f(rows, *words, rm="random"): parsed arguments of a run over these prompt rows, in a folder of its own.
+
+    What says on what to evaluate comes with an --eval-interval.
+    """
 
     def make(rows: list[dict[str, Any]] | str | None, *words: str, rm: str | None = "random") -> Any:
         if isinstance(rows, list):
@@ -51,7 +54,8 @@ def make_args(tmp_path: Path, model: str) -> MakeArgs:
         common = ["--hf-checkpoint", model, "--run-dir", str(tmp_path / "run")]
         common += ["--rm-type", rm] if rm else []
         common += ["--disable-rewards-normalization", "--rollout-max-response-len", "8"]
-        return parse_args([*common, *data, *words], env={})
+        evaluates = any(word.startswith("--eval-") for word in words) and "--eval-interval" not in words
+        return parse_args([*common, *data, *words, *["--eval-interval", "1"] * evaluates], env={})
 
     return make
 

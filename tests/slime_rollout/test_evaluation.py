@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from slime import replay
 from slime.errors import ConfigError, EngineError
 from slime.rollout.evaluation import evaluate
 from slime.rollout.pass_rate import pass_at_k, pass_rates
@@ -152,5 +153,8 @@ def test_the_service_evaluates_beside_a_rollout_and_leaves_its_prompts_alone(
     assert 0 <= service.evaluate(0)["eval/a"] <= 1
     samples, _ = service.generate(0)
     assert [sample.group_index for sample in samples] == [0, 1, 2, 3]
+    pattern = str(tmp_path / "kept_{rollout_id}.json")
     words = ["--eval-prompt-data", "a", path, "--custom-eval-rollout-log-function-path", f"{__file__}:my_log"]
-    assert RolloutService(make_args(rows, *words)).evaluate(0) == {}
+    words += ["--save-debug-rollout-data", pattern]
+    assert RolloutService(make_args(rows, *words)).evaluate(7) == {}
+    assert [sample.index for sample in replay.load(pattern, "eval_7")] == ["a/0/0", "a/1/0"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -111,7 +112,7 @@ def test_a_batch_holds_conversations_and_replaces_those_it_cannot_use(make_args:
     assert first.response == "<think>\n\n</think>\n\nbye<|im_end|>\n"
     assert first.mask == [1] * (first.response_length - 1) + [0]
     assert second.effective_response_length < second.response_length
-    assert (first.reward, first.rollout_log_probs) == (0.0, None)
+    assert (first.reward, first.rollout_log_probs) == (None, None)
 
 
 def test_data_without_a_single_answer_is_an_error(make_args: Any) -> None:
@@ -128,3 +129,17 @@ def test_texts_are_refused(make_args: Any) -> None:
         generate_rollout(args, 0, RolloutDataSourceWithBuffer(args))
     with pytest.raises(ConfigError, match="renders conversations itself"):
         sft_args(make_args, [[HELLO, BYE]], "--apply-chat-template")
+
+
+@pytest.mark.parametrize(
+    "words", [["--rm-type", "math"], ["--partial-rollout"], ["--rollout-stop", "x"], ["--group-rm"]]
+)
+def test_flags_of_generation_are_refused(make_args: Any, words: list[str]) -> None:
+    with pytest.raises(ConfigError, match=f"{words[0]} would change nothing: supervised fine-tuning"):
+        sft_args(make_args, [[HELLO, BYE]], *words)
+
+
+def test_an_evaluation_needs_what_generates(make_args: Any, tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text('{"messages": "a"}\n')
+    with pytest.raises(ConfigError, match="generates nothing to evaluate; give --eval-function-path"):
+        sft_args(make_args, [[HELLO, BYE]], "--eval-prompt-data", "a", str(tmp_path / "a.jsonl"))

@@ -205,6 +205,7 @@ def check_lora(args: Arguments) -> None:
     args.use_lora = (
         args.use_lora or args.load_in_4bit or any(getattr(args, name) is not None for name in LORA)
     )
+    _check_shipping(args)
     if not args.use_lora:
         return
     args.lora_rank = DEFAULT_RANK if args.lora_rank is None else args.lora_rank
@@ -216,3 +217,21 @@ def check_lora(args: Arguments) -> None:
         raise ConfigError(f"--lora-alpha must be above 0, got {args.lora_alpha}")
     if not 0 <= args.lora_dropout < 1:
         raise ConfigError(f"--lora-dropout must be 0 or more and below 1, got {args.lora_dropout}")
+
+
+def _check_shipping(args: Arguments) -> None:
+    """What engines get of adapters."""
+    able = args.use_lora and args.rollout_backend == "embedded" and not args.load_in_4bit
+    if args.ship_adapters and not args.use_lora:
+        raise ConfigError("--ship-adapters needs --use-lora")
+    if args.ship_adapters and args.load_in_4bit:
+        raise ConfigError(
+            "--ship-adapters: an engine would merge into the model as stored, and --load-in-4bit trains on one in "
+            "4 bits; drop it, and engines get what was trained"
+        )
+    if args.ship_adapters and not able:
+        raise ConfigError(
+            f"--ship-adapters: --rollout-backend {args.rollout_backend} would need the adapter's name in every "
+            "request, and what it loaded could not be proven; drop it, and engines get merged models"
+        )
+    args.ship_adapters = able if args.ship_adapters is None else args.ship_adapters

@@ -144,5 +144,10 @@ def check_evaluation(args: Arguments) -> None:
     datasets = eval_datasets(args)
     if args.eval_interval is not None and not datasets and not args.eval_function_path:
         raise ConfigError("--eval-interval needs --eval-prompt-data, --eval-config or --eval-function-path")
+    tunes = args.rollout_function_path == NEEDS_PROMPTS[2]
+    if args.eval_interval is not None and tunes and not args.eval_function_path:
+        raise ConfigError(
+            f"supervised fine-tuning generates nothing to evaluate; give --eval-function-path {DEFAULT_ROLLOUT}"
+        )
     if datasets and args.group_rm:
         raise ConfigError("rewards of a whole group (--group-rm) are for training; evaluate without them")

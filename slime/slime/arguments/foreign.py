@@ -44,6 +44,10 @@ FOREIGN: dict[str, Foreign] = {
     ),
     **_many(MEGATRON, "optimizer", same=("adam",)),
     **_many(MEGATRON, "qkv-format", same=("thd",)),
+    **_many(
+        "half precision needs scaled gradients, which slime does not have; --bf16 has the range of fp32",
+        "fp16",
+    ),
     **_many("dropout of the model is off", "attention-dropout", "hidden-dropout", same=("0", "0.0")),
     **_many(
         "it is done anyway", "accumulate-allreduce-grads-in-fp32", "attention-softmax-in-fp32", same=("",)

@@ -13,7 +13,12 @@ DEFAULT_RANK, DEFAULT_ALPHA = 8, 16.0
 class LoraArguments:
     """LoRA. Any of these flags switches it on."""
 
-    use_lora: bool = flag(False, "train low-rank adapters; engines get whole models with the adapters merged")
+    use_lora: bool = flag(False, "train low-rank adapters beside a frozen model")
+    ship_adapters: bool | None = flag(
+        None,
+        "between checkpoints, engines get the adapter alone and merge it themselves; otherwise merged models "
+        "(default: with the embedded engine, and not with --load-in-4bit)",
+    )
     load_in_4bit: bool = flag(
         False, "QLoRA: keep the frozen base in 4 bits (NF4, bitsandbytes); needs a GPU", aliases=("--qlora",)
     )

@@ -36,7 +36,9 @@ class LoopArguments:
     debug_rollout_only: bool = flag(False, "collect rollouts and train nothing; no trainer starts")
     debug_train_only: bool = flag(False, "train without engines and services")
     save_debug_rollout_data: str | None = flag(
-        None, "file (JSON, .gz is compressed) for the samples of each rollout; {rollout_id} is replaced"
+        None,
+        "file (JSON, .gz is compressed) for the samples of each rollout and evaluation; {rollout_id} is replaced, "
+        "in evaluations by eval_ and its number",
     )
     load_debug_rollout_data: str | None = flag(
         None, "replay such files instead of collecting rollouts; means --debug-train-only"

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from slime.arguments.check_algorithm import check_algorithm, check_lora
+from slime.arguments.check_effect import check_effect
 from slime.arguments.check_engine import check_engine
 from slime.arguments.check_model import check_model
 from slime.arguments.check_optimizer import check_optimizer
@@ -92,6 +93,7 @@ def validate(args: Arguments) -> None:
     check_parallel(args)
     check_reward(args)
     check_optimizer(args)
+    check_effect(args)
     _check_hooks(args)
     args.ref_load = args.ref_load or args.hf_checkpoint
     args.run_dir = str(Path(args.run_dir).expanduser().resolve())

@@ -19,7 +19,7 @@ from slime.backends.fsdp.loading import stored_dtype
 from slime.backends.fsdp.lora import describe
 from slime.backends.fsdp.model import write_model_folder
 from slime.checkpoints import CheckpointState, is_checkpoint
-from slime.errors import CheckpointError
+from slime.errors import CheckpointError, ConfigError
 from slime.utils.checksum import weights_checksum
 from slime.utils.files import commit_folder, fresh_folder
 from slime.utils.logging import event
@@ -109,22 +109,41 @@ class Persistent(ABC):
         """Returns when no checkpoint is being written any more; raises TrainError if one could not be."""
         self.writer.finish()
 
-    def export_weights(self, folder: str, version: int) -> str:
+    def adapter_writer(self) -> Callable[[Path], str]:
+        """What writes the adapter alone on rank 0 and returns the checksum of its tensors. Every rank must call this.
+
+        Raises:
+            ConfigError: the backend trains no adapters.
+        """
+        raise ConfigError(f"--train-backend {self.backend} has no adapters to write")
+
+    def export_weights(self, folder: str, version: int, whole: bool = True) -> str:
         """Writes the weights as a Hugging Face folder and returns their checksum, on every rank.
 
         The folder appears whole or not at all. Tensors have the dtype that engines serve: fp32 on a CPU,
         else the model's own.
+
+        Args:
+            whole: with adapters merged; otherwise the adapter alone, in PEFT's format, and its checksum.
         """
-        weights = self.gather_weights(self._served_dtype())
+        write = self._write_merged() if whole else self.adapter_writer()
         checksum = ""
         if self.rank == 0:
             target = Path(folder)
             temporary = fresh_folder(target)
-            write_model_folder(temporary, weights, self.args.hf_checkpoint)
+            checksum = write(temporary)
             commit_folder(temporary, target)
-            checksum = weights_checksum(weights)
         self.version = version
         return broadcast(checksum)
+
+    def _write_merged(self) -> Callable[[Path], str]:
+        weights = self.gather_weights(self._served_dtype())
+
+        def write(folder: Path) -> str:
+            write_model_folder(folder, weights, self.args.hf_checkpoint)
+            return weights_checksum(weights)
+
+        return write
 
     def first_weights(self) -> str:
         """The Hugging Face folder to begin with; `load` may name one instead of checkpoints."""

@@ -54,7 +54,8 @@ def call_of(hook: Hook, function: Any, path: str) -> Call:
         if call.accepted_by(function):
             return call
     expected = " or ".join(call.text for call in hook.calls)
-    raise ConfigError(f"{hook.flag} {path} has parameters {_parameters(function)}; it must be {expected}")
+    kind = "is async and has" if inspect.iscoroutinefunction(function) else "has"
+    raise ConfigError(f"{hook.flag} {path} {kind} parameters {_parameters(function)}; it must be {expected}")
 
 
 def optional_keywords(call: Call, function: Callable[..., Any]) -> set[str]:

@@ -16,15 +16,19 @@ class Call:
         text: the call as documents print it.
         positional, keywords: names of the arguments; a keyword in brackets is left out where the hook has no room.
         by_name: the hook is recognised by its parameters having these names (several calls share one flag).
+        may_wait: the hook may be an async function.
     """
 
     text: str
     positional: tuple[str, ...] = ()
     keywords: tuple[str, ...] = ()
     by_name: bool = False
+    may_wait: bool = False
 
     def accepted_by(self, function: Callable[..., Any]) -> bool:
         """Whether `function` can be called so; one that hides its parameters is given the benefit of the doubt."""
+        if not self.may_wait and inspect.iscoroutinefunction(function):
+            return False
         try:
             signature = inspect.signature(function)
         except (TypeError, ValueError):

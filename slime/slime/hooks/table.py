@@ -28,6 +28,7 @@ _ALL = (
                 "async f(args, sample, sampling_params[, evaluation=bool]) -> Sample | list[Sample]",
                 ("args", "sample", "sampling_params"),
                 ("[evaluation]",),
+                may_wait=True,
             ),
         ),
         "for each sample, instead of one request to an engine; `sample.generate_function_path` overrides it",
@@ -36,8 +37,10 @@ _ALL = (
     Hook(
         "custom_rm_path",
         (
-            Call("async f(args, sample, **kw) -> float | dict", ("args", "sample")),
-            Call("async f(args, samples, **kw) -> list  (with --group-rm)", ("args", "samples")),
+            Call("async f(args, sample, **kw) -> float | dict", ("args", "sample"), may_wait=True),
+            Call(
+                "async f(args, samples, **kw) -> list  (with --group-rm)", ("args", "samples"), may_wait=True
+            ),
             Call("get_reward_model(config) -> object with .score(prompt, response, next_state)", ("config",)),
         ),
         "after generation, where a sample has no reward yet; `sample.custom_rm_path` overrides it",
@@ -79,6 +82,7 @@ _ALL = (
                 "f(args, sample, *, rollout_id=None, evaluation=False) -> Sample | None, sync or async",
                 ("args", "sample"),
                 ("rollout_id", "evaluation"),
+                may_wait=True,
             ),
         ),
         "after generation of a sample, before its reward",

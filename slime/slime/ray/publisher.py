@@ -59,7 +59,8 @@ class Publisher:
         if not due and (not self.engines or (rollout_id + 1) % self.args.update_weights_interval):
             return
         version, parent = self.numbers.next(self.newest), self.live.version
-        candidate = Candidate(self.export(trainers, version), rollout_id, parent, metrics=dict(metrics))
+        weights = self.export(trainers, version, whole=due or not self.args.ship_adapters)
+        candidate = Candidate(weights, rollout_id, parent, metrics=dict(metrics))
 
         def persist() -> None:
             if due:
@@ -96,9 +97,10 @@ class Publisher:
             return live
         return self.export(trainers, version)
 
-    def export(self, trainers: TrainGroup, version: int) -> WeightVersion:
+    def export(self, trainers: TrainGroup, version: int, whole: bool = True) -> WeightVersion:
+        """Writes a version: the model, of which a checkpoint is made too, or (not `whole`) its adapter alone."""
         folder = artifact_folder(self.save_dir, version)
-        weights = WeightVersion(version, str(folder), trainers.export_weights(folder, version))
+        weights = WeightVersion(version, str(folder), trainers.export_weights(folder, version, whole))
         if (hook := load_hook(self.args, "custom_update_weight_post_write_path")) is not None:
             hook(self.args, str(folder), self.engines)
         return weights

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -24,28 +25,39 @@ class RolloutManager:
     def __init__(self, args: Any) -> None:
         actor_process.enter(Path(args.run_dir), "buffer", role="buffer")
         self.args = args
-        self.service = RolloutService(args)
+        self.service: RolloutService | None = None
+        self.opening = threading.Lock()
+
+    def open(self) -> None:
+        """Reads the data; whatever is wrong with it is raised here and by every call, not as the end of the actor."""
+        self._opened()
+
+    def _opened(self) -> RolloutService:
+        with self.opening:
+            if self.service is None:
+                self.service = RolloutService(self.args)
+            return self.service
 
     @ray.method(num_returns=2)  # type: ignore[untyped-decorator]
     def generate(self, rollout_id: int) -> tuple[list[Sample], dict[str, float]]:
         """Blocks until there is a batch; returns its samples and its metrics."""
-        samples, metrics = self.service.generate(rollout_id)
+        samples, metrics = self._opened().generate(rollout_id)
         if self.args.save_debug_rollout_data is not None:
             replay.save(self.args.save_debug_rollout_data, rollout_id, samples)
         return samples, metrics
 
     def evaluate(self, rollout_id: int) -> dict[str, float]:
         """Evaluates the weights that serve now; returns `eval/*` metrics."""
-        return self.service.evaluate(rollout_id)
+        return self._opened().evaluate(rollout_id)
 
     def save(self, rollout_id: int) -> None:
         """Writes the state of the data source after `rollout_id`."""
-        self.service.save(rollout_id)
+        self._opened().save(rollout_id)
 
     def load(self, rollout_id: int) -> None:
         """Goes on with the data where a run stood after `rollout_id`."""
-        self.service.load(rollout_id)
+        self._opened().load(rollout_id)
 
     def status(self) -> dict[str, Any]:
         """What is being waited for, and for how many seconds."""
-        return self.service.status()
+        return {"waiting": {}} if self.service is None else self.service.status()

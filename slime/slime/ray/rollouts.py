@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +13,10 @@ import ray
 from ray.exceptions import RayActorError
 
 from slime import processes
+from slime.errors import ConfigError, DataError
 from slime.ray.cluster import here
 from slime.ray.rollout_manager import RolloutManager
-from slime.ray.waits import Pulse, RestartBudget, WaitTimeout, gather
+from slime.ray.waits import Pulse, RestartBudget, TaskFailed, WaitTimeout, gather
 
 logger = logging.getLogger(__name__)
 
@@ -40,13 +43,15 @@ class Rollouts:
     def __init__(self, args: Any) -> None:
         self.args = args
         self.has_data = not args.disable_rollout_global_dataset
-        self.delivered = -1
+        self.same_again = self.has_data or args.load_debug_rollout_data is not None
+        self.delivered, self.batches = -1, 0
         self.budget = RestartBudget("the rollout manager", args.trainer_max_restarts)
         self.start()
 
     def start(self) -> None:
         on_this_node = RolloutManager.options(scheduling_strategy=here())  # type: ignore[attr-defined]
         self.manager = on_this_node.remote(self.args)
+        self.opened = self.manager.open.remote()
         self.pulse = Pulse(
             lambda: self.manager.status.remote(), "the rollout manager", self.args.health_timeout
         )
@@ -61,8 +66,17 @@ class Rollouts:
         self.go_on_after(delivered)
 
     def go_on_after(self, delivered: int) -> None:
-        """Brings the data source to where it was after that rollout."""
+        """Brings the data source to where it was after that rollout.
+
+        Raises:
+            ConfigError: prompts that cannot be used.
+        """
         self.delivered = delivered
+        with (
+            self.final_errors(),
+            contextlib.suppress(RayActorError, WaitTimeout),
+        ):  # `wait` sees to those
+            gather([self.opened], "the prompts", self.args.load_timeout)
         if self.has_data and delivered >= 0:
             what = f"the data source after rollout {delivered}"
             gather([self.manager.load.remote(delivered)], what, self.args.load_timeout)
@@ -79,6 +93,7 @@ class Rollouts:
 
         Raises:
             TaskFailed: the rollout function failed. TrainError: managers are lost too often.
+            ConfigError: no batch can be made of these prompts.
         """
         began = time.monotonic()
         what = f"rollout {batch.rollout_id}"
@@ -89,7 +104,8 @@ class Rollouts:
 
         while True:
             try:
-                [metrics] = gather([batch.metrics], what, self.args.rollout_timeout, look_around)
+                with self.final_errors():
+                    [metrics] = gather([batch.metrics], what, self.args.rollout_timeout, look_around)
                 self.keep_state(batch.rollout_id)
                 break
             except (RayActorError, WaitTimeout) as lost:
@@ -100,8 +116,24 @@ class Rollouts:
                 self.budget.take(lost)
                 self.restart(self.delivered)
                 batch.ask(self.manager)
-        self.delivered = batch.rollout_id
+        self.delivered, self.batches = batch.rollout_id, self.batches + 1
         return {**metrics, "perf/wait_time": time.monotonic() - began}
+
+    @contextlib.contextmanager
+    def final_errors(self) -> Iterator[None]:
+        """Ends a run over files for an error that would come again after a restart; other sources have other samples.
+
+        Raises:
+            ConfigError: data that cannot be used, or a hook that fails before this driver had a single batch.
+        """
+        try:
+            yield
+        except (DataError, TaskFailed) as error:
+            if not self.same_again or (isinstance(error, TaskFailed) and self.batches):
+                raise
+            if isinstance(error, TaskFailed):
+                logger.exception("it failed before there was a batch")  # with the trace of the hook
+            raise ConfigError(str(error)) from error
 
     def keep_state(self, rollout_id: int) -> None:
         """Writes the state of the data source after a rollout, before the checkpoint that needs it."""
@@ -112,7 +144,6 @@ class Rollouts:
     def evaluate(self, rollout_id: int) -> dict[str, float]:
         """Metrics of an evaluation. Raises WaitTimeout, TaskFailed or RayActorError."""
         answer = [self.manager.evaluate.remote(rollout_id)]
-        metrics: dict[str, float] = gather(
-            answer, f"the evaluation at rollout {rollout_id}", self.args.eval_timeout
-        )[0]
+        what = f"the evaluation at rollout {rollout_id}"
+        metrics: dict[str, float] = gather(answer, what, self.args.eval_timeout, self.pulse.check)[0]
         return metrics

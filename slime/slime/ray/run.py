@@ -18,7 +18,7 @@ from typing import Any
 from ray.exceptions import RayActorError
 
 from slime import checkpoints, processes
-from slime.errors import ConfigError, DataError, TrainError
+from slime.errors import ConfigError, DataError, SlimeError, TrainError
 from slime.ray.engines import on_own_gpus, server_specs
 from slime.ray.placement import Placement, split_of
 from slime.ray.publisher import Publisher
@@ -26,7 +26,7 @@ from slime.ray.rollouts import PendingBatch, Rollouts
 from slime.ray.runtime import Runtime
 from slime.ray.server_watcher import WatcherHandle
 from slime.ray.train_group import TrainerDied, TrainGroup
-from slime.ray.waits import RestartBudget, TaskFailed, WaitTimeout
+from slime.ray.waits import RestartBudget
 from slime.tracking import Tracker
 from slime.utils.logging import log_to_file
 
@@ -160,7 +160,8 @@ class TrainingRun:
             self.tracker.at(rollout_id, f"the weights after rollout {rollout_id} go live")
             self.take_turns("engines")
             self.publisher.publish(self.trainers, rollout_id, self.metrics)
-            self.metrics["perf/update_weights_time"] = time.monotonic() - began
+            if "weights/version" in self.metrics:  # nothing may have been due
+                self.metrics["perf/update_weights_time"] = time.monotonic() - began
         self.tracker.log(rollout_id, {**self.metrics, **self.step_times()})
         self.tracker.at(rollout_id + 1, f"after rollout {rollout_id}")
 
@@ -194,7 +195,9 @@ class TrainingRun:
         self.tracker.at(step, f"evaluating after {step} rollouts")
         try:
             metrics = self.rollouts.evaluate(step)
-        except (WaitTimeout, TaskFailed, RayActorError, DataError) as error:
+        except ConfigError:
+            raise
+        except (SlimeError, RayActorError) as error:
             logger.error("no evaluation after %d rollouts: %s", step, str(error).splitlines()[0])
             return
         self.tracker.log_evaluation(step, {**metrics, "perf/eval_time": time.monotonic() - began})

@@ -40,6 +40,7 @@ class Runtime:
             self.start(run_dir, cpus, gpus)
 
     def start(self, run_dir: Path, cpus: int, gpus: int | None) -> None:
+        os.environ["RAY_IGNORE_UNHANDLED_ERRORS"] = "1"  # who waits for a call tells its error, in one line
         if os.environ.get("RAY_ADDRESS"):
             join(os.environ["RAY_ADDRESS"])
             return

@@ -74,8 +74,8 @@ class TrainActor:
         with profiled(self.args, rollout_id, self.rank):
             return self.trainer.train(rollout_id, samples)
 
-    def export_weights(self, folder: str, version: int) -> str:
-        return self.trainer.export_weights(folder, version)
+    def export_weights(self, folder: str, version: int, whole: bool) -> str:
+        return self.trainer.export_weights(folder, version, whole)
 
     def save(
         self, rollout_id: int, version: int, parent: int | None, model_folder: str | None, wait: bool

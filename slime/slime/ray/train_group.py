@@ -55,10 +55,10 @@ class TrainGroup:
         metrics: dict[str, float] = self.call("train", what, limit, rollout_id, samples)
         return metrics
 
-    def export_weights(self, folder: Path, version: int) -> str:
-        """Writes the weights as a Hugging Face folder and returns their checksum."""
+    def export_weights(self, folder: Path, version: int, whole: bool) -> str:
+        """Writes the weights as a Hugging Face folder, or their adapter alone, and returns the checksum."""
         what, limit = f"the export of version {version}", self.args.save_timeout
-        checksum: str = self.call("export_weights", what, limit, str(folder), version)
+        checksum: str = self.call("export_weights", what, limit, str(folder), version, whole)
         return checksum
 
     def save(

@@ -112,7 +112,10 @@ class SampleRunner:
         )
         params = copy.deepcopy(self.sampling_params)
         async with asyncio.timeout(self.args.rollout_sample_timeout):
-            return await function(self.args, sample, params, **options)
+            answer = function(self.args, sample, params, **options)
+            if not inspect.isawaitable(answer):
+                raise ConfigError(f"the generate function {function.__name__} must be an async function")
+            return await answer
 
     async def _hooked(self, sample: Sample) -> Sample:
         for hook in self.sample_hooks:

@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from slime import replay
 from slime.errors import DataError
 from slime.hooks import load_hook
 from slime.rollout.groups import flatten
@@ -61,6 +62,9 @@ class RolloutService:
             output = self.eval_function(self.args, rollout_id, self.data_source, evaluation=True)
         if not isinstance(output, RolloutFnEvalOutput):
             output = RolloutFnEvalOutput(data=output)
+        if (pattern := self.args.save_debug_rollout_data) is not None:
+            found = [result.get("samples") or [] for result in output.data.values()]
+            replay.save(pattern, rollout_id, list(flatten(found)), evaluation=True)
         metrics = dict(output.metrics or {})
         if self.eval_log_function is not None and self.eval_log_function(
             rollout_id, self.args, output.data, metrics

@@ -69,7 +69,7 @@ def fill(args: Any, group: list[Sample]) -> tuple[str, str] | None:
         sample.tokens, sample.loss_mask = found.ids, found.mask[first:]
         sample.response_length = len(found.ids) - first
         sample.response = load_tokenizer(args.hf_checkpoint).decode(found.ids[first:])
-        sample.reward, sample.status = 0.0, SampleStatus.COMPLETED
+        sample.status = SampleStatus.COMPLETED
         sample.validate()
     return None
 

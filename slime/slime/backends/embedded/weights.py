@@ -18,6 +18,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
+from slime.backends.embedded.adapters import Adapter, AdapterError, read_adapter
 from slime.backends.embedded.model import ServedModel
 from slime.errors import EngineError
 from slime.utils.checksum import weights_checksum
@@ -29,7 +30,7 @@ class WeightsError(EngineError):
 
 @dataclass(frozen=True)
 class WeightSet:
-    """One version: where it came from and the checksum of its tensors."""
+    """One version: where it came from and the checksum of the tensors in its folder."""
 
     version: int
     path: str
@@ -37,9 +38,12 @@ class WeightSet:
 
 
 @dataclass(frozen=True)
-class _Prepared:
+class _Version:
+    """`held`: checksum of `tensors`, which are those of `what` unless that is an adapter."""
+
     what: WeightSet
     tensors: dict[str, Tensor]
+    held: str
 
 
 class WeightStore:
@@ -52,14 +56,15 @@ class WeightStore:
         self._model = model
         self._replace_weights = replace_weights
         self._lock = threading.Lock()
-        self._prepared: _Prepared | None = None
+        self._prepared: _Version | None = None
         self.live = WeightSet(-1, "", "")
 
     def load(self, path: str, version: int) -> WeightSet:
         """Install the first weights, cast to the served dtype."""
         with self._lock:
-            self._install(version, path, read_weights(path, self._model, cast=True))
-            return self._confirm()
+            found = read_version(path, version, self._model, cast=True)
+            self._install(found)
+            return self._confirm(found)
 
     def prepare(self, path: str, version: int) -> WeightSet:
         """Read and check a version beside the live one. Repeating it is harmless. Raises WeightsError."""
@@ -69,19 +74,17 @@ class WeightStore:
             if self._prepared and (self._prepared.what.version, self._prepared.what.path) == (version, path):
                 return self._prepared.what
             self._prepared = None
-            tensors = read_weights(path, self._model, cast=False)
-            what = WeightSet(version, path, weights_checksum(tensors))
-            self._prepared = _Prepared(what, tensors)
-            return what
+            self._prepared = read_version(path, version, self._model, cast=False)
+            return self._prepared.what
 
     def switch(self, version: int) -> WeightSet:
         """Make the prepared version live; harmless if it already is. Raises WeightsError if neither."""
         with self._lock:
             prepared = self._prepared
             if prepared is not None and prepared.what.version == version:
-                self._replace_weights(lambda: self._install(version, prepared.what.path, prepared.tensors))
+                self._replace_weights(lambda: self._install(prepared))
                 self._prepared = None
-                self._confirm()
+                self._confirm(prepared)
             elif self.live.version != version:
                 waiting = (
                     "nothing is prepared" if prepared is None else f"prepared is {prepared.what.version}"
@@ -96,31 +99,52 @@ class WeightStore:
         with self._lock:
             self._prepared = None
 
-    def _install(self, version: int, path: str, tensors: dict[str, Tensor]) -> None:
+    def _install(self, new: _Version) -> None:
         for name, live in self._model.tensors.items():
-            live.data = tensors[name].to(live.device)  # which may have moved since they were read
-        self.live = WeightSet(version, path, "")
+            live.data = new.tensors[name].to(live.device)  # which may have moved since they were read
+        self.live = replace(new.what, checksum="")
 
-    def _confirm(self) -> WeightSet:
-        """Checksum of the tensors that the model now runs on, taken while it decodes."""
-        self.live = replace(self.live, checksum=weights_checksum(self._model.tensors))
+    def _confirm(self, new: _Version) -> WeightSet:
+        """Names the version's checksum if the model now runs on its tensors, looked at while it decodes."""
+        found = weights_checksum(self._model.tensors)
+        self.live = replace(self.live, checksum=new.what.checksum if found == new.held else found)
         return self.live
 
 
-def read_weights(folder: str, model: ServedModel, cast: bool) -> dict[str, Tensor]:
+def read_version(folder: str, version: int, model: ServedModel, cast: bool) -> _Version:
+    """The whole weights of a folder, or its adapter merged into the base that it names. Raises WeightsError."""
+    try:
+        adapter = read_adapter(folder)
+    except AdapterError as error:
+        raise WeightsError(str(error)) from error
+    tensors = read_weights(folder, model, cast, adapter)
+    held = weights_checksum(tensors)
+    return _Version(WeightSet(version, folder, held if adapter is None else adapter.checksum), tensors, held)
+
+
+def read_weights(
+    folder: str, model: ServedModel, cast: bool, adapter: Adapter | None = None
+) -> dict[str, Tensor]:
     """All tensors of `model` from the folder's safetensors files, as copies on the model's device.
+
+    Args:
+        adapter: read its base instead, which may have another dtype, and merge it.
 
     Raises WeightsError for missing or unexpected names, wrong shapes or dtypes (unless `cast`), values that
     are not finite, and a tied tensor that is stored apart with other values.
     """
     found: dict[str, Tensor] = {}
-    for file in _files(Path(folder)):
+    for file in _files(Path(folder if adapter is None else adapter.base)):
         try:
             with safe_open(str(file), framework="pt") as handle:
                 for name in handle.keys():  # noqa: SIM118 (not a dict)
-                    found[name] = _checked(name, handle, model, cast)
+                    found[name] = _checked(name, handle, model, cast, adapter)
+        except AdapterError as error:
+            raise WeightsError(f"{folder}: {error}") from error
         except (SafetensorError, OSError) as error:
             raise WeightsError(f"cannot read {file}: {error}") from error
+    if adapter is not None and (unknown := sorted(adapter.names - found.keys())):
+        raise WeightsError(f"{folder} changes {unknown[0]}, which its base {adapter.base} does not have")
     missing = sorted(model.tensors.keys() - found.keys())
     if missing:
         raise WeightsError(f"{folder} lacks {len(missing)} tensors: {', '.join(missing[:3])}")
@@ -130,11 +154,13 @@ def read_weights(folder: str, model: ServedModel, cast: bool) -> dict[str, Tenso
     return found
 
 
-def _checked(name: str, handle: Any, model: ServedModel, cast: bool) -> Tensor:
+def _checked(name: str, handle: Any, model: ServedModel, cast: bool, adapter: Adapter | None) -> Tensor:
     expected = model.tensors.get(model.aliases.get(name, name))
     if expected is None:
         raise WeightsError(f"unexpected tensor {name}")
     tensor: Tensor = handle.get_tensor(name)
+    if adapter is not None:
+        tensor, cast = adapter.applied(name, tensor.to(expected.device)), True
     if tensor.shape != expected.shape:
         raise WeightsError(f"{name} has shape {list(tensor.shape)}, the model needs {list(expected.shape)}")
     if tensor.dtype != expected.dtype and not cast:

@@ -146,8 +146,9 @@ def describe(args: Any) -> dict[str, Any] | None:
     return {name: getattr(args, name) for name in names}
 
 
-def write_adapter(folder: Path, model: Any, weights: dict[str, Tensor], base: str) -> None:
-    """The adapter in PEFT's format, which `PeftModel.from_pretrained` and `merge_lora_adapter.py` read.
+def write_adapter(folder: Path, model: Any, weights: dict[str, Tensor], base: str) -> dict[str, Tensor]:
+    """The adapter in PEFT's format, which `PeftModel.from_pretrained`, `merge_lora_adapter.py` and the embedded
+    engine read. Returns its tensors as they are named there.
 
     Args:
         weights: whole trained tensors by their names in the wrapped model.
@@ -161,3 +162,4 @@ def write_adapter(folder: Path, model: Any, weights: dict[str, Tensor], base: st
         for name, tensor in weights.items()
     }
     save_file(stored, str(folder / "adapter_model.safetensors"), metadata={"format": "pt"})
+    return stored

@@ -24,6 +24,7 @@ from slime.backends.fsdp.teacher_model import make_teacher
 from slime.backends.trainer import Trainer
 from slime.losses import loss_spec
 from slime.schedule import Step
+from slime.utils.checksum import weights_checksum
 
 
 class FSDPTrainer(Trainer):
@@ -96,5 +97,14 @@ class FSDPTrainer(Trainer):
         """Adapters, as PEFT reads them."""
         if not self.args.use_lora:
             return super().write_extras()
-        adapters, model = gather_trained(self.model, keep=self.rank == 0), self.model
-        return lambda folder: write_adapter(folder / "adapter", model, adapters, self.first_weights())
+        write = self.adapter_writer()
+
+        def write_extras(folder: Path) -> None:
+            write(folder / "adapter")
+
+        return write_extras
+
+    def adapter_writer(self) -> Callable[[Path], str]:
+        adapters = gather_trained(self.model, keep=self.rank == 0)
+        base = str(Path(self.first_weights()).resolve())
+        return lambda folder: weights_checksum(write_adapter(folder, self.model, adapters, base))
