@@ -3,8 +3,7 @@
     python slime/examples/arithmetic/make.py runs/arithmetic
 
 writes model/ (a random Qwen3 of some 100,000 parameters, byte-level tokenizer), prompts.jsonl (all sums of two digits
-up to 9, with their answers) and conversations.jsonl (the same sums, three
-of four answers right).
+up to 9, with their answers) and conversations.jsonl (the same sums, three of four answers right).
 """
 
 from __future__ import annotations
@@ -17,6 +16,7 @@ from pathlib import Path
 import torch
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
+from transformers.utils import logging
 
 END, TURN_START, TURN_END = "<|endoftext|>", "<|im_start|>", "<|im_end|>"
 ROLES = ("system", "user", "assistant")
@@ -90,6 +90,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     args = parser.parse_args()
     args.folder.mkdir(parents=True, exist_ok=True)
+    logging.disable_progress_bar()
     tokenizer = byte_tokenizer()
     tokenizer.save_pretrained(args.folder / "model")
     random_model(tokenizer, args.seed).save_pretrained(args.folder / "model")
