@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from transformers import Qwen3Config, Qwen3ForCausalLM
 
 from slime.arguments import Arguments
 from slime.arguments.check_distillation import check_distillation
-from slime.backends.fsdp import FSDPTrainer
 from slime.types import Sample
 
 VOCABULARY = 48
@@ -24,71 +21,32 @@ def one_thread() -> None:
     torch.set_num_threads(1)
 
 
-def write_model(folder: Path, seed: int, vocabulary: int = VOCABULARY) -> str:
-    torch.manual_seed(seed)
-    config = Qwen3Config(
-        vocab_size=vocabulary,
-        hidden_size=32,
-        intermediate_size=48,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        head_dim=8,
-        tie_word_embeddings=True,
-        initializer_range=0.2,
-    )
-    Qwen3ForCausalLM(config).save_pretrained(folder)
-    (folder / "tokenizer_config.json").write_text("{}")
-    return str(folder)
+@pytest.fixture(scope="session")
+def model_folder(tmp_path_factory: pytest.TempPathFactory, write_qwen3: Callable[..., str]) -> str:
+    return write_qwen3(tmp_path_factory.mktemp("model"), 0, vocab_size=VOCABULARY)
 
 
 @pytest.fixture(scope="session")
-def model_folder(tmp_path_factory: pytest.TempPathFactory) -> str:
-    return write_model(tmp_path_factory.mktemp("model"), 0)
+def other_folder(tmp_path_factory: pytest.TempPathFactory, write_qwen3: Callable[..., str]) -> str:
+    return write_qwen3(tmp_path_factory.mktemp("other"), 1, vocab_size=VOCABULARY)
 
 
 @pytest.fixture(scope="session")
-def other_folder(tmp_path_factory: pytest.TempPathFactory) -> str:
-    return write_model(tmp_path_factory.mktemp("other"), 1)
-
-
-@pytest.fixture(scope="session")
-def small_folder(tmp_path_factory: pytest.TempPathFactory) -> str:
-    return write_model(tmp_path_factory.mktemp("small"), 2, vocabulary=40)
+def small_folder(tmp_path_factory: pytest.TempPathFactory, write_qwen3: Callable[..., str]) -> str:
+    return write_qwen3(tmp_path_factory.mktemp("small"), 2, vocab_size=40)
 
 
 @pytest.fixture
-def make_args(model_folder: str, tmp_path: Path) -> Callable[..., Arguments]:
+def make_args(model_folder: str, training_args: Callable[..., Arguments]) -> Callable[..., Arguments]:
     def make(**changes: Any) -> Arguments:
-        values: dict[str, Any] = {
-            "hf_checkpoint": model_folder,
-            "ref_load": model_folder,
-            "save": str(tmp_path / "checkpoints"),
-            "disable_rewards_normalization": True,
-            "logprob_gap_alarm": 0.0,
-            "lr": 3e-3,
-        }
+        values: dict[str, Any] = {"model_folder": model_folder, "logprob_gap_alarm": 0.0, "lr": 3e-3}
         if changes.get("loss_type") in ("topk_select", "opd_topk"):
             values["distill_topk"] = 4
-        args = Arguments(**(values | changes))
+        args = training_args(**(values | changes))
         check_distillation(args)
         return args
 
     return make
-
-
-@pytest.fixture
-def make_trainer(make_args: Callable[..., Arguments]) -> Any:
-    """Trainers of one rank; they are closed after the test."""
-    trainers: list[FSDPTrainer] = []
-
-    def make(**changes: Any) -> FSDPTrainer:
-        trainers.append(FSDPTrainer(make_args(**changes)))
-        return trainers[-1]
-
-    yield make
-    for trainer in trainers[:1]:
-        trainer.close()
 
 
 @pytest.fixture

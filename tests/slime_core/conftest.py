@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from transformers import Qwen3Config, Qwen3ForCausalLM
 
 from slime.arguments import Arguments
-from slime.backends.fsdp import FSDPTrainer
 from slime.types import Sample
 
 VOCABULARY = 64
@@ -24,52 +21,13 @@ def one_thread() -> None:
 
 
 @pytest.fixture(scope="session")
-def model_folder(tmp_path_factory: pytest.TempPathFactory) -> str:
-    folder = tmp_path_factory.mktemp("model")
-    torch.manual_seed(0)
-    config = Qwen3Config(
-        vocab_size=VOCABULARY,
-        hidden_size=32,
-        intermediate_size=64,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        head_dim=8,
-        tie_word_embeddings=True,
-        initializer_range=0.2,
-    )
-    Qwen3ForCausalLM(config).save_pretrained(folder)
-    (folder / "tokenizer_config.json").write_text("{}")
-    return str(folder)
+def model_folder(tmp_path_factory: pytest.TempPathFactory, write_qwen3: Callable[..., str]) -> str:
+    return write_qwen3(tmp_path_factory.mktemp("model"), 0, vocab_size=VOCABULARY)
 
 
 @pytest.fixture
-def make_args(model_folder: str, tmp_path: Path) -> Callable[..., Arguments]:
-    def make(**changes: Any) -> Arguments:
-        values: dict[str, Any] = {
-            "hf_checkpoint": model_folder,
-            "ref_load": model_folder,
-            "save": str(tmp_path / "checkpoints"),
-            "disable_rewards_normalization": True,
-            "lr": 1e-2,
-        }
-        return Arguments(**(values | changes))
-
-    return make
-
-
-@pytest.fixture
-def make_trainer(make_args: Callable[..., Arguments]) -> Any:
-    """Trainers of one rank; they are closed after the test."""
-    trainers: list[FSDPTrainer] = []
-
-    def make(**changes: Any) -> FSDPTrainer:
-        trainers.append(FSDPTrainer(make_args(**changes)))
-        return trainers[-1]
-
-    yield make
-    for trainer in trainers[:1]:
-        trainer.close()
+def make_args(model_folder: str, training_args: Callable[..., Arguments]) -> Callable[..., Arguments]:
+    return lambda **changes: training_args(**({"model_folder": model_folder, "lr": 1e-2} | changes))
 
 
 @pytest.fixture

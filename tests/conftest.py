@@ -1,0 +1,71 @@
+"""What tests of the trainer share. Nothing heavy is imported before a test asks for it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+
+@pytest.fixture(scope="session")
+def write_qwen3() -> Callable[..., str]:
+    """f(folder, seed, **shape): the folder, with a random Qwen3 of a few thousand parameters and no tokenizer."""
+    import torch
+    from transformers import Qwen3Config, Qwen3ForCausalLM
+
+    def write(folder: Path, seed: int, **shape: Any) -> str:
+        torch.manual_seed(seed)
+        values: dict[str, Any] = {
+            "hidden_size": 32,
+            "intermediate_size": 64,
+            "num_hidden_layers": 2,
+            "num_attention_heads": 4,
+            "num_key_value_heads": 2,
+            "head_dim": 8,
+            "tie_word_embeddings": True,
+            "initializer_range": 0.2,
+        }
+        Qwen3ForCausalLM(Qwen3Config(**(values | shape))).save_pretrained(folder)
+        (folder / "tokenizer_config.json").write_text("{}")
+        return str(folder)
+
+    return write
+
+
+@pytest.fixture
+def training_args(tmp_path: Path) -> Callable[..., Any]:
+    """f(model_folder, **values): arguments that train it with raw rewards and save into the test's folder."""
+    from slime.arguments import Arguments
+
+    def make(model_folder: str, **values: Any) -> Any:
+        common: dict[str, Any] = {
+            "hf_checkpoint": model_folder,
+            "ref_load": model_folder,
+            "save": str(tmp_path / "checkpoints"),
+            "disable_rewards_normalization": True,
+        }
+        return Arguments(**(common | values))
+
+    return make
+
+
+@pytest.fixture
+def make_trainer(make_args: Callable[..., Any]) -> Iterator[Callable[..., Any]]:
+    """f(**flags): a trainer of one rank, of the backend of its flags, with the arguments of `make_args`, which each
+    folder has; it is closed after the test."""
+    trainers: list[Any] = []
+
+    def make(**changes: Any) -> Any:
+        args = make_args(**changes)
+        if args.train_backend == "megatron":
+            from slime.backends.megatron import MegatronTrainer as Trainer
+        else:
+            from slime.backends.fsdp import FSDPTrainer as Trainer
+        trainers.append(Trainer(args))
+        return trainers[-1]
+
+    yield make
+    for trainer in trainers[:1]:  # all of a process are in one process group
+        trainer.close()
