@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -42,6 +43,21 @@ class CallEnd:
 
 
 Delta = TextDelta | CallStart | CallArguments | CallEnd
+
+
+def json_text(value: Any) -> str:
+    """A JSON value as text that can be sent: half a surrogate pair, which JSON can spell, stays spelled."""
+    text = json.dumps(value, ensure_ascii=False)
+    return text if is_unicode(text) else json.dumps(value)
+
+
+def is_unicode(text: str) -> bool:
+    """Whether a text has no half of a surrogate pair: only then can it be sent and stored."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def whole_call(name: str, arguments: str) -> list[Delta]:

@@ -21,6 +21,10 @@ class StoreError(OpenClawError):
     """The rollout store cannot be used, or was asked for a change that its state machines forbid."""
 
 
+class StoreUnavailable(StoreError):
+    """The store's database is locked, full, gone or behind: nothing is wrong with the call, which may work later."""
+
+
 class JudgeError(OpenClawError):
     """A judge is down, slow, or answered nonsense."""
 

@@ -93,6 +93,9 @@ class Exchange:
         except ClientError:
             await self._store_aborted(answer, "engine_refused")
             raise
+        except Exception:  # a fault of ours: the tokens are kept, and the fault is told
+            await self._store_aborted(answer, "internal_error")
+            raise
         answer.complete(self.generation.finish_reason or "stop")
         await self._store(self._turn(answer))
         return answer
@@ -121,7 +124,8 @@ class Exchange:
             await on_piece(Piece(deltas, None))
 
     async def _store_aborted(self, answer: Answer, reason: str) -> None:
-        answer.add(self.parser.finish())
+        if reason != "internal_error":  # the parser may be what failed
+            answer.add(self.parser.finish())
         answer.complete("abort")
         await self._store(self._turn(answer, TurnState.ABORTED, reason) if self.generation.ids else None)
 

@@ -5,22 +5,19 @@ from __future__ import annotations
 import asyncio
 import logging
 import uuid
-from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Literal
 
-from openclaw.api.door import PERSON_HEADER
 from openclaw.api.schema import ChatRequest
-from openclaw.clients import is_side_turn, named_session
 from openclaw.engine import Engines
 from openclaw.errors import ClientError
 from openclaw.exchange import Exchange
 from openclaw.generation import EngineRequest
+from openclaw.origin import Origin
 from openclaw.recorder import Recorder
 from openclaw.records import Turn, TurnState
 from openclaw.rendering import ChatFormat, ModelFolder, text_of
-from openclaw.retries import Attempt, Tries, Try
-from openclaw.sessions import Message, Transcript, is_true, next_state
+from openclaw.retries import Tries, Try
+from openclaw.sessions import Message, Transcript, next_state
 from openclaw.settings import Settings
 from openclaw.template_probe import probe
 from openclaw.tokenizer import Tokenizer
@@ -28,48 +25,9 @@ from openclaw.tokenizer import Tokenizer
 log = logging.getLogger(__name__)
 
 DEFAULT_TEMPERATURE = 0.6
-LONGEST_SESSION_ID = 256
 LARGE_HISTORY_CHARACTERS = 20_000
 """From here on a prompt is rendered in a thread, so that other streams go on."""
 _BRIDGED = (TurnState.CAPTURED, TurnState.ANSWERED, TurnState.JUDGED, TurnState.UNTRAINABLE)
-
-
-@dataclass(frozen=True)
-class Origin:
-    """What a request says of itself beside its messages. `scope` is the session it names, if any."""
-
-    scope: str | None
-    person: str | None
-    turn_type: Literal["main", "side"]
-    train: bool
-    done: bool
-    attempt: Attempt
-
-    @classmethod
-    def of(
-        cls, headers: Mapping[str, str], body: Mapping[str, Any], path_session: str | None, default_type: str
-    ) -> Origin:
-        """Headers (lower case) win over the path, it over the body, that over what the client is known to
-        send. Raises ClientError."""
-        headers = dict(reversed(list(headers.items())))  # looked up often; of equal names the first counts
-        scope = headers.get("x-session-id") or path_session or _text(body, "session_id")
-        scope = scope or named_session(headers, body)
-        if scope is not None and (len(scope) > LONGEST_SESSION_ID or not scope.isprintable()):
-            raise ClientError(
-                f"session_id must be printable and at most {LONGEST_SESSION_ID} characters long", "session_id"
-            )
-        turn_type = headers.get("x-turn-type") or _text(body, "turn_type")
-        if turn_type is not None and turn_type not in ("main", "side"):
-            raise ClientError(f"turn_type is {turn_type!r}; it must be main or side", "turn_type")
-        side = turn_type == "side" if turn_type else is_side_turn(_messages(body)) or default_type == "side"
-        train = (
-            headers.get("x-train", "").lower() not in ("off", "0", "false", "no")
-            and body.get("train") is not False
-        )
-        done = is_true(headers.get("x-session-done")) or is_true(body.get("session_done"))
-        person = _text(body, "user") or headers.get(PERSON_HEADER)
-        attempt = Attempt.of(headers, body, scope)
-        return cls(scope, person, "side" if side else "main", train, done, attempt)
 
 
 class Turns:
@@ -112,13 +70,7 @@ class Gateway:
         of the exchange's id. Raises ClientError and, where the store fails, StoreError."""
         if request.stream:
             await self._turns.take()
-        if request.model is not None:
-            self.check_model(request.model)
-        if len(request.messages) > self.settings.max_messages:
-            message = (
-                f"messages: at most {self.settings.max_messages} in one request, not {len(request.messages)}"
-            )
-            raise ClientError(message, "messages", "too_many_messages")
+        self._check(request)
         recorder = self.recorder if origin.train else None
         transcript = Transcript.of(request.messages)
         found = None
@@ -173,6 +125,20 @@ class Gateway:
             timeout=self.settings.request_timeout,
         )
 
+    async def count(self, request: ChatRequest) -> int:
+        """Tokens of a request's prompt. Raises ClientError."""
+        self._check(request)
+        return len(await self._rendered(request))
+
+    def _check(self, request: ChatRequest) -> None:
+        if request.model is not None:
+            self.check_model(request.model)
+        if len(request.messages) > self.settings.max_messages:
+            message = (
+                f"messages: at most {self.settings.max_messages} in one request, not {len(request.messages)}"
+            )
+            raise ClientError(message, "messages", "too_many_messages")
+
     def check_model(self, name: str) -> None:
         """Raises ClientError (404) for a model that is not served here."""
         if name != self.model_name:
@@ -203,13 +169,14 @@ class Gateway:
             )
             if bridged is not None:
                 return bridged, "bridge"
+        return await self._rendered(request), "full"
+
+    async def _rendered(self, request: ChatRequest) -> list[int]:
         size = sum(len(text_of(message.get("content"))) for message in request.messages)
+        wanted = request.messages, request.tools, request.thinking
         if size < LARGE_HISTORY_CHARACTERS:
-            return self.format.render(request.messages, request.tools, request.thinking), "full"
-        rendered = await asyncio.to_thread(
-            self.format.render, request.messages, request.tools, request.thinking
-        )
-        return rendered, "full"
+            return self.format.render(*wanted)
+        return await asyncio.to_thread(self.format.render, *wanted)
 
 
 def _continues(request: ChatRequest, parent: Turn, start: int) -> bool:
@@ -230,14 +197,3 @@ def _same_answer(stored: Message, sent: Message) -> bool:
         return text_of(message.get("content")), calls
 
     return told(stored) == told(sent)
-
-
-def _text(body: Mapping[str, Any], name: str) -> str | None:
-    value = body.get(name)
-    if value is not None and not isinstance(value, str):
-        raise ClientError(f"{name} must be a string", name)
-    return value or None
-
-
-def _messages(body: Mapping[str, Any]) -> list[Message]:
-    return body.get("messages") or []

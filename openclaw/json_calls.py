@@ -6,7 +6,7 @@ import json
 import re
 from typing import Any
 
-from openclaw.deltas import CallArguments, CallEnd, CallStart, Delta, whole_call
+from openclaw.deltas import CallArguments, CallEnd, CallStart, Delta, is_unicode, json_text, whole_call
 
 _HEAD = re.compile(r'\s*\{\s*"name"\s*:\s*("(?:[^"\\\x00-\x1f]|\\.)+")\s*,\s*"arguments"\s*:\s*(?=\{)')
 LONGEST_HEAD = 1000
@@ -31,7 +31,7 @@ class JsonCall:
         if self._start is None:
             head = _HEAD.match(self._text) if len(self._text) - len(text) <= LONGEST_HEAD else None
             name = _loads(head.group(1)) if head else None
-            if head is None or name is None:
+            if head is None or name is None or not is_unicode(name):
                 return []
             self._start = self._at = head.end()
             deltas.append(CallStart(name))
@@ -42,7 +42,7 @@ class JsonCall:
         """The end marker came."""
         call = _loads(self._text.strip())
         name = call.get("name") if isinstance(call, dict) else None
-        sound = isinstance(name, str) and bool(name)
+        sound = isinstance(name, str) and bool(name) and is_unicode(name)
         if self._start is None:
             arguments = _argument_text(call.get("arguments", {})) if sound else None
             return whole_call(str(name), arguments) if arguments is not None else []
@@ -80,8 +80,8 @@ class JsonCall:
 def _argument_text(arguments: Any) -> str | None:
     """Arguments as JSON text: as they are where the model wrote text, which must be JSON then."""
     if isinstance(arguments, str):
-        return arguments if _loads(arguments) is not None else None
-    return json.dumps(arguments, ensure_ascii=False)
+        return arguments if is_unicode(arguments) and _loads(arguments) is not None else None
+    return json_text(arguments)
 
 
 def _loads(text: str) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections import OrderedDict
 from typing import Any
 
 from openclaw.errors import StoreError
@@ -14,6 +15,8 @@ from openclaw.sessions import Message, Transcript, same_answer
 from openclaw.store import RolloutStore, StoreWriter
 
 log = logging.getLogger(__name__)
+
+REMEMBERED_DELETIONS = 10_000
 
 
 class Recorder:
@@ -29,6 +32,7 @@ class Recorder:
         self._writer = StoreWriter(store)
         self._session_ttl = session_ttl
         self._background: set[asyncio.Task[None]] = set()
+        self._deleted: OrderedDict[str, float] = OrderedDict()
 
     def close(self) -> None:
         """Commits what is queued."""
@@ -63,9 +67,11 @@ class Recorder:
         return (last, start) if same_answer(last.response_message, messages[start - 1]) else None
 
     async def record(self, turn: NewTurn) -> None:
-        """Durable when it returns. A try that was given up while another one goes on is no turn of its own.
-        Raises StoreError."""
+        """Durable when it returns. A try that was given up while another one goes on is no turn of its own, and an
+        answer that was under way when its session was deleted is not stored. Raises StoreError."""
         if turn.state is TurnState.ABORTED and self.tries.goes_on(turn.id):
+            return
+        if turn.created_at <= self._deleted.get(turn.session_id, 0.0):
             return
         await self._writer.submit(lambda: self.store.record_turn(turn))
 
@@ -87,6 +93,10 @@ class Recorder:
 
     async def delete_session(self, session_id: str) -> dict[str, int]:
         """Everything of a session leaves the store; returns the deleted rows by kind. Raises StoreError."""
+        self._deleted[session_id] = time.time()
+        self._deleted.move_to_end(session_id)
+        if len(self._deleted) > REMEMBERED_DELETIONS:
+            self._deleted.popitem(last=False)
         return await self._writer.submit(lambda: self.store.delete_session(session_id))
 
     async def feedback(

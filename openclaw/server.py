@@ -26,6 +26,7 @@ from openclaw.api import admin, chat, completions, feedback, judges, messages, r
 from openclaw.api.door import Door
 from openclaw.api.express import Express
 from openclaw.api.metrics import Metrics
+from openclaw.api.protocol import HttpProtocol
 from openclaw.engine import Engines
 from openclaw.engine_process import EngineProcess
 from openclaw.errors import ClientError, OpenClawError, StoreError
@@ -58,7 +59,7 @@ def create_app(
         if recorder is not None:
             await asyncio.to_thread(recorder.close)
 
-    app = FastAPI(title="OpenClaw-RL gateway", lifespan=lifespan)
+    app = FastAPI(title="OpenClaw-RL gateway", lifespan=lifespan, docs_url=None, redoc_url=None)
     app.state.gateway = Gateway(settings, engines, recorder)
     app.state.metrics = Metrics()
     app.state.started = time.time()
@@ -90,6 +91,7 @@ async def serve(settings: Settings, listener: socket.socket) -> None:
     app = create_app(settings, settings.engine_url if launched is None else [launched.url], launched)
     config = uvicorn.Config(
         app,
+        http=HttpProtocol,
         log_level=settings.log_level,
         access_log=False,
         timeout_graceful_shutdown=GRACE_SECONDS,

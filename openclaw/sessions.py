@@ -18,7 +18,7 @@ from openclaw.rendering import text_of
 
 Message = dict[str, Any]
 
-_TRUE = {"1", "true", "yes", "on"}
+YES = frozenset({"1", "true", "yes", "on"})
 _DIGEST_BYTES = 16
 
 
@@ -70,7 +70,7 @@ def same_answer(stored: Message, sent: Message) -> bool:
 
 def is_true(value: Any) -> bool:
     """A header or field that switches something on: true, 1, yes, on."""
-    return value is True or str(value).strip().lower() in _TRUE
+    return value is True or str(value).strip().lower() in YES
 
 
 def _chain(digest: bytes, message: Message) -> bytes:

@@ -7,13 +7,12 @@ could come next would change.
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from openclaw.deltas import Delta, TextDelta, TextKind, whole_call
+from openclaw.deltas import Delta, TextDelta, TextKind, is_unicode, json_text, whole_call
 from openclaw.tokenizer import Tokenizer
 
 log = logging.getLogger(__name__)
@@ -88,9 +87,10 @@ class WholeParser:
     def _read(self, ids: list[int]) -> _Reading:
         parsed = self._form.renderer.parse_response(ids, tools=self._tools, prompt_ids=self._prompt)
         calls = [
-            (call.name, _arguments(call.arguments))
+            (call.name, arguments)
             for call in parsed.tool_calls
             if call.status == "ok" and isinstance(call.name, str) and call.name
+            if is_unicode(arguments := _arguments(call.arguments)) and is_unicode(call.name)
         ]
         return _Reading(
             (parsed.reasoning_content or "").strip(),
@@ -167,4 +167,4 @@ def _common_beginning(texts: list[str]) -> str:
 def _arguments(arguments: Any) -> str:
     if isinstance(arguments, str):
         return arguments
-    return json.dumps(arguments if arguments is not None else {}, ensure_ascii=False)
+    return json_text(arguments if arguments is not None else {})

@@ -20,12 +20,14 @@ from openclaw.processes import live_processes
 router = APIRouter()
 
 
+@router.head("/healthz", include_in_schema=False)
 @router.get("/healthz")
 async def healthz() -> Response:
     """Alive."""
     return _json({"ok": True})
 
 
+@router.head("/readyz", include_in_schema=False)
 @router.get("/readyz")
 async def readyz(request: Request) -> Response:
     """Whether an engine answers. Requests are accepted before, and wait."""
@@ -93,24 +95,31 @@ async def processes(request: Request) -> Response:
     return _json([{"role": role, "pid": pid} for pid, role in found.items()])
 
 
-@router.delete("/admin/sessions/{session_id}")
-async def end_session(request: Request, session_id: str) -> Response:
-    """End a session: its last turn will have no next state."""
-    gateway = _gateway(request)
-    check_admin(request, gateway.settings)
-    expired = await gateway.recorder.end_session(session_id) if gateway.recorder else 0
-    return _json({"session_id": session_id, "ended": True, "expired_turns": expired})
-
-
-@router.delete("/admin/sessions/{session_id}/content")
+@router.delete("/admin/sessions/{session_id:path}/content")
 async def delete_session(request: Request, session_id: str) -> Response:
     """Delete a session's turns and all that derives from them; 404 when there is no such session."""
     gateway = _gateway(request)
     check_admin(request, gateway.settings)
-    deleted = await gateway.recorder.delete_session(session_id) if gateway.recorder else {}
+    deleted = await gateway.recorder.delete_session(_id(session_id)) if gateway.recorder else {}
     if not any(deleted.values()):
         raise ClientError(f"there is no recorded session {session_id!r}", "session_id", "not_found", 404)
     return _json({"session_id": session_id, "deleted": deleted})
+
+
+@router.delete("/admin/sessions/{session_id:path}")
+async def end_session(request: Request, session_id: str) -> Response:
+    """End a session: its last turn will have no next state."""
+    gateway = _gateway(request)
+    check_admin(request, gateway.settings)
+    expired = await gateway.recorder.end_session(_id(session_id)) if gateway.recorder else 0
+    return _json({"session_id": session_id, "ended": True, "expired_turns": expired})
+
+
+def _id(session_id: str) -> str:
+    """Raises ClientError (404) for what no session can be called."""
+    if not session_id.isprintable():
+        raise ClientError(f"there is no recorded session {session_id!r}", "session_id", "not_found", 404)
+    return session_id
 
 
 def _gateway(request: Request) -> Gateway:

@@ -18,7 +18,8 @@ from openclaw.api.metrics import Metrics
 from openclaw.api.schema import ChatRequest
 from openclaw.errors import ClientError, StoreError
 from openclaw.exchange import Answer, Exchange, Piece
-from openclaw.gateway import Gateway, Origin
+from openclaw.gateway import Gateway
+from openclaw.origin import Origin
 
 log = logging.getLogger(__name__)
 
@@ -128,6 +129,11 @@ class AnswerResponse(Response):
             await self._fail(send, ClientError(message, code="not_stored", status=500, kind="server_error"))
         except OSError:
             pass  # the connection went away; the exchange has stored what there was
+        except Exception:  # a fault of ours ends this answer, with an error that the client can read
+            outcome = "internal_error"
+            log.exception("answer %s failed", self._exchanges[0].id)
+            message = "something went wrong inside the server; its log has the details"
+            await self._fail(send, ClientError(message, code=outcome, status=500, kind="server_error"))
         finally:
             self._metrics.answers.labels(outcome).inc()
 

@@ -42,7 +42,9 @@ def check_admin(request: Request, settings: Settings) -> None:
             raise _unauthorized("admin key (OPENCLAW_ADMIN_KEY)")
         return
     relayed = "x-forwarded-for" in request.headers or "forwarded" in request.headers
-    if relayed or request.client is None or request.client.host not in LOOPBACK:
+    asked = _host(f"//{request.headers.get('host', '127.0.0.1')}")
+    here = asked in LOOPBACK or _is_address(asked)  # else a name that a page of another site made point here
+    if relayed or not here or request.client is None or request.client.host not in LOOPBACK:
         message = "administration is open to this machine only; set OPENCLAW_ADMIN_KEY to allow it with a key"
         raise ClientError(message, code="forbidden", status=403, kind="permission_error")
     _check_origin(request)
@@ -54,11 +56,19 @@ def _check_origin(request: Request) -> None:
     origin = request.headers.get("origin")
     if origin is None:
         return
-    host = urlsplit(origin).hostname
-    own = urlsplit(f"//{request.headers.get('host', '')}").hostname
+    host = _host(origin)
+    own = _host(f"//{request.headers.get('host', '')}")
     if host not in LOOPBACK and not (host == own and _is_address(own)):
         message = "a web page of another site may not use this server without a key; set SGLANG_API_KEY"
         raise ClientError(message, code="forbidden", status=403, kind="permission_error")
+
+
+def _host(url: str) -> str | None:
+    """None where there is none, or what is there is no address at all."""
+    try:
+        return urlsplit(url).hostname
+    except ValueError:
+        return None
 
 
 def _is_address(host: str | None) -> bool:

@@ -11,7 +11,8 @@ from openclaw.api.auth import check_client
 from openclaw.api.openapi import CHAT
 from openclaw.api.schema import chat_request, parse_body
 from openclaw.api.wire import Chunks, Whole
-from openclaw.gateway import Gateway, Origin
+from openclaw.gateway import Gateway
+from openclaw.origin import Origin
 
 router = APIRouter()
 
@@ -21,7 +22,7 @@ async def chat(request: Request) -> Response:
     return await _chat(request, None)
 
 
-@router.post("/sessions/{session_id}/v1/chat/completions", openapi_extra=CHAT)
+@router.post("/sessions/{session_id:path}/v1/chat/completions", openapi_extra=CHAT)
 async def chat_in_session(request: Request, session_id: str) -> Response:
     return await _chat(request, session_id)
 

@@ -6,6 +6,7 @@ later request answers such a turn by its transcript; feedback can.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -22,8 +23,9 @@ from openclaw.api.wire import DONE, OpenAIErrors, usage
 from openclaw.deltas import TextDelta
 from openclaw.errors import ClientError
 from openclaw.exchange import Answer, Exchange, Piece
-from openclaw.gateway import Gateway, Origin
+from openclaw.gateway import LARGE_HISTORY_CHARACTERS, Gateway
 from openclaw.generation import Increment
+from openclaw.origin import Origin
 from openclaw.raw_text import RawText
 from openclaw.rendering import RawPrompt
 from openclaw.tokenizer import Tokenizer
@@ -37,8 +39,12 @@ DEFAULT_MAX_TOKENS = 16
 async def complete(request: Request) -> Response:
     gateway: Gateway = request.app.state.gateway
     check_client(request, gateway.settings)
-    body = parse_body(await request.body())
-    checked = completion_requests(body, gateway.tokenizer)
+    data = await request.body()
+    body = parse_body(data)
+    if len(data) < LARGE_HISTORY_CHARACTERS:
+        checked = completion_requests(body, gateway.tokenizer)
+    else:
+        checked = await asyncio.to_thread(completion_requests, body, gateway.tokenizer)
     origin = Origin.of(request.headers, body, None, gateway.settings.default_turn_type)
     exchanges: list[Exchange] = []
     for one in checked:

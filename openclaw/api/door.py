@@ -12,6 +12,7 @@ from typing import Any
 
 import orjson
 from starlette.datastructures import Headers
+from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from openclaw.api.auth import key_name
@@ -27,6 +28,22 @@ PEER_HEADER = "openclaw-peer"
 _OWN = (PERSON_HEADER.encode(), PEER_HEADER.encode())
 LIMITED = ("/v1/", "/sessions/")
 """Paths on which the rate is limited."""
+
+
+def as_utf8(value: str) -> str:
+    """What a client wrote in a header: mostly UTF-8, of which ASGI makes Latin-1."""
+    if value.isascii():
+        return value
+    try:
+        return value.encode("latin-1").decode()
+    except UnicodeError:
+        return value
+
+
+def person_of(headers: Mapping[str, str]) -> str | None:
+    """The name of the request's key, if it has one."""
+    name = headers.get(PERSON_HEADER)
+    return None if name is None else as_utf8(name)
 
 
 class Door:
@@ -55,6 +72,8 @@ class Door:
         with reader:
             try:
                 await self._app(scope, body.receive, reader.send)
+            except ClientDisconnect:
+                log.info("a client left before its request was whole")
             except asyncio.CancelledError:
                 if not reader.gave_up:
                     raise
@@ -140,7 +159,7 @@ def _with_sender(scope: Scope, name: str | None) -> list[tuple[bytes, bytes]]:
     client = scope.get("client")
     kept = [(key, value) for key, value in scope["headers"] if key not in _OWN]
     kept.append((PEER_HEADER.encode(), str(client[0] if client else "").encode()))
-    return [*kept, (PERSON_HEADER.encode(), name.encode("latin-1", "replace"))] if name else kept
+    return [*kept, (PERSON_HEADER.encode(), name.encode())] if name else kept
 
 
 def _too_long(settings: Settings) -> ClientError:

@@ -11,10 +11,10 @@ from fastapi import APIRouter, Request
 from starlette.responses import Response
 
 from openclaw.api.auth import check_client
-from openclaw.api.door import PERSON_HEADER
 from openclaw.api.schema import parse_body
 from openclaw.errors import ClientError
 from openclaw.gateway import Gateway
+from openclaw.origin import person_named
 
 router = APIRouter()
 
@@ -35,7 +35,7 @@ class Word:
     def of(cls, body: dict[str, Any]) -> Word:
         """Raises ClientError that names the wrong field."""
         word = cls(
-            _string(body, "completion_id"), _string(body, "session_id"), _score(body),
+            _id(body, "completion_id"), _id(body, "session_id"), _score(body),
             (_string(body, "text") or "").strip(),
         )  # fmt: skip
         if word.completion_id is None and word.session_id is None:
@@ -51,12 +51,13 @@ class Word:
 async def feedback(request: Request) -> Response:
     """`{"completion_id" and/or "session_id", "score": -1..1 or "thumbs": "up"|"down", "text"}`.
 
-    With a session alone its last main turn is meant. 404 when there is no such turn, or it is another
-    person's.
+    With a session alone its last main turn is meant. `user` says who speaks, as in requests. 404 when there is no
+    such turn, or it is another person's.
     """
     gateway: Gateway = request.app.state.gateway
     check_client(request, gateway.settings)
-    word = Word.of(parse_body(await request.body()))
+    body = parse_body(await request.body())
+    word = Word.of(body)
     if gateway.recorder is None:
         message = "this server records no turns, so there is nothing that feedback could be about"
         raise ClientError(message, code="not_recording", status=409)
@@ -65,7 +66,7 @@ async def feedback(request: Request) -> Response:
         session_id=word.session_id,
         score=word.score,
         text=word.text,
-        person=request.headers.get(PERSON_HEADER),
+        person=person_named(request.headers, body),
     )
     if told is None:
         where = " and ".join(
@@ -75,13 +76,13 @@ async def feedback(request: Request) -> Response:
         )
         param = "completion_id" if word.completion_id else "session_id"
         raise ClientError(f"there is no recorded answer of {where}", param, "not_found", 404)
-    body = {
+    found = {
         "object": "feedback",
         "completion_id": told.completion_id,
         "session_id": told.session_id,
         "status": told.status,
     }
-    return Response(orjson.dumps(body), media_type="application/json")
+    return Response(orjson.dumps(found), media_type="application/json")
 
 
 def _score(body: dict[str, Any]) -> float | None:
@@ -106,3 +107,10 @@ def _string(body: dict[str, Any], name: str) -> str | None:
     if value is not None and not isinstance(value, str):
         raise ClientError(f"{name} must be a string", name)
     return value or None
+
+
+def _id(body: dict[str, Any], name: str) -> str | None:
+    value = _string(body, name)
+    if value is not None and not value.isprintable():
+        raise ClientError(f"{name} must be printable", name)
+    return value

@@ -20,7 +20,8 @@ from openclaw.api.openapi import ANTHROPIC, COUNT_TOKENS
 from openclaw.api.schema import chat_request, parse_body
 from openclaw.api.wire_messages import MessageEvents, error_body
 from openclaw.errors import ClientError
-from openclaw.gateway import Gateway, Origin
+from openclaw.gateway import Gateway
+from openclaw.origin import Origin
 
 router = APIRouter()
 Json = dict[str, Any]
@@ -73,11 +74,8 @@ async def _create(request: Request, body: Json) -> Response:
 
 async def _count(request: Request, body: Json) -> Response:
     gateway: Gateway = request.app.state.gateway
-    checked = chat_request(chat_body(body))
-    if checked.model is not None:
-        gateway.check_model(checked.model)
-    ids = gateway.format.render(checked.messages, checked.tools, checked.thinking)
-    return Response(orjson.dumps({"input_tokens": len(ids)}), media_type="application/json")
+    count = await gateway.count(chat_request(chat_body(body)))
+    return Response(orjson.dumps({"input_tokens": count}), media_type="application/json")
 
 
 def chat_body(body: Json) -> Json:

@@ -19,7 +19,8 @@ from openclaw.api.openapi import RESPONSE
 from openclaw.api.schema import chat_request, parse_body
 from openclaw.api.wire_responses import ResponseEvents
 from openclaw.errors import ClientError
-from openclaw.gateway import Gateway, Origin
+from openclaw.gateway import Gateway
+from openclaw.origin import Origin, person_named
 from openclaw.records import Turn
 
 router = APIRouter()
@@ -45,7 +46,7 @@ async def create(request: Request) -> Response:
     gateway: Gateway = request.app.state.gateway
     check_client(request, gateway.settings)
     body = parse_body(await request.body())
-    previous = await _previous(gateway, body.get("previous_response_id"))
+    previous = await _previous(gateway, body.get("previous_response_id"), person_named(request.headers, body))
     translated = chat_body(body, previous)
     checked = chat_request(translated)
     origin = Origin.of(request.headers, translated, None, gateway.settings.default_turn_type)
@@ -56,13 +57,14 @@ async def create(request: Request) -> Response:
     return AnswerResponse(request, exchanges, events, checked.stream)
 
 
-async def _previous(gateway: Gateway, response_id: Any) -> Turn | None:
+async def _previous(gateway: Gateway, response_id: Any, person: str | None) -> Turn | None:
+    """The turn to go on from; never another person's. Raises ClientError when there is none."""
     if response_id is None:
         return None
     turn = None
-    if isinstance(response_id, str) and gateway.recorder is not None:
+    if isinstance(response_id, str) and response_id.isprintable() and gateway.recorder is not None:
         turn = await asyncio.to_thread(gateway.recorder.store.get_turn_by_completion, response_id)
-    if turn is None:
+    if turn is None or (person is not None and turn.person not in (None, person)):
         message = (
             f"previous_response_id: no response {response_id!r} is stored here; send its messages instead"
         )
@@ -136,8 +138,8 @@ def _add_to_answer(found: list[Json], kind: str, item: Json, where: str) -> None
     if kind == "message":
         last["content"] = (last["content"] or "") + _text(item.get("content"), f"{where}.content")
     elif kind == "reasoning":
-        parts = [*(item.get("content") or []), *(item.get("summary") or [])]
-        last["reasoning_content"] = last.get("reasoning_content", "") + _text(parts, where)
+        texts = [_text(item[name], f"{where}.{name}") for name in ("content", "summary") if item.get(name)]
+        last["reasoning_content"] = last.get("reasoning_content", "") + "".join(texts)
     elif kind == "function_call":
         function = {"name": item.get("name"), "arguments": item.get("arguments")}
         if not isinstance(function["name"], str) or not isinstance(function["arguments"], str):

@@ -67,7 +67,7 @@ class MessageEvents:
         if self._stream:
             return _event("message_stop")
         assert self._answer is not None
-        return orjson.dumps(self._message(_content(self._answer), self._reason(self._answer)))
+        return _json(self._message(_content(self._answer), self._reason(self._answer)))
 
     def failure(self, error: ClientError) -> bytes:
         return b"event: error\ndata: " + orjson.dumps(error_body(error)) + b"\n\n"
@@ -150,6 +150,15 @@ def _content(answer: Answer) -> list[Json]:
         given = json.loads(function["arguments"])
         blocks.append({"type": "tool_use", "id": call["id"], "name": function["name"], "input": given})
     return blocks
+
+
+def _json(message: Json) -> bytes:
+    """What a model writes as a call's input may be JSON that only Python's own writer can write again: whole numbers of
+    any length, half a surrogate pair."""
+    try:
+        return orjson.dumps(message)
+    except TypeError:
+        return json.dumps(message).encode()
 
 
 def _event(name: str, **fields: Any) -> bytes:

@@ -78,9 +78,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = build_parser().parse_args(argv)
     try:
         if args.file == "-":
-            lines = io.TextIOWrapper(sys.stdin.buffer, encoding="utf-8", errors="replace")
+            lines = io.TextIOWrapper(sys.stdin.buffer, encoding="utf-8-sig", errors="replace")
             return 1 if asyncio.run(score_lines(args, lines)) else 0
-        with open(args.file, encoding="utf-8", errors="replace") as file:
+        with open(args.file, encoding="utf-8-sig", errors="replace") as file:
             return 1 if asyncio.run(score_lines(args, file)) else 0
     except (ConfigError, OSError) as error:
         print(f"judge: {error}", file=sys.stderr)

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from openclaw.errors import JudgeError, StoreError
+from openclaw.errors import JudgeError, StoreError, StoreUnavailable
 from openclaw.judge.asking import Asker, JudgeLimits
 from openclaw.judge.backends import JudgeBackend
 from openclaw.judge.metrics import JudgeMetrics
@@ -61,8 +61,8 @@ class TurnJudge:
         self._asker = Asker(store, backend, needs, limits, self._metrics)
 
     async def judge(self, turn: Turn) -> None:
-        """Never raises for what a judge or a method does. Raises StoreError when the store cannot be
-        written."""
+        """Never raises for what a judge or a method does. Raises StoreUnavailable when the store cannot be
+        written: the turn's claim runs out then."""
         if turn.judge_attempts > self._limits.attempts:  # its judges died over it
             await self._drop(turn, [], "judge_error")
             return
@@ -76,6 +76,8 @@ class TurnJudge:
             outcome = await self._taught(turn, made) if isinstance(made, SampleDraft) else made
             if outcome is not None:
                 await self._finish(turn, judgements, outcome)
+        except StoreUnavailable:  # neither judge nor method is to blame: the turn is judged again later
+            raise
         except Exception as error:  # a method that cannot handle the turn loses this turn only
             log.error("method failed turn=%s error=%s: %s", turn.id, type(error).__name__, error)
             await self._drop(turn, judgements, "method_error")

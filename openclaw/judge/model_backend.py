@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
+import json
 from abc import ABC, abstractmethod
 from collections import OrderedDict
 from collections.abc import Callable
@@ -13,8 +15,6 @@ from openclaw.judge.prompt_set import Prompt, PromptSet, read_eval_vote, read_hi
 from openclaw.judge.questions import JudgeQuestion
 from openclaw.judge.transport import JudgeUnavailable
 from openclaw.records import Vote
-
-_CacheKey = tuple[str, int, str, str, str]
 
 
 class ModelBackend(ABC):
@@ -32,7 +32,7 @@ class ModelBackend(ABC):
         self._prompts = prompts
         self._metrics = metrics
         self._cache_size = cache_size
-        self._cache: OrderedDict[_CacheKey, list[Vote]] = OrderedDict()
+        self._cache: OrderedDict[bytes, list[Vote]] = OrderedDict()
 
     @property
     def prompt_name(self) -> str:
@@ -61,7 +61,8 @@ class ModelBackend(ABC):
     async def _votes(
         self, prompt: Prompt, read: Callable[[str], Vote], question: JudgeQuestion, m: int
     ) -> list[Vote]:
-        key = (prompt.name, m, question.role, question.response, question.next_text)
+        asked = json.dumps([prompt.name, m, question.role, question.response, question.next_text])
+        key = hashlib.blake2b(asked.encode(), digest_size=16).digest()
         known = self._cache.get(key)
         if known is not None:
             self._cache.move_to_end(key)

@@ -6,7 +6,7 @@ import asyncio
 from typing import Any, Literal
 
 import orjson
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from openclaw.errors import JudgeError
 from openclaw.judge.backends import JudgeBackend
@@ -30,6 +30,14 @@ class Line(BaseModel):
     next_state: str | list[dict[str, Any]] = Field(min_length=1)
     next_state_role: Literal["user", "tool"] = "user"
     messages: list[dict[str, Any]] = Field(default_factory=list)
+
+    @field_validator("next_state", "messages")
+    @classmethod
+    def _messages_have_roles(cls, value: str | list[dict[str, Any]]) -> str | list[dict[str, Any]]:
+        for index, message in enumerate(value if isinstance(value, list) else ()):
+            if not isinstance(message.get("role"), str):
+                raise ValueError(f"message {index} has no role; write user, assistant or tool")
+        return value
 
     def question(self) -> JudgeQuestion:
         if isinstance(self.next_state, str):

@@ -124,6 +124,9 @@ class JudgeSettings:
         options.check(self)
         if self.judge_backend == "engine" and not (self.judge_engine_url and self.prm_model_path):
             raise ConfigError("the engine judge needs --judge-engine-url and --prm-model-path")
+        key = self.judge_api_key
+        if key is not None and not (key.isascii() and key.isprintable() and " " not in key):
+            raise ConfigError("JUDGE_API_KEY has a blank, a line break or a character that is no ASCII in it")
         if self.judge_backend == "openai" and not (self.judge_url and self.judge_model):
             raise ConfigError("the openai judge needs --judge-url and --judge-model")
 

@@ -79,6 +79,7 @@ class JudgeHttp:
         self._budget = RetryBudget(budget)
         self._open = asyncio.Semaphore(max_requests)
         self._metrics = metrics
+        self._secret = (headers or {}).get("Authorization", "").removeprefix("Bearer ")
         self._next = 0
         limits = httpx.Limits(max_connections=max_requests, max_keepalive_connections=max_requests)
         self._http = httpx.AsyncClient(
@@ -119,11 +120,11 @@ class JudgeHttp:
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             raise _Passing(f"{_host(url)}: {type(error).__name__} {error}") from error
         if answer.status_code in _WORTH_A_RETRY:
-            raise _Passing(_failure(url, answer.status_code, data), _retry_after(answer))
+            raise _Passing(self._failure(url, answer.status_code, data), _retry_after(answer))
         if answer.status_code in (400, 413, 422):
-            raise Refusal(_failure(url, answer.status_code, data))
+            raise Refusal(self._failure(url, answer.status_code, data))
         if answer.status_code != 200:
-            raise JudgeUnavailable(_failure(url, answer.status_code, data))
+            raise JudgeUnavailable(self._failure(url, answer.status_code, data))
         try:
             value = orjson.loads(data)
         except orjson.JSONDecodeError as error:
@@ -131,6 +132,21 @@ class JudgeHttp:
         if not isinstance(value, dict):
             raise JudgeError(f"{_host(url)} answered JSON that is no object")
         return value
+
+    def _failure(self, url: str, status: int, data: bytes) -> str:
+        """Status and the server's own sentence. Never what it may repeat of the request or its key: that is nobody's log
+        line."""
+        message: object = None
+        try:
+            error = orjson.loads(data)
+            said = error.get("error") or error.get("message")
+            message = said.get("message") if isinstance(said, dict) else said
+        except (orjson.JSONDecodeError, AttributeError):
+            pass
+        if not isinstance(message, str):
+            return f"{_host(url)} answered status {status}"
+        shown = message.replace(self._secret, "(the key)") if self._secret else message
+        return f"{_host(url)} answered status {status}: {shown[:200]}"
 
 
 class _Passing(JudgeError):
@@ -162,20 +178,6 @@ def _retry_after(answer: httpx.Response) -> float | None:
         return max(0.0, float(answer.headers["retry-after"]))
     except (KeyError, ValueError):
         return None
-
-
-def _failure(url: str, status: int, data: bytes) -> str:
-    """Status and the server's own sentence. Never what it may repeat of the request: that is nobody's log line."""
-    message: object = None
-    try:
-        error = orjson.loads(data)
-        said = error.get("error") or error.get("message")
-        message = said.get("message") if isinstance(said, dict) else said
-    except (orjson.JSONDecodeError, AttributeError):
-        pass
-    return f"{_host(url)} answered status {status}" + (
-        f": {message[:200]}" if isinstance(message, str) else ""
-    )
 
 
 def _host(url: str) -> str:

@@ -11,7 +11,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from sqlalchemy import Connection, Engine, create_engine, event
 from sqlalchemy.engine import make_url
@@ -22,7 +22,11 @@ from openclaw.store import failures
 from openclaw.store.failures import as_store_error
 from openclaw.store.migrations import prepare_schema
 
+T = TypeVar("T")
+
 CONNECT_TIMEOUT_SECONDS = 10
+SLICE = 500
+"""Values in one statement: databases allow some 30,000."""
 _LOCK_KEY = 0x6F636C61
 """Of PostgreSQL's advisory lock: any number will do, as long as every process takes the same."""
 
@@ -97,6 +101,11 @@ def take_turns(connection: Connection) -> None:
     transactions ever overlap; PostgreSQL needs a lock for it."""
     if connection.dialect.name == "postgresql":
         connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({_LOCK_KEY})")
+
+
+def slices(values: list[T]) -> Iterator[list[T]]:
+    """Parts of a list of which each is short enough for the variables of one statement."""
+    return (values[start : start + SLICE] for start in range(0, len(values), SLICE))
 
 
 def database_url(location: str | Path) -> str:

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import SQLAlchemyError
 
-from openclaw.errors import StoreError
+from openclaw.errors import StoreError, StoreUnavailable
 
 BUSY_TIMEOUT_SECONDS = 30.0
 """How long a write waits for another one's lock before it fails."""
@@ -39,13 +39,13 @@ _ADVICE: tuple[tuple[str, str], ...] = (
 
 @contextmanager
 def as_store_error(url: str) -> Iterator[None]:
-    """Database errors leave as StoreError: the database (no password), the driver's words, what to do."""
+    """Database errors leave as StoreUnavailable: the database (no password), the driver's words, what to do."""
     try:
         yield
     except SQLAlchemyError as error:
         cause = str(getattr(error, "orig", None) or error).strip()
         place = make_url(url).render_as_string(hide_password=True)
-        raise StoreError(f"rollout store {place}: {cause}{_advice(cause)}") from error
+        raise StoreUnavailable(f"rollout store {place}: {cause}{_advice(cause)}") from error
     except UnicodeEncodeError as error:
         raise StoreError(f"a text that is no valid Unicode cannot be stored: {error.reason}") from error
 

@@ -12,7 +12,7 @@ from openclaw.errors import StoreError
 from openclaw.records import DEFAULT_TRAINER, SampleRecord, SampleState
 from openclaw.store import schema
 from openclaw.store.codec import unpack_json
-from openclaw.store.database import Database, take_turns
+from openclaw.store.database import Database, slices, take_turns
 from openclaw.store.rows import select_turns, turn_from_row, unpack_teacher
 from openclaw.store.states import check_sample
 
@@ -109,7 +109,8 @@ class LeaseTable(Database):
                 < oldest_version
             ]
             dropped = {**_FREE, "state": str(SampleState.DROPPED), "reason": STALE}
-            connection.execute(update(schema.sample).where(sample.id.in_(stale)).values(dropped))
+            for ids in slices(stale):
+                connection.execute(update(schema.sample).where(sample.id.in_(ids)).values(dropped))
         return len(stale)
 
     def samples(self, ids: list[int]) -> list[SampleRecord]:

@@ -7,15 +7,13 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterable
-from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Delete, Select, Table, delete, func, or_, select, update
 
 from openclaw.errors import StoreError
 from openclaw.records import SampleState, TurnState
 from openclaw.store import schema
-from openclaw.store.database import Database, take_turns
+from openclaw.store.database import Database, slices, take_turns
 
 PURGE_BATCH = 500
 """Turns deleted in one transaction by retention, so that no writer waits long."""
@@ -96,7 +94,7 @@ class Removal(Database):
         found: Counter[str] = Counter(dict.fromkeys(("judgements", "feedback", "samples", "trainings"), 0))
         if rows:
             self._wipe_log()
-        for ids in _slices([row.id for row in rows]):
+        for ids in slices([row.id for row in rows]):
             samples = list(connection.scalars(select(sample.c.id).where(sample.c.turn_id.in_(ids))))
             found["trainings"] += _drop(connection, schema.training, schema.training.c.sample_id.in_(samples))
             found["samples"] += _drop(connection, sample, sample.c.id.in_(samples))
@@ -104,7 +102,7 @@ class Removal(Database):
             found["feedback"] += _drop(connection, schema.feedback, schema.feedback.c.turn_id.in_(ids))
             _drop(connection, schema.turn_body, schema.turn_body.c.turn_id.in_(ids))
             _drop(connection, turn, turn.c.id.in_(ids))
-        for sessions in _slices(sorted({row.session_id for row in rows})):
+        for sessions in slices(sorted({row.session_id for row in rows})):
             left = select(func.count()).where(turn.c.session_id == schema.session.c.id).scalar_subquery()
             count = update(schema.session).where(schema.session.c.id.in_(sessions)).values(turns=left)
             connection.execute(count)
@@ -113,10 +111,6 @@ class Removal(Database):
 
 def _drop(connection: Connection, table: Table, which: ColumnElement[bool]) -> int:
     return connection.execute(delete(table).where(which)).rowcount
-
-
-def _slices(values: list[Any]) -> Iterable[list[Any]]:
-    return (values[start : start + PURGE_BATCH] for start in range(0, len(values), PURGE_BATCH))
 
 
 def _old_turns(before: float) -> Select[tuple[str]]:

@@ -9,7 +9,7 @@ from sqlalchemy import Connection, RowMapping, func, insert, select, update
 from openclaw.errors import StoreError
 from openclaw.records import DEFAULT_TRAINER, SampleState, VersionStatus, WeightVersion
 from openclaw.store import schema
-from openclaw.store.database import Database, take_turns
+from openclaw.store.database import Database, slices, take_turns
 from openclaw.store.leases import commit, release
 
 _SURVIVING = (str(VersionStatus.LIVE), str(VersionStatus.SUPERSEDED))
@@ -115,13 +115,20 @@ def _lineage(connection: Connection, trainer: str, version: int) -> set[int]:
 
 
 def _roll_back_all_but(connection: Connection, trainer: str, lineage: set[int]) -> None:
+    """A run of a day has tens of thousands of versions, of which few change here."""
     table = schema.weight_version
     mine = table.c.trainer == trainer
-    inside = table.c.version.in_(lineage)
-    ancestors = update(table).where(mine, inside, table.c.status != str(VersionStatus.LIVE))
-    connection.execute(ancestors.values(status=str(VersionStatus.SUPERSEDED)))
-    gone = update(table).where(mine, ~inside, table.c.status != str(VersionStatus.REJECTED))
-    connection.execute(gone.values(status=str(VersionStatus.ROLLED_BACK)))
+    known = connection.execute(select(table.c.version, table.c.status).where(mine)).all()
+    for inside, kept, become in (
+        (True, (VersionStatus.LIVE, VersionStatus.SUPERSEDED), VersionStatus.SUPERSEDED),
+        (False, (VersionStatus.REJECTED, VersionStatus.ROLLED_BACK), VersionStatus.ROLLED_BACK),
+    ):
+        changed = [
+            row.version for row in known if (row.version in lineage) is inside and row.status not in kept
+        ]
+        for numbers in slices(changed):
+            moved = update(table).where(mine, table.c.version.in_(numbers))
+            connection.execute(moved.values(status=str(become)))
 
 
 def _resettle_samples(connection: Connection, trainer: str) -> None:

@@ -10,7 +10,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any, TypeVar, cast
 
-from openclaw.errors import StoreError
+from openclaw.errors import StoreUnavailable
 from openclaw.store.rollout_store import RolloutStore
 
 T = TypeVar("T")
@@ -37,7 +37,7 @@ class StoreWriter:
     and each runs again alone, so an exception undoes and reaches only its own. A caller that is cancelled
     leaves its function to run.
 
-    Backpressure: with `max_pending` functions under way, submit waits for room, and raises StoreError after
+    Backpressure: with `max_pending` functions under way, submit waits for room, and raises StoreUnavailable after
     `max_wait` seconds without any.
     """
 
@@ -55,14 +55,14 @@ class StoreWriter:
         self._thread.start()
 
     async def submit(self, function: Callable[[], T]) -> T:
-        """Run a function of store calls; its result is durable when this returns. Raises StoreError when the
+        """Run a function of store calls; its result is durable when this returns. Raises StoreUnavailable when the
         database cannot commit, has no room in time, or the writer is closed, and whatever the function
         raises."""
         try:
             async with asyncio.timeout(self._max_wait):
                 await self._room.acquire()
         except TimeoutError as error:
-            raise StoreError(
+            raise StoreUnavailable(
                 f"the rollout store is {self._max_pending} writes behind and took none for {self._max_wait:g} s:"
                 " look at its disk or server; try again later"
             ) from error
@@ -87,7 +87,7 @@ class StoreWriter:
         job = _Job(function)
         with self._lock:
             if self._closed:
-                raise StoreError("the store writer is closed")
+                raise StoreUnavailable("the store writer is closed")
             self._queue.put(job)
         return job.done
 
@@ -114,16 +114,22 @@ class StoreWriter:
         return group, False
 
     def _commit(self, jobs: list[_Job]) -> None:
-        """All in one transaction; if any fails, each in its own, so that it fails alone."""
+        """All in one transaction; if any fails, each in its own, so that it fails alone. Where no transaction can even
+        begin (the database is locked, or gone) all fail: each would only wait as long again."""
         if len(jobs) == 1:
             self._commit_alone(jobs[0])
             return
+        begun = False
         try:
             with self._store.transaction():
+                begun = True
                 results = [job.function() for job in jobs]
-        except Exception:  # whose error it is shows when each runs alone
+        except Exception as error:  # whose error it is shows when each runs alone
             for job in jobs:
-                self._commit_alone(job)
+                if begun:
+                    self._commit_alone(job)
+                else:
+                    job.done.set_exception(error)
             return
         for job, result in zip(jobs, results, strict=True):
             job.done.set_result(result)

@@ -18,6 +18,7 @@ from openai import OpenAI
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
 
 from openclaw import tokenizer as openclaw_tokenizer
+from openclaw.api.protocol import HttpProtocol
 from openclaw.ports import listen
 from openclaw.server import create_app
 from openclaw.settings import Settings
@@ -287,7 +288,9 @@ def start_gateway(model: Path, engine: FakeEngine, tmp_path: Path) -> Iterator[S
         listener = listen("127.0.0.1", 0)
         app = create_app(settings, settings.engine_url)
         server = uvicorn.Server(
-            uvicorn.Config(app, log_level="warning", lifespan="on", timeout_graceful_shutdown=1)
+            uvicorn.Config(
+                app, http=HttpProtocol, log_level="warning", lifespan="on", timeout_graceful_shutdown=1
+            )
         )
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
         thread.start()

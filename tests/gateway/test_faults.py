@@ -8,6 +8,8 @@ from typing import Any
 import httpx
 import pytest
 
+from openclaw.stream_parser import Qwen3StreamParser
+
 HELLO: list[Any] = [{"role": "user", "content": "hello"}]
 TEXT = "hello there, how are you today? the answer is 42."
 
@@ -156,3 +158,43 @@ def test_sessions_stay_on_their_engine_and_move_when_it_is_gone(
         ask(gateway, extra_headers={"X-Session-Id": session})
     assert len(second_engine.requests) == counts[1] + 8
     gateway.engine.start()
+
+
+def test_answer_under_way_when_its_session_is_deleted_leaves_nothing(gateway: Any) -> None:
+    gateway.says(TEXT * 20)
+    gateway.engine.pause = 0.02
+    body = {"messages": HELLO, "stream": True, "session_id": "s"}
+    with gateway.http.stream("POST", "/v1/chat/completions", json=body) as answer:
+        lines = answer.iter_lines()
+        while "content" not in next(lines):
+            pass
+        gateway.http.delete("/admin/sessions/s/content")
+        assert "data: [DONE]" in list(lines)
+    assert gateway.store.counts()["turns"] == {} and gateway.store.get_session("s") is None
+    gateway.engine.pause = 0.0
+    gateway.http.post("/v1/chat/completions", json={"messages": HELLO, "session_id": "s"})
+    assert gateway.store.counts()["turns"] == {"captured": 1}
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_fault_of_the_server_is_told_and_keeps_the_tokens(
+    gateway: Any, stream: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gateway.says(TEXT)
+    fed = Qwen3StreamParser.feed
+
+    def fails_late(parser: Qwen3StreamParser, ids: list[int]) -> Any:
+        if len(ids) and gateway.engine.say[-2] in ids:
+            raise TypeError("what nobody thought of")
+        return fed(parser, ids)
+
+    monkeypatch.setattr(Qwen3StreamParser, "feed", fails_late)
+    answer = gateway.http.post("/v1/chat/completions", json={"messages": HELLO, "stream": stream})
+    assert (
+        "internal_error" in answer.text
+        and "[DONE]" not in answer.text
+        and "nobody thought" not in answer.text
+    )
+    turn = gateway.turn(gateway.engine.requests[0]["rid"])
+    assert (turn.state, turn.state_reason) == ("aborted", "internal_error")
+    assert turn.completion_ids == gateway.engine.say[: len(turn.completion_ids)] != []

@@ -92,3 +92,14 @@ def test_nobody_judges_another_persons_answer(start_gateway: Any) -> None:
         for headers, status in ((bob, 404), (ada, 200)):
             word = httpx.post(f"{gateway.url}/v1/feedback", json={**meant, "score": 1}, headers=headers)
             assert word.status_code == status
+
+
+def test_a_service_with_one_key_speaks_for_each_of_its_users(start_gateway: Any) -> None:
+    gateway = start_gateway(api_keys="service=key-s")
+    gateway.says("hi")
+    with httpx.Client(base_url=gateway.url, headers={"Authorization": "Bearer key-s"}) as service:
+        said = service.post("/v1/chat/completions", json={"messages": HELLO, "user": "carol"}).json()["id"]
+        for user, status in (("dave", 404), ("carol", 200)):
+            word = service.post("/v1/feedback", json={"completion_id": said, "score": 1, "user": user})
+            assert word.status_code == status
+            assert service.get(f"/v1/turns/{said}", params={"user": user}).status_code == status

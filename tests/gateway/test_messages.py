@@ -130,3 +130,14 @@ def test_events_come_in_anthropic_s_order(gateway: Any) -> None:
     assert names[-3:] == ["content_block_stop", "message_delta", "message_stop"]
     datas = [json.loads(line[6:]) for line in lines if line.startswith("data: ")]
     assert [data["type"] for data in datas] == names
+
+
+@pytest.mark.parametrize("value", ["1" * 40, r'"\ud800"', "[" * 300 + "]" * 300])
+def test_a_call_with_json_that_few_can_write_is_answered(gateway: Any, value: str) -> None:
+    gateway.says(f'<tool_call>\n{{"arguments": {{"a": {value}}}, "name": "read"}}\n</tool_call>')
+    tools = [{"name": "read", "input_schema": {"type": "object"}}]
+    body = {"messages": [{"role": "user", "content": "hello"}], "max_tokens": 1500, "tools": tools}
+    for stream in (False, True):
+        answer = gateway.http.post("/v1/messages", json={**body, "stream": stream})
+        assert answer.status_code == 200 and "tool_use" in answer.text
+    assert gateway.store.counts()["turns"] == {"captured": 2}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import httpx
 import openai
 import pytest
 
@@ -106,3 +107,16 @@ def test_a_previous_response_that_is_not_stored_is_not_found(gateway: Any, start
     for one in (gateway, start_gateway(enable_rl_intercept=False, rl_buffer_dir=None)):
         with pytest.raises(openai.NotFoundError, match="previous_response_id"):
             ask(one, previous_response_id="resp_x")
+
+
+def test_nobody_goes_on_from_another_persons_response(start_gateway: Any) -> None:
+    gateway = start_gateway(api_keys="ada=key-a,bob=key-b")
+    gateway.says("hi")
+
+    def said(key: str, **more: Any) -> httpx.Response:
+        headers = {"Authorization": f"Bearer {key}"}
+        return httpx.post(f"{gateway.url}/v1/responses", json={"input": "hello", **more}, headers=headers)
+
+    first = said("key-a").json()["id"]
+    assert said("key-b", previous_response_id=first).status_code == 404
+    assert said("key-a", previous_response_id=first).status_code == 200

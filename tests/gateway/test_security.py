@@ -42,6 +42,9 @@ def test_named_keys_name_the_person_unless_the_request_does(start_gateway: Any) 
         )
     ]
     assert persons == ["ada", "bob", "carol", None]
+    chinese = start_gateway(api_keys="小明=key-m,小红=key-h")
+    persons = [chinese.turn(post(chinese, bearer(key)).json()["id"]).person for key in ("key-m", "key-h")]
+    assert persons == ["小明", "小红"]
     assert post(gateway, bearer("key-c")).status_code == 401
     assert post(gateway, {"x-api-key": "key-a"}).status_code == 200
 
@@ -217,5 +220,5 @@ def test_client_that_reads_a_byte_at_a_time_holds_nobody_up(gateway: Any) -> Non
         for _ in range(5):
             assert len(slow.recv(1)) == 1
             began = time.monotonic()
-            assert post(gateway, bearer("secret-key")).status_code == 200
+            assert post(gateway, bearer("secret-key"), max_tokens=3).status_code == 200
             assert time.monotonic() - began < 3

@@ -169,6 +169,8 @@ def test_arguments_flow_while_they_are_written_but_never_look_complete_before_th
         '{"name": "read", "arguments": {"path": 1}, "name": 5}',
         '{"name": "read", "arguments": {"path": }}',
         '{"name": "read", "arguments": "{no json"}',
+        r'{"name": "re\ud800ad", "arguments": {"path": 1}}',
+        r'{"arguments": {"path": 1}, "name": "re\ud800ad"}',
     ],
 )
 def test_a_call_that_is_no_json_is_no_call(chat: ChatFormat, call: str) -> None:

@@ -123,3 +123,15 @@ async def test_a_slow_judge_is_asked_for_several_lines_at_a_time(
         assert await score_lines(args, io.StringIO("\n".join(lines))) == 0
     assert [result["id"] for result in shown(capsys)[0]] == list(range(12))
     assert judge_server.most_open == 4
+
+
+def test_a_file_of_a_windows_editor_and_messages_without_a_role(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bad = [{"response": "7", "next_state": [{"role": role, "content": "x"}]} for role in (["user"], None, 5)]
+    path = Path(write(tmp_path / "f.jsonl", LINES[0], *bad))
+    path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes().replace(b"\n", b"\r\n"))
+    assert main([str(path)]) == 1
+    results, error = shown(capsys)
+    assert [result["id"] for result in results] == ["a"]
+    assert error.count("message 0 has no role; write user, assistant or tool") == 3

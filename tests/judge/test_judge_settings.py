@@ -80,3 +80,10 @@ def test_the_table_has_every_setting() -> None:
     for name in ("PRM_M", "MAJORITY_VOTE_N", "JUDGE_API_KEY", "--prm-max-new-tokens", "JUDGE_MODEL_PATH"):
         assert f"`{name}`" in table
     assert JudgeSettings().judge_backend == "rules"
+
+
+@pytest.mark.parametrize("key", ["sk-secret\n", "sk secret", "sk-sécret"])
+def test_a_key_that_cannot_be_sent_is_refused_without_being_shown(key: str) -> None:
+    with pytest.raises(ConfigError, match="JUDGE_API_KEY") as refused:
+        load_settings(parse(), {"JUDGE_API_KEY": key})
+    assert "cret" not in str(refused.value)

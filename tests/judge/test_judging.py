@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import sqlite3
 from collections.abc import AsyncIterator, Callable
+from pathlib import Path
 
 import pytest
+from sqlalchemy import event
 
+from openclaw.errors import StoreUnavailable
 from openclaw.judge.backends import JudgeBackend
 from openclaw.judge.judging import JudgeLimits, TurnJudge
 from openclaw.judge.questions import JudgeQuestion
@@ -167,3 +171,22 @@ async def test_a_stopped_worker_finishes_what_it_is_judging(
     await running
     stored = store.get_turn(turn.id)
     assert stored is not None and stored.state is TurnState.JUDGED
+
+
+async def test_a_store_that_is_locked_for_a_while_costs_no_turn(
+    store: RolloutStore, tmp_path: Path, writer: StoreWriter, answer: Answer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    turn = answer("score 1")
+    (claimed,) = store.claim_answered("w", 1, claim_seconds=0.0)
+    judge = TurnJudge(store, writer, FakeBackend(), binary, JudgeLimits())
+    lock = sqlite3.connect(tmp_path / "buffer.db", isolation_level=None)
+    lock.execute("BEGIN IMMEDIATE")
+    event.listen(
+        store._engine, "checkout", lambda connection, *_: connection.execute("PRAGMA busy_timeout = 50")
+    )
+    with pytest.raises(StoreUnavailable):
+        await judge.judge(claimed)
+    lock.execute("ROLLBACK")
+    await _run_until(store, writer, 1)
+    sample = store.sample_of_turn(turn.id)
+    assert sample is not None and sample.state is SampleState.READY

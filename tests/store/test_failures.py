@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import random
+import sqlite3
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,7 +14,7 @@ from typing import Any
 import pytest
 from sqlalchemy import event
 
-from openclaw.errors import StoreError
+from openclaw.errors import StoreError, StoreUnavailable
 from openclaw.records import NewTurn, Turn
 from openclaw.store import RolloutStore, StoreWriter, failures
 
@@ -107,3 +109,22 @@ def test_text_that_is_no_unicode_is_refused(store: RolloutStore) -> None:
     with pytest.raises(StoreError, match=r"valid Unicode|not valid|surrogate"):
         store.touch_session("\ud800")
     assert store.counts()["turns"] == {}
+
+
+async def test_who_waits_behind_a_lock_that_stays_is_told_together(
+    tmp_path: Path, make_turn: MakeTurn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(failures, "BUSY_TIMEOUT_SECONDS", 0.4)
+    store = RolloutStore(tmp_path)
+    writer = StoreWriter(store)
+    lock = sqlite3.connect(tmp_path / "buffer.db", isolation_level=None)
+    lock.execute("BEGIN IMMEDIATE")
+    started = time.monotonic()
+    jobs = [writer.submit(lambda: store.record_turn(make_turn())) for _ in range(20)]
+    results = await asyncio.gather(*jobs, return_exceptions=True)
+    assert all(isinstance(result, StoreUnavailable) for result in results)
+    assert time.monotonic() - started < 5 * 0.4
+    lock.execute("ROLLBACK")
+    await writer.submit(lambda: store.record_turn(make_turn()))
+    await asyncio.to_thread(writer.close)
+    assert store.counts()["turns"] == {"captured": 1}

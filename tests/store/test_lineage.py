@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import sqlite3
+from collections import Counter
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
+from sqlalchemy import event
 
 from openclaw.errors import StoreError
 from openclaw.records import SampleState, Turn, VersionStatus
@@ -207,3 +211,15 @@ def test_one_trainers_rollback_leaves_the_other_alone(store: RolloutStore, make_
         VersionStatus.SUPERSEDED,
         VersionStatus.LIVE,
     ]
+
+
+def test_a_long_run_comes_back_on_a_database_that_takes_few_values_a_statement(tmp_path: Path) -> None:
+    store = RolloutStore(tmp_path)
+    few = sqlite3.SQLITE_LIMIT_VARIABLE_NUMBER
+    event.listen(store._engine, "checkout", lambda connection, *_: connection.setlimit(few, 600))
+    with store.transaction():
+        for version in range(1500):
+            _live(store, -1, version, version - 1 if version else None)
+    _live(store, -1, 1400, None, restored=True)
+    found = Counter(_statuses(store).values())
+    assert found == {"superseded": 1400, "live": 1, "rolled_back": 99} and store.live_version() == 1400

@@ -1,0 +1,142 @@
+"""Bytes on the wire that no client library sends, and bodies of the wrong shape in every dialect."""
+
+from __future__ import annotations
+
+import logging
+import socket
+from typing import Any
+
+import httpx
+import pytest
+
+from openclaw.api.protocol import LONGEST_HEAD
+
+HELLO: list[Any] = [{"role": "user", "content": "hello"}]
+CHAT = b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer secret-key\r\n"
+
+
+def connect(gateway: Any) -> socket.socket:
+    return socket.create_connection(("127.0.0.1", int(gateway.url.rpartition(":")[2])), timeout=5)
+
+
+@pytest.mark.parametrize(
+    ("begin", "more"),
+    [
+        (b"GET /healthz HTTP/1.1\r\nHost: x\r\n", b"X-A: bbbbbbbbbbbbbbbbbbbbbbbbbbbbbb\r\n"),
+        (b"GET /healthz HTTP/1.1\r\nHost: x\r\nX-A: ", b"b"),
+        (b"GET /", b"b"),
+        (CHAT + b"Transfer-Encoding: chunked\r\n\r\n0\r\n", b"X-A: bbbbbbbbbbbbbbbbbbbbbbbbb\r\n"),
+        (CHAT + b"Transfer-Encoding: chunked\r\n\r\n1;", b"b"),
+    ],
+    ids=["headers", "a header", "address", "trailers", "chunk extension"],
+)
+def test_what_comes_beside_a_body_cannot_be_endless(gateway: Any, begin: bytes, more: bytes) -> None:
+    data = more * (1 + 65536 // len(more))
+    with connect(gateway) as connection:
+        connection.sendall(begin)
+        with pytest.raises(ConnectionError):
+            for _ in range(1000):
+                connection.sendall(data)
+    assert gateway.http.get("/v1/models").status_code == 200
+
+
+def test_a_head_that_is_too_long_is_refused_with_the_reason(gateway: Any) -> None:
+    long = {"X-A": "b" * (LONGEST_HEAD - 1000), "X-B": "b" * 500}
+    assert gateway.http.get("/v1/models", headers=long).status_code == 200
+    with connect(gateway) as connection:
+        connection.sendall(b"GET /healthz HTTP/1.1\r\nHost: x\r\n" + b"X-A: bbbbbbbbbbbbb\r\n" * 3300)
+        answer = connection.recv(65536)
+    assert b" 431 " in answer and b"headers_too_large" in answer
+
+
+def test_a_body_in_chunks_of_one_byte_is_a_body(gateway: Any) -> None:
+    gateway.says("hi")
+    body = b'{"messages":[{"role":"user","content":"' + b"x" * 700 + b'"}]}'
+    padded = body + b" " * (LONGEST_HEAD // 4)
+    chunks = b"".join(b"1\r\n%c\r\n" % byte for byte in padded)
+    with connect(gateway) as connection:
+        connection.sendall(
+            CHAT + b"Transfer-Encoding: chunked\r\nConnection: close\r\n\r\n" + chunks + b"0\r\n\r\n"
+        )
+        assert b" 200 OK" in connection.recv(65536)
+
+
+def test_a_client_that_leaves_inside_its_request_is_no_error(
+    gateway: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    with connect(gateway) as connection:
+        connection.sendall(CHAT + b'Content-Length: 100\r\n\r\n{"messages"')
+    gateway.wait_for(lambda: "left before its request was whole" in caplog.text)
+    assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
+
+
+def test_session_ids_in_headers_are_utf_8(gateway: Any) -> None:
+    gateway.says("hi")
+    for headers, body in (
+        ({"X-Session-Id": "Gespräch 李".encode()}, {}),
+        ({}, {"session_id": "Gespräch 李"}),
+    ):
+        answer = gateway.http.post("/v1/chat/completions", json={"messages": HELLO, **body}, headers=headers)
+        assert answer.json()["session_id"] == "Gespräch 李"
+    assert gateway.store.get_session("Gespräch 李").turns == 2
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/v1/completions", {"prompt": "hi", "messages": 5}),
+        ("/v1/completions", {"prompt": "hi", "messages": ["x", 1]}),
+        ("/v1/responses", {"input": [{"type": "reasoning", "content": 5}, *HELLO]}),
+        ("/v1/responses", {"input": [{"type": "reasoning", "summary": {"a": 1}}, *HELLO]}),
+        ("/v1/responses", {"input": "hi", "previous_response_id": "a\0b"}),
+        ("/v1/chat/completions", {"messages": HELLO, "user": "a\0b"}),
+        ("/v1/chat/completions", {"messages": HELLO, "user": "x" * 300}),
+        ("/v1/chat/completions", {"messages": HELLO, "train": "no"}),
+        ("/v1/feedback", {"completion_id": "a\0b", "score": 1}),
+        ("/v1/feedback", {"session_id": "s", "score": 1, "user": 5}),
+    ],
+)
+def test_wrong_shapes_are_never_a_fault_of_the_server(gateway: Any, path: str, body: Any) -> None:
+    gateway.says("hi")
+    assert gateway.http.post(path, json=body).status_code in (200, 400, 404)
+
+
+@pytest.mark.parametrize("limit", ["²", "9" * 30, "-1", "1.5", ""])
+def test_limits_that_are_no_numbers_are_refused(gateway: Any, limit: str) -> None:
+    assert gateway.http.get("/admin/turns", params={"limit": limit}).status_code == 400
+
+
+@pytest.mark.parametrize("wish", ["of", "none", "disabled", "2"])
+def test_a_wish_for_privacy_that_is_spelled_wrong_is_refused(gateway: Any, wish: str) -> None:
+    answer = gateway.http.post("/v1/chat/completions", json={"messages": HELLO}, headers={"X-Train": wish})
+    assert answer.status_code == 400 and answer.json()["error"]["param"] == "train"
+
+
+def test_health_can_be_asked_without_a_body(gateway: Any) -> None:
+    assert [gateway.http.head(path).status_code for path in ("/healthz", "/readyz")] == [200, 200]
+
+
+def test_pages_that_load_code_from_elsewhere_are_not_served(gateway: Any) -> None:
+    assert [gateway.http.get(path).status_code for path in ("/docs", "/redoc")] == [404, 404]
+    assert gateway.http.get("/openapi.json").status_code == 200
+
+
+def test_sessions_with_a_slash_in_their_names_can_be_ended_and_deleted(gateway: Any) -> None:
+    gateway.says("hi")
+    gateway.http.post("/v1/chat/completions", json={"messages": HELLO, "session_id": "a/b"})
+    ended = gateway.http.delete("/admin/sessions/a%2Fb").json()
+    assert ended["session_id"] == "a/b" and ended["expired_turns"] == 1
+    assert gateway.http.delete("/admin/sessions/a%2Fb/content").json()["deleted"]["turns"] == 1
+    assert gateway.http.delete("/admin/sessions/a%00b/content").status_code == 404
+
+
+def test_administration_is_closed_to_names_that_were_pointed_here(start_gateway: Any) -> None:
+    gateway = start_gateway(api_key=None)
+    for host, status in (
+        ("evil.example:30000", 403),
+        ("localhost:1", 200),
+        ("127.0.0.1", 200),
+        ("[::1]:1", 200),
+    ):
+        assert httpx.get(f"{gateway.url}/admin/turns", headers={"Host": host}).status_code == status
