@@ -37,7 +37,7 @@ def evaluate(args: Any, rollout_id: int) -> RolloutFnEvalOutput:
     datasets = eval_datasets(args)
     if not datasets:
         raise ConfigError("nothing to evaluate on: give --eval-prompt-data NAME FILE, or --eval-config")
-    return run(_evaluate_all(args, rollout_id, datasets))
+    return run(_evaluate_all(args, rollout_id, datasets), args.rollout_stall_timeout)
 
 
 async def _evaluate_all(args: Any, rollout_id: int, datasets: Sequence[EvalDataset]) -> RolloutFnEvalOutput:

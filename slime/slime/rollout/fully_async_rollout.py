@@ -29,7 +29,7 @@ def generate_rollout_fully_async(
     """
     if evaluation:
         return evaluate(args, rollout_id)
-    return run(_batch(args, rollout_id, data_source))
+    return run(_batch(args, rollout_id, data_source), args.rollout_stall_timeout)
 
 
 generate_rollout = generate_rollout_fully_async

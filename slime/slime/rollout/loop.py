@@ -1,28 +1,99 @@
-"""The event loop of this process's rollouts: one thread that outlives each rollout."""
+"""The event loop of this process's rollouts: one thread that outlives each rollout, watched for who blocks it."""
 
 from __future__ import annotations
 
 import asyncio
+import logging
+import math
+import sys
+import sysconfig
 import threading
+import time
+import traceback
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
+from slime.errors import ConfigError
+
 T = TypeVar("T")
+
+logger = logging.getLogger(__name__)
+
+LOOK = 1.0  # seconds between looks at the loop
+SLOW = 10.0  # seconds that the loop may stand still before the log says who holds it
+LIBRARIES = tuple(sysconfig.get_paths()[name] for name in ("stdlib", "platstdlib", "purelib", "platlib"))
 
 _lock = threading.Lock()
 _loop: asyncio.AbstractEventLoop | None = None
+_thread: threading.Thread | None = None
 
 
 def event_loop() -> asyncio.AbstractEventLoop:
     """The loop, running in a daemon thread."""
-    global _loop
+    global _loop, _thread
     with _lock:
         if _loop is None:
             _loop = asyncio.new_event_loop()
-            threading.Thread(target=_loop.run_forever, name="rollout-loop", daemon=True).start()
+            _thread = threading.Thread(target=_loop.run_forever, name="rollout-loop", daemon=True)
+            _thread.start()
         return _loop
 
 
-def run(work: Coroutine[Any, Any, T]) -> T:
-    """Runs `work` on the loop and waits for it; what it raises is raised here."""
-    return asyncio.run_coroutine_threadsafe(work, event_loop()).result()
+def run(work: Coroutine[Any, Any, T], patience: float = math.inf) -> T:
+    """Runs `work` on the loop and waits for it; what it raises is raised here.
+
+    Args:
+        patience: seconds that the loop may stand still, because a function that should await does not.
+
+    Raises:
+        ConfigError: it stood still for longer; names the place. The loop is of no use any more.
+    """
+    future = asyncio.run_coroutine_threadsafe(work, event_loop())
+    watch = Watch(event_loop(), patience)
+    while True:
+        try:
+            return future.result(LOOK)
+        except TimeoutError:
+            if future.done():
+                raise
+            watch.look()
+
+
+class Watch:
+    """Asks the loop for a sign of life, and finds who holds it where none comes."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, patience: float) -> None:
+        self.loop, self.patience = loop, patience
+        self.answered = threading.Event()
+        self.ask()
+
+    def ask(self) -> None:
+        self.asked, self.told = time.monotonic(), False
+        self.answered.clear()
+        self.loop.call_soon_threadsafe(self.answered.set)
+
+    def look(self) -> None:
+        """Raises ConfigError after `patience`; logs once after `SLOW`."""
+        if self.answered.is_set():
+            self.ask()
+            return
+        still = time.monotonic() - self.asked
+        if still > self.patience:
+            raise ConfigError(
+                f"nothing moved in the rollout for {still:.0f} s (--rollout-stall-timeout): {holder()} holds its event "
+                "loop; an async function must await what takes long, or call it by asyncio.to_thread"
+            )
+        if still > SLOW and not self.told:
+            self.told = True
+            logger.warning("%s has held the event loop of all rollouts for %.0f s", holder(), still)
+
+
+def holder() -> str:
+    """Where the loop is, by the innermost code that is no library's: `file.py:12 (function)`."""
+    frame = None if _thread is None else sys._current_frames().get(_thread.ident or 0)
+    if frame is None:
+        return "something"
+    stack = traceback.extract_stack(frame)
+    own = [place for place in stack if not place.filename.startswith(LIBRARIES)]
+    place = (own or stack)[-1]
+    return f"{place.filename}:{place.lineno} ({place.name})"

@@ -45,7 +45,7 @@ def generate_rollout(
     """
     if evaluation:
         return evaluate(args, rollout_id)
-    return run(Rollout(args, rollout_id, data_source).collect())
+    return run(Rollout(args, rollout_id, data_source).collect(), args.rollout_stall_timeout)
 
 
 class Rollout:
