@@ -95,6 +95,17 @@ class Family:
         if name == "qwen3":
             form = Qwen3Format.of(tokenizer, stop)
             return cls(name, tokenizer, lambda tools: Qwen3StreamParser(tokenizer, form, tools), stop)
+        if name in _TAGGED_CALLS:
+            form = Qwen3Format.of(tokenizer, stop)
+            parse = renderer.parse_response
+            return cls(
+                name,
+                tokenizer,
+                lambda tools: Qwen3StreamParser(
+                    tokenizer, form, tools, lambda ids, known: parse(ids, tools=known)
+                ),
+                stop,
+            )
         ids = [tokenizer.convert_tokens_to_ids(marker) for marker in _MARKERS]
         probes = tuple(token for token in ids if token is not None and token not in stop)
         whole = WholeFormat(renderer, _MARKERS, probes, frozenset(stop), name in _BARE_JSON)

@@ -1,21 +1,22 @@
 """From sampled ids to what the client reads, as they come: reasoning, text, tool calls.
 
-The format is Qwen3's: `<think>...</think>`, text, then `<tool_call>{json}</tool_call>` blocks; markers are
-single tokens. Whatever way the ids are cut into pieces, the deltas add up to what `renderers` parses from the
-whole. Two things cannot be told before more is known and wait for it: white space (it may be the end, and is
-trimmed there), and a tool call inside reasoning (a later `</think>` makes it part of the thought).
+The format is that of the Qwen and Nemotron families: `<think>...</think>`, text, then `<tool_call>...</tool_call>`
+blocks (JSON in Qwen3, tags in later ones); markers are single tokens. However the ids are cut into pieces, the deltas
+add up to what `renderers` parses from the whole. Two things cannot be told before more is known and wait for it: white
+space (it may be the end, and is trimmed there), and a tool call inside reasoning (a later `</think>` makes it part of
+the thought).
 """
 
 from __future__ import annotations
 
 import codecs
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Any
 
+from openclaw.call_readers import CallReader, JsonReader, WholeReader
 from openclaw.deltas import Delta, TextDelta, TextKind
-from openclaw.json_calls import JsonCall
 from openclaw.tokenizer import Tokenizer
 
 
@@ -41,6 +42,8 @@ class Qwen3Format:
         )
 
 
+ReadCall = Callable[[list[int], list[dict[str, Any]] | None], Any]
+
 OPEN_THOUGHT_IDS = 3
 """How close to the prompt's end a `<think>` must be to be the template's own."""
 
@@ -63,22 +66,27 @@ class Qwen3StreamParser:
 
     Args:
         tools: whether tool calls are parsed; without, their markup is text.
+        read_call: reads calls that are no JSON: (ids of a call, tools of the request) to `renderers`' parsed response.
     """
 
-    def __init__(self, tokenizer: Tokenizer, form: Qwen3Format, tools: bool) -> None:
+    def __init__(
+        self, tokenizer: Tokenizer, form: Qwen3Format, tools: bool, read_call: ReadCall | None = None
+    ) -> None:
         self._bytes = tokenizer.token_bytes
         self._form = form
         self._tools = tools
         self._state = _State.START
         self._text = TrimmedText()
         self._held: list[int] = []
-        self._call = JsonCall()
-        self._call_text = codecs.getincrementaldecoder("utf-8")("replace")
+        self._read_call = read_call
+        self._known: list[dict[str, Any]] | None = None
+        self._call: CallReader = JsonReader(self._bytes)
         self._deltas: list[Delta] = []
         self.stop_ids = form.stop
 
     def begin(self, prompt_ids: Sequence[int], tools: list[dict[str, Any]] | None) -> None:
         """A prompt whose end opened the reasoning makes the answer begin inside it."""
+        self._known = tools
         if self._form.think in prompt_ids[-OPEN_THOUGHT_IDS:]:
             tail = list(prompt_ids[-OPEN_THOUGHT_IDS:])
             if self._form.think_end not in tail[tail.index(self._form.think) :]:
@@ -160,18 +168,20 @@ class Qwen3StreamParser:
             self._add_text("reasoning_content", token)
 
     def _open_call(self) -> None:
-        self._call = JsonCall()
-        self._call_text.reset()
-        self._state = _State.TOOL
+        self._call, self._state = self._new_call(), _State.TOOL
+
+    def _new_call(self) -> CallReader:
+        read, known = self._read_call, self._known
+        if read is None:
+            return JsonReader(self._bytes)
+        return WholeReader(lambda ids: read(ids, known), self._form.tool_call, self._form.tool_call_end)
 
     def _tool(self, token: int) -> None:
-        closed = token == self._form.tool_call_end
-        text = self._call_text.decode(b"" if closed else self._bytes(token), final=closed)
-        if text:
-            self._deltas += self._call.add(text)
-        if closed:
-            self._deltas += self._call.close()
-            self._state = _State.AFTER_TOOL
+        if token != self._form.tool_call_end:
+            self._deltas += self._call.add(token)
+            return
+        self._deltas += self._call.close()
+        self._state = _State.AFTER_TOOL
 
     def _add_text(self, kind: TextKind, token: int) -> None:
         if kind == "reasoning_content" and token == self._form.think:

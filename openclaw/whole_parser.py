@@ -12,7 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from openclaw.deltas import Delta, TextDelta, TextKind, is_unicode, json_text, whole_call
+from openclaw.call_readers import calls_of
+from openclaw.deltas import Delta, TextDelta, TextKind, whole_call
 from openclaw.tokenizer import Tokenizer
 
 log = logging.getLogger(__name__)
@@ -86,16 +87,10 @@ class WholeParser:
 
     def _read(self, ids: list[int]) -> _Reading:
         parsed = self._form.renderer.parse_response(ids, tools=self._tools, prompt_ids=self._prompt)
-        calls = [
-            (call.name, arguments)
-            for call in parsed.tool_calls
-            if call.status == "ok" and isinstance(call.name, str) and call.name
-            if is_unicode(arguments := _arguments(call.arguments)) and is_unicode(call.name)
-        ]
         return _Reading(
             (parsed.reasoning_content or "").strip(),
             (parsed.content or "").strip(),
-            calls if self._passes_calls else [],
+            calls_of(parsed) if self._passes_calls else [],
         )
 
     def _stable(self) -> _Reading:
@@ -162,9 +157,3 @@ def _common_beginning(texts: list[str]) -> str:
     first, last = min(texts), max(texts)
     end = next((at for at, (a, b) in enumerate(zip(first, last, strict=False)) if a != b), len(first))
     return first[:end]
-
-
-def _arguments(arguments: Any) -> str:
-    if isinstance(arguments, str):
-        return arguments
-    return json_text(arguments if arguments is not None else {})
