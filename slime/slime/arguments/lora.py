@@ -11,7 +11,7 @@ DEFAULT_RANK, DEFAULT_ALPHA = 8, 16.0
 
 @dataclass
 class LoraArguments:
-    """LoRA. Any of these flags switches it on."""
+    """LoRA. Any of these flags but --ship-adapters switches it on."""
 
     use_lora: bool = flag(False, "train low-rank adapters beside a frozen model")
     ship_adapters: bool | None = flag(
