@@ -14,6 +14,10 @@ class AgentError(RuntimeError):
     """The agent did not answer, retries included."""
 
 
+class WrongKey(AgentError):
+    """The agent does not accept the token or key; no session can succeed."""
+
+
 class Agent(Protocol):
     """Answers one more message of a session."""
 
@@ -23,7 +27,9 @@ class Agent(Protocol):
 
 
 class _Http:
-    def __init__(self, url: str, token: str, retries: int, wait: float = 1.0) -> None:
+    def __init__(self, url: str, token: str, key: str, retries: int, wait: float = 1.0) -> None:
+        """`key` is the variable that holds the token."""
+        self._key = key
         headers = {"Authorization": f"Bearer {token}"} if token else {}
         self._client = httpx.Client(
             base_url=url.rstrip("/"), headers=headers, timeout=SECONDS, trust_env=False
@@ -48,6 +54,11 @@ class _Http:
                 time.sleep(self._wait * 2**attempt)
         else:
             raise AgentError(f"{self._client.base_url} did not answer: {problem}")
+        if response.status_code in (401, 403):
+            raise WrongKey(
+                f"{self._client.base_url} does not accept the {self._key} (HTTP {response.status_code}: "
+                f"{response.text[:200].strip()})"
+            )
         if response.status_code != 200:
             raise AgentError(
                 f"{self._client.base_url} refused (HTTP {response.status_code}): {response.text[:300]}"
@@ -59,7 +70,7 @@ class OpenClawAgent:
     """OpenClaw's gateway keeps the conversation; `user` names the session, and only the new message is sent."""
 
     def __init__(self, url: str, token: str, retries: int, model: str = "openclaw/default") -> None:
-        self._http, self._model = _Http(url, token, retries), model
+        self._http, self._model = _Http(url, token, "OPENCLAW_GATEWAY_TOKEN", retries), model
 
     def say(self, session: str, text: str) -> str:
         body = {
@@ -78,7 +89,7 @@ class ServedModel:
     """The served model without an agent around it: the whole conversation is sent, and the session is ended."""
 
     def __init__(self, url: str, key: str, retries: int) -> None:
-        self._http = _Http(url.rstrip("/").removesuffix("/v1"), key, retries)
+        self._http = _Http(url.rstrip("/").removesuffix("/v1"), key, "SGLANG_API_KEY", retries)
         self._talks: dict[str, list[dict[str, str]]] = {}
 
     def say(self, session: str, text: str) -> str:

@@ -9,7 +9,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from people.agents import Agent, AgentError, OpenClawAgent, ServedModel
+from people.agents import Agent, AgentError, OpenClawAgent, ServedModel, WrongKey
 from people.gsm8k import BadDataset, WordProblem, read_problems
 from people.phases import Phase
 from people.talkers import Exchange, ModelTalker, ScriptedTalker, Talker, TalkerError
@@ -18,7 +18,8 @@ PAUSE_SECONDS = 1.0
 
 
 def main(phase: Phase, argv: Sequence[str] | None = None) -> int:
-    """Exit status: 0; 1 when something is missing; each session that fails is reported and the next one begins."""
+    """Exit status: 0; 1 when something is missing, the token is wrong or no session succeeds; a session that fails is
+    reported and the next one begins."""
     args = _parser(phase).parse_args(argv)
     try:
         problems = read_problems(args.dataset, args.num_problems)
@@ -32,23 +33,26 @@ def main(phase: Phase, argv: Sequence[str] | None = None) -> int:
             file=sys.stderr,
         )
         return 1
-    done = 0
+    done = held = 0
     with args.output.open("w") as output:
         for number, problem in enumerate(problems):
             session = f"{phase.key}-{number}-{os.getpid()}"
             try:
                 talk, finished = converse(phase, problem, number, session, agent, talker, args)
+            except WrongKey as error:
+                print(f"error: {error}", file=sys.stderr)
+                return 1
             except (AgentError, TalkerError) as error:
                 print(f"[{session}] failed: {error}", file=sys.stderr)
                 continue
-            done += finished
+            done, held = done + finished, held + 1
             output.write(f"[session: {session}]\n{talk[0][1]}\n\n")
             output.flush()
             print(f"[{session}] {len(talk)} turns, {'done' if finished else 'not done'}", flush=True)
     print(
         f"{done} of {len(problems)} problems completed within {args.max_turns} turns; first replies in {args.output}"
     )
-    return 0
+    return 0 if held else 1
 
 
 def converse(

@@ -27,6 +27,7 @@ class Fake:
 
     def __init__(self, answer):
         self.requests = []
+        self.status = 200
         fake = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -35,7 +36,7 @@ class Fake:
                 fake.requests.append((dict(self.headers), body))
                 text = answer(body)
                 data = json.dumps({"choices": [{"message": {"content": text}}]}).encode()
-                self.send_response(503 if text is None else 200)
+                self.send_response(503 if text is None else fake.status)
                 self.send_header("Content-Length", str(len(data)))
                 self.end_headers()
                 self.wfile.write(data)
@@ -218,6 +219,23 @@ def test_missing_keys_and_phases_out_of_order_are_said_in_one_line(dataset, tmp_
     for phase in (ASSISTANT, TEACHER):
         assert main(phase, ["--dataset", str(dataset), "--talker", "scripted"]) == 1
         assert "run the phase before this one first" in capsys.readouterr().err
+
+
+def test_a_wrong_token_ends_it_at_once_and_no_session_at_all_is_a_failure(
+    fake, dataset, tmp_path, monkeypatch, capsys
+):
+    agent = fake(lambda body: "hi")
+    monkeypatch.setenv("OPENCLAW_GATEWAY_TOKEN", "wrong")
+    monkeypatch.setenv("OPENCLAW_GATEWAY_URL", agent.url)
+    monkeypatch.setenv("OPENCLAW_WORKSPACE", str(tmp_path / "work"))
+    flags = ["--dataset", str(dataset), "--talker", "scripted", "--pause", "0"]
+    flags += ["--output", str(tmp_path / "r.txt")]
+    agent.status = 401
+    assert main(STUDENT, flags) == 1 and len(agent.requests) == 1
+    assert "does not accept the OPENCLAW_GATEWAY_TOKEN (HTTP 401" in capsys.readouterr().err
+    agent.status = 404
+    assert main(STUDENT, flags) == 1 and len(agent.requests) == 4
+    assert capsys.readouterr().err.count("refused (HTTP 404)") == 3
 
 
 def test_only_boxed_levels_near_a_level_count():
