@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable
 from typing import Any, Protocol
 
@@ -21,12 +22,41 @@ log = logging.getLogger("openclaw.judge")
 _FIRST_RETRY_SECONDS = 0.5
 _FIRST_RETURN_SECONDS = 5.0
 """First wait for a judge that is not there; every wait is twice the one before."""
+_DOWN_SECONDS = 60.0
+"""A judge that nobody had an answer from for so long is down: that is no turn's fault, and costs no try."""
 
 
 class TeacherOnEngine(Protocol):
     """Fills a teacher's log-probs into a sample. Raises JudgeError when it cannot."""
 
     async def taught(self, turn: Turn, draft: SampleDraft) -> SampleDraft: ...
+
+
+_OTHERS_FIRST = 4
+"""Rests of a judge that is down for which a turn waits, so that other turns are what it is asked about next."""
+
+
+class Presence:
+    """Whether a judge, or a teacher, answers anybody. Nobody has asked one that is new yet."""
+
+    def __init__(self) -> None:
+        self._answered: float | None = None
+        self.rests_until = 0.0
+        """Until then (time.monotonic) nobody needs to ask."""
+
+    def is_there(self) -> None:
+        """It answered."""
+        self._answered, self.rests_until = time.monotonic(), 0.0
+
+    def is_down(self, error: Exception) -> bool:
+        """Whether such an error says that it is down."""
+        if not isinstance(error, JudgeUnavailable):
+            return False
+        now = time.monotonic()
+        if self._answered is not None and now - self._answered < _DOWN_SECONDS:
+            return False
+        self.rests_until = now + _FIRST_RETURN_SECONDS
+        return True
 
 
 class TurnJudge:
@@ -57,8 +87,14 @@ class TurnJudge:
         self._metrics = metrics or JudgeMetrics(backend.name)
         self._context = context or MethodContext()
         self._teacher = teacher
+        self._presence, self._teacher_presence = Presence(), Presence()
         needs = self._method.needs(self._context.options)
         self._asker = Asker(store, backend, needs, limits, self._metrics)
+
+    @property
+    def rests_until(self) -> float:
+        """When it is worth the while to judge again (time.monotonic)."""
+        return max(self._presence.rests_until, self._teacher_presence.rests_until)
 
     async def judge(self, turn: Turn) -> None:
         """Never raises for what a judge or a method does. Raises StoreUnavailable when the store cannot be
@@ -71,6 +107,7 @@ class TurnJudge:
         except Exception as error:  # whatever a backend does, it is data about this turn
             await self._failed(turn, error)
             return
+        self._presence.is_there()
         try:
             made = self._made_sample(turn, judgements)
             outcome = await self._taught(turn, made) if isinstance(made, SampleDraft) else made
@@ -96,31 +133,36 @@ class TurnJudge:
             return draft
         try:
             async with asyncio.timeout(self._limits.timeout):
-                return await self._teacher.taught(turn, draft)
+                taught = await self._teacher.taught(turn, draft)
         except (JudgeError, TimeoutError) as error:
             self._metrics.teacher_failures[type(error).__name__] += 1
             self._warn("teacher failed", turn, error)
-            if not isinstance(error, JudgeUnavailable) or turn.judge_attempts >= self._limits.attempts:
+            down = self._teacher_presence.is_down(error)
+            passing = isinstance(error, JudgeUnavailable) and turn.judge_attempts < self._limits.attempts
+            if not (down or passing):
                 return Drop("teacher_failed")
-            await self._give_back(turn, error)
+            await self._give_back(turn, error, down)
             return None
+        self._teacher_presence.is_there()
+        return taught
 
     async def _failed(self, turn: Turn, error: Exception) -> None:
         self._metrics.failed(error)
         self._warn("judge failed", turn, error)
-        if turn.judge_attempts >= self._limits.attempts:
+        down = self._presence.is_down(error)
+        if turn.judge_attempts >= self._limits.attempts and not down:
             await self._drop(turn, [], "judge_error")
         else:
-            await self._give_back(turn, error)
+            await self._give_back(turn, error, down)
 
     def _warn(self, what: str, turn: Turn, error: Exception) -> None:
         tries = f"{turn.judge_attempts}/{self._limits.attempts}"
         log.warning("%s turn=%s try=%s error=%s: %s", what, turn.id, tries, type(error).__name__, error)
 
-    async def _give_back(self, turn: Turn, error: Exception) -> None:
+    async def _give_back(self, turn: Turn, error: Exception, down: bool) -> None:
         first = _FIRST_RETURN_SECONDS if isinstance(error, JudgeUnavailable) else _FIRST_RETRY_SECONDS
-        wait = first * 2 ** (turn.judge_attempts - 1)
-        await self._writer.submit(lambda: self._store.release_claim(turn.id, retry_after=wait))
+        wait = first * (_OTHERS_FIRST if down else 2 ** (turn.judge_attempts - 1))
+        await self._writer.submit(lambda: self._store.release_claim(turn.id, wait, was_try=not down))
 
     async def _drop(self, turn: Turn, judgements: list[Judgement], reason: str) -> None:
         await self._finish(turn, judgements, Drop(reason))

@@ -86,7 +86,8 @@ class JudgeSettings:
         ("JUDGE_RETRY_BUDGET",), also=("--retry-budget",), least=0,
     )  # fmt: skip
     judge_attempts: int = option(
-        int, 5, "Tries before a turn is dropped as judge_error.", ("JUDGE_ATTEMPTS",), also=("--attempts",), least=1
+        int, 5, "Tries before a turn is dropped as judge_error; while the judge answers nobody, none is counted.",
+        ("JUDGE_ATTEMPTS",), also=("--attempts",), least=1,
     )  # fmt: skip
     judge_concurrency: int = option(
         int, 8, "Turns judged at a time by one worker.", ("JUDGE_CONCURRENCY",), also=("--concurrency",), least=1

@@ -12,6 +12,7 @@ import logging
 import os
 import signal
 import sys
+import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -70,7 +71,7 @@ class JudgeWorker:
     async def _claim(self) -> int:
         """Starts judging what is free; returns how many turns."""
         free = self._concurrency - len(self._running)
-        if free <= 0:
+        if free <= 0 or time.monotonic() < self._judge.rests_until:
             return 0
         turns = await asyncio.to_thread(self._store.claim_answered, self._name, free, self._claim_seconds)
         for turn in turns:

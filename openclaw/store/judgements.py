@@ -44,13 +44,17 @@ class JudgementTable(Database):
             rows = connection.execute(select_turns(turn.id.in_(ids)).order_by(turn.answered_at)).mappings()
             return [turn_from_row(row) for row in rows]
 
-    def release_claim(self, turn_id: str, retry_after: float = 0.0) -> None:
-        """Give a claimed turn back; it can be claimed again in `retry_after` seconds."""
+    def release_claim(self, turn_id: str, retry_after: float = 0.0, was_try: bool = True) -> None:
+        """Give a claimed turn back; it can be claimed again in `retry_after` seconds. was_try False: the claim does not
+        count among its tries."""
+        turn = schema.turn.c
+        free = {"claimed_by": None, "claimed_until": time.time() + retry_after if retry_after else None}
+        tries = turn.judge_attempts if was_try else turn.judge_attempts - 1
         with self.transaction() as connection:
             connection.execute(
                 update(schema.turn)
-                .where(schema.turn.c.id == turn_id, schema.turn.c.state == str(TurnState.ANSWERED))
-                .values(claimed_by=None, claimed_until=time.time() + retry_after if retry_after else None)
+                .where(turn.id == turn_id, turn.state == str(TurnState.ANSWERED))
+                .values(**free, judge_attempts=tries)
             )
 
     def release_claims_of(self, worker: str) -> int:
