@@ -23,6 +23,7 @@ run_tiny() {
   tiny_arguments
   # shellcheck disable=SC2206  # exported strings, split into words on purpose; what comes last wins
   arguments+=("${METHOD[@]}" ${CKPT_ARGS:-} ${ROLLOUT_ARGS:-} ${OPTIMIZER_ARGS:-} ${LORA_ARGS:-} ${flags[@]+"${flags[@]}"})
+  case " ${arguments[*]} " in *" --train-backend megatron "* | *" --train-backend=megatron "*) ensure_megatron ;; esac
   if [ -n "${DATA_PATH:-}" ]; then
     "$PY" -m openclaw.store import-conversations "$DATA_PATH" --model-path "$MODEL_PATH" --rl-buffer-dir "$RUN_DIR/buffer"
   fi
@@ -33,6 +34,15 @@ run_tiny() {
   else
     run_driver "$RUN_DIR" "$ROOT/slime/train_async.py" "${arguments[@]}"
   fi
+}
+
+# The one package that --train-backend megatron needs more; it brings no others.
+ensure_megatron() {
+  local pin
+  "$PY" -c 'import sys; from importlib.util import find_spec; sys.exit(not (find_spec("megatron") and find_spec("megatron.core")))' && return
+  pin=$(grep '^megatron-core==' "$ROOT/requirements-dev.txt")
+  echo "installing $pin (once)" >&2
+  "$PY" -m pip install --quiet --disable-pip-version-check --no-deps "$pin"
 }
 
 # tiny_places DEMO: HOST, PORT, MODEL_PATH and RUN_DIR, checked before anything starts.
