@@ -45,3 +45,6 @@ def test_bundles_are_sorted_by_node_then_gpu() -> None:
 def test_the_progress_line_shows_what_was_measured() -> None:
     line = progress_line(7, {"weights/version": 8, "train/loss": -0.12345, "perf/train_time": 1.5})
     assert line == "rollout 7 | version 8 | loss -0.123 | train 1.5s"
+    wrong = {"rollout/drop/refused": 2, "rollout/error_cat/timeout": 1, "rollout/error_cat/reward": 0}
+    line = progress_line(7, {"train/loss": 0.0, "train/groups_all_equal": 3, **wrong})
+    assert line == "rollout 7 | loss 0 | equal groups 3 | failed 1 timeout | dropped 2 refused"

@@ -15,15 +15,29 @@ SHOWN = {
     "train": "perf/train_time",
     "live": "perf/update_weights_time",
 }
+COUNTED = {
+    "equal groups": "train/groups_all_equal",
+    "failed": "rollout/error_cat/",
+    "dropped": "rollout/drop/",
+}
+"""Shown where it is above 0; a name that ends in / is that of several counts, one a reason."""
 
 
 def progress_line(step: int, metrics: Mapping[str, float]) -> str:
-    """`rollout 12 | version 13 | batch 4 | ...`; times in seconds; what was not measured is left out."""
+    """`rollout 12 | version 13 | batch 4 | ...`; times in seconds; what was not measured is left out.
+
+    What went wrong stands at the end, such as `failed 4 reward | dropped 1 reward` (samples, groups).
+    """
     parts = [f"rollout {step}"]
     for label, name in SHOWN.items():
         if name in metrics:
             unit = "s" if name.startswith("perf/") else ""
             parts.append(f"{label} {brief(metrics[name])}{unit}")
+    for label, name in COUNTED.items():
+        for full in sorted(metrics):
+            if metrics[full] and (full == name or (name.endswith("/") and full.startswith(name))):
+                reason = full.removeprefix(name)
+                parts.append(f"{label} {brief(metrics[full])}{' ' * bool(reason)}{reason}")
     return " | ".join(parts)
 
 
