@@ -65,6 +65,9 @@ async def _create(request: Request, body: Json) -> Response:
     if body.get("max_tokens") is None:
         raise ClientError("max_tokens: it must be given", "max_tokens")
     translated = chat_body(body)
+    if translated["messages"][-1]["role"] == "assistant":
+        message = "messages: the last one is the assistant's; an answer that was begun is not continued here"
+        raise ClientError(message, "messages", "unsupported_value")
     checked = chat_request(translated)
     origin = Origin.of(request.headers, translated, None, gateway.settings.default_turn_type)
     exchanges = await prepare_all(gateway, checked, origin, "msg_")

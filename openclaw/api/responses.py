@@ -155,11 +155,15 @@ def _text(content: Any, where: str) -> str:
         return content
     if not isinstance(content, list):
         raise ClientError(f"{where} must be a string or a list of parts", where)
+    texts = []
     for part in content:
-        if not isinstance(part, dict) or not isinstance(part.get("text"), str):
-            kind = part.get("type") if isinstance(part, dict) else None
+        known = isinstance(part, dict)
+        text = part.get("refusal" if part.get("type") == "refusal" else "text") if known else None
+        if not isinstance(text, str):
+            kind = part.get("type") if known else None
             raise ClientError(f"{where}: this model reads text parts only, not {kind!r}", where)
-    return "".join(part["text"] for part in content)
+        texts.append(text)
+    return "".join(texts)
 
 
 def _tools(tools: Any) -> list[Json] | None:

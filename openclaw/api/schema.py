@@ -133,6 +133,9 @@ def _content(message: Message, where: str) -> None:
         name = f"{where}.content[{index}]"
         if not isinstance(part, dict) or not isinstance(part.get("type"), str):
             raise wrong(name, "an object with a type")
+        if part["type"] == "refusal" and isinstance(part.get("refusal"), str):
+            content[index] = {"type": "text", "text": part["refusal"]}  # what another model said
+            continue
         if not isinstance(part.get("text"), str):
             raise ClientError(f"{name}: this model reads text parts only, not {part['type']!r}", name)
 

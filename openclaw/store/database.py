@@ -115,7 +115,7 @@ def database_url(location: str | Path) -> str:
         return text
     folder = Path(text).expanduser().absolute()
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)  # a new one is for this user alone
     except OSError as error:
         raise StoreError(f"cannot make the rollout buffer folder {folder}: {error.strerror}") from error
     return f"sqlite:///{folder / 'buffer.db'}"

@@ -141,3 +141,9 @@ def test_a_call_with_json_that_few_can_write_is_answered(gateway: Any, value: st
         answer = gateway.http.post("/v1/messages", json={**body, "stream": stream})
         assert answer.status_code == 200 and "tool_use" in answer.text
     assert gateway.store.counts()["turns"] == {"captured": 2}
+
+
+def test_an_answer_that_was_begun_is_refused_not_ignored(gateway: Any) -> None:
+    begun = [*HELLO, {"role": "assistant", "content": "The answer is"}]
+    for path, status in (("/v1/messages", 400), ("/v1/messages/count_tokens", 200)):
+        assert gateway.http.post(path, json={"messages": begun, "max_tokens": 5}).status_code == status

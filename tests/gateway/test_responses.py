@@ -120,3 +120,13 @@ def test_nobody_goes_on_from_another_persons_response(start_gateway: Any) -> Non
     first = said("key-a").json()["id"]
     assert said("key-b", previous_response_id=first).status_code == 404
     assert said("key-a", previous_response_id=first).status_code == 200
+
+
+def test_what_another_model_refused_is_read_as_text(gateway: Any) -> None:
+    gateway.says("hi")
+    refusal = {"role": "assistant", "content": [{"type": "refusal", "refusal": "I will not."}]}
+    history = [{"role": "user", "content": "hello"}, refusal, {"role": "user", "content": "why?"}]
+    for path, field in (("/v1/responses", "input"), ("/v1/chat/completions", "messages")):
+        answer = gateway.http.post(path, json={field: history})
+        assert answer.status_code == 200
+        assert "I will not." in gateway.tokenizer.decode(gateway.turn(answer.json()["id"]).prompt_ids)

@@ -1,7 +1,9 @@
 from __future__ import annotations
 
+import stat
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import orjson
 import pytest
@@ -205,3 +207,8 @@ def test_any_text_is_data(store: RolloutStore, make_turn: MakeTurn, text: str) -
     )
     stored = store.get_turn(turn.id)
     assert stored is not None and stored.session_id == session and stored.messages == [{"content": text}]
+
+
+def test_a_folder_made_for_conversations_is_its_owners_alone(tmp_path: Path) -> None:
+    RolloutStore(tmp_path / "new" / "buffer").close()
+    assert stat.S_IMODE((tmp_path / "new" / "buffer").stat().st_mode) == 0o700
