@@ -1,7 +1,8 @@
 """python -m openclaw.chat: talk to the model, and watch it learn.
 
 Every line that begins with / is a command: /help lists them. Without a terminal (a pipe) it answers each line of its
-input, then waits up to --wait seconds for the fate of the turns.
+input, then waits up to --wait seconds for the fate of the turns. With --watch it says nothing and tells of everybody's
+turns, such as OpenClaw's, until Ctrl-C.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from rich.console import Console
 
 from openclaw import options
 from openclaw.chat.client import ChatError, Server
-from openclaw.chat.fates import FateWatch
+from openclaw.chat.fates import AllTurns, FateWatch
 from openclaw.errors import ConfigError
 from openclaw.options import option
 
@@ -44,6 +45,11 @@ class ChatSettings:
         "How long to wait for the last turns' fate without a terminal, default 30",
         unit="seconds",
         least=0,
+    )
+
+    watch: bool = option(bool, False, "Only tell what becomes of the turns of all clients, until Ctrl-C")
+    admin_key: str | None = option(
+        str, None, "The server's admin key, for --watch where it has one", ("OPENCLAW_ADMIN_KEY",), flag=False
     )
 
     def __post_init__(self) -> None:
@@ -181,7 +187,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         parser.error(str(error))
     server = Server(settings.url, settings.api_key)
     try:
-        talk(server, settings.wait)
+        if settings.watch:
+            watch(server, settings.admin_key)
+        else:
+            talk(server, settings.wait)
+    except KeyboardInterrupt:
+        return 0
     except ChatError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
@@ -202,6 +213,19 @@ def talk(server: Server, wait: float) -> None:
     else:
         converse(chat, sys.stdin)
         wait_for_fates(chat, wait)
+
+
+def watch(server: Server, admin_key: str | None) -> None:
+    """Tells of all turns as they change. Raises ChatError when the server is not there, and KeyboardInterrupt."""
+    console = Console(highlight=False, markup=False, soft_wrap=True)
+    turns = AllTurns(lambda: server.newest_turns(admin_key))
+    console.print(
+        f"watching the turns at {server.url}, version {server.status()['weight_version']}; Ctrl-C ends it"
+    )
+    while True:
+        for line in turns.news():
+            console.print(line)
+        time.sleep(LOOK_SECONDS)
 
 
 def at_terminal(chat: Chat) -> None:

@@ -35,14 +35,19 @@ class Server:
         self.url = url.rstrip("/").removesuffix("/v1")
         headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
         timeout = httpx.Timeout(timeout_s, connect=CONNECT_SECONDS)
-        self._http = httpx.Client(base_url=self.url, headers=headers, timeout=timeout, trust_env=False)
+        try:
+            self._http = httpx.Client(base_url=self.url, headers=headers, timeout=timeout, trust_env=False)
+        except httpx.InvalidURL as error:
+            raise ChatError(f"--url {url} is no address: {error}") from error
 
     def close(self) -> None:
         self._http.close()
 
     def models(self) -> list[dict[str, Any]]:
-        """`[{"id", "max_model_len", ...}]`."""
-        found: list[dict[str, Any]] = self._json("GET", "/v1/models")["data"]
+        """`[{"id", "max_model_len", ...}]`, at least one."""
+        found = self._json("GET", "/v1/models").get("data")
+        if not isinstance(found, list) or not found:
+            raise ChatError(f"{self.url}/v1/models names no model: is an OpenClaw-RL server there?")
         return found
 
     def status(self) -> dict[str, Any]:
@@ -54,6 +59,14 @@ class Server:
             return self._json("GET", f"/v1/turns/{completion_id}")
         except ChatError:
             return None
+
+    def newest_turns(self, admin_key: str | None, limit: int = 100) -> list[dict[str, Any]]:
+        """What became of the newest turns of all clients, newest first; `admin_key` where the server has one."""
+        headers = {"Authorization": f"Bearer {admin_key}"} if admin_key else {}
+        found: list[dict[str, Any]] = self._json("GET", f"/admin/turns?limit={limit}", headers=headers)[
+            "data"
+        ]
+        return found
 
     def feedback(self, completion_id: str, **word: Any) -> str:
         """Sends thumbs or text about an answer; returns what the server does with it."""

@@ -1,4 +1,4 @@
-"""Watches what becomes of the turns of a chat and puts each change into words."""
+"""Watches what becomes of turns, those of a chat or those of all clients, and puts each change into words."""
 
 from __future__ import annotations
 
@@ -41,6 +41,26 @@ class FateWatch:
                 lines.append(f"{name}: {told}")
             if is_over(fate):
                 del self._names[completion_id]
+        return lines
+
+
+class AllTurns:
+    """The turns of all clients. `ask` gives the newest ones, newest first; what was over before is not told."""
+
+    def __init__(self, ask: Callable[[], list[dict[str, Any]]]) -> None:
+        self._ask = ask
+        self._seen = {fate["completion_id"]: describe(fate) for fate in ask() if is_over(fate)}
+
+    def news(self) -> list[str]:
+        """One line for each turn that is new or has changed since the last call, oldest first."""
+        lines = []
+        found = self._ask()
+        for fate in reversed(found):
+            told = describe(fate)
+            if told != self._seen.get(fate["completion_id"]):
+                lines.append(told)
+                self._seen[fate["completion_id"]] = told
+        self._seen = {fate["completion_id"]: self._seen[fate["completion_id"]] for fate in found}
         return lines
 
 

@@ -31,6 +31,7 @@ OPENCLAW = Client(
     side_marks=(
         SideMark("heartbeat", "last", "Follow the heartbeat monitor"),
         SideMark("heartbeat", "last", "Read HEARTBEAT.md"),
+        SideMark("scheduled job", "last", "[cron:"),
         SideMark("memory flush", "last", "Pre-compaction memory flush"),
         SideMark("compaction", "system", "You are a context summarization assistant"),
         SideMark("subagent", "first", "[Subagent Context]"),

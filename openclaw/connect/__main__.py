@@ -17,8 +17,8 @@ from typing import Any
 from openclaw import options
 from openclaw.chat.client import ChatError, Server
 from openclaw.chat.fates import describe
-from openclaw.connect.entries import Model, connected, disconnected, provider_entry
-from openclaw.connect.files import NotPlainJson, read_config, restore, write_config
+from openclaw.connect.entries import Model, connected, disconnected, provider_entry, remarks
+from openclaw.connect.files import NotPlainJson, read_config, readable_by_others, restore, write_config
 from openclaw.connect.others import settings_of
 from openclaw.connect.program import Program, complaint, find_program
 from openclaw.connect.settings import ConnectSettings
@@ -62,27 +62,52 @@ def connect(settings: ConnectSettings) -> None:
     if settings.print_only:
         print(json.dumps(addition(settings, entry, extension), indent=2))
         return
-    try:
-        config = read_config(settings.config_file)
-    except NotPlainJson:
-        print("Add this to it by hand:", json.dumps(addition(settings, entry, extension), indent=2), sep="\n")
-        raise
-    new, notes = connected(
-        config, settings.provider, entry, not settings.keep_model, extension, settings.replace
-    )
-    write(settings, program, new)
+    config = readable_config(settings, program, addition(settings, entry, extension))
     earlier = read_notes(settings)
-    if (
-        earlier.get("provider") == settings.provider
-    ):  # a second run: what was there before the first one counts
-        notes |= {key: earlier[key] for key in ("before", "primary", "allowed") if key in earlier}
-    write_config(notes_file(settings), notes, keep_old=False)
+    new, notes = connected(
+        config, settings.provider, entry, not settings.keep_model, extension, settings.replace, earlier
+    )
+    write_config(notes_file(settings), notes, keep_old=False)  # first, so that what is written can be undone
+    try:
+        write(settings, program, new)
+    except ConfigError:
+        put_back_notes(settings, earlier)
+        raise
+    warn_of(settings, remarks(new, notes))
+    used = f"OpenClaw now uses {settings.provider}/{model.id}"
+    offered = f"OpenClaw now knows {settings.provider}/{model.id}"
     print(
-        f"OpenClaw now uses {settings.provider}/{model.id}. Restart its gateway if it runs: openclaw gateway restart"
+        f"{offered if settings.keep_model else used}. Restart its gateway if it runs: openclaw gateway restart"
     )
     print(
-        "Talk to it, and watch with: python -m openclaw.chat, or GET /status and /admin/turns of the server"
+        "Talk to it, and watch its turns with: python -m openclaw.chat --watch, or GET /status of the server"
     )
+
+
+def readable_config(settings: ConnectSettings, program: Program, wanted: dict[str, Any]) -> dict[str, Any]:
+    """The settings of OpenClaw. Raises ConfigError; of a file with comments after it has shown what to add by hand."""
+    try:
+        return read_config(settings.config_file)
+    except NotPlainJson as error:
+        problem = complaint(program, settings.config_file)
+        if problem is not None:
+            raise ConfigError(f"{error}; OpenClaw finds it wrong too, mend it first: {problem}") from error
+        print("Add this to it by hand:", json.dumps(wanted, indent=2), sep="\n")
+        raise
+
+
+def put_back_notes(settings: ConnectSettings, earlier: dict[str, Any]) -> None:
+    if earlier:
+        write_config(notes_file(settings), earlier, keep_old=False)
+    else:
+        notes_file(settings).unlink()
+
+
+def warn_of(settings: ConnectSettings, found: list[str]) -> None:
+    if settings.api_key and readable_by_others(settings.config_file):
+        found = [*found, f"other users can read the key in {settings.config_file}: chmod 600 it"]
+    for line in found:
+        print(f"warning: {line}", file=sys.stderr)
 
 
 def check_server(settings: ConnectSettings) -> Model:
@@ -90,6 +115,10 @@ def check_server(settings: ConnectSettings) -> Model:
     server = Server(settings.url, settings.api_key)
     try:
         served = server.models()[0]
+        if "max_model_len" not in served:
+            raise ConfigError(
+                f"{server.url} serves {served['id']}, but is no OpenClaw-RL server: it names no context"
+            )
         model = Model(str(served["id"]), int(served["max_model_len"]), settings.max_tokens)
         print(f"server: {server.url} serves {model.id}, {model.context} tokens of context", file=sys.stderr)
         message = [{"role": "user", "content": "Connection test: say hello."}]
@@ -137,6 +166,10 @@ def write(settings: ConnectSettings, program: Program, content: dict[str, Any]) 
     problem = complaint(program, settings.config_file)
     if problem is not None:
         restore(settings.config_file, backup)
+        if backup is not None and complaint(program, settings.config_file) is not None:
+            raise ConfigError(
+                f"OpenClaw finds {settings.config_file} wrong as it was before, mend it first: {problem}"
+            )
         raise ConfigError(f"OpenClaw does not accept the new settings, the old ones are back: {problem}")
     print(f"written: {settings.config_file}" + (f", before: {backup}" if backup else ""))
 
@@ -146,9 +179,15 @@ def remove(settings: ConnectSettings) -> None:
     notes = read_notes(settings)
     if not notes:
         raise ConfigError(f"nothing to undo: there is no {notes_file(settings)}")
-    write(settings, find_program(), disconnected(read_config(settings.config_file), notes))
+    config = read_config(settings.config_file)
+    new = disconnected(config, notes)
+    write(settings, find_program(), new)
     notes_file(settings).unlink()
-    print(f"removed provider {notes['provider']} and the plug-in")
+    name = notes["provider"]
+    left = new.get("models", {}).get("providers", {}).get(name)
+    if left is not None and left != notes.get("before"):
+        warn_of(settings, [f"models.providers.{name} points elsewhere by now and was left as it is"])
+    print(f"removed what connecting with {notes['address']} had added")
 
 
 def notes_file(settings: ConnectSettings) -> Path:

@@ -14,6 +14,9 @@ from typing import Any
 from openclaw.errors import ConfigError
 
 PLUGIN = "rl-training-headers"
+DEFAULT_PROVIDER = "openclaw-rl"
+_SUFFIX = "(OpenClaw-RL)"
+"""Ends the names of models that were added here."""
 
 Config = dict[str, Any]
 
@@ -36,7 +39,7 @@ def provider_entry(base_url: str, api_key: str | None, model: Model) -> Config:
         "models": [
             {
                 "id": model.id,
-                "name": f"{model.id} (OpenClaw-RL)",
+                "name": f"{model.id} {_SUFFIX}",
                 "reasoning": True,
                 "input": ["text"],
                 "cost": {"input": 0, "output": 0, "cacheRead": 0, "cacheWrite": 0},
@@ -48,20 +51,29 @@ def provider_entry(base_url: str, api_key: str | None, model: Model) -> Config:
 
 
 def connected(
-    config: Mapping[str, Any], name: str, entry: Config, default: bool, extension: str | None, replace: bool
+    config: Mapping[str, Any],
+    name: str,
+    entry: Config,
+    default: bool,
+    extension: str | None,
+    replace: bool,
+    earlier: Mapping[str, Any] | None = None,
 ) -> tuple[Config, Config]:
     """The new content, and notes of what was there before.
 
     Args:
         default: make the model OpenClaw's default.
         extension: folder of the plug-in, None to leave plug-ins alone.
+        earlier: the notes of an earlier connection, which this one takes the place of.
 
     Raises:
         ConfigError: the name is taken by a provider at another address and `replace` is not set, or a part of
             the content is no object.
     """
-    new = copy.deepcopy(dict(config))
-    notes: Config = {"provider": name}
+    ours = _is_ours(config, earlier) and (earlier or {})["provider"] == name
+    edited = config["models"]["providers"][name] if ours else None
+    new = disconnected(config, earlier) if earlier else copy.deepcopy(dict(config))
+    notes: Config = {"provider": name, "address": _address(entry)}
     providers = _part(new, "models", "providers")
     known = providers.get(name)
     if known is not None and _address(known) != _address(entry) and not replace:
@@ -70,46 +82,94 @@ def connected(
             "overwrite it with --replace"
         )
     notes["before"] = known
-    providers[name] = {**known, **entry} if isinstance(known, dict) else entry
+    providers[name] = _merged(edited or known, entry)
     if default:
+        notes["model_is_text"] = isinstance(_part(new, "agents", "defaults").get("model"), str)
         model = _part(new, "agents", "defaults", "model")
         notes["primary"] = model.get("primary")
         model["primary"] = f"{name}/{entry['models'][0]['id']}"
     if extension is not None:
         notes["extension"] = extension
+        notes["plugin"] = copy.deepcopy(_part(new, "plugins", "entries").get(PLUGIN))
         notes["allowed"] = _add_plugin(new, name, extension)
     return new, notes
 
 
 def disconnected(config: Mapping[str, Any], notes: Mapping[str, Any]) -> Config:
-    """The content without what `connected` added; what was there before is back, what others changed stays."""
+    """The content without what `connected` added; what was there before is back, what others changed stays: a provider
+    that points elsewhere by now too."""
     new = copy.deepcopy(dict(config))
     name = notes["provider"]
-    providers = _part(new, "models", "providers")
-    providers.pop(name, None)
-    if notes.get("before") is not None:
-        providers[name] = notes["before"]
+    if _is_ours(config, notes):
+        providers = _part(new, "models", "providers")
+        providers.pop(name)
+        if notes.get("before") is not None:
+            providers[name] = notes["before"]
     if "primary" in notes:
         model = _part(new, "agents", "defaults", "model")
         if str(model.get("primary", "")).startswith(f"{name}/"):
             model.pop("primary")
             if notes["primary"] is not None:
                 model["primary"] = notes["primary"]
+        if notes.get("model_is_text") and list(model) == ["primary"]:
+            new["agents"]["defaults"]["model"] = model["primary"]
     if "extension" in notes:
         _remove_plugin(new, notes)
     _tidy(new)
     return new
 
 
+def remarks(config: Mapping[str, Any], notes: Mapping[str, Any]) -> list[str]:
+    """What in these settings keeps the connection from having its effect; each is for a person to decide."""
+    found = []
+    plugins = config.get("plugins", {})
+    if "extension" in notes and (plugins.get("enabled") is False or PLUGIN in (plugins.get("deny") or [])):
+        where = (
+            "plugins.enabled is false" if plugins.get("enabled") is False else f"plugins.deny names {PLUGIN}"
+        )
+        found.append(
+            f"{where}, so OpenClaw will not load the plug-in; sessions are found by their transcripts"
+        )
+    agents = config.get("agents", {}).get("list")
+    own = [str(one.get("id")) for one in agents or [] if isinstance(one, dict) and one.get("model")]
+    if "primary" in notes and own:
+        found.append(f"agents with a model of their own keep it: {', '.join(own)} (agents.list)")
+    return found
+
+
+def _is_ours(config: Mapping[str, Any], notes: Mapping[str, Any] | None) -> bool:
+    """Whether the provider that the notes name is there and still points where it was made to."""
+    if not notes:
+        return False
+    known = _part(copy.deepcopy(dict(config)), "models", "providers").get(notes["provider"])
+    return known is not None and _address(known) == notes.get("address", _address(known))
+
+
+def _merged(known: Any, entry: Config) -> Config:
+    """The entry, with what a person has set in the known one beside it: further fields, and other models."""
+    if not isinstance(known, dict):
+        return entry
+    (ours,) = entry["models"]
+    models = known.get("models")
+    theirs = [one for one in models if isinstance(one, dict)] if isinstance(models, list) else []
+    same = next((one for one in theirs if one.get("id") == ours["id"]), {})
+    others = [
+        one for one in theirs if one.get("id") != ours["id"] and not str(one.get("name")).endswith(_SUFFIX)
+    ]
+    return {**known, **entry, "models": [{**same, **ours}, *others]}
+
+
 def _add_plugin(config: Config, provider: str, extension: str) -> bool:
     """Returns whether the plug-in had to be put on a list of allowed ones."""
     paths = _part(config, "plugins", "load").setdefault("paths", [])
+    if not isinstance(paths, list):
+        raise ConfigError("openclaw.json: plugins.load.paths is no list; mend it first")
     if extension not in paths:
         paths.append(extension)
     entry = _part(config, "plugins", "entries", PLUGIN)
     entry["enabled"] = True
     _part(entry, "hooks")["allowConversationAccess"] = True
-    if provider != "openclaw-rl":
+    if provider != DEFAULT_PROVIDER or "providerId" in entry.get("config", {}):
         _part(entry, "config")["providerId"] = provider
     allowed = config["plugins"].get("allow")
     if isinstance(allowed, list) and allowed and PLUGIN not in allowed:
@@ -120,11 +180,15 @@ def _add_plugin(config: Config, provider: str, extension: str) -> bool:
 
 def _remove_plugin(config: Config, notes: Mapping[str, Any]) -> None:
     plugins = _part(config, "plugins")
-    _part(plugins, "entries").pop(PLUGIN, None)
+    entries = _part(plugins, "entries")
+    entries.pop(PLUGIN, None)
+    if notes.get("plugin") is not None:
+        entries[PLUGIN] = notes["plugin"]
     load = _part(plugins, "load")
-    load["paths"] = [path for path in load.get("paths", []) if path != notes["extension"]]
-    if not load["paths"]:
-        load.pop("paths")
+    if isinstance(load.get("paths"), list):
+        load["paths"] = [path for path in load["paths"] if path != notes["extension"]]
+        if not load["paths"]:
+            load.pop("paths")
     if notes.get("allowed") and isinstance(plugins.get("allow"), list):
         plugins["allow"] = [one for one in plugins["allow"] if one != PLUGIN]
 

@@ -32,8 +32,8 @@ def read_config(file: Path) -> dict[str, Any]:
         content = json.loads(text)
     except json.JSONDecodeError as error:
         raise NotPlainJson(
-            f"{file} is not plain JSON (line {error.lineno}, column {error.colno}: {error.msg}); writing it would lose "
-            "its comments, so it was left alone"
+            f"{file} is not plain JSON (line {error.lineno}, column {error.colno}: {error.msg}); writing it back would "
+            "lose its comments, so it was left alone"
         ) from error
     if not isinstance(content, dict):
         raise ConfigError(f"{file} holds no object at its top; mend it first")
@@ -41,26 +41,45 @@ def read_config(file: Path) -> dict[str, Any]:
 
 
 def write_config(file: Path, content: dict[str, Any], keep_old: bool = True) -> Path | None:
-    """Replaces the file at once, with its permissions; returns the backup of what was there, if one is kept.
+    """Replaces the file at once, with its permissions and owner; returns the backup of what was there, if one is kept.
+    A link stays a link: the file that it leads to is replaced, and the backup lies beside the link.
 
-    Raises ConfigError when it cannot be written; the old file is then still there.
+    Raises ConfigError when it cannot be written or is read-only; the old file is then still there.
     """
     try:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        backup = _backup(file) if keep_old and file.exists() else None
-        handle, temporary = tempfile.mkstemp(dir=file.parent, prefix=file.name)
-        try:
-            with os.fdopen(handle, "w", encoding="utf-8") as out:
-                json.dump(content, out, indent=2, ensure_ascii=False)
-                out.write("\n")
-            os.chmod(temporary, file.stat().st_mode & 0o777 if file.exists() else 0o600)
-            os.replace(temporary, file.resolve())
-        except BaseException:
-            Path(temporary).unlink(missing_ok=True)
-            raise
+        target = file.resolve()
+        target.parent.mkdir(parents=True, exist_ok=True)
+        known = target.stat() if target.exists() else None
+        if known is not None and not known.st_mode & 0o200:
+            raise ConfigError(
+                f"{file} is read-only, so it was left alone; allow writing with: chmod u+w {target}"
+            )
+        backup = _backup(file) if keep_old and known is not None else None
+        _replace(target, content, known)
     except OSError as error:
         raise ConfigError(f"{file} cannot be written: {error}") from error
     return backup
+
+
+def readable_by_others(file: Path) -> bool:
+    """Whether other users of this machine can read what is in it."""
+    return bool(file.stat().st_mode & 0o044)
+
+
+def _replace(target: Path, content: dict[str, Any], known: os.stat_result | None) -> None:
+    handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=target.name)
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as out:
+            json.dump(content, out, indent=2, ensure_ascii=False)
+            out.write("\n")
+        if known is not None:
+            os.chmod(temporary, known.st_mode & 0o777)
+            if known.st_uid != os.geteuid():
+                os.chown(temporary, known.st_uid, known.st_gid)
+        os.replace(temporary, target)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
 
 
 def restore(file: Path, backup: Path | None) -> None:

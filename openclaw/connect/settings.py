@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from openclaw import options
+from openclaw.connect.entries import DEFAULT_PROVIDER
 from openclaw.options import option
 
 CLIENTS = ("openclaw", "openai", "litellm", "continue", "open-webui")
@@ -19,7 +20,10 @@ class ConnectSettings:
         str, "http://127.0.0.1:30000/v1", "The server's address, default http://127.0.0.1:30000/v1"
     )
     api_key: str | None = option(
-        str, None, "The server's client key; it is written into openclaw.json", ("SGLANG_API_KEY",)
+        str,
+        None,
+        "A client key of the server (one of OPENCLAW_API_KEYS does too); it is written into openclaw.json",
+        ("SGLANG_API_KEY",),
     )
     openclaw_config: str | None = option(
         str,
@@ -28,14 +32,17 @@ class ConnectSettings:
         ("OPENCLAW_CONFIG_PATH",),
         "path",
     )
-    openclaw_state: str = option(
-        str,
-        str(Path("~") / ".openclaw"),
-        "OpenClaw's state folder, default ~/.openclaw",
-        ("OPENCLAW_STATE_DIR",),
-        "path",
+    openclaw_state: str | None = option(
+        str, None, "OpenClaw's state folder, default ~/.openclaw", ("OPENCLAW_STATE_DIR",), "path"
     )
-    provider: str = option(str, "openclaw-rl", "Name of the provider entry, default openclaw-rl")
+    openclaw_home: str = option(str, "~", "Home folder of OpenClaw, default ~", ("OPENCLAW_HOME",), "path")
+    profile: str | None = option(
+        str,
+        None,
+        "OpenClaw's profile, as in openclaw --profile NAME; its state folder is ~/.openclaw-NAME",
+        ("OPENCLAW_PROFILE",),
+    )
+    provider: str = option(str, DEFAULT_PROVIDER, "Name of the provider entry, default openclaw-rl")
     max_tokens: int = option(
         int, 8192, "Longest answer that OpenClaw asks for, default 8192", unit="tokens", least=1
     )
@@ -54,7 +61,12 @@ class ConnectSettings:
     @property
     def config_file(self) -> Path:
         """openclaw.json."""
-        return Path(self.openclaw_config or Path(self.openclaw_state) / "openclaw.json").expanduser()
+        if self.openclaw_config:
+            return Path(self.openclaw_config).expanduser()
+        if self.openclaw_state:
+            return Path(self.openclaw_state).expanduser() / "openclaw.json"
+        suffix = f"-{self.profile}" if self.profile and self.profile != "default" else ""
+        return Path(self.openclaw_home).expanduser() / f".openclaw{suffix}" / "openclaw.json"
 
     @property
     def base_url(self) -> str:

@@ -8,7 +8,7 @@ import pytest
 
 from openclaw.chat.__main__ import Chat, converse, main
 from openclaw.chat.client import ChatError, Server
-from openclaw.chat.fates import describe, is_over
+from openclaw.chat.fates import AllTurns, describe, is_over
 
 KEY = "secret-key"
 
@@ -82,6 +82,27 @@ def test_through_a_pipe_it_answers_each_line_and_tells_the_fates(gateway, monkey
     assert "hello there" in out and "answer 1: main turn 0" in out
 
 
+def test_the_turns_of_all_clients_are_told_as_they_change(chat, gateway, capsys, monkeypatch):
+    gateway.says("hello there")
+    watched = AllTurns(lambda: chat.server.newest_turns(None))
+    assert watched.news() == []
+    said = {"messages": [{"role": "user", "content": "from another client"}]}
+    gateway.http.post("/v1/chat/completions", json=said, headers={"X-Session-Id": "elsewhere"})
+    (told,) = watched.news()
+    assert told.startswith("main turn 0 of session elsewhere") and "waits for what you say next" in told
+    assert watched.news() == []
+    chat.server.end_session("elsewhere")
+    assert "not trained" in watched.news()[0]
+    assert AllTurns(lambda: chat.server.newest_turns(None)).news() == []  # what was over before is not told
+
+    def stop(_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("openclaw.chat.__main__.time.sleep", stop)
+    assert main(["--url", gateway.url, "--api-key", KEY, "--watch"]) == 0
+    assert "watching the turns at" in capsys.readouterr().out
+
+
 def test_no_server_and_a_wrong_key_are_one_line_each(gateway, capsys):
     assert main(["--url", "http://127.0.0.1:9/v1"]) == 1
     assert "is the server running?" in capsys.readouterr().err
@@ -107,3 +128,5 @@ def test_each_stage_of_a_turn_has_its_words():
 def test_a_server_that_is_something_else_is_named():
     with pytest.raises(ChatError, match="no answer from"):
         Server("http://127.0.0.1:9", None).models()
+    with pytest.raises(ChatError, match="is no address"):
+        Server("http://[::1", None)

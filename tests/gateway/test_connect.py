@@ -5,11 +5,16 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 
 import pytest
 
+from openclaw import options
 from openclaw.connect.__main__ import EXTENSION, main
 from openclaw.connect.entries import Model, connected, disconnected, provider_entry
+from openclaw.connect.settings import ConnectSettings
 from openclaw.errors import ConfigError
 
 KEY = "secret-key"
@@ -23,7 +28,8 @@ OWN = {
 
 @pytest.fixture
 def openclaw(tmp_path, monkeypatch):
-    """A home with settings, and an `openclaw` program that accepts them unless REFUSE is there."""
+    """A home with settings, and an `openclaw` program that accepts them unless `refuse` is there, or
+    `refuse-provider` and they have our provider."""
     state = tmp_path / "state"
     state.mkdir()
     (state / "openclaw.json").write_text(json.dumps(OWN))
@@ -33,6 +39,8 @@ def openclaw(tmp_path, monkeypatch):
         "#!/bin/sh\n"
         f'[ "$1" = --version ] && {{ cat "{tmp_path}/version"; exit 0; }}\n'
         f'[ -e "{tmp_path}/refuse" ] && {{ echo "unknown key: models"; exit 1; }}\n'
+        f'[ -e "{tmp_path}/refuse-provider" ] && grep -q openclaw-rl "$OPENCLAW_CONFIG_PATH" && '
+        '{ echo "unknown key: models"; exit 1; }\n'
         "exit 0\n"
     )
     program.chmod(0o755)
@@ -41,6 +49,32 @@ def openclaw(tmp_path, monkeypatch):
     monkeypatch.setenv("OPENCLAW_STATE_DIR", str(state))
     monkeypatch.delenv("OPENCLAW_CONFIG_PATH", raising=False)
     return tmp_path
+
+
+@pytest.fixture
+def httpserver_of():
+    """f(answer): address of some server that answers every GET with it."""
+    made = []
+
+    def serve(answer):
+        class Answers(BaseHTTPRequestHandler):
+            def do_GET(self):
+                self.send_response(200)
+                self.end_headers()
+                self.wfile.write(json.dumps(answer).encode())
+
+            def log_message(self, *_):
+                return
+
+        server = ThreadingHTTPServer(("127.0.0.1", 0), Answers)
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        made.append(server)
+        return f"http://127.0.0.1:{server.server_address[1]}/v1"
+
+    yield serve
+    for server in made:
+        server.shutdown()
+        server.server_close()
 
 
 def _config(home):
@@ -93,10 +127,11 @@ def test_the_old_settings_are_kept_beside_and_remove_brings_them_back(gateway, o
 
 
 def test_settings_that_openclaw_refuses_are_taken_back(gateway, openclaw, capsys):
-    (openclaw / "refuse").touch()
+    (openclaw / "refuse-provider").touch()
     assert _connect(gateway) == 1
     assert _config(openclaw) == OWN
-    assert "unknown key: models" in capsys.readouterr().err
+    assert "the old ones are back: unknown key: models" in capsys.readouterr().err
+    assert not (openclaw / "state" / "openclaw-rl-connect.json").exists()
 
 
 def test_a_file_with_comments_is_left_alone_and_the_entry_printed(gateway, openclaw, capsys):
@@ -161,6 +196,142 @@ def test_print_only_writes_nothing(gateway, openclaw, capsys):
     assert _config(openclaw) == OWN
 
 
+def test_connecting_again_takes_the_place_of_the_first_time(gateway, openclaw, start_gateway):
+    """Another port, another name, without the plug-in: one --remove undoes all of it."""
+    assert main(["--url", gateway.url, "--api-key", KEY]) == 0
+    config = _config(openclaw)
+    config["models"]["providers"]["openclaw-rl"]["baseUrl"] = "http://127.0.0.1:1/v1"
+    notes = openclaw / "state" / "openclaw-rl-connect.json"
+    notes.write_text(notes.read_text().replace(f"{gateway.url}/v1", "http://127.0.0.1:1/v1"))
+    config["models"]["providers"]["openclaw-rl"]["timeoutSeconds"] = 5  # a person's own
+    (openclaw / "state" / "openclaw.json").write_text(json.dumps(config))
+    assert _connect(gateway) == 0  # the server has moved to another port
+    entry = _config(openclaw)["models"]["providers"]["openclaw-rl"]
+    assert entry["baseUrl"] == f"{gateway.url}/v1"
+    assert _connect(gateway, "--provider", "mine", "--no-extension", "--keep-model") == 0
+    config = _config(openclaw)
+    assert sorted(config["models"]["providers"]) == ["mine", "other"] and config["plugins"] == OWN["plugins"]
+    assert config["agents"] == OWN["agents"]
+    assert main(["--remove"]) == 0
+    assert _config(openclaw) == OWN
+
+
+def test_what_a_person_set_in_the_entry_stays(gateway, openclaw):
+    assert _connect(gateway) == 0
+    config = _config(openclaw)
+    entry = config["models"]["providers"]["openclaw-rl"]
+    entry["timeoutSeconds"] = 5
+    entry["models"][0]["compat"] = {"supportsStore": False}
+    entry["models"].append({"id": "second", "name": "another model of that server"})
+    (openclaw / "state" / "openclaw.json").write_text(json.dumps(config))
+    assert _connect(gateway) == 0
+    assert _config(openclaw)["models"]["providers"]["openclaw-rl"] == entry
+
+
+def test_a_provider_that_was_pointed_elsewhere_is_left_by_remove(gateway, openclaw, capsys):
+    assert _connect(gateway) == 0
+    config = _config(openclaw)
+    config["models"]["providers"]["openclaw-rl"]["baseUrl"] = "http://elsewhere/v1"
+    (openclaw / "state" / "openclaw.json").write_text(json.dumps(config))
+    assert _connect(gateway) == 1  # nor overwritten
+    assert "points at http://elsewhere/v1" in capsys.readouterr().err
+    assert main(["--remove"]) == 0
+    assert "was left as it is" in capsys.readouterr().err
+    left = _config(openclaw)
+    assert left["models"]["providers"]["openclaw-rl"]["baseUrl"] == "http://elsewhere/v1"
+    assert left["plugins"] == OWN["plugins"]
+
+
+def test_a_link_stays_a_link_and_its_backup_lies_beside_it(gateway, openclaw):
+    link = openclaw / "state" / "openclaw.json"
+    real = openclaw / "dotfiles" / "mine.json"
+    real.parent.mkdir()
+    link.rename(real)
+    link.symlink_to(real)
+    assert _connect(gateway) == 0
+    assert link.is_symlink() and "openclaw-rl" in json.loads(real.read_text())["models"]["providers"]
+    assert [path.name for path in real.parent.iterdir()] == ["mine.json"]
+    assert len(list(link.parent.glob("*.before-openclaw-rl-*"))) == 1
+    assert main(["--remove"]) == 0
+    assert link.is_symlink() and _config(openclaw) == OWN
+
+
+def test_a_read_only_file_is_left_alone(gateway, openclaw, capsys):
+    file = openclaw / "state" / "openclaw.json"
+    file.chmod(0o444)
+    assert _connect(gateway) == 1
+    assert "is read-only" in capsys.readouterr().err
+    assert _config(openclaw) == OWN
+    assert sorted(path.name for path in file.parent.iterdir()) == ["openclaw.json"]
+
+
+def test_a_key_that_others_could_read_and_settings_that_hinder_are_told(gateway, openclaw, capsys):
+    file = openclaw / "state" / "openclaw.json"
+    file.write_text(json.dumps({"plugins": {"deny": ["rl-training-headers"]},
+                                "agents": {"list": [{"id": "poet", "model": "third/model"}]}}))  # fmt: skip
+    file.chmod(0o644)
+    assert _connect(gateway) == 0
+    told = capsys.readouterr().err
+    assert (
+        "plugins.deny names rl-training-headers" in told and "keep it: poet" in told and "chmod 600" in told
+    )
+
+
+def test_a_file_that_openclaw_cannot_read_either_is_no_file_with_comments(gateway, openclaw, capsys):
+    file = openclaw / "state" / "openclaw.json"
+    file.write_text('{"gateway": {"mode" "local"}}')
+    (openclaw / "refuse").touch()
+    assert _connect(gateway) == 1
+    told = capsys.readouterr()
+    assert "OpenClaw finds it wrong too" in told.err and told.out == ""
+
+
+def test_settings_that_were_wrong_before_are_not_blamed_on_connecting(gateway, openclaw, capsys):
+    (openclaw / "refuse").touch()
+    assert _connect(gateway) == 1
+    assert "wrong as it was before" in capsys.readouterr().err
+    assert _config(openclaw) == OWN and main(["--remove"]) == 1
+
+
+@pytest.mark.parametrize(
+    ("variables", "file"),
+    [
+        ({}, "~/.openclaw/openclaw.json"),
+        ({"OPENCLAW_HOME": "/srv/claw"}, "/srv/claw/.openclaw/openclaw.json"),
+        ({"OPENCLAW_PROFILE": "work"}, "~/.openclaw-work/openclaw.json"),
+        ({"OPENCLAW_PROFILE": "work", "OPENCLAW_STATE_DIR": "/srv/state"}, "/srv/state/openclaw.json"),
+        ({"OPENCLAW_CONFIG_PATH": "/etc/claw.json", "OPENCLAW_STATE_DIR": "/srv/state"}, "/etc/claw.json"),
+    ],
+)
+def test_the_settings_are_looked_for_where_openclaw_does(variables, file):
+    assert options.load(ConnectSettings, {}, variables).config_file == Path(file).expanduser()
+
+
+def test_an_openclaw_without_node_is_told_and_the_settings_are_written(
+    gateway, openclaw, monkeypatch, capsys
+):
+    program = openclaw / "bin" / "openclaw"
+    program.write_text("#!/usr/bin/env no-such-node\n")
+    assert _connect(gateway) == 0
+    told = capsys.readouterr().err
+    assert "no-such-node" in told and "needs a current Node" in told
+    assert "openclaw-rl" in _config(openclaw)["models"]["providers"]
+
+
+@pytest.mark.parametrize(
+    ("answer", "told"),
+    [({"data": [{"id": "llama"}]}, "no OpenClaw-RL server"), ({"data": []}, "names no model")],
+)
+def test_another_server_at_that_address_is_named(answer, told, openclaw, httpserver_of, capsys):
+    assert main(["--url", httpserver_of(answer)]) == 1
+    assert told in capsys.readouterr().err and _config(openclaw) == OWN
+
+
+def test_an_address_that_is_none_is_named(openclaw, capsys):
+    assert main(["--url", "http://[::1"]) == 1
+    assert "is no address" in capsys.readouterr().err
+
+
 def test_what_others_changed_meanwhile_survives_the_removal():
     entry = provider_entry("http://h/v1", None, Model("m", 32768, 8192))
     new, notes = connected(OWN, "openclaw-rl", entry, True, "/plugin", False)
@@ -178,7 +349,7 @@ def test_a_model_named_by_a_plain_string_is_understood():
         {"agents": {"defaults": {"model": "a/b"}}}, "openclaw-rl", entry, True, None, False
     )
     assert new["agents"]["defaults"]["model"]["primary"] == "openclaw-rl/m"
-    assert disconnected(new, notes)["agents"]["defaults"]["model"] == {"primary": "a/b"}
+    assert disconnected(new, notes) == {"agents": {"defaults": {"model": "a/b"}}}
 
 
 def test_settings_of_another_shape_are_refused_by_name():
