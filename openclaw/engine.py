@@ -13,6 +13,7 @@ from weakref import WeakKeyDictionary
 import aiohttp
 import orjson
 
+from openclaw.cumulative import CumulativeAnswers
 from openclaw.errors import ClientError, EngineError
 
 log = logging.getLogger(__name__)
@@ -93,8 +94,8 @@ class Engines:
             await asyncio.sleep(READY_POLL_SECONDS)
 
     async def stream(self, url: str, body: dict[str, Any]) -> AsyncGenerator[dict[str, Any], None]:
-        """The newest cumulative answer, again and again, until the last. Raises EngineError when the engine
-        is not there or breaks off, ClientError when it refuses the request."""
+        """The newest cumulative answer (see cumulative.py), again and again, until the last. Raises EngineError when the
+        engine is not there or breaks off, ClientError when it refuses the request."""
         try:
             async with self._http.post(f"{url}/generate", data=orjson.dumps(body)) as answer:
                 if answer.status != 200:
@@ -125,7 +126,7 @@ class Engines:
 async def _answers(content: aiohttp.StreamReader) -> AsyncIterator[dict[str, Any]]:
     """Server-sent events to answers. Answers are cumulative, so of several that came together the last is
     enough."""
-    buffer = b""
+    buffer, answers = b"", CumulativeAnswers()
     while chunk := await content.readany():
         buffer += chunk
         end = buffer.rfind(b"\n\n")
@@ -136,7 +137,7 @@ async def _answers(content: aiohttp.StreamReader) -> AsyncIterator[dict[str, Any
         if not data:
             continue
         try:
-            answer = orjson.loads(data[-1])
+            answer = answers.read(data[-1])
         except orjson.JSONDecodeError as error:
             raise EngineError(f"a chunk that is not JSON: {error}") from error
         if "error" in answer:

@@ -14,6 +14,7 @@ from contextlib import aclosing
 from dataclasses import dataclass, replace
 from typing import Any
 
+from openclaw.cumulative import SKIPPED
 from openclaw.engine import REFUSED, Engines
 from openclaw.errors import ClientError, EngineError
 
@@ -140,7 +141,7 @@ class Generation:
 
     def _take(self, answer: dict[str, Any]) -> Increment:
         """What is new in a cumulative answer. Raises EngineError for an answer that makes no sense."""
-        have = len(self.ids) - self._attempt_start
+        have = len(self.ids) - self._attempt_start - answer[SKIPPED]
         try:
             meta = answer["meta_info"]
             ids = answer["output_ids"][have:]
