@@ -321,6 +321,7 @@ def test_persons_with_the_same_words_do_not_answer_each_other(gateway: Any) -> N
         [{"role": "system", "content": "You are a context summarization assistant. Be brief."}, user("x")],
         [user("[Sat 2026-11-21 02:31 UTC] [Subagent Context] You are a subagent." + RUNTIME), user(CONTEXT)],
         [user("Follow the heartbeat monitor scratch context." + RUNTIME), user(CONTEXT)],
+        [user("[cron:5a41 garden] look after the garden" + RUNTIME), user(CONTEXT)],
         [
             user("hi"),
             assistant("x"),
