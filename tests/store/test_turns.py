@@ -9,6 +9,7 @@ import orjson
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from sqlalchemy import event
 
 from openclaw.errors import StoreError
 from openclaw.records import NewTurn, TurnState
@@ -212,3 +213,18 @@ def test_any_text_is_data(store: RolloutStore, make_turn: MakeTurn, text: str) -
 def test_a_folder_made_for_conversations_is_its_owners_alone(tmp_path: Path) -> None:
     RolloutStore(tmp_path / "new" / "buffer").close()
     assert stat.S_IMODE((tmp_path / "new" / "buffer").stat().st_mode) == 0o700
+
+
+def test_one_connection_serves_readers_that_come_one_after_another(
+    tmp_path: Path, make_turn: Callable[..., NewTurn]
+) -> None:
+    store = RolloutStore(tmp_path)
+    turn = store.record_turn(make_turn())
+    rush = [store._engine.connect() for _ in range(4)]
+    for connection in rush:
+        connection.close()
+    used: set[int] = set()
+    event.listen(store._engine, "checkout", lambda connection, *_: used.add(id(connection)))
+    for _ in range(20):
+        assert store.get_turn(turn.id) == turn
+    assert len(used) == 1
