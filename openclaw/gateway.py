@@ -7,6 +7,8 @@ import logging
 import uuid
 from typing import Any, Literal
 
+import orjson
+
 from openclaw.api.schema import ChatRequest
 from openclaw.engine import Engines
 from openclaw.errors import ClientError
@@ -26,7 +28,7 @@ log = logging.getLogger(__name__)
 
 DEFAULT_TEMPERATURE = 0.6
 LARGE_HISTORY_CHARACTERS = 20_000
-"""From here on a prompt is rendered in a thread, so that other streams go on."""
+"""Of messages and tools as JSON: from here on a prompt is rendered in a thread, so that other streams go on."""
 _BRIDGED = (TurnState.CAPTURED, TurnState.ANSWERED, TurnState.JUDGED, TurnState.UNTRAINABLE)
 
 
@@ -172,9 +174,8 @@ class Gateway:
         return await self._rendered(request), "full"
 
     async def _rendered(self, request: ChatRequest) -> list[int]:
-        size = sum(len(text_of(message.get("content"))) for message in request.messages)
         wanted = request.messages, request.tools, request.thinking
-        if size < LARGE_HISTORY_CHARACTERS:
+        if len(orjson.dumps(wanted)) < LARGE_HISTORY_CHARACTERS:
             return self.format.render(*wanted)
         return await asyncio.to_thread(self.format.render, *wanted)
 
