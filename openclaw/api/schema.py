@@ -184,7 +184,7 @@ def _sampling(body: dict[str, Any]) -> dict[str, Any]:
         "top_p": number(body, "top_p", 0.0, 1.0),
         "min_p": number(body, "min_p", 0.0, 1.0),
         "top_k": integer(body, "top_k", -1, 2**31),
-        "sampling_seed": integer(body, "seed", -(2**63), 2**63),
+        "sampling_seed": integer(body, "seed", -(2**63), 2**63 - MAX_ANSWERS),
     }
     if given["top_p"] == 0.0:
         raise ClientError("top_p must be more than 0", "top_p")

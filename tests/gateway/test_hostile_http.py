@@ -140,3 +140,9 @@ def test_administration_is_closed_to_names_that_were_pointed_here(start_gateway:
         ("[::1]:1", 200),
     ):
         assert httpx.get(f"{gateway.url}/admin/turns", headers={"Host": host}).status_code == status
+
+
+@pytest.mark.parametrize("seed", [2**63, 2**63 - 1, -(2**63) - 1])
+def test_seeds_that_an_engine_s_64_bits_cannot_hold_are_refused(gateway: Any, seed: int) -> None:
+    answer = gateway.http.post("/v1/chat/completions", json={"messages": HELLO, "seed": seed, "n": 16})
+    assert answer.status_code == 400 and answer.json()["error"]["param"] == "seed"
