@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 OLDEST_FOR_PLUGIN = (2026, 9)
+"""2026.3 has nothing that lets a plug-in wrap the calls of a provider."""
+OLDEST_THAT_VALIDATES = (2026, 3)
 SECONDS = 60
 
 
@@ -47,8 +49,9 @@ def find_program() -> Program:
 
 
 def complaint(program: Program, config: Path) -> str | None:
-    """What OpenClaw finds wrong with its settings; None when nothing, or when it is not here to ask."""
-    if program.path is None or program.problem:
+    """What OpenClaw finds wrong with its settings; None when nothing, or when it is not here to ask or too old."""
+    too_old = program.version and program.version[:2] < OLDEST_THAT_VALIDATES
+    if program.path is None or program.problem or too_old:
         return None
     code, text = _run([program.path, "config", "validate"], OPENCLAW_CONFIG_PATH=str(config))
     return None if code == 0 else _first_lines(text)

@@ -160,6 +160,12 @@ def test_an_older_openclaw_is_connected_without_the_plugin(gateway, openclaw, ca
     assert "2026.3.13 cannot load the plug-in" in capsys.readouterr().err
 
 
+def test_an_openclaw_that_cannot_check_its_settings_is_not_asked(gateway, openclaw):
+    (openclaw / "version").write_text("OpenClaw 2026.2.19\n")
+    (openclaw / "refuse").touch()  # as it answers to a command that it does not know
+    assert _connect(gateway) == 0
+
+
 def test_without_openclaw_the_settings_are_written_with_a_warning(gateway, openclaw, monkeypatch, capsys):
     monkeypatch.setenv("PATH", "/usr/bin:/bin")
     assert _connect(gateway) == 0
