@@ -23,6 +23,7 @@ from openclaw.ports import free_port
 log = logging.getLogger(__name__)
 
 STOP_SECONDS = 5.0
+CHUNK = 1 << 16
 FIRST_PAUSE_SECONDS = 0.2
 LONGEST_PAUSE_SECONDS = 10.0
 _PR_SET_PDEATHSIG = 1
@@ -74,7 +75,7 @@ class EngineProcess:
         listening = asyncio.create_task(self._forward(process.stderr))
         try:
             ready = self._is_ready(await process.stdout.readline())
-            while await process.stdout.readline():
+            while await process.stdout.read(CHUNK):
                 pass
             await process.wait()
             await listening
@@ -93,9 +94,14 @@ class EngineProcess:
             raise EngineError(f"the engine printed no ready line but {line[:200]!r}") from error
 
     async def _forward(self, stream: asyncio.StreamReader) -> None:
-        while line := await stream.readline():
-            self._last_words = line.decode("utf-8", "replace").strip() or self._last_words
-            sys.stderr.buffer.write(line)
+        """Chunks, not lines: a progress bar is one line without an end, and an engine whose words nobody takes stands
+        still."""
+        while data := await stream.read(CHUNK):
+            lines = data.decode("utf-8", "replace").splitlines()
+            self._last_words = next(
+                (line.strip() for line in reversed(lines) if line.strip()), self._last_words
+            )
+            sys.stderr.buffer.write(data)
             sys.stderr.flush()
 
 

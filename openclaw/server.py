@@ -35,6 +35,7 @@ from openclaw.ports import listen
 from openclaw.recorder import Recorder
 from openclaw.settings import Settings, load_settings
 from openclaw.store import RolloutStore
+from openclaw.store.failures import shown
 
 log = logging.getLogger(__name__)
 
@@ -150,9 +151,10 @@ async def _announce(app: FastAPI, listener: socket.socket) -> None:
     gateway: Gateway = app.state.gateway
     await gateway.engines.wait_ready()
     host, port = listener.getsockname()[:2]
-    recording = f"recording to {gateway.settings.buffer}" if gateway.recorder else "recording nothing"
-    shown = f"[{host}]" if ":" in host else host
-    print(f"ready: http://{shown}:{port}/v1 serves {gateway.model_name}, {recording}", flush=True)
+    buffer = gateway.settings.buffer
+    recording = "recording nothing" if buffer is None else f"recording to {shown(buffer)}"
+    address = f"[{host}]" if ":" in host else host
+    print(f"ready: http://{address}:{port}/v1 serves {gateway.model_name}, {recording}", flush=True)
 
 
 async def _failure(request: Request, error: Exception) -> Response:

@@ -12,6 +12,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from sqlalchemy.engine import make_url
+from sqlalchemy.exc import ArgumentError
+
 from openclaw.errors import ConfigError
 from openclaw.judge import settings as judge_settings
 from openclaw.judge import teacher_settings
@@ -131,8 +134,17 @@ def check_teacher(args: Any) -> None:
 
 
 def store_flags(args: Any) -> list[str]:
-    """The flags that name the rollout buffer, for any process that opens it."""
+    """The flags that name the rollout buffer, for any process that opens it. Raises ConfigError for a password, which
+    everybody on the machine could read in the list of processes."""
     if args.rl_buffer_url:
+        try:
+            secret = make_url(args.rl_buffer_url).password
+        except ArgumentError as error:
+            raise ConfigError(f"--rl-buffer-url cannot be used: {error}") from error
+        if secret is not None:
+            raise ConfigError(
+                "--rl-buffer-url has a password: leave it out there, and set PGPASSWORD or ~/.pgpass"
+            )
         return ["--rl-buffer-url", args.rl_buffer_url]
     return ["--rl-buffer-dir", args.rl_buffer_dir]
 

@@ -37,6 +37,11 @@ _ADVICE: tuple[tuple[str, str], ...] = (
 """Part of a driver's message -> what to do."""
 
 
+def shown(location: str) -> str:
+    """A folder or URL as it may be printed: without its password."""
+    return make_url(location).render_as_string(hide_password=True) if "://" in location else location
+
+
 @contextmanager
 def as_store_error(url: str) -> Iterator[None]:
     """Database errors leave as StoreUnavailable: the database (no password), the driver's words, what to do."""
@@ -44,8 +49,7 @@ def as_store_error(url: str) -> Iterator[None]:
         yield
     except SQLAlchemyError as error:
         cause = str(getattr(error, "orig", None) or error).strip()
-        place = make_url(url).render_as_string(hide_password=True)
-        raise StoreUnavailable(f"rollout store {place}: {cause}{_advice(cause)}") from error
+        raise StoreUnavailable(f"rollout store {shown(url)}: {cause}{_advice(cause)}") from error
     except UnicodeEncodeError as error:
         raise StoreError(f"a text that is no valid Unicode cannot be stored: {error.reason}") from error
 

@@ -218,3 +218,22 @@ def test_administration_needs_its_own_key_if_one_is_set(start_gateway: Any) -> N
     assert gateway.http.get("/admin/processes").status_code == 401
     right = {"Authorization": "Bearer admin"}
     assert gateway.http.delete("/admin/sessions/s", headers=right).json()["expired_turns"] == 0
+
+
+async def test_an_engine_may_say_a_lot_without_ending_a_line(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    script = tmp_path / "talker.py"
+    script.write_text(
+        "import sys\n"
+        'print(\'{"url": "x"}\', flush=True)\n'
+        "for stream in (sys.stderr, sys.stdout):\n"
+        "    for step in range(4000):\n"
+        "        stream.write(f'\\rloading shards {step} ' + '#' * 60); stream.flush()\n"
+        "sys.exit('the last words')\n"
+    )
+    process = EngineProcess([sys.executable, str(script)], 1)
+    async with asyncio.timeout(20):
+        assert await process._run_once()
+    assert process._last_words == "the last words"
+    assert "loading shards 3999" in capfd.readouterr().err

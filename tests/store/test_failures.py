@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import random
 import sqlite3
@@ -14,8 +15,9 @@ from typing import Any
 import pytest
 from sqlalchemy import event
 
-from openclaw.errors import StoreError, StoreUnavailable
+from openclaw.errors import ConfigError, StoreError, StoreUnavailable
 from openclaw.records import NewTurn, Turn
+from openclaw.services import store_flags
 from openclaw.store import RolloutStore, StoreWriter, failures
 
 MakeTurn = Callable[..., NewTurn]
@@ -128,3 +130,14 @@ async def test_who_waits_behind_a_lock_that_stays_is_told_together(
     await writer.submit(lambda: store.record_turn(make_turn()))
     await asyncio.to_thread(writer.close)
     assert store.counts()["turns"] == {"captured": 1}
+
+
+def test_a_password_is_neither_printed_nor_put_on_a_command_line() -> None:
+    url = "postgresql+psycopg://ann:hunter2@db.example/rl"
+    assert "hunter2" not in failures.shown(url) and "db.example" in failures.shown(url)
+    assert failures.shown("./rl_buffer") == "./rl_buffer"
+    with pytest.raises(ConfigError, match="PGPASSWORD") as refused:
+        store_flags(argparse.Namespace(rl_buffer_url=url))
+    assert "hunter2" not in str(refused.value)
+    plain = "postgresql+psycopg://ann@db.example/rl"
+    assert store_flags(argparse.Namespace(rl_buffer_url=plain)) == ["--rl-buffer-url", plain]
