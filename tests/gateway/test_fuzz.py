@@ -33,10 +33,33 @@ JSON = st.recursive(
 )
 ROLE = st.sampled_from(["system", "developer", "user", "assistant", "tool", "poet"])
 PART = st.fixed_dictionaries({"type": st.sampled_from(["text", "image_url"])}, optional={"text": st.text()})
-MESSAGE = st.fixed_dictionaries(
-    {"role": ROLE, "content": st.none() | st.text(max_size=20) | st.lists(PART, max_size=2) | JSON},
-    optional={"tool_calls": JSON, "tool_call_id": JSON, "reasoning_content": JSON, "name": JSON},
+BLOCKS = [
+    "text",
+    "refusal",
+    "thinking",
+    "redacted_thinking",
+    "tool_use",
+    "tool_result",
+    "image",
+    "input_text",
+]
+BLOCK = st.fixed_dictionaries(
+    {"type": st.sampled_from(BLOCKS) | JSON},
+    optional=dict.fromkeys(
+        ("text", "refusal", "thinking", "name", "input", "content", "tool_use_id", "id"), JSON
+    ),
 )
+ITEMS = ["message", "reasoning", "function_call", "function_call_output", "item_reference"]
+MESSAGE = st.fixed_dictionaries(
+    {
+        "role": ROLE,
+        "content": st.none() | st.text(max_size=20) | st.lists(PART | BLOCK, max_size=2) | JSON,
+    },
+    optional={
+        "tool_calls": JSON, "tool_call_id": JSON, "reasoning_content": JSON, "name": JSON,
+        "type": st.sampled_from(ITEMS), "summary": JSON, "arguments": JSON, "call_id": JSON, "output": JSON,
+    },
+)  # fmt: skip
 FIELDS = (
     "temperature",
     "n",
@@ -57,6 +80,16 @@ FIELDS += (
     "prompt",
     "input",
     "parallel_tool_calls",
+)
+FIELDS += ("messages", "input", "previous_response_id", "train", "turn_type", "session_done", "seed", "top_k")
+FIELDS += (
+    "stop_sequences",
+    "max_output_tokens",
+    "echo",
+    "model",
+    "stream_options",
+    "return_token_ids",
+    "min_p",
 )
 
 
