@@ -35,11 +35,12 @@ check_trainer() {
   if version=$("$PY" -c 'import torch; assert torch.cuda.is_available(), torch.__version__; print(torch.__version__, "for CUDA", torch.version.cuda)' 2>/dev/null); then
     good "torch $version"
   elif version=$(has "$PY" torch); then
-    missing "torch that sees a GPU (there is $version)" "a CPU build, or a driver older than its CUDA: $PY -m pip install --force-reinstall torch from PyPI"
+    missing "torch that sees a GPU (there is $version)" "a CPU build, or a driver older than its CUDA: $PY -m pip install --force-reinstall $(grep '^torch==' "$ROOT/requirements.txt"), TORCH_INDEX_URL unset"
   else
     missing "torch" "$PY -m pip install -r requirements.txt"
   fi
   if version=$(has "$PY" ray); then good "ray $version"; else missing "ray" "$PY -m pip install -r requirements.txt"; fi
+  if "$PY" -c 'import aiohttp_cors, opencensus' 2>/dev/null; then good "ray job submit"; else note "no ray[default]: ray job submit needs it ($PY -m pip install -r instructions/requirements-gpu.txt)"; fi
   if version=$(has "$PY" bitsandbytes); then good "bitsandbytes $version"; else note "no bitsandbytes: --load-in-4bit needs it ($PY -m pip install -r instructions/requirements-gpu.txt)"; fi
 }
 

@@ -132,6 +132,12 @@ class Settings:
     )
 
     def __post_init__(self) -> None:
+        if self.backend not in (None, "embedded"):
+            raise ConfigError(
+                f"--backend {self.backend}: this server launches the embedded engine alone. Start another one by itself "
+                "(SGLang: python -m slime.backends.launch --backend sglang --model-path FOLDER --port 30010) and name "
+                "it: --engine-url http://127.0.0.1:30010"
+            )
         options.check(self)
         if not self.model_path:
             raise ConfigError("no model: give --model-path FOLDER or set MODEL_PATH")

@@ -36,7 +36,8 @@ async def judges(request: Request) -> Response:
 
 @router.put("/admin/judges")
 async def scale(request: Request) -> Response:
-    """`{"workers": 4}`: so many, until the run is started anew. One that has to go finishes what it judges."""
+    """`{"workers": 4}`: so many, until the run is started anew. One that has to go gets some seconds to finish; what it
+    leaves is judged by another."""
     gateway: Gateway = request.app.state.gateway
     check_admin(request, gateway.settings)
     workers = parse_body(await request.body()).get("workers")

@@ -25,6 +25,7 @@ from slime import processes
 from slime.errors import ConfigError, EngineError
 from slime.processes import ProcessRecord
 from slime.trouble import with_advice
+from slime.utils.memory_kills import MemoryKills
 
 logger = logging.getLogger(__name__)
 
@@ -120,6 +121,7 @@ class ServerManager:
         self.servers: dict[str, Watched] = {}
         self.chosen: set[int] = set()
         self.lock = threading.RLock()
+        self.kills = MemoryKills()
 
     def choose_port(self, name: str) -> int:
         """A port on 127.0.0.1 for a server that may have any.
@@ -225,7 +227,7 @@ class ServerManager:
                 if name not in self.servers or watched.record.alive():
                     continue
                 if watched.restart_at is None:
-                    note_death(watched, self.run_dir)
+                    note_death(watched, self.run_dir, self.kills.news())
                 if watched.restart_at is not None and time.time() >= watched.restart_at:
                     watched.ready, watched.unhealthy, watched.restart_at = False, 0, None
                     watched.log_start = processes.log_size(self.run_dir, name)
@@ -252,8 +254,8 @@ class ServerManager:
         return [record for record in records if record.role not in OWN_ROLES and record.alive()]
 
 
-def note_death(watched: Watched, run_dir: Path) -> None:
-    """Decides when the server starts again."""
+def note_death(watched: Watched, run_dir: Path, told: str) -> None:
+    """Decides when the server starts again. `told`: what the kernel says of its end, if anything."""
     if watched.ready:
         watched.failed_starts = 0
     elif (
@@ -262,4 +264,5 @@ def note_death(watched: Watched, run_dir: Path) -> None:
         watched.failed_starts += 1
     watched.restart_at = time.time() + restart_delay(watched.failed_starts)
     watched.restarts += 1
-    logger.warning("%s (pid %d) is gone", watched.spec.name, watched.record.pid)
+    gone = f"{watched.spec.name} (pid {watched.record.pid}) is gone"
+    logger.warning("%s", with_advice(f"{gone}: {told}") if told else gone)

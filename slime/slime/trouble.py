@@ -23,6 +23,13 @@ class Trouble:
 
 TROUBLES = (
     Trouble(
+        "engine_graphs",
+        r"[Cc]apture (?:cuda|CUDA) graph failed|--(?:mem-fraction-static|cuda-graph-max-bs) to a smaller value",
+        "the engine's share leaves too little of the GPU for what it computes: a smaller --sglang-mem-fraction-static "
+        "(MEM_FRACTION_STATIC) or --sglang-cuda-graph-max-bs, a smaller --context-length (CONTEXT_LENGTH), or more GPUs "
+        "an engine (TP); nvidia-smi shows whether another program holds memory there",
+    ),
+    Trouble(
         "engine_memory",
         r"increase --mem-fraction-static|KV cache is too small|No available memory for the cache",
         "the engine's share of the GPU is too small for weights, keys and values: a larger --sglang-mem-fraction-static "
@@ -30,17 +37,19 @@ TROUBLES = (
         "(TP); python -m slime.plan says what fits beside a trainer on the same GPU",
     ),
     Trouble(
+        "host_memory",
+        # Ray says of every process that was killed that it may have been "by OOM killer"
+        r"(?<!by SIGKILL by )OOM[- ]?kill|out of memory \(OOM\)|NODE_OUT_OF_MEMORY|running low on memory"
+        r"|memory usage threshold|(?<!Of)MemoryError|Cannot allocate memory|killed a process for lack of memory",
+        "out of CPU memory: stop what else runs there, drop --fsdp-cpu-offload, fewer training processes, or a machine "
+        "with more",
+    ),
+    Trouble(
         "gpu_memory",
         r"OutOfMemoryError|CUDA out of memory|CUDA error: out of memory|CUBLAS_STATUS_ALLOC_FAILED",
         "out of GPU memory: a smaller --max-tokens-per-gpu (MAX_TOKENS_PER_GPU); --gradient-checkpointing; "
         "--log-probs-chunk-size 512; --fsdp-cpu-offload; LORA_ARGS='--use-lora --lora-rank 32', and --load-in-4bit; "
         "or more GPUs (ACTOR_GPUS). python -m slime.plan says what each part takes",
-    ),
-    Trouble(
-        "host_memory",
-        r"OOM[- ]?kill|out of memory \(OOM\)|MemoryError|Cannot allocate memory",
-        "out of CPU memory: stop what else runs there, drop --fsdp-cpu-offload, fewer training processes, or a machine "
-        "with more",
     ),
     Trouble(
         "shared_memory",

@@ -13,9 +13,11 @@ import torch
 from slime.errors import ConfigError
 from slime.servers import ServerManager, ServerSpec
 from slime.trouble import TROUBLES, explain, find, with_advice
+from slime.utils.memory_kills import MemoryKills
 
 SAID = {
     "gpu_memory": "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 18.55 GiB.",
+    "engine_graphs": "Capture cuda graph failed: CUDA out of memory.\n1. set --mem-fraction-static to a smaller value",
     "engine_memory": "RuntimeError: Not enough memory. Please try to increase --mem-fraction-static.",
     "host_memory": "Task was killed due to the node running low on memory. ... ray::TrainActor out of memory (OOM)",
     "shared_memory": "OSError: [Errno 28] No space left on device: '/dev/shm/torch_1'",
@@ -98,6 +100,45 @@ def test_a_cluster_that_is_not_there_is_explained(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(ray, "init", fail)
     with pytest.raises(ConfigError, match=r"(?s)10.0.0.1:6379 cannot be joined.*-->.*ray start --head"):
         join("10.0.0.1:6379")
+
+
+def test_a_job_that_cannot_be_submitted_is_explained(tmp_path: Path) -> None:
+    """What `ray job submit` itself says where no Ray answers."""
+    submit = "import sys; from ray.scripts.scripts import main; sys.argv[0] = 'ray'; main()"
+    words = ["job", "submit", "--address", "http://127.0.0.1:1", "--", "true"]
+    said = subprocess.run([sys.executable, "-c", submit, *words], capture_output=True, text=True)
+    assert said.returncode != 0
+    assert "ray start --head" in explain(said.stdout + said.stderr)
+
+
+def test_memory_that_the_machine_does_not_have_is_not_taken_for_the_gpus() -> None:
+    with pytest.raises(RuntimeError) as refused:
+        torch.empty(2**60, dtype=torch.uint8)
+    assert "out of CPU memory" in explain(str(refused.value))
+    with pytest.raises(MemoryError) as plain:
+        bytearray(2**60)
+    assert "out of CPU memory" in explain(f"train failed: {plain.typename}: no message")
+
+
+def test_a_process_that_was_killed_is_not_said_to_have_run_out_of_memory() -> None:
+    """Ray's words for every worker that is gone."""
+    said = (
+        "The actor is dead because its worker process has died. Worker exit type: SYSTEM_ERROR Worker exit detail: "
+        "Worker unexpectedly exits with a connection error code 2. End of file. There are some potential root causes. "
+        "(1) The process is killed by SIGKILL by OOM killer due to high memory usage. (2) ray stop --force is called."
+    )
+    assert explain(said) == ""
+    assert "out of CPU memory" in explain("Out of memory: OOM-killed process 7 (python)")
+
+
+def test_kills_of_the_kernel_are_noticed_when_they_are_new(tmp_path: Path) -> None:
+    events = tmp_path / "memory.events"
+    events.write_text("low 0\noom 3\noom_kill 2\noom_group_kill 0\n")
+    kills = MemoryKills([tmp_path / "absent", events])
+    assert kills.news() == ""
+    events.write_text("low 0\noom 4\noom_kill 3\noom_group_kill 0\n")
+    assert "out of CPU memory" in explain(kills.news())
+    assert kills.news() == "" and MemoryKills([tmp_path / "absent"]).news() == ""
 
 
 def test_any_log_can_be_asked(tmp_path: Path) -> None:

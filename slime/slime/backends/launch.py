@@ -15,6 +15,11 @@ from collections.abc import Callable
 
 from slime.backends.embedded.arguments import add_arguments, from_namespace
 
+NO_VLLM = (
+    "its weight reload answers 200 and leaves the LM head of models with tied embeddings stale, and its API does not "
+    "speak /generate; use sglang or embedded"
+)
+
 
 def listen(host: str, port: int) -> socket.socket:
     """A bound socket, before anything slow happens; raises OSError if the port is taken."""
@@ -58,9 +63,15 @@ def launch_embedded(argv: list[str]) -> None:
         sys.exit(_refuse(str(error)))
 
 
+def refuse_vllm(argv: list[str]) -> None:
+    """Say why, and leave."""
+    sys.exit(_refuse(f"--backend vllm is not taken: {NO_VLLM}"))
+
+
 BACKENDS: dict[str, Callable[[list[str]], None]] = {
     "embedded": launch_embedded,
     "sglang": launch_sglang,
+    "vllm": refuse_vllm,
 }
 
 

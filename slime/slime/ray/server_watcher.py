@@ -13,8 +13,8 @@ import ray
 from slime.ray import actor_process
 from slime.ray.cluster import here
 from slime.ray.waits import Pulse, WaitTimeout, gather
-from slime.server_watch import ServerWatch
 from slime.scaling import Scaler
+from slime.server_watch import ServerWatch
 from slime.servers import ServerManager, ServerSpec
 
 logger = logging.getLogger(__name__)
