@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,12 +13,16 @@ from transformers import (
     LlamaForCausalLM,
     Qwen2Config,
     Qwen2ForCausalLM,
+    Qwen2MoeConfig,
+    Qwen2MoeForCausalLM,
     Qwen3Config,
     Qwen3ForCausalLM,
+    Qwen3MoeConfig,
+    Qwen3MoeForCausalLM,
 )
+from transformers.core_model_loading import revert_weight_conversion
 
 from slime.arguments import Arguments
-from slime.backends.fsdp import FSDPTrainer
 from slime.types import Sample
 
 pytest.importorskip("megatron.core", reason="megatron-core is not installed: see requirements-dev.txt")
@@ -42,7 +45,8 @@ def one_thread() -> None:
 
 @pytest.fixture(scope="session")
 def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """A random model of each architecture: tied and untied, with biases, without query norms, with long rotations."""
+    """A random model of each architecture: tied and untied, with biases, without query norms, with long rotations;
+    mixtures of experts with layers that are none, their weights scaled to 1 or as they are."""
     torch.manual_seed(0)
     shape: dict[str, Any] = {
         "vocab_size": VOCABULARY,
@@ -53,7 +57,38 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
         "num_key_value_heads": 2,
         "initializer_range": 0.2,
     }
+    experts: dict[str, Any] = shape | {"head_dim": 8, "num_experts": 4, "num_hidden_layers": 4}
     models = {
+        "qwen3_moe": Qwen3MoeForCausalLM(
+            Qwen3MoeConfig(
+                moe_intermediate_size=24,
+                norm_topk_prob=True,
+                num_experts_per_tok=2,
+                mlp_only_layers=[2],
+                tie_word_embeddings=False,
+                **experts,
+            )
+        ),
+        "qwen3_moe_sparse": Qwen3MoeForCausalLM(
+            Qwen3MoeConfig(
+                moe_intermediate_size=16,
+                norm_topk_prob=False,
+                num_experts_per_tok=3,
+                decoder_sparse_step=2,
+                tie_word_embeddings=True,
+                **experts,
+            )
+        ),
+        "qwen2_moe": Qwen2MoeForCausalLM(
+            Qwen2MoeConfig(
+                moe_intermediate_size=16,
+                shared_expert_intermediate_size=24,
+                num_experts=4,
+                num_experts_per_tok=2,
+                tie_word_embeddings=False,
+                **shape,
+            )
+        ),
         "qwen3": Qwen3ForCausalLM(Qwen3Config(head_dim=8, tie_word_embeddings=True, **shape)),
         "qwen2": Qwen2ForCausalLM(Qwen2Config(tie_word_embeddings=False, **shape)),
         "llama": LlamaForCausalLM(LlamaConfig(tie_word_embeddings=False, rope_parameters=LLAMA3, **shape)),
@@ -71,37 +106,24 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 
 
 @pytest.fixture
-def make_args(folders: dict[str, str], tmp_path: Path) -> Callable[..., Arguments]:
-    def make(**changes: Any) -> Arguments:
-        values: dict[str, Any] = {
-            "hf_checkpoint": folders["qwen3"],
-            "ref_load": folders["qwen3"],
-            "save": str(tmp_path / "checkpoints"),
-            "disable_rewards_normalization": True,
-            "lr": 1e-2,
-            "max_tokens_per_gpu": 40,
-        }
-        return Arguments(**(values | changes))
+def gradients_of() -> Callable[[Any], dict[str, torch.Tensor]]:
+    def of(model: Any) -> dict[str, torch.Tensor]:
+        """Of a model of transformers, by the names that its folder has: in memory, all experts are one tensor."""
+        found = {name: parameter.grad for name, parameter in model.named_parameters()}
+        return dict(revert_weight_conversion(model, found))
 
-    return make
+    return of
 
 
 @pytest.fixture
-def make_trainer(make_args: Callable[..., Arguments]) -> Any:
-    """Trainers of one rank, of the backend of their flags; they are closed after the test."""
-    from slime.backends.megatron import MegatronTrainer
-
-    trainers: list[Any] = []
-
-    def make(**changes: Any) -> Any:
-        args = make_args(**{"train_backend": "megatron"} | changes)
-        backend = MegatronTrainer if args.train_backend == "megatron" else FSDPTrainer
-        trainers.append(backend(args))
-        return trainers[-1]
-
-    yield make
-    for trainer in trainers[:1]:
-        trainer.close()
+def make_args(folders: dict[str, str], training_args: Callable[..., Arguments]) -> Callable[..., Arguments]:
+    common = {
+        "model_folder": folders["qwen3"],
+        "train_backend": "megatron",
+        "lr": 1e-2,
+        "max_tokens_per_gpu": 40,
+    }
+    return lambda **changes: training_args(**(common | changes))
 
 
 @pytest.fixture

@@ -38,11 +38,38 @@ def test_ranks_of_a_model_and_its_copies_make_the_processes(words: list[str]) ->
             "6 training processes do not divide",
         ),
         ("--train-backend megatron --tp 0", "must be 1 or more"),
+        ("--ep 2", "this is --train-backend fsdp"),
+        (
+            "--train-backend megatron --pp 2 --ep 4 --num-train-processes 4",
+            "the 2 training processes of a pipeline stage do not divide into groups of",
+        ),
+        ("--train-backend megatron --expert-tensor-parallel-size 2", "experts are not cut"),
         ("--train-backend megatron --tp 2 --num-train-processes 2 --sequence-parallel", "needs GPUs"),
-        ("--train-backend megatron --use-lora", "adapters are there with --train-backend fsdp only"),
+        (
+            "--train-backend megatron --use-lora --tp 2 --num-train-processes 2 --lora-dropout .1",
+            "different inputs",
+        ),
+        ("--train-backend megatron --lora-modules-to-save norm", "adapters alone"),
+        ("--use-distributed-optimizer", "this is --train-backend fsdp"),
+        ("--train-backend megatron --optimizer-cpu-offload", "this run trains on the CPU"),
+        ("--recompute-granularity full", "needs --recompute-method too"),
+        ("--recompute-granularity full --recompute-method uniform", "needs --recompute-num-layers too"),
+        (
+            "--recompute-granularity full --recompute-method block --recompute-num-layers 2",
+            "use --gradient-checkpointing",
+        ),
+        ("--train-backend megatron --recompute-method block", "needs --recompute-granularity full"),
+        ("--train-backend megatron --recompute-modules mlp", "needs --recompute-granularity selective"),
+        (
+            "--train-backend megatron --recompute-granularity selective --recompute-modules mlp,norm",
+            "--recompute-modules norm: these can be computed again: core_attn, mlp",
+        ),
+        (
+            "--train-backend megatron --recompute-granularity selective --gradient-checkpointing",
+            "computes every layer again",
+        ),
         ("--train-backend megatron --freeze-params-name-list embed", "joined in other matrices"),
         ("--train-backend megatron --log-probs-chunk-size 64", "cut the logits by"),
-        ("--train-backend megatron --advantage-estimator ppo", "has a critic"),
     ],
 )
 def test_what_the_backend_cannot_do_is_refused_with_the_reason(
@@ -50,6 +77,12 @@ def test_what_the_backend_cannot_do_is_refused_with_the_reason(
 ) -> None:
     with pytest.raises(ConfigError, match=complaint):
         parse(words, flags)
+
+
+@pytest.mark.parametrize("backend", ["fsdp", "megatron"])
+def test_megatrons_words_for_every_layer_mean_gradient_checkpointing(words: list[str], backend: str) -> None:
+    flags = "--recompute-granularity full --recompute-method uniform --recompute-num-layers 1"
+    assert parse(words, f"--train-backend {backend} {flags}").gradient_checkpointing
 
 
 def test_without_the_package_the_error_says_what_to_install(

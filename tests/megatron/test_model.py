@@ -14,10 +14,12 @@ from torch.distributed.fsdp import MixedPrecisionPolicy
 from torch.testing import assert_close
 from transformers import AutoModelForCausalLM
 
+from slime.backends.embedded.model import ModelError, build_model
 from slime.backends.fsdp.packing import pack
 from slime.errors import CheckpointError, ConfigError, TrainError
 
 CPU = torch.device("cpu")
+MODELS = ["qwen3", "qwen2", "llama", "qwen2_moe", "qwen3_moe", "qwen3_moe_sparse"]
 NATIVE = MixedPrecisionPolicy()  # gradients as wide as the weights
 
 
@@ -31,9 +33,9 @@ def plain(folder: str) -> Any:
     return AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager")
 
 
-@pytest.mark.parametrize("name", ["qwen3", "qwen2", "llama"])
+@pytest.mark.parametrize("name", MODELS)
 def test_packed_log_probs_and_gradients_are_those_of_transformers(
-    make_trainer: Any, make_samples: Any, folders: dict[str, str], name: str
+    make_trainer: Any, make_samples: Any, gradients_of: Any, folders: dict[str, str], name: str
 ) -> None:
     trainer, model = make_trainer(hf_checkpoint=folders[name]), plain(folders[name])
     samples = make_samples(3)
@@ -44,15 +46,15 @@ def test_packed_log_probs_and_gradients_are_those_of_transformers(
     assert_close(dist.log_probs(packed.targets), chosen, atol=1e-5, rtol=1e-5)
     dist.log_probs(packed.targets).square().sum().backward()
     chosen.square().sum().backward()
-    wanted = {key: parameter.grad for key, parameter in model.named_parameters()}
+    wanted = gradients_of(model)
     for each in trainer.gradients.all:
         entry = trainer.weights.entries[each.name]
-        mine = trainer.weights._separate(entry, [each.parameter.grad])
+        mine = trainer.weights.separate(entry, [each.parameter.grad])
         for source, gradient in zip(entry.sources, mine, strict=True):
             assert (gradient - wanted[source]).norm() <= 1e-5 * wanted[source].norm(), source
 
 
-@pytest.mark.parametrize("name", ["qwen3", "qwen2", "llama"])
+@pytest.mark.parametrize("name", MODELS)
 def test_weights_come_out_as_they_went_in(
     make_trainer: Any, folders: dict[str, str], tmp_path: Path, name: str
 ) -> None:
@@ -61,6 +63,11 @@ def test_weights_come_out_as_they_went_in(
     theirs = load_file(Path(folders[name]) / "model.safetensors")
     assert ours.keys() == theirs.keys()
     assert all(torch.equal(ours[key], theirs[key]) for key in theirs)
+
+
+def test_the_embedded_engine_says_that_it_serves_no_experts(folders: dict[str, str]) -> None:
+    with pytest.raises(ModelError, match="serves no mixtures of experts; SGLang does"):
+        build_model(folders["qwen3_moe"], "cpu", "float32")
 
 
 JOBS: dict[str, dict[str, Any]] = {
@@ -79,6 +86,13 @@ JOBS: dict[str, dict[str, Any]] = {
     "opd_topk": {"loss_type": "opd_topk", "distill_topk": 4, "distill_subset_mode": "student"},
     "topk_select": {"loss_type": "topk_select", "distill_topk": 4, "distill_subset_mode": "overlap"},
     "combine": {"loss_type": "combine"},
+    "experts": {
+        "hf_checkpoint": "qwen3_moe",
+        "ref_load": "qwen3_moe",
+        "use_kl_loss": True,
+        "kl_loss_coef": 0.1,
+    },
+    "experts_in_bf16": {"hf_checkpoint": "qwen3_moe_sparse", "bf16": True, "gradient_checkpointing": True},
 }
 
 
@@ -91,9 +105,10 @@ def taught(samples: list[Any]) -> list[Any]:
 
 @pytest.mark.parametrize("name", JOBS)
 def test_two_rollouts_give_the_metrics_and_weights_of_fsdp(
-    make_trainer: Any, make_samples: Any, tmp_path: Path, name: str
+    make_trainer: Any, make_samples: Any, folders: dict[str, str], tmp_path: Path, name: str
 ) -> None:
     changes = {"teacher_source": "trainer", "hint_m": 1} | JOBS[name]
+    changes |= {key: folders[changes[key]] for key in ("hf_checkpoint", "ref_load") if key in changes}
     tolerance = 3e-2 if changes.get("bf16") else 1e-4
     found = {}
     for backend in ("fsdp", "megatron"):
@@ -109,16 +124,25 @@ def test_two_rollouts_give_the_metrics_and_weights_of_fsdp(
         assert_close(found["megatron"][1][key], tensor, atol=5e-3 if changes.get("bf16") else 1e-5, rtol=1e-3)
 
 
-def test_the_first_gradient_is_that_of_fsdp(make_trainer: Any, make_samples: Any) -> None:
+@pytest.mark.parametrize("name", ["qwen3", "qwen3_moe"])
+def test_the_first_gradient_is_that_of_fsdp(
+    make_trainer: Any, make_samples: Any, folders: dict[str, str], name: str
+) -> None:
     norms = {}
     for backend in ("fsdp", "megatron"):
-        trainer = make_trainer(train_backend=backend, clip_grad=0.0, lr=0.0)
+        model = {"hf_checkpoint": folders[name]}
+        trainer = make_trainer(train_backend=backend, clip_grad=0.0, lr=0.0, **model)
         norms[backend] = trainer.train(0, make_samples(6))["grad_norm"]
     assert norms["megatron"] == pytest.approx(norms["fsdp"], rel=1e-5)
 
 
+@pytest.mark.parametrize("name", ["qwen3", "qwen3_moe"])
 def test_in_float64_the_curves_of_both_backends_are_one(
-    make_trainer: Any, make_samples: Any, monkeypatch: pytest.MonkeyPatch
+    make_trainer: Any,
+    make_samples: Any,
+    folders: dict[str, str],
+    monkeypatch: pytest.MonkeyPatch,
+    name: str,
 ) -> None:
     from slime.backends.fsdp import loading as fsdp
     from slime.backends.megatron import loading as megatron
@@ -126,14 +150,15 @@ def test_in_float64_the_curves_of_both_backends_are_one(
     original = AutoModelForCausalLM.from_pretrained
 
     def wide(folder: str, **how: Any) -> Any:
-        return original(folder, **how | {"dtype": torch.float64})
+        return original(folder, **how | {"dtype": torch.float64, "experts_implementation": "eager"})
 
     monkeypatch.setattr(fsdp.AutoModelForCausalLM, "from_pretrained", wide)
     monkeypatch.setattr(fsdp, "MixedPrecisionPolicy", lambda **_: NATIVE)
     monkeypatch.setattr(megatron, "computing_dtype", lambda *_: torch.float64)
     curves = {}
     for backend in ("fsdp", "megatron"):
-        trainer = make_trainer(train_backend=backend, lr=1e-3, global_batch_size=2)
+        model = {"hf_checkpoint": folders[name]}
+        trainer = make_trainer(train_backend=backend, lr=1e-3, global_batch_size=2, **model)
         curves[backend] = [trainer.train(i, make_samples(4, seed=i)) for i in range(10)]
     for ours, theirs in zip(curves["megatron"], curves["fsdp"], strict=True):
         for key in ("loss", "grad_norm", "ppo_kl"):
@@ -209,12 +234,19 @@ def test_a_model_that_cannot_be_built_is_refused(
         ({"tensor_model_parallel_size": 4}, "num_key_value_heads 2 of the model does not divide by 4"),
         ({"tensor_model_parallel_size": 2, "context_parallel_size": 2}, "num_key_value_heads 2"),
         ({"pipeline_model_parallel_size": 3}, "num_hidden_layers 2 of the model does not divide by 3"),
+        ({"expert_model_parallel_size": 2}, "a qwen3 has none"),
+        ({"use_lora": True, "hf_checkpoint": "qwen3_moe"}, "a qwen3_moe has no adapters"),
+        (
+            {"expert_model_parallel_size": 3, "hf_checkpoint": "qwen3_moe"},
+            "num_experts 4 of the model does not",
+        ),
     ],
 )
 def test_ranks_that_do_not_divide_the_model_are_refused(
-    make_args: Any, folders: dict[str, str], sizes: dict[str, int], complaint: str
+    make_args: Any, folders: dict[str, str], sizes: dict[str, Any], complaint: str
 ) -> None:
     from slime.backends.megatron.shape import read_config, transformer_config
 
     with pytest.raises(ConfigError, match=complaint):
-        transformer_config(read_config(folders["qwen3"]), make_args(**sizes), torch.float32)
+        folder = folders[sizes.get("hf_checkpoint", "qwen3")]
+        transformer_config(read_config(folder), make_args(**sizes), torch.float32)

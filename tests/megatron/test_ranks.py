@@ -24,6 +24,15 @@ DIVISIONS: dict[str, dict[str, int]] = {
     "tensor_pipeline": {"tensor_model_parallel_size": 2, "pipeline_model_parallel_size": 2},
     "tensor_sequence": {"tensor_model_parallel_size": 2, "sequence_parallel": True},
     "data": {},
+    "experts": {"expert_model_parallel_size": 2},
+    "tensor_experts": {"tensor_model_parallel_size": 2, "expert_model_parallel_size": 4},
+    "sequence_experts": {
+        "tensor_model_parallel_size": 2,
+        "sequence_parallel": True,
+        "expert_model_parallel_size": 2,
+    },
+    "pipeline_experts": {"pipeline_model_parallel_size": 2, "expert_model_parallel_size": 2},
+    "context_experts": {"context_parallel_size": 2, "expert_model_parallel_size": 4},
 }
 LOSSES: dict[str, dict[str, Any]] = {
     "tensor": {"use_kl_loss": True, "kl_loss_coef": 0.1, "entropy_coef": 0.05, "global_batch_size": 4},
@@ -45,8 +54,15 @@ LOSSES: dict[str, dict[str, Any]] = {
     },
     "tensor_sequence": {"advantage_estimator": "gspo"},
     "data": {"loss_type": "combine", "gradient_checkpointing": True},
+    "experts": {"use_kl_loss": True, "kl_loss_coef": 0.1, "global_batch_size": 4},
+    "tensor_experts": {"gradient_checkpointing": True},
+    "sequence_experts": {"advantage_estimator": "gspo"},
+    "pipeline_experts": {"loss_type": "opd_topk", "distill_topk": 4, "distill_subset_mode": "student"},
+    "context_experts": {"calculate_per_token_loss": True},
 }
 MODELS = {"pipeline": "qwen2", "context": "llama", "data": "qwen2"}
+MODELS |= dict.fromkeys(("experts", "pipeline_experts", "context_experts"), "qwen3_moe")
+MODELS |= dict.fromkeys(("tensor_experts", "sequence_experts"), "qwen2_moe")
 RANKS = """
 import os, pickle, sys, traceback
 import torch
@@ -67,7 +83,7 @@ def gradient_of(trainer, samples):
     trainer.gradients.collect()
     kept = [each.parameter.data for each in trainer.gradients.all]
     for each in trainer.gradients.all:
-        each.parameter.data = each.master.grad
+        each.parameter.data = each.gradient
     found = trainer.gather_weights(None)
     for each, data in zip(trainer.gradients.all, kept):
         each.parameter.data = data
@@ -128,7 +144,9 @@ def rollouts_of(make_samples: Any) -> list[list[Any]]:
     return found
 
 
-def check_gradient(found: dict[str, torch.Tensor], folder: str, samples: list[Any]) -> None:
+def check_gradient(
+    found: dict[str, torch.Tensor], folder: str, samples: list[Any], gradients_of: Any
+) -> None:
     """The same objective on transformers' model, one sample at a time."""
     model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager")
     for sample in samples:
@@ -136,14 +154,19 @@ def check_gradient(found: dict[str, torch.Tensor], folder: str, samples: list[An
         rows = torch.log_softmax(logits, -1)[sample.prompt_length - 1 : -1][torch.tensor(sample.mask).bool()]
         targets = torch.tensor(sample.tokens[sample.prompt_length :])[torch.tensor(sample.mask).bool()]
         (rows.gather(-1, targets[:, None]).square().sum() - (rows.exp() * rows).sum()).backward()
-    wanted = {name: parameter.grad for name, parameter in model.named_parameters()}
+    wanted = gradients_of(model)
     assert found.keys() == wanted.keys()
     for name, gradient in wanted.items():
         assert (found[name] - gradient).norm() <= 1e-5 * gradient.norm(), name
 
 
 def test_every_division_of_a_model_trains_like_one_process(
-    make_args: Any, make_trainer: Any, make_samples: Any, folders: dict[str, str], tmp_path: Path
+    make_args: Any,
+    make_trainer: Any,
+    make_samples: Any,
+    gradients_of: Any,
+    folders: dict[str, str],
+    tmp_path: Path,
 ) -> None:
     rollouts = rollouts_of(make_samples)
     flags = {
@@ -176,7 +199,7 @@ def test_every_division_of_a_model_trains_like_one_process(
         first = one.log_probs(rollouts[0])
         expected = [one.train(i, samples) for i, samples in enumerate(rollouts)]
         one.export_weights(str(tmp_path / "one"), 1)
-        check_gradient(results[0][name][1], flags[name]["hf_checkpoint"], rollouts[0])
+        check_gradient(results[0][name][1], flags[name]["hf_checkpoint"], rollouts[0], gradients_of)
         for log_probs, _, metrics, checksum in (result[name] for result in results):
             assert checksum == results[0][name][3], name
             for values, single in zip(log_probs, first, strict=True):

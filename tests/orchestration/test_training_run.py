@@ -196,6 +196,30 @@ def test_the_synchronous_loop_uses_up_a_spoilt_batch_and_ends_after_its_rollouts
     assert not [record for record in processes.read_records(tmp_path) if record.alive()]
 
 
+def test_two_pipeline_stages_of_megatron_train_what_the_engine_serves(
+    tmp_path: Path, model_path: Path
+) -> None:
+    pytest.importorskip("megatron.core", reason="megatron-core is not installed: see requirements-dev.txt")
+    port = ServerManager(tmp_path).choose_port("gateway")
+    flags = ["--num-rollout", "2", "--train-backend", "megatron", "--num-train-processes", "2", "--pp", "2"]
+    flags += ["--use-kl-loss", "--kl-loss-coef", "0.1"]
+    done = subprocess.run(
+        command(tmp_path, model_path, port, "train.py") + flags,
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    lines = [json.loads(line) for line in (tmp_path / "live.jsonl").read_text().splitlines()]
+    assert [(line["rollout_id"], line["version"]) for line in lines] == [(-1, 0), (0, 1), (1, 2)]
+    sums = [line["checksum"] for line in lines]
+    assert len(set(sums)) == 3, "training changes the weights"
+    checkpoint = tmp_path / "checkpoints" / "checkpoint-2"
+    assert weights_checksum(load_file(checkpoint / "model.safetensors")) == sums[2]
+    assert json.loads((checkpoint / "meta.json").read_text())["backend"] == "megatron"
+
+
 def test_rollouts_can_be_collected_without_training(tmp_path: Path, model_path: Path) -> None:
     port = ServerManager(tmp_path).choose_port("gateway")
     recorded = str(tmp_path / "{rollout_id}.json")

@@ -11,13 +11,19 @@ from slime.errors import ConfigError
 if TYPE_CHECKING:
     from slime.arguments import Arguments
 
-SIZES = ("tensor_model_parallel_size", "pipeline_model_parallel_size", "context_parallel_size")
+SIZES = (
+    "tensor_model_parallel_size",
+    "pipeline_model_parallel_size",
+    "context_parallel_size",
+    "expert_model_parallel_size",
+)
+SWITCHES = ("sequence_parallel", "use_distributed_optimizer")
 PACKAGE = "megatron-core==0.16.1"
 NOT_BY_MEGATRON = {
-    "use_lora": "adapters are there with --train-backend fsdp only",
+    "load_in_4bit": "its matrices are not kept in 4 bits",
+    "lora_modules_to_save": "adapters alone are trained with it",
     "only_train_params_name_list": "its weights are joined in other matrices than the model's names say",
     "freeze_params_name_list": "its weights are joined in other matrices than the model's names say",
-    "fsdp_cpu_offload": "optimizer states stay where the weights are",
     "offload_train": "weights and optimizer states stay on the GPU",
 }
 
@@ -33,7 +39,8 @@ def check_parallel(args: Arguments) -> None:
             raise ConfigError(f"{option(name)} must be 1 or more, got {getattr(args, name)}")
     if args.train_backend == "fsdp":
         given = [name for name in SIZES if getattr(args, name) > 1]
-        for name in given + ["sequence_parallel"] * args.sequence_parallel:
+        given += [name for name in SWITCHES if getattr(args, name)]
+        for name in given:
             raise ConfigError(
                 f"{option(name)} belongs to the Megatron backend, and this is --train-backend fsdp; drop it, "
                 "or take --train-backend megatron"
@@ -45,6 +52,12 @@ def check_parallel(args: Arguments) -> None:
         raise ConfigError(
             f"{args.train_world_size} training processes do not divide into models of {ranks} (tensor x pipeline x "
             "context parallel ranks); change --actor-num-gpus-per-node, --num-train-processes or these sizes"
+        )
+    stage = args.train_world_size // args.pipeline_model_parallel_size
+    if stage % args.expert_model_parallel_size:
+        raise ConfigError(
+            f"the {stage} training processes of a pipeline stage do not divide into groups of "
+            f"--expert-model-parallel-size {args.expert_model_parallel_size}; change it, or their number"
         )
 
 
@@ -61,9 +74,10 @@ def _check_megatron(args: Arguments) -> None:
             "--log-probs-chunk-size does not work with --train-backend megatron; cut the logits by "
             "--tensor-model-parallel-size, or drop it"
         )
-    if args.advantage_estimator == "ppo":
+    if args.lora_dropout and args.tensor_model_parallel_size > 1:
         raise ConfigError(
-            "--advantage-estimator ppo has a critic, which --train-backend megatron does not train; take fsdp"
+            "--lora-dropout: ranks that cut a matrix (--tensor-model-parallel-size) would leave out different inputs; "
+            "drop one of the two"
         )
     if args.sequence_parallel and (args.tensor_model_parallel_size == 1 or not args.actor_num_gpus_per_node):
         raise ConfigError("--sequence-parallel needs GPUs and --tensor-model-parallel-size above 1; drop it")

@@ -37,8 +37,7 @@ def _many(reason: str, *names: str, same: tuple[str, ...] = ()) -> dict[str, For
 
 FOREIGN: dict[str, Foreign] = {
     **_many(
-        MEGATRON,
-        "expert-model-parallel-size",
+        "experts are not cut; deal them to the same ranks with --expert-model-parallel-size",
         "expert-tensor-parallel-size",
         same=("1",),
     ),
@@ -61,10 +60,7 @@ FOREIGN: dict[str, Foreign] = {
         same=("0",),
     ),
     **_many(
-        f"{MEGATRON}; use --gradient-checkpointing",
-        "recompute-granularity",
-        "recompute-method",
-        "recompute-num-layers",
+        "the loss keeps little; see --log-probs-chunk-size, or cut the vocabulary by --tp",
         "recompute-loss-function",
     ),
     **_many(

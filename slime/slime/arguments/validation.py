@@ -11,6 +11,7 @@ from slime.arguments.check_engine import check_engine
 from slime.arguments.check_model import check_model
 from slime.arguments.check_optimizer import check_optimizer
 from slime.arguments.check_parallel import check_parallel
+from slime.arguments.check_recompute import check_recompute
 from slime.arguments.check_reward import check_reward
 from slime.arguments.check_rollout import check_rollout, resolve_epochs
 from slime.arguments.check_run import check_run
@@ -91,6 +92,7 @@ def validate(args: Arguments) -> None:
     check_lora(args)
     check_model(args)
     check_parallel(args)
+    check_recompute(args)
     check_reward(args)
     check_optimizer(args)
     check_effect(args)

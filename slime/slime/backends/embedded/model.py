@@ -83,6 +83,8 @@ def build_model(folder: str, device: str, dtype: str) -> ServedModel:
     positions = getattr(text, "max_position_embeddings", None)
     if positions is None:
         raise ModelError(f"{folder}: the embedded engine cannot run this architecture: it has no positions")
+    if getattr(text, "num_experts", None):
+        raise ModelError(f"{folder}: the embedded engine serves no mixtures of experts; SGLang does")
     module.tie_weights()
     module.requires_grad_(False)
     module.eval().to(where)

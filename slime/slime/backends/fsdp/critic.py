@@ -100,7 +100,8 @@ class Critic:
         sums: dict[str, float] = {}
         try:
             for micro_batch in step.ranks[self.rank]:
-                output = self._loss(micro_batch, step, data)
+                packed = pack([data.samples[i] for i in micro_batch], self.device)
+                output = self.loss(self._values(packed), micro_batch, packed, step, data)
                 torch.autograd.backward(output.loss * world_size)
                 for name, value in output.metrics.items():
                     sums[name] = sums.get(name, 0.0) + float(value)
@@ -114,13 +115,15 @@ class Critic:
         self.steps += 1
         return metrics | {"critic_grad_norm": norm, "critic_lr": rate}
 
-    def _loss(self, micro_batch: MicroBatch, step: Step, data: RolloutData) -> LossOutput:
-        packed = pack([data.samples[i] for i in micro_batch], self.device)
+    def loss(
+        self, values: Tensor, micro_batch: MicroBatch, packed: PackedBatch, step: Step, data: RolloutData
+    ) -> LossOutput:
+        """Of one micro-batch with its values [T]."""
         by_token = self.args.calculate_per_token_loss
         reducer = step_reducer(step.denominator(by_token), packed, by_token)
         old, returns = (values_of(micro_batch, packed, known) for known in (data.values, data.returns))
         assert old is not None and returns is not None
-        return value_loss(self._values(packed), old, returns, reducer, self.args.value_clip)
+        return value_loss(values, old, returns, reducer, self.args.value_clip)
 
     def _values(self, packed: PackedBatch) -> Tensor:
         values: Tensor = self.model(

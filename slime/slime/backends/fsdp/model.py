@@ -12,6 +12,7 @@ from peft import PeftModel
 from safetensors.torch import save_file
 from torch import Tensor
 from torch.distributed.tensor import DTensor
+from transformers.core_model_loading import revert_weight_conversion
 
 from slime.backends.fsdp.head import ATTRIBUTE, DeferredHead
 from slime.backends.fsdp.lora import merged
@@ -74,7 +75,14 @@ def gather_weights(model: Any, dtype: torch.dtype | None, keep: bool) -> dict[st
             continue
         cast = dtype if dtype is not None and tensor.is_floating_point() else tensor.dtype
         weights[name] = tensor.detach().to("cpu", cast, copy=True).contiguous()
-    return weights
+    return stored_names(model, weights)
+
+
+def stored_names(model: Any, weights: dict[str, Tensor]) -> dict[str, Tensor]:
+    """The same weights as Hugging Face folders hold them: transformers joins experts when it loads a model."""
+    base = model.get_base_model() if isinstance(model, PeftModel) else model
+    found: dict[str, Tensor] = revert_weight_conversion(base, weights)
+    return {name: tensor.contiguous() for name, tensor in found.items()}
 
 
 def gather_trained(model: Any, keep: bool) -> dict[str, Tensor]:

@@ -1,7 +1,7 @@
 """What a checkpoint holds of a model in parts: tensors that know where in the whole they belong.
 
 torch writes each part once and can read them back into another division over tensor- and data-parallel ranks and
-pipeline stages.
+pipeline stages, with optimizer states shared out or not.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor, Shard
 
 from slime.backends.fsdp.checkpoint import Part
-from slime.backends.megatron.gradients import EMBEDDING, HEAD, Gradients, Trained
+from slime.backends.megatron.gradients import Gradients
+from slime.backends.megatron.optimizer import Piece
 from slime.backends.megatron.parallel import Axis
-from slime.backends.megatron.weights import WeightMap
 
 MOMENTS = ("exp_avg", "exp_avg_sq")
 
@@ -30,21 +30,21 @@ class MegatronPart(Part):
     Weights are stored as wide as they are optimized.
     """
 
-    weights: WeightMap | None = None
     gradients: Gradients | None = None
 
     def tensors(self, with_optimizer: bool) -> dict[str, Any]:
         assert self.gradients is not None
-        model: dict[str, Any] = {}
+        pieces = self.gradients.masters.pieces
+        model = {piece.name: self._placed(piece, piece.master.detach()) for piece in pieces}
+        if not with_optimizer:
+            return {"model": model}
         states: dict[str, Any] = {}
-        for each in self.gradients.all:
-            model |= self._pieces(each, each.master.detach(), "")
-            if with_optimizer:
-                known = self._optimizer_state(each)
-                states[f"{self._name(each)}.step"] = known["step"]
-                for name in MOMENTS:
-                    states |= self._pieces(each, known[name], f".{name}")
-        return {"model": model, "optimizer": states} if with_optimizer else {"model": model}
+        for piece in pieces:
+            known = self._optimizer_state(piece)
+            if piece.master.numel():  # the optimizer of a rank without rows counts no steps of them
+                states[f"{piece.name}.step"] = known["step"]
+            states |= {f"{piece.name}.{name}": self._placed(piece, known[name]) for name in MOMENTS}
+        return {"model": model, "optimizer": states}
 
     def shapes(self, state: dict[str, Any]) -> dict[str, list[int]]:
         """Of all pipeline stages."""
@@ -58,43 +58,47 @@ class MegatronPart(Part):
     def restore(self, state: dict[str, Any]) -> None:
         """The tensors were filled in place."""
         assert self.gradients is not None
-        self.gradients.publish()
+        self.gradients.masters.publish()
 
-    def _name(self, each: Trained) -> str:
-        """Its name in the whole model. The output head of the last stage is a copy of a tied embedding."""
-        assert self.weights is not None and self.gradients is not None
-        return (
-            EMBEDDING
-            if self.gradients.tied_head and each.name == HEAD
-            else self.weights.global_name(each.name)
-        )
-
-    def _optimizer_state(self, each: Trained) -> dict[str, Any]:
+    def _optimizer_state(self, piece: Piece) -> dict[str, Any]:
         """Of AdamW; one that has made no step gets an empty one to be filled."""
         assert self.optimizer is not None
-        known: dict[str, Any] = self.optimizer.state[each.master]
+        known: dict[str, Any] = self.optimizer.state[piece.master]
         if not known:
-            known["step"] = torch.zeros((), dtype=torch.float32, device=each.master.device)
-            known |= {name: torch.zeros_like(each.master) for name in MOMENTS}
+            known["step"] = torch.zeros((), dtype=torch.float32, device=piece.master.device)
+            known |= {name: torch.zeros_like(piece.master) for name in MOMENTS}
         return known
 
-    def _pieces(self, each: Trained, tensor: Tensor, suffix: str) -> dict[str, Tensor]:
-        """The tensor under its name. Gate and up projection come apart: each is cut over the ranks for itself."""
-        assert self.weights is not None and self.gradients is not None
-        entry, name = self.weights.entries[each.name], self._name(each)
-        if entry.dim is None:
-            return {name + suffix: tensor}
-        parts = {name: tensor}
-        if entry.kind == "gate_up":
-            gate, up = tensor.chunk(2)
-            parts = {f"{name}.gate": gate, f"{name}.up": up}
-        tp = self.gradients.parallel.tp
-        return {part + suffix: _sharded(x, entry.dim, tp) for part, x in parts.items()}
+    def _placed(self, piece: Piece, tensor: Tensor) -> Tensor:
+        """This rank's rows as a part of the whole."""
+        assert self.gradients is not None
+        cuts: list[tuple[Axis, int]] = []
+        shape = list(piece.of(piece.trained.parameter).shape)
+        if piece.cut is not None and piece.cut.axis.size > 1:
+            cuts.append((piece.cut.axis, piece.cut.dim))
+            shape[piece.cut.dim] *= piece.cut.axis.size
+        if self.gradients.masters.shared and piece.trained.copies.size > 1:
+            cuts.append((piece.trained.copies, 0))
+        if not cuts:
+            return tensor
+        mesh = _mesh([axis for axis, _ in cuts], tensor.device.type)
+        stride = torch.empty(shape, device="meta").stride()
+        return DTensor.from_local(
+            tensor,
+            mesh,
+            [Shard(dim) for _, dim in cuts],
+            run_check=False,
+            shape=torch.Size(shape),
+            stride=stride,
+        )
 
 
-def _sharded(tensor: Tensor, dim: int, axis: Axis) -> Tensor:
-    """One rank's part as a part of the whole."""
-    if axis.size == 1:
-        return tensor
-    mesh = DeviceMesh.from_group(axis.group, tensor.device.type)
-    return DTensor.from_local(tensor, mesh, [Shard(dim)], run_check=False)
+def _mesh(axes: list[Axis], device: str) -> DeviceMesh:
+    """The ranks of all axes, of which this one's lines through it are known."""
+    if len(axes) == 1:
+        return DeviceMesh.from_group(axes[0].group, device)
+    cut, copies = axes
+    own = cut.ranks[cut.rank]
+    ranks = [[copy + other - own for copy in copies.ranks] for other in cut.ranks]
+    names = "cut", "copies"
+    return DeviceMesh.from_group([cut.group, copies.group], device, mesh=ranks, mesh_dim_names=names)

@@ -3,93 +3,138 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
 
-from slime.backends.megatron.parallel import sum_over
+from slime.backends.megatron.optimizer import Cut, Masters, Piece
+from slime.backends.megatron.parallel import Axis
 from slime.backends.megatron.pipeline import ShardedModel
+from slime.backends.megatron.shards import add_up
 from slime.backends.megatron.weights import WeightMap
 from slime.errors import TrainError
 
-BUCKET = 64 * 2**20  # numbers that are added up over ranks at a time
 EMBEDDING, HEAD = "embedding.word_embeddings.weight", "output_layer.weight"
 
 
-@dataclass(frozen=True)
+@dataclass
 class Trained:
-    """One parameter: the one that computes, and the one in fp32 (or float64) that the optimizer moves.
+    """One parameter.
 
     Attributes:
-        master: the parameter itself where that is wide enough.
-        counts: whether this rank's part counts in the norm over the ranks of one model.
+        copies: the ranks that have the same part of it.
+        wide: dtype of its gradient and of what the optimizer moves.
+        share: what this rank's part counts in a norm over the ranks of one model; those who have the same share it.
         partial: the ranks of a tensor-parallel group have parts of the gradient of a parameter that each has whole.
     """
 
     name: str
     parameter: nn.Parameter
-    master: nn.Parameter
-    counts: bool
+    copies: Axis
+    wide: torch.dtype
+    share: float
     partial: bool
+    added: Tensor | None = None
+
+    def watch(self) -> None:
+        """Where gradients come narrower than they are wanted, adds them up as soon as they are there."""
+        if self.parameter.dtype != self.wide:
+            self.parameter.register_post_accumulate_grad_hook(self._add)  # type: ignore[no-untyped-call]
+
+    def _add(self, parameter: Tensor) -> None:
+        assert parameter.grad is not None
+        wide = parameter.grad.to(self.wide)
+        self.added = wide if self.added is None else self.added.add_(wide)
+        parameter.grad = None
+
+    @property
+    def gradient(self) -> Tensor:
+        """What was added up so far; zeros where no micro-batch reached the parameter."""
+        found = self.added if self.parameter.dtype != self.wide else self.parameter.grad
+        if found is None:
+            found = torch.zeros_like(self.parameter, dtype=self.wide)
+            if self.parameter.dtype != self.wide:
+                self.added = found
+            else:
+                self.parameter.grad = found
+        return found
+
+    def forget(self) -> None:
+        self.added = self.parameter.grad = None
 
 
 class Gradients:
     """The gradients of one rank's part of a model. Every rank makes the same calls.
 
     Args:
-        frozen: none will be taken; what computes is all there is.
+        args: how the optimizer's states are kept; None: no gradients will be taken, what computes is all there is.
     """
 
-    def __init__(self, model: ShardedModel, weights: WeightMap, frozen: bool = False) -> None:
-        self.frozen, self.parallel = frozen, model.parallel
-        self.tied_head = weights.hf.tie_word_embeddings and self.parallel.pp.size > 1
-        self.all = [self._trained(model, weights, *pair) for pair in model.core.named_parameters()]
+    def __init__(self, model: ShardedModel, weights: WeightMap, args: Any | None = None) -> None:
+        self.parallel, self.weights = model.parallel, weights
+        tied = weights.hf.tie_word_embeddings and model.core.has_head
+        self.tied_head = tied and self.parallel.pp.size > 1
+        self.all = [
+            self._trained(model, name, parameter, args is None)
+            for name, parameter in model.core.named_parameters()
+            if args is None or parameter.requires_grad
+        ]
+        shared = args is not None and args.use_distributed_optimizer and self.parallel.copies.size > 1
+        apart = args is not None and args.fsdp_cpu_offload
+        self.masters = Masters(self._parts(), shared, apart)
 
-    def _trained(
-        self, model: ShardedModel, weights: WeightMap, name: str, parameter: nn.Parameter
-    ) -> Trained:
-        entry = weights.entries[name]
-        master = parameter
-        if parameter.dtype == torch.bfloat16 and not self.frozen:
-            master = nn.Parameter(parameter.detach().float())
-            parameter.register_post_accumulate_grad_hook(_into(master))  # type: ignore[no-untyped-call]
+    def _trained(self, model: ShardedModel, name: str, parameter: nn.Parameter, frozen: bool) -> Trained:
+        entry = self.weights.entries[name]
         cut = entry.dim is not None
         second = self.tied_head and name == HEAD
-        whole_norm = model.core.config.sequence_parallel and not cut
-        return Trained(
+        whole_norm = model.core.config.sequence_parallel and not cut and entry.kind != "value"
+        narrow = parameter.dtype == torch.bfloat16 and not frozen
+        trained = Trained(
             name,
             parameter,
-            master,
-            counts=(cut or self.parallel.tp.rank == 0) and not second,
+            self.parallel.copies_of_experts if entry.kind == "experts" else self.parallel.copies,
+            torch.float32 if narrow else parameter.dtype,
+            share=0.0 if second else 1.0 if cut else 1.0 / self.parallel.tp.size,
             partial=entry.partial or whole_norm,
         )
+        if not frozen:
+            trained.watch()
+        return trained
 
-    @property
-    def masters(self) -> nn.ParameterList:
-        """What the optimizer moves."""
-        return nn.ParameterList([each.master for each in self.all])
+    def _parts(self) -> Iterator[tuple[Trained, str, slice, Cut | None]]:
+        """Names and rows in checkpoints. Gate and up projection come apart: each is cut over the ranks for itself; the
+        output head of the last stage is a copy of a tied embedding."""
+        for each in self.all:
+            entry, name = self.weights.entries[each.name], self.weights.global_name(each.name)
+            if self.tied_head and each.name == HEAD:
+                name = EMBEDDING
+            rows = each.parameter.shape[0]
+            cut = None if entry.dim is None else Cut(entry.dim, self.weights.axis_of(entry))
+            if entry.kind == "gate_up":
+                yield each, f"{name}.gate", slice(0, rows // 2), cut
+                yield each, f"{name}.up", slice(rows // 2, rows), cut
+            else:
+                yield each, name, slice(0, rows), cut
 
     def clear(self) -> None:
+        self.masters.clear()
         for each in self.all:
-            each.master.grad = each.parameter.grad = None
+            each.forget()
 
     def collect(self) -> None:
         """Adds up what the ranks have computed. Context-parallel ranks count each token as often as they are."""
-        for each in self.all:
-            if each.master.grad is None:  # no micro-batch reached it
-                each.master.grad = torch.zeros_like(each.master)
         if self.parallel.tp.size > 1:
-            self._add([each for each in self.all if each.partial], self.parallel.tp.group)
-        if self.parallel.copies.size > 1:
-            self._add(self.all, self.parallel.copies.group)
-        if self.parallel.cp.size > 1:
-            for each in self.all:
-                _grad(each).div_(self.parallel.cp.size)
+            add_up([each.gradient for each in self.all if each.partial], self.parallel.tp.group)
         if self.tied_head and (self.parallel.is_first or self.parallel.is_last):
-            tied = [each for each in self.all if each.name in (EMBEDDING, HEAD)]
-            self._add(tied, self.parallel.ends)
+            add_up([each.gradient for each in self.all if each.name in (EMBEDDING, HEAD)], self.parallel.ends)
+        self.masters.take_gradients()
+        if self.parallel.cp.size > 1:
+            for piece in self.masters.pieces:
+                _gradient(piece).div_(self.parallel.cp.size)
 
     def clip(self, loss: float, max_norm: float, where: str) -> float:
         """The gradient's norm over the whole model, after which it is clipped to `max_norm` (0: not at all).
@@ -99,51 +144,25 @@ class Gradients:
         """
         if not math.isfinite(loss):
             raise TrainError(f"{where}: the loss is {loss}; the step was refused and nothing of it applied")
-        squares = torch.zeros((), dtype=torch.float64, device=self.all[0].master.device)
-        for each in self.all:
-            if each.counts:
-                squares += torch.linalg.vector_norm(_grad(each)).double().square()
-        norm = float(sum_over(squares, self.parallel.model).sqrt())
+        norm = self._norm()
         if not math.isfinite(norm):
             raise TrainError(f"{where}: the gradient's norm is {norm}; the step was refused and not applied")
         factor = max_norm / (norm + 1e-6)
         if max_norm > 0 and factor < 1:
-            for each in self.all:
-                _grad(each).mul_(factor)
+            for piece in self.masters.pieces:
+                _gradient(piece).mul_(factor)
         return norm
 
-    @torch.no_grad()
-    def publish(self) -> None:
-        """What the optimizer has moved becomes what computes."""
-        for each in self.all:
-            if each.master is not each.parameter:
-                each.parameter.copy_(each.master)
-
-    def _add(self, entries: list[Trained], group: object) -> None:
-        bucket: list[Tensor] = []
-        for number, each in enumerate(entries):
-            bucket.append(_grad(each))
-            last = number == len(entries) - 1
-            if last or sum(x.numel() for x in bucket) >= BUCKET:
-                flat = torch.cat([x.flatten() for x in bucket])
-                torch.distributed.all_reduce(flat, group=group)
-                for x, total in zip(bucket, torch.split(flat, [x.numel() for x in bucket]), strict=True):
-                    x.copy_(total.view_as(x))
-                bucket = []
+    def _norm(self) -> float:
+        squares = torch.zeros((), dtype=torch.float64, device=self.all[0].parameter.device)
+        for piece in self.masters.pieces:
+            share = piece.trained.share / (1 if self.masters.shared else piece.trained.copies.size)
+            if share:
+                squares += share * torch.linalg.vector_norm(_gradient(piece)).double().square()
+        dist.all_reduce(squares)
+        return float(squares.sqrt())
 
 
-def _into(master: nn.Parameter) -> Callable[[Tensor], None]:
-    """Adds a gradient up in fp32 as soon as it is there."""
-
-    def add(parameter: Tensor) -> None:
-        assert parameter.grad is not None
-        wide = parameter.grad.float()
-        master.grad = wide if master.grad is None else master.grad.add_(wide)
-        parameter.grad = None
-
-    return add
-
-
-def _grad(each: Trained) -> Tensor:
-    assert each.master.grad is not None
-    return each.master.grad
+def _gradient(piece: Piece) -> Tensor:
+    assert piece.gradient is not None
+    return piece.gradient

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
@@ -13,6 +13,8 @@ from slime.backends.megatron.pipeline import ShardedModel
 from slime.backends.megatron.shape import read_config, transformer_config
 from slime.backends.megatron.weights import WeightMap
 
+Core = TypeVar("Core", bound=PackedGPT)
+
 
 def computing_dtype(args: Any, device: torch.device) -> torch.dtype:
     """bf16 on CUDA and with --bf16, else fp32."""
@@ -22,7 +24,15 @@ def computing_dtype(args: Any, device: torch.device) -> torch.dtype:
 def load_model(
     folder: str, args: Any, parallel: Parallel, device: torch.device
 ) -> tuple[ShardedModel, WeightMap]:
-    """This rank's part of the model in `folder`, and where its weights come from.
+    """This rank's part of the model in `folder`, and where its weights come from. Raises ConfigError as `load_core`."""
+    core, weights = load_core(PackedGPT, folder, args, parallel, device)
+    return ShardedModel(core), weights
+
+
+def load_core(
+    kind: type[Core], folder: str, args: Any, parallel: Parallel, device: torch.device
+) -> tuple[Core, WeightMap]:
+    """The same, not yet spread over pipeline stages, as a `kind` of stage.
 
     Raises:
         ConfigError: a model that this backend cannot build or that does not divide by the ranks; a missing weight;
@@ -30,8 +40,7 @@ def load_model(
     """
     attention_name(args)
     hf = read_config(folder)
-    config = transformer_config(hf, args, computing_dtype(args, device))
-    core = PackedGPT(hf, config, parallel, args)
+    core = kind(hf, transformer_config(hf, args, computing_dtype(args, device)), parallel, args)
     weights = WeightMap(core, hf)
     weights.load(folder)
-    return ShardedModel(core.to(device)), weights
+    return core.to(device), weights

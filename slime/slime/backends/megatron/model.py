@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -20,12 +21,14 @@ from megatron.core.transformer.transformer_block import TransformerBlockSubmodul
 from megatron.core.transformer.transformer_config import TransformerConfig
 from megatron.core.transformer.transformer_layer import TransformerLayer, TransformerLayerSubmodules
 from torch import Tensor, nn
-from torch.utils.checkpoint import checkpoint
 
 from slime.backends.fsdp.packing import PackedBatch
 from slime.backends.megatron.attention import PackedAttention, gather_tokens
+from slime.backends.megatron.moe import MixtureOfExperts
 from slime.backends.megatron.parallel import Parallel
+from slime.backends.megatron.recompute import recompute
 from slime.backends.megatron.shape import inverse_frequencies, padded_vocabulary
+from slime.utils.decoders import has_experts
 
 
 class RMSNorm(nn.Module):
@@ -42,8 +45,8 @@ class RMSNorm(nn.Module):
         return self.weight * normed.to(hidden.dtype)
 
 
-def block_spec(config: TransformerConfig, layers: int, kernel: str) -> TransformerBlockSubmodules:
-    """What the `layers` layers of this stage are made of."""
+def block_spec(config: TransformerConfig, mixed: Sequence[bool], kernel: str) -> TransformerBlockSubmodules:
+    """What the layers of this stage are made of; `mixed`: which of them are mixtures of experts."""
     qk_norm: Any = RMSNorm if config.qk_layernorm else IdentityOp
     attention = ModuleSpec(
         module=SelfAttention,
@@ -59,28 +62,41 @@ def block_spec(config: TransformerConfig, layers: int, kernel: str) -> Transform
     mlp = ModuleSpec(
         module=MLP, submodules=MLPSubmodules(linear_fc1=ColumnParallelLinear, linear_fc2=RowParallelLinear)
     )
-    layer = ModuleSpec(
-        module=TransformerLayer,
-        submodules=TransformerLayerSubmodules(
-            input_layernorm=RMSNorm,
-            self_attention=attention,
-            self_attn_bda=get_bias_dropout_add,
-            pre_mlp_layernorm=RMSNorm,
-            mlp=mlp,
-            mlp_bda=get_bias_dropout_add,
-        ),
+    dense, mixture = (
+        ModuleSpec(
+            module=TransformerLayer,
+            submodules=TransformerLayerSubmodules(
+                input_layernorm=RMSNorm,
+                self_attention=attention,
+                self_attn_bda=get_bias_dropout_add,
+                pre_mlp_layernorm=RMSNorm,
+                mlp=kind,
+                mlp_bda=get_bias_dropout_add,
+            ),
+        )
+        for kind in (mlp, MixtureOfExperts)
     )
-    return TransformerBlockSubmodules(layer_specs=[layer] * layers, layer_norm=RMSNorm)
+    return TransformerBlockSubmodules(
+        layer_specs=[mixture if each else dense for each in mixed], layer_norm=RMSNorm
+    )
 
 
 class PackedGPT(GPTModel):  # type: ignore[misc]
-    """The stage of this rank. All ranks make the same calls."""
+    """The stage of this rank. All ranks make the same calls.
+
+    Attributes:
+        has_head: the last stage gives logits, by the embedding where both are tied.
+    """
+
+    has_head = True
 
     def __init__(self, hf: Any, config: TransformerConfig, parallel: Parallel, args: Any) -> None:
         layers = config.num_layers // parallel.pp.size
+        first = layers * parallel.pp.rank
+        mixed = [has_experts(hf, layer) for layer in range(first, first + layers)]
         super().__init__(
             config,
-            block_spec(config, layers, args.attn_implementation),
+            block_spec(config, mixed, args.attn_implementation),
             vocab_size=padded_vocabulary(hf, parallel.tp.size),
             max_sequence_length=hf.max_position_embeddings,
             pre_process=parallel.is_first,
@@ -92,9 +108,7 @@ class PackedGPT(GPTModel):  # type: ignore[misc]
         self.frequencies = inverse_frequencies(hf)
         if self.post_process:
             self.output_layer.sequence_parallel = False  # its input is gathered before
-        if args.gradient_checkpointing:
-            for layer in self.decoder.layers:
-                layer.forward = partial(checkpoint, layer.forward, use_reentrant=False)
+        recompute(self.decoder, args)
 
     def setup_embeddings_and_output_layer(self) -> None:
         """The two copies of a tied embedding are loaded alike, and their gradients added up."""
@@ -113,12 +127,14 @@ class PackedGPT(GPTModel):  # type: ignore[misc]
         angles = positions.float().unsqueeze(-1) * self.frequencies.to(positions.device)
         rotary = torch.cat([angles, angles], -1)[:, None, None, :]
         hidden = self.decoder(hidden_states=hidden, attention_mask=whole.layout, rotary_pos_emb=rotary)
-        return self._logits(hidden, packed.logit_positions) if self.post_process else hidden
+        return self.output(hidden, packed.logit_positions) if self.post_process else hidden
 
     def padded(self, packed: PackedBatch) -> PackedBatch:
         """The pack with a sequence of its own at the end, so that the ranks get equally many tokens."""
         size = packed.input_ids.shape[1]
-        missing = -size % self.ranks_of_a_sequence
+        mixed = self.config.num_moe_experts is not None  # whose tokens all of these ranks share out
+        ranks = self.parallel.cp.size * self.parallel.tp.size if mixed else self.ranks_of_a_sequence
+        missing = -size % ranks
         if not missing:
             return packed
         return replace(
@@ -134,18 +150,22 @@ class PackedGPT(GPTModel):  # type: ignore[misc]
 
     def hidden_shape(self, packed: PackedBatch) -> tuple[int, int, int]:
         """Of what one stage hands to the next."""
-        ranks = self.ranks_of_a_sequence
-        return -(-packed.input_ids.shape[1] // ranks), 1, self.config.hidden_size
+        tokens = self.padded(packed).input_ids.shape[1]
+        return tokens // self.ranks_of_a_sequence, 1, self.config.hidden_size
 
     @property
     def first_column(self) -> int:
         """Id of the first token whose logit this rank computes."""
         return int(self.vocab_size) // self.parallel.tp.size * self.parallel.tp.rank
 
-    def _logits(self, hidden: Tensor, positions: Tensor) -> Tensor:
+    def rows(self, hidden: Tensor, positions: Tensor) -> Tensor:
+        """Hidden states of this rank -> those at `positions` [T] of the pack, [T, 1, H], on every rank of the stage."""
         if self.config.sequence_parallel:
             hidden = gather_from_sequence_parallel_region(hidden, tensor_parallel_output_grad=False)
-        hidden = gather_tokens(hidden, self.parallel.cp.group)[positions]
+        return gather_tokens(hidden, self.parallel.cp.group)[positions]
+
+    def output(self, hidden: Tensor, positions: Tensor) -> Tensor:
+        hidden = self.rows(hidden, positions)
         tied = self.share_embeddings_and_output_weights and self.pre_process
         weight = self.embedding.word_embeddings.weight if tied else None
         logits: Tensor = self.output_layer(hidden, weight=weight)[0].squeeze(1)

@@ -32,6 +32,8 @@ class Parallel:
         copies: dp and cp together, the ranks whose gradients are added up.
         model: tp and pp together, the ranks that hold one copy of the weights.
         ends: group of the first and the last stage, which both hold a tied embedding.
+        ep: expert parallelism, each of these ranks of one stage holds other experts of every layer. copies_of_experts:
+            the ranks that hold the same experts.
     """
 
     tp: Axis
@@ -41,6 +43,8 @@ class Parallel:
     copies: Axis
     model: Axis
     ends: Any
+    ep: Axis
+    copies_of_experts: Axis
 
     @property
     def is_first(self) -> bool:
@@ -65,6 +69,8 @@ def divide(args: Any) -> Parallel:
         tensor_model_parallel_size=args.tensor_model_parallel_size,
         pipeline_model_parallel_size=args.pipeline_model_parallel_size,
         context_parallel_size=args.context_parallel_size,
+        expert_model_parallel_size=args.expert_model_parallel_size,
+        expert_tensor_parallel_size=1,
     )
     return Parallel(
         tp=_axis(mpu.get_tensor_model_parallel_group()),
@@ -74,6 +80,8 @@ def divide(args: Any) -> Parallel:
         copies=_axis(mpu.get_data_parallel_group(with_context_parallel=True)),
         model=_axis(mpu.get_model_parallel_group()),
         ends=mpu.get_embedding_group(check_initialized=False),
+        ep=_axis(mpu.get_expert_model_parallel_group()),
+        copies_of_experts=_axis(mpu.get_expert_data_parallel_group()),
     )
 
 
@@ -98,3 +106,11 @@ def from_last_stage(value: Any, parallel: Parallel) -> Any:
         box, src=parallel.pp.ranks[-1], group=parallel.pp.group, device=torch.device("cpu")
     )
     return box[0]
+
+
+def add_up_metrics(sums: dict[str, float], parallel: Parallel) -> dict[str, float]:
+    """Over the replicas; the last pipeline stage knows them and tells the others."""
+    names = sorted(sums)
+    total = sum_over(torch.tensor([sums[name] for name in names], dtype=torch.float64), parallel.dp)
+    found: dict[str, float] = from_last_stage(dict(zip(names, total.tolist(), strict=True)), parallel)
+    return found

@@ -12,8 +12,8 @@ from transformers import AutoConfig
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
 from slime.errors import ConfigError
+from slime.utils.decoders import DENSE, MIXTURES, head_dim
 
-DENSE = ("llama", "qwen2", "qwen3")
 VOCABULARY_UNIT = 16
 ROPES = ("default", "linear", "llama3")
 
@@ -35,12 +35,13 @@ def read_config(folder: str) -> Any:
 
 def _unsupported(config: Any) -> list[str]:
     kind = config.model_type
-    if kind not in DENSE:
-        return [f"its model_type is {kind}, and {', '.join(DENSE)} are known"]
+    if kind not in DENSE + MIXTURES:
+        return [f"its model_type is {kind}, and {', '.join(DENSE + MIXTURES)} are known"]
     rope = rope_parameters(config).get("rope_type", "default")
     found = {
         f"its hidden_act is {config.hidden_act}": config.hidden_act != "silu",
         "its attention_bias is for the output projection too": getattr(config, "attention_bias", False),
+        "its qkv_bias is off": not getattr(config, "qkv_bias", True),
         "its mlp_bias is set": getattr(config, "mlp_bias", False),
         "some of its layers have sliding windows": _slides(config),
         f"its rope_type is {rope}": rope not in ROPES,
@@ -72,10 +73,6 @@ def inverse_frequencies(config: Any) -> torch.Tensor:
     return result
 
 
-def head_dim(config: Any) -> int:
-    return int(getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads)
-
-
 def padded_vocabulary(config: Any, ranks: int) -> int:
     """Rows of the embedding: as many as there are tokens, and unused ones until the ranks have equally many.
 
@@ -89,22 +86,25 @@ def transformer_config(config: Any, args: Any, dtype: torch.dtype) -> Transforme
     """megatron-core's configuration of the same model under the flags.
 
     Raises:
-        ConfigError: heads or layers that do not divide by the ranks.
+        ConfigError: heads, layers or experts that do not divide by the ranks.
     """
     tp, pp, cp = (
         args.tensor_model_parallel_size,
         args.pipeline_model_parallel_size,
         args.context_parallel_size,
     )
+    shared = getattr(config, "shared_expert_intermediate_size", tp)
     for name, count, ranks, flag in (
         ("num_key_value_heads", config.num_key_value_heads, tp * cp, "tensor x context"),
         ("num_attention_heads", config.num_attention_heads, tp * cp, "tensor x context"),
         ("intermediate_size", config.intermediate_size, tp, "tensor"),
+        ("shared_expert_intermediate_size", shared, tp, "tensor"),
         ("num_hidden_layers", config.num_hidden_layers, pp, "pipeline"),
     ):
         if count % ranks:
             raise ConfigError(f"{name} {count} of the model does not divide by {ranks} {flag} parallel ranks")
     return TransformerConfig(
+        **_experts(config, args),
         num_layers=config.num_hidden_layers,
         hidden_size=config.hidden_size,
         ffn_hidden_size=config.intermediate_size,
@@ -116,8 +116,8 @@ def transformer_config(config: Any, args: Any, dtype: torch.dtype) -> Transforme
         activation_func=silu,
         gated_linear_unit=True,
         add_bias_linear=False,
-        add_qkv_bias=config.model_type == "qwen2",
-        qk_layernorm=config.model_type == "qwen3",
+        add_qkv_bias=config.model_type.startswith("qwen2"),
+        qk_layernorm=config.model_type.startswith("qwen3"),
         hidden_dropout=0.0,
         attention_dropout=0.0,
         params_dtype=dtype,
@@ -136,3 +136,30 @@ def transformer_config(config: Any, args: Any, dtype: torch.dtype) -> Transforme
         pipeline_model_parallel_size=pp,
         context_parallel_size=cp,
     )
+
+
+def _experts(config: Any, args: Any) -> dict[str, Any]:
+    """The part of megatron-core's configuration that is about experts."""
+    ranks = args.expert_model_parallel_size
+    if config.model_type not in MIXTURES:
+        if ranks > 1:
+            raise ConfigError(
+                f"--expert-model-parallel-size {ranks} deals experts to ranks; a {config.model_type} has none, drop it"
+            )
+        return {}
+    if args.use_lora:
+        raise ConfigError(
+            f"--use-lora: a {config.model_type} has no adapters with --train-backend megatron; drop it, or take fsdp"
+        )
+    if config.num_experts % ranks:
+        raise ConfigError(
+            f"num_experts {config.num_experts} of the model does not divide by {ranks} expert parallel ranks"
+        )
+    return {
+        "num_moe_experts": config.num_experts,
+        "moe_router_topk": config.num_experts_per_tok,
+        "moe_ffn_hidden_size": config.moe_intermediate_size,
+        "moe_router_pre_softmax": not config.norm_topk_prob,
+        "expert_tensor_parallel_size": 1,
+        "moe_shared_expert_intermediate_size": getattr(config, "shared_expert_intermediate_size", None),
+    }

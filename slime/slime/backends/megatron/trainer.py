@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -16,15 +17,18 @@ from slime.backends.fsdp.packing import PackedBatch, pack
 from slime.backends.fsdp.rollout_data import RolloutData
 from slime.backends.fsdp.step import OnLogProbs, loss_batch, step_reducer, token_weights
 from slime.backends.megatron.checkpoint import MegatronPart
+from slime.backends.megatron.critic import Critic
 from slime.backends.megatron.gradients import Gradients
 from slime.backends.megatron.loading import load_model
-from slime.backends.megatron.parallel import divide, from_last_stage, sum_over
+from slime.backends.megatron.lora import adapter_writer, add_adapters
+from slime.backends.megatron.parallel import add_up_metrics, divide, sum_over
 from slime.backends.megatron.reference import Reference, make_teacher
 from slime.backends.megatron.weights import gather_weights
 from slime.backends.trainer import Trainer
 from slime.errors import ConfigError
 from slime.losses import Distribution, compute_loss, loss_spec
 from slime.schedule import Step
+from slime.utils.checksum import weights_checksum
 
 
 class MegatronTrainer(Trainer):
@@ -59,11 +63,15 @@ class MegatronTrainer(Trainer):
             )
         first = self.first_weights()
         self.model, self.weights = load_model(first, args, self.parallel, self.device)
+        if args.use_lora:
+            add_adapters(self.model.core, self.weights, args)
         self.vocabulary = int(self.weights.hf.vocab_size)
-        self.gradients = Gradients(self.model, self.weights)
-        self.optimizer = build_optimizer(self.gradients.masters, args)
+        self.gradients = Gradients(self.model, self.weights, args)
+        self.optimizer = build_optimizer(self.gradients.masters.parameters, args)
+        if self.spec.needs_advantages and args.advantage_estimator == "ppo":
+            self.critic = Critic(args, self.parallel, self.device)
         if self.spec.needs_reference:
-            self.reference = Reference(args, self.model, self.device)
+            self.reference = Reference(args, self.model, self.weights, first, self.device)
         if self.spec.teacher is not None:
             known = self.replica, self.model, self.vocabulary, self.reference, first, self.device
             self.teacher = make_teacher(args, *known)
@@ -73,8 +81,9 @@ class MegatronTrainer(Trainer):
     @property
     def parts(self) -> list[Part]:
         """All that changes, as checkpoints hold it."""
-        own = MegatronPart(self.model, self.optimizer, weights=self.weights, gradients=self.gradients)
-        return [own, *(self.reference.parts if self.reference else ())]
+        own = MegatronPart(self.model, self.optimizer, gradients=self.gradients)
+        critic = [self.critic.part] if self.critic else []
+        return [own, *critic, *(self.reference.parts if self.reference else ())]
 
     def forward_backward(
         self, number: int, step: Step, data: RolloutData, on_log_probs: OnLogProbs, where: str
@@ -101,12 +110,28 @@ class MegatronTrainer(Trainer):
 
         self.model.train_step([pack([data.samples[i] for i in part], self.device) for part in mine], loss_of)
         self.gradients.collect()
-        metrics = self._sum_metrics(sums)
+        metrics = add_up_metrics(sums, self.parallel)
         metrics["grad_norm"] = self.gradients.clip(metrics["loss"], self.args.clip_grad, where)
         return metrics
 
     def gather_weights(self, dtype: torch.dtype | None) -> dict[str, Tensor]:
         return gather_weights(self.weights, dtype, self.parallel)
+
+    def write_extras(self) -> Callable[[Path], None]:
+        """Adapters, as PEFT reads them."""
+        if not self.args.use_lora:
+            return super().write_extras()
+        write = self.adapter_writer()
+
+        def write_extras(folder: Path) -> None:
+            write(folder / "adapter")
+
+        return write_extras
+
+    def adapter_writer(self) -> Callable[[Path], str]:
+        base = str(Path(self.first_weights()).resolve())
+        write = adapter_writer(self.weights, self.parallel, self.args, base)
+        return lambda folder: weights_checksum(write(folder))
 
     def add_up(self, values: Tensor) -> Tensor:
         return sum_over(values, self.parallel.dp)
@@ -115,14 +140,4 @@ class MegatronTrainer(Trainer):
         self.gradients.clear()
 
     def update(self) -> None:
-        super().update()
-        self.gradients.publish()
-
-    def _sum_metrics(self, sums: dict[str, float]) -> dict[str, float]:
-        """Over the replicas; the last pipeline stage knows them and tells the others."""
-        names: Sequence[str] = sorted(sums)
-        total = sum_over(torch.tensor([sums[name] for name in names], dtype=torch.float64), self.parallel.dp)
-        metrics: dict[str, float] = from_last_stage(
-            dict(zip(names, total.tolist(), strict=True)), self.parallel
-        )
-        return metrics
+        self.gradients.masters.move(self.optimizer)

@@ -6,26 +6,24 @@ projection in another. A matrix is cut over tensor-parallel ranks along one dime
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Literal
 
 import torch
 import torch.distributed as dist
 from megatron.core.transformer.transformer_layer import get_transformer_layer_offset
-from safetensors import safe_open
 from torch import Tensor
 
 from slime.backends.megatron.model import PackedGPT
-from slime.backends.megatron.parallel import Parallel
-from slime.backends.megatron.shape import head_dim
+from slime.backends.megatron.parallel import Axis, Parallel
 from slime.errors import ConfigError
 from slime.utils.checksum import LM_HEAD
+from slime.utils.decoders import join_qkv, split_qkv
+from slime.utils.weight_files import WeightFiles
 
 EMBEDDING = "model.embed_tokens.weight"
-Kind = Literal["plain", "qkv", "gate_up", "vocabulary"]
+Kind = Literal["plain", "qkv", "gate_up", "vocabulary", "experts", "adapter", "value"]
 
 
 @dataclass(frozen=True)
@@ -33,8 +31,9 @@ class Entry:
     """One parameter of megatron-core.
 
     Attributes:
-        sources: Hugging Face's names. kind: how they make one tensor.
-        dim: along which ranks cut it; None: whole on every rank.
+        sources: Hugging Face's names; of all experts, one expert after the other. kind: how they make one tensor.
+        dim: along which ranks cut it; None: whole on every rank. Tensor-parallel ranks, or expert-parallel ones
+            where `kind` is "experts".
         partial: ranks compute parts of its gradient although it is whole on each.
     """
 
@@ -59,6 +58,22 @@ _LAYER = {
     "pre_mlp_layernorm.weight": (("post_attention_layernorm.weight",), "plain", None, False),
     "mlp.linear_fc1.weight": (("mlp.gate_proj.weight", "mlp.up_proj.weight"), "gate_up", 0, False),
     "mlp.linear_fc2.weight": (("mlp.down_proj.weight",), "plain", 1, False),
+    "mlp.router.weight": (("mlp.gate.weight",), "plain", None, True),
+    "mlp.experts.gate_up": (
+        ("mlp.experts.{}.gate_proj.weight", "mlp.experts.{}.up_proj.weight"),
+        "experts",
+        0,
+        False,
+    ),
+    "mlp.experts.down": (("mlp.experts.{}.down_proj.weight",), "experts", 0, False),
+    "mlp.shared.mlp.linear_fc1.weight": (
+        ("mlp.shared_expert.gate_proj.weight", "mlp.shared_expert.up_proj.weight"),
+        "gate_up",
+        0,
+        False,
+    ),
+    "mlp.shared.mlp.linear_fc2.weight": (("mlp.shared_expert.down_proj.weight",), "plain", 1, False),
+    "mlp.shared.gate": (("mlp.shared_expert_gate.weight",), "plain", None, False),
 }
 _OUTSIDE = {
     "embedding.word_embeddings.weight": Entry((EMBEDDING,), "vocabulary", 0),
@@ -74,6 +89,9 @@ class WeightMap:
         self.model, self.hf, self.parallel = model, hf, model.parallel
         self.offset = get_transformer_layer_offset(model.config, None, self.parallel.pp.rank)
         self.entries = {name: self._entry(name) for name, _ in model.named_parameters()}
+        self.changed: dict[
+            str, Callable[[Tensor], Tensor]
+        ] = {}  # what adapters make of a weight, by its name
 
     def global_name(self, name: str) -> str:
         """The name of a parameter with the number that its layer has in the whole model."""
@@ -88,6 +106,8 @@ class WeightMap:
             return Entry((EMBEDDING,), entry.kind, entry.dim) if tied else entry
         sources, kind, dim, partial = _LAYER[rest]
         prefix = f"model.layers.{layer + self.offset}."
+        if kind == "experts":
+            sources = tuple(name.format(i) for i in range(self.hf.num_experts) for name in sources)
         named = tuple(prefix + source for source in sources)
         return Entry(named, kind, dim, partial)  # type: ignore[arg-type]
 
@@ -98,11 +118,10 @@ class WeightMap:
         Raises:
             ConfigError: a weight is missing or has another shape than config.json says.
         """
-        with _Folder(folder) as files:
+        with WeightFiles(folder) as files:
             for name, parameter in self.model.named_parameters():
                 entry = self.entries[name]
-                whole = self._join(entry, [files.read(source) for source in entry.sources])
-                part = self._cut(entry, whole)
+                part = self._read(entry, files)
                 if part.shape != parameter.shape:
                     raise ConfigError(
                         f"{folder}: {entry.sources[0]} has not the shape that config.json says; "
@@ -112,24 +131,57 @@ class WeightMap:
 
     @torch.no_grad()
     def whole(self, dtype: torch.dtype | None) -> Iterator[tuple[str, Tensor]]:
-        """Hugging Face's names and whole CPU tensors of this stage. Every rank of the stage must take all."""
-        for name, parameter in self.model.named_parameters():
-            entry = self.entries[name]
-            if name == "output_layer.weight" and entry.sources == (EMBEDDING,):
+        """Hugging Face's names and whole CPU tensors of this stage, adapters merged. Every rank of the stage must take
+        all."""
+        for name, entry in self.entries.items():
+            if entry.kind == "adapter" or (name == "output_layer.weight" and entry.sources == (EMBEDDING,)):
                 continue
-            parts = [parameter.detach()]
-            if entry.dim is not None and self.parallel.tp.size > 1:
-                parts = [torch.empty_like(parameter) for _ in range(self.parallel.tp.size)]
-                dist.all_gather(parts, parameter.detach().contiguous(), group=self.parallel.tp.group)
-            for source, tensor in zip(entry.sources, self._separate(entry, parts), strict=True):
+            parts = self._all_parts(entry, self.value(name))
+            for source, tensor in zip(entry.sources, self.separate(entry, parts), strict=True):
                 yield source, tensor.to("cpu", dtype or tensor.dtype, copy=True).contiguous()
+
+    @torch.no_grad()
+    def whole_adapters(self) -> Iterator[tuple[str, Tensor]]:
+        """PEFT's names and whole CPU tensors of the adapters of this stage. Every rank of the stage must take all."""
+        for name, entry in self.entries.items():
+            if entry.kind == "adapter":
+                parts = self._all_parts(entry, self.model.get_parameter(name).detach())
+                whole = parts[0] if entry.dim is None else torch.cat(parts, entry.dim)
+                yield entry.sources[0], whole.to("cpu", torch.float32, copy=True).contiguous()
+
+    def value(self, name: str) -> Tensor:
+        """This rank's part of a weight, with its adapters in it."""
+        weight = self.model.get_parameter(name).detach()
+        return self.changed[name](weight) if name in self.changed else weight
+
+    def _all_parts(self, entry: Entry, own: Tensor) -> list[Tensor]:
+        """What the ranks that cut a parameter have of it."""
+        axis = self.axis_of(entry)
+        if entry.dim is None or axis.size == 1:
+            return [own]
+        parts = [torch.empty_like(own, memory_format=torch.contiguous_format) for _ in range(axis.size)]
+        dist.all_gather(parts, own.contiguous(), group=axis.group)
+        return parts
+
+    def axis_of(self, entry: Entry) -> Axis:
+        """The ranks that cut a parameter."""
+        return self.parallel.ep if entry.kind == "experts" else self.parallel.tp
+
+    def _read(self, entry: Entry, files: WeightFiles) -> Tensor:
+        """This rank's part. Of experts it reads its own alone."""
+        if entry.kind != "experts":
+            return self._cut(entry, self._join(entry, [files.read(source) for source in entry.sources]))
+        ep = self.parallel.ep
+        count = len(entry.sources) // ep.size
+        mine = entry.sources[ep.rank * count : (ep.rank + 1) * count]
+        each = self.hf.num_experts // ep.size
+        stacked = torch.stack([files.read(source) for source in mine])
+        return stacked.reshape(each, -1, stacked.shape[-1])
 
     def _join(self, entry: Entry, tensors: list[Tensor]) -> Tensor:
         """What ranks cut, of the tensors of the file."""
         if entry.kind == "qkv":
-            groups, size = self.hf.num_key_value_heads, head_dim(self.hf)
-            parts = [x.reshape(groups, -1, size, *x.shape[1:]) for x in tensors]
-            return torch.cat(parts, 1).flatten(0, 2)
+            return join_qkv(tensors, self.hf)
         if entry.kind == "vocabulary":
             missing = self.model.vocab_size - tensors[0].shape[0]
             return torch.cat([tensors[0], tensors[0].new_zeros(max(missing, 0), tensors[0].shape[1])])
@@ -143,17 +195,17 @@ class WeightMap:
             return whole.chunk(tp.size, dim=1)[tp.rank].flatten(0, 1)
         return whole.chunk(tp.size, dim=entry.dim)[tp.rank]
 
-    def _separate(self, entry: Entry, parts: list[Tensor]) -> list[Tensor]:
+    def separate(self, entry: Entry, parts: list[Tensor]) -> list[Tensor]:
         """The tensors of the file, of every rank's part."""
         if entry.kind == "gate_up":
             halves = [part.chunk(2) for part in parts]
             return [torch.cat([half[i] for half in halves]) for i in range(2)]
         whole = parts[0] if entry.dim is None else torch.cat(parts, dim=entry.dim)
+        if entry.kind == "experts":
+            each = len(entry.sources) // len(whole)  # two where gate and up projection are one
+            return [x for expert in whole for x in expert.chunk(each)]
         if entry.kind == "qkv":
-            groups, size = self.hf.num_key_value_heads, head_dim(self.hf)
-            heads = whole.reshape(groups, -1, size, *whole.shape[1:])
-            split = torch.split(heads, [heads.shape[1] - 2, 1, 1], dim=1)
-            return [x.flatten(0, 2) for x in split]
+            return split_qkv(whole, self.hf)
         return [whole[: self.hf.vocab_size]] if entry.kind == "vocabulary" else [whole]
 
 
@@ -162,7 +214,11 @@ def gather_weights(weights: WeightMap, dtype: torch.dtype | None, parallel: Para
 
     Every rank must call this. Pipeline stages hand over one tensor at a time.
     """
-    own = dict(weights.whole(dtype))
+    return to_first_stage(dict(weights.whole(dtype)), parallel)
+
+
+def to_first_stage(own: dict[str, Tensor], parallel: Parallel) -> dict[str, Tensor]:
+    """The CPU tensors of all pipeline stages on rank 0; the others return nothing. Every rank must call this."""
     if not parallel.writes:
         return {}
     if parallel.pp.rank:
@@ -178,37 +234,6 @@ def gather_weights(weights: WeightMap, dtype: torch.dtype | None, parallel: Para
             own[name] = torch.empty(shape, dtype=kind)
             dist.recv(own[name], src=rank, group=parallel.pp.group)
     return own
-
-
-class _Folder:
-    """Tensors by name, from one safetensors file or several."""
-
-    def __init__(self, folder: str) -> None:
-        self.folder = Path(folder)
-        index = self.folder / "model.safetensors.index.json"
-        if index.is_file():
-            self.file_of: dict[str, str] = json.loads(index.read_text())["weight_map"]
-        elif (self.folder / "model.safetensors").is_file():
-            self.file_of = {}
-        else:
-            raise ConfigError(f"{folder} holds no model.safetensors; this backend reads no other format")
-        self.opened: dict[str, Any] = {}
-
-    def __enter__(self) -> _Folder:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.opened.clear()
-
-    def read(self, name: str) -> Tensor:
-        file = self.file_of.get(name, "model.safetensors")
-        try:
-            if file not in self.opened:
-                self.opened[file] = safe_open(str(self.folder / file), framework="pt")
-            tensor: Tensor = self.opened[file].get_tensor(name)
-        except Exception as error:  # safetensors raises its own class for a broken file or a missing name
-            raise ConfigError(f"{self.folder} lacks {name}: {error}") from error
-        return tensor
 
 
 def _split(name: str) -> tuple[str, int | None, str]:

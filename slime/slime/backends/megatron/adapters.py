@@ -1,0 +1,112 @@
+"""LoRA adapters (Hu et al. 2021) of one linear module of megatron-core, cut over tensor-parallel ranks as it is.
+
+megatron-core joins linear modules that a Hugging Face model has apart (queries, keys and values; gate and up
+projection). Each of these has an adapter of its own here too, so that they are PEFT's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from megatron.core.tensor_parallel import mappings
+from torch import Tensor, nn
+
+
+class Adapter(nn.Module):
+    """This rank's part of the factors A [r, in] and B [out, r] of one Hugging Face module."""
+
+    def __init__(self, down: Tensor, up: Tensor) -> None:
+        super().__init__()
+        self.down, self.up = nn.Parameter(down), nn.Parameter(up)
+
+
+@dataclass(frozen=True)
+class Output:
+    """How a module orders what it gives on this rank.
+
+    Attributes:
+        sizes: of each Hugging Face module that it joins, by the last part of its name.
+        groups: its output is this many groups one after the other, and each has a part of every one of `sizes`.
+    """
+
+    sizes: Mapping[str, int]
+    groups: int = 1
+
+    def joined(self, parts: Mapping[str, Tensor]) -> Tensor:
+        """[..., size] by name (zeros where there is none) -> [..., out]."""
+        like = next(iter(parts.values()))
+        whole = [
+            parts[name] if name in parts else like.new_zeros(*like.shape[:-1], size)
+            for name, size in self.sizes.items()
+        ]
+        if self.groups == 1:
+            return torch.cat(whole, -1)
+        grouped = [part.view(*part.shape[:-1], self.groups, -1) for part in whole]
+        return torch.cat(grouped, -1).flatten(-2)
+
+
+class Adapters(nn.Module):
+    """All adapters of one linear module.
+
+    Args:
+        parts: by the last parts of the Hugging Face modules' names.
+        by_inputs: the module is cut along its inputs (RowParallelLinear), not along its outputs.
+        scattered: outside of the module, tensor-parallel ranks have different tokens (sequence parallelism).
+    """
+
+    def __init__(
+        self,
+        parts: dict[str, Adapter],
+        output: Output,
+        by_inputs: bool,
+        scattered: bool,
+        scale: float,
+        dropout: float,
+    ) -> None:
+        super().__init__()
+        self.parts = nn.ModuleDict(parts)
+        self.output, self.by_inputs, self.scattered, self.scale = output, by_inputs, scattered, scale
+        self.dropout = nn.Dropout(dropout)
+        self.on = True
+
+    def add(self, module: nn.Module, inputs: tuple[Tensor, ...], output: tuple[Tensor, Any]) -> Any:
+        """A forward hook of the linear module."""
+        return (output[0] + self(inputs[0]), output[1]) if self.on else output
+
+    def forward(self, x: Tensor) -> Tensor:
+        """What is added to the module's output for its input `x`."""
+        known = self._parts
+        between = self._exchange(self.dropout(x) @ torch.cat([part.down for part in known.values()]).T)
+        each = torch.split(between, [part.down.shape[0] for part in known.values()], -1)
+        found = {name: values @ part.up.T for (name, part), values in zip(known.items(), each, strict=True)}
+        return self.scale * self.output.joined(found)
+
+    def merged(self, weight: Tensor) -> Tensor:
+        """The module's weight [out, in] with the adapters in it, as a new tensor."""
+        products = {name: (part.up.float() @ part.down.float()).T for name, part in self._parts.items()}
+        return (weight.float() + self.scale * self.output.joined(products).T).to(weight.dtype)
+
+    @property
+    def _parts(self) -> dict[str, Adapter]:
+        return {name: part for name, part in self.parts.items() if isinstance(part, Adapter)}
+
+    def _exchange(self, between: Tensor) -> Tensor:
+        """[n, 1, ranks] as the second factors need it: all that tensor-parallel ranks tell each other."""
+        if self.by_inputs and self.scattered:
+            exchange = mappings.reduce_scatter_to_sequence_parallel_region
+        elif self.by_inputs:
+            exchange = mappings.reduce_from_tensor_model_parallel_region
+        elif self.scattered:
+            exchange = mappings.gather_from_sequence_parallel_region
+        else:
+            exchange = mappings.copy_to_tensor_model_parallel_region
+        exchanged: Tensor = exchange(between)
+        return exchanged
+
+
+def adapters_of(model: nn.Module) -> list[Adapters]:
+    """All of a model; empty without LoRA."""
+    return [module for module in model.modules() if isinstance(module, Adapters)]

@@ -1,0 +1,201 @@
+"""Mixture of experts on megatron-core's groups: a router, experts dealt to ranks, tokens that travel to theirs.
+
+megatron-core's own layer cannot run on a CPU: its router moves its weight to CUDA and its dispatchers open CUDA
+streams or gather on "the current CUDA device". This one takes its configuration and its expert-parallel group, and
+computes what transformers computes. No token is dropped: an expert takes as many as choose it.
+
+Under tensor parallelism the experts stay whole. Ranks that would compute the same tokens share them out instead.
+"""
+
+from __future__ import annotations
+
+from copy import copy
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from megatron.core import parallel_state as mpu
+from megatron.core.tensor_parallel import ColumnParallelLinear, RowParallelLinear
+from megatron.core.transformer.mlp import MLP, MLPSubmodules
+from megatron.core.transformer.transformer_config import TransformerConfig
+from torch import Tensor, nn
+from torch.nn.functional import grouped_mm, linear, silu
+
+ALIGNMENT = 16  # bytes
+
+
+class Router(nn.Module):
+    """Which experts a token goes to, and what each one's answer counts (Shazeer et al. 2017).
+
+    The product is in the weights' dtype and the softmax in fp32, as in transformers. `moe_router_pre_softmax`: the
+    weights are the probabilities as they are; otherwise those of the chosen experts are scaled to a sum of 1.
+    """
+
+    def __init__(self, config: TransformerConfig) -> None:
+        super().__init__()
+        self.top_k, self.scaled = config.moe_router_topk, not config.moe_router_pre_softmax
+        shape = config.num_moe_experts, config.hidden_size
+        self.weight = nn.Parameter(torch.empty(shape, dtype=config.params_dtype))
+
+    def forward(self, rows: Tensor) -> tuple[Tensor, Tensor]:
+        """Tokens [n, H] -> weights and ids of their experts, [n, K]."""
+        logits = linear(rows, self.weight)
+        weights, chosen = torch.softmax(logits, -1, dtype=torch.float32).topk(self.top_k, -1)
+        if self.scaled:
+            weights = weights / weights.sum(-1, keepdim=True)
+        return weights.to(rows.dtype), chosen
+
+
+class Experts(nn.Module):
+    """The experts of one rank: feed-forward networks with a gate, of one shape.
+
+    Attributes:
+        gate_up: [experts, 2 I, H], the gate's rows before those it is multiplied with. down: [experts, H, I].
+    """
+
+    def __init__(self, config: TransformerConfig, count: int) -> None:
+        super().__init__()
+        hidden, width = config.hidden_size, config.moe_ffn_hidden_size
+        self.gate_up = nn.Parameter(torch.empty(count, 2 * width, hidden, dtype=config.params_dtype))
+        self.down = nn.Parameter(torch.empty(count, hidden, width, dtype=config.params_dtype))
+
+    def forward(self, rows: Tensor, counts: Tensor) -> Tensor:
+        """Tokens [n, H], sorted by expert, of which each has `counts` [experts] -> [n, H]."""
+        gate, up = _products(rows, self.gate_up, counts).chunk(2, -1)
+        return _products(silu(gate) * up, self.down, counts)
+
+
+def _products(rows: Tensor, weights: Tensor, counts: Tensor) -> Tensor:
+    """Rows [n, in] by the matrices [experts, out, in] of the experts that they are sorted by -> [n, out].
+
+    One kernel for all where there is one: not for float64, nor for rows that do not begin at multiples of 16 bytes.
+    """
+    aligned = all(size * rows.element_size() % ALIGNMENT == 0 for size in weights.shape[1:])
+    if aligned and rows.dtype != torch.float64:
+        return grouped_mm(rows, weights.transpose(1, 2), offs=counts.cumsum(0).to(torch.int32))
+    parts = zip(torch.split(rows, counts.tolist()), weights, strict=True)
+    return torch.cat([linear(part, weight) for part, weight in parts])
+
+
+class SharedExpert(nn.Module):
+    """An expert that every token goes to, counted as a gate of its own says (Qwen2-MoE). Tensor-parallel ranks cut it."""
+
+    def __init__(self, config: TransformerConfig) -> None:
+        super().__init__()
+        own = copy(config)
+        own.ffn_hidden_size = config.moe_shared_expert_intermediate_size
+        self.mlp = MLP(
+            own,
+            MLPSubmodules(linear_fc1=ColumnParallelLinear, linear_fc2=RowParallelLinear),
+            ffn_hidden_size=own.ffn_hidden_size,
+            tp_group=mpu.get_tensor_model_parallel_group(),
+        )
+        self.gate = nn.Parameter(torch.empty(1, config.hidden_size, dtype=config.params_dtype))
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        answer, _none = self.mlp(hidden)
+        weighted: Tensor = torch.sigmoid(linear(hidden, self.gate)) * answer
+        return weighted
+
+
+class MixtureOfExperts(nn.Module):
+    """The feed-forward part of a layer: what megatron-core's MoELayer is, within its own layers.
+
+    Every rank of an expert-parallel group must run it at the same time.
+    """
+
+    def __init__(self, config: TransformerConfig) -> None:
+        super().__init__()
+        self.group = mpu.get_expert_model_parallel_group()
+        whole = config.sequence_parallel or config.tensor_model_parallel_size == 1
+        self.sharing = None if whole else mpu.get_tensor_model_parallel_group()
+        self.router = Router(config)
+        self.experts = Experts(config, config.num_moe_experts // self.group.size())
+        self.shared = SharedExpert(config) if config.moe_shared_expert_intermediate_size else None
+
+    def forward(self, hidden: Tensor, **_: Any) -> tuple[Tensor, None]:
+        """Hidden states [n, 1, H] -> the same shape, and no bias."""
+        rows = hidden.flatten(0, 1)
+        if self.sharing is not None:
+            rows = _Share.apply(rows, self.sharing)  # type: ignore[no-untyped-call]
+        output = self._mix(rows)
+        if self.sharing is not None:
+            output = _Unite.apply(output, self.sharing)  # type: ignore[no-untyped-call]
+        output = output.view_as(hidden)
+        return output if self.shared is None else output + self.shared(hidden), None
+
+    def _mix(self, rows: Tensor) -> Tensor:
+        weights, chosen = self.router(rows)
+        order = chosen.flatten().argsort(stable=True)
+        counts = torch.bincount(chosen.flatten(), minlength=len(self.router.weight))
+        answers = self._ask(rows[order // self.router.top_k], counts)
+        of_tokens = answers[order.argsort()].view(*chosen.shape, -1)
+        mixed: Tensor = (of_tokens * weights.unsqueeze(-1)).sum(1)
+        return mixed
+
+    def _ask(self, rows: Tensor, counts: Tensor) -> Tensor:
+        """Questions [m, H], sorted by expert, of which each of all experts gets `counts` -> their answers [m, H]."""
+        ranks = self.group.size()
+        if ranks == 1:
+            return self.experts(rows, counts)  # type: ignore[no-any-return]
+        given = counts.view(ranks, -1)
+        got = torch.empty_like(given)
+        dist.all_to_all_single(got, given, group=self.group)
+        sent, received = given.sum(1).tolist(), got.sum(1).tolist()
+        arrived = _Travel.apply(rows, sent, received, self.group)  # type: ignore[no-untyped-call]
+        expert = torch.arange(got.shape[1], device=got.device).repeat(ranks)
+        order = expert.repeat_interleave(got.flatten()).argsort(stable=True)
+        answers = self.experts(arrived[order], got.sum(0))
+        return _Travel.apply(answers[order.argsort()], received, sent, self.group)  # type: ignore[no-untyped-call,no-any-return]
+
+
+class _Travel(torch.autograd.Function):
+    """Rows go to the ranks of a group, `sent[i]` of them to rank i, and `received[i]` come from it; gradients go back."""
+
+    @staticmethod
+    def forward(ctx: Any, rows: Tensor, sent: list[int], received: list[int], group: Any) -> Tensor:
+        ctx.sent, ctx.received, ctx.group = sent, received, group
+        return _travel(rows, sent, received, group)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None, None]:
+        return _travel(grads[0], ctx.received, ctx.sent, ctx.group), None, None, None
+
+
+def _travel(rows: Tensor, sent: list[int], received: list[int], group: Any) -> Tensor:
+    found = rows.new_empty(sum(received), rows.shape[1])
+    dist.all_to_all_single(found, rows.contiguous(), received, sent, group=group)
+    return found
+
+
+class _Share(torch.autograd.Function):
+    """Ranks that have the same rows keep a part each; the gradient is that of all parts."""
+
+    @staticmethod
+    def forward(ctx: Any, rows: Tensor, group: Any) -> Tensor:
+        ctx.group = group
+        mine: Tensor = rows.chunk(group.size())[group.rank()]
+        return mine.clone()
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
+        return _gathered(grads[0], ctx.group), None
+
+
+class _Unite(torch.autograd.Function):
+    """The parts of all ranks on each. What follows is the same on each, so a part of its gradient goes back."""
+
+    @staticmethod
+    def forward(ctx: Any, rows: Tensor, group: Any) -> Tensor:
+        ctx.group = group
+        return _gathered(rows, group)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
+        return grads[0].chunk(ctx.group.size())[ctx.group.rank()].clone(), None
+
+
+def _gathered(rows: Tensor, group: Any) -> Tensor:
+    parts = [torch.empty_like(rows) for _ in range(group.size())]
+    dist.all_gather(parts, rows.contiguous(), group=group)
+    return torch.cat(parts)

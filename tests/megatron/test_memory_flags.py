@@ -1,0 +1,79 @@
+"""Less memory, the same numbers: what is computed again, and optimizer states in CPU memory."""
+
+from __future__ import annotations
+
+from collections import Counter
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from slime.backends.fsdp.attention import packed_attention
+
+AGAIN: dict[str, tuple[dict[str, Any], tuple[int, ...]]] = {
+    "nothing": ({}, (1, 1, 1, 1)),
+    "every_layer": ({"gradient_checkpointing": True}, (2, 2, 2, 2)),
+    "first_layers": (
+        {"recompute_granularity": "full", "recompute_method": "block", "recompute_num_layers": 1},
+        (2, 1, 2, 1),
+    ),
+    "groups_of_layers": (
+        {"recompute_granularity": "full", "recompute_method": "uniform", "recompute_num_layers": 2},
+        (2, 2, 2, 2),
+    ),
+    "attention": ({"recompute_granularity": "selective", "recompute_modules": "core_attn"}, (2, 2, 1, 1)),
+    "feed_forward": ({"recompute_granularity": "selective", "recompute_modules": "mlp"}, (1, 1, 2, 2)),
+}
+"""Flags, and how often attention and feed-forward of two layers then run for one micro-batch."""
+
+
+def count(runs: Counter[Any], module: Any, *_: Any) -> None:
+    runs[module] += 1
+
+
+def counted(runs: Counter[Any], module: Any, *inputs: Any, **how: Any) -> Any:
+    """The kernel of the CPU, and that it ran."""
+    count(runs, module)
+    return packed_attention(module, *inputs, **how)
+
+
+@pytest.mark.parametrize("name", AGAIN)
+def test_what_is_computed_again_changes_no_number(
+    make_trainer: Any, make_samples: Any, tmp_path: Path, name: str
+) -> None:
+    flags, expected = AGAIN[name]
+    weights = []
+    for changes in ({}, flags):
+        trainer = make_trainer(**changes, max_tokens_per_gpu=1000)
+        layers = trainer.model.core.decoder.layers
+        runs = Counter[Any]()
+        for layer in layers:
+            layer.self_attention.core_attention.kernel = partial(counted, runs)
+            layer.mlp.linear_fc1.register_forward_hook(partial(count, runs))
+        trainer.train(0, make_samples(6))
+        found = [runs[layer.self_attention.core_attention] for layer in layers]
+        found += [runs[layer.mlp.linear_fc1] for layer in layers]
+        weights.append(trainer.export_weights(str(tmp_path / "out"), 1))
+    assert tuple(found) == expected
+    assert weights[0] == weights[1]
+
+
+@pytest.mark.parametrize("bf16", [False, True])
+def test_optimizer_states_in_cpu_memory_move_the_weights_alike(
+    make_trainer: Any, make_samples: Any, tmp_path: Path, bf16: bool
+) -> None:
+    sums = []
+    for apart in (False, True):
+        changes = {"bf16": bf16, "fsdp_cpu_offload": apart, "save": str(tmp_path / f"apart_{apart}")}
+        trainer = make_trainer(**changes)
+        trainer.train(0, make_samples(6))
+        trainer.save(0, 1, 0)
+        resumed = make_trainer(**changes)
+        resumed.load()
+        sums += [one.train(1, make_samples(6, seed=1)) for one in (trainer, resumed)]
+        sums += [one.export_weights(str(tmp_path / "out"), 2) for one in (trainer, resumed)]
+        for piece in resumed.gradients.masters.pieces:
+            here = piece.of(piece.trained.parameter.detach())
+            assert (here.data_ptr() != piece.master.data_ptr()) == (apart or bf16)
+    assert sums[2] == sums[3] == sums[6] == sums[7]
