@@ -15,6 +15,7 @@ from transformers import AutoConfig, AutoModelForCausalLM
 from slime.errors import ConfigError
 from slime.plan.__main__ import main
 from slime.plan.cost import Batch, step_flops
+from slime.plan.division import Division
 from slime.plan.hardware import GIB, GPUS, _listed, parse_gpus
 from slime.plan.known import KNOWN
 from slime.plan.memory import (
@@ -94,9 +95,8 @@ def kept_by_autograd(layers: int, tokens: int, checkpointing: bool, **sizes: int
         "num_hidden_layers": layers,
         **sizes,
     }
-    model = (
-        AutoModelForCausalLM.from_config(AutoConfig.for_model("qwen3", **config)).to(torch.bfloat16).train()
-    )
+    kind = "qwen3_moe" if "num_experts" in sizes else "qwen3"
+    model = AutoModelForCausalLM.from_config(AutoConfig.for_model(kind, **config)).to(torch.bfloat16).train()
     if checkpointing:
         model.activation_checkpointing_enable(activation_checkpointing_kwargs={"use_reentrant": False})
     weights = {p.untyped_storage().data_ptr() for p in model.parameters()}
@@ -114,12 +114,21 @@ def kept_by_autograd(layers: int, tokens: int, checkpointing: bool, **sizes: int
 
 
 @pytest.mark.parametrize(
-    "sizes", [{}, {"hidden_size": 256}, {"num_key_value_heads": 4}, {"intermediate_size": 1024}]
+    "sizes",
+    [
+        {},
+        {"hidden_size": 256},
+        {"num_key_value_heads": 4},
+        {"intermediate_size": 1024},
+        {"num_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_size": 96},
+        {"num_experts": 8, "num_experts_per_tok": 3, "moe_intermediate_size": 192, "hidden_size": 256},
+    ],
 )
 @pytest.mark.parametrize("checkpointing", [False, True])
 def test_activations_are_those_that_autograd_keeps(sizes: dict[str, int], checkpointing: bool) -> None:
     torch.set_num_threads(1)
-    config = {"model_type": "qwen3", "hidden_size": 128, "num_attention_heads": 4, "num_key_value_heads": 2}
+    kind = "qwen3_moe" if "num_experts" in sizes else "qwen3"
+    config = {"model_type": kind, "hidden_size": 128, "num_attention_heads": 4, "num_key_value_heads": 2}
     config |= {"head_dim": 64, "intermediate_size": 384, "vocab_size": 64, **sizes}
     few, many = (shape_of(config | {"num_hidden_layers": layers}, "small") for layers in (1, 4))
     planned = [activations(Trainer(s, 1, 256, checkpointing=checkpointing)) for s in (few, many)]
@@ -149,6 +158,64 @@ def test_a_mixture_of_experts_computes_with_three_of_its_thirty_billion() -> Non
     shape = read_shape("Qwen3-30B-A3B")
     assert 30.5e9 < shape.parameters < 30.6e9
     assert shape.computed == pytest.approx(3.0e9, rel=0.05)
+    assert shape.active == pytest.approx(3.35e9, rel=0.01)  # with the embedding
+    assert QWEN3_4B.active == QWEN3_4B.parameters
+
+
+@pytest.mark.parametrize(
+    "some", [{}, {"mlp_only_layers": [0, 5]}, {"decoder_sparse_step": 2, "mlp_only_layers": [1]}]
+)
+def test_layers_without_experts_are_counted_as_what_they_are(some: dict[str, Any]) -> None:
+    config = KNOWN["Qwen3-30B-A3B"] | {"num_hidden_layers": 6, "num_experts": 4} | some
+    sizes = {name: size for name, size in config.items() if name != "model_type"}
+    with torch.device("meta"):
+        model = AutoModelForCausalLM.from_config(AutoConfig.for_model("qwen3_moe", **sizes))
+    shape = shape_of(config, "small")
+    assert shape.parameters == sum(p.numel() for p in model.parameters())
+    in_experts = sum(p.numel() for name, p in model.named_parameters() if ".experts." in name)
+    assert shape.experts_linear == in_experts
+
+
+EXPERTS = read_shape("Qwen3-30B-A3B")
+
+
+def test_experts_are_dealt_to_ranks_and_the_rest_is_cut() -> None:
+    plan = Trainer(EXPERTS, gpus=16, tokens=8192, checkpointing=True, division=Division(tp=2, pp=2, ep=8))
+    rest = (EXPERTS.parameters - EXPERTS.ends - EXPERTS.experts_linear) / 4 + EXPERTS.embedding / 2
+    parts = trainer_parts(plan)
+    assert parts["weights"] == pytest.approx(2 * (rest + EXPERTS.experts_linear / 16), rel=1e-5)
+    assert parts["optimizer"] == 6 * parts["weights"]
+    assert parts["gradients"] == 2 * parts["weights"]
+
+
+def test_copies_share_out_optimizer_states_of_the_rest_and_hardly_those_of_experts() -> None:
+    whole = Trainer(EXPERTS, gpus=16, tokens=8192, division=Division(tp=2, ep=8))
+    shared = replace(whole, division=Division(tp=2, ep=8, distributed_optimizer=True))
+    rest = EXPERTS.parameters - EXPERTS.experts_linear
+    assert trainer_parts(whole)["optimizer"] == pytest.approx(12 * (rest / 2 + EXPERTS.experts_linear / 8))
+    assert trainer_parts(shared)["optimizer"] == pytest.approx(12 * (rest / 16 + EXPERTS.experts_linear / 16))
+    offloaded = replace(shared, cpu_offload=True)
+    assert host_bytes(offloaded) == trainer_parts(shared)["optimizer"]
+    assert "optimizer" not in trainer_parts(offloaded)
+
+
+def test_a_division_of_the_trainer_is_planned_or_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    usual = ["--model", "Qwen3-30B-A3B", "--gpus", "16xH100", "--train-backend", "megatron"]
+    usual += ["--actor", "8", "--rollout", "8", "--tp", "2"]
+    experts = ["--expert-model-parallel-size", "8", "--use-distributed-optimizer"]
+    assert main([*usual, *experts, "--max-tokens-per-gpu", "8192"]) == 1
+    told = capsys.readouterr().out
+    assert "30.53 billion parameters, 3.35 billion of them for each token" in told
+    assert "--expert-model-parallel-size" in told
+    assert main([*usual, *experts, "--fsdp-cpu-offload", "--max-tokens-per-gpu", "8192"]) == 0
+    for words, complaint in (
+        (["--expert-model-parallel-size", "3"], "do not divide into models of 1"),
+        (["--pipeline-model-parallel-size", "8", "--expert-model-parallel-size", "2"], "stages of 2"),
+        (["--train-backend", "fsdp", *experts], "these sizes are of --train-backend megatron"),
+        (["--train-backend", "megatron", "--load-in-4bit", "--lora-rank", "8"], "fsdp only"),
+    ):
+        assert main([*usual, *words]) == 2
+        assert complaint in capsys.readouterr().err
 
 
 @pytest.fixture

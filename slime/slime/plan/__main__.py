@@ -12,6 +12,7 @@ from collections.abc import Sequence
 
 from slime.errors import ConfigError
 from slime.plan.cost import Batch
+from slime.plan.division import Division
 from slime.plan.hardware import parse_gpus
 from slime.plan.memory import Engine, Trainer
 from slime.plan.report import as_data, as_text
@@ -29,6 +30,17 @@ def build_parser() -> argparse.ArgumentParser:
     add("--rollout", type=int, default=0, help="GPUs of the policy's engines; 0: they share the trainer's")
     add("--prm", type=int, default=0, help="GPUs of the judge's engines; 0: none")
     add("--tp", type=int, default=1, help="GPUs of one engine")
+    add("--train-backend", choices=("fsdp", "megatron"), default="fsdp")
+    for name, cut in (("tensor", "matrices"), ("pipeline", "layers"), ("expert", "experts")):
+        add(
+            f"--{name}-model-parallel-size",
+            type=int,
+            default=1,
+            help=f"training GPUs that cut {cut} (megatron)",
+        )
+    add("--context-parallel-size", type=int, default=1, help="training GPUs that cut tokens (megatron)")
+    add("--sequence-parallel", action="store_true", help="cut tokens between matrices too (megatron)")
+    add("--use-distributed-optimizer", action="store_true", help="copies share its states out (megatron)")
     add("--mem-fraction-static", type=float, default=0.8, help="an engine's share of its GPUs' memory")
     add("--context-length", type=int, default=32768, help="tokens of the longest request")
     add("--max-tokens-per-gpu", type=int, default=32768, help="tokens of a micro-batch")
@@ -70,7 +82,10 @@ def split_of(args: argparse.Namespace) -> Split:
         lora_rank=args.lora_rank,
         four_bit=args.load_in_4bit,
         frozen=(shape,) * args.frozen_models,
+        division=division_of(args),
     )
+    if trainer.division is not None:
+        trainer.division.check(shape, actor)
     engine = Engine(shape, args.tp, args.mem_fraction_static, args.context_length)
     servers = [Server("policy", engine, serving // args.tp)]
     if args.prm:
@@ -79,6 +94,25 @@ def split_of(args: argparse.Namespace) -> Split:
         servers.append(Server("judge", own, args.prm // args.tp))
     batch = Batch(args.rollout_batch_size, args.length, forwards=1 + args.frozen_models)
     return Split(gpu, count, trainer, tuple(servers), batch, colocated)
+
+
+def division_of(args: argparse.Namespace) -> Division | None:
+    """How --train-backend megatron divides the model. Raises ConfigError where the flags contradict each other."""
+    division = Division(
+        args.tensor_model_parallel_size,
+        args.pipeline_model_parallel_size,
+        args.context_parallel_size,
+        args.expert_model_parallel_size,
+        args.sequence_parallel,
+        args.use_distributed_optimizer,
+    )
+    if args.train_backend == "megatron":
+        if args.load_in_4bit:
+            raise ConfigError("--load-in-4bit is there with --train-backend fsdp only")
+        return division
+    if division != Division():
+        raise ConfigError("these sizes are of --train-backend megatron; add it, or drop them")
+    return None
 
 
 def main(argv: Sequence[str] | None = None) -> int:

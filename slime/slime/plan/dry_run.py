@@ -68,11 +68,6 @@ def main(argv: Sequence[str] | None = None, env: Mapping[str, str] | None = None
 
 def plan(args: Arguments, count: int, name: str, usual: str = DEFAULT) -> tuple[str, bool]:
     """The plan as text, and whether it fits. `name`: which GPU; "" for this machine's, or `usual` where it has none."""
-    if args.train_backend != "fsdp" and args.actor_num_gpus_per_node:
-        return (
-            f"plan     memory of --train-backend {args.train_backend} is not planned, that of fsdp is",
-            True,
-        )
     here = gpus_here()
     gpu = named_gpu(name) if name else (here[0] if here else named_gpu(usual))
     split = split_of(args, count or len(here), gpu)

@@ -7,7 +7,8 @@ in bf16 and, on their way to the other ranks, in fp32.
 
 Activations: what autograd keeps of one Hugging Face decoder layer for each token, 16 H + 10 (Q + K) + 8 I bytes in bf16
 (hidden size, queries, keys, feed-forward; counted on Qwen3 with saved-tensor hooks, to which a test holds it), in every
-layer; with --gradient-checkpointing 2 H in every layer and the rest in one. Attention must not keep its T x T scores,
+layer; with --gradient-checkpointing 2 H in every layer and the rest in one. A mixture of experts keeps, instead of 8 I,
+4 H + 8 I of each expert that the token goes to and 4 bytes of each expert. Attention must not keep its T x T scores,
 which PyTorch's fused kernels and FlashAttention do not.
 
 Logits: of the rows that are in memory at a time, bf16 and fp32 with the gradients of both: 12 bytes an id.
@@ -19,6 +20,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from slime.plan.division import Division, Parts, optimizer_bytes, rank_parts
 from slime.plan.hardware import GIB, Gpu
 from slime.plan.shape import Shape
 
@@ -33,7 +35,8 @@ FOUR_BIT = 0.5 + (1 + 4 / 256) / 64
 @dataclass(frozen=True)
 class Trainer:
     """How a model is trained. `tokens`: of one micro-batch; `rows`: of logits at a time, 0 for all of them;
-    `frozen`: whole models beside it (reference, teacher), in their sizes."""
+    `frozen`: whole models beside it (reference, teacher), in their sizes; `division`: of --train-backend megatron, None
+    for fsdp."""
 
     shape: Shape
     gpus: int
@@ -44,6 +47,7 @@ class Trainer:
     lora_rank: int = 0
     four_bit: bool = False
     frozen: tuple[Shape, ...] = ()
+    division: Division | None = None
 
 
 @dataclass(frozen=True)
@@ -56,14 +60,14 @@ class Engine:
     context: int
 
 
-Parts = dict[str, float]
-"""What each part takes, in bytes of one GPU."""
-
-
 def trainer_parts(plan: Trainer) -> Parts:
     """Bytes of one training GPU by part; what is offloaded to the CPU is not in it (see `host_bytes`)."""
     shape, trained = plan.shape, _trained(plan)
-    parts: Parts = {}
+    if plan.division is not None:
+        parts = rank_parts(plan, plan.division, layer_bytes(shape))
+        parts["runtime and fragments"] = RUNTIME + SLACK * sum(parts.values())
+        return {name: size for name, size in parts.items() if size}
+    parts = {}
     if not plan.cpu_offload:
         parts["weights"] = _resting(plan) / plan.gpus
         parts["gradients"] = 4 * trained / plan.gpus
@@ -83,6 +87,8 @@ def host_bytes(plan: Trainer) -> float:
     """Bytes of CPU memory of one rank that --fsdp-cpu-offload needs."""
     if not plan.cpu_offload:
         return 0.0
+    if plan.division is not None:
+        return optimizer_bytes(plan, plan.division)
     on_gpu = trainer_parts(replace(plan, cpu_offload=False))
     return sum(on_gpu.get(name, 0.0) for name in ("weights", "gradients", "optimizer", "frozen models"))
 
@@ -101,7 +107,15 @@ def layer_bytes(shape: Shape) -> int:
     mixing = shape.queries * (2 if shape.gated else 1) + shape.keys
     if (linear := shape.linear_attention) is not None:
         mixing = max(mixing, 2 * linear.keys + 2 * linear.values)
-    return 16 * shape.hidden + 10 * mixing + 8 * shape.mlp * max(shape.used_experts, 1)
+    dense = 8 * shape.mlp if shape.mixed_layers < shape.layers else 0
+    return 16 * shape.hidden + 10 * mixing + max(dense, _mixture_bytes(shape))
+
+
+def _mixture_bytes(shape: Shape) -> int:
+    """Of the feed-forward of a layer with experts: rows for each chosen expert, before and after it; probabilities."""
+    if not shape.mixed_layers:
+        return 0
+    return shape.used_experts * (4 * shape.hidden + 8 * shape.expert_mlp) + 4 * shape.experts
 
 
 def engine_parts(plan: Engine, gpu: Gpu) -> Parts:

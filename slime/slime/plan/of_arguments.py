@@ -8,6 +8,7 @@ from slime.arguments import Arguments
 from slime.arguments.check_distillation import LOSSES
 from slime.errors import ConfigError
 from slime.plan.cost import Batch
+from slime.plan.division import Division
 from slime.plan.hardware import Gpu
 from slime.plan.memory import Engine, Trainer
 from slime.plan.shape import Shape, read_shape
@@ -31,16 +32,31 @@ def split_of(args: Arguments, gpus: int, gpu: Gpu) -> Split | None:
         if args.use_dynamic_batch_size
         else context * (args.micro_batch_size or 1),
         rows=max(args.log_probs_chunk_size, 0),
-        checkpointing=args.gradient_checkpointing,
+        checkpointing=args.gradient_checkpointing or args.recompute_granularity == "full",
         cpu_offload=args.fsdp_cpu_offload,
         lora_rank=args.lora_rank or 0 if args.use_lora else 0,
         four_bit=args.load_in_4bit,
         frozen=frozen,
+        division=division_of(args),
     )
     samples = args.rollout_batch_size * args.n_samples_per_prompt
     forwards = len(frozen) + (1 if args.train_epochs > 1 or args.loss_type in LOSSES else 0)
     batch = Batch(samples, min(USUAL_LENGTH, context), forwards, args.train_epochs)
     return Split(gpu, gpus, trainer, tuple(servers(args, shape, context)), batch, args.colocate)
+
+
+def division_of(args: Arguments) -> Division | None:
+    """How --train-backend megatron divides the model; None for fsdp."""
+    if args.train_backend != "megatron":
+        return None
+    return Division(
+        args.tensor_model_parallel_size,
+        args.pipeline_model_parallel_size,
+        args.context_parallel_size,
+        args.expert_model_parallel_size,
+        args.sequence_parallel,
+        args.use_distributed_optimizer,
+    )
 
 
 def frozen_models(args: Arguments, shape: Shape) -> tuple[Shape, ...]:

@@ -16,6 +16,7 @@ def as_data(split: Split, price: float | None = None) -> dict[str, Any]:
     data: dict[str, Any] = {
         "model": trainer.shape.name,
         "parameters": trainer.shape.parameters,
+        "active_parameters": trainer.shape.active,
         "gpus": split.gpus,
         "gpu": split.gpu.name,
         "gpu_bytes": split.gpu.memory * GIB,
@@ -48,7 +49,7 @@ def as_text(split: Split, price: float | None = None) -> str:
     data = as_data(split, price)
     gib = {name: size / GIB for name, size in data["trainer"].items()}
     lines = [
-        f"model    {data['model']}: {data['parameters'] / 1e9:.2f} billion parameters",
+        f"model    {data['model']}: {data['parameters'] / 1e9:.2f} billion parameters{_active(data)}",
         f"split    {data['split']}, {split.gpu.name} with {split.gpu.memory:g} GiB each",
         f"trainer  {sum(gib.values()):.1f} GiB a GPU: " + ", ".join(f"{n} {v:.1f}" for n, v in gib.items()),
     ]
@@ -69,3 +70,9 @@ def as_text(split: Split, price: float | None = None) -> str:
     )
     lines += [f"problem  {one}" for one in data["problems"]] or ["fits     every part, by estimate"]
     return "\n".join(lines)
+
+
+def _active(data: dict[str, Any]) -> str:
+    """What a mixture of experts computes with."""
+    active, whole = data["active_parameters"], data["parameters"]
+    return "" if active == whole else f", {active / 1e9:.2f} billion of them for each token"

@@ -50,7 +50,7 @@ class LinearAttention:
 
 @dataclass(frozen=True)
 class Shape:
-    """Sizes of a decoder. `mlp`: width of the feed-forward, of one expert where there are `experts`."""
+    """Sizes of a decoder. `mlp`: width of the feed-forward; `expert_mlp`: of one expert, in `mixed_layers` of them."""
 
     name: str
     hidden: int
@@ -67,6 +67,8 @@ class Shape:
     gated: bool = False
     experts: int = 0
     used_experts: int = 0
+    expert_mlp: int = 0
+    mixed_layers: int = 0
     full_layers: int = 0
     linear_attention: LinearAttention | None = None
 
@@ -84,9 +86,9 @@ class Shape:
         return self.hidden * (self.queries * (3 if self.gated else 2) + 2 * self.keys)
 
     @property
-    def mlp_linear(self) -> int:
-        """Numbers in the feed-forward of one layer."""
-        return 3 * self.hidden * self.mlp * max(self.experts, 1) + self.hidden * self.experts
+    def experts_linear(self) -> int:
+        """Numbers in all experts."""
+        return self.mixed_layers * self.experts * 3 * self.hidden * self.expert_mlp
 
     @property
     def linear_parameters(self) -> int:
@@ -94,7 +96,9 @@ class Shape:
         mixing = self.full_layers * self.attention_linear
         if self.linear_attention is not None:
             mixing += (self.layers - self.full_layers) * self.linear_attention.linear(self.hidden)
-        return mixing + self.layers * self.mlp_linear
+        routers = self.mixed_layers * self.hidden * self.experts
+        dense = (self.layers - self.mixed_layers) * 3 * self.hidden * self.mlp
+        return mixing + dense + routers + self.experts_linear
 
     @property
     def embedding(self) -> int:
@@ -125,8 +129,17 @@ class Shape:
     @property
     def computed(self) -> int:
         """Numbers that every token is multiplied with: no embedding, only the experts that are used."""
-        idle = 3 * self.hidden * self.mlp * (self.experts - self.used_experts) * self.layers
-        return self.linear_parameters - idle + self.embedding
+        return self.linear_parameters - self.idle + self.embedding
+
+    @property
+    def idle(self) -> int:
+        """Numbers in the experts that one token does not use."""
+        return self.experts_linear // max(self.experts, 1) * (self.experts - self.used_experts)
+
+    @property
+    def active(self) -> int:
+        """Numbers that take part in one token: what the A of a name such as 30B-A3B counts."""
+        return self.parameters - self.idle
 
     @property
     def kv_bytes(self) -> int:
@@ -201,15 +214,17 @@ def _shape(text: dict[str, Any], family: str, name: str) -> Shape:
         heads=heads,
         kv_heads=text.get("num_key_value_heads") or heads,
         head_dim=text.get("head_dim") or text["hidden_size"] // heads,
-        mlp=text["moe_intermediate_size" if moe else "intermediate_size"],
+        mlp=text["intermediate_size"],
         vocabulary=text["vocab_size"],
         tied=bool(text.get("tie_word_embeddings", False)),
         context=text.get("max_position_embeddings") or 0,
         qkv_bias=family == "qwen2",
         qk_norm=family.startswith("qwen3"),
         gated=hybrid,
-        experts=text["num_experts"] if moe else 0,
+        experts=text.get("num_local_experts") or text["num_experts"] if moe else 0,
         used_experts=text["num_experts_per_tok"] if moe else 0,
+        expert_mlp=text["moe_intermediate_size"] if moe else 0,
+        mixed_layers=_mixed_layers(text, layers) if moe else 0,
         full_layers=_full_layers(text, layers) if hybrid else layers,
         linear_attention=_linear_attention(text) if hybrid else None,
     )
@@ -219,6 +234,12 @@ def _full_layers(text: dict[str, Any], layers: int) -> int:
     if kinds := text.get("layer_types"):
         return sum(kind == "full_attention" for kind in kinds)
     return layers // int(text["full_attention_interval"])
+
+
+def _mixed_layers(text: dict[str, Any], layers: int) -> int:
+    """How many layers are mixtures of experts, by the rule of Hugging Face's configuration."""
+    step, dense = text.get("decoder_sparse_step") or 1, text.get("mlp_only_layers") or ()
+    return sum((layer + 1) % step == 0 and layer not in dense for layer in range(layers))
 
 
 def _linear_attention(text: dict[str, Any]) -> LinearAttention:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from slime.plan.cost import Batch
+from slime.plan.division import Parts
 from slime.plan.hardware import GIB, Gpu
-from slime.plan.memory import Engine, Parts, Trainer, engine_parts, kv_tokens, trainer_parts
+from slime.plan.memory import Engine, Trainer, engine_parts, kv_tokens, trainer_parts
 
 TIGHT = 0.95
 """Share of a GPU that a plan may fill: estimates are no better than that."""
@@ -85,6 +86,17 @@ def advice(plan: Trainer, parts: Parts) -> str:
         "weights": None if plan.four_bit or not plan.lora_rank else "--load-in-4bit",
         "frozen models": "--fsdp-cpu-offload, or --use-lora (the frozen base then costs nothing)",
     }
+    if plan.division is not None:
+        ways = {
+            "activations": ways["activations"] or "--context-parallel-size",
+            "logits": "--tensor-model-parallel-size",
+            "optimizer": None if plan.division.distributed_optimizer else "--use-distributed-optimizer",
+            "gradients": "--expert-model-parallel-size"
+            if plan.shape.experts
+            else "--pipeline-model-parallel-size",
+            "weights": "--tensor-model-parallel-size",
+            "frozen models": "--use-lora (the frozen base then costs nothing)",
+        }
     largest = sorted(ways, key=lambda name: -parts.get(name, 0.0))
     found = [way for name in largest if parts.get(name) and (way := ways[name])]
     return "; ".join([*found[:2], f"--max-tokens-per-gpu below {plan.tokens}", "more GPUs"])
