@@ -26,6 +26,7 @@ LATEST = "checkpoint-latest"
 META = "meta.json"
 TRAINER = "trainer"
 EARLIER_TRACKER = "latest_checkpointed_iteration.txt"
+MEGATRON_INDEX = "metadata.json"
 NAME = re.compile(r"checkpoint-(\d+)")
 
 
@@ -62,6 +63,12 @@ def trainer_folder(checkpoint: Path) -> Path:
 
 def is_checkpoint(folder: Path) -> bool:
     return (folder / META).is_file()
+
+
+def is_torch_dist(folder: Path) -> bool:
+    """Whether a folder is a checkpoint of Megatron-LM, or holds some."""
+    inner = (folder, folder / "release", *folder.glob("iter_*"))
+    return any((one / MEGATRON_INDEX).is_file() and (one / ".metadata").is_file() for one in inner)
 
 
 def read_meta(checkpoint: Path) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from transformers import AutoModelForCausalLM
 
 from slime.backends.embedded.model import ModelError, build_model
 from slime.backends.fsdp.packing import pack
+from slime.backends.probe import expected_probe, measure
 from slime.errors import CheckpointError, ConfigError, TrainError
 
 CPU = torch.device("cpu")
@@ -68,6 +69,11 @@ def test_weights_come_out_as_they_went_in(
 def test_the_embedded_engine_says_that_it_serves_no_experts(folders: dict[str, str]) -> None:
     with pytest.raises(ModelError, match="serves no mixtures of experts; SGLang does"):
         build_model(folders["qwen3_moe"], "cpu", "float32")
+
+
+def test_the_probe_of_an_engine_knows_experts(folders: dict[str, str]) -> None:
+    expected = measure(plain(folders["qwen3_moe"]), 63)
+    assert expected_probe(folders["qwen3_moe"]).gap(expected.log_probs) < 1e-5
 
 
 JOBS: dict[str, dict[str, Any]] = {

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from slime.arguments.field import option
+from slime.arguments.foreign_moe import MOE, same_layers
 from slime.errors import ConfigError
 from slime.hooks import HOOKS
 
@@ -36,10 +37,12 @@ def _many(reason: str, *names: str, same: tuple[str, ...] = ()) -> dict[str, For
 
 
 FOREIGN: dict[str, Foreign] = {
+    **{name: flag for reason, names, same in MOE for name, flag in _many(reason, *names, same=same).items()},
     **_many(
-        "experts are not cut; deal them to the same ranks with --expert-model-parallel-size",
-        "expert-tensor-parallel-size",
-        same=("1",),
+        "weights are read from and written to Hugging Face folders; make one of a torch_dist folder with "
+        "tools/convert_torch_dist_to_hf.py",
+        "megatron-to-hf-mode",
+        same=("bridge",),
     ),
     **_many(MEGATRON, "optimizer", same=("adam",)),
     **_many(MEGATRON, "qkv-format", same=("thd",)),
@@ -67,8 +70,6 @@ FOREIGN: dict[str, Foreign] = {
         MEGATRON,
         "overlap-cpu-optimizer-d2h-h2d",
         "use-precision-aware-optimizer",
-        "moe-token-dispatcher-type",
-        "megatron-to-hf-mode",
         "megatron-config-path",
         "model-name",
         "true-on-policy-mode",
@@ -84,8 +85,6 @@ FOREIGN: dict[str, Foreign] = {
         "no-save-optim",
         "no-load-optim",
         "no-load-rng",
-        "use-routing-replay",
-        "use-rollout-routing-replay",
         "release-train",
     ),
     **_many("packs are cut by --max-tokens-per-gpu in every pass", "log-probs-max-tokens-per-gpu"),
@@ -171,6 +170,9 @@ SHAPE = {
     "norm-epsilon": "rms_norm_eps",
     "rotary-base": "rope_theta",
     "max-position-embeddings": "max_position_embeddings",
+    "num-experts": "num_experts",
+    "moe-router-topk": "num_experts_per_tok",
+    "moe-ffn-hidden-size": "moe_intermediate_size",
 }
 """Flags of the model's shape: it is read from config.json, and they must agree with it."""
 SHAPE_SWITCHES = (
@@ -183,6 +185,7 @@ SHAPE_SWITCHES = (
     "use-rotary-position-embeddings",
 )
 SHAPE_WORDS = {"normalization": "RMSNorm", "position-embedding-type": "rope"}
+MIXED_LAYERS = "moe-layer-freq"
 
 
 def take_foreign(words: Sequence[str]) -> tuple[list[str], dict[str, str]]:
@@ -199,7 +202,7 @@ def take_foreign(words: Sequence[str]) -> tuple[list[str], dict[str, str]]:
     for name, value, raw in _pairs(words):
         plain = name.replace("_", "-")
         bare = plain.removeprefix("--")
-        if bare in SHAPE or bare in SHAPE_WORDS:
+        if bare in SHAPE or bare in SHAPE_WORDS or bare == MIXED_LAYERS:
             shape[bare] = value
         elif bare in SHAPE_SWITCHES and value == "":
             continue
@@ -242,6 +245,8 @@ def check_shape(folder: str, shape: dict[str, str]) -> None:
     config |= config.get("text_config") or {}
     config["rope_theta"] = config.get("rope_theta") or (config.get("rope_parameters") or {}).get("rope_theta")
     for name, value in shape.items():
+        if name == MIXED_LAYERS and not same_layers(value, config):
+            raise ConfigError(f"--{name} {value} contradicts {folder}/config.json; drop it")
         known = SHAPE_WORDS.get(name) or config.get(SHAPE.get(name, ""))
         if known is None or str(known) == value:
             continue
@@ -267,5 +272,7 @@ def table() -> list[tuple[str, str, str]]:
     ]
     rows += [(f"{prefix}*", "", foreign.reason) for prefix, foreign in PREFIXES.items()]
     from_config = "the shape of the model is read from its config.json"
-    rows += [(option(name), "what config.json says", from_config) for name in (*SHAPE, *SHAPE_WORDS)]
+    rows += [
+        (option(name), "what config.json says", from_config) for name in (*SHAPE, *SHAPE_WORDS, MIXED_LAYERS)
+    ]
     return rows + [(option(name), "the switch", from_config) for name in SHAPE_SWITCHES]

@@ -16,6 +16,7 @@ from slime.arguments.check_reward import check_reward
 from slime.arguments.check_rollout import check_rollout, resolve_epochs
 from slime.arguments.check_run import check_run
 from slime.arguments.field import option
+from slime.checkpoints import is_torch_dist
 from slime.errors import ConfigError
 from slime.hooks import HOOKS, load_hooks
 
@@ -116,6 +117,13 @@ def _check_ranges(args: Arguments) -> None:
 def _check_model(args: Arguments) -> None:
     if not args.hf_checkpoint:
         raise ConfigError("no model: give --hf-checkpoint FOLDER (or HF_CKPT)")
+    for name in ("hf_checkpoint", "ref_load", "load", "save"):
+        folder = getattr(args, name)
+        if folder and is_torch_dist(Path(folder).expanduser()):
+            raise ConfigError(
+                f"{option(name)} {folder} is a checkpoint of Megatron-LM (torch_dist); make a Hugging Face folder of it: "
+                "python slime/tools/convert_torch_dist_to_hf.py --help"
+            )
     args.hf_checkpoint = str(Path(args.hf_checkpoint).expanduser().resolve())
     _require_model_folder("--hf-checkpoint", args.hf_checkpoint)
     if args.ref_load is not None:

@@ -104,11 +104,11 @@ def _fill(model: Any, folder: Path) -> list[str]:
     """
     from safetensors.torch import load_file
 
-    found: set[str] = set()
-    for file in sorted(folder.glob("*.safetensors")):
-        part = load_file(file)
-        found |= set(part)
-        model.load_state_dict(part, strict=False)
+    from slime.utils.decoders import join_experts
+
+    files = sorted(folder.glob("*.safetensors"))
+    found = join_experts({name: x for file in files for name, x in load_file(file).items()})
+    model.load_state_dict(found, strict=False)
     tied = {"lm_head.weight"} if model.config.get_text_config().tie_word_embeddings else set()
     model.tie_weights()
-    return sorted(set(model.state_dict()) - found - tied)
+    return sorted(set(model.state_dict()) - set(found) - tied)

@@ -20,12 +20,14 @@ from torch.distributed.checkpoint.planner import ReadItem
 from slime.errors import CheckpointError
 
 ALLOWED_MODULES = ("torch.distributed.checkpoint.metadata",)
+PLANS = ("SavePlan", "WriteItem", "WriteItemType", "TensorWriteData")  # which Megatron-LM keeps in its index
 ALLOWED_NAMES = {
     ("torch.distributed.checkpoint.filesystem", "_StorageInfo"),
     ("torch.serialization", "_get_layout"),
     ("torch", "Size"),
     ("pathlib", "PosixPath"),
     ("collections", "OrderedDict"),
+    *(("torch.distributed.checkpoint.planner", name) for name in PLANS),
 }
 
 

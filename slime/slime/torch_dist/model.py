@@ -1,0 +1,42 @@
+"""What a Hugging Face folder of a model must hold."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import AutoConfig, AutoModelForCausalLM
+from transformers.core_model_loading import revert_weight_conversion
+
+from slime.errors import ConfigError
+from slime.utils.checksum import LM_HEAD
+from slime.utils.decoders import DENSE, MIXTURES
+
+
+def read_config(folder: Path) -> Any:
+    """The configuration in a folder.
+
+    Raises:
+        ConfigError: there is none, or of an architecture that cannot be converted.
+    """
+    try:
+        config = AutoConfig.from_pretrained(folder, local_files_only=True)
+    except (OSError, ValueError, KeyError) as error:
+        raise ConfigError(f"{folder} holds no configuration that transformers knows: {error}") from error
+    if config.model_type not in DENSE + MIXTURES:
+        known = ", ".join(DENSE + MIXTURES)
+        raise ConfigError(f"{folder} is of type {config.model_type}; {known} can be converted")
+    return config
+
+
+def stored_shapes(config: Any) -> dict[str, list[int]]:
+    """Name and shape of every tensor in a folder of this model; a tied output head is not there."""
+    with torch.device("meta"):
+        model = AutoModelForCausalLM.from_config(config)
+    stored = revert_weight_conversion(model, model.state_dict())
+    return {
+        name: list(tensor.shape)
+        for name, tensor in stored.items()
+        if name != LM_HEAD or not config.tie_word_embeddings
+    }

@@ -1,0 +1,153 @@
+"""Makes a Hugging Face folder of a checkpoint of Megatron-LM (torch_dist).
+
+    python slime/tools/convert_torch_dist_to_hf.py --input-dir FOLDER --output-dir FOLDER --origin-hf-dir FOLDER [-f]
+
+`--input-dir` is the checkpoint's own folder (iter_0000100, release) or the one that holds it. `--origin-hf-dir` gives
+configuration and tokenizer. Llama, Qwen2/2.5, Qwen3 and Qwen3-MoE; no GPU, one tensor of the checkpoint and one output
+file in memory at a time. Checkpoints of this trainer (checkpoint-12) are Hugging Face folders already.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import sys
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from safetensors.torch import save_file
+from torch import Tensor
+
+from slime.backends.fsdp.model import WEIGHT_FILES
+from slime.errors import CheckpointError, SlimeError
+from slime.torch_dist import TorchDist, read_config, stored_shapes
+from slime.utils.files import commit_folder, fresh_folder
+
+CHUNK = 5 * 1024**3
+
+
+def convert(
+    source: Path, origin: Path, output: Path, chunk: int = CHUNK, vocabulary: int | None = None
+) -> None:
+    """Writes `output`, which appears whole or not at all. Raises SlimeError where a weight is missing or another."""
+    config = read_config(origin)
+    config.vocab_size = vocabulary or config.vocab_size
+    checkpoint = TorchDist(source, config)
+    temporary = fresh_folder(output)
+    try:
+        copy_rest(origin, temporary, vocabulary)
+        files = Files(temporary, chunk)
+        files.add(checked(checkpoint.tensors(), stored_shapes(config), source))
+        files.finish()
+    except BaseException:
+        shutil.rmtree(temporary)
+        raise
+    commit_folder(temporary, output)
+
+
+def copy_rest(origin: Path, folder: Path, vocabulary: int | None) -> None:
+    """Configuration and tokenizer."""
+    for file in sorted(origin.iterdir()):
+        if file.is_file() and not file.name.endswith(WEIGHT_FILES):
+            shutil.copyfile(file, folder / file.name)
+    if vocabulary:
+        known = json.loads((folder / "config.json").read_text())
+        (folder / "config.json").write_text(json.dumps(known | {"vocab_size": vocabulary}, indent=2))
+
+
+def checked(
+    tensors: Iterable[tuple[str, Tensor]], shapes: dict[str, list[int]], source: Path
+) -> Iterable[tuple[str, Tensor]]:
+    """The same tensors.
+
+    Raises:
+        CheckpointError: the model of the configuration has others.
+    """
+    lacking = set(shapes)
+    for name, tensor in tensors:
+        if shapes.get(name) != list(tensor.shape):
+            raise CheckpointError(
+                f"{source} is of another model: {name} is {list(tensor.shape)} in it and "
+                f"{shapes.get(name, 'not there')} in the model of --origin-hf-dir"
+            )
+        lacking.discard(name)
+        yield name, tensor
+    if lacking:
+        raise CheckpointError(f"{source} lacks {len(lacking)} weights, such as {min(lacking)}")
+
+
+class Files:
+    """The safetensors files of a folder, each of about `chunk` bytes at most."""
+
+    def __init__(self, folder: Path, chunk: int) -> None:
+        self.folder, self.chunk = folder, chunk
+        self.parts: list[list[str]] = []
+        self.pending: dict[str, Tensor] = {}
+        self.total = 0
+
+    def add(self, tensors: Iterable[tuple[str, Tensor]]) -> None:
+        size = 0
+        for name, tensor in tensors:
+            if self.pending and size + tensor.nbytes > self.chunk:
+                self._write()
+                size = 0
+            self.pending[name] = tensor.contiguous().clone()
+            size += tensor.nbytes
+            self.total += tensor.nbytes
+
+    def finish(self) -> None:
+        """Writes what is left, gives the files their final names, and writes the index if there are several."""
+        self._write()
+        count = len(self.parts)
+        of: dict[str, str] = {}
+        for number, names in enumerate(self.parts):
+            name = f"model-{number + 1:05d}-of-{count:05d}.safetensors" if count > 1 else "model.safetensors"
+            self._part(number).rename(self.folder / name)
+            of |= dict.fromkeys(names, name)
+        if count > 1:
+            index = {"metadata": {"total_size": self.total}, "weight_map": of}
+            (self.folder / "model.safetensors.index.json").write_text(json.dumps(index, indent=2))
+
+    def _write(self) -> None:
+        save_file(self.pending, str(self._part(len(self.parts))), metadata={"format": "pt"})
+        self.parts.append(list(self.pending))
+        self.pending = {}
+
+    def _part(self, number: int) -> Path:
+        return self.folder / f"part-{number}"
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Returns the exit status: 0, or 2 after one line about what is wrong."""
+    parser = argparse.ArgumentParser(
+        description="Make a Hugging Face folder of a torch_dist checkpoint.", allow_abbrev=False
+    )
+    add = parser.add_argument
+    add("--input-dir", type=Path, required=True, help="folder of the checkpoint")
+    add("--output-dir", type=Path, required=True, help="folder to write")
+    add("--origin-hf-dir", type=Path, required=True, help="Hugging Face folder of the same model")
+    add("--vocab-size", type=int, help="tokens that count, of a padded vocabulary (default: config.json's)")
+    add("--chunk-size", type=int, default=CHUNK, help="bytes of an output file")
+    add("-f", "--force", action="store_true", help="replace --output-dir if it exists")
+    args = parser.parse_args(argv)
+    try:
+        if args.output_dir.exists() and not args.force:
+            raise SlimeError(f"--output-dir {args.output_dir} exists; add -f to replace it")
+        inputs = {args.input_dir.resolve(), args.origin_hf_dir.resolve()}
+        if inputs & {args.output_dir.resolve()} or any(
+            args.output_dir.resolve() in one.parents for one in inputs
+        ):
+            raise SlimeError(
+                f"--output-dir {args.output_dir} would replace its own input; take another folder"
+            )
+        convert(args.input_dir, args.origin_hf_dir, args.output_dir, args.chunk_size, args.vocab_size)
+    except SlimeError as error:
+        print(error, file=sys.stderr)
+        return 2
+    print(f"{args.input_dir} is in {args.output_dir}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
