@@ -41,10 +41,17 @@ def test_a_claim_that_ran_out_goes_to_the_next_worker(store: RolloutStore, answe
 
 def test_a_released_claim_waits_for_its_retry_time(store: RolloutStore, answered: Turn) -> None:
     store.claim_answered("a", limit=1, claim_seconds=10)
-    store.release_claim(answered.id, retry_after=0.05)
+    store.release_claim(answered.id, retry_after=0.8)
     assert store.claim_answered("a", limit=1, claim_seconds=10) == []
-    time.sleep(0.06)
+    time.sleep(0.85)
     assert len(store.claim_answered("a", limit=1, claim_seconds=10)) == 1
+
+
+def test_a_claim_that_was_no_try_is_not_counted(store: RolloutStore, answered: Turn) -> None:
+    store.claim_answered("a", limit=1, claim_seconds=10)
+    store.release_claim(answered.id, was_try=False)
+    (again,) = store.claim_answered("a", limit=1, claim_seconds=10)
+    assert again.judge_attempts == 1
 
 
 def test_a_restarted_worker_gives_back_the_claims_of_its_name(store: RolloutStore, answered: Turn) -> None:
