@@ -23,17 +23,17 @@ def one_thread() -> None:
 
 @pytest.fixture(scope="session")
 def model_folder(tmp_path_factory: pytest.TempPathFactory, write_qwen3: Callable[..., str]) -> str:
-    return write_qwen3(tmp_path_factory.mktemp("model"), 0, vocab_size=VOCABULARY)
+    return write_qwen3(tmp_path_factory.mktemp("model"), 0, vocab_size=VOCABULARY, intermediate_size=48)
 
 
 @pytest.fixture(scope="session")
 def other_folder(tmp_path_factory: pytest.TempPathFactory, write_qwen3: Callable[..., str]) -> str:
-    return write_qwen3(tmp_path_factory.mktemp("other"), 1, vocab_size=VOCABULARY)
+    return write_qwen3(tmp_path_factory.mktemp("other"), 1, vocab_size=VOCABULARY, intermediate_size=48)
 
 
 @pytest.fixture(scope="session")
 def small_folder(tmp_path_factory: pytest.TempPathFactory, write_qwen3: Callable[..., str]) -> str:
-    return write_qwen3(tmp_path_factory.mktemp("small"), 2, vocab_size=40)
+    return write_qwen3(tmp_path_factory.mktemp("small"), 2, vocab_size=40, intermediate_size=48)
 
 
 @pytest.fixture
