@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from openclaw.records import Turn
+from openclaw.records import Turn, TurnState
+
+_INTERNAL = "OPENCLAW_INTERNAL_CONTEXT"
 
 Say = tuple[str, str]
 
@@ -30,31 +32,45 @@ SCRIPT: tuple[Say, ...] = (
 
 AFTER_COMPACTION: tuple[Say, ...] = (("alice", "And what now?"), ("alice", "Thanks."))
 AFTER_RESET: tuple[Say, ...] = (("bob", "a new start"), ("bob", "Good."))
-LOCAL: tuple[Say, ...] = (("dave", "hello from the command line"), ("dave", "RUN echo five"))
-"""Turns of `openclaw agent --local`."""
+LOCAL = ("hello from the command line", "RUN echo five")
+"""Turns of `openclaw agent --local`, said by two OpenClaws at once in the same words."""
+CRON_TEXT = "look after the garden"
+"""What a scheduled job of OpenClaw asks."""
 
 
 @dataclass(frozen=True)
 class Call:
-    """A model call that must be stored: a beginning of the answer's text (or a tool's name), and a part of what followed.
-
-    next_state None: nothing follows.
+    """A model call that must be stored: a beginning of the answer's text (or a tool's name), and what followed: a
+    person's words, to the letter (`exact`), or a part of a tool's result. next_state None: nothing follows.
     """
 
     answer: str
     next_state: str | None = None
+    exact: bool = False
+
+    def is_followed_by(self, text: str | None) -> bool:
+        if self.next_state is None or text is None:
+            return self.next_state is text
+        return text == self.next_state if self.exact else self.next_state in text and _INTERNAL not in text
 
 
 @dataclass
-class Expected:
-    """The main turns of one conversation in order."""
+class Conversation:
+    """The main turns of one conversation in order, as they must be stored.
 
+    session_id: OpenClaw's. wrong_replies: what a person read that is not the answer. ends: a notice tells its end.
+    """
+
+    name: str
+    session_id: str = ""
     calls: list[Call] = field(default_factory=list)
+    wrong_replies: list[str] = field(default_factory=list)
+    ends: bool = False
 
-    def said(self, text: str) -> None:
-        """A person said this: it is what followed the last answer."""
+    def said(self, text: str, reply: str) -> None:
+        """A person said this, which is what followed the last answer, and read this reply."""
         if self.calls:
-            self.calls[-1] = Call(self.calls[-1].answer, text)
+            self.calls[-1] = Call(self.calls[-1].answer, text, exact=True)
         word, _, rest = text.partition(" ")
         if word in ("RUN", "READ"):
             result = rest.removeprefix("echo ") if word == "RUN" else rest
@@ -62,26 +78,26 @@ class Expected:
             self.calls.append(Call("The tool answered:"))
         else:
             self.calls.append(Call("SLOW slow" if text == "SLOW" else f"You said: {text}"))
+        if self.calls[-1].answer not in reply:
+            self.wrong_replies.append(f"{self.name} said {text!r} and read {reply[:80]!r}")
 
 
-def mismatches(name: str, expected: Expected, turns: list[Turn]) -> list[str]:
+def mismatches(talk: Conversation, turns: list[Turn]) -> list[str]:
     """What differs between the calls that must be stored and the main turns that are. Empty: nothing."""
-    if len(expected.calls) != len(turns):
-        return [f"{name}: {len(turns)} main turns are stored, {len(expected.calls)} calls were made"]
+    if len(talk.calls) != len(turns):
+        return [f"{talk.name}: {len(turns)} main turns are stored, {len(talk.calls)} calls were made"]
     found = []
-    for number, (call, turn) in enumerate(zip(expected.calls, turns, strict=True)):
-        where = f"{name}, turn {number}"
+    for number, (call, turn) in enumerate(zip(talk.calls, turns, strict=True)):
+        where = f"{talk.name}, turn {number}"
         if not _answer(turn.response_message).startswith(call.answer):
             found.append(
                 f"{where}: the answer is {_answer(turn.response_message)[:60]!r}, not {call.answer!r}"
             )
         next_text = None if turn.next_state is None else _text(turn.next_state)
-        if (call.next_state is None) != (next_text is None) or (call.next_state or "") not in (
-            next_text or ""
-        ):
+        if not call.is_followed_by(next_text):
             found.append(f"{where}: next state {next_text!r}, not {call.next_state!r}")
-        if next_text is not None and "OPENCLAW_INTERNAL_CONTEXT" in next_text:
-            found.append(f"{where}: OpenClaw's internal context is in the next state")
+    if talk.ends and turns and turns[-1].state is not TurnState.EXPIRED:
+        found.append(f"{talk.name}: its end was not told, the last turn is {turns[-1].state}")
     return found
 
 

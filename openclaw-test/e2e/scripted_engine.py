@@ -9,7 +9,8 @@ says follows from the last message that is not OpenClaw's internal context:
 
     python openclaw-test/e2e/scripted_engine.py --model-path FOLDER --port 31000
 
-POST /switch_weights {"weight_version": "4"} changes the version at once, in the middle of answers too.
+POST /switch_weights {"weight_version": "4"} changes the version at once, in the middle of answers too. GET /calls lists
+what was sampled, with the times at which each call came and ended.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import asyncio
 import json
 import re
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -40,18 +42,23 @@ class ScriptedEngine:
         self.tokenizer = Tokenizer(model_path)
         self.end = self.tokenizer.token_id(END)
         self.version = 0
+        self.calls: list[dict[str, Any]] = []
 
     def app(self) -> web.Application:
         app = web.Application(client_max_size=64 * 2**20)
         app.router.add_post("/generate", self.generate)
         app.router.add_post("/switch_weights", self.switch)
         app.router.add_post("/abort_request", self.ok)
+        app.router.add_get("/calls", self.show_calls)
         for path in ("/health", "/model_info", "/server_info"):
             app.router.add_get(path, self.info)
         return app
 
     async def ok(self, request: web.Request) -> web.Response:
         return web.json_response({"success": True})
+
+    async def show_calls(self, request: web.Request) -> web.Response:
+        return web.json_response(self.calls)
 
     async def info(self, request: web.Request) -> web.Response:
         return web.json_response({"weight_version": str(self.version), "checksum": f"script-{self.version}"})
@@ -62,6 +69,7 @@ class ScriptedEngine:
 
     async def generate(self, request: web.Request) -> web.StreamResponse:
         """Streams cumulative chunks, as SGLang does, with log-probs and the version of each span."""
+        began = time.monotonic()
         body = await request.json()
         text = answer_to(self.tokenizer.decode(body["input_ids"], skip_special_tokens=False))
         ids = [*self.tokenizer.encode_markup(text), self.end]
@@ -89,8 +97,14 @@ class ScriptedEngine:
                 )
             if slow:
                 await asyncio.sleep(SLOW_PAUSE)
+        self._note(body["rid"], ids, spans, began)
         await response.write(b"data: [DONE]\n\n")
         return response
+
+    def _note(self, rid: str, ids: list[int], spans: list[dict[str, Any]], began: float) -> None:
+        written = [(int(span["version"]), span["start"], span["end"]) for span in spans]
+        times = {"began": began, "ended": time.monotonic()}
+        self.calls.append({"completion_id": rid, "ids": ids, "spans": written, **times})
 
     def _extend(self, spans: list[dict[str, Any]], end: int) -> None:
         if spans and spans[-1]["version"] == str(self.version):
