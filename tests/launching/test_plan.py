@@ -162,6 +162,13 @@ def test_a_mixture_of_experts_computes_with_three_of_its_thirty_billion() -> Non
     assert QWEN3_4B.active == QWEN3_4B.parameters
 
 
+def test_a_shared_expert_is_counted() -> None:
+    config = AutoConfig.for_model("qwen2_moe", num_hidden_layers=4, num_experts=4, mlp_only_layers=[1])
+    with torch.device("meta"):
+        model = AutoModelForCausalLM.from_config(config)
+    assert shape_of(config.to_dict(), "small").parameters == sum(p.numel() for p in model.parameters())
+
+
 @pytest.mark.parametrize(
     "some", [{}, {"mlp_only_layers": [0, 5]}, {"decoder_sparse_step": 2, "mlp_only_layers": [1]}]
 )

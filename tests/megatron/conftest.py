@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch.distributed.tensor import DTensor
 from transformers import (
     LlamaConfig,
     LlamaForCausalLM,
@@ -109,7 +110,8 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 def gradients_of() -> Callable[[Any], dict[str, torch.Tensor]]:
     def of(model: Any) -> dict[str, torch.Tensor]:
         """Of a model of transformers, by the names that its folder has: in memory, all experts are one tensor."""
-        found = {name: parameter.grad for name, parameter in model.named_parameters()}
+        grads = ((name, parameter.grad) for name, parameter in model.named_parameters())
+        found = {name: x.full_tensor() if isinstance(x, DTensor) else x for name, x in grads}
         return dict(revert_weight_conversion(model, found))
 
     return of

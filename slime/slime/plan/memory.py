@@ -115,7 +115,8 @@ def _mixture_bytes(shape: Shape) -> int:
     """Of the feed-forward of a layer with experts: rows for each chosen expert, before and after it; probabilities."""
     if not shape.mixed_layers:
         return 0
-    return shape.used_experts * (4 * shape.hidden + 8 * shape.expert_mlp) + 4 * shape.experts
+    chosen = shape.used_experts * (4 * shape.hidden + 8 * shape.expert_mlp)
+    return chosen + 4 * shape.experts + 8 * shape.shared_mlp
 
 
 def engine_parts(plan: Engine, gpu: Gpu) -> Parts:

@@ -10,7 +10,7 @@ from typing import Any
 from slime.errors import ConfigError
 from slime.plan.known import KNOWN, known_name
 
-FAMILIES = ("llama", "mistral", "qwen2", "qwen3", "qwen3_moe", "qwen3_5", "qwen3_5_text")
+FAMILIES = ("llama", "mistral", "qwen2", "qwen3", "qwen2_moe", "qwen3_moe", "qwen3_5", "qwen3_5_text")
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,8 @@ class LinearAttention:
 
 @dataclass(frozen=True)
 class Shape:
-    """Sizes of a decoder. `mlp`: width of the feed-forward; `expert_mlp`: of one expert, in `mixed_layers` of them."""
+    """Sizes of a decoder. `mlp`: width of the feed-forward; `expert_mlp`: of one expert, in `mixed_layers` of them;
+    `shared_mlp`: of the expert that every token goes to."""
 
     name: str
     hidden: int
@@ -69,6 +70,7 @@ class Shape:
     used_experts: int = 0
     expert_mlp: int = 0
     mixed_layers: int = 0
+    shared_mlp: int = 0
     full_layers: int = 0
     linear_attention: LinearAttention | None = None
 
@@ -96,9 +98,11 @@ class Shape:
         mixing = self.full_layers * self.attention_linear
         if self.linear_attention is not None:
             mixing += (self.layers - self.full_layers) * self.linear_attention.linear(self.hidden)
-        routers = self.mixed_layers * self.hidden * self.experts
+        beside = self.experts + (
+            3 * self.shared_mlp + 1 if self.shared_mlp else 0
+        )  # routers; shared experts, gates
         dense = (self.layers - self.mixed_layers) * 3 * self.hidden * self.mlp
-        return mixing + dense + routers + self.experts_linear
+        return mixing + dense + self.mixed_layers * self.hidden * beside + self.experts_linear
 
     @property
     def embedding(self) -> int:
@@ -206,7 +210,7 @@ def shape_of(config: dict[str, Any], name: str) -> Shape:
 def _shape(text: dict[str, Any], family: str, name: str) -> Shape:
     layers, heads = int(text["num_hidden_layers"]), int(text["num_attention_heads"])
     hybrid = family.startswith("qwen3_5")
-    moe = family == "qwen3_moe"
+    moe = family.endswith("_moe")
     return Shape(
         name=name,
         hidden=text["hidden_size"],
@@ -218,12 +222,13 @@ def _shape(text: dict[str, Any], family: str, name: str) -> Shape:
         vocabulary=text["vocab_size"],
         tied=bool(text.get("tie_word_embeddings", False)),
         context=text.get("max_position_embeddings") or 0,
-        qkv_bias=family == "qwen2",
+        qkv_bias=family.startswith("qwen2"),
         qk_norm=family.startswith("qwen3"),
         gated=hybrid,
         experts=text.get("num_local_experts") or text["num_experts"] if moe else 0,
         used_experts=text["num_experts_per_tok"] if moe else 0,
         expert_mlp=text["moe_intermediate_size"] if moe else 0,
+        shared_mlp=text["shared_expert_intermediate_size"] if family == "qwen2_moe" else 0,
         mixed_layers=_mixed_layers(text, layers) if moe else 0,
         full_layers=_full_layers(text, layers) if hybrid else layers,
         linear_attention=_linear_attention(text) if hybrid else None,
