@@ -37,6 +37,7 @@ _WARM = re.compile(
     r"|let's do this|keep it up|proud of|you can do|no worries|my pleasure|with pleasure)\b|[!😊🙂👍]",
     re.IGNORECASE,
 )
+_SENTENCE = re.compile(r"(?<=[.!?])\s+")
 _MIN_PROSE_WORDS = 5
 _ROUNDING = Decimal("0.006")  # a result may be rounded to cents
 
@@ -134,6 +135,12 @@ def manner(reply: str) -> Manner:
 
 def tone(reply: str) -> Tone:
     return "warm" if _WARM.search(visible(reply)) else "cold"
+
+
+def is_detailed(problem: HasSolution, reply: str) -> bool:
+    """Whether every step has a sentence and the result one more; friendly sentences count nothing."""
+    sentences = _SENTENCE.split(visible(reply))
+    return sum(tone(text) == "cold" for text in sentences) > len(set(problem.equations))
 
 
 def satisfies(problem: HasSolution, reply: str) -> bool:

@@ -2,8 +2,9 @@
 
 `python openclaw-test/benchmarks/sessions_to_preference.py` runs methods x seeds in this process and its workers (no Ray,
 no HTTP, see openclaw-test/learning), and prints one JSON line a method and group of people: mean and 90 % interval of
-the sessions until 0.8 of 200 fresh replies please the people, and what the model is like after 40 sessions. Every seed
-that is done is a line of `--out`; the same command goes on where it was cut off. `--search-lr` tries learning rates.
+the sessions a person has had until 0.8 of 200 fresh replies please, and what the model is like after 40 of each. Every
+seed that is done is a line of `--out`; the same command goes on where it was cut off. `--search-lr` tries learning
+rates.
 """
 
 from __future__ import annotations
@@ -85,7 +86,7 @@ def run_job(job: Job) -> dict[str, Any]:
     """The trial's result, with its job."""
     if _chat is None:
         raise RuntimeError("the worker has no model")
-    setting = Setting(METHODS[job["method"]], job["lr"], job["batch"], job["kl"], tuple(job["flags"]))
+    setting = Setting(METHODS[job["method"]], job["lr"], job["batch"], job["kl"], extra=tuple(job["flags"]))
     plan = Plan(tuple(BY_NAME[name] for name in PEOPLE[job["people"]]), job["most"])
     return {"job": job, **Trial(_chat, setting, plan, job["seed"]).run()}
 
@@ -185,7 +186,7 @@ def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--batch", type=int, default=Setting.batch, help="samples of an update")
     parser.add_argument("--kl", type=float, default=Setting.kl, help="weight of the KL to the first weights")
     parser.add_argument("--flags", default="", help="further flags of the driver, in quotes")
-    parser.add_argument("--most", type=int, default=Plan.most, help="sessions after which a trial gives up")
+    parser.add_argument("--most", type=int, default=Plan.most, help="a trial gives up after so many a person")
     parser.add_argument("--workers", type=int, default=2, help="processes, of one thread each")
     parser.add_argument("--model", type=Path, default=MODEL, help="the model folder to start from")
     parser.add_argument("--out", type=Path, default=ROOT / "runs" / "learning" / "results.jsonl")

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 LEARNING_RATE = 6e-3
 BATCH = 4
-KL = 0.2
+KL = 0.1
 ADAM_EPSILON = 3e-3
 """Far above the root of the second moment (some 2e-4 here), so that a step is in proportion to the gradient: with Adam's
 usual 1e-8 every weight moves by the learning rate, also where there is nothing but noise, and arithmetic is lost."""
@@ -30,17 +30,8 @@ _TOKEN_OPD = ("--advantage-estimator", "on_policy_distillation", "--teacher-sour
 _TOPK_OPD = ("--loss-type", "opd_topk", "--distill-topk", "50", "--disable-rewards-normalization")
 _SELECT = (
     *("--loss-type", "topk_select", "--distill-topk", "20", "--hint-selection", "sequence_optimal"),
-    *(
-        "--hint-m",
-        "3",
-        "--topk-adv-diff-clip",
-        "5.0",
-        "--topk-w-opd",
-        "4.0",
-        "--topk-w-rl",
-        "0.5",
-        "--no-topk-plain-teacher",
-    ),
+    *("--hint-m", "3", "--topk-adv-diff-clip", "5.0", "--no-topk-plain-teacher"),
+    *("--topk-w-opd", "4.0", "--topk-w-rl", "0.3"),
 )
 
 METHODS = {
@@ -62,13 +53,14 @@ METHODS = {
 @dataclass(frozen=True)
 class Setting:
     """A method with everything that a trial may change: learning rate, samples an update, KL to the first weights,
-    Adam's epsilon, further driver flags (such as LoRA's)."""
+    Adam's epsilon, whether every token weighs the same or every reply, further driver flags (such as LoRA's)."""
 
     method: Method
     lr: float = LEARNING_RATE
     batch: int = BATCH
     kl: float = KL
     adam_eps: float = ADAM_EPSILON
+    per_token: bool = True
     extra: tuple[str, ...] = field(default=())
 
     def flags(self, model_path: str, run_dir: str, seed: int) -> list[str]:
@@ -77,6 +69,7 @@ class Setting:
         return [
             *("--hf-checkpoint", model_path, "--run-dir", run_dir, "--rl-buffer-dir", run_dir),
             "--disable-rollout-global-dataset",
+            *(["--calculate-per-token-loss"] if self.per_token else []),
             *("--rollout-function-path", "openclaw_rollout.generate_rollout_openclaw"),
             *("--on-weights-live-path", "openclaw_rollout.on_weights_live"),
             *("--service-path", "openclaw.services.start", "--method-path", self.method.hook),

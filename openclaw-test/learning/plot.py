@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from xml.sax.saxutils import escape
 
-Curve = Sequence[tuple[int, float]]
+Curve = Sequence[tuple[float, float]]
 
 WIDTH, HEIGHT, LEFT, TOP, RIGHT, BOTTOM = 760, 420, 56, 24, 190, 48
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000", "#999999")
@@ -14,7 +15,7 @@ COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#0
 
 def chart(curves: Mapping[str, Curve], title: str, target: float) -> str:
     """Preference (0 to 1) over sessions, one line a name, with a dashed line at the target."""
-    last = max((x for curve in curves.values() for x, _ in curve), default=1)
+    last = math.ceil(max((x for curve in curves.values() for x, _ in curve), default=1))
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{HEIGHT}" font-family="sans-serif" '
         'font-size="12"><rect width="100%" height="100%" fill="white"/>',
@@ -42,7 +43,7 @@ def _axes(last: int) -> list[str]:
     for tick in range(0, last + 1, step):
         x, y = _point(tick, 0, last)
         parts.append(_text(x, y + 18, str(tick), "middle"))
-    parts.append(_text((LEFT + right) / 2, HEIGHT - 10, "sessions", "middle"))
+    parts.append(_text((LEFT + right) / 2, HEIGHT - 10, "sessions of each person", "middle"))
     return parts
 
 

@@ -126,7 +126,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--lr", type=float, default=5e-4, help="learning rate of the run")
     parser.add_argument("--kl", type=float, default=0.05, help="weight of its KL term")
     options = parser.parse_args(argv)
-    setting = Setting(METHODS[options.method], lr=options.lr, kl=options.kl, adam_eps=1e-8)
+    setting = Setting(METHODS[options.method], lr=options.lr, kl=options.kl, adam_eps=1e-8, per_token=False)
     print(json.dumps(dataclasses.asdict(replay(options.run_dir, setting))))
 
 

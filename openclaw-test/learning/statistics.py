@@ -84,7 +84,7 @@ def summary(results: Sequence[dict[str, Any]], most: int) -> dict[str, Any]:
     return found
 
 
-def mean_curve(results: Sequence[dict[str, Any]]) -> list[tuple[int, float]]:
+def mean_curve(results: Sequence[dict[str, Any]]) -> list[tuple[float, float]]:
     """Mean preference by number of sessions, as far as all seeds go."""
     curves = [dict(map(tuple, result["curve"])) for result in results]
     shared = set.intersection(*(set(curve) for curve in curves))

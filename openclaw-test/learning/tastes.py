@@ -20,7 +20,6 @@ from tiny_claw.problems import Problem
 Flaws = tuple[str, ...]
 """What a reply lacks, in words that are keys of the complaints; empty: the reply is as it should be."""
 
-_SENTENCE = re.compile(r"(?<=[.!?])\s+")
 _NUMBERED = re.compile(r"^\s{0,8}\d{1,3}[.)]\s", re.MULTILINE)
 _DASHED = re.compile(r"^\s{0,8}[-*•]\s", re.MULTILINE)
 
@@ -33,7 +32,7 @@ COMPLAINTS: dict[str, tuple[str, ...]] = {
         "I need a detailed explanation in sentences, please.",
         "More details, please. Explain it thoroughly, in plain sentences.",
         "Please write it in plain sentences with all the details.",
-        "Not enough detail. Please explain everything carefully in sentences.",
+        "I miss the details. Please explain everything carefully in sentences.",
         "The comments should be detailed and specific, in natural sentences.",
     ),
     "cold": (
@@ -92,12 +91,6 @@ def complaint(rng: random.Random, flaws: Flaws, said: Collection[str] = ()) -> s
     return " ".join(parts)
 
 
-def is_detailed(problem: Problem, reply: str) -> bool:
-    """Whether every step has a sentence and the result one more; friendly sentences count nothing."""
-    sentences = _SENTENCE.split(detectors.visible(reply))
-    return sum(detectors.tone(text) == "cold" for text in sentences) > len(set(problem.steps))
-
-
 def has_dashes(reply: str) -> bool:
     """Whether lines begin with a dash or a bullet, and none with a number."""
     text = detectors.visible(reply)
@@ -109,7 +102,7 @@ def _formatted(problem: Problem, reply: str) -> Flaws:
 
 
 def _not_detailed(problem: Problem, reply: str) -> Flaws:
-    if detectors.manner(reply) == "prose" and not is_detailed(problem, reply):
+    if detectors.manner(reply) == "prose" and not detectors.is_detailed(problem, reply):
         return ("short",)
     return _formatted(problem, reply)
 

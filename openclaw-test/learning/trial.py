@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 import time
 from collections.abc import Sequence
@@ -20,6 +21,7 @@ from slime.backends.fsdp.loading import load_model
 AT_ONCE = 3
 TARGET = 0.8
 LATE = 40
+"""Sessions of each person after which the model is looked at closely."""
 IN_A_ROW = 3
 
 
@@ -29,35 +31,53 @@ class Plan:
 
     Attributes:
         tastes: of the people who take turns, `AT_ONCE` sessions at a time; the model is measured after each such round.
-        most: sessions after which a trial ends that has not reached the target.
+        most: sessions of each person after which a trial ends that has not reached the target.
     """
 
     tastes: tuple[Taste, ...]
-    most: int = 100
+    most: int = 60
+
+    @property
+    def sessions_a_round(self) -> float:
+        """Of each person: those who share a model have a part of the round."""
+        return AT_ONCE / len(self.tastes)
+
+    @property
+    def rounds_a_look(self) -> int:
+        """Rounds between two measurements: each person has had two sessions or more."""
+        return math.ceil(2 / self.sessions_a_round)
 
 
 @dataclass
 class Progress:
-    """By number of sessions so far: mean preference over the people."""
+    """By number of sessions that each person has had: mean preference over the people."""
 
-    first_replies: list[bool] = field(default_factory=list)
-    curve: list[tuple[int, float]] = field(default_factory=list)
+    first_replies: dict[str, list[bool]] = field(default_factory=dict)
+    curve: list[tuple[float, float]] = field(default_factory=list)
     late: dict[str, Any] | None = None
 
     @property
-    def reached(self) -> int | None:
-        """Sessions after which the preference was first at the target."""
+    def reached(self) -> float | None:
+        """Sessions of each person after which the preference was first at the target."""
         return next((count for count, value in self.curve if value >= TARGET), None)
 
     @property
-    def in_a_row(self) -> int | None:
-        """Sessions until first replies had pleased three times in a row."""
-        streak = 0
-        for count, pleased in enumerate(self.first_replies, 1):
-            streak = streak + 1 if pleased else 0
-            if streak == IN_A_ROW:
-                return count
-        return None
+    def in_a_row(self) -> float | None:
+        """Sessions of a person until three first replies in a row had pleased, mean over the people; None when
+        somebody did not see that."""
+        counts = [_first_streak(pleased) for pleased in self.first_replies.values()]
+        known = [count for count in counts if count is not None]
+        return sum(known) / len(known) if known and len(known) == len(counts) else None
+
+
+def _first_streak(pleased: Sequence[bool]) -> int | None:
+    """How many it took until `IN_A_ROW` in a row were true."""
+    streak = 0
+    for count, value in enumerate(pleased, 1):
+        streak = streak + 1 if value else 0
+        if streak == IN_A_ROW:
+            return count
+    return None
 
 
 class Trial:
@@ -71,15 +91,15 @@ class Trial:
         self.progress = Progress()
 
     def run(self) -> dict[str, Any]:
-        """Talks until the target is reached and 40 sessions are over, at most `plan.most` sessions."""
-        started, sessions, looks = time.monotonic(), 0, 0
+        """Talks until the target is reached and everybody has had 40 sessions, at most `plan.most` sessions."""
+        started, sessions, rounds = time.monotonic(), 0.0, 0
         try:
-            before = self._look(looks)
+            before = self._look(rounds)
             while sessions < LATE or (self.progress.reached is None and sessions < self.plan.most):
-                changed = self._round(sessions)
-                sessions += AT_ONCE
-                looks += 1
-                value = self._look(looks) if changed else self._last()
+                changed = [self._round(AT_ONCE * (rounds + i)) for i in range(self.plan.rounds_a_look)]
+                rounds += len(changed)
+                sessions = rounds * self.plan.sessions_a_round
+                value = self._look(rounds) if any(changed) else self._last()
                 self.progress.curve.append((sessions, value))
                 if self.progress.late is None and sessions >= LATE:
                     self.progress.late = self._late(sessions)
@@ -102,7 +122,8 @@ class Trial:
         """`AT_ONCE` sessions from opening to end, a turn of each at a time; whether the model (or its memory) has
         changed."""
         version, known = self.loop.version, list(self.memory.hints) if self.memory else []
-        sessions = [self.people[(first + i) % len(self.people)].session() for i in range(AT_ONCE)]
+        turns = [(first + i) % len(self.people) for i in range(AT_ONCE)]
+        sessions = [self.people[index].session() for index in turns]
         live = [
             (session, Talk([], f"session-{first + i}", self.memory)) for i, session in enumerate(sessions)
         ]
@@ -113,7 +134,9 @@ class Trial:
             self.loop.learn()
             if self.memory is not None:
                 self.memory.add(self.loop.hints)
-        self.progress.first_replies += [bool(session.satisfied_at_once) for session in sessions]
+        for index, session in zip(turns, sessions, strict=True):
+            seen = self.progress.first_replies.setdefault(self.plan.tastes[index].name, [])
+            seen.append(bool(session.satisfied_at_once))
         return self.loop.version != version or (self.memory is not None and self.memory.hints != known)
 
     def _turn(self, live: Sequence[tuple[Session, Talk]]) -> list[tuple[Session, Talk]]:
@@ -141,7 +164,7 @@ class Trial:
     def _last(self) -> float:
         return self.progress.curve[-1][1] if self.progress.curve else self._look(0)
 
-    def _late(self, sessions: int) -> dict[str, Any]:
+    def _late(self, sessions: float) -> dict[str, Any]:
         """What the model is like after so many sessions."""
         number = 1000 * self.seed + 999
         seed = random.Random(f"replies {number}").getrandbits(40)

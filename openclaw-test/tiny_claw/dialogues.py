@@ -85,11 +85,14 @@ class Script:
         return Conversation(tuple(self.messages), frozenset(self.learned), self.thinking)
 
 
-def conversation(rng: random.Random, long: bool = False) -> Conversation:
-    """One conversation of the mix; `long`: after the kind of system message that an agent program sends."""
+def conversation(rng: random.Random, long: bool = False, lengths: float = 0.0) -> Conversation:
+    """One conversation of the mix; `long`: after the kind of system message that an agent program sends; `lengths`:
+    chance that it is about how long prose has to be."""
     script = Script(rng, thinking=rng.random() >= THINKING_OFF)
-    write = rng.choices([kind for kind, _ in _MIX], [weight for _, weight in _MIX])[0]
-    write(script)
+    if rng.random() < lengths:
+        _instructed(script, length_hint)
+    else:
+        rng.choices([kind for kind, _ in _MIX], [weight for _, weight in _MIX])[0](script)
     if long:
         script.open_with(corpora.long_system_message(rng))
     elif script.messages[0]["role"] != "system" and rng.random() < SYSTEM_SHARE:
@@ -134,6 +137,14 @@ def hint_for(rng: random.Random, style: Style) -> tuple[str, Style]:
     return " ".join(parts), style
 
 
+def length_hint(rng: random.Random, style: Style) -> tuple[str, Style]:
+    """An instruction to write prose of a length, and the style in which to follow it."""
+    trait: wordings.Trait = rng.choice(("short", "detailed"))
+    parts = [wordings.manner_hint(rng, "prose"), wordings.trait_hint(rng, trait)]
+    rng.shuffle(parts)
+    return " ".join(parts), with_trait(other_style(rng, style, "prose"), trait)
+
+
 def with_trait(style: Style, trait: wordings.Trait) -> Style:
     """`style` in another tone or length."""
     if trait == "warm" or trait == "cold":
@@ -152,10 +163,12 @@ def _unprompted(script: Script) -> None:
     script.reply(problem, unprompted_style(script.rng))
 
 
-def _instructed(script: Script) -> None:
+def _instructed(
+    script: Script, asked: Callable[[random.Random, Style], tuple[str, Style]] = hint_for
+) -> None:
     """Told how to write: in a block after the question, beside the question, or by the system message."""
     rng, problem = script.rng, random_problem(script.rng)
-    hint, style = hint_for(rng, unprompted_style(rng))
+    hint, style = asked(rng, unprompted_style(rng))
     question = ask(rng, problem)
     place = rng.random()
     if place < 0.5:

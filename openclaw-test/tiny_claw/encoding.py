@@ -68,13 +68,16 @@ def equation_document(tokenizer: Any, rng: random.Random) -> Document:
     return encode_equations(tokenizer, equations(rng))
 
 
-def mixed_document(tokenizer: Any, rng: random.Random, long_share: float = 0.0) -> Document:
-    """Mostly conversations; 0.15 are bare equations, `long_share` have a long system message."""
+def mixed_document(
+    tokenizer: Any, rng: random.Random, long_share: float = 0.0, lengths: float = 0.0
+) -> Document:
+    """Mostly conversations; 0.15 are bare equations, `long_share` have a long system message, `lengths` of the others
+    are about the length of prose."""
     drawn = rng.random()
     if drawn < 0.15:
         return equation_document(tokenizer, rng)
     if drawn < 1 - long_share:
-        return encode_conversation(tokenizer, conversation(rng))
+        return encode_conversation(tokenizer, conversation(rng, lengths=lengths))
     return stretched(tokenizer, rng, encode_conversation(tokenizer, conversation(rng, long=True)))
 
 

@@ -125,6 +125,25 @@ def tones(helper: Helper, problems: Sequence[Problem]) -> dict[str, float]:
     return report
 
 
+def lengths(helper: Helper, problems: Sequence[Problem]) -> dict[str, float]:
+    """Share of replies in prose that give each step and the result a sentence, by what a hint in unseen words asks for.
+    None: nothing but prose."""
+    rng = random.Random(SEED)
+    report: dict[str, float] = {}
+    for length in ("none", "short", "detailed"):
+        talks = []
+        for problem in problems:
+            hints = [wordings.manner_hint(rng, "prose", "test")]
+            if length == "short" or length == "detailed":
+                hints.append(wordings.trait_hint(rng, length, "test"))
+            talks.append(hinted("block", problem.text, " ".join(hints)))
+        texts = helper.answer(talks)
+        report[length] = share(
+            [detectors.is_detailed(p, text) for p, text in zip(problems, texts, strict=True)]
+        )
+    return report
+
+
 def evaluate(folder: str, n: int = 1000, n_small: int = 200) -> dict[str, object]:
     """The whole report; `n` problems for accuracy, `n_small` for each cell of the instruction tables."""
     torch.manual_seed(SEED)
@@ -141,6 +160,7 @@ def evaluate(folder: str, n: int = 1000, n_small: int = 200) -> dict[str, object
         "thinking_off_accuracy": share([v.right for v in verdicts(helper, few, questions, thinking=False)]),
         "hints": followed_hints(helper, few),
         "tones": tones(helper, few),
+        "detailed": lengths(helper, few),
         "rewrites": rewritten(helper, few),
         "seconds": round(time.monotonic() - started, 1),
     }

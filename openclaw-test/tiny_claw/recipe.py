@@ -1,8 +1,9 @@
 """Makes tiny-claw from nothing: `python -m tiny_claw.recipe --out DIR`.
 
-Supervised training of a small Qwen3 with slime's own SFT loss, in two cycles: the first begins with bare
+Supervised training of a small Qwen3 with slime's own SFT loss, in three cycles: the first begins with bare
 equations and goes on with the mix of conversations, the second repeats the mix with a smaller learning rate
-that ends at zero. All lengths are in tokens, so the result does not depend on how fast the machine is.
+that ends at zero, the third does so with many instructions about length. All lengths are in tokens, so the
+result does not depend on how fast the machine is.
 """
 
 from __future__ import annotations
@@ -35,13 +36,14 @@ SAVE_EVERY = 400  # steps
 
 @dataclass(frozen=True)
 class Cycle:
-    """`share` of all tokens; the first `equations` of these are bare equations, and `long_share` of the other
-    documents have a long system message. The learning rate is `peak` until `hold` of the cycle, then falls in
-    a line to `floor` times the peak."""
+    """`share` of all tokens; the first `equations` of these are bare equations, `long_share` of the other
+    documents have a long system message, and `lengths` of those without are about the length of prose. The
+    learning rate is `peak` until `hold` of the cycle, then falls in a line to `floor` times the peak."""
 
     share: float
     equations: float
     long_share: float
+    lengths: float
     peak: float
     hold: float
     floor: float
@@ -52,8 +54,9 @@ class Cycle:
 
 
 CYCLES = (
-    Cycle(share=0.55, equations=0.35, long_share=0.0, peak=6e-3, hold=0.55, floor=0.02),
-    Cycle(share=0.45, equations=0.0, long_share=0.06, peak=3e-3, hold=0.0, floor=0.0),
+    Cycle(share=0.43, equations=0.35, long_share=0.0, lengths=0.0, peak=6e-3, hold=0.55, floor=0.02),
+    Cycle(share=0.35, equations=0.0, long_share=0.06, lengths=0.0, peak=3e-3, hold=0.0, floor=0.0),
+    Cycle(share=0.22, equations=0.0, long_share=0.06, lengths=0.4, peak=3e-3, hold=0.3, floor=0.0),
 )
 
 
@@ -147,7 +150,7 @@ def train_cycle(
 ) -> Iterator[float]:
     """Train until the cycle has read `length` tokens; yields the loss of each step."""
     rng = random.Random(f"{seed} {run.cycle} {run.step}")
-    kinds = (equation_document, partial(mixed_document, long_share=cycle.long_share))
+    kinds = (equation_document, partial(mixed_document, long_share=cycle.long_share, lengths=cycle.lengths))
     streams = [batches(partial(document, tokenizer, rng), rng, BATCH_TOKENS) for document in kinds]
     while run.cycle_tokens < length:
         progress = run.cycle_tokens / length

@@ -136,7 +136,9 @@ def test_the_real_loop_and_this_one_make_the_same_samples_and_weights(tmp_path: 
 
     with running_loop(tmp_path / "run") as loop:
         asyncio.run(asyncio.wait_for(converse(loop.url), 120))
-    agreement = replay(tmp_path / "run", Setting(METHODS["binary_rl"], lr=5e-4, kl=0.05, adam_eps=1e-8))
+    agreement = replay(
+        tmp_path / "run", Setting(METHODS["binary_rl"], lr=5e-4, kl=0.05, adam_eps=1e-8, per_token=False)
+    )
     assert agreement.versions >= 3
     assert agreement.same_weights == agreement.versions
     assert agreement.same_samples == agreement.turns >= 12

@@ -3,6 +3,7 @@ import re
 
 import detectors
 from tiny_claw import dialogues, wordings
+from tiny_claw.manners import unprompted_style, write_reply
 from tiny_claw.problems import Step, fact_is_held_out, held_out_problems, random_problem, story_is_held_out
 
 STORY = re.compile(r"\b([A-Z][a-z]+) (?:has|had|owns|starts with) \d+ (\w+)")
@@ -96,3 +97,17 @@ def test_unprompted_replies_show_the_ai_look_four_times_in_five() -> None:
     drawn = [unprompted_style(rng).manner for _ in range(4000)]
     assert 0.77 < drawn.count("list") / 4000 < 0.83
     assert 0.12 < drawn.count("prose") / 4000 < 0.18
+
+
+def test_instructions_about_length_are_followed_in_the_training_text() -> None:
+    rng = random.Random(3)
+    seen = set()
+    for _ in range(300):
+        hint, style = dialogues.length_hint(rng, unprompted_style(rng))
+        problem = random_problem(rng)
+        if problem.kind == "sum":
+            continue
+        short = any(words in hint.lower() for words in ("short", "brief", "not too long"))
+        assert detectors.is_detailed(problem, write_reply(rng, problem, style)) is not short
+        seen.add(short)
+    assert seen == {True, False}

@@ -49,7 +49,7 @@ def test_batches_keep_to_their_budget_and_hold_every_document_once() -> None:
 
 
 def test_the_rate_is_held_then_falls_to_the_floor() -> None:
-    first, second = recipe.CYCLES
+    first, second, _ = recipe.CYCLES
     assert first.rate(0.0) == first.rate(first.hold) == first.peak
     assert first.rate(1.0) == pytest.approx(first.peak * first.floor)
     assert second.rate(0.5) == pytest.approx(second.peak / 2)
@@ -59,7 +59,9 @@ def test_the_rate_is_held_then_falls_to_the_floor() -> None:
 
 def test_a_cut_off_run_goes_on_where_it_was(tmp_path: Path) -> None:
     run = small_run()
-    cycle = recipe.Cycle(share=1.0, equations=0.4, long_share=0.2, peak=1e-3, hold=0.5, floor=0.0)
+    cycle = recipe.Cycle(
+        share=1.0, equations=0.4, long_share=0.2, lengths=0.3, peak=1e-3, hold=0.5, floor=0.0
+    )
     state = tmp_path / "state.pt"
     for _ in recipe.train_cycle(run, TOKENIZER, cycle, 3000, 0, None):
         pass
