@@ -23,6 +23,7 @@ JOBS: dict[str, dict[str, Any]] = {
     "some_modules": {"lora_target_modules": "k_proj,up_proj", "hf_checkpoint": "qwen2", "entropy_coef": 0.1},
     "taught_by_the_base": TOPK | {"gradient_checkpointing": True},
     "bf16": {"bf16": True, "loss_type": "combine"},
+    "beside_experts": {"lora_target_modules": "q_proj,v_proj", "hf_checkpoint": "qwen3_moe"},
 }
 
 
@@ -120,3 +121,8 @@ def test_dropout_is_off_where_nothing_is_trained(lora_trainer: Any, make_samples
 def test_modules_that_cannot_have_adapters_are_refused(lora_trainer: Any, name: str) -> None:
     with pytest.raises(ConfigError, match=r"--lora-target-modules: no .* these can: q_proj, k_proj"):
         lora_trainer(lora_target_modules=name)
+
+
+def test_all_modules_of_a_model_with_experts_are_refused(lora_trainer: Any, folders: dict[str, str]) -> None:
+    with pytest.raises(ConfigError, match=r"experts cannot have adapters; name the modules that shall"):
+        lora_trainer(hf_checkpoint=folders["qwen3_moe"])

@@ -72,9 +72,13 @@ def _draw(hf: Any, args: Any) -> dict[str, Factors]:
         if not (name.startswith("mlp.") and has_experts(hf, layer))  # experts are no linear modules
     ]
     names = [name.strip() for name in (args.lora_target_modules or "").split(",") if name.strip()]
+    known = ", ".join(name.rpartition(".")[2] for name in _sizes(hf))
+    if not names and any(has_experts(hf, layer) for layer in range(hf.num_hidden_layers)):
+        raise ConfigError(
+            f"--lora-target-modules: experts cannot have adapters; name the modules that shall, of {known}"
+        )
     for name in names:
         if not any(_matches(key, name) for key, _ in every):
-            known = ", ".join(name.rpartition(".")[2] for name in _sizes(hf))
             raise ConfigError(
                 f"--lora-target-modules: no {name} can have adapters with --train-backend megatron; these can: {known}"
             )
