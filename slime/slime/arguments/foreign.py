@@ -67,9 +67,12 @@ FOREIGN: dict[str, Foreign] = {
         "recompute-loss-function",
     ),
     **_many(
-        MEGATRON,
+        "with --optimizer-cpu-offload gradients move when all of them are there",
         "overlap-cpu-optimizer-d2h-h2d",
-        "use-precision-aware-optimizer",
+    ),
+    **_many("weights that the optimizer moves, and its states, are fp32", "use-precision-aware-optimizer"),
+    **_many(
+        MEGATRON,
         "megatron-config-path",
         "model-name",
         "true-on-policy-mode",
