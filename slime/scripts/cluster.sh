@@ -1,10 +1,12 @@
 # shellcheck shell=bash
-# Sourced by gpu.sh: a Ray over several machines, started by the same script on each of them.
+# Sourced by gpu.sh: a Ray over several machines, started by the same script on each of them, or one that runs already.
 #   NNODES                      machines
 #   NODE_RANK                   which one this is, 0 the first; also SLURM_NODEID, MLP_ROLE_INDEX
 #   MASTER_ADDR                 address of the first; also MLP_WORKER_0_HOST
 #   RAY_PORT (6379)             port of its Ray, JOIN_TIMEOUT (600) seconds that machines have to come
-# The first starts Ray's head, waits for the others and runs the driver; the others give their GPUs until it ends.
+#   RAY_ADDRESS                 a Ray that runs already; ray job submit sets it. The script then starts none, and runs once
+# The first starts Ray's head, waits for the others and runs the driver; the others give their GPUs until it ends. A Ray
+# that breaks down is started again on its machine, and training goes on from the last checkpoint when all are there.
 # Ray asks every connection for a token: set RAY_AUTH_TOKEN to the same secret on all machines.
 # Everything that is started is a child of the script and ends with it; no other Ray is touched.
 
@@ -12,7 +14,16 @@ node_rank() { echo "${NODE_RANK:-${SLURM_NODEID:-${MLP_ROLE_INDEX:-0}}}"; }
 
 master_addr() { echo "${MASTER_ADDR:-${MLP_WORKER_0_HOST:-}}"; }
 
-joins_cluster() { [ "$NNODES" != 1 ] && [ "$(node_rank)" != 0 ]; }
+joins_cluster() { [ "$NNODES" != 1 ] && [ -z "${RAY_ADDRESS:-}" ] && [ "$(node_rank)" != 0 ]; }
+
+# check_roles: refuses roles and lists of GPUs that a Ray which runs already cannot follow.
+check_roles() {
+  [ -n "${RAY_ADDRESS:-}" ] || return 0
+  [ "${NODE_RANK:-0}" = 0 ] || die "NODE_RANK=$NODE_RANK: RAY_ADDRESS names a Ray that runs already, so start the script once," \
+    "on a machine of that Ray; or unset RAY_ADDRESS, and the scripts start a Ray of their own"
+  [ -z "${TRAIN_GPUS:-}" ] || die "TRAIN_GPUS lists GPUs, and in a Ray that runs already (RAY_ADDRESS) Ray chooses them:" \
+    "give counts, ACTOR_GPUS, ROLLOUT_GPUS and PRM_GPUS"
+}
 
 # gpus_here: GPUs that this machine gives to Ray.
 gpus_here() {
@@ -25,30 +36,45 @@ gpus_here() {
   fi
 }
 
-# start_ray ARG...: `ray start` in the foreground, as a child that ends with this script.
-start_ray() {
-  RAY_PID='' DRIVER_PID=''
+# own_children: what is started from here on ends with this script.
+own_children() {
+  RAY_PID='' DRIVER_PID='' ENDED=''
   trap 'stop_children' EXIT
   trap 'exit 130' INT
   trap 'exit 143' TERM HUP
-  "$VENV/bin/ray" start "$@" --num-gpus "${GPUS_OF_NODE:-$(gpus_here)}" --disable-usage-stats --block &
+}
+
+# start_ray ARG...: `ray start` in the foreground, as a child.
+start_ray() {
+  env -u RAY_ADDRESS "$VENV/bin/ray" start "$@" --num-gpus "${GPUS_OF_NODE:-$(gpus_here)}" --disable-usage-stats --block &
   RAY_PID=$!
 }
 
 stop_children() {
   local pid
+  if [ -n "$ENDED" ]; then echo "$(date +%s) $$" > "$ENDED"; fi
   for pid in $DRIVER_PID $RAY_PID; do
     kill -TERM "$pid" 2>/dev/null || :
     wait "$pid" 2>/dev/null || :
   done
 }
 
-# run_driver_in_cluster RUN_DIR DRIVER ARG...: as run_driver, and Ray's head ends after it.
+# alive PID: whether that child runs.
+alive() { kill -0 "$1" 2>/dev/null; }
+
+# run_driver_in_cluster RUN_DIR DRIVER ARG...: as run_driver, and Ray's head ends after it, not before.
 run_driver_in_cluster() {
   local run_dir=$1 status=0
   shift
   "$PY" -m slime.supervisor --run-dir "$run_dir" --parent $$ -- "$PY" "$@" &
   DRIVER_PID=$!
+  while alive "$DRIVER_PID"; do
+    if ! alive "$RAY_PID"; then
+      echo "Ray's head has ended; it is started again, and what serves goes on" >&2
+      start_head
+    fi
+    sleep 2 & wait $!
+  done
   wait "$DRIVER_PID" || status=$?
   return "$status"
 }
@@ -61,17 +87,27 @@ check_token() {
   fi
 }
 
-# follow_head: on every machine but the first.
+# last_end: what the first machine wrote at its last end into the run folder, which all share.
+# shellcheck disable=SC2153  # RUN_DIR is set by gpu.sh
+last_end() { cat "$RUN_DIR/cluster.ended" 2>/dev/null || :; }
+
+# follow_head: on every machine but the first. Ends when the first says in the run folder that it has, or stays away.
 follow_head() {
-  local address status=0
+  local address before since short=0
+  before=$(last_end)
   address=$(master_addr)
   [ -n "$address" ] || die "NNODES=$NNODES: set MASTER_ADDR to the address of the first machine"
   check_token
+  own_children
   wait_for_port "$address" "${RAY_PORT:-6379}"
-  start_ray --address "$address:${RAY_PORT:-6379}"
-  wait "$RAY_PID" || status=$?
-  RAY_PID=''
-  return "$status"
+  while [ "$(last_end)" = "$before" ]; do
+    since=$SECONDS
+    start_ray --address "$address:${RAY_PORT:-6379}"
+    while alive "$RAY_PID" && [ "$(last_end)" = "$before" ]; do sleep 2 & wait $!; done
+    if [ $((SECONDS - since)) -lt 60 ]; then short=$((short + 1)); else short=0; fi
+    [ "$short" -lt 5 ] || die "Ray ended $short times within a minute of its start on this machine; it said why above"
+    if [ "$(last_end)" = "$before" ]; then wait_for_port "$address" "${RAY_PORT:-6379}"; fi
+  done
 }
 
 # lead_cluster: on the first machine; returns when all machines are there, with RAY_ADDRESS set.
@@ -79,20 +115,29 @@ lead_cluster() {
   local address
   address=$(master_addr)
   [ -n "$address" ] || die "NNODES=$NNODES: set MASTER_ADDR to the address of this machine that the others can reach"
-  [ -z "${RAY_ADDRESS:-}" ] || die "NNODES=$NNODES starts a Ray, and RAY_ADDRESS names one that runs; drop one of them"
   check_token
-  start_ray --head --node-ip-address "$address" --port "${RAY_PORT:-6379}" --dashboard-host 127.0.0.1
+  own_children
+  ENDED=$RUN_DIR/cluster.ended
   export RAY_ADDRESS=$address:${RAY_PORT:-6379}
-  wait_for_port "$address" "${RAY_PORT:-6379}"
-  # shellcheck disable=SC2153  # set by gpu.sh
-  "$PY" -m slime.ray.cluster --address "$RAY_ADDRESS" --nodes "$NNODES" --gpus "$NEEDED_GPUS" --shared "$RUN_DIR" \
-    --timeout "${JOIN_TIMEOUT:-600}" || exit 2
+  start_head
+  wait_for_port "$address" "${RAY_PORT:-6379}" "$RAY_PID"
+  meet_cluster "$NNODES" --shared "$RUN_DIR" "${SAVE_CKPT:-${CKPT_SAVE_DIR:-$RUN_DIR}}"
 }
 
-# wait_for_port HOST PORT: until somebody listens there.
+start_head() { start_ray --head --node-ip-address "$(master_addr)" --port "${RAY_PORT:-6379}" --dashboard-host 127.0.0.1; }
+
+# meet_cluster MACHINES [--shared FOLDER...]: returns when the Ray at RAY_ADDRESS has so many, the GPUs, the folders.
+meet_cluster() {
+  # shellcheck disable=SC2153  # set by gpu.sh
+  "$PY" -m slime.ray.cluster --address "$RAY_ADDRESS" --gpus "$NEEDED_GPUS" --timeout "${JOIN_TIMEOUT:-600}" \
+    --nodes "$@" || exit 2
+}
+
+# wait_for_port HOST PORT [PID]: until somebody listens there; that process must live meanwhile.
 wait_for_port() {
   local until=$((SECONDS + ${JOIN_TIMEOUT:-600}))
   until (exec 3<>"/dev/tcp/$1/$2") 2>/dev/null; do
+    [ -z "${3:-}" ] || alive "$3" || die "Ray ended while it started; it said why above (is RAY_PORT $2 taken?)"
     [ "$SECONDS" -lt "$until" ] || die "nobody listens at $1:$2 after ${JOIN_TIMEOUT:-600} s: is the script running there?"
     sleep 2
   done

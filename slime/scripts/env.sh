@@ -19,6 +19,7 @@ find_python() {
 
 # ensure_env REQUIREMENTS...: installs the files once; a stamp remembers their content.
 ensure_env() {
+  check_package
   VENV=${VENV:-$ROOT/.venv}
   PY=$VENV/bin/python
   local python stamp wanted file
@@ -39,6 +40,17 @@ ensure_env() {
   fi
   export PATH="$VENV/bin:$PATH"
   set_python_path
+}
+
+# check_package: with ray job submit --working-dir, ROOT is a copy that Ray deletes after the job.
+check_package() {
+  case $ROOT in */working_dir_files/_ray_pkg_*) ;; *) return 0 ;; esac
+  case ${RUN_DIR:-$ROOT/runs} in
+    "$ROOT"/* | [!/]*) die "this is Ray's copy of the repository, which it deletes after the job: set RUN_DIR (and SAVE_CKPT)" \
+      "to a folder that stays, for example: ray job submit --working-dir . -- env RUN_DIR=/data/run VENV=/opt/trainer bash ..." ;;
+  esac
+  [ -n "${VENV:-}" ] || die "this is Ray's copy of the repository, which it deletes after the job: set VENV to an environment" \
+    "with requirements.txt on the cluster's machines, else every job would install one"
 }
 
 set_python_path() {

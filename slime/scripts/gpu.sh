@@ -21,10 +21,11 @@ run_gpu() {
   gpu_split
   gpu_arguments
   gpu_more_arguments "$@"
+  check_roles
   if [ "${DRY_RUN:-0}" = 1 ]; then
     gpu_dry_run
   elif joins_cluster; then
-    ensure_env "$ROOT/requirements.txt"
+    ensure_env "$ROOT/requirements.txt" "$ROOT/instructions/requirements-gpu.txt"
     follow_head
   else
     gpu_start
@@ -60,6 +61,7 @@ gpu_defaults() {
   default TP 2
   MODEL_PATH=${HF_CKPT:-${MODEL_PATH:-$ROOT/models/$MODEL}}
   RUN_DIR=${RUN_DIR:-$ROOT/runs/$RUN_NAME}
+  case $RUN_DIR in /*) ;; *) RUN_DIR=$PWD/$RUN_DIR ;; esac # other machines have other working folders
   if [ -n "${WANDB_KEY:-}" ]; then export WANDB_API_KEY=$WANDB_KEY; fi
 }
 
@@ -159,6 +161,7 @@ engine_arguments() {
   if [ "$COLOCATE" = 1 ]; then
     WORDS+=(::script --colocate --no-offload-rollout --no-offload-train) # both stay, so serving never waits
   fi
+  case " ${ROLLOUT_BACKEND:-sglang} ${ROLLOUT_ARGS:-} " in *embedded*) return ;; esac # it has none of the flags below
   flag --sglang-mem-fraction-static MEM_FRACTION_STATIC 0.8
   flag --sglang-reasoning-parser REASONING_PARSER ''
   flag --sglang-tool-call-parser TOOL_CALL_PARSER ''
@@ -207,10 +210,10 @@ gpu_dry_run() {
 }
 
 start_sentence() {
-  if [ "$NNODES" != 1 ]; then
+  if [ -n "${RAY_ADDRESS:-}" ]; then
+    echo "in the Ray cluster that RAY_ADDRESS names, once it has $NEEDED_GPUS GPUs"
+  elif [ "$NNODES" != 1 ]; then
     echo "$NNODES machines: the first one (NODE_RANK=0) starts Ray's head, waits for the others, and runs the driver"
-  elif [ -n "${RAY_ADDRESS:-}" ]; then
-    echo "in the Ray cluster that RAY_ADDRESS names"
   else
     echo "one machine: the driver starts a Ray of its own"
   fi
@@ -232,7 +235,7 @@ gpu_start() {
   [ -f "$MODEL_PATH/config.json" ] || die "MODEL_PATH=$MODEL_PATH holds no config.json; give the folder of a Hugging Face" \
     "model (MODEL_PATH or HF_CKPT), for example from: hf download Qwen/$MODEL --local-dir $ROOT/models/$MODEL"
   check_gpus
-  ensure_env "$ROOT/requirements.txt"
+  ensure_env "$ROOT/requirements.txt" "$ROOT/instructions/requirements-gpu.txt"
   check_port "$HOST" "$PORT" "$RUN_DIR"
   mkdir -p "$RUN_DIR"
   for word in "${WORDS[@]}"; do
@@ -243,7 +246,10 @@ gpu_start() {
     "$PY" -m openclaw.store import-conversations "$DATA_PATH" --model-path "$MODEL_PATH" --rl-buffer-dir "$RUN_DIR/buffer"
   fi
   export CUDA_DEVICE_MAX_CONNECTIONS=${CUDA_DEVICE_MAX_CONNECTIONS:-1}
-  if [ "$NNODES" = 1 ]; then
+  if [ -n "${RAY_ADDRESS:-}" ]; then
+    meet_cluster 1
+    run_driver "$RUN_DIR" "$ROOT/slime/$driver" "${arguments[@]}"
+  elif [ "$NNODES" = 1 ]; then
     run_driver "$RUN_DIR" "$ROOT/slime/$driver" "${arguments[@]}"
   else
     lead_cluster
@@ -254,7 +260,7 @@ gpu_start() {
 # check_gpus: this machine must have its share of the GPUs. A Ray cluster that runs already knows its own.
 check_gpus() {
   local here
-  [ -z "${RAY_ADDRESS:-}" ] || return 0
+  if [ -n "${RAY_ADDRESS:-}" ] || [ "$NEEDED_GPUS" = 0 ]; then return 0; fi
   command -v nvidia-smi >/dev/null || die "no nvidia-smi here, so no GPU; see bash instructions/check_gpu.sh, or take a run_tiny_*.sh"
   here=$(nvidia-smi -L | grep -c '^GPU')
   [ $((here * NNODES)) -ge "$NEEDED_GPUS" ] ||

@@ -115,6 +115,18 @@ TROUBLES = (
         "smaller, or end the job that holds them",
     ),
     Trouble(
+        "ray_slow",
+        r"node timed out during startup|GCS has become overloaded|did not start within [\d.]+ s \(--ray-start-timeout\)",
+        "Ray did not start in its time: the machine is too busy, or its disk too slow; stop what else runs there. It is "
+        "tried again; --ray-start-timeout gives it longer",
+    ),
+    Trouble(
+        "ray_agent",
+        r"No available agent to submit job",
+        "Ray's agent on the head takes no jobs: it starts a little later than Ray itself, so try again; where it "
+        "never does, that Python has ray without ray[default] (instructions/requirements-gpu.txt)",
+    ),
+    Trouble(
         "ray_package",
         r"exceeds the maximum size|Package size .{0,60}(?:exceeds|too large)",
         "the folder that is submitted is too large for Ray: submit without --working-dir, from a folder that every "

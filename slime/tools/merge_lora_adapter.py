@@ -16,15 +16,19 @@ from pathlib import Path
 from peft import PeftModel
 from transformers import AutoModelForCausalLM
 
+from slime.backends.probe import measure, write_probe
+
 CONFIG = "adapter_config.json"
 WEIGHTS = (".safetensors", ".bin", ".pt", ".pth", ".index.json")
 
 
 def merge(base: Path, adapter: Path, output: Path) -> None:
-    """Writes base + scale * B A for every adapted module, in the dtype of the base."""
+    """Writes base + scale * B A for every adapted module, in the dtype of the base, and what that model says
+    (`probe.json`), by which an engine that loads it is proven."""
     model = AutoModelForCausalLM.from_pretrained(base, dtype="auto", local_files_only=True)
     merged = PeftModel.from_pretrained(model, str(adapter)).merge_and_unload(safe_merge=True)
     merged.save_pretrained(output)
+    write_probe(output, measure(merged.eval(), int(merged.get_input_embeddings().weight.shape[0])))
     for file in sorted(base.iterdir()):
         if file.is_file() and not file.name.endswith(WEIGHTS) and not (output / file.name).exists():
             shutil.copyfile(file, output / file.name)

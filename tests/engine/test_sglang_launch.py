@@ -21,7 +21,7 @@ from slime.backends.launch import main
 from slime.backends.sglang.capabilities import ROUTES
 from slime.errors import ConfigError
 from slime.ray.engines import model_servers, own_words, server_specs
-from slime.ray.placement import split_of
+from slime.ray.split import split_of
 
 FAKE = Path(__file__).with_name("fake_sglang_python.py")
 SLIME = str(Path(__file__).parents[2] / "slime")

@@ -218,6 +218,7 @@ def test_every_flag_acts() -> None:
         "prm_model_path",  # in the config of a get_reward_model(config)
         "disable_rollout_global_dataset",
         "n_samples_per_prompt",
+        "rollout_external",  # needs the addresses, which act
         "num_steps_per_rollout",
         "rollout_batch_size",
         "train_backend",

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
+from slime.backends.launch import NO_VLLM
 from slime.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -12,6 +14,7 @@ if TYPE_CHECKING:
 
 PREFIXES = {"--sglang-": "rollout", "--prm-teacher-sglang-": "teacher", "--prm-sglang-": "prm"}
 """Flags that go to SGLang itself, and to which servers: those of the first go to all."""
+ROUTER = "--sglang-router-"  # slime's own flags of a router, which it does not have
 
 
 def take_engine_words(words: Sequence[str]) -> tuple[list[str], dict[str, list[str]]]:
@@ -27,6 +30,7 @@ def take_engine_words(words: Sequence[str]) -> tuple[list[str], dict[str, list[s
         if word.startswith("--"):
             plain = word.split("=", 1)[0].replace("_", "-")
             prefix = next((prefix for prefix in PREFIXES if plain.startswith(prefix)), None)
+            prefix = None if plain.startswith(ROUTER) else prefix
             current = left if prefix is None else taken.setdefault(PREFIXES[prefix], [])
             word = word if prefix is None else "--sglang-" + word[len(prefix) :]
         current.append(word)
@@ -36,10 +40,8 @@ def take_engine_words(words: Sequence[str]) -> tuple[list[str], dict[str, list[s
 def check_engine(args: Arguments) -> None:
     """Checks the flags of `slime.arguments.engine`. Raises ConfigError."""
     if args.rollout_backend == "vllm":
-        raise ConfigError(
-            "--rollout-backend vllm is not taken: its weight reload answers 200 and leaves the LM head of models "
-            "with tied embeddings stale, and its API does not speak /generate; use sglang or embedded"
-        )
+        raise ConfigError(f"--rollout-backend vllm is not taken: {NO_VLLM}")
+    check_external(args)
     splits = [
         ("--rollout-num-gpus", args.rollout_num_gpus, args.rollout_num_gpus_per_engine),
         ("--prm-num-gpus", args.prm_num_gpus, args.prm_num_gpus_per_engine),
@@ -55,3 +57,43 @@ def check_engine(args: Arguments) -> None:
         )
     if args.rollout_backend != "sglang" and args.engine_python is not None:
         args.engine_python = None  # SGLANG_PYTHON may be exported for other runs
+
+
+def check_external(args: Arguments) -> None:
+    """Engines that others run: their addresses as URLs, and nothing that own ones would need. Raises ConfigError."""
+    name, given = "--rollout-external-engine-addrs", args.rollout_external_engine_addrs
+    if args.rollout_external and not given:
+        raise ConfigError(f"--rollout-external: name the engines with {name} HOST:PORT ...")
+    if not given:
+        return
+    args.rollout_external_engine_addrs = [engine_url(address) for address in given]
+    if len(set(args.rollout_external_engine_addrs)) < len(given):
+        raise ConfigError(f"{name} names an engine twice: {' '.join(given)}")
+    if args.rollout_num_gpus:
+        raise ConfigError(
+            f"--rollout-num-gpus {args.rollout_num_gpus}: the engines of {name} have GPUs of their own; set it to 0 "
+            "(ROLLOUT_GPUS=0)"
+        )
+    if args.engine_port:
+        raise ConfigError(
+            f"--engine-port {args.engine_port} is of engines that slime starts, and {name} names others"
+        )
+    if args.colocate:
+        raise ConfigError(
+            f"--colocate shares GPUs with engines that slime starts, and {name} names others; drop one"
+        )
+
+
+def engine_url(address: str) -> str:
+    """`10.0.0.2:15000` -> `http://10.0.0.2:15000`. Raises ConfigError for what is no address."""
+    url = address.rstrip("/") if "://" in address else f"http://{address}"
+    try:
+        parts = urlsplit(url)
+        good = parts.scheme in ("http", "https") and parts.hostname and parts.port and not parts.path
+    except ValueError:
+        good = False
+    if not good:
+        raise ConfigError(
+            f"--rollout-external-engine-addrs {address}: write HOST:PORT, such as 10.0.0.2:15000"
+        )
+    return url

@@ -23,6 +23,12 @@ class EngineArguments:
         1, "GPUs over which one engine splits the model (SGLang: --tp-size)"
     )
     rollout_num_engines: int = flag(1, "engines where no GPU serves")
+    rollout_external_engine_addrs: list[str] = flag(  # noqa: RUF009
+        [],
+        "engines that others run, HOST:PORT each, instead of own ones: they get every version of the weights from disk, "
+        "which they must see under the same path, and are never started or stopped",
+    )
+    rollout_external: bool = flag(False, "engines are run by others; needs --rollout-external-engine-addrs")
     engine_port: int = flag(0, "port of the first engine, the next ones follow; 0 takes free ports")
     engine_threads: int = flag(1, "CPU threads of one engine")
     context_length: int | None = flag(
@@ -62,4 +68,6 @@ class EngineArguments:
     @property
     def engine_count(self) -> int:
         """Number of engines of the policy."""
+        if self.rollout_external_engine_addrs:
+            return len(self.rollout_external_engine_addrs)
         return self.rollout_num_gpus // self.rollout_num_gpus_per_engine or self.rollout_num_engines

@@ -18,6 +18,11 @@ from slime.hooks import HOOKS
 
 MEGATRON = "belongs to Megatron-LM, of which slime uses megatron-core alone"
 
+NO_ROUTER = (
+    "the gateway (--host, --port) is the router: it spreads requests over all engines and keeps a conversation on one; "
+    "engines that others run are named by --rollout-external-engine-addrs"
+)
+
 
 @dataclass(frozen=True)
 class Foreign:
@@ -96,10 +101,15 @@ FOREIGN: dict[str, Foreign] = {
     **_many("see --train-timeout and the other limits of waiting", "distributed-timeout-minutes"),
     **_many("set the variables before the program starts; training processes inherit them", "train-env-vars"),
     **_many(
-        "engines are started by slime, one a GPU",
-        "rollout-external",
-        "rollout-external-engine-addrs",
+        "prefill and decode in different engines need a router between them, and the weights of an engine that only "
+        "prefills cannot be proven; use more engines (--rollout-num-gpus) or more GPUs for each "
+        "(--rollout-num-gpus-per-engine): the gateway spreads requests over them and keeps a conversation on one",
         "prefill-num-servers",
+        same=("0",),
+    ),
+    **_many(
+        "write --sglang-FLAG for the policy's engines, --prm-sglang-FLAG for the judge's, --prm-teacher-sglang-FLAG for "
+        "the teacher's",
         "sglang-config",
     ),
     **_many(
@@ -140,7 +150,7 @@ FOREIGN: dict[str, Foreign] = {
     **_many("use --attn-implementation", "attention-backend", same=("auto",)),
     **_many("it has no effect in the original either", "eval-min-new-tokens", "http-proxy"),
     **_many("it belongs to an example that is not here", "rollout-buffer-url"),
-    **_many("engines are reached directly, without a router", "use-slime-router"),
+    **_many(NO_ROUTER, "use-slime-router"),
     **_many(
         "a judge is a service: give the --service-path of a method, for example openclaw.services.start",
         "num-judge-workers",
@@ -152,9 +162,10 @@ FOREIGN: dict[str, Foreign] = {
     **{hook.flag: Foreign(hook.refused) for hook in HOOKS.values() if hook.refused is not None},
 }
 PREFIXES = {
+    "--sglang-router-": Foreign(NO_ROUTER),
     "--sglang-": Foreign("it is an argument of the SGLang engine, and this is --rollout-backend embedded"),
-    "--router-": Foreign("engines are reached directly, without a router"),
-    "--slime-router-": Foreign("engines are reached directly, without a router"),
+    "--router-": Foreign(NO_ROUTER),
+    "--slime-router-": Foreign(NO_ROUTER),
     "--prm-": Foreign(
         "a judge is a service: give the --service-path of a method, for example openclaw.services.start"
     ),

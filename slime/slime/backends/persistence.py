@@ -18,6 +18,8 @@ from slime.backends.fsdp.distributed import broadcast
 from slime.backends.fsdp.loading import stored_dtype
 from slime.backends.fsdp.lora import describe
 from slime.backends.fsdp.model import write_model_folder
+from slime.backends.probe import FILE as PROBE
+from slime.backends.probe import Probe, write_probe
 from slime.checkpoints import CheckpointState, is_checkpoint
 from slime.errors import CheckpointError, ConfigError
 from slime.utils.checksum import weights_checksum
@@ -50,6 +52,11 @@ class Persistent(ABC):
     @abstractmethod
     def gather_weights(self, dtype: torch.dtype | None) -> dict[str, Tensor]:
         """All weights by Hugging Face's names as whole CPU tensors, on rank 0; every rank must call this."""
+
+    @abstractmethod
+    def probe(self) -> Probe | None:
+        """What the present weights say of fixed ids, where an engine's update is proven by it. Every rank must call
+        this."""
 
     def write_extras(self) -> Callable[[Path], None]:
         """What writes files of this backend into a checkpoint on rank 0. Every rank must call this."""
@@ -137,10 +144,13 @@ class Persistent(ABC):
         return broadcast(checksum)
 
     def _write_merged(self) -> Callable[[Path], str]:
-        weights = self.gather_weights(self._served_dtype())
+        weights, probe = self.gather_weights(self._served_dtype()), self.probe()
 
         def write(folder: Path) -> str:
             write_model_folder(folder, weights, self.args.hf_checkpoint)
+            (folder / PROBE).unlink(missing_ok=True)  # of the folder that training began with
+            if probe is not None:
+                write_probe(folder, probe)
             return weights_checksum(weights)
 
         return write
@@ -161,4 +171,8 @@ class Persistent(ABC):
             )
 
     def _served_dtype(self) -> torch.dtype | None:
-        return torch.float32 if self.args.rollout_num_gpus == 0 else stored_dtype(self.args.hf_checkpoint)
+        args = self.args
+        has_gpus = args.rollout_external_engine_addrs and args.rollout_backend == "sglang"
+        return (
+            torch.float32 if args.rollout_num_gpus == 0 and not has_gpus else stored_dtype(args.hf_checkpoint)
+        )

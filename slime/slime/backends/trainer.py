@@ -36,6 +36,7 @@ from slime.backends.fsdp.step import OnLogProbs, by_sample, trained_log_probs
 from slime.backends.fsdp.teacher import Teacher
 from slime.backends.fsdp.teacher_data import check_ids
 from slime.backends.persistence import Persistent
+from slime.backends.probe import Probe, probe_ids
 from slime.losses import LossSpec
 from slime.schedule import MicroBatch, Schedule, ScheduleLimits, Step, build_schedule
 from slime.types import Sample
@@ -133,6 +134,18 @@ class Trainer(Persistent):
             found |= trained_log_probs(self.model, mine, samples, self.device, only_trained=False)
         merged = merge_over_ranks(found)
         return [merged.get(i, []) for i in range(len(samples))]
+
+    def probe(self) -> Probe | None:
+        """What these weights say, for an engine that loads them from disk and proves nothing itself (SGLang). Every
+        rank must call this."""
+        if self.args.rollout_backend != "sglang":
+            return None
+        ids = probe_ids(self.vocabulary)
+        [log_probs] = self.log_probs([Sample(tokens=ids, response_length=len(ids) - 1, temperature=1.0)])
+        in_bf16 = self.args.bf16 or (self.device.type == "cuda" and not self.args.fp32)
+        return Probe(
+            ids, log_probs, "bfloat16" if in_bf16 else str(self._served_dtype()).removeprefix("torch.")
+        )
 
     def close(self) -> None:
         """Leaves the process group."""

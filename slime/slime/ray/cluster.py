@@ -12,13 +12,13 @@ import os
 import sys
 import time
 import uuid
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from slime.errors import ConfigError
+from slime.errors import ClusterError, ConfigError
 
 POLL_SECONDS = 1.0
 
@@ -32,28 +32,36 @@ def wait_for_nodes(nodes: int, gpus: int, timeout: float) -> None:
     """Returns when so many nodes live and together have so many GPUs.
 
     Raises:
-        ConfigError: they are not there after `timeout` seconds; says which are.
+        ClusterError: they are not there after `timeout` seconds; says which are.
     """
-    deadline = time.monotonic() + timeout
+    deadline, told = time.monotonic() + timeout, False
     while True:
         alive = [node for node in ray.nodes() if node["Alive"]]
         there = sum(int(node["Resources"].get("GPU", 0)) for node in alive)
         if len(alive) >= nodes and there >= gpus:
             return
+        if not told:
+            told = True
+            print(f"waiting for {nodes} machines with {gpus} GPUs, up to {timeout:g} s", file=sys.stderr)
         if time.monotonic() > deadline:
             each = ", ".join(
                 f"{node['NodeManagerAddress']} with {int(node['Resources'].get('GPU', 0))} GPUs"
                 for node in alive
             )
-            raise ConfigError(
+            raise ClusterError(
                 f"{len(alive)} of {nodes} machines and {there} of {gpus} GPUs joined in {timeout:g} s: {each}. "
-                "Is the script running on the others, with the same MASTER_ADDR and another NODE_RANK?"
+                + (
+                    "Is the script running on the others, with the same MASTER_ADDR and another NODE_RANK?"
+                    if nodes > 1
+                    else "ray status shows what the cluster has; make ACTOR_GPUS, ROLLOUT_GPUS or PRM_GPUS smaller"
+                )
             )
         time.sleep(POLL_SECONDS)
 
 
-def check_shared(folder: Path) -> None:
-    """Checks that every node sees the same folder, through which weights go to the engines.
+def check_shared(folder: Path, only: Collection[str] | None = None) -> None:
+    """Checks that every node (or those with the ids `only`) sees the same folder, through which weights go to the
+    engines.
 
     Raises:
         ConfigError: a node does not; names it.
@@ -63,7 +71,7 @@ def check_shared(folder: Path) -> None:
     sign = folder / f".shared-{token}"
     sign.touch()
     try:
-        nodes = [node for node in ray.nodes() if node["Alive"]]
+        nodes = [node for node in ray.nodes() if node["Alive"] and (only is None or node["NodeID"] in only)]
         sees = ray.remote(num_cpus=0, max_retries=0)(_sees)
         answers = [
             sees.options(
@@ -92,7 +100,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--address", required=True, help="of Ray's head, HOST:PORT")
     parser.add_argument("--nodes", type=int, required=True, help="machines that must be there")
     parser.add_argument("--gpus", type=int, required=True, help="GPUs of all of them together")
-    parser.add_argument("--shared", type=Path, required=True, help="folder that all of them must see")
+    parser.add_argument(
+        "--shared", type=Path, nargs="+", default=[], help="folders that all of them must see"
+    )
     parser.add_argument("--timeout", type=float, default=600.0, help="seconds that they have to come")
     args = parser.parse_args(argv)
     from slime.ray.runtime import join
@@ -101,7 +111,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         join(args.address)
         wait_for_nodes(args.nodes, args.gpus, args.timeout)
-        check_shared(args.shared.resolve())
+        for folder in args.shared:
+            check_shared(folder.resolve())
     except ConfigError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2

@@ -9,17 +9,20 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from slime.errors import CheckpointError, ConfigError
+from slime.errors import CheckpointError, ClusterError, ConfigError
 from slime.ray.actor_process import LOG_FORMAT
 from slime.ray.run import TrainingRun
+from slime.trouble import with_advice
 
 logger = logging.getLogger(__name__)
 
 CONFIG_ERROR_STATUS = 2
+CLUSTER_ERROR_STATUS = 3
 
 
 def main(train: Callable[[TrainingRun, int], None], parse_args: Callable[[], Any]) -> None:
-    """Runs `train` and exits: 0 done, 2 wrong configuration, 128 + n by signal n, 1 anything else.
+    """Runs `train` and exits: 0 done, 2 wrong configuration, 3 the cluster lacks something, 128 + n
+    by signal n, 1 anything else.
 
     Servers are not stopped here: whoever comes next adopts them, and the supervisor stops them in the end.
     """
@@ -33,10 +36,10 @@ def main(train: Callable[[TrainingRun, int], None], parse_args: Callable[[], Any
             train(run, args.num_rollout)
     except (ConfigError, CheckpointError) as error:
         print(f"error: {error}", file=sys.stderr)
-        sys.exit(CONFIG_ERROR_STATUS)
-    except Exception:
+        sys.exit(CLUSTER_ERROR_STATUS if isinstance(error, ClusterError) else CONFIG_ERROR_STATUS)
+    except Exception as error:
         # A Ray that is broken can take long to end in good order; its processes end with this one anyway.
-        logger.exception("the driver failed")
+        logger.exception("%s", with_advice("the driver failed", str(error)))
         os._exit(1)
 
 

@@ -36,7 +36,8 @@ class ModelServers:
 def model_servers(args: Any) -> list[ModelServers]:
     """The named model servers that the flags ask for: policy, judge, teacher."""
     per_engine = args.rollout_num_gpus_per_engine if args.rollout_num_gpus else 0
-    found = [ModelServers("rollout", "engine", "engine", args.hf_checkpoint, args.engine_count, per_engine)]
+    own = 0 if args.rollout_external_engine_addrs else args.engine_count
+    found = [ModelServers("rollout", "engine", "engine", args.hf_checkpoint, own, per_engine)]
     if args.prm_num_gpus:
         model = getattr(args, "prm_model_path", None) or args.prm_hf_checkpoint or args.hf_checkpoint
         gpus = args.prm_num_gpus_per_engine
@@ -64,10 +65,11 @@ def server_specs(args: Any) -> list[ServerSpec]:
     servers = model_servers(args)
     check_engine_flags(args, servers)
     specs = [engine_spec(args, server, index, manager) for server in servers for index in range(server.count)]
-    endpoints = {
-        name: [spec.url for spec in specs if spec.role == role]
+    endpoints: dict[str, list[str]] = {
+        name: [spec.url for spec in specs if spec.role == role and spec.url]
         for name, role in (("policy", "engine"), ("judge", "judge_engine"), ("teacher", "teacher_engine"))
     }
+    endpoints["policy"] += args.rollout_external_engine_addrs
     for path in args.service_path:
         start = load_path("service_path", path)
         try:
@@ -84,7 +86,7 @@ def check_engine_flags(args: Any, servers: list[ModelServers]) -> None:
         return
     from slime.backends.sglang.launch import check, translate
 
-    for words in {tuple(own_words(args, server)) for server in servers}:
+    for words in {tuple(own_words(args, server)) for server in servers if server.count}:
         check(args.engine_python or sys.executable, translate(list(words)))
 
 

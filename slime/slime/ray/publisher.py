@@ -10,6 +10,7 @@ from typing import Any
 from slime import checkpoints
 from slime.backends.control import EngineControl
 from slime.hooks import load_hook
+from slime.ray.external import ExternalEngines
 from slime.ray.train_actor import TrainerState
 from slime.ray.train_group import TrainGroup
 from slime.servers import ServerSpec
@@ -26,13 +27,15 @@ class Publisher:
     Args:
         args: parsed arguments of the driver.
         specs: servers of the run; those with the role "engine" get every version.
+        external: engines that others run; they get every version too.
     """
 
-    def __init__(self, args: Any, specs: list[ServerSpec]) -> None:
+    def __init__(self, args: Any, specs: list[ServerSpec], external: ExternalEngines) -> None:
         self.args = args
         self.run_dir, self.save_dir = Path(args.run_dir), Path(args.save)
         limit = args.weight_update_timeout or float("inf")
-        self.engines = [
+        self.external = external
+        self.own_engines = [
             EngineControl(
                 spec.url, args.rollout_backend, prepare_timeout=args.weight_update_timeout or 86400.0
             )
@@ -41,13 +44,19 @@ class Publisher:
         ]
         self.hook = load_hook(args, "on_weights_live_path")
         self.numbers = VersionNumbers(self.save_dir)
-        self.update = WeightUpdate(self.engines, self.run_dir, self.announce, patience=limit)
+        self.update = WeightUpdate(self.own_engines, self.run_dir, self.announce, patience=limit)
+
+    @property
+    def engines(self) -> list[EngineControl]:
+        """All engines that an update waits for."""
+        return [*self.own_engines, *self.external.present()]
 
     def restore(self, trainers: TrainGroup, state: TrainerState) -> None:
         """Makes the weights that the trainer has loaded the live ones."""
         before = read_live(self.run_dir)
         self.newest = max(state.version, 0 if before is None else before.version)
         self.live = self.weights_of(trainers, state.version)
+        self.update.engines = list(self.engines)
         self.update.publish(Candidate(self.live, state.rollout_id, state.parent, restored=True))
 
     def publish(self, trainers: TrainGroup, rollout_id: int, metrics: dict[str, float]) -> None:
@@ -66,6 +75,7 @@ class Publisher:
             if due:
                 self.save(trainers, candidate)
 
+        self.update.engines = list(self.engines)
         self.update.publish(candidate, persist)
         self.live = candidate.weights
         prune(self.save_dir / "weights", "v*", self.args.keep_weights, {Path(self.live.path)})

@@ -20,11 +20,13 @@ from ray.exceptions import RayActorError
 from slime import checkpoints, processes
 from slime.errors import ConfigError, DataError, SlimeError, TrainError
 from slime.ray.engines import on_own_gpus, server_specs
-from slime.ray.placement import Placement, split_of
+from slime.ray.external import ExternalEngines
+from slime.ray.placement import Placement
 from slime.ray.publisher import Publisher
 from slime.ray.rollouts import PendingBatch, Rollouts
 from slime.ray.runtime import Runtime
 from slime.ray.server_watcher import WatcherHandle
+from slime.ray.split import split_of
 from slime.ray.train_group import TrainerDied, TrainGroup
 from slime.ray.waits import RestartBudget
 from slime.tracking import Tracker
@@ -58,12 +60,14 @@ class TrainingRun:
         gpus = None if split.gpus else 0
         self.runtime = Runtime(self.run_dir, cpus=split.total, gpus=gpus, limit=args.ray_start_timeout)
         self.placement = Placement(split)
+        self.placement.check_folders([self.run_dir, Path(args.save)])
         self.specs = on_own_gpus(specs, self.placement, args)
         self.watcher = WatcherHandle(self.run_dir, self.specs, dict(os.environ), args.health_timeout)
         self.rollouts = Rollouts(args)
         self.trainers = TrainGroup(args, self.placement) if self.trains else None
         self.tracker = Tracker(args)
-        self.publisher = Publisher(args, self.specs)
+        self.external = ExternalEngines(args)
+        self.publisher = Publisher(args, self.specs, self.external)
 
     def __enter__(self) -> TrainingRun:
         return self
@@ -94,6 +98,7 @@ class TrainingRun:
     def go_live(self) -> int:
         state = None if self.trainers is None else self.trainers.load()
         self.watcher.wait_ready()
+        self.external.wait_ready()
         for spec in self.specs:
             if spec.url and spec.role != "engine":
                 self.tracker.display.line(f"{spec.name} ready at {spec.url}")
@@ -119,10 +124,15 @@ class TrainingRun:
         self.look_around()
         self.metrics = self.rollouts.wait(batch, self.look_around)
 
-    def look_around(self) -> None:
-        """What must live while something else is awaited."""
+    def look_at_servers(self) -> None:
+        """What must live while there is no trainer."""
         self.runtime.check()
         self.watcher.check()
+        self.external.look_around()
+
+    def look_around(self) -> None:
+        """What must live while something else is awaited."""
+        self.look_at_servers()
         if self.trainers is not None:
             self.trainers.check()
 
@@ -242,5 +252,6 @@ class TrainingRun:
         self.budget.take(death)
         assert self.trainers is not None
         self.trainers.kill()
+        self.placement.make_whole(self.look_at_servers)
         self.trainers = TrainGroup(self.args, self.placement)
         self.rollouts.restart(-1)

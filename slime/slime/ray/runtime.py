@@ -6,20 +6,24 @@ import logging
 import os
 import shutil
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
 import psutil
 import ray
 
-from slime.errors import ConfigError, TrainError
+from slime.errors import ClusterError, TrainError
 from slime.processes import ProcessRecord, scratch_dir
 from slime.trouble import with_advice
 
 logger = logging.getLogger(__name__)
 
 NAMESPACE = "slime"
+LIBRARY_VARIABLES = (
+    "CUDA_DEVICE_MAX_CONNECTIONS", "PYTORCH_", "TORCH_", "NCCL_", "GLOO_", "NVTE_", "TRITON_", "HF_HOME", "HF_HUB_",
+    "HF_DATASETS_", "TRANSFORMERS_", "TOKENIZERS_",
+)  # fmt: skip
 OBJECT_STORE_BYTES = 128 * 2**20  # batches are token ids; weights go through files
 
 
@@ -40,7 +44,9 @@ class Runtime:
             self.start(run_dir, cpus, gpus)
 
     def start(self, run_dir: Path, cpus: int, gpus: int | None) -> None:
-        os.environ["RAY_IGNORE_UNHANDLED_ERRORS"] = "1"  # who waits for a call tells its error, in one line
+        os.environ["RAY_IGNORE_UNHANDLED_ERRORS"] = (
+            "1"  # whoever waits for a call tells its error, in one line
+        )
         if os.environ.get("RAY_ADDRESS"):
             join(os.environ["RAY_ADDRESS"])
             return
@@ -72,14 +78,29 @@ class Runtime:
         ray.shutdown()
 
 
+def worker_environment(env: Mapping[str, str]) -> dict[str, str]:
+    """What the workers of a cluster that others started get of the driver's environment: where modules are, and what
+    libraries of training read. Each machine's own PYTHONPATH stays, behind ours. Ray shows this to who may see jobs,
+    so no variable that may hold a key is in it."""
+    found = {name: value for name, value in env.items() if name.startswith(LIBRARY_VARIABLES)}
+    if env.get("PYTHONPATH"):
+        found["PYTHONPATH"] = env["PYTHONPATH"] + os.pathsep + "${PYTHONPATH}"
+    return {**found, "RAY_worker_niceness": "0"}  # servers inherit it from the actor that starts them
+
+
 def join(address: str) -> None:
-    """Joins the cluster at RAY_ADDRESS. Raises ConfigError where that cannot be done."""
+    """Joins the cluster at RAY_ADDRESS. Raises ClusterError where that cannot be done."""
+    os.environ["RAY_OVERRIDE_JOB_RUNTIME_ENV"] = "1"  # a submitted job may name some of these variables too
     try:
-        ray.init(namespace=NAMESPACE, logging_level="ERROR")
+        ray.init(
+            namespace=NAMESPACE,
+            logging_level="ERROR",
+            runtime_env={"env_vars": worker_environment(os.environ)},
+        )
     except (ConnectionError, RuntimeError, ValueError) as error:
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
         message = f"RAY_ADDRESS {address} cannot be joined: {reason}"
-        raise ConfigError(with_advice(message, str(error))) from error
+        raise ClusterError(with_advice(message, str(error))) from error
 
 
 @contextmanager

@@ -46,11 +46,11 @@ class TrainActor:
         """Returns never: its reference fails at the moment this process dies."""
         threading.Event().wait()
 
-    def rendezvous(self) -> str:
-        """An address on this rank's node where the ranks can meet."""
+    def rendezvous(self, several_nodes: bool) -> str:
+        """An address on this rank's node where the ranks can meet, on several machines one that all can reach."""
         with socket.socket() as probe:
             probe.bind(("", 0))
-            host = "127.0.0.1" if self.args.actor_num_nodes == 1 else ray.util.get_node_ip_address()
+            host = ray.util.get_node_ip_address() if several_nodes else "127.0.0.1"
             return f"tcp://{host}:{probe.getsockname()[1]}"
 
     def load(self, init_method: str) -> TrainerState:

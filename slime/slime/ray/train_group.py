@@ -16,6 +16,7 @@ from slime.ray.placement import Placement
 from slime.ray.train_actor import TrainActor, TrainerState, record_name
 from slime.ray.waits import TaskFailed, WaitTimeout, gather
 from slime.trouble import with_advice
+from slime.utils.memory_kills import MemoryKills
 
 ENDED_PATIENCE = 2.0  # seconds until the end of a process is known after its peers have noticed
 
@@ -32,7 +33,7 @@ class TrainGroup:
     """
 
     def __init__(self, args: Any, placement: Placement) -> None:
-        self.args = args
+        self.args, self.placement = args, placement
         sites = placement.sites["actor"]
         self.ranks = [
             TrainActor.options(  # type: ignore[attr-defined]
@@ -41,11 +42,14 @@ class TrainGroup:
             ).remote(args, rank, len(sites))
             for rank, site in enumerate(sites)
         ]
+        self.kills = MemoryKills()
         self.lives = [rank.live.remote() for rank in self.ranks]
 
     def load(self) -> TrainerState:
         limit = self.args.load_timeout
-        address = self.collect([self.ranks[0].rendezvous.remote()], "the trainer's first rank", limit)[0]
+        address = self.collect(
+            [self.ranks[0].rendezvous.remote(self.placement.several_nodes)], "the trainer's first rank", limit
+        )[0]
         state: TrainerState = self.call("load", "the trainer's model", limit, address)
         return state
 
@@ -87,7 +91,8 @@ class TrainGroup:
             return gather(answers, what, limit)
         except RayActorError as error:
             reason = self.ended() or str(error).splitlines()[0]
-            raise TrainerDied(with_advice(f"{what} failed: {reason}", str(error))) from error
+            told = f"; {killed}" if (killed := self.kills.news()) else ""
+            raise TrainerDied(with_advice(f"{what} failed: {reason}{told}", str(error))) from error
         except TaskFailed as error:  # often only the echo of another rank's end
             raise TrainerDied(self.echo_of(what) or str(error)) from error
         except WaitTimeout as error:
@@ -101,7 +106,8 @@ class TrainGroup:
         """`rank 1 ended`, for all ranks that did; empty if none has within `ENDED_PATIENCE`."""
         ready = ray.wait(self.lives, num_returns=1, timeout=ENDED_PATIENCE)[0]
         ranks = [str(rank) for rank, life in enumerate(self.lives) if life in ready]
-        return f"rank {', '.join(ranks)} ended" if ranks else ""
+        lost = self.placement.lost()
+        return f"rank {', '.join(ranks)} ended" + (f" ({lost} is lost)" if lost else "") if ranks else ""
 
     def describe(self, rank: int) -> str:
         """`rank 1 (pid 77, stopped)`, as far as this machine knows."""

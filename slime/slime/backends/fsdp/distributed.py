@@ -24,7 +24,10 @@ def join(
 
     Tensors on the CPU travel by gloo, on loopback where all ranks share a machine, those on a GPU by NCCL.
     """
-    if one_node and Path("/sys/class/net", LOOPBACK).exists():
+    elsewhere = (
+        init_method is not None and init_method.startswith("tcp://") and "//127.0.0.1:" not in init_method
+    )
+    if one_node and not elsewhere and Path("/sys/class/net", LOOPBACK).exists():
         os.environ.setdefault("GLOO_SOCKET_IFNAME", LOOPBACK)
     if on_gpu:
         torch.cuda.set_device(rank % torch.cuda.device_count())

@@ -31,7 +31,8 @@ OURS = {
     "weight-version": "weight versions are numbered by the trainer",
     "api-key": "gateway and trainer reach engines on this machine without a key",
     "admin-api-key": "gateway and trainer reach engines on this machine without a key",
-    "disaggregation-mode": "prefill and decode in different engines need a router, and engines are reached directly",
+    "disaggregation-mode": "prefill and decode in different engines need a router, and engines are reached directly; "
+    "use more engines, or more GPUs for each (--rollout-num-gpus-per-engine)",
     "skip-tokenizer-init": "answers without text cannot be stopped by stop strings",
     "config": "give its content as flags, which are checked",
 }

@@ -1,0 +1,133 @@
+"""Engines that others run: they serve and get every version of the weights like own ones, and are never started or
+stopped from here. One that comes back with other weights than the live ones is brought to those."""
+
+from __future__ import annotations
+
+import logging
+import time
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from slime.backends.control import EngineControl
+from slime.errors import ClusterError, ConfigError, EngineError
+from slime.versions import read_live
+from slime.weight_update import go_live, has
+
+logger = logging.getLogger(__name__)
+
+FLAG = "--rollout-external-engine-addrs"
+LOOK_INTERVAL = 15.0  # seconds between looks at all engines
+START_POLL = 0.5  # seconds
+
+
+class ExternalEngines:
+    """The engines of `args.rollout_external_engine_addrs`; without any, nothing is done."""
+
+    def __init__(self, args: Any) -> None:
+        self.args = args
+        self.run_dir = Path(args.run_dir)
+        patience = args.weight_update_timeout or 86400.0
+        urls = [] if args.debug_train_only else args.rollout_external_engine_addrs
+        self.controls = [EngineControl(url, args.rollout_backend, prepare_timeout=patience) for url in urls]
+        self.away: set[str] = set()
+        self.looked = 0.0
+
+    def wait_ready(self) -> None:
+        """Returns when all answer and are what the flags say. Where weights are live already, one is enough.
+
+        Raises:
+            ClusterError: they do not answer in --engine-start-timeout. ConfigError: another engine or model.
+        """
+        deadline = time.monotonic() + (self.args.engine_start_timeout or float("inf"))
+        goes_on = read_live(self.run_dir) is not None
+        while missing := self.missing():
+            self.note(set(missing))
+            if goes_on and len(missing) < len(self.controls):
+                break
+            if time.monotonic() < deadline:
+                time.sleep(START_POLL)
+                continue
+            raise ClusterError(
+                f"{', '.join(missing)} ({FLAG}) did not answer GET /health in {self.args.engine_start_timeout:g} s: "
+                "start the engine there, or leave the address out"
+            )
+        for engine in self.controls:
+            if engine.url not in missing:
+                check_kind(engine.url, self.args.rollout_backend)
+            if not goes_on:
+                check_model(engine, self.args.hf_checkpoint)
+
+    def missing(self) -> list[str]:
+        return [engine.url for engine in self.controls if not engine.health()]
+
+    def present(self) -> list[EngineControl]:
+        """Those that a weight update waits for. One that is away is left out, and gets the weights when it is back."""
+        missing = self.missing()
+        if len(missing) == len(self.controls):
+            return self.controls
+        self.note(set(missing))
+        return [engine for engine in self.controls if engine.url not in missing]
+
+    def note(self, missing: set[str]) -> None:
+        for url in sorted(missing - self.away):
+            logger.warning("%s does not answer; when it is back it gets the live weights", url)
+        for url in sorted(self.away - missing):
+            logger.warning("%s answers again", url)
+        self.away = missing
+
+    def look_around(self) -> None:
+        """Now and then: who is away, and who is back with other weights than the live ones."""
+        live = read_live(self.run_dir)
+        if not self.controls or live is None or time.monotonic() - self.looked < LOOK_INTERVAL:
+            return
+        missing = set(self.missing())
+        self.note(missing)
+        for engine in self.controls:
+            if engine.url in missing:
+                continue
+            try:
+                if not has(engine, live):
+                    logger.warning("%s serves other weights: it gets version %d", engine.url, live.version)
+                    go_live(engine, live)
+            except EngineError as error:
+                logger.warning("%s has no version %d yet: %s", engine.url, live.version, error)
+        self.looked = time.monotonic()
+
+
+def check_kind(url: str, backend: str) -> None:
+    """Raises ConfigError if that is an engine of another kind, or an SGLang that lacks what is needed."""
+    from slime.backends.sglang.capabilities import MEASURED_VERSION, check_capabilities
+
+    try:
+        info = httpx.get(f"{url}/model_info", timeout=60.0, trust_env=False).json()
+        kind = "embedded" if "checksum" in info else "sglang"
+        if kind != backend:
+            raise ConfigError(f"{url} ({FLAG}) is {kind}, and this run has --rollout-backend {backend}")
+        if kind == "sglang":
+            version = str(
+                httpx.get(f"{url}/server_info", timeout=60.0, trust_env=False).json().get("version")
+            )
+            if version != MEASURED_VERSION:
+                check_capabilities(url, version)
+    except (httpx.HTTPError, ValueError, TypeError, AttributeError) as error:
+        raise ConfigError(
+            f"{url} ({FLAG}) does not answer /model_info as an engine does: {error!r}"
+        ) from error
+    except EngineError as error:
+        raise ConfigError(f"{url} ({FLAG}): {error}") from error
+
+
+def check_model(engine: EngineControl, folder: str) -> None:
+    """Raises ConfigError if it serves a model of another shape. What cannot be read here is found by the first update."""
+    from slime.backends.artifact import read_artifact
+
+    try:
+        served = engine.info().model_path
+        difference = read_artifact(folder).difference(read_artifact(served))
+    except EngineError as error:
+        logger.warning("%s: its model is compared when the weights are updated: %s", engine.url, error)
+        return
+    if difference is not None:
+        raise ConfigError(f"{engine.url} ({FLAG}) serves {served}, which {difference}: it needs {folder}")

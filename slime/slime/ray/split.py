@@ -1,0 +1,89 @@
+"""How many GPUs (or CPU ranks) each part of a run has, as the flags ask for it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from slime.errors import ClusterError, ConfigError
+
+
+@dataclass(frozen=True)
+class Part:
+    """One part of a run: how many bundles it has, each with a GPU or, where `on_gpu` is False, a CPU rank."""
+
+    name: str
+    count: int
+    on_gpu: bool = False
+
+
+@dataclass(frozen=True)
+class Split:
+    """The parts of a run in the order of their bundles. `shared`: engines lie where the first trainers do."""
+
+    parts: tuple[Part, ...]
+    shared: int = 0
+
+    @property
+    def total(self) -> int:
+        return sum(part.count for part in self.parts)
+
+    @property
+    def gpus(self) -> int:
+        return sum(part.count for part in self.parts if part.on_gpu)
+
+    def bundles(self) -> list[dict[str, float]]:
+        """The resources of every bundle, in order."""
+        with_gpu, without = {"CPU": 1.0, "GPU": 1.0}, {"CPU": 1.0}
+        return [with_gpu if part.on_gpu else without for part in self.parts for _ in range(part.count)]
+
+    @property
+    def gpus_of_engines(self) -> int:
+        """GPUs that must be on the driver's machine."""
+        own = sum(part.count for part in self.parts if part.on_gpu and part.name != "actor")
+        return own + (self.shared if any(part.on_gpu for part in self.parts if part.name == "rollout") else 0)
+
+    def check(self, gpus: int) -> None:
+        """Raises ClusterError with the arithmetic if the parts need more GPUs than the `gpus` there are."""
+        if self.gpus > gpus:
+            wanted = self.sum_of(self.parts)
+            raise ClusterError(f"{wanted} = {self.gpus} GPUs, but there are {gpus}: make a part smaller")
+
+    def check_here(self, gpus: int) -> None:
+        """Raises ClusterError if the engines need more GPUs than the `gpus` of the driver's machine."""
+        if self.gpus_of_engines > gpus:
+            wanted = self.sum_of([part for part in self.parts if part.name != "actor"]) or "rollout"
+            raise ClusterError(
+                f"engines run on the driver's machine, which has {gpus} GPUs, and {wanted} = {self.gpus_of_engines} "
+                "are asked for: start the run on a machine that has them, make a part smaller (ROLLOUT_GPUS, "
+                "PRM_GPUS), or name engines elsewhere with --rollout-external-engine-addrs"
+            )
+
+    @staticmethod
+    def sum_of(parts: Sequence[Part]) -> str:
+        return " + ".join(f"{part.name} {part.count}" for part in parts if part.on_gpu and part.count)
+
+
+def split_of(args: Any) -> Split:
+    """The split that the flags ask for."""
+    trains_on_gpu, serves_on_gpu = args.actor_num_gpus_per_node > 0, args.rollout_num_gpus > 0
+    engines = args.rollout_num_gpus or args.rollout_num_engines
+    if args.debug_train_only or args.rollout_external_engine_addrs:
+        engines = 0
+    others = () if args.debug_train_only else judge_parts(args)
+    actor = Part("actor", 0 if args.debug_rollout_only else args.train_world_size, trains_on_gpu)
+    if not args.colocate or args.debug_rollout_only:
+        return Split((actor, Part("rollout", engines, serves_on_gpu), *others))
+    if serves_on_gpu and engines > actor.count:
+        raise ConfigError(
+            f"--colocate: {engines} engines do not fit on the {actor.count} GPUs of the trainers; "
+            "set --rollout-num-gpus to no more"
+        )
+    return Split((actor, Part("rollout", 0, serves_on_gpu), *others), shared=engines)
+
+
+def judge_parts(args: Any) -> tuple[Part, ...]:
+    """The GPUs of judge and teacher engines, where there are any."""
+    parts = (Part("prm", args.prm_num_gpus, True), Part("teacher", args.prm_teacher_num_gpus, True))
+    return tuple(part for part in parts if part.count)

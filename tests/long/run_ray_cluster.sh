@@ -1,0 +1,11 @@
+#!/usr/bin/env bash
+# A Ray cluster of several nodes on this machine, on a CPU: jobs through Ray's API, the launch script's roles, the loss of
+# nodes and of Ray itself, while people go on talking. About ten minutes; 2 GiB of memory. Needs Ray's dashboard, in a
+# Python of its own.   Usage: bash tests/long/run_ray_cluster.sh [FOLDER OF THE ENVIRONMENT [jobs|roles]]
+set -euo pipefail
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
+export ROOT=$root VENV=${1:-$HOME/.cache/openclaw-rl/ray-cluster}
+# shellcheck source=../../slime/scripts/env.sh
+source "$root/slime/scripts/env.sh"
+ensure_env "$root/requirements.txt" "$root/instructions/requirements-gpu.txt"
+exec "$PY" "$root/tests/long/ray_cluster.py" "${@:2}"
