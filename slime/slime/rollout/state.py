@@ -54,7 +54,7 @@ def engine_urls(args: Any) -> list[str]:
     """Addresses of the engines of the run, from the records in its folder, and of those that others run for it."""
     records = read_records(Path(args.run_dir))
     own = [record.url for record in records if record.role == "engine" and record.url]
-    return own + args.rollout_external_engine_addrs
+    return [*own, *args.rollout_external_engine_addrs]
 
 
 def sampling_params(args: Any) -> dict[str, Any]:
