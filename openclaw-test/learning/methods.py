@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-LEARNING_RATE = 6e-3
+LEARNING_RATE = 3e-3
 BATCH = 4
-KL = 0.1
+KL = 0.3
 ADAM_EPSILON = 3e-3
 """Far above the root of the second moment (some 2e-4 here), so that a step is in proportion to the gradient: with Adam's
 usual 1e-8 every weight moves by the learning rate, also where there is nothing but noise, and arithmetic is lost."""
@@ -31,7 +31,7 @@ _TOPK_OPD = ("--loss-type", "opd_topk", "--distill-topk", "50", "--disable-rewar
 _SELECT = (
     *("--loss-type", "topk_select", "--distill-topk", "20", "--hint-selection", "sequence_optimal"),
     *("--hint-m", "3", "--topk-adv-diff-clip", "5.0", "--no-topk-plain-teacher"),
-    *("--topk-w-opd", "4.0", "--topk-w-rl", "0.3"),
+    *("--topk-w-opd", "12.0", "--topk-w-rl", "1.0"),
 )
 
 METHODS = {
