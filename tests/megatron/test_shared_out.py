@@ -23,18 +23,16 @@ KL = {"use_kl_loss": True, "kl_loss_coef": 0.1}
 TOPK = {"loss_type": "topk_select", "distill_topk": 4, "distill_subset_mode": "overlap"}
 JOBS: dict[str, dict[str, Any]] = {
     "shared_tensor": SHARED | TENSOR | KL | {"global_batch_size": 4, "weight_decay": 0.1},
-    "shared_pipeline": SHARED | PIPELINE | {"calculate_per_token_loss": True},
     "adapters_sequence": LORA | TENSOR | SHARED | {"sequence_parallel": True, "entropy_coef": 0.05},
     "adapters_pipeline": LORA | TENSOR | PIPELINE | TOPK | {"lora_target_modules": "q_proj,o_proj,down_proj"},
     "adapters_context": LORA | SHARED | CONTEXT | KL | {"ref_update_interval": 1, "lora_rank": 2},
     "critic": SHARED | TENSOR | {"advantage_estimator": "ppo", "kl_coef": 0.1, "ref_update_interval": 2},
-    "critic_pipeline": PIPELINE | CONTEXT | LORA | {"advantage_estimator": "ppo"},
+    "critic_pipeline": SHARED | PIPELINE | CONTEXT | {"advantage_estimator": "ppo", "lambd": 0.9},
 }
 OTHERS: dict[str, list[dict[str, Any]]] = {
-    "shared_tensor": [TENSOR | SHARED, TENSOR, {}],
+    "shared_tensor": [TENSOR | SHARED, {}],
     "adapters_sequence": [TENSOR | SHARED | {"sequence_parallel": True}, PIPELINE | SHARED],
     "adapters_context": [CONTEXT | SHARED],  # four ranks share two rows
-    "critic": [TENSOR | SHARED],
 }
 """Divisions in which a run is resumed, its own first."""
 RANKS = """
@@ -55,10 +53,12 @@ def work(rank):
     for name, args in jobs.items():
         trainer = MegatronTrainer(args, rank, 4, init_method=f"file://{folder}/meet")
         metrics = [trainer.train(i, samples) for i, samples in enumerate(rollouts[:2])]
-        trainer.save(1, 2, 1)
+        trainer.save(1, 2, 1, wait=False)  # written while the next rollout moves the weights
         steps = trainer.global_step
         states = sum(x.numel() for state in trainer.optimizer.state.values() for x in state.values())
         metrics.append(trainer.train(2, rollouts[2]))
+        trainer.finish_save()
+        torch.distributed.barrier()  # the first rank names it when all have written
         results[name] = metrics, trainer.export_weights(f"{folder}/{name}_weights", 3), states
         if args.use_lora:
             write = trainer.adapter_writer()
@@ -120,7 +120,7 @@ def test_shared_states_adapters_and_critics_train_and_resume_like_one_process(
     rollouts = [make_samples(count, seed=seed) for seed, count in enumerate((8, 5, 6))]
     for sample in (sample for samples in rollouts for sample in samples):
         sample.teacher_tokens_candidates = [[5, 9, *sample.tokens]]
-    shared = {"train_backend": "megatron", "lr": 1e-3, "teacher_source": "trainer", "hint_m": 1}
+    shared = {"lr": 1e-3, "teacher_source": "trainer", "hint_m": 1, "async_save": True}
     jobs = {name: make_args(**shared, **job, save=str(tmp_path / name)) for name, job in JOBS.items()}
     others = {name: [DIVISION | flags for flags in many] for name, many in OTHERS.items()}
     (tmp_path / "order").write_bytes(pickle.dumps((jobs, others, rollouts)))

@@ -14,6 +14,7 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor, Shard
+from torch.utils.dlpack import from_dlpack
 
 from slime.backends.fsdp.checkpoint import Part
 from slime.backends.megatron.gradients import Gradients
@@ -81,6 +82,10 @@ class MegatronPart(Part):
             cuts.append((piece.trained.copies, 0))
         if not cuts:
             return tensor
+        if (
+            tensor.storage_offset()
+        ):  # torch cannot copy a DTensor that begins within a storage, as --async-save does
+            tensor = from_dlpack(tensor)  # the same memory, as a storage of its own
         mesh = _mesh([axis for axis, _ in cuts], tensor.device.type)
         stride = torch.empty(shape, device="meta").stride()
         return DTensor.from_local(
