@@ -218,7 +218,7 @@ def main() -> None:
     )
     length = parser.add_mutually_exclusive_group()
     length.add_argument(
-        "--minutes", type=float, default=25.0, help="length on two quiet cores, turned into tokens"
+        "--minutes", type=float, default=32.0, help="length on two quiet cores, turned into tokens"
     )
     length.add_argument("--tokens", type=int, help="tokens to read")
     parser.add_argument("--threads", type=int, default=2)
