@@ -69,7 +69,7 @@ ENDS = {
 
 def rules_of(config: Any, layer: int) -> tuple[Rule, ...]:
     """The tensors of one layer."""
-    attention = ATTENTION
+    attention: tuple[Rule, ...] = ATTENTION
     if config.model_type.startswith("qwen2"):
         attention += QKV_BIAS
     if config.model_type.startswith("qwen3"):
@@ -97,7 +97,7 @@ def join(rule: Rule, tensors: list[Tensor], config: Any) -> Tensor:
     if rule.kind == "qkv":
         return join_qkv(tensors, config)
     if rule.kind == "experts":
-        return torch.stack(tensors).unflatten(0, (config.num_experts, -1)).flatten(1, 2)
+        return torch.stack(tensors).view(config.num_experts, -1, tensors[0].shape[-1])
     return torch.cat(tensors)
 
 
