@@ -5,6 +5,7 @@ They are forks of one process that has imported everything, as importing takes l
 
 from __future__ import annotations
 
+import json
 import pickle
 import subprocess
 import sys
@@ -16,6 +17,9 @@ import torch
 from safetensors.torch import load_file
 from torch.testing import assert_close
 from transformers import AutoModelForCausalLM
+
+from slime.plan.division import Division
+from slime.plan.shape import shape_of
 
 DIVISIONS: dict[str, dict[str, int]] = {
     "tensor": {"tensor_model_parallel_size": 2},
@@ -33,6 +37,7 @@ DIVISIONS: dict[str, dict[str, int]] = {
     },
     "pipeline_experts": {"pipeline_model_parallel_size": 2, "expert_model_parallel_size": 2},
     "context_experts": {"context_parallel_size": 2, "expert_model_parallel_size": 4},
+    "shared_experts": {"expert_model_parallel_size": 2, "use_distributed_optimizer": True},
 }
 LOSSES: dict[str, dict[str, Any]] = {
     "tensor": {"use_kl_loss": True, "kl_loss_coef": 0.1, "entropy_coef": 0.05, "global_batch_size": 4},
@@ -59,9 +64,10 @@ LOSSES: dict[str, dict[str, Any]] = {
     "sequence_experts": {"advantage_estimator": "gspo"},
     "pipeline_experts": {"loss_type": "opd_topk", "distill_topk": 4, "distill_subset_mode": "student"},
     "context_experts": {"calculate_per_token_loss": True},
+    "shared_experts": {"entropy_coef": 0.05, "global_batch_size": 4},
 }
 MODELS = {"pipeline": "qwen2", "context": "llama", "data": "qwen2"}
-MODELS |= dict.fromkeys(("experts", "pipeline_experts", "context_experts"), "qwen3_moe")
+MODELS |= dict.fromkeys(("experts", "shared_experts", "pipeline_experts", "context_experts"), "qwen3_moe")
 MODELS |= dict.fromkeys(("tensor_experts", "sequence_experts"), "qwen2_moe")
 RANKS = """
 import os, pickle, sys, traceback
@@ -99,11 +105,12 @@ def work(rank):
         trainer = MegatronTrainer(args, rank, 4, init_method=f"file://{folder}/meet")
         trainer.load()
         first = trainer.log_probs(rollouts[0])
-        gradient = gradient_of(trainer, rollouts[0])
+        gradient = None if args.use_distributed_optimizer else gradient_of(trainer, rollouts[0])
         metrics = [trainer.train(i, samples) for i, samples in enumerate(rollouts)]
         checksum = trainer.export_weights(f"{folder}/{name}_weights", 1)
         trainer.save(len(rollouts) - 1, 1, 0)
         results[name] = first, gradient, metrics, checksum
+        results["numbers of " + name] = sum(p.numel() for p in trainer.model.parameters())
     saved = jobs["tensor_pipeline"]
     for tensor, pipeline in ((2, 2), (1, 2), (2, 1)):
         sizes = {"tensor_model_parallel_size": tensor, "pipeline_model_parallel_size": pipeline}
@@ -160,6 +167,18 @@ def check_gradient(
         assert (found[name] - gradient).norm() <= 1e-5 * gradient.norm(), name
 
 
+def planned(folder: str, sizes: dict[str, Any], held: list[int]) -> bool:
+    """Whether `slime.plan` expects of the first and the last stage the numbers that their ranks hold, but for norms and
+    routers, which are whole on each."""
+    config = json.loads((Path(folder) / "config.json").read_text()) | {"vocab_size": 64}
+    names = [
+        f"{name}_parallel_size" for name in ("tensor_model", "pipeline_model", "context", "expert_model")
+    ]
+    division = Division(*(sizes.get(name, 1) for name in names))
+    ends = [sum(division.numbers(shape_of(config, "small"), first)) for first in (True, False)]
+    return [held[0], held[-1]] == pytest.approx(ends, rel=0.04)
+
+
 def test_every_division_of_a_model_trains_like_one_process(
     make_args: Any,
     make_trainer: Any,
@@ -199,7 +218,8 @@ def test_every_division_of_a_model_trains_like_one_process(
         first = one.log_probs(rollouts[0])
         expected = [one.train(i, samples) for i, samples in enumerate(rollouts)]
         one.export_weights(str(tmp_path / "one"), 1)
-        check_gradient(results[0][name][1], flags[name]["hf_checkpoint"], rollouts[0], gradients_of)
+        if (gradient := results[0][name][1]) is not None:
+            check_gradient(gradient, flags[name]["hf_checkpoint"], rollouts[0], gradients_of)
         for log_probs, _, metrics, checksum in (result[name] for result in results):
             assert checksum == results[0][name][3], name
             for values, single in zip(log_probs, first, strict=True):
@@ -209,6 +229,8 @@ def test_every_division_of_a_model_trains_like_one_process(
                 for key in mine.keys() - {"train_seconds"}:
                     assert mine[key] == pytest.approx(single[key], abs=1e-4, rel=1e-3), (name, key)
             assert metrics[0]["grad_norm"] == pytest.approx(expected[0]["grad_norm"], rel=1e-5), name
+        held = [result["numbers of " + name] for result in results]
+        assert planned(flags[name]["hf_checkpoint"], DIVISIONS[name], held), name
         ours = load_file(tmp_path / f"{name}_weights" / "model.safetensors")
         for key, tensor in load_file(tmp_path / "one" / "model.safetensors").items():
             assert_close(ours[key], tensor, atol=1e-4, rtol=1e-3)
