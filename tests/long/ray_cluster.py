@@ -251,13 +251,14 @@ def roles(place: Place) -> None:
     eventually(lambda: httpx.get(f"{place.url}/readyz").status_code == 200, "both machines together serve")
     with place.talking():
         place.learns("they learn")
-        gateway = place.pids("gateway")
+        gateway, driver = place.pids("gateway"), place.pids("driver")
         for process in psutil.Process(first.pid).children(recursive=True):
             if process.name() in ("raylet", "gcs_server"):
                 process.kill()
         eventually(
             lambda: "it is started again" in (place.folder / "first.log").read_text(), "Ray is started again"
         )
+        eventually(lambda: place.pids("driver") not in ([], driver), "another driver has joined it")
         place.learns("they learn again")
         assert place.pids("gateway") == gateway, "the gateway went on"
     first.terminate()
