@@ -75,10 +75,10 @@ def test_the_hybrids_variables_reach_trainer_and_judge(
     env = {"OPENCLAW_TOPK_W_RL": "0.5", "OPENCLAW_TOPK_MAX_CAND": "2", "OPENCLAW_TOPK_SUBSET_MODE": "overlap"}
     args = asked_for("topk_select", tmp_path, monkeypatch, **env)
     assert (args.topk_w_rl, args.hint_m, args.distill_subset_mode) == (0.5, 2, "overlap")
-    assert (args.distill_topk, args.hint_selection, args.topk_adv_diff_clip) == (4, "sequence_optimal", 1.0)
+    assert (args.distill_topk, args.hint_selection, args.topk_adv_diff_clip) == (20, "sequence_optimal", 5.0)
     _, judge = start(args, {"policy": ["http://127.0.0.1:1"], "judge": []})
     options = {word for word in judge["command"] if "=" in word}
-    assert options == {"topk_w_rl=0.5", "topk_w_opd=1", "hint_m=2", "distill_topk=4"}
+    assert options == {"topk_w_rl=0.5", "topk_w_opd=12", "hint_m=2", "distill_topk=20"}
 
 
 def test_a_flag_of_the_caller_wins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
