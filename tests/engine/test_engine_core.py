@@ -111,7 +111,7 @@ def test_an_architecture_that_the_store_cannot_serve_is_refused(tmp_path, kind):
     AutoModelForCausalLM.from_config(
         AutoConfig.for_model(kind, **sizes, **extras.get(kind, {}))
     ).save_pretrained(tmp_path)
-    with pytest.raises(ModelError, match="cannot run this architecture|serves no mixtures of experts"):
+    with pytest.raises(ModelError, match=r"cannot run this architecture|serves no mixtures of experts"):
         EngineService(EngineArguments(model_path=str(tmp_path)))
 
 
