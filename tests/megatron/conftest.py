@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import pickle
 import random
+import subprocess
+import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -37,6 +41,45 @@ LLAMA3 = {
     "high_freq_factor": 4.0,
     "original_max_position_embeddings": 16,
 }
+
+
+FORKS = """
+import os, signal, traceback
+children = []
+for rank in range(4):
+    child = os.fork()
+    if child == 0:
+        try:
+            work(rank)
+        except BaseException:
+            traceback.print_exc()
+            os._exit(1)
+        os._exit(0)
+    children.append(child)
+worst = 0
+while children:
+    child, status = os.wait()
+    children.remove(child)
+    worst = max(worst, abs(os.waitstatus_to_exitcode(status)))
+    for other in children if worst else ():
+        os.kill(other, signal.SIGKILL)  # it would wait for the one that failed
+sys.exit(worst)
+"""
+"""Behind a script that defines work(rank): four forks of it, which all end when one fails."""
+
+
+@pytest.fixture
+def run_ranks(tmp_path: Path) -> Callable[[str, Any], list[Any]]:
+    """Runs a script that reads `order` and writes `result0` to `result3` in its folder; returns these results."""
+
+    def run(script: str, order: Any) -> list[Any]:
+        (tmp_path / "order").write_bytes(pickle.dumps(order))
+        command = [sys.executable, "-c", script + FORKS, str(tmp_path)]
+        done = subprocess.run(command, capture_output=True, timeout=400)
+        assert done.returncode == 0, done.stderr.decode()[-4000:]
+        return [pickle.loads((tmp_path / f"result{rank}").read_bytes()) for rank in range(4)]
+
+    return run
 
 
 @pytest.fixture(scope="session", autouse=True)

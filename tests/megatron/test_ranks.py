@@ -6,9 +6,6 @@ They are forks of one process that has imported everything, as importing takes l
 from __future__ import annotations
 
 import json
-import pickle
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -70,7 +67,7 @@ MODELS = {"pipeline": "qwen2", "context": "llama", "data": "qwen2"}
 MODELS |= dict.fromkeys(("experts", "shared_experts", "pipeline_experts", "context_experts"), "qwen3_moe")
 MODELS |= dict.fromkeys(("tensor_experts", "sequence_experts"), "qwen2_moe")
 RANKS = """
-import os, pickle, sys, traceback
+import pickle, sys
 import torch
 from dataclasses import replace
 from slime.backends.fsdp.packing import pack
@@ -126,20 +123,6 @@ def work(rank):
         results["refused"] = str(error)
     pickle.dump(results, open(f"{folder}/result{rank}", "wb"))
     trainer.close()
-
-
-children = []
-for rank in range(4):
-    child = os.fork()
-    if child == 0:
-        try:
-            work(rank)
-        except BaseException:
-            traceback.print_exc()
-            os._exit(1)
-        os._exit(0)
-    children.append(child)
-sys.exit(max(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children))
 """
 
 
@@ -185,6 +168,7 @@ def test_every_division_of_a_model_trains_like_one_process(
     make_samples: Any,
     gradients_of: Any,
     folders: dict[str, str],
+    run_ranks: Any,
     tmp_path: Path,
 ) -> None:
     rollouts = rollouts_of(make_samples)
@@ -204,10 +188,7 @@ def test_every_division_of_a_model_trains_like_one_process(
         name: make_args(**flags[name], **sizes, train_backend="megatron", save=str(tmp_path / name))
         for name, sizes in DIVISIONS.items()
     }
-    (tmp_path / "order").write_bytes(pickle.dumps((jobs, rollouts)))
-    done = subprocess.run([sys.executable, "-c", RANKS, str(tmp_path)], capture_output=True, timeout=400)
-    assert done.returncode == 0, done.stderr.decode()[-4000:]
-    results = [pickle.loads((tmp_path / f"result{rank}").read_bytes()) for rank in range(4)]
+    results = run_ranks(RANKS, (jobs, rollouts))
 
     assert all("rollout 9, step 0" in result["refused"] for result in results)
     losses = [loss for result in results for name, loss in result.items() if name.startswith("resumed in")]

@@ -5,9 +5,6 @@ They are forks of one process that has imported everything, as importing takes l
 
 from __future__ import annotations
 
-import pickle
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +33,7 @@ OTHERS: dict[str, list[dict[str, Any]]] = {
 }
 """Divisions in which a run is resumed, its own first."""
 RANKS = """
-import os, pickle, signal, sys, traceback
+import pickle, sys
 import torch
 from dataclasses import replace
 from pathlib import Path
@@ -71,27 +68,6 @@ def work(rank):
             results[f"{name}/{number}"] = [loss], resumed.export_weights(f"{folder}/{name}_{number}", 3), 0
     pickle.dump(results, open(f"{folder}/result{rank}", "wb"))
     trainer.close()
-
-
-children = []
-for rank in range(4):
-    child = os.fork()
-    if child == 0:
-        try:
-            work(rank)
-        except BaseException:
-            traceback.print_exc()
-            os._exit(1)
-        os._exit(0)
-    children.append(child)
-worst = 0
-while children:
-    child, status = os.wait()
-    children.remove(child)
-    worst = max(worst, abs(os.waitstatus_to_exitcode(status)))
-    for other in children if worst else ():
-        os.kill(other, signal.SIGKILL)  # it would wait for the one that failed
-sys.exit(worst)
 """
 DIVISION = {
     "tensor_model_parallel_size": 1,
@@ -115,7 +91,7 @@ def check_weights(folder: Path, other: Path) -> None:
 
 
 def test_shared_states_adapters_and_critics_train_and_resume_like_one_process(
-    make_args: Any, make_trainer: Any, make_samples: Any, tmp_path: Path
+    make_args: Any, make_trainer: Any, make_samples: Any, run_ranks: Any, tmp_path: Path
 ) -> None:
     rollouts = [make_samples(count, seed=seed) for seed, count in enumerate((8, 5, 6))]
     for sample in (sample for samples in rollouts for sample in samples):
@@ -123,10 +99,7 @@ def test_shared_states_adapters_and_critics_train_and_resume_like_one_process(
     shared = {"lr": 1e-3, "teacher_source": "trainer", "hint_m": 1, "async_save": True}
     jobs = {name: make_args(**shared, **job, save=str(tmp_path / name)) for name, job in JOBS.items()}
     others = {name: [DIVISION | flags for flags in many] for name, many in OTHERS.items()}
-    (tmp_path / "order").write_bytes(pickle.dumps((jobs, others, rollouts)))
-    done = subprocess.run([sys.executable, "-c", RANKS, str(tmp_path)], capture_output=True, timeout=400)
-    assert done.returncode == 0, done.stderr.decode()[-4000:]
-    results = [pickle.loads((tmp_path / f"result{rank}").read_bytes()) for rank in range(4)]
+    results = run_ranks(RANKS, (jobs, others, rollouts))
 
     for name, job in JOBS.items():
         assert len({result[name][1] for result in results}) == 1, name
