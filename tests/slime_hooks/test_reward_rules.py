@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 from typing import Any
 
 import pytest
@@ -95,6 +97,15 @@ def test_an_answer_that_algebra_never_finishes_is_wrong_and_the_next_one_is_judg
         assert grader.same("x + 1", "1 + x")
     finally:
         grader.close()
+
+
+def test_a_server_with_more_than_a_thousand_open_files_still_grades() -> None:
+    with contextlib.ExitStack() as files:
+        for _ in range(1100):
+            files.enter_context(open(os.devnull))
+        grader = Grader(1)
+        files.callback(grader.close)
+        assert grader.same("x + 1", "1 + x")
 
 
 def test_deepscaler_counts_only_what_follows_the_thoughts() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import os
@@ -54,9 +55,11 @@ class _Worker:
         """A whole line, or None at the end of the time or of the process."""
         assert self.process.stdout is not None
         stream, line, until = self.process.stdout.fileno(), b"", time.monotonic() + seconds
+        ready = select.poll()  # select() knows no descriptor above 1,023, and a busy server has more
+        ready.register(stream, select.POLLIN)
         while not line.endswith(b"\n"):
             left = until - time.monotonic()
-            if left <= 0 or not select.select([stream], [], [], left)[0]:
+            if left <= 0 or not ready.poll(left * 1000):
                 return None
             part = os.read(stream, 65536)
             if not part:
@@ -66,7 +69,8 @@ class _Worker:
 
     def close(self) -> None:
         self.process.kill()
-        self.process.wait()
+        with contextlib.suppress(BrokenPipeError), self.process:
+            pass  # leaving closes the pipes and waits for the process
 
 
 class Grader:
