@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -69,3 +70,14 @@ def make_trainer(make_args: Callable[..., Any]) -> Iterator[Callable[..., Any]]:
     yield make
     for trainer in trainers[:1]:  # all of a process are in one process group
         trainer.close()
+
+
+@pytest.fixture(autouse=True)
+def no_process_group_stays() -> Iterator[None]:
+    """Leaves the process group of a trainer that could not be made: each of Megatron's takes some 70 files."""
+    yield
+    if "torch" in sys.modules:
+        import torch.distributed as dist
+
+        if dist.is_available() and dist.is_initialized():
+            dist.destroy_process_group()

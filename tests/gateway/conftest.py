@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -80,7 +82,12 @@ class FakeEngine:
         self._loop = asyncio.new_event_loop()
         self._writers: set[asyncio.StreamWriter] = set()
         self._prompts: list[tuple[list[int], list[int]]] = []
-        threading.Thread(target=self._loop.run_forever, daemon=True).start()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        self._loop.run_forever()
+        self._loop.close()
 
     @property
     def url(self) -> str:
@@ -92,6 +99,12 @@ class FakeEngine:
 
     def stop(self) -> None:
         asyncio.run_coroutine_threadsafe(self._close(), self._loop).result(5)
+
+    def end(self) -> None:
+        """For good, with its thread."""
+        asyncio.run_coroutine_threadsafe(self._end(), self._loop).result(5)
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(5)
 
     def start_later(self, seconds: float) -> None:
         self._loop.call_soon_threadsafe(
@@ -106,6 +119,12 @@ class FakeEngine:
         self._server.close()
         for writer in list(self._writers):
             writer.transport.abort()
+
+    async def _end(self) -> None:
+        await self._close()
+        for task in (left := asyncio.all_tasks() - {asyncio.current_task()}):
+            task.cancel()
+        await asyncio.gather(*left, return_exceptions=True)
 
     async def _die(self) -> None:
         await self._close()
@@ -212,6 +231,8 @@ class RunningGateway:
     engine: FakeEngine
     model: Path
     buffer: Path
+    opened: contextlib.ExitStack
+    """What is closed after the test."""
 
     @property
     def tokenizer(self) -> openclaw_tokenizer.Tokenizer:
@@ -220,15 +241,19 @@ class RunningGateway:
 
     @property
     def client(self) -> OpenAI:
-        return OpenAI(base_url=f"{self.url}/v1", api_key=KEY, max_retries=0)
+        return self.opened.enter_context(OpenAI(base_url=f"{self.url}/v1", api_key=KEY, max_retries=0))
 
     @property
     def http(self) -> httpx.Client:
-        return httpx.Client(base_url=self.url, headers={"Authorization": f"Bearer {KEY}"}, timeout=20)
+        client = httpx.Client(base_url=self.url, headers={"Authorization": f"Bearer {KEY}"}, timeout=20)
+        self.opened.callback(client.close)
+        return client
 
-    @property
+    @cached_property
     def store(self) -> RolloutStore:
-        return RolloutStore(self.buffer)
+        store = RolloutStore(self.buffer)
+        self.opened.callback(store.close)
+        return store
 
     def says(self, text: str) -> list[int]:
         """Make the engine answer this; returns the ids."""
@@ -261,19 +286,20 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def engine() -> Iterator[FakeEngine]:
     fake = FakeEngine().start()
     yield fake
-    fake.stop()
+    fake.end()
 
 
 @pytest.fixture
 def second_engine() -> Iterator[FakeEngine]:
     fake = FakeEngine().start()
     yield fake
-    fake.stop()
+    fake.end()
 
 
 @pytest.fixture
 def start_gateway(model: Path, engine: FakeEngine, tmp_path: Path) -> Iterator[StartGateway]:
     stops: list[Callable[[], None]] = []
+    opened = contextlib.ExitStack()
 
     def start(engines: tuple[FakeEngine, ...] = (), **changes: Any) -> RunningGateway:
         values: dict[str, Any] = {
@@ -304,11 +330,12 @@ def start_gateway(model: Path, engine: FakeEngine, tmp_path: Path) -> Iterator[S
         while not server.started:
             time.sleep(0.005)
         url = f"http://127.0.0.1:{listener.getsockname()[1]}"
-        return RunningGateway(url, app, engine, model, tmp_path / "buffer")
+        return RunningGateway(url, app, engine, model, tmp_path / "buffer", opened)
 
     yield start
-    for stop in stops:
-        stop()
+    with opened:
+        for stop in reversed(stops):
+            opened.callback(stop)
 
 
 @pytest.fixture
