@@ -191,7 +191,7 @@ def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--model", type=Path, default=MODEL, help="the model folder to start from")
     parser.add_argument("--out", type=Path, default=ROOT / "runs" / "learning" / "results.jsonl")
     parser.add_argument("--plot", type=Path, default=None, help="folder for one SVG file a group of people")
-    parser.add_argument("--search-lr", action="store_true", help=lr_search.RULE)
+    parser.add_argument("--search-lr", action="store_true", help=lr_search.RULE.replace("%", "%%"))
     options = parser.parse_args(argv)
     for name in ("seeds", "workers", "batch", "most"):
         if getattr(options, name) < 1:

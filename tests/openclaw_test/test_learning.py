@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -196,3 +198,10 @@ def test_a_trial_reports_sessions_and_what_the_model_is_like(
     assert 0 <= found["late"]["preference"] <= 1
     assert found["late"]["entropy"] > 0
     assert found["late"]["kl_to_start"] > -0.5
+
+
+def test_the_benchmark_tells_what_it_takes() -> None:
+    script = Path(__file__).parents[2] / "openclaw-test" / "benchmarks" / "sessions_to_preference.py"
+    done = subprocess.run([sys.executable, str(script), "--help"], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "than 95 % of its replies" in " ".join(done.stdout.split())
