@@ -6,6 +6,7 @@ script there twice and prints one JSON line. The first start sets up a virtual e
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import subprocess
@@ -36,6 +37,9 @@ def seconds_to_first_answer(clone: Path, run_dir: Path) -> tuple[float, float]:
 
 
 if __name__ == "__main__":
+    argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    ).parse_args()
     for name in ("VIRTUAL_ENV", "VENV", "PYTHONPATH"):
         os.environ.pop(name, None)
     with tempfile.TemporaryDirectory() as folder:

@@ -1,7 +1,8 @@
 """A server with the control calls of SGLang 0.5.23 over a real tiny model, which can be told to fail as engines do.
 
 `fault`: "loads_nothing" (200, and the old weights stay), "stale_head" (all but the LM head is loaded), "refuses"
-(200 with success false), "breaks" (500), "keeps_version" (loads, and names the old version).
+(200 with success false), "breaks" (500), "keeps_version" (loads, and names the old version). Weights by broadcast come
+to the real gloo ranks of `fake_sglang_group.py`, which has faults of its own.
 """
 
 from __future__ import annotations
@@ -19,11 +20,18 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
+from slime.plugins import load_attr
+
+Group = load_attr(f"{Path(__file__).with_name('fake_sglang_group.py')}:Group")
+
 
 class FakeSGLang:
-    """One set of weights; `calls` lists the control calls that came."""
+    """One set of weights; `calls` lists the control calls that came.
 
-    def __init__(self, folder: Path, load: Any) -> None:
+    `blind`: its machine does not see the trainer's folders. `tp`: ranks, each with a copy of the weights.
+    """
+
+    def __init__(self, folder: Path, load: Any, tp: int = 1) -> None:
         self.load = load
         self.model = load(folder)
         # As in vLLM, a tied head is a tensor of its own, so that it can be left behind.
@@ -31,8 +39,9 @@ class FakeSGLang:
         self.path, self.version = str(folder), "default"
         self.fault: str | None = None
         self.faults_left = 10**6
-        self.paused = False
+        self.paused = self.blind = False
         self.calls: list[str] = []
+        self.group = Group(self, tp)
 
     def app(self) -> Starlette:
         post = {
@@ -43,6 +52,7 @@ class FakeSGLang:
             "/weights_checker": self.digests,
             "/release_memory_occupation": self.release,
             "/resume_memory_occupation": self.resume,
+            **self.group.routes(),
         }
         routes = [Route(path, handler, methods=["POST"]) for path, handler in post.items()]
         return Starlette(
@@ -58,7 +68,8 @@ class FakeSGLang:
         return PlainTextResponse("")
 
     async def server_info(self, request: Request) -> Response:
-        return JSONResponse({"version": "0.5.23", "dtype": "float32"})
+        parallel = {"tp_size": self.group.tp, "pp_size": 1, "dp_size": 1, **self.group.parallel}
+        return JSONResponse({"version": "0.5.23", "dtype": "float32", "device": "cpu", **parallel})
 
     async def info(self, request: Request) -> Response:
         return JSONResponse({"model_path": self.path, "weight_version": self.version})
@@ -69,7 +80,8 @@ class FakeSGLang:
         return JSONResponse({"status": "ok"})
 
     async def go_on(self, request: Request) -> Response:
-        self.calls.append("continue")
+        if self.paused:
+            self.calls.append("continue")
         self.paused = False
         return JSONResponse({"status": "ok"})
 
@@ -89,23 +101,27 @@ class FakeSGLang:
         self.faults_left -= 1
         if fault == "breaks":
             return PlainTextResponse("out of memory", 500)
+        if self.blind:
+            return JSONResponse({"success": False, "message": "Failed to get weights iterator"}, 400)
         if fault == "refuses":
             return JSONResponse({"success": False, "message": "no such shard"})
         if fault != "loads_nothing":
             self.model = self.load(Path(body["model_path"]))
             if fault != "stale_head":
                 self.head = self.model.get_input_embeddings().weight.detach().clone()
+            self.group.copy_to_others()
         self.path = body["model_path"]
         if fault != "keeps_version":
             self.version = body["weight_version"]
         return JSONResponse({"success": True, "message": "Succeeded to update model weights."})
 
     async def digests(self, request: Request) -> Response:
-        tensors = {**dict(self.model.named_parameters()), "lm_head.weight": self.head}
-        found = {
-            name: hashlib.sha256(t.detach().numpy().tobytes()).hexdigest() for name, t in tensors.items()
-        }
-        return JSONResponse({"success": True, "message": "", "ranks": [{"checksums": found}]})
+        first = {**dict(self.model.named_parameters()), "lm_head.weight": self.head}
+        found = [
+            {name: hashlib.sha256(t.detach().numpy().tobytes()).hexdigest() for name, t in tensors.items()}
+            for tensors in (first, *self.group.others)
+        ]
+        return JSONResponse({"success": True, "message": "", "ranks": [{"checksums": one} for one in found]})
 
     async def generate(self, request: Request) -> Response:
         if self.paused:
@@ -140,3 +156,15 @@ class Running:
     def close(self) -> None:
         self.server.should_exit = True
         self.thread.join()
+
+
+def serve(folder: str, port: int, fault: str | None) -> None:
+    """In a process of its own, which may be killed."""
+    torch.set_num_threads(1)
+    fake = FakeSGLang(Path(folder), load_attr(f"{Path(__file__).with_name('conftest.py')}:plain_model"))
+    fake.fault, fake.blind = fault, True
+    uvicorn.run(fake.app(), port=port, log_level="error")
+
+
+if __name__ == "engine":
+    serve(*ARGUMENTS)  # type: ignore[name-defined]  # noqa: F821 (given by run_path)

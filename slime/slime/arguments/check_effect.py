@@ -50,6 +50,8 @@ def _without_effect(args: Arguments) -> Iterator[tuple[str, Any, str]]:
         yield "buffer_filter_path", None, f"it is read by {DEFAULT_SOURCES[1]}; drop it"
     if not args.load_debug_rollout_data:
         yield "load_debug_rollout_data_subsample", 1.0, "it needs --load-debug-rollout-data"
+    if args.update_weight_transport == "disk":
+        yield "update_weight_buffer_size", 512 * 1024**2, "it needs --update-weight-transport nccl"
     if not args.profile:
         yield "profile_step_start", 1, "it needs --profile"
         yield "profile_step_end", 2, "it needs --profile"

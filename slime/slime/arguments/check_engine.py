@@ -42,6 +42,7 @@ def check_engine(args: Arguments) -> None:
     if args.rollout_backend == "vllm":
         raise ConfigError(f"--rollout-backend vllm is not taken: {NO_VLLM}")
     check_external(args)
+    check_transport(args)
     splits = [
         ("--rollout-num-gpus", args.rollout_num_gpus, args.rollout_num_gpus_per_engine),
         ("--prm-num-gpus", args.prm_num_gpus, args.prm_num_gpus_per_engine),
@@ -57,6 +58,36 @@ def check_engine(args: Arguments) -> None:
         )
     if args.rollout_backend != "sglang" and args.engine_python is not None:
         args.engine_python = None  # SGLANG_PYTHON may be exported for other runs
+
+
+def check_transport(args: Arguments) -> None:
+    """Refuses weights by broadcast to engines that take none. Raises ConfigError."""
+    if args.update_weight_transport == "disk":
+        return
+    name = f"--update-weight-transport {args.update_weight_transport}"
+    if args.rollout_backend != "sglang":
+        raise ConfigError(
+            f"{name}: the engines of --rollout-backend {args.rollout_backend} read each version from its folder; drop it"
+        )
+    if args.colocate:
+        raise ConfigError(
+            f"{name}: with --colocate engine and trainer share a GPU, which NCCL does not join to itself, and the folder "
+            "is on their machine; drop one of them"
+        )
+    words = [word.replace("_", "-") for word in args.engine_words.get("rollout", [])]
+    for divided in ("pp-size", "pipeline-parallel-size", "dp-size", "data-parallel-size"):
+        if _value(words, f"--sglang-{divided}") not in (None, "1"):
+            raise ConfigError(f"{name}: SGLang takes no weights by broadcast with --{divided}; drop one of them")
+
+
+def _value(words: Sequence[str], name: str) -> str | None:
+    """The value of a flag among words, as `--name value` or `--name=value`."""
+    for place, word in enumerate(words):
+        if word == name:
+            return words[place + 1] if place + 1 < len(words) else ""
+        if word.startswith(name + "="):
+            return word.removeprefix(name + "=")
+    return None
 
 
 def check_external(args: Arguments) -> None:

@@ -26,9 +26,17 @@ class EngineArguments:
     rollout_external_engine_addrs: list[str] = flag(  # noqa: RUF009
         [],
         "engines that others run, HOST:PORT each, instead of own ones: they get every version of the weights from disk, "
-        "which they must see under the same path, and are never started or stopped",
+        "which they must see under the same path (else --update-weight-transport nccl), and are never started or stopped",
     )
     rollout_external: bool = flag(False, "engines are run by others; needs --rollout-external-engine-addrs")
+    update_weight_transport: Literal["disk", "nccl"] = flag(
+        "disk",
+        "how weights get into engines: read from their folder, or (SGLang) broadcast by a process beside the trainer's "
+        "first rank, by NCCL between GPUs and by gloo else; an engine that cannot be reached so reads the folder",
+    )
+    update_weight_buffer_size: int = flag(
+        512 * 1024**2, "bytes that are broadcast at a time, which both sides hold beside the weights"
+    )
     engine_port: int = flag(0, "port of the first engine, the next ones follow; 0 takes free ports")
     engine_threads: int = flag(1, "CPU threads of one engine")
     context_length: int | None = flag(

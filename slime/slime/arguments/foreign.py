@@ -118,12 +118,17 @@ FOREIGN: dict[str, Foreign] = {
         "use-distributed-post",
     ),
     **_many(
-        "engines read each weight version from its folder, whole, and switch between two tokens",
-        "update-weight-buffer-size",
+        "each version of the weights goes whole to the engines; with adapters see --ship-adapters",
         "update-weight-mode",
-        "update-weight-transport",
-        "update-weight-disk-dir",
+        same=("full",),
+    ),
+    **_many(
+        "each version of the weights goes whole to the engines; with adapters see --ship-adapters",
         "update-weight-delta-encoding",
+    ),
+    **_many(
+        "versions lie in --save, from which runs resume; let it be a folder of a fast disk",
+        "update-weight-disk-dir",
     ),
     **_many(
         "samples remember which weights sampled them; use --use-tis against the difference",

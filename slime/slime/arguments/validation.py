@@ -37,6 +37,7 @@ AT_LEAST_ONE = (
     "n_samples_per_prompt",
     "num_rollout",
     "update_weights_interval",
+    "update_weight_buffer_size",
     "save_interval",
     "global_batch_size",
     "num_steps_per_rollout",

@@ -57,7 +57,7 @@ def read_artifact(folder: str) -> Artifact:
     Raises:
         EngineError: not a folder of readable safetensors files, a shard missing, or a value that is not finite.
     """
-    files = _files(Path(folder))
+    files = weight_files(Path(folder))
     stamps = tuple((str(file), file.stat().st_mtime_ns, file.stat().st_size) for file in files)
     with _reading:
         return _read(stamps)
@@ -86,7 +86,8 @@ def _digest(tensor: Tensor) -> str:
     return hashlib.sha256(tensor.contiguous().reshape(-1).view(torch.uint8).numpy().data).hexdigest()
 
 
-def _files(folder: Path) -> list[Path]:
+def weight_files(folder: Path) -> list[Path]:
+    """The safetensors files of a model folder. Raises EngineError where one that its index names is missing."""
     if not folder.is_dir():
         raise EngineError(f"{folder} is not a folder")
     index = folder / "model.safetensors.index.json"

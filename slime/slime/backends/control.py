@@ -61,16 +61,22 @@ ROUTES: dict[str, Callable[[], ControlRoutes]] = {"embedded": EmbeddedRoutes, "s
 class EngineControl:
     """Drives one engine. Calls raise EngineControlError; all of them are safe to repeat.
 
-    `timeout`: seconds for a call; preparing weights gets `prepare_timeout`.
+    `timeout`: seconds for a call; preparing weights gets `prepare_timeout`. `routes`: in place of the backend's own,
+    where weights take another way than through files.
     """
 
     def __init__(
-        self, url: str, backend: str = "embedded", timeout: float = 10.0, prepare_timeout: float = 600.0
+        self,
+        url: str,
+        backend: str = "embedded",
+        timeout: float = 10.0,
+        prepare_timeout: float = 600.0,
+        routes: ControlRoutes | None = None,
     ) -> None:
         if backend not in ROUTES:
             raise ValueError(f"backend {backend!r} cannot be driven; known: {', '.join(sorted(ROUTES))}")
         self.url = url.rstrip("/")
-        self._routes = ROUTES[backend]()
+        self._routes = routes or ROUTES[backend]()
         self._timeout = timeout
         self._prepare_timeout = prepare_timeout
         self._client = httpx.Client(base_url=self.url, timeout=timeout, trust_env=False)

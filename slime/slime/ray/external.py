@@ -6,14 +6,18 @@ from __future__ import annotations
 import logging
 import time
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import httpx
 
 from slime.backends.control import EngineControl
 from slime.errors import ClusterError, ConfigError, EngineError
+from slime.ray.engine_clients import engine_client
 from slime.versions import read_live
 from slime.weight_update import go_live, has
+
+if TYPE_CHECKING:
+    from slime.backends.sglang.broadcast import SenderHandle
 
 logger = logging.getLogger(__name__)
 
@@ -23,14 +27,16 @@ START_POLL = 0.5  # seconds
 
 
 class ExternalEngines:
-    """The engines of `args.rollout_external_engine_addrs`; without any, nothing is done."""
+    """The engines of `args.rollout_external_engine_addrs`; without any, nothing is done.
 
-    def __init__(self, args: Any) -> None:
+    `sender`: what broadcasts weights; None: engines read them from disk.
+    """
+
+    def __init__(self, args: Any, sender: SenderHandle | None = None) -> None:
         self.args = args
         self.run_dir = Path(args.run_dir)
-        patience = args.weight_update_timeout or 86400.0
         urls = [] if args.debug_train_only else args.rollout_external_engine_addrs
-        self.controls = [EngineControl(url, args.rollout_backend, prepare_timeout=patience) for url in urls]
+        self.controls = [engine_client(args, url, sender) for url in urls]
         self.away: set[str] = set()
         self.looked = 0.0
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import logging
 import shutil
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from slime import checkpoints
 from slime.backends.control import EngineControl
 from slime.hooks import load_hook
+from slime.ray.engine_clients import engine_client
 from slime.ray.external import ExternalEngines
 from slime.ray.train_actor import TrainerState
 from slime.ray.train_group import TrainGroup
@@ -17,6 +18,9 @@ from slime.servers import ServerSpec
 from slime.utils.files import commit_folder, fresh_folder
 from slime.versions import VersionNumbers, WeightVersion, artifact_folder, prune, read_live
 from slime.weight_update import Candidate, WeightUpdate
+
+if TYPE_CHECKING:
+    from slime.backends.sglang.broadcast import SenderHandle
 
 logger = logging.getLogger(__name__)
 
@@ -28,17 +32,22 @@ class Publisher:
         args: parsed arguments of the driver.
         specs: servers of the run; those with the role "engine" get every version.
         external: engines that others run; they get every version too.
+        sender: what broadcasts weights; None: engines read them from disk.
     """
 
-    def __init__(self, args: Any, specs: list[ServerSpec], external: ExternalEngines) -> None:
+    def __init__(
+        self,
+        args: Any,
+        specs: list[ServerSpec],
+        external: ExternalEngines,
+        sender: SenderHandle | None = None,
+    ) -> None:
         self.args = args
         self.run_dir, self.save_dir = Path(args.run_dir), Path(args.save)
         limit = args.weight_update_timeout or float("inf")
         self.external = external
         self.own_engines = [
-            EngineControl(
-                spec.url, args.rollout_backend, prepare_timeout=args.weight_update_timeout or 86400.0
-            )
+            engine_client(args, spec.url, sender, own=spec.name)
             for spec in specs
             if spec.role == "engine" and spec.url
         ]

@@ -19,6 +19,7 @@ from ray.exceptions import RayActorError
 
 from slime import checkpoints, processes
 from slime.errors import ConfigError, DataError, SlimeError, TrainError
+from slime.ray.engine_clients import weight_sender
 from slime.ray.engines import on_own_gpus, server_specs
 from slime.ray.external import ExternalEngines
 from slime.ray.placement import Placement
@@ -66,8 +67,9 @@ class TrainingRun:
         self.rollouts = Rollouts(args)
         self.trainers = TrainGroup(args, self.placement) if self.trains else None
         self.tracker = Tracker(args)
-        self.external = ExternalEngines(args)
-        self.publisher = Publisher(args, self.specs, self.external)
+        sender = weight_sender(args, self.placement)
+        self.external = ExternalEngines(args, sender)
+        self.publisher = Publisher(args, self.specs, self.external, sender)
 
     def __enter__(self) -> TrainingRun:
         return self

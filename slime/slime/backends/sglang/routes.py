@@ -1,8 +1,8 @@
 """Weight updates of an SGLang engine, each with proof that what was written is what serves.
 
-SGLang has one set of weights. `prepare` reads and checks the artifact without telling the engine; `switch` lets the
-engine load it while its requests wait (`retract`: they keep their tokens, and their keys and values are computed
-anew by the new weights, so that nothing of the old ones is left in the cache).
+SGLang has one set of weights. `prepare` reads and checks the artifact without telling the engine; `switch` brings it
+into the engine (see `slime.backends.sglang.transport`) while its requests wait (`retract`: they keep their tokens, and
+their keys and values are computed anew by the new weights, so that nothing of the old ones is left in the cache).
 """
 
 from __future__ import annotations
@@ -13,13 +13,15 @@ from typing import Any
 
 from slime.backends.artifact import Artifact, read_artifact
 from slime.backends.probe import TOLERANCES, expected_probe
+from slime.backends.sglang.transport import LOADING, REFUSED, Disk, Transport
 from slime.backends.wire import Call, EngineControlError, EngineInfo
 from slime.errors import EngineError
 from slime.utils.checksum import EMBEDDING_SUFFIX, LM_HEAD
 
 logger = logging.getLogger(__name__)
 
-REFUSED = 400
+MIXED = -1
+"""The version of an engine that holds tensors of two."""
 
 
 @dataclass(frozen=True)
@@ -47,13 +49,15 @@ class SGLangRoutes:
     """What the client knows of one engine.
 
     Attributes:
+        transport: brings a version into it.
         prepared: read and checked, not live.
         proven: the last version that was seen to serve.
         doubted: (version, folder) that the engine was told to load and that could not be proven since.
         released: whether its memory was given back by this client.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, transport: Transport | None = None) -> None:
+        self.transport = transport or Disk()
         self.prepared: Loaded | None = None
         self.proven: Proof | None = None
         self.doubted: tuple[int, str] | None = None
@@ -62,9 +66,8 @@ class SGLangRoutes:
     def prepare(self, call: Call, path: str, version: int) -> str:
         """Reads the artifact and compares its tensors with those that the engine serves."""
         new = Loaded(version, path, _read(path))
-        live = call("GET", "/model_info")["model_path"]
         try:
-            difference = read_artifact(str(live)).difference(new.artifact)
+            difference = read_artifact(self._named(call)[1]).difference(new.artifact)
         except EngineError:
             difference = None  # the live folder has gone: the engine itself compares
         if difference is not None:
@@ -81,8 +84,8 @@ class SGLangRoutes:
                 raise EngineControlError(f"weight_version {version} is not prepared", REFUSED)
             return live.checksum
         self.doubted = (new.version, new.path)
-        self._load(call, new)
-        if _named(call) != self.doubted:
+        self.transport.load(call, new.path, new.version, self.released)
+        if self._named(call) != self.doubted:
             raise EngineControlError(
                 f"version {new.version} was loaded, and the engine names another", REFUSED
             )
@@ -95,10 +98,14 @@ class SGLangRoutes:
 
     def info(self, call: Call) -> EngineInfo:
         """What the engine serves. `checksum` is empty where it does not serve what its folder holds."""
-        version, path = _named(call)
+        version, path = self._named(call)
+        if version == MIXED:
+            return EngineInfo(version, "", path, None)
         if self.proven is None or (self.proven.loaded.version, self.proven.loaded.path) != (version, path):
             if (version, path) == self.doubted:
                 return EngineInfo(version, "", path, None)
+            if self.proven is None and not self.released:
+                call("POST", "/continue_generation", {})  # a driver that was killed may have left it waiting
             try:
                 self.proven = self._prove(call, Loaded(version, path, _read(path)))
             except EngineControlError as error:
@@ -121,19 +128,14 @@ class SGLangRoutes:
             call("POST", "/continue_generation", {})
             self.released = False
 
-    def _load(self, call: Call, new: Loaded) -> None:
-        call("POST", "/pause_generation", {"mode": "retract"})
-        try:
-            answer = call(
-                "POST",
-                "/update_weights_from_disk",
-                {"model_path": new.path, "weight_version": str(new.version), "flush_cache": True},
-            )
-        finally:
-            if not self.released:
-                call("POST", "/continue_generation", {})
-        if answer.get("success") is not True:
-            raise EngineControlError(f"loading version {new.version}: {answer.get('message')}", REFUSED)
+    def _named(self, call: Call) -> tuple[int, str]:
+        """The version and folder that the engine serves by its own account; `MIXED` while it holds two versions."""
+        answer = call("GET", "/model_info")
+        label, path = str(answer["weight_version"]), str(answer["model_path"])
+        if label.startswith(LOADING):
+            return MIXED, path
+        # An engine that nobody told a version says "default"; that is the model as loaded, 0.
+        return int(label) if label.isdigit() else 0, self.transport.folder_of(label, path)
 
     def _prove(self, call: Call, new: Loaded) -> Proof:
         digests = tensor_digests(call)
@@ -224,14 +226,3 @@ def _read(path: str) -> Artifact:
         return read_artifact(path)
     except EngineError as error:
         raise EngineControlError(str(error), REFUSED) from error
-
-
-def _named(call: Call) -> tuple[int, str]:
-    """The version and folder that the engine says it serves."""
-    answer = call("GET", "/model_info")
-    return _version(answer["weight_version"]), str(answer["model_path"])
-
-
-def _version(text: Any) -> int:
-    """An engine that nobody told a version says "default"; that is the model as loaded, 0."""
-    return int(text) if str(text).isdigit() else 0
