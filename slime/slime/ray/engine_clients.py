@@ -1,0 +1,63 @@
+"""The client of each engine that serves the policy, and the way on which it gets its weights."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from slime import processes
+from slime.backends.control import EngineControl
+from slime.ray.placement import Placement
+from slime.versions import artifact_folder
+
+if TYPE_CHECKING:
+    from slime.backends.sglang.broadcast import SenderHandle
+
+logger = logging.getLogger(__name__)
+
+FOR_EVER = 86400.0  # seconds
+
+
+def weight_sender(args: Any, placement: Placement) -> SenderHandle | None:
+    """What broadcasts weights; None where engines read them from disk."""
+    if args.update_weight_transport == "disk":
+        return None
+    from slime.ray.weight_sender import RaySender
+
+    return RaySender(args, placement)
+
+
+def engine_client(args: Any, url: str, sender: SenderHandle | None, own: str | None = None) -> EngineControl:
+    """The client of the engine at `url`. `own`: the name of its process, where slime started it."""
+    limit = args.weight_update_timeout or FOR_EVER
+    if sender is None:
+        return EngineControl(url, args.rollout_backend, prepare_timeout=limit)
+    from slime.backends.sglang.broadcast import Broadcast
+    from slime.backends.sglang.routes import SGLangRoutes
+
+    def folder_of_version(version: int) -> Path:
+        return artifact_folder(Path(args.save), version)
+
+    transport = Broadcast(
+        url,
+        sender,
+        args.update_weight_buffer_size,
+        limit,
+        folder_of_version,
+        on_stuck=end_process(Path(args.run_dir), own),
+    )
+    return EngineControl(url, args.rollout_backend, prepare_timeout=limit, routes=SGLangRoutes(transport))
+
+
+def end_process(run_dir: Path, name: str | None) -> Callable[[], None]:
+    """What ends one of slime's own engines that hangs; it comes back by itself with the live weights."""
+
+    def end() -> None:
+        record = None if name is None else processes.read_record(run_dir, name)
+        if record is not None:
+            logger.warning("%s hangs in a weight update: it is started again", name)
+            processes.terminate(record, grace=0.0)
+
+    return end

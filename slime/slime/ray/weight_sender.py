@@ -1,0 +1,79 @@
+"""The process that broadcasts weights: an actor beside the trainer's first rank, on its GPU, with a CUDA context of its
+own, so that a broadcast that hangs can be ended and the trainer does not notice. It starts with the first update."""
+
+from __future__ import annotations
+
+import os
+import threading
+from concurrent.futures import Future
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import ray
+
+from slime.ray import actor_process
+from slime.ray.placement import Placement
+
+if TYPE_CHECKING:
+    from slime.backends.sglang.buckets import Bucket
+    from slime.backends.sglang.sender import Meeting
+
+
+@ray.remote(num_cpus=0, max_restarts=0)
+class WeightSender:
+    """`slime.backends.sglang.sender.Sender` in a process of its own. `gpu`: its number on this machine, None: CPU."""
+
+    def __init__(self, run_dir: Path, gpu: int | None) -> None:
+        actor_process.enter(run_dir, "weight_sender")
+        os.environ["CUDA_VISIBLE_DEVICES"] = "" if gpu is None else str(gpu)  # before torch is imported
+        os.environ.setdefault("NCCL_CUMEM_ENABLE", "0")  # as SGLang sets it; both sides must agree
+        from slime.backends.sglang.sender import Sender
+
+        self.sender = Sender()
+
+    def meet(self, url: str, timeout: float) -> Meeting:
+        return self.sender.meet(url, timeout)
+
+    def join(self, name: str, world_size: int, backend: str, timeout: float) -> None:
+        self.sender.join(name, world_size, backend, timeout)
+
+    def send(self, bucket: Bucket) -> None:
+        self.sender.send(bucket)
+
+    def leave(self) -> None:
+        self.sender.leave()
+
+
+class RaySender:
+    """The driver's side of it: starts it where it is needed, and another one after `kill`."""
+
+    def __init__(self, args: Any, placement: Placement) -> None:
+        self.args, self.placement = args, placement
+        self.turn = threading.Lock()
+        self.actor: Any = None
+
+    def meet(self, url: str, timeout: float) -> Future[Meeting]:
+        return self.ask("meet", url, timeout)
+
+    def join(self, name: str, world_size: int, backend: str, timeout: float) -> Future[None]:
+        return self.ask("join", name, world_size, backend, timeout)
+
+    def send(self, bucket: Bucket) -> Future[None]:
+        return self.ask("send", bucket)
+
+    def leave(self) -> Future[None]:
+        return self.ask("leave")
+
+    def kill(self) -> None:
+        if self.actor is not None:
+            ray.kill(self.actor)
+        self.actor = None
+
+    def ask(self, method: str, *words: Any) -> Future[Any]:
+        if self.actor is None:
+            site = self.placement.sites["actor"][0]
+            strategy = self.placement.strategy_of(site.bundle)
+            kind = WeightSender.options(scheduling_strategy=strategy)  # type: ignore[attr-defined]
+            self.actor = kind.remote(Path(self.args.run_dir), site.gpu)
+        answer: Future[Any] = getattr(self.actor, method).remote(*words).future()
+        return answer
