@@ -200,10 +200,10 @@ def test_the_specs_of_a_run_are_checked_by_the_installed_sglang(model_path, engi
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        (["--backend", "vllm"], "LM head"),
+        (["--backend", "vllm", "--colocate"], "vLLM keeps its memory"),
         (["--backend", "sglang", "--rollout-num-gpus", "3", "--rollout-num-gpus-per-engine", "2"], "divide"),
         (["--rollout-num-gpus", "2", "--rollout-num-gpus-per-engine", "2"], "use sglang"),
-        (["--sglang-mem-fraction-static", "0.8"], "--rollout-backend embedded"),
+        (["--sglang-mem-fraction-static", "0.8"], "--rollout-backend sglang alone"),
     ],
 )
 def test_engines_that_cannot_be_are_refused(model_path, flags, message):

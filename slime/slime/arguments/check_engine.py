@@ -6,41 +6,47 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from slime.backends.launch import NO_VLLM
+from slime.backends.control import KEEPS_MEMORY
 from slime.errors import ConfigError
 
 if TYPE_CHECKING:
     from slime.arguments import Arguments
 
-PREFIXES = {"--sglang-": "rollout", "--prm-teacher-sglang-": "teacher", "--prm-sglang-": "prm"}
-"""Flags that go to SGLang itself, and to which servers: those of the first go to all."""
+PREFIXES = {"--": "rollout", "--prm-teacher-": "teacher", "--prm-": "prm"}
+"""What stands before `sglang-` or `vllm-` in flags that go to the engine itself, and to which servers: those of the first
+go to all."""
 ROUTER = "--sglang-router-"  # slime's own flags of a router, which it does not have
 
 
-def take_engine_words(words: Sequence[str]) -> tuple[list[str], dict[str, list[str]]]:
-    """Takes SGLang's own flags with all of their values out of words that no other parser knows.
+def take_engine_words(words: Sequence[str], backend: str) -> tuple[list[str], dict[str, list[str]]]:
+    """Takes the own flags of SGLang or vLLM with all of their values out of words that no other parser knows.
 
     Returns:
-        What is left, and by part the words, each flag written `--sglang-NAME`.
+        What is left, and by part the words, each flag written `--sglang-NAME` or `--vllm-NAME`.
     """
+    prefixes = {f"{prefix}{backend}-": part for prefix, part in PREFIXES.items()}
     left: list[str] = []
     taken: dict[str, list[str]] = {}
     current = left
     for word in words:
         if word.startswith("--"):
             plain = word.split("=", 1)[0].replace("_", "-")
-            prefix = next((prefix for prefix in PREFIXES if plain.startswith(prefix)), None)
+            prefix = next((prefix for prefix in prefixes if plain.startswith(prefix)), None)
             prefix = None if plain.startswith(ROUTER) else prefix
-            current = left if prefix is None else taken.setdefault(PREFIXES[prefix], [])
-            word = word if prefix is None else "--sglang-" + word[len(prefix) :]
+            current = left if prefix is None else taken.setdefault(prefixes[prefix], [])
+            word = word if prefix is None else f"--{backend}-" + word[len(prefix) :]
         current.append(word)
     return left, taken
 
 
 def check_engine(args: Arguments) -> None:
     """Checks the flags of `slime.arguments.engine`. Raises ConfigError."""
-    if args.rollout_backend == "vllm":
-        raise ConfigError(f"--rollout-backend vllm is not taken: {NO_VLLM}")
+    if args.rollout_backend == "vllm" and (
+        args.colocate if args.offload_rollout is None else args.offload_rollout
+    ):
+        raise ConfigError(
+            f"--offload-rollout (which --colocate means): vLLM {KEEPS_MEMORY}, or add --no-offload-rollout"
+        )
     check_external(args)
     check_transport(args)
     splits = [
@@ -51,12 +57,14 @@ def check_engine(args: Arguments) -> None:
         if per_engine < 1 or gpus % per_engine:
             raise ConfigError(f"{name} {gpus} does not divide into engines of {name}-per-engine {per_engine}")
         if args.rollout_backend == "embedded" and gpus and per_engine != 1:
-            raise ConfigError(f"{name}-per-engine {per_engine}: the embedded engine uses one GPU; use sglang")
+            raise ConfigError(
+                f"{name}-per-engine {per_engine}: the embedded engine uses one GPU; use sglang or vllm"
+            )
     if args.rollout_backend == "embedded" and args.prm_teacher_num_gpus > 1:
         raise ConfigError(
-            f"--prm-teacher-num-gpus {args.prm_teacher_num_gpus}: the embedded engine uses one GPU; use sglang"
+            f"--prm-teacher-num-gpus {args.prm_teacher_num_gpus}: the embedded engine uses one GPU; use sglang or vllm"
         )
-    if args.rollout_backend != "sglang" and args.engine_python is not None:
+    if args.rollout_backend == "embedded" and args.engine_python is not None:
         args.engine_python = None  # SGLANG_PYTHON may be exported for other runs
 
 
@@ -77,7 +85,9 @@ def check_transport(args: Arguments) -> None:
     words = [word.replace("_", "-") for word in args.engine_words.get("rollout", [])]
     for divided in ("pp-size", "pipeline-parallel-size", "dp-size", "data-parallel-size"):
         if _value(words, f"--sglang-{divided}") not in (None, "1"):
-            raise ConfigError(f"{name}: SGLang takes no weights by broadcast with --{divided}; drop one of them")
+            raise ConfigError(
+                f"{name}: SGLang takes no weights by broadcast with --{divided}; drop one of them"
+            )
 
 
 def _value(words: Sequence[str], name: str) -> str | None:

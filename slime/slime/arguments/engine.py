@@ -10,17 +10,19 @@ from slime.arguments.field import flag
 
 @dataclass
 class EngineArguments:
-    """Inference engines. `--sglang-FLAG VALUE` is SGLang's own `--FLAG VALUE`."""
+    """Inference engines. `--sglang-FLAG VALUE` is SGLang's own `--FLAG VALUE`, `--vllm-FLAG VALUE` is vLLM's."""
 
     rollout_backend: Literal["embedded", "sglang", "vllm"] = flag(
         "embedded", "inference engine", aliases=("--backend",)
     )
     engine_python: str | None = flag(
-        None, "the Python that has SGLang (default: the one that runs this)", env=("SGLANG_PYTHON",)
+        None,
+        "the Python that has SGLang or vLLM (default: the one that runs this)",
+        env=("SGLANG_PYTHON", "VLLM_PYTHON"),
     )
     rollout_num_gpus: int = flag(0, "GPUs of all engines together; 0 serves on the CPU")
     rollout_num_gpus_per_engine: int = flag(
-        1, "GPUs over which one engine splits the model (SGLang: --tp-size)"
+        1, "GPUs over which one engine splits the model (SGLang: --tp-size, vLLM: --tensor-parallel-size)"
     )
     rollout_num_engines: int = flag(1, "engines where no GPU serves")
     rollout_external_engine_addrs: list[str] = flag(  # noqa: RUF009
@@ -47,12 +49,12 @@ class EngineArguments:
     )
     max_running_requests: int | None = flag(
         None,
-        "requests that one engine answers at the same time (default: 64; SGLang decides itself)",
+        "requests that one engine answers at the same time (default: 64; SGLang and vLLM decide themselves)",
         aliases=("--sglang-max-running-requests",),
     )
     chunked_prefill_size: int | None = flag(
         None,
-        "prompt tokens that an engine reads between two decode steps (default: 512; SGLang decides itself)",
+        "prompt tokens that an engine reads between two decode steps (default: 512; SGLang and vLLM decide themselves)",
         aliases=("--sglang-chunked-prefill-size",),
     )
     engine_words: ClassVar[dict[str, list[str]]] = {}

@@ -168,7 +168,8 @@ FOREIGN: dict[str, Foreign] = {
 }
 PREFIXES = {
     "--sglang-router-": Foreign(NO_ROUTER),
-    "--sglang-": Foreign("it is an argument of the SGLang engine, and this is --rollout-backend embedded"),
+    "--sglang-": Foreign("it is an argument of SGLang, which serves with --rollout-backend sglang alone"),
+    "--vllm-": Foreign("it is an argument of vLLM, which serves with --rollout-backend vllm alone"),
     "--router-": Foreign(NO_ROUTER),
     "--slime-router-": Foreign(NO_ROUTER),
     "--prm-": Foreign(

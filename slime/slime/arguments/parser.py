@@ -61,7 +61,7 @@ def read_values(
     parser.add_argument("-h", "--help", action="help", help="show this and leave")
     given, unknown = parser.parse_known_args(list(argv))
     backend = (values | vars(given) | filed)["rollout_backend"]
-    unknown, words = take_engine_words(unknown) if backend == "sglang" else (unknown, {})
+    unknown, words = take_engine_words(unknown, backend) if backend != "embedded" else (unknown, {})
     left, shape = take_foreign(unknown)
     if left:
         raise ConfigError(_unknown_flag(left[0], parser))

@@ -17,6 +17,8 @@ from slime.backends.wire import Call, ControlRoutes, EngineControlError, EngineI
 
 __all__ = ["ROUTES", "EngineControl", "EngineControlError", "EngineInfo"]
 
+KEEPS_MEMORY = "keeps its memory: what it gave back could not be seen to come back; use sglang or embedded"
+
 
 class EmbeddedRoutes:
     """Two-phase update of the embedded engine."""
@@ -47,6 +49,16 @@ class EmbeddedRoutes:
         )
 
 
+class HostedRoutes(EmbeddedRoutes):
+    """The same of vLLM, hosted by our server."""
+
+    def release_memory(self, call: Call) -> None:
+        raise EngineControlError(f"vLLM {KEEPS_MEMORY}")
+
+    def resume_memory(self, call: Call) -> None:
+        """It holds its memory."""
+
+
 def _sglang() -> ControlRoutes:
     from slime.backends.sglang.routes import (
         SGLangRoutes,
@@ -55,7 +67,11 @@ def _sglang() -> ControlRoutes:
     return SGLangRoutes()
 
 
-ROUTES: dict[str, Callable[[], ControlRoutes]] = {"embedded": EmbeddedRoutes, "sglang": _sglang}
+ROUTES: dict[str, Callable[[], ControlRoutes]] = {
+    "embedded": EmbeddedRoutes,
+    "sglang": _sglang,
+    "vllm": HostedRoutes,
+}
 
 
 class EngineControl:

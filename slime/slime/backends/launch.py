@@ -2,7 +2,8 @@
 
 Prints one JSON line {"url", "model", "version", "pid"} on stdout when it serves; logs go to stderr. What
 cannot be served (no model there, port taken, weights that do not fit) is one line on stderr and exit status
-2. `--backend sglang` starts SGLang (see `slime.backends.sglang.launch`).
+2. `--backend sglang` starts SGLang (see `slime.backends.sglang.launch`), `--backend vllm` vLLM
+(`slime.backends.vllm.launch`).
 """
 
 from __future__ import annotations
@@ -14,11 +15,6 @@ import sys
 from collections.abc import Callable
 
 from slime.backends.embedded.arguments import add_arguments, from_namespace
-
-NO_VLLM = (
-    "its weight reload answers 200 and leaves the LM head of models with tied embeddings stale, and its API does not "
-    "speak /generate; use sglang or embedded"
-)
 
 
 def listen(host: str, port: int) -> socket.socket:
@@ -63,15 +59,17 @@ def launch_embedded(argv: list[str]) -> None:
         sys.exit(_refuse(str(error)))
 
 
-def refuse_vllm(argv: list[str]) -> None:
-    """Say why, and leave."""
-    sys.exit(_refuse(f"--backend vllm is not taken: {NO_VLLM}"))
+def launch_vllm(argv: list[str]) -> None:
+    """Start vLLM and stay until it ends."""
+    from slime.backends.vllm.launch import launch
+
+    sys.exit(launch(argv))
 
 
 BACKENDS: dict[str, Callable[[list[str]], None]] = {
     "embedded": launch_embedded,
     "sglang": launch_sglang,
-    "vllm": refuse_vllm,
+    "vllm": launch_vllm,
 }
 
 

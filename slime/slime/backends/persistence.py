@@ -172,7 +172,7 @@ class Persistent(ABC):
 
     def _served_dtype(self) -> torch.dtype | None:
         args = self.args
-        has_gpus = args.rollout_external_engine_addrs and args.rollout_backend == "sglang"
+        has_gpus = args.rollout_external_engine_addrs and args.rollout_backend != "embedded"
         return (
             torch.float32 if args.rollout_num_gpus == 0 and not has_gpus else stored_dtype(args.hf_checkpoint)
         )

@@ -136,9 +136,9 @@ class Trainer(Persistent):
         return [merged.get(i, []) for i in range(len(samples))]
 
     def probe(self) -> Probe | None:
-        """What these weights say, for an engine that loads them from disk and proves nothing itself (SGLang). Every
-        rank must call this."""
-        if self.args.rollout_backend != "sglang":
+        """What these weights say, for an engine that may load them wrong (SGLang, vLLM). Every rank must call
+        this."""
+        if self.args.rollout_backend == "embedded":
             return None
         ids = probe_ids(self.vocabulary)
         [log_probs] = self.log_probs([Sample(tokens=ids, response_length=len(ids) - 1, temperature=1.0)])

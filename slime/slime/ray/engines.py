@@ -7,11 +7,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from slime.backends.outside_engine import OutsideEngine
 from slime.errors import ConfigError
 from slime.hooks import load_path
 from slime.ray.placement import Placement
 from slime.servers import ServerManager, ServerSpec
 from slime.versions import live_file
+
+SPLIT = {"sglang": "--sglang-tp-size", "vllm": "--vllm-tensor-parallel-size"}
+"""The flag that lets an engine share a model among several GPUs."""
 
 
 @dataclass(frozen=True)
@@ -81,21 +85,28 @@ def server_specs(args: Any) -> list[ServerSpec]:
 
 
 def check_engine_flags(args: Any, servers: list[ModelServers]) -> None:
-    """Asks the installed SGLang whether it takes the flags of each server. Raises ConfigError in its words."""
-    if args.rollout_backend != "sglang":
+    """Asks the installed SGLang or vLLM whether it takes the flags of each server. Raises ConfigError in its words."""
+    if args.rollout_backend == "embedded":
         return
-    from slime.backends.sglang.launch import check, translate
-
+    engine = outside_engine(args.rollout_backend)
     for words in {tuple(own_words(args, server)) for server in servers if server.count}:
-        check(args.engine_python or sys.executable, translate(list(words)))
+        engine.check(args.engine_python or sys.executable, engine.translate(list(words)))
+
+
+def outside_engine(backend: str) -> OutsideEngine:
+    """How the engine of another project is asked for."""
+    from slime.backends.sglang.launch import SGLANG
+    from slime.backends.vllm.launch import VLLM
+
+    return {"sglang": SGLANG, "vllm": VLLM}[backend]
 
 
 def own_words(args: Any, server: ModelServers) -> list[str]:
-    """The `--sglang-` words of one server: those for all, then its own, which win."""
+    """The `--sglang-` or `--vllm-` words of one server: those for all, then its own, which win."""
     words = args.engine_words
     own = [] if server.part == "rollout" else words.get(server.part, [])
-    if args.rollout_backend == "sglang" and server.gpus > 1:
-        own = ["--sglang-tp-size", str(server.gpus), *own]
+    if args.rollout_backend != "embedded" and server.gpus > 1:
+        own = [SPLIT[args.rollout_backend], str(server.gpus), *own]
     return [*words.get("rollout", []), *own]
 
 
@@ -114,7 +125,7 @@ def engine_spec(args: Any, server: ModelServers, index: int, manager: ServerMana
     for option in ("max_running_requests", "chunked_prefill_size", "context_length"):
         if getattr(args, option) is not None:
             command += ["--" + option.replace("_", "-"), str(getattr(args, option))]
-    if args.rollout_backend == "sglang":
+    if args.rollout_backend != "embedded":
         command += ["--engine-python", args.engine_python] if args.engine_python else []
         if args.offload_rollout and policy:
             command += ["--sglang-enable-memory-saver", "--sglang-enable-weights-cpu-backup"]

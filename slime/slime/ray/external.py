@@ -108,7 +108,9 @@ def check_kind(url: str, backend: str) -> None:
 
     try:
         info = httpx.get(f"{url}/model_info", timeout=60.0, trust_env=False).json()
-        kind = "embedded" if "checksum" in info else "sglang"
+        kind = info.get(
+            "backend", "sglang" if "weight_version" in info else "no engine that proves its weights"
+        )
         if kind != backend:
             raise ConfigError(f"{url} ({FLAG}) is {kind}, and this run has --rollout-backend {backend}")
         if kind == "sglang":

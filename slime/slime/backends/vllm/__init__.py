@@ -1,0 +1,11 @@
+"""vLLM as the engine: hosted by a small server of ours that runs in vLLM's own Python (`--engine-python`).
+
+vLLM's HTTP API names neither exact log-probs at the sampling temperature nor what its weights are, so its engine
+(`AsyncLLM`) is driven from Python instead, and speaks the embedded engine's protocol to gateway and driver.
+
+* in our Python: `launch` (starts it, with flags checked by vLLM itself);
+* in vLLM's Python: `child` (its flags), `server` (routes), `engine` (what of vLLM is called), `sampling` (what a request
+  asks of vLLM), `answers` (what comes back, in SGLang's shape), `weights` (two-phase update with proof);
+* in vLLM's workers: `worker` (loads weights and compares what is live with the files), `log_probs` (of which distribution
+  log-probs are).
+"""
