@@ -37,6 +37,7 @@ _SAME: tuple[str, ...] = (
 )
 _SAME += ("turn_type", "train", "session_done", "prompt_cache_key", "chat_template_kwargs", "seed", "top_k")
 _SAME += ("return_token_ids",)
+_LOG_PROBS = "message.output_text.logprobs"
 _INSTRUCTIONS = "instructions"
 """Mark of a system message that a later request does not inherit."""
 
@@ -77,6 +78,7 @@ def chat_body(body: Json, previous: Turn | None) -> Json:
     for name in ("background", "conversation", "prompt"):
         if body.get(name):
             raise ClientError(f"{name}: this server does not have it", name, "unsupported_value")
+    _check_included(body)
     found: Json = {name: body[name] for name in _SAME if name in body}
     found["messages"] = [*_history(body.get("instructions"), previous), *_messages(body.get("input"))]
     found["max_completion_tokens"] = body.get("max_output_tokens")
@@ -92,6 +94,18 @@ def chat_body(body: Json, previous: Turn | None) -> Json:
         given = found.get("chat_template_kwargs")
         found["chat_template_kwargs"] = {**options, **(given if isinstance(given, dict) else {})}
     return found
+
+
+def _check_included(body: Json) -> None:
+    """Raises ClientError for what a client would wait for in vain. Other things to include (results of searches,
+    encrypted reasoning) belong to items that answers of this server do not have."""
+    include = body.get("include") or []
+    if not isinstance(include, list) or not all(isinstance(one, str) for one in include):
+        raise ClientError("include must be a list of strings", "include")
+    for name, asked in (("include", _LOG_PROBS in include), ("top_logprobs", bool(body.get("top_logprobs")))):
+        if asked:
+            message = f"{name}: responses come without log-probs; /v1/chat/completions has logprobs and top_logprobs"
+            raise ClientError(message, name, "unsupported_value")
 
 
 def _history(instructions: Any, previous: Turn | None) -> list[Json]:

@@ -94,6 +94,8 @@ def test_an_effort_of_none_is_no_thinking(gateway: Any) -> None:
         ({"input": [{"role": "user", "content": [{"type": "input_image"}]}]}, "input[0].content"),
         ({"tools": [{"type": "web_search"}]}, "tools[0]"),
         ({"background": True}, "background"),
+        ({"include": ["message.output_text.logprobs"]}, "include"),
+        ({"top_logprobs": 2}, "top_logprobs"),
         ({"instructions": 5}, "instructions"),
     ],
 )
@@ -101,6 +103,11 @@ def test_wrong_fields_are_named(gateway: Any, options: Any, param: str) -> None:
     with pytest.raises(openai.BadRequestError) as caught:
         ask(gateway, **options)
     assert caught.value.param == param and gateway.engine.requests == []
+
+
+def test_what_an_answer_never_has_may_be_asked_for(gateway: Any) -> None:
+    gateway.says("hello")
+    assert ask(gateway, include=["reasoning.encrypted_content"], top_logprobs=0).output_text == "hello"
 
 
 def test_a_previous_response_that_is_not_stored_is_not_found(gateway: Any, start_gateway: Any) -> None:
