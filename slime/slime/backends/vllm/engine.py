@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import uuid
 from collections.abc import AsyncIterator, Callable
 from contextlib import aclosing
@@ -55,7 +56,7 @@ class Engine:
 
     async def start(self) -> None:
         """Once, before the first request."""
-        await self._llm.collective_rpc("slime_start")
+        await self._llm.collective_rpc("slime_start", args=(os.getpid(),))
 
     def shutdown(self) -> None:
         self._llm.shutdown(timeout=1)
@@ -68,7 +69,7 @@ class Engine:
         """
         try:
             params = self._make_params(**options)
-            outputs = self._llm.generate({"prompt_token_ids": prompt}, params, rid)
+            outputs = self._llm.generate({"type": "token", "prompt_token_ids": prompt}, params, rid)
             async with aclosing(outputs):
                 async for output in outputs:
                     yield delta_of(output)

@@ -6,10 +6,13 @@ import asyncio
 import json
 import logging
 import os
+import signal
+import sys
 import time
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from types import FrameType
 from typing import Any, TypeVar
 
 import uvicorn
@@ -223,11 +226,13 @@ class VLLMServer:
 
 
 def serve(args: Any, order: dict[str, Any], version: str) -> int:
-    """Loads the model, proves it and serves until a signal; returns an exit status.
+    """Loads the model, proves it and serves until a signal; returns an exit status. vLLM's processes end with it.
 
     Args:
         args: vLLM's AsyncEngineArgs. order: see `child`. version: vLLM's.
     """
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, _leave)
     return asyncio.run(_serve(args, order, version))
 
 
@@ -248,7 +253,7 @@ async def _serve(args: Any, order: dict[str, Any], version: str) -> int:
             engine, weights, {"model_path": order["model_path"], "version": version}, order
         )
     except WeightsError as error:
-        print(f"engine: {error}", flush=True)
+        print(f"engine: {error}", file=sys.stderr, flush=True)
         return 2
     finally:
         engine.shutdown()
@@ -275,6 +280,11 @@ async def _listen(engine: Engine, weights: WeightStore, about: dict[str, str], o
     server = uvicorn.Server(config)
     await server.serve()
     return broken.is_set()
+
+
+def _leave(number: int, frame: FrameType | None) -> None:
+    """Out of whatever loads, through the blocks that end vLLM. Uvicorn, while it serves, has handlers of its own."""
+    sys.exit(0)
 
 
 async def _gone(request: Request) -> None:

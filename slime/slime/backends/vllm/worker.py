@@ -14,6 +14,7 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from slime.backends.artifact import weight_files
+from slime.backends.vllm.lifetime import end_with
 from slime.backends.vllm.log_probs import scaled
 
 HEAD, EMBEDDING = "lm_head", "embed_tokens"
@@ -26,8 +27,9 @@ class LiveWeights:
 
     model_runner: Any
 
-    def slime_start(self) -> None:
-        """Once, before the first request."""
+    def slime_start(self, server: int) -> None:
+        """Once, before the first request. `server`: process id of our server."""
+        end_with(server)
         from vllm.v1.sample.sampler import Sampler
 
         sampler = self.model_runner.sampler
