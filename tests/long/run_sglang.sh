@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Real SGLang on a CPU, in a Python of its own (about 3.4 GB of downloads the first time): its protocol, a conversation
-# through the gateway, and a weight update with proof. Usage: bash tests/long/run_sglang.sh [FOLDER OF THE ENVIRONMENT]
+# through the gateway, and weight updates with proof, read from disk and by broadcast.
+# Usage: bash tests/long/run_sglang.sh [FOLDER OF THE ENVIRONMENT]
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 root=$(cd "$here/../.." && pwd)
@@ -45,3 +46,4 @@ until [ -s "$work/ready" ]; do
 done
 cat "$work/ready"
 "$python" "$here/sglang_protocol.py" "http://127.0.0.1:$port" "$work/first" "$work/second"
+"$python" "$here/sglang_broadcast.py" "http://127.0.0.1:$port" "$work/first" "$work/second"

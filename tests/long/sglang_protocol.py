@@ -12,7 +12,7 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -199,9 +199,10 @@ CHECKS = (
 )
 
 
-def main() -> int:
+def run(checks: Sequence[Callable[[], str]]) -> int:
+    """One line a check; returns the exit status."""
     failed = 0
-    for check in CHECKS:
+    for check in checks:
         name = check.__name__.replace("_", " ")
         try:
             print(f"passed  {name}: {check()}", flush=True)
@@ -213,4 +214,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run(CHECKS))
