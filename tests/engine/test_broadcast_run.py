@@ -1,0 +1,111 @@
+"""A whole run whose engines lie on other machines: Ray, trainer and the process that sends are real."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from slime.arguments import Arguments, parse_args
+from slime.arguments.check_engine import check_engine
+from slime.errors import ConfigError
+from slime.plugins import load_attr
+from slime.servers import ServerManager
+from slime.versions import artifact_folder
+
+HERE = Path(__file__).parent
+ROOT = HERE.parents[1]
+ROLLOUT = HERE.parent / "orchestration" / "tiny_rollout.py"
+FakeSGLang, Running = (load_attr(f"{HERE}/fake_sglang.py:{name}") for name in ("FakeSGLang", "Running"))
+plain_model = load_attr(f"{HERE}/conftest.py:plain_model")
+ELSEWHERE = "/models/of/another/machine"
+
+
+@pytest.fixture
+def engines(model_path: Path) -> Iterator[list[Any]]:
+    torch.set_num_threads(1)
+    running = [Running(FakeSGLang(model_path, plain_model, tp)) for tp in (1, 2)]
+    for one in running:
+        one.fake.path, one.fake.blind = ELSEWHERE, True
+    yield running
+    for one in running:
+        one.close()
+
+
+def test_engines_that_see_no_folder_of_the_run_serve_each_version(
+    engines: list[Any], model_path: Path, tmp_path: Path
+) -> None:
+    driver = [sys.executable, str(ROOT / "slime" / "train.py"), "--run-dir", str(tmp_path)]
+    driver += ["--hf-checkpoint", str(model_path), "--rollout-backend", "sglang", "--num-rollout", "2"]
+    driver += ["--rollout-external-engine-addrs", *(one.url for one in engines)]
+    driver += ["--update-weight-transport", "nccl", "--update-weight-buffer-size", "20000"]
+    driver += ["--rollout-function-path", f"{ROLLOUT}:generate_rollout", "--disable-rollout-global-dataset"]
+    driver += ["--on-weights-live-path", f"{ROLLOUT}:on_weights_live", "--disable-rewards-normalization"]
+    driver += ["--rollout-batch-size", "2", "--lr", "1e-3"]
+    driver += ["--fake-port", str(ServerManager(tmp_path).choose_port("gateway"))]
+    paths = os.pathsep.join([str(ROOT), str(ROOT / "slime"), os.environ.get("PYTHONPATH", "")])
+    env = {**os.environ, "PYTHONPATH": paths, "HF_HUB_OFFLINE": "1"}
+    done = subprocess.run(driver, env=env, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stdout + done.stderr
+    live = [json.loads(line) for line in (tmp_path / "live.jsonl").read_text().splitlines()]
+    assert [entry["version"] for entry in live] == [0, 1, 2]
+    newest = load_file(artifact_folder(tmp_path / "checkpoints", 2) / "model.safetensors")
+    for one in engines:
+        labels = [call for call in one.fake.calls if call.startswith(("version", "update"))]
+        assert labels == [f"version {word}{number}" for number in range(3) for word in ("loading ", "")]
+        held = [dict(one.fake.model.named_parameters()), *one.fake.group.others]
+        assert all(torch.equal(own[name], newest[name]) for own in held for name in newest)
+        assert one.fake.path == ELSEWHERE and not one.fake.paused and one.fake.group.groups == {}
+    assert "has version 2" in (tmp_path / "logs" / "training.log").read_text()
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        ({}, "the engines of --rollout-backend embedded read each version from its folder"),
+        ({"rollout_backend": "sglang", "colocate": True}, "share a GPU, which NCCL does not join to itself"),
+        (
+            {"rollout_backend": "sglang", "engine_words": {"rollout": ["--sglang-pp-size", "2"]}},
+            "by broadcast with --pp-size",
+        ),
+        (
+            {"rollout_backend": "sglang", "engine_words": {"rollout": ["--sglang-data-parallel-size=4"]}},
+            "by broadcast with --data-parallel-size",
+        ),
+    ],
+)
+def test_engines_that_take_no_broadcast_are_refused_at_the_start(flags: dict[str, Any], said: str) -> None:
+    args = Arguments(update_weight_transport="nccl")
+    for name, value in flags.items():
+        setattr(args, name, value)
+    with pytest.raises(ConfigError, match=said):
+        check_engine(args)
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        (["--update-weight-buffer-size", "1000"], "it needs --update-weight-transport nccl"),
+        (
+            ["--update-weight-transport", "nccl", "--backend", "sglang", "--update-weight-buffer-size", "0"],
+            "1 or more",
+        ),
+        (["--update-weight-mode", "delta"], "goes whole to the engines"),
+    ],
+)
+def test_flags_of_the_transport_act_or_are_refused(
+    model_path: Path, tmp_path: Path, flags: list[str], said: str
+) -> None:
+    prompts = tmp_path / "prompts.jsonl"
+    prompts.write_text('{"input": "1+1=", "label": "2"}\n')
+    words = ["--hf-checkpoint", str(model_path), "--prompt-data", str(prompts)]
+    with pytest.raises(ConfigError, match=said):
+        parse_args([*words, "--disable-rewards-normalization", *flags], env={})
