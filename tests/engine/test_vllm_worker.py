@@ -1,0 +1,137 @@
+"""What runs in vLLM's workers: the comparison of live tensors with files, the tied head, the log-probs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from slime.backends.vllm.log_probs import scaled
+from slime.backends.vllm.worker import Wanted, compare, tie_head
+
+WIDTH = 8
+
+
+class Packed:
+    """A vLLM method of layers on a CPU: computes with a copy that is made when weights are complete."""
+
+    def process_weights_after_loading(self, layer: Any) -> None:
+        kept = layer.weight.detach().clone()
+        layer.cpu_linear = lambda x: nn.functional.linear(x, kept)
+
+    def apply(self, layer: Any, x: torch.Tensor) -> torch.Tensor:
+        return layer.cpu_linear(x)
+
+
+class Layer(nn.Module):
+    def __init__(self, weight: torch.Tensor, packed: bool = False, removed: bool = False) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(weight.clone(), requires_grad=False)
+        self.quant_method = Packed()
+        if packed:
+            self.quant_method.process_weights_after_loading(self)
+        if removed:
+            self.weight = nn.Parameter(torch.empty(0), requires_grad=False)
+
+
+class Model(nn.Module):
+    """Names and joints as in vLLM's Qwen3: the checkpoint's q, k and v are one tensor."""
+
+    packed_modules_mapping = {"qkv_proj": ["q_proj", "k_proj", "v_proj"]}  # noqa: RUF012
+
+    def __init__(self, tensors: dict[str, torch.Tensor], packed: bool) -> None:
+        super().__init__()
+        joint = torch.cat([tensors[f"attn.{part}_proj.weight"] for part in "qkv"])
+        padded = torch.cat([tensors["embed_tokens.weight"], torch.zeros(3, WIDTH)])
+        self.attn = nn.ModuleDict({"qkv_proj": Layer(joint, packed, removed=packed)})
+        self.embed_tokens = Layer(padded)
+        self.lm_head = Layer(padded, packed)
+        self.lm_head.weight = self.embed_tokens.weight
+        self.rotary = nn.Linear(2, 2)
+
+
+def tensors(seed: int) -> dict[str, torch.Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    sizes = {"attn.q_proj": 4, "attn.k_proj": 2, "attn.v_proj": 2, "embed_tokens": 10}
+    return {f"{name}.weight": torch.randn(rows, WIDTH, generator=generator) for name, rows in sizes.items()}
+
+
+def compared(model: nn.Module, files: dict[str, torch.Tensor]) -> tuple[list[str], list[str]]:
+    wanted = Wanted(model, files, tied=True)
+    found = [compare(name, module, wanted) for name, module in model.named_modules()]
+    return [name for right, _ in found for name in right], [name for _, wrong in found for name in wrong]
+
+
+ALL = ["attn.qkv_proj.weight", "embed_tokens.weight", "lm_head.weight"]
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_live_tensors_are_compared_with_the_files_bit_by_bit(packed: bool) -> None:
+    files = tensors(1)
+    assert compared(Model(files, packed), files) == (ALL, [])
+    assert compared(Model(tensors(2), packed), files) == ([], ALL)
+    nearly = {**files, "attn.v_proj.weight": files["attn.v_proj.weight"] + 1e-6}
+    assert compared(Model(files, packed), nearly) == (ALL[1:], ALL[:1])
+
+
+def test_a_packed_head_that_a_reload_left_behind_is_found_and_tied_again() -> None:
+    model, files = Model(tensors(1), packed=True), tensors(2)
+    reloaded = Model(files, packed=True)
+    model.attn, model.embed_tokens.weight.data = reloaded.attn, reloaded.embed_tokens.weight.data
+    assert compared(model, files) == (ALL[:2], ALL[2:])
+    tie_head(model, tied=False)
+    assert compared(model, files) == (ALL[:2], ALL[2:])
+    tie_head(model, tied=True)
+    assert compared(model, files) == (ALL, [])
+
+
+def test_names_are_mapped_as_vllm_maps_them_and_what_it_drops_or_splits_is_left_out() -> None:
+    class Mapper:
+        def map_name(self, name: str) -> str | None:
+            return (
+                None
+                if name.startswith("vision.")
+                else name.removeprefix("language_model.").replace("q_proj", "qkv_proj")
+            )
+
+    files = {f"language_model.{name}": tensor for name, tensor in tensors(1).items()}
+    model = Model(tensors(1), packed=False)
+    model.hf_to_vllm_mapper = Mapper()  # type: ignore[assignment]
+    assert compared(model, files | {"vision.weight": torch.ones(1)}) == (ALL, [])
+    shard = Model(tensors(1), packed=False)
+    shard.attn["qkv_proj"] = Layer(torch.zeros(4, WIDTH))
+    assert compared(shard, tensors(1)) == (ALL[1:], [])
+
+
+class Sampler:
+    """The steps of vLLM's sampler that ours lies in."""
+
+    compute_logprobs = staticmethod(lambda logits: logits.log_softmax(-1))
+
+    @staticmethod
+    def apply_temperature(logits: torch.Tensor, temperature: torch.Tensor, all_random: bool) -> torch.Tensor:
+        return logits.div_(torch.where(temperature == 0, 1.0, temperature)[:, None])
+
+    def sample(self, logits: torch.Tensor, metadata: Any) -> tuple[torch.Tensor, None]:
+        if not bool(metadata.temperature.any()):
+            return logits.argmax(-1), None
+        logits = self.apply_temperature(logits, metadata.temperature, False)
+        logits[:, 2:] = -torch.inf  # top-k
+        return logits.argmax(-1), None
+
+
+class Metadata:
+    def __init__(self, temperatures: list[float], best: int | None = 0) -> None:
+        self.temperature, self.max_num_logprobs = torch.tensor(temperatures), best
+        self.logprob_token_ids: dict[int, list[int]] = {}
+
+
+def test_log_probs_are_scaled_by_the_temperature_and_not_truncated() -> None:
+    logits, sampler = torch.randn(3, 5), scaled(Sampler)()
+    for temperatures in ([0.5, 2.0, 0.0], [0.0, 0.0, 0.0]):
+        _, found = sampler.sample(logits.clone(), Metadata(temperatures))
+        divisors = torch.tensor([value or 1.0 for value in temperatures])[:, None]
+        assert torch.equal(found, (logits / divisors).log_softmax(-1))
+    assert sampler.sample(logits.clone(), Metadata([1.0, 1.0, 1.0], None))[1] is None
