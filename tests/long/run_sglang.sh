@@ -45,5 +45,5 @@ until [ -s "$work/ready" ]; do
   sleep 0.5
 done
 cat "$work/ready"
-"$python" "$here/sglang_protocol.py" "http://127.0.0.1:$port" "$work/first" "$work/second"
+"$python" "$here/engine_protocol.py" "http://127.0.0.1:$port" "$work/first" "$work/second" sglang
 "$python" "$here/sglang_broadcast.py" "http://127.0.0.1:$port" "$work/first" "$work/second"

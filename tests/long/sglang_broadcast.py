@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from sglang_protocol import HTTP, MODEL, OTHER, URL, generate, prompt, reference, run, worst
+from engine_protocol import HTTP, MODEL, OTHER, URL, generate, prompt, reference, run, worst
 
 from slime.backends.control import EngineControl, EngineControlError
 from slime.backends.sglang import broadcast

@@ -1,6 +1,7 @@
-"""What gateway and trainer need of an engine, asked of a real SGLang, and a conversation through the gateway.
+"""What gateway and trainer need of an engine, asked of a real one, and a conversation through the gateway.
 
-python tests/long/sglang_protocol.py ENGINE_URL MODEL_FOLDER OTHER_FOLDER   (one line a check, exit status 1 if one fails)
+python tests/long/engine_protocol.py ENGINE_URL MODEL_FOLDER OTHER_FOLDER [sglang|vllm]   (a line a check, exit status 1
+if one fails)
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ import httpx
 from slime.backends.control import EngineControl, EngineControlError
 
 URL, MODEL, OTHER = sys.argv[1:4]
+BACKEND = sys.argv[4] if len(sys.argv) > 4 else "sglang"
 HTTP = httpx.Client(base_url=URL, timeout=300.0, trust_env=False)
 
 
@@ -47,14 +49,14 @@ def stream(ids: list[int], **sampling: Any) -> Iterator[dict[str, Any]]:
                 yield json.loads(line.removeprefix("data: "))
 
 
-def reference(folder: str, ids: list[int], count: int) -> list[float]:
+def reference(folder: str, ids: list[int], count: int, temperature: float = 1.0) -> list[float]:
     """Log-probs of the last `count` ids by plain transformers."""
     import torch
     from transformers import AutoModelForCausalLM
 
     model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
     with torch.no_grad():
-        table = torch.log_softmax(model(torch.tensor([ids])).logits[0], dim=-1)
+        table = torch.log_softmax(model(torch.tensor([ids])).logits[0] / temperature, dim=-1)
     return [table[place - 1, ids[place]].item() for place in range(len(ids) - count, len(ids))]
 
 
@@ -68,6 +70,15 @@ def sampled_log_probs_are_the_models() -> str:
     entries = answer["meta_info"]["output_token_logprobs"]
     assert [entry[1] for entry in entries] == answer["output_ids"] and len(entries) == 30
     gap = worst([entry[0] for entry in entries], reference(MODEL, prompt(20) + answer["output_ids"], 30))
+    assert gap < 1e-4
+    return f"largest difference {gap:.1e}"
+
+
+def log_probs_are_of_the_temperature_before_truncation() -> str:
+    sampling = {"temperature": 0.6, "top_p": 0.8, "top_k": 20}
+    answer = generate(prompt(20, 9), max_new_tokens=30, ignore_eos=True, **sampling)
+    found = [entry[0] for entry in answer["meta_info"]["output_token_logprobs"]]
+    gap = worst(found, reference(MODEL, prompt(20, 9) + answer["output_ids"], 30, 0.6))
     assert gap < 1e-4
     return f"largest difference {gap:.1e}"
 
@@ -120,7 +131,7 @@ def an_aborted_request_ends() -> str:
 
 
 def an_update_under_way_of_answers_is_proven() -> str:
-    control, answers = EngineControl(URL, "sglang"), []
+    control, answers = EngineControl(URL, BACKEND), []
     assert control.info().checksum
 
     def one(seed: int) -> None:
@@ -146,8 +157,31 @@ def an_update_under_way_of_answers_is_proven() -> str:
     return f"{seconds:.2f} s with proof; {both} of 4 answers have both versions; difference {gap:.1e}"
 
 
+def a_stream_goes_on_through_an_update() -> str:
+    """Back to the first weights. A token right after the switch may lie in either version's chunk, the spans decide."""
+    control, ids, chunks = EngineControl(URL, BACKEND), prompt(20, 5), 0
+    before = control.info().version
+    last: dict[str, Any] = {}
+    longest, came = 0.0, time.monotonic()
+    for chunk in stream(ids, max_new_tokens=300, temperature=1.0, ignore_eos=True):
+        longest, came = max(longest, time.monotonic() - came), time.monotonic()
+        chunks, last = chunks + 1, chunk
+        if chunks == 3:
+            control.prepare(MODEL, before + 1)
+            updating = threading.Thread(target=control.switch, args=(before + 1,))
+            updating.start()
+    updating.join()
+    spans = last["meta_info"]["weight_versions"]
+    assert [int(span["version"]) for span in spans] == [before, before + 1] and spans[-1]["end"] == 300
+    whole, first = ids + last["output_ids"], spans[0]["end"]
+    expected = reference(OTHER, whole, 300)[:first] + reference(MODEL, whole, 300)[first:]
+    gap = worst([entry[0] for entry in last["meta_info"]["output_token_logprobs"]], expected)
+    assert gap < 1e-4
+    return f"after {first} of 300 tokens, longest wait {longest:.2f} s, largest difference {gap:.1e}"
+
+
 def bad_weights_are_refused_and_the_version_stays() -> str:
-    control = EngineControl(URL, "sglang")
+    control = EngineControl(URL, BACKEND)
     version = control.info().version
     try:
         control.prepare(str(Path(MODEL) / "no_such_folder"), 9)
@@ -189,6 +223,7 @@ def a_conversation_through_the_gateway() -> str:
 
 CHECKS = (
     sampled_log_probs_are_the_models,
+    log_probs_are_of_the_temperature_before_truncation,
     prompt_scoring_starts_where_it_was_asked,
     a_stream_is_cumulative_and_ends_with_its_spans,
     a_stop_id_ends_the_answer_and_is_kept,
@@ -196,6 +231,7 @@ CHECKS = (
     a_conversation_through_the_gateway,
     bad_weights_are_refused_and_the_version_stays,
     an_update_under_way_of_answers_is_proven,
+    a_stream_goes_on_through_an_update,
 )
 
 
