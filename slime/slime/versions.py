@@ -7,7 +7,12 @@ import shutil
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
+from slime.errors import ConfigError
 from slime.processes import write_json
+from slime.utils.files import write_text
+
+OWNER = "save.txt"
+"""Names, in a folder of versions, the --save of the run whose they are."""
 
 
 @dataclass(frozen=True)
@@ -42,8 +47,23 @@ class VersionNumbers:
         return number
 
 
-def artifact_folder(save_dir: Path, version: int) -> Path:
-    return save_dir / "weights" / f"v{version:06d}"
+def artifact_folder(folder: Path, version: int) -> Path:
+    """Where a version lies in the folder of a run's versions (`--update-weight-disk-dir`)."""
+    return folder / f"v{version:06d}"
+
+
+def claim_folder(folder: Path, save_dir: Path) -> None:
+    """Makes the folder of a run's versions. Raises ConfigError where those of another run, of the same numbers, lie."""
+    if folder.is_relative_to(save_dir):
+        return  # it moves with it
+    sign = folder / OWNER
+    owner = sign.read_text() if sign.exists() else str(save_dir)
+    if owner != str(save_dir):
+        raise ConfigError(
+            f"--update-weight-disk-dir {folder} holds the versions of {owner}: give each run a folder of its own"
+        )
+    folder.mkdir(parents=True, exist_ok=True)
+    write_text(sign, str(save_dir))
 
 
 def live_file(run_dir: Path) -> Path:
@@ -58,6 +78,16 @@ def read_live(run_dir: Path) -> WeightVersion | None:
         return None
     live = WeightVersion(**json.loads(path.read_text()))
     return replace(live, path=str(run_dir / live.path))
+
+
+def forget_lost(run_dir: Path) -> WeightVersion | None:
+    """Names no live version where the folder of the one that was live is gone, so that engines start with the model
+    as it was given until the trainer's weights go live again; returns what was lost."""
+    live = read_live(run_dir)
+    if live is None or Path(live.path).is_dir():
+        return None
+    write_live(run_dir, None)
+    return live
 
 
 def write_live(run_dir: Path, live: WeightVersion | None) -> None:

@@ -47,6 +47,7 @@ def test_engines_that_see_no_folder_of_the_run_serve_each_version(
     driver += ["--hf-checkpoint", str(model_path), "--rollout-backend", "sglang", "--num-rollout", "2"]
     driver += ["--rollout-external-engine-addrs", *(one.url for one in engines)]
     driver += ["--update-weight-transport", "nccl", "--update-weight-buffer-size", "20000"]
+    driver += ["--update-weight-disk-dir", str(tmp_path / "versions"), "--keep-weights", "1"]
     driver += ["--rollout-function-path", f"{ROLLOUT}:generate_rollout", "--disable-rollout-global-dataset"]
     driver += ["--on-weights-live-path", f"{ROLLOUT}:on_weights_live", "--disable-rewards-normalization"]
     driver += ["--rollout-batch-size", "2", "--lr", "1e-3"]
@@ -57,7 +58,8 @@ def test_engines_that_see_no_folder_of_the_run_serve_each_version(
     assert done.returncode == 0, done.stdout + done.stderr
     live = [json.loads(line) for line in (tmp_path / "live.jsonl").read_text().splitlines()]
     assert [entry["version"] for entry in live] == [0, 1, 2]
-    newest = load_file(artifact_folder(tmp_path / "checkpoints", 2) / "model.safetensors")
+    newest = load_file(artifact_folder(tmp_path / "versions", 2) / "model.safetensors")
+    assert [path.name for path in (tmp_path / "versions").glob("v*")] == ["v000002"]
     for one in engines:
         labels = [call for call in one.fake.calls if call.startswith(("version", "update"))]
         assert labels == [f"version {word}{number}" for number in range(3) for word in ("loading ", "")]

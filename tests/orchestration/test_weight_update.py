@@ -8,8 +8,17 @@ from pathlib import Path
 
 import pytest
 
-from slime.errors import EngineError
-from slime.versions import VersionNumbers, WeightVersion, prune, read_live, write_live
+from slime.errors import ConfigError, EngineError
+from slime.versions import (
+    VersionNumbers,
+    WeightVersion,
+    artifact_folder,
+    claim_folder,
+    forget_lost,
+    prune,
+    read_live,
+    write_live,
+)
 from slime.weight_update import Candidate, CandidateRejected, WeightUpdate
 
 ZERO = WeightVersion(0, "/weights/v0", "sum-0")
@@ -187,3 +196,22 @@ def test_old_artifacts_go_but_never_a_spared_one(tmp_path: Path) -> None:
     gone = prune(tmp_path, "v*", keep=2, spare={tmp_path / "v000001"})
     assert [path.name for path in gone] == ["v000000", "v000002", "v000003"]
     assert prune(tmp_path, "v*", keep=0, spare=set()) == []
+
+
+def test_a_live_version_whose_folder_is_gone_is_forgotten(tmp_path: Path) -> None:
+    """As after a restart of the machine, where it lay in memory."""
+    versions = tmp_path / "versions"
+    live = WeightVersion(3, str(artifact_folder(versions, 3)), "sum-3")
+    write_live(tmp_path, live)
+    assert forget_lost(tmp_path) == live and read_live(tmp_path) is None
+    Path(live.path).mkdir(parents=True)
+    write_live(tmp_path, live)
+    assert forget_lost(tmp_path) is None and read_live(tmp_path) == live
+
+
+def test_two_runs_do_not_share_a_folder_of_versions(tmp_path: Path) -> None:
+    for _ in range(2):
+        claim_folder(tmp_path / "versions", tmp_path / "first")
+    with pytest.raises(ConfigError, match=r"holds the versions of .*/first: give each run a folder"):
+        claim_folder(tmp_path / "versions", tmp_path / "second")
+    claim_folder(tmp_path / "second" / "weights", tmp_path / "second")

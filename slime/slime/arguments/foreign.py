@@ -127,10 +127,6 @@ FOREIGN: dict[str, Foreign] = {
         "update-weight-delta-encoding",
     ),
     **_many(
-        "versions lie in --save, from which runs resume; let it be a folder of a fast disk",
-        "update-weight-disk-dir",
-    ),
-    **_many(
         "samples remember which weights sampled them; use --use-tis against the difference",
         "keep-old-actor",
     ),

@@ -58,6 +58,11 @@ class CheckpointArguments:
     """Checkpoints: how they are written, and what is taken over from one."""
 
     async_save: bool = flag(False, "write checkpoints in the background; the last one of a run is waited for")
+    update_weight_disk_dir: str | None = flag(
+        None,
+        "folder of weight versions, of this run alone (default: weights in --save); on one machine a folder in /dev/shm "
+        "keeps them in memory, --keep-weights of them and the live one",
+    )
     save_hf: str | None = flag(
         None, "folder for a Hugging Face model at every checkpoint; {rollout_id} in it is replaced"
     )

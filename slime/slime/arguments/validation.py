@@ -102,6 +102,8 @@ def validate(args: Arguments) -> None:
     args.ref_load = args.ref_load or args.hf_checkpoint
     args.run_dir = str(Path(args.run_dir).expanduser().resolve())
     args.save = str(Path(args.save or f"{args.run_dir}/checkpoints").expanduser().resolve())
+    versions = Path(args.update_weight_disk_dir or f"{args.save}/weights")
+    args.update_weight_disk_dir = str(versions.expanduser().resolve())
     args.tensorboard_dir = args.tensorboard_dir or f"{args.run_dir}/tensorboard"
 
 

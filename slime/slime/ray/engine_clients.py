@@ -38,7 +38,7 @@ def engine_client(args: Any, url: str, sender: SenderHandle | None, own: str | N
     from slime.backends.sglang.routes import SGLangRoutes
 
     def folder_of_version(version: int) -> Path:
-        return artifact_folder(Path(args.save), version)
+        return artifact_folder(Path(args.update_weight_disk_dir), version)
 
     transport = Broadcast(
         url,

@@ -16,7 +16,14 @@ from slime.ray.train_actor import TrainerState
 from slime.ray.train_group import TrainGroup
 from slime.servers import ServerSpec
 from slime.utils.files import commit_folder, fresh_folder
-from slime.versions import VersionNumbers, WeightVersion, artifact_folder, prune, read_live
+from slime.versions import (
+    VersionNumbers,
+    WeightVersion,
+    artifact_folder,
+    claim_folder,
+    prune,
+    read_live,
+)
 from slime.weight_update import Candidate, WeightUpdate
 
 if TYPE_CHECKING:
@@ -44,6 +51,8 @@ class Publisher:
     ) -> None:
         self.args = args
         self.run_dir, self.save_dir = Path(args.run_dir), Path(args.save)
+        self.weights_dir = Path(args.update_weight_disk_dir)
+        claim_folder(self.weights_dir, self.save_dir)
         limit = args.weight_update_timeout or float("inf")
         self.external = external
         self.own_engines = [
@@ -87,7 +96,7 @@ class Publisher:
         self.update.engines = list(self.engines)
         self.update.publish(candidate, persist)
         self.live = candidate.weights
-        prune(self.save_dir / "weights", "v*", self.args.keep_weights, {Path(self.live.path)})
+        prune(self.weights_dir, "v*", self.args.keep_weights, {Path(self.live.path)})
         checkpoints.prune(self.save_dir, self.args.keep_checkpoints)
         metrics["weights/version"] = version
 
@@ -118,7 +127,7 @@ class Publisher:
 
     def export(self, trainers: TrainGroup, version: int, whole: bool = True) -> WeightVersion:
         """Writes a version: the model, of which a checkpoint is made too, or (not `whole`) its adapter alone."""
-        folder = artifact_folder(self.save_dir, version)
+        folder = artifact_folder(self.weights_dir, version)
         weights = WeightVersion(version, str(folder), trainers.export_weights(folder, version, whole))
         if (hook := load_hook(self.args, "custom_update_weight_post_write_path")) is not None:
             hook(self.args, str(folder), self.engines)

@@ -32,6 +32,7 @@ from slime.ray.train_group import TrainerDied, TrainGroup
 from slime.ray.waits import RestartBudget
 from slime.tracking import Tracker
 from slime.utils.logging import log_to_file
+from slime.versions import forget_lost
 
 logger = logging.getLogger(__name__)
 
@@ -61,7 +62,9 @@ class TrainingRun:
         gpus = None if split.gpus else 0
         self.runtime = Runtime(self.run_dir, cpus=split.total, gpus=gpus, limit=args.ray_start_timeout)
         self.placement = Placement(split)
-        self.placement.check_folders([self.run_dir, Path(args.save)])
+        self.placement.check_folders([self.run_dir, Path(args.save), Path(args.update_weight_disk_dir)])
+        if (lost := forget_lost(self.run_dir)) is not None:
+            logger.warning("version %d is not at %s any more: it is written again", lost.version, lost.path)
         self.specs = on_own_gpus(specs, self.placement, args)
         self.watcher = WatcherHandle(self.run_dir, self.specs, dict(os.environ), args.health_timeout)
         self.rollouts = Rollouts(args)

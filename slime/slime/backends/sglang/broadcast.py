@@ -207,9 +207,9 @@ class Broadcast:
     def result(self, answer: Future[Meeting]) -> Meeting:
         try:
             return answer.result(self.left())
-        except EngineError:
-            raise
-        except Exception as error:  # of the process that sends: it ended, or could not start
+        except (
+            Exception
+        ) as error:  # of the process that sends: it ended, could not start, or reaches no engine
             self.sender.kill()
             raise as_engine_error(error) from error
 
@@ -219,8 +219,8 @@ class Broadcast:
 
 def as_engine_error(error: BaseException | None) -> EngineError:
     """An engine's own error as it is; one of the process that sends as an error of the update."""
-    error = getattr(error, "cause", error)  # Ray wraps it
+    error = getattr(error, "cause", None) or error  # Ray wraps it
     if isinstance(error, EngineError):
         return error
-    said = (str(error).strip() or type(error).__name__).splitlines()[-1]
+    said = (str(error).strip() or f"{type(error).__name__}, no more is known").splitlines()[-1]
     return EngineControlError(f"the process that sends weights failed: {said}")
