@@ -15,6 +15,7 @@ from transformers.utils import logging as transformers_logging
 
 from slime.backends.fsdp.attention_kernels import attention_name
 from slime.backends.fsdp.head import ATTRIBUTE, DeferredHead
+from slime.backends.fsdp.linear_attention import keep_sequences_apart
 from slime.backends.fsdp.quantized import four_bit_config, four_bit_parameters
 from slime.errors import ConfigError
 
@@ -46,6 +47,7 @@ def load_model(
     except (OSError, ValueError, KeyError) as error:
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise ConfigError(f"{folder} cannot be loaded as a causal language model: {reason}") from error
+    keep_sequences_apart(model, folder)
     switch_off_dropout(model)
     model.train()
     if trained:
