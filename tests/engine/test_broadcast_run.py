@@ -6,8 +6,10 @@ import json
 import os
 import subprocess
 import sys
+from argparse import Namespace
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,8 +18,11 @@ from safetensors.torch import load_file
 
 from slime.arguments import Arguments, parse_args
 from slime.arguments.check_engine import check_engine
-from slime.errors import ConfigError
+from slime.backends.sglang.sender import own_address
+from slime.errors import ConfigError, EngineError
 from slime.plugins import load_attr
+from slime.ray.placement import BundleSite
+from slime.ray.weight_sender import RaySender
 from slime.servers import ServerManager
 from slime.versions import artifact_folder
 
@@ -111,3 +116,31 @@ def test_flags_of_the_transport_act_or_are_refused(
     words = ["--hf-checkpoint", str(model_path), "--prompt-data", str(prompts)]
     with pytest.raises(ConfigError, match=said):
         parse_args([*words, "--disable-rewards-normalization", *flags], env={})
+
+
+@pytest.mark.parametrize(
+    ("machine", "engine", "found"),
+    [
+        ("this", "127.0.0.1", "127.0.0.1"),
+        ("other", "127.0.0.1", "10.0.0.9"),
+        ("other", "10.0.0.2", "10.0.0.2"),
+    ],
+)
+def test_a_sender_on_another_machine_finds_the_engines_of_the_drivers(
+    monkeypatch: pytest.MonkeyPatch, machine: str, engine: str, found: str
+) -> None:
+    monkeypatch.setattr("ray.util.get_node_ip_address", lambda: "10.0.0.9")
+    placement = SimpleNamespace(sites={"actor": [BundleSite(0, "", None, machine)]}, here="this")
+    asked: list[Any] = []
+    sender = RaySender(Namespace(), placement)  # type: ignore[arg-type]
+    monkeypatch.setattr(sender, "ask", lambda *words: asked.append(words))
+    sender.meet(engine, 5.0)
+    assert asked == [("meet", found, 5.0)]
+
+
+def test_a_group_meets_where_the_engines_machine_finds_it() -> None:
+    assert own_address("127.0.0.1") == "127.0.0.1"
+    with pytest.raises(
+        EngineError, match=r"no way from where weights are sent to no\.such\.machine\.invalid"
+    ):
+        own_address("no.such.machine.invalid")

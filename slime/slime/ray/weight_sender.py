@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from slime.backends.sglang.buckets import Bucket
     from slime.backends.sglang.sender import Meeting
 
+LOCAL = ("127.0.0.1", "localhost", "::1")
+
 
 @ray.remote(num_cpus=0, max_restarts=0)
 class WeightSender:
@@ -31,8 +33,8 @@ class WeightSender:
 
         self.sender = Sender()
 
-    def meet(self, url: str, timeout: float) -> Meeting:
-        return self.sender.meet(url, timeout)
+    def meet(self, engine_host: str, timeout: float) -> Meeting:
+        return self.sender.meet(engine_host, timeout)
 
     def join(self, name: str, world_size: int, backend: str, timeout: float) -> None:
         self.sender.join(name, world_size, backend, timeout)
@@ -52,8 +54,12 @@ class RaySender:
         self.turn = threading.Lock()
         self.actor: Any = None
 
-    def meet(self, url: str, timeout: float) -> Future[Meeting]:
-        return self.ask("meet", url, timeout)
+    def meet(self, engine_host: str, timeout: float) -> Future[Meeting]:
+        """The driver's own machine has another name where the trainer lies on another one."""
+        elsewhere = self.placement.sites["actor"][0].node_id != self.placement.here
+        if elsewhere and engine_host in LOCAL:
+            engine_host = str(ray.util.get_node_ip_address())
+        return self.ask("meet", engine_host, timeout)
 
     def join(self, name: str, world_size: int, backend: str, timeout: float) -> Future[None]:
         return self.ask("join", name, world_size, backend, timeout)

@@ -16,6 +16,7 @@ from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Protocol
+from urllib.parse import urlsplit
 
 from slime.backends.sglang.buckets import Bucket, plan_buckets
 from slime.backends.sglang.group_calls import begin, engine_ranks, join_order, receive_order, relabel
@@ -35,7 +36,7 @@ class SenderHandle(Protocol):
 
     turn: threading.Lock
 
-    def meet(self, url: str, timeout: float) -> Future[Meeting]: ...
+    def meet(self, engine_host: str, timeout: float) -> Future[Meeting]: ...
 
     def join(self, name: str, world_size: int, backend: str, timeout: float) -> Future[None]: ...
 
@@ -139,7 +140,7 @@ class Broadcast:
     def group(self, call: Call) -> Iterator[str]:
         """A group of rank 0 and the ranks of the engine; yields its name."""
         ranks, device = engine_ranks(call)
-        meeting = self.result(self.sender.meet(self.url, self.left()))
+        meeting = self.result(self.sender.meet(urlsplit(self.url).hostname or "", self.left()))
         backend = "nccl" if device == meeting.device == "cuda" else "gloo"
         name = f"weights-{uuid.uuid4().hex[:12]}"
         order = join_order(meeting, ranks + 1, name, backend)

@@ -10,7 +10,6 @@ import socket
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
-from urllib.parse import urlsplit
 
 import torch
 import torch.distributed
@@ -44,14 +43,14 @@ class Sender:
         self.store: Any = None
         self.group: Any = None
 
-    def meet(self, url: str, timeout: float) -> Meeting:
-        """Opens the store of the next group, on the address of this machine from which the engine is reached.
+    def meet(self, engine_host: str, timeout: float) -> Meeting:
+        """Opens the store of the next group, on the address of this machine that is nearest to the engine's machine.
 
         Raises:
-            EngineError: the engine cannot be reached within `timeout` seconds.
+            EngineError: that machine has no address, or none that this one knows a way to.
         """
         self.leave()
-        host = own_address(url, timeout)
+        host = own_address(engine_host)
         listener = socket.create_server((host, 0), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
         port = listener.getsockname()[1]
         self.store = dist.TCPStore(
@@ -94,11 +93,12 @@ class Sender:
             torch.cuda.empty_cache()
 
 
-def own_address(url: str, timeout: float) -> str:
-    """The address of this machine on the way to a server."""
-    parts = urlsplit(url)
+def own_address(towards: str) -> str:
+    """The address of this machine on the way to another one, or to itself. Nothing is sent."""
     try:
-        with socket.create_connection((parts.hostname or "", parts.port or 80), timeout) as connection:
-            return str(connection.getsockname()[0])
+        family, kind, _, _, address = socket.getaddrinfo(towards, 9, type=socket.SOCK_DGRAM)[0]
+        with socket.socket(family, kind) as probe:
+            probe.connect(address)
+            return str(probe.getsockname()[0])
     except OSError as error:
-        raise EngineError(f"{url} cannot be reached from where the weights are sent: {error}") from error
+        raise EngineError(f"no way from where weights are sent to {towards}: {error}") from error
