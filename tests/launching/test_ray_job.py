@@ -66,11 +66,13 @@ def test_workers_of_a_cluster_find_the_modules_and_see_no_key() -> None:
         "NCCL_DEBUG": "INFO",
         "HF_HOME": "/models",
         "HF_TOKEN": "secret",
+        "MALLOC_ARENA_MAX": "2",
     }
     env |= {"SGLANG_API_KEY": "secret", "WANDB_API_KEY": "secret", "PATH": "/usr/bin"}
     assert worker_environment(env) == {
         "PYTHONPATH": "/repo:/repo/slime:${PYTHONPATH}",  # in front of what each machine has
         "NCCL_DEBUG": "INFO",
         "HF_HOME": "/models",
+        "MALLOC_ARENA_MAX": "2",
         "RAY_worker_niceness": "0",
     }

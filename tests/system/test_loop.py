@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import uuid
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -142,3 +143,10 @@ def test_bad_requests_name_the_field_and_store_nothing(loop: Loop, client: OpenA
 def test_every_process_of_the_loop_is_listed(loop: Loop) -> None:
     for role in ("gateway", "engine", "judge", "buffer", "trainer", "driver"):
         assert loop.pids(role), role
+
+
+def test_no_process_of_the_loop_keeps_memory_for_each_of_its_threads(loop: Loop) -> None:
+    for role in ("gateway", "engine", "judge", "buffer", "trainer"):
+        for pid in loop.pids(role):
+            environment = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+            assert b"MALLOC_ARENA_MAX=2" in environment, role
