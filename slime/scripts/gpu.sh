@@ -161,7 +161,13 @@ engine_arguments() {
   if [ "$COLOCATE" = 1 ]; then
     WORDS+=(::script --colocate --no-offload-rollout --no-offload-train) # both stay, so serving never waits
   fi
-  case " ${ROLLOUT_BACKEND:-sglang} ${ROLLOUT_ARGS:-} " in *embedded*) return ;; esac # it has none of the flags below
+  case " ${ROLLOUT_BACKEND:-sglang} ${ROLLOUT_ARGS:-} " in
+    *embedded*) return ;; # it has none of the flags below
+    *vllm*)
+      flag --vllm-gpu-memory-utilization MEM_FRACTION_STATIC 0.8
+      return
+      ;;
+  esac
   flag --sglang-mem-fraction-static MEM_FRACTION_STATIC 0.8
   flag --sglang-reasoning-parser REASONING_PARSER ''
   flag --sglang-tool-call-parser TOOL_CALL_PARSER ''

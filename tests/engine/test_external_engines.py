@@ -155,6 +155,15 @@ def test_what_does_not_answer_or_is_another_engine_or_model_is_refused_at_the_st
         ExternalEngines(arguments(tmp_path, untied, "sglang", one.url)).wait_ready()
 
 
+def test_an_engine_that_does_not_say_what_its_weights_are_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    plain_vllm = httpx.Response(404, json={"detail": "Not Found"})
+    monkeypatch.setattr(external.httpx, "get", lambda *args, **options: plain_vllm)
+    with pytest.raises(
+        ConfigError, match=r"does not say what its weights are; where it is vLLM, start it by"
+    ):
+        external.check_kind("http://h:1", "vllm")
+
+
 def test_own_engines_are_not_started_beside_external_ones(model_path: Path, tmp_path: Path) -> None:
     words = ["--hf-checkpoint", str(model_path), "--run-dir", str(tmp_path), "--num-rollout", "1"]
     rollout = HERE.parent / "orchestration" / "tiny_rollout.py"

@@ -8,12 +8,14 @@ import socket
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import httpx
 import pytest
 
 from slime.arguments import Arguments, parse_args
 from slime.backends.launch import main
+from slime.backends.vllm.child import complete
 from slime.errors import ConfigError
 from slime.ray.engines import model_servers, own_words, server_specs
 
@@ -98,6 +100,21 @@ def test_a_python_without_vllm_is_named(model_path: Path) -> None:
     ]
     done = subprocess.run([*command, "--port", "0"], capture_output=True, text=True, cwd=SLIME, check=False)
     assert done.returncode == 2 and "has no vLLM" in done.stderr
+
+
+def test_an_engine_computes_in_the_dtype_of_its_model_and_takes_a_part_of_the_machine(
+    model_path: Path,
+) -> None:
+    args = SimpleNamespace(
+        model=str(model_path), dtype="auto", seed=0, kv_cache_memory_bytes=None, max_model_len=None
+    )
+    complete(args, [], on_cpu=False)
+    assert (args.dtype, args.max_logprobs, args.kv_cache_memory_bytes) == ("float32", -1, None)
+    complete(args, ["--dtype", "bfloat16", "--max_logprobs=9", "--seed", "5"], on_cpu=True)
+    assert (args.kv_cache_memory_bytes, args.max_model_len) == (1 << 30, -1)
+    again = SimpleNamespace(**vars(args))
+    complete(again, ["--dtype=bfloat16", "--kv-cache-memory-bytes", "7"], on_cpu=True)
+    assert again.seed != args.seed and again.dtype == args.dtype
 
 
 def words_of(model_path: Path, *flags: str) -> Arguments:

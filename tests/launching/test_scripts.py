@@ -95,6 +95,13 @@ def test_the_main_script_runs_as_it_is_printed(tmp_path: Path) -> None:
     assert not (ROOT / "runs" / "qwen3_4b_openclaw_topk_select").exists()
 
 
+def test_vllm_serves_in_place_of_sglang_and_has_its_own_flags() -> None:
+    done = run(SELECT, DRY_RUN="1", ROLLOUT_BACKEND="vllm", MEM_FRACTION_STATIC="0.7")
+    assert done.returncode == 0, done.stderr
+    assert arguments(done.stdout)["--rollout-backend"] == ("vllm", "variable ROLLOUT_BACKEND")
+    assert "weights 3.7, keys and values 52.0 GiB a GPU" in done.stdout  # of 80 GB, 0.7 are the engine's
+
+
 def test_a_plan_that_does_not_fit_says_so() -> None:
     done = run(ONE_GPU, DRY_RUN="1", GPU_TYPE="12GB")
     assert done.returncode == 1

@@ -203,6 +203,7 @@ def a_conversation_through_the_gateway() -> str:
                     break
             except httpx.HTTPError:
                 time.sleep(0.3)
+        assert gateway.poll() is None, "the gateway has ended"
         said = []
         messages: list[dict[str, str]] = []
         for text in ("hello", "and again"):

@@ -14,7 +14,8 @@ from slime.plan.memory import Engine, Trainer
 from slime.plan.shape import Shape, read_shape
 from slime.plan.split import Server, Split
 
-USUAL_FRACTION = 0.85  # of a GPU, where SGLang decides itself
+SHARES = {"sglang": ("--sglang-mem-fraction-static", 0.85), "vllm": ("--vllm-gpu-memory-utilization", 0.92)}
+"""The flag for an engine's share of a GPU, and what it takes where nobody says."""
 USUAL_LENGTH = 8192  # tokens of a sample, where nothing is known about the conversations
 
 
@@ -102,10 +103,10 @@ def servers(args: Arguments, shape: Shape, context: int) -> list[Server]:
 def mem_fraction(args: Arguments) -> float:
     """Share of a GPU that is the engine's own."""
     words = args.engine_words.get("rollout", [])
-    name = "--sglang-mem-fraction-static"
+    name, usual = SHARES.get(args.rollout_backend, SHARES["sglang"])
     given = [words[i + 1] for i, word in enumerate(words[:-1]) if word == name]
     given += [word.partition("=")[2] for word in words if word.startswith(name + "=")]
     try:
-        return float(given[-1]) if given else USUAL_FRACTION
+        return float(given[-1]) if given else usual
     except ValueError:
         raise ConfigError(f"{name} {given[-1]} is not a number") from None

@@ -24,6 +24,7 @@ logger = logging.getLogger(__name__)
 FLAG = "--rollout-external-engine-addrs"
 LOOK_INTERVAL = 15.0  # seconds between looks at all engines
 START_POLL = 0.5  # seconds
+HOST_IT = "where it is vLLM, start it by python -m slime.backends.launch --backend vllm --model-path FOLDER --port N"
 
 
 class ExternalEngines:
@@ -108,9 +109,9 @@ def check_kind(url: str, backend: str) -> None:
 
     try:
         info = httpx.get(f"{url}/model_info", timeout=60.0, trust_env=False).json()
-        kind = info.get(
-            "backend", "sglang" if "weight_version" in info else "no engine that proves its weights"
-        )
+        kind = info.get("backend", "sglang" if "weight_version" in info else None)
+        if kind is None:
+            raise ConfigError(f"{url} ({FLAG}) does not say what its weights are; {HOST_IT}")
         if kind != backend:
             raise ConfigError(f"{url} ({FLAG}) is {kind}, and this run has --rollout-backend {backend}")
         if kind == "sglang":

@@ -12,6 +12,7 @@ import importlib.util
 import json
 import secrets
 import sys
+from pathlib import Path
 from typing import Any, NoReturn
 
 KV_BYTES_ON_CPU = 1 << 30
@@ -44,10 +45,8 @@ def engine_args(words: list[str]) -> tuple[str, Any]:
     return str(__version__), AsyncEngineArgs.from_cli_args(found)
 
 
-def complete(args: Any, words: list[str]) -> None:
-    """Sets what an engine of ours needs, and a default that suits a CPU."""
-    from vllm.platforms import current_platform
-
+def complete(args: Any, words: list[str], on_cpu: bool) -> None:
+    """Sets what an engine of ours needs, and defaults as the embedded engine's; `words`: the flags that were given."""
     given = {word.split("=", 1)[0].replace("_", "-") for word in words if word.startswith("--")}
     args.worker_extension_cls = "slime.backends.vllm.worker.LiveWeights"
     args.disable_log_stats = True
@@ -55,10 +54,19 @@ def complete(args: Any, words: list[str]) -> None:
         args.max_logprobs = -1
     if "--seed" not in given:
         args.seed = secrets.randbelow(1 << 31)
-    if current_platform.is_cpu() and not given & {"--kv-cache-memory-bytes", "--gpu-memory-utilization"}:
+    if "--dtype" not in given and (on_cpu or stored_dtype(args.model) == "float32"):
+        args.dtype = "float32"  # where vLLM would take bfloat16, and be far from what training computes
+    if on_cpu and not given & {"--kv-cache-memory-bytes", "--gpu-memory-utilization"}:
         args.kv_cache_memory_bytes = KV_BYTES_ON_CPU
         if args.max_model_len is None:
             args.max_model_len = -1  # what the memory holds
+
+
+def stored_dtype(folder: str) -> str | None:
+    """The dtype that a model's config.json names."""
+    config: dict[str, Any] = json.loads((Path(folder) / "config.json").read_text(encoding="utf-8"))
+    config |= config.get("text_config") or {}
+    return config.get("dtype") or config.get("torch_dtype")
 
 
 def main(words: list[str]) -> None:
@@ -71,7 +79,7 @@ def main(words: list[str]) -> None:
     order = json.loads(words[0])
     if order["device"] not in (None, current_platform.device_type):
         refuse(f"--device {order['device']}: this vLLM {version} is built for {current_platform.device_type}")
-    complete(args, words[1:])
+    complete(args, words[1:], current_platform.is_cpu())
     from slime.backends.vllm.server import serve
 
     sys.exit(serve(args, order, version))
