@@ -16,11 +16,13 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from slime import processes
 from slime.arguments import Arguments, parse_args
 from slime.arguments.check_engine import check_engine
 from slime.backends.sglang.sender import own_address
 from slime.errors import ConfigError, EngineError
 from slime.plugins import load_attr
+from slime.ray.engine_clients import end_process
 from slime.ray.placement import BundleSite
 from slime.ray.weight_sender import RaySender
 from slime.servers import ServerManager
@@ -136,6 +138,17 @@ def test_a_sender_on_another_machine_finds_the_engines_of_the_drivers(
     monkeypatch.setattr(sender, "ask", lambda *words: asked.append(words))
     sender.meet(engine, 5.0)
     assert asked == [("meet", found, 5.0)]
+
+
+def test_an_engine_of_the_run_that_hangs_is_ended_and_one_that_others_run_is_left_alone(
+    tmp_path: Path,
+) -> None:
+    command = [sys.executable, "-c", "import time; time.sleep(60)"]
+    record = processes.spawn(tmp_path, "engine-0", "engine", command, None, dict(os.environ))
+    end_process(tmp_path, None)()
+    assert record.alive()
+    end_process(tmp_path, "engine-0")()
+    assert not record.alive()
 
 
 def test_a_group_meets_where_the_engines_machine_finds_it() -> None:

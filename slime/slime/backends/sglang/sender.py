@@ -39,7 +39,7 @@ class Sender:
     """
 
     def __init__(self) -> None:
-        self.device = "cuda" if torch.cuda.is_available() else "cpu"
+        self.device = self.sends_from = "cuda" if torch.cuda.is_available() else "cpu"
         self.store: Any = None
         self.group: Any = None
 
@@ -66,6 +66,7 @@ class Sender:
     def join(self, name: str, world_size: int, backend: str, timeout: float) -> None:
         """Enters the group; returns when all ranks are there (NCCL: connects with the first bucket)."""
         limit = timedelta(seconds=timeout)
+        self.sends_from = self.device if backend == "nccl" else "cpu"
         self.group, _ = c10d._new_process_group_helper(
             world_size,
             0,
@@ -79,9 +80,9 @@ class Sender:
 
     def send(self, bucket: Bucket) -> None:
         """Sends a bucket to all other ranks. Raises EngineError for a file that cannot be read."""
-        flat = bucket.read(self.device)
+        flat = bucket.read(self.sends_from)
         dist.broadcast(flat, src=0, group=self.group)
-        if self.device == "cuda":
+        if self.sends_from == "cuda":
             torch.cuda.synchronize()
 
     def leave(self) -> None:
