@@ -153,7 +153,8 @@ class Broadcast:
             yield name
         except Stuck:
             raise
-        except EngineError:  # the sender has gone, or leaves this group before it opens another
+        except EngineError:
+            self.sender.kill()  # so that no later group has to wait for the end of this one
             with suppress(EngineControlError):
                 call("POST", "/destroy_weights_update_group", leave)
             raise
@@ -208,9 +209,7 @@ class Broadcast:
     def result(self, answer: Future[Meeting]) -> Meeting:
         try:
             return answer.result(self.left())
-        except (
-            Exception
-        ) as error:  # of the process that sends: it ended, could not start, or reaches no engine
+        except Exception as error:  # it ended, could not start, or knows no way to the engine
             self.sender.kill()
             raise as_engine_error(error) from error
 
