@@ -33,17 +33,29 @@ cp -r "$here/sglang_cpu/sgl_kernel" "$site/"
 export PYTHONPATH="$root:$root/slime:$root/openclaw-rl:$root/openclaw-test"
 "$python" "$here/tiny_models.py" "$work/first" "$work/second"
 port=${PORT:-21901}
-SGLANG_USE_CPU_ENGINE=1 "$python" -m slime.backends.launch --backend sglang --model-path "$work/first" \
-  --port "$port" --engine-python "$env_dir/bin/python" --device cpu --dtype float32 --max-total-tokens 32768 \
-  --sglang-attention-backend torch_native >"$work/ready" 2>"$work/log" &
-engine=$!
-until [ -s "$work/ready" ]; do
-  if ! kill -0 "$engine" 2>/dev/null; then
-    tail -20 "$work/log" >&2
-    exit 1
-  fi
-  sleep 0.5
-done
-cat "$work/ready"
+
+serve() { # flags of SGLang; returns when it serves
+  rm -f "$work/ready"
+  SGLANG_USE_CPU_ENGINE=1 "$python" -m slime.backends.launch --backend sglang --model-path "$work/first" \
+    --port "$port" --engine-python "$env_dir/bin/python" --device cpu --dtype float32 --max-total-tokens 32768 \
+    --sglang-attention-backend torch_native "$@" >"$work/ready" 2>"$work/log" &
+  engine=$!
+  until [ -s "$work/ready" ]; do
+    if ! kill -0 "$engine" 2>/dev/null; then
+      tail -20 "$work/log" >&2
+      exit 1
+    fi
+    sleep 0.5
+  done
+  cat "$work/ready"
+}
+
+serve
 "$python" "$here/engine_protocol.py" "http://127.0.0.1:$port" "$work/first" "$work/second" sglang
+"$python" "$here/sglang_broadcast.py" "http://127.0.0.1:$port" "$work/first" "$work/second"
+kill "$engine"
+wait "$engine" || true
+echo "two tensor-parallel ranks"
+export SGLANG_CPU_OMP_THREADS_BIND="0|1"
+serve --sglang-tp-size 2
 "$python" "$here/sglang_broadcast.py" "http://127.0.0.1:$port" "$work/first" "$work/second"
