@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from learning.methods import Setting
 from openclaw.hints import HintedPrompts
 from openclaw.judge.asking import JudgeLimits
 from openclaw.judge.judging import TurnJudge
@@ -18,14 +17,19 @@ _AT_ONCE = 64
 
 
 class LocalJudge:
-    """Judges by rules, oldest turn first, and lets the method of the setting make samples."""
+    """Judges by rules, oldest turn first, and lets a method make samples.
 
-    def __init__(self, store: RolloutStore, setting: Setting, args: Any) -> None:
+    Args:
+        method_path: of the method's hook.
+        votes: a turn.
+    """
+
+    def __init__(self, store: RolloutStore, method_path: str, votes: int, args: Any) -> None:
         self._store = store
         self._writer = StoreWriter(store)
-        method = Method.load(setting.method.hook)
+        method = Method.load(method_path)
         context = MethodContext(HintedPrompts.of(args.hf_checkpoint), method.chosen(args))
-        limits = JudgeLimits(votes=setting.method.votes)
+        limits = JudgeLimits(votes=votes)
         self._judge = TurnJudge(store, self._writer, RulesBackend(), method, limits, context=context)
 
     async def judge_answered(self) -> list[str]:

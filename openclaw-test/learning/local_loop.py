@@ -92,7 +92,7 @@ class LocalLoop:
         chat.engine.reset()
         self.store = RolloutStore(self._folder.name)
         self._runner = asyncio.Runner()
-        self._judge = LocalJudge(self.store, setting, self.args)
+        self._judge = LocalJudge(self.store, setting.method.hook, setting.method.votes, self.args)
         self._requests = seed * 1_000_003
         self.rollouts = 0
         self.version = 0

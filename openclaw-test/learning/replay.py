@@ -2,7 +2,7 @@
 
     PYTHONPATH=.:slime:openclaw-rl:openclaw-opd:openclaw-combine:openclaw-test python -m learning.replay RUN_DIR
 
-reads the buffer of a real run (of `run_tiny_openclaw_rl.sh`, unless --method says another) and prints one JSON line.
+reads buffer and arguments of a real run whose turns the rules have judged, and prints one JSON line.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import asyncio
 import dataclasses
 import json
 import shutil
+import sys
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -21,17 +22,16 @@ from typing import Any
 from sqlalchemy import select
 
 from learning.local_judge import LocalJudge
-from learning.methods import METHODS, Setting
 from openclaw.records import NewTurn, SampleRecord, Turn, TurnState
 from openclaw.rollout import sample_dict
 from openclaw.store import RolloutStore, schema
-from slime.arguments import parse_args
+from slime.arguments import Arguments
+from slime.arguments.record import read_arguments
 from slime.backends.fsdp import FSDPTrainer
 from slime.backends.fsdp.model import gather_weights
+from slime.errors import ConfigError
 from slime.types import Sample
 from slime.utils.checksum import weights_checksum
-
-MODEL = Path(__file__).resolve().parents[1] / "tiny_claw" / "model"
 
 
 @dataclass(frozen=True)
@@ -45,20 +45,37 @@ class Agreement:
     largest_log_prob_gap: float
 
 
-def replay(run_dir: Path, setting: Setting, model: Path = MODEL) -> Agreement:
-    """Judges every judged turn again, and trains on every batch again, from the first weights."""
+def replay(run_dir: Path) -> Agreement:
+    """Judges every judged turn again, and trains on every batch again, from the first weights.
+
+    Raises:
+        ConfigError: no arguments of a run there, or another judge than the rules, which would answer otherwise.
+    """
     with tempfile.TemporaryDirectory(prefix="replay-") as folder:
+        args = arguments_of(run_dir, folder)
         shutil.copytree(run_dir / "buffer", Path(folder) / "buffer")
-        args = parse_args(setting.flags(str(model), folder, seed=1234), env={})
         store = RolloutStore(Path(folder) / "buffer")
         try:
             turns = judged_turns(store)
-            same = asyncio.run(judge_again(store, turns, setting, args, Path(folder) / "again"))
+            same = asyncio.run(judge_again(store, turns, args, Path(folder) / "again"))
             checksums, gap = train_again(store, args)
         finally:
             store.close()
     matched = sum(known == found for known, found in checksums)
     return Agreement(len(turns), same, len(checksums), matched, gap)
+
+
+def arguments_of(run_dir: Path, folder: str) -> Any:
+    """The arguments of a run, for a trainer that writes to another folder."""
+    known = read_arguments(run_dir)
+    if known.get("judge_backend") not in (None, "rules"):
+        raise ConfigError(f"{run_dir} was judged by {known['judge_backend']}; only rules judge twice alike")
+    known |= {"run_dir": folder, "save": folder, "load": None, "rl_buffer_dir": folder}
+    flags = {item.name for item in dataclasses.fields(Arguments)}
+    args = Arguments(**{name: value for name, value in known.items() if name in flags})
+    for name in known.keys() - flags:  # of the plug-ins
+        setattr(args, name, known[name])
+    return args
 
 
 def judged_turns(store: RolloutStore) -> list[Turn]:
@@ -69,13 +86,12 @@ def judged_turns(store: RolloutStore) -> list[Turn]:
     return [turn for turn in found if turn is not None]
 
 
-async def judge_again(
-    store: RolloutStore, turns: Sequence[Turn], setting: Setting, args: Any, folder: Path
-) -> int:
+async def judge_again(store: RolloutStore, turns: Sequence[Turn], args: Any, folder: Path) -> int:
     """How many turns become the same sample, or the same drop, in a store of their own."""
     names = [each.name for each in dataclasses.fields(NewTurn)]
     again = RolloutStore(folder)
-    judge = LocalJudge(again, setting, args)
+    votes = max((len(one.votes) for turn in turns for one in store.judgements_of(turn.id)), default=1)
+    judge = LocalJudge(again, args.method_path, votes, args)
     try:
         for turn in turns:
             given = {name: getattr(turn, name) for name in names}
@@ -122,12 +138,12 @@ def main(argv: Sequence[str] | None = None) -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("run_dir", type=Path, help="run folder of a loop that has ended")
-    parser.add_argument("--method", choices=METHODS, default="binary_rl")
-    parser.add_argument("--lr", type=float, default=5e-4, help="learning rate of the run")
-    parser.add_argument("--kl", type=float, default=0.05, help="weight of its KL term")
     options = parser.parse_args(argv)
-    setting = Setting(METHODS[options.method], lr=options.lr, kl=options.kl, adam_eps=1e-8, per_token=False)
-    print(json.dumps(dataclasses.asdict(replay(options.run_dir, setting))))
+    try:
+        found = replay(options.run_dir)
+    except ConfigError as error:
+        sys.exit(f"error: {error}")
+    print(json.dumps(dataclasses.asdict(found)))
 
 
 if __name__ == "__main__":

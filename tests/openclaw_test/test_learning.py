@@ -22,12 +22,13 @@ from learning.local_loop import ChatModel, LocalLoop, Talk
 from learning.memory import KEPT, Memory
 from learning.methods import METHODS, Setting
 from learning.plot import chart
-from learning.replay import MODEL, replay
+from learning.replay import replay
 from learning.statistics import mean_curve, mean_interval, summary
 from learning.tastes import STUDENT
 from learning.trial import Plan, Trial
 from scripted_user import ScriptedUser
 
+ROOT = Path(__file__).parents[2]
 LEARNING = [method for method in METHODS.values() if method.flags is not None]
 
 
@@ -38,7 +39,7 @@ def one_thread() -> None:
 
 @pytest.fixture(scope="module")
 def chat() -> ChatModel:
-    return ChatModel(str(MODEL))
+    return ChatModel(str(ROOT / "openclaw-test" / "tiny_claw" / "model"))
 
 
 @pytest.fixture
@@ -136,11 +137,10 @@ def test_the_real_loop_and_this_one_make_the_same_samples_and_weights(tmp_path: 
                     messages.append({"role": "assistant", "content": answer.text})
                     said = session.next_message(answer.text)
 
-    with running_loop(tmp_path / "run") as loop:
+    script = ROOT / "openclaw-combine" / "run_tiny_openclaw_topk_select.sh"
+    with running_loop(tmp_path / "run", script=script) as loop:
         asyncio.run(asyncio.wait_for(converse(loop.url), 120))
-    agreement = replay(
-        tmp_path / "run", Setting(METHODS["binary_rl"], lr=5e-4, kl=0.05, adam_eps=1e-8, per_token=False)
-    )
+    agreement = replay(tmp_path / "run")
     assert agreement.versions >= 3
     assert agreement.same_weights == agreement.versions
     assert agreement.same_samples == agreement.turns >= 12
@@ -201,7 +201,7 @@ def test_a_trial_reports_sessions_and_what_the_model_is_like(
 
 
 def test_the_benchmark_tells_what_it_takes() -> None:
-    script = Path(__file__).parents[2] / "openclaw-test" / "benchmarks" / "sessions_to_preference.py"
+    script = ROOT / "openclaw-test" / "benchmarks" / "sessions_to_preference.py"
     done = subprocess.run([sys.executable, str(script), "--help"], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert "than 95 % of its replies" in " ".join(done.stdout.split())

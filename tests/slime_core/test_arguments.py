@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 import slime
-from slime.arguments import GROUPS, parse_args
+from slime.arguments import GROUPS, Arguments, parse_args
 from slime.arguments.field import flags_of
+from slime.arguments.record import read_arguments, write_arguments
 from slime.errors import ConfigError
 
 EXAMPLE = str(Path(__file__).with_name("example_custom_loss.py"))
@@ -246,3 +247,14 @@ def test_help_lists_plugin_flags_too(words: list[str], capsys: pytest.CaptureFix
     with pytest.raises(SystemExit):
         parse_args([*words, "--help"], env={})
     assert "--colour" in capsys.readouterr().out
+
+
+def test_a_run_tells_its_arguments_and_no_key(tmp_path: Path) -> None:
+    args = Arguments(hf_checkpoint="model", run_dir=str(tmp_path), lr=2e-3)
+    args.judge_api_key = "secret"  # type: ignore[attr-defined]
+    write_arguments(tmp_path, args)
+    known = read_arguments(tmp_path)
+    assert "secret" not in (tmp_path / "arguments.json").read_text()
+    assert Arguments(**known) == Arguments(hf_checkpoint="model", run_dir=str(tmp_path), lr=2e-3)
+    with pytest.raises(ConfigError, match="arguments.json cannot be read"):
+        read_arguments(tmp_path / "elsewhere")

@@ -18,6 +18,7 @@ from typing import Any
 from ray.exceptions import RayActorError
 
 from slime import checkpoints, processes
+from slime.arguments.record import write_arguments
 from slime.errors import ConfigError, DataError, SlimeError, TrainError
 from slime.ray.engine_clients import weight_sender
 from slime.ray.engines import on_own_gpus, server_specs
@@ -59,6 +60,7 @@ class TrainingRun:
         specs = server_specs(args)  # refuses what does not fit before anything starts
         split = split_of(args)
         log_to_file(processes.log_path(self.run_dir, "training"))
+        write_arguments(self.run_dir, args)
         gpus = None if split.gpus else 0
         self.runtime = Runtime(self.run_dir, cpus=split.total, gpus=gpus, limit=args.ray_start_timeout)
         self.placement = Placement(split)

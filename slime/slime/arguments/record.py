@@ -1,0 +1,31 @@
+"""`RUN_DIR/arguments.json`: what every flag of a run came to, whoever set it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from slime.errors import ConfigError
+from slime.utils.files import write_text
+
+FILE = "arguments.json"
+SECRET = ("api_key", "wandb_key", "password")
+
+
+def write_arguments(run_dir: Path, args: Any) -> None:
+    """Writes the arguments of the driver that starts now; keys of services are left out."""
+    values = {name: value for name, value in vars(args).items() if not name.endswith(SECRET)}
+    write_text(run_dir / FILE, json.dumps(values, indent=1, sort_keys=True, default=str) + "\n")
+
+
+def read_arguments(run_dir: Path) -> dict[str, Any]:
+    """Raises ConfigError where there is no such file, or not one of ours."""
+    path = run_dir / FILE
+    try:
+        values = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"{path} cannot be read: {error}") from error
+    if not isinstance(values, dict):
+        raise ConfigError(f"{path} holds no arguments: an object of flags and values is expected")
+    return values
