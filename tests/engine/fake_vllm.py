@@ -24,6 +24,10 @@ def make_params(**options: Any) -> SimpleNamespace:
     return SimpleNamespace(**{"stop_token_ids": [], "logprobs": None, "prompt_logprobs": None, **options})
 
 
+class ClientError(Exception):
+    """vLLM's own word for a request that it does not take; no ValueError."""
+
+
 class FakeLLM:
     """`calls` lists what was asked, `params` the sampling parameters of each request."""
 
@@ -89,6 +93,8 @@ class FakeLLM:
         self.errored = True
 
     async def generate(self, prompt: dict[str, Any], params: SimpleNamespace, rid: str) -> Any:
+        if params.stop_token_ids == [13]:
+            raise ClientError("13 is not taken")
         self.running.add(rid)
         self.params[rid] = params
         ids, starts, prompt_scores = list(prompt["prompt_token_ids"]), [], None

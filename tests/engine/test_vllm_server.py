@@ -24,6 +24,7 @@ from slime.utils.checksum import weights_checksum
 
 HERE = Path(__file__).parent
 FakeLLM, make_params = (load_attr(f"{HERE}/fake_vllm.py:{name}") for name in ("FakeLLM", "make_params"))
+ClientError = load_attr(f"{HERE}/fake_vllm.py:ClientError")
 Running = load_attr(f"{HERE}/fake_sglang.py:Running")
 save_model, plain_model, body = (
     load_attr(f"{HERE}/conftest.py:{name}") for name in ("save_model", "plain_model", "body")
@@ -36,7 +37,7 @@ class Hosted:
 
     def __init__(self, folder: Path) -> None:
         self.llm = FakeLLM(folder, plain_model)
-        engine = Engine(self.llm, make_params)
+        engine = Engine(self.llm, make_params, (ValueError, ClientError))
         self.ended = threading.Event()
         weights = WeightStore(engine)
         asyncio.run(weights.prove_first(str(folder), 0, None))
@@ -195,6 +196,7 @@ def test_a_stop_id_is_named_and_chosen_and_best_log_probs_come_in_sglangs_shape(
         ({"token_ids_logprob": [320]}, "between 0 and 319"),
         ({"logprob_start_len": 20}, "beyond the prompt"),
         ({"best_of": 2}, "best_of: Extra inputs"),
+        ({"stop_token_ids": [13]}, "13 is not taken"),
     ],
 )
 def test_requests_that_vllm_would_answer_otherwise_are_refused(
@@ -218,14 +220,14 @@ def test_what_a_request_asks_reaches_vllm(hosted: Any) -> None:
         "frequency_penalty": 0.25,
         "repetition_penalty": 1.5,
         "logit_bias": {"5": 2.0},
-        "sampling_seed": 3,
+        "sampling_seed": 2**63 + 3,
     }
     generate(
         hosted, max_new_tokens=2, rid="mine", no_stop_trim=True, skip_special_tokens=False, **asked, **more
     )
     got = vars(hosted.fake.llm.params["mine"])
     same = {name: value for name, value in {**asked, **more}.items() if got.get(name) != value}
-    assert same == {"stop": "ab", "logit_bias": {"5": 2.0}, "sampling_seed": 3}
+    assert same == {"stop": "ab", "logit_bias": {"5": 2.0}, "sampling_seed": 2**63 + 3}
     assert (got["stop"], got["logit_bias"], got["seed"]) == (["ab"], {5: 2.0}, 3)
     assert got["include_stop_str_in_output"] and not got["skip_special_tokens"] and got["logprobs"] == 0
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -150,4 +151,10 @@ class Answer:
         return [self._entry(pair) for pair in row[1 : self._request.top_logprobs_num + 1]]
 
     def _entry(self, pair: tuple[float | None, int]) -> Entry:
-        return pair[0], pair[1], self._name(pair[1]) if self._request.return_text_in_logprobs else None
+        value, token = pair
+        known = value is not None and math.isfinite(value)  # JSON has no infinity
+        return (
+            value if known else None,
+            token,
+            self._name(token) if self._request.return_text_in_logprobs else None,
+        )

@@ -34,11 +34,18 @@ class Engine:
     Args:
         llm: vLLM's AsyncLLM with our worker extension.
         make_params: its SamplingParams by arguments.
+        refusals: what it raises for a request that is the client's fault.
     """
 
-    def __init__(self, llm: Any, make_params: Callable[..., Any]) -> None:
+    def __init__(
+        self,
+        llm: Any,
+        make_params: Callable[..., Any],
+        refusals: tuple[type[Exception], ...] = (ValueError,),
+    ) -> None:
         self._llm = llm
         self._make_params = make_params
+        self._refusals = refusals
         config = llm.model_config
         self.limits = Limits(int(config.max_model_len), int(config.get_vocab_size()))
         self.dtype = str(config.dtype).removeprefix("torch.")
@@ -73,7 +80,7 @@ class Engine:
             async with aclosing(outputs):
                 async for output in outputs:
                     yield delta_of(output)
-        except ValueError as error:  # vLLM's validation errors are ValueErrors
+        except self._refusals as error:
             raise RequestError(str(error)) from error
 
     async def abort(self, rid: str) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 from slime.backends.embedded.protocol import GenerateRequest, RequestError
 
 DEFAULT_NEW_TOKENS = 128
+SEEDS = 1 << 63  # those of torch's generators; another would end vLLM's worker
 COLDEST = 0.01
 """vLLM raises a lower temperature to this one."""
 
@@ -36,7 +37,7 @@ def sampling_options(request: GenerateRequest, prompt: list[int], limits: Limits
         "presence_penalty": params.presence_penalty,
         "repetition_penalty": params.repetition_penalty,
         "logit_bias": params.logit_bias or None,
-        "seed": seed,
+        "seed": None if seed is None else seed % SEEDS,
         "stop": params.stop,
         "stop_token_ids": params.stop_token_ids,
         "ignore_eos": params.ignore_eos,

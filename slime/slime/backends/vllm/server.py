@@ -238,12 +238,14 @@ def serve(args: Any, order: dict[str, Any], version: str) -> int:
 
 async def _serve(args: Any, order: dict[str, Any], version: str) -> int:
     from vllm import SamplingParams
+    from vllm.exceptions import VLLMClientError
     from vllm.sampling_params import RequestOutputKind
     from vllm.v1.engine.async_llm import AsyncLLM
 
     engine = Engine(
         AsyncLLM.from_engine_args(args),
         lambda **options: SamplingParams(output_kind=RequestOutputKind.DELTA, **options),
+        (ValueError, VLLMClientError),
     )
     weights = WeightStore(engine)
     try:
