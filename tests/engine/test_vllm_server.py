@@ -33,7 +33,7 @@ PROMPT = list(range(10, 30))
 
 
 class Hosted:
-    """Our server over a fake AsyncLLM, as `slime.backends.vllm.server.serve` builds it."""
+    """Our server over a fake AsyncLLM, as `slime.backends.vllm.host` builds it."""
 
     def __init__(self, folder: Path) -> None:
         self.llm = FakeLLM(folder, plain_model)

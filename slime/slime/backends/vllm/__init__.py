@@ -4,8 +4,9 @@ vLLM's HTTP API names neither exact log-probs at the sampling temperature nor wh
 (`AsyncLLM`) is driven from Python instead, and speaks the embedded engine's protocol to gateway and driver.
 
 * in our Python: `launch` (starts it, with flags checked by vLLM itself);
-* in vLLM's Python: `child` (its flags), `server` (routes), `engine` (what of vLLM is called), `sampling` (what a request
-  asks of vLLM), `answers` (what comes back, in SGLang's shape), `weights` (two-phase update with proof);
+* in vLLM's Python: `child` (its flags), `host` (the process), `server` (routes), `engine` (what of vLLM is called),
+  `sampling` (what a request asks of vLLM), `answers` (what comes back, in SGLang's shape), `weights` (two-phase update,
+  with proof);
 * in vLLM's workers: `worker` (loads weights and compares what is live with the files), `log_probs` (of which distribution
   log-probs are), `lifetime` (they end with the server).
 """

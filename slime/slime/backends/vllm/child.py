@@ -80,7 +80,7 @@ def main(words: list[str]) -> None:
     if order["device"] not in (None, current_platform.device_type):
         refuse(f"--device {order['device']}: this vLLM {version} is built for {current_platform.device_type}")
     complete(args, words[1:], current_platform.is_cpu())
-    from slime.backends.vllm.server import serve
+    from slime.backends.vllm.host import serve
 
     sys.exit(serve(args, order, version))
 

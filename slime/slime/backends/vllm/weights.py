@@ -41,11 +41,11 @@ class Version:
 
 
 class WeightStore:
-    """The live version of one engine and at most one prepared version."""
+    """The live version of one engine and at most one prepared version. `lock` is held while weights change."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self._lock = asyncio.Lock()
+        self.lock = asyncio.Lock()
         self._prepared: Version | None = None
         self._live: Version | None = None
 
@@ -60,7 +60,7 @@ class WeightStore:
         Args:
             checksum: what the folder must hold, None if nobody said.
         """
-        async with self._lock:
+        async with self.lock:
             first = await asyncio.to_thread(read_version, path, number)
             if checksum is not None and first.checksum != checksum:
                 raise WeightsError(
@@ -73,7 +73,7 @@ class WeightStore:
 
     async def prepare(self, path: str, number: int) -> str:
         """Reads and checks a version; returns its checksum. Repeating it is harmless. Raises WeightsError."""
-        async with self._lock:
+        async with self.lock:
             for known in (self._live, self._prepared):
                 if known is not None and known.checksum and (known.number, known.path) == (number, path):
                     return known.checksum
@@ -96,7 +96,7 @@ class WeightStore:
             WeightsError: it is not prepared, or not what serves now.
             BrokenEngineError: nothing can be served.
         """
-        async with self._lock:
+        async with self.lock:
             new = self._prepared
             if new is None or new.number != number:
                 if self.live.number != number or not self.live.checksum:
@@ -107,7 +107,7 @@ class WeightStore:
             return self.live.checksum
 
     async def discard(self) -> None:
-        async with self._lock:
+        async with self.lock:
             self._prepared = None
 
     async def _replace(self, new: Version) -> None:
