@@ -31,6 +31,7 @@ from openclaw.tokenizer import Tokenizer
 from slime.arguments import parse_args
 from slime.backends.fsdp import FSDPTrainer
 from slime.backends.fsdp.model import gather_weights
+from slime.rollout.post_process import post_processed
 from slime.types import Sample
 
 MAX_NEW_TOKENS = 200
@@ -131,7 +132,7 @@ class LocalLoop:
     def _update(self, trainer: FSDPTrainer) -> None:
         records = self.store.lease(self.rollouts, self.args.rollout_batch_size)
         samples = [Sample.from_dict(sample_dict(record, self.rollouts)) for record in records]
-        self.metrics.append(trainer.train(self.rollouts, samples))
+        self.metrics.append(trainer.train(self.rollouts, post_processed(self.args, samples)))
         parent, self.version = self.version, self.version + 1
         self.chat.engine.install(gather_weights(trainer.model, None, keep=True), self.version)
         trainer.version = self.version

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 LEARNING_RATE = 3e-3
 BATCH = 4
-KL = 0.3
+KL = 0.1
 ADAM_EPSILON = 3e-3
 """Far above the root of the second moment (some 2e-4 here), so that a step is in proportion to the gradient: with Adam's
 usual 1e-8 every weight moves by the learning rate, also where there is nothing but noise, and arithmetic is lost."""
@@ -31,7 +31,7 @@ _TOPK_OPD = ("--loss-type", "opd_topk", "--distill-topk", "50", "--disable-rewar
 _SELECT = (
     *("--loss-type", "topk_select", "--distill-topk", "20", "--hint-selection", "sequence_optimal"),
     *("--hint-m", "3", "--topk-adv-diff-clip", "5.0", "--no-topk-plain-teacher"),
-    *("--topk-w-opd", "12.0", "--topk-w-rl", "1.0"),
+    *("--topk-w-opd", "12.0", "--topk-w-rl", "3.0"),
 )
 
 METHODS = {
@@ -74,6 +74,7 @@ class Setting:
             *("--on-weights-live-path", "openclaw_rollout.on_weights_live"),
             *("--service-path", "openclaw.services.start", "--method-path", self.method.hook),
             *("--rollout-batch-size", str(self.batch), "--reward-key", "score"),
+            *("--custom-reward-post-process-path", "openclaw.rewards.compare_in_batch"),
             *("--lr", str(self.lr), "--weight-decay", "0.0", "--adam-beta1", "0.9", "--adam-beta2", "0.98"),
             *("--adam-eps", str(self.adam_eps), "--seed", str(seed)),
             *(self.method.flags or _POLICY),

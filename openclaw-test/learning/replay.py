@@ -30,6 +30,7 @@ from slime.arguments.record import read_arguments
 from slime.backends.fsdp import FSDPTrainer
 from slime.backends.fsdp.model import gather_weights
 from slime.errors import ConfigError
+from slime.rollout.post_process import post_processed
 from slime.types import Sample
 from slime.utils.checksum import weights_checksum
 
@@ -126,7 +127,7 @@ def train_again(store: RolloutStore, args: Any) -> tuple[list[tuple[str | None, 
         samples = [
             Sample.from_dict(sample_dict(one, version.rollout_id)) for one in store.samples(sorted(ids))
         ]
-        metrics = trainer.train(version.rollout_id, samples)
+        metrics = trainer.train(version.rollout_id, post_processed(args, samples))
         gap = max(gap, metrics.get("train_rollout_logprob_abs_diff_max", 0.0))
         pairs.append((version.checksum, weights_checksum(gather_weights(trainer.model, None, keep=True))))
         trainer.version = version.version

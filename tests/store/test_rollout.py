@@ -4,6 +4,7 @@ import argparse
 import threading
 import time
 from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,7 +12,9 @@ import pytest
 from openclaw import rollout
 from openclaw.errors import StoreError
 from openclaw.records import NewTurn, Turn
+from openclaw.rewards import compare_in_batch
 from openclaw.store import RolloutStore
+from slime.types import Sample
 
 MakeSample = Callable[..., Turn]
 
@@ -159,3 +162,19 @@ def test_stale_samples_stay_where_they_may_train_with_less_weight(
 def test_an_evaluation_is_refused(args: argparse.Namespace) -> None:
     with pytest.raises(ValueError, match="no evaluation set"):
         rollout.lease_step(args, 0, evaluation=True)
+
+
+@pytest.mark.parametrize(
+    ("scores", "compared"),
+    [
+        ([1.0, 1.0, 1.0, -1.0], [0.5, 0.5, 0.5, -1.5]),
+        ([1.0, 1.0], [0.0, 0.0]),
+        ([1.0, 0.0, -1.0], [1.0, 0.0, -1.0]),  # 0 is no score
+        ([0.0, 1.0], [0.0, 1.0]),  # and one score has none to be compared with
+        ([], []),
+    ],
+)
+def test_rewards_are_compared_with_those_of_their_batch(scores: list[float], compared: list[float]) -> None:
+    samples = [Sample(tokens=[1, 2], response_length=1, reward={"score": score}) for score in scores]
+    before, after = compare_in_batch(SimpleNamespace(reward_key="score"), samples)
+    assert before == [{"score": score} for score in scores] and after == compared
