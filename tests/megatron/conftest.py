@@ -20,6 +20,10 @@ from transformers import (
     Qwen2ForCausalLM,
     Qwen2MoeConfig,
     Qwen2MoeForCausalLM,
+    Qwen3_5Config,
+    Qwen3_5ForCausalLM,
+    Qwen3_5ForConditionalGeneration,
+    Qwen3_5TextConfig,
     Qwen3Config,
     Qwen3ForCausalLM,
     Qwen3MoeConfig,
@@ -90,7 +94,8 @@ def one_thread() -> None:
 @pytest.fixture(scope="session")
 def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """A random model of each architecture: tied and untied, with biases, without query norms, with long rotations;
-    mixtures of experts with layers that are none, their weights scaled to 1 or as they are."""
+    mixtures of experts with layers that are none, their weights scaled to 1 or as they are; linear beside full
+    attention, alone or in a model with vision."""
     torch.manual_seed(0)
     shape: dict[str, Any] = {
         "vocab_size": VOCABULARY,
@@ -102,7 +107,21 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
         "initializer_range": 0.2,
     }
     experts: dict[str, Any] = shape | {"head_dim": 8, "num_experts": 4, "num_hidden_layers": 4}
-    models = {
+    hybrid: dict[str, Any] = shape | {
+        "head_dim": 16,
+        "linear_num_key_heads": 2,
+        "linear_num_value_heads": 4,
+        "linear_key_head_dim": 8,
+        "linear_value_head_dim": 12,
+        "layer_types": ["linear_attention", "full_attention"],
+    }
+    more = {"num_key_value_heads": 4, "linear_num_key_heads": 4}
+    seen = {"depth": 1, "hidden_size": 8, "intermediate_size": 8, "num_heads": 2, "out_hidden_size": 32}
+    models: dict[str, Any] = {
+        "qwen3_5": Qwen3_5ForCausalLM(Qwen3_5TextConfig(tie_word_embeddings=False, **hybrid)),
+        "qwen3_5_vision": Qwen3_5ForConditionalGeneration(
+            Qwen3_5Config(text_config=hybrid | more, vision_config=seen, tie_word_embeddings=True)
+        ),
         "qwen3_moe": Qwen3MoeForCausalLM(
             Qwen3MoeConfig(
                 moe_intermediate_size=24,
@@ -142,6 +161,8 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
         for key, parameter in model.named_parameters():
             if "norm" in key or key.endswith("bias"):
                 torch.nn.init.uniform_(parameter, 0.5, 1.5)
+            if key.endswith("dt_bias"):
+                torch.nn.init.uniform_(parameter)
         folder = tmp_path_factory.mktemp(name)
         model.save_pretrained(folder)
         (folder / "tokenizer_config.json").write_text("{}")
@@ -158,6 +179,14 @@ def gradients_of() -> Callable[[Any], dict[str, torch.Tensor]]:
         return dict(revert_weight_conversion(model, found))
 
     return of
+
+
+@pytest.fixture
+def near() -> Callable[[str], float]:
+    """f(name of a weight): how far its gradient may be from another one, as a share of it, where sequences were added
+    up in another order. Those of a state's decay are small differences of large sums, in fp32."""
+    decay = ("A_log", "dt_bias", "in_proj_a.weight")
+    return lambda name: 1e-4 if name.endswith(decay) else 1e-5
 
 
 @pytest.fixture

@@ -23,6 +23,11 @@ JOBS: dict[str, dict[str, Any]] = {
     "some_modules": {"lora_target_modules": "k_proj,up_proj", "hf_checkpoint": "qwen2", "entropy_coef": 0.1},
     "taught_by_the_base": TOPK | {"gradient_checkpointing": True},
     "bf16": {"bf16": True, "loss_type": "combine"},
+    "hybrid": {"hf_checkpoint": "qwen3_5", "entropy_coef": 0.1},
+    "linear_attention_in_part": {
+        "hf_checkpoint": "qwen3_5_vision",
+        "lora_target_modules": "in_proj_qkv,in_proj_a,q_proj",
+    },
     "beside_experts": {"lora_target_modules": "q_proj,v_proj", "hf_checkpoint": "qwen3_moe"},
 }
 

@@ -12,15 +12,25 @@ import torch
 from safetensors.torch import load_file
 from torch.distributed.fsdp import MixedPrecisionPolicy
 from torch.testing import assert_close
-from transformers import AutoModelForCausalLM
+from transformers import AutoConfig, AutoModelForCausalLM
 
 from slime.backends.embedded.model import ModelError, build_model
 from slime.backends.fsdp.packing import pack
 from slime.backends.probe import expected_probe, measure
 from slime.errors import CheckpointError, ConfigError, TrainError
+from slime.utils.decoders import language_part
 
 CPU = torch.device("cpu")
-MODELS = ["qwen3", "qwen2", "llama", "qwen2_moe", "qwen3_moe", "qwen3_moe_sparse"]
+MODELS = [
+    "qwen3",
+    "qwen2",
+    "llama",
+    "qwen2_moe",
+    "qwen3_moe",
+    "qwen3_moe_sparse",
+    "qwen3_5",
+    "qwen3_5_vision",
+]
 NATIVE = MixedPrecisionPolicy()  # gradients as wide as the weights
 
 
@@ -31,12 +41,15 @@ def table(model: Any, sample: Any) -> torch.Tensor:
 
 
 def plain(folder: str) -> Any:
-    return AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager")
+    """transformers' own model; of one with vision, the decoder, which it ties only where it is told so."""
+    config = language_part(AutoConfig.from_pretrained(folder))
+    how = {"dtype": torch.float32, "attn_implementation": "eager"}
+    return AutoModelForCausalLM.from_pretrained(folder, config=config, **how)
 
 
 @pytest.mark.parametrize("name", MODELS)
 def test_packed_log_probs_and_gradients_are_those_of_transformers(
-    make_trainer: Any, make_samples: Any, gradients_of: Any, folders: dict[str, str], name: str
+    make_trainer: Any, make_samples: Any, gradients_of: Any, near: Any, folders: dict[str, str], name: str
 ) -> None:
     trainer, model = make_trainer(hf_checkpoint=folders[name]), plain(folders[name])
     samples = make_samples(3)
@@ -52,7 +65,7 @@ def test_packed_log_probs_and_gradients_are_those_of_transformers(
         entry = trainer.weights.entries[each.name]
         mine = trainer.weights.separate(entry, [each.parameter.grad])
         for source, gradient in zip(entry.sources, mine, strict=True):
-            assert (gradient - wanted[source]).norm() <= 1e-5 * wanted[source].norm(), source
+            assert (gradient - wanted[source]).norm() <= near(source) * wanted[source].norm(), source
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -62,18 +75,25 @@ def test_weights_come_out_as_they_went_in(
     make_trainer(hf_checkpoint=folders[name]).export_weights(str(tmp_path / "out"), 1)
     ours = load_file(tmp_path / "out" / "model.safetensors")
     theirs = load_file(Path(folders[name]) / "model.safetensors")
+    theirs = {key: x for key, x in theirs.items() if not key.startswith("model.visual.")}
     assert ours.keys() == theirs.keys()
     assert all(torch.equal(ours[key], theirs[key]) for key in theirs)
 
 
-def test_the_embedded_engine_says_that_it_serves_no_experts(folders: dict[str, str]) -> None:
-    with pytest.raises(ModelError, match="serves no mixtures of experts; SGLang does"):
-        build_model(folders["qwen3_moe"], "cpu", "float32")
+@pytest.mark.parametrize(
+    ("name", "lacking"), [("qwen3_moe", "mixtures of experts"), ("qwen3_5_vision", "linear attention")]
+)
+def test_the_embedded_engine_says_what_it_does_not_serve(
+    folders: dict[str, str], name: str, lacking: str
+) -> None:
+    with pytest.raises(ModelError, match=f"serves no {lacking}.* SGLang does"):
+        build_model(folders[name], "cpu", "float32")
 
 
-def test_the_probe_of_an_engine_knows_experts(folders: dict[str, str]) -> None:
-    expected = measure(plain(folders["qwen3_moe"]), 63)
-    assert expected_probe(folders["qwen3_moe"]).gap(expected.log_probs) < 1e-5
+@pytest.mark.parametrize("name", ["qwen3_moe", "qwen3_5_vision"])
+def test_the_probe_of_an_engine_knows_every_model(folders: dict[str, str], name: str) -> None:
+    expected = measure(plain(folders[name]), 63)
+    assert expected_probe(folders[name]).gap(expected.log_probs) < 1e-5
 
 
 JOBS: dict[str, dict[str, Any]] = {
@@ -98,6 +118,8 @@ JOBS: dict[str, dict[str, Any]] = {
         "use_kl_loss": True,
         "kl_loss_coef": 0.1,
     },
+    "hybrid": {"hf_checkpoint": "qwen3_5_vision", "ref_load": "qwen3_5_vision", "loss_type": "combine"},
+    "hybrid_in_bf16": {"hf_checkpoint": "qwen3_5", "bf16": True, "gradient_checkpointing": True},
     "experts_in_bf16": {"hf_checkpoint": "qwen3_moe_sparse", "bf16": True, "gradient_checkpointing": True},
 }
 
@@ -147,7 +169,7 @@ def first_gradients(trainer: Any, samples: list[Any], gradients_of: Any) -> dict
     return {name: gradient.clone() for name, gradient in found.items()}
 
 
-@pytest.mark.parametrize("name", ["qwen3", "qwen2_moe", "qwen3_moe"])
+@pytest.mark.parametrize("name", ["qwen3", "qwen2_moe", "qwen3_moe", "qwen3_5"])
 def test_the_first_gradients_are_those_of_fsdp(
     make_trainer: Any, make_samples: Any, gradients_of: Any, folders: dict[str, str], name: str
 ) -> None:
@@ -164,7 +186,7 @@ def test_the_first_gradients_are_those_of_fsdp(
         assert (ours[key] - gradient).norm() <= 1e-5 * gradient.norm(), key
 
 
-@pytest.mark.parametrize("name", ["qwen3", "qwen3_moe"])
+@pytest.mark.parametrize("name", ["qwen3", "qwen3_moe", "qwen3_5"])
 def test_in_float64_the_curves_of_both_backends_are_one(
     make_trainer: Any,
     make_samples: Any,
@@ -193,11 +215,19 @@ def test_in_float64_the_curves_of_both_backends_are_one(
             assert ours[key] == pytest.approx(theirs[key], abs=1e-6, rel=1e-6), key
 
 
-@pytest.mark.parametrize("bf16", [False, True])
+@pytest.mark.parametrize(("name", "bf16"), [("qwen3", False), ("qwen3", True), ("qwen3_5", True)])
 def test_a_resumed_run_is_the_run_that_was_not_interrupted(
-    make_trainer: Any, make_samples: Any, tmp_path: Path, bf16: bool
+    make_trainer: Any, make_samples: Any, folders: dict[str, str], tmp_path: Path, name: str, bf16: bool
 ) -> None:
-    changes = {"bf16": bf16, "use_kl_loss": True, "kl_loss_coef": 0.1, "ref_update_interval": 1}
+    model = folders[name]
+    changes = {
+        "hf_checkpoint": model,
+        "ref_load": model,
+        "bf16": bf16,
+        "use_kl_loss": True,
+        "kl_loss_coef": 0.1,
+        "ref_update_interval": 1,
+    }
     whole = make_trainer(**changes)
     whole.train(0, make_samples(6))
     whole.save(0, 1, 0)
@@ -206,8 +236,7 @@ def test_a_resumed_run_is_the_run_that_was_not_interrupted(
     state = resumed.load()
     assert (state.rollout_id, state.version, resumed.global_step) == (0, 1, 1)
     resumed.train(1, make_samples(6, seed=1))
-    folders = [str(tmp_path / name) for name in ("whole", "resumed")]
-    checksums = [one.export_weights(folder, 2) for one, folder in zip((whole, resumed), folders, strict=True)]
+    checksums = [one.export_weights(str(tmp_path / "out"), 2) for one in (whole, resumed)]
     assert checksums[0] == checksums[1]
 
 
@@ -265,6 +294,10 @@ def test_a_model_that_cannot_be_built_is_refused(
         ({"expert_model_parallel_size": 2}, "a qwen3 has none"),
         ({"use_lora": True, "hf_checkpoint": "qwen2_moe"}, "experts of a qwen2_moe have no adapters"),
         (
+            {"tensor_model_parallel_size": 2, "hf_checkpoint": "one_key_head"},
+            "linear_num_key_heads 1 of the model does not divide by 2 tensor x context",
+        ),
+        (
             {"expert_model_parallel_size": 3, "hf_checkpoint": "qwen3_moe"},
             "num_experts 4 of the model does not",
         ),
@@ -276,5 +309,7 @@ def test_ranks_that_do_not_divide_the_model_are_refused(
     from slime.backends.megatron.shape import read_config, transformer_config
 
     with pytest.raises(ConfigError, match=complaint):
-        folder = folders[sizes.get("hf_checkpoint", "qwen3")]
-        transformer_config(read_config(folder), make_args(**sizes), torch.float32)
+        name = sizes.get("hf_checkpoint", "qwen3")
+        config = read_config(folders[name if name in folders else "qwen3_5"])
+        config.linear_num_key_heads = 1 if name == "one_key_head" else 2
+        transformer_config(config, make_args(**sizes), torch.float32)

@@ -22,6 +22,7 @@ JOBS: dict[str, dict[str, Any]] = {
     "shared_tensor": SHARED | TENSOR | KL | {"global_batch_size": 4, "weight_decay": 0.1},
     "adapters_sequence": LORA | TENSOR | SHARED | {"sequence_parallel": True, "entropy_coef": 0.05},
     "adapters_pipeline": LORA | TENSOR | PIPELINE | TOPK | {"lora_target_modules": "q_proj,o_proj,down_proj"},
+    "adapters_hybrid": LORA | TENSOR | SHARED | {"sequence_parallel": True},
     "adapters_context": LORA | SHARED | CONTEXT | KL | {"ref_update_interval": 1, "lora_rank": 2},
     "critic": SHARED | TENSOR | {"advantage_estimator": "ppo", "kl_coef": 0.1, "ref_update_interval": 2},
     "critic_pipeline": SHARED | PIPELINE | CONTEXT | {"advantage_estimator": "ppo", "lambd": 0.9},
@@ -29,6 +30,7 @@ JOBS: dict[str, dict[str, Any]] = {
 OTHERS: dict[str, list[dict[str, Any]]] = {
     "shared_tensor": [TENSOR | SHARED, {}],
     "adapters_sequence": [TENSOR | SHARED | {"sequence_parallel": True}, PIPELINE | SHARED],
+    "adapters_hybrid": [TENSOR | SHARED | {"sequence_parallel": True}, PIPELINE | SHARED],
     "adapters_context": [CONTEXT | SHARED],  # four ranks share two rows
 }
 """Divisions in which a run is resumed, its own first."""
@@ -91,19 +93,26 @@ def check_weights(folder: Path, other: Path) -> None:
 
 
 def test_shared_states_adapters_and_critics_train_and_resume_like_one_process(
-    make_args: Any, make_trainer: Any, make_samples: Any, run_ranks: Any, tmp_path: Path
+    make_args: Any,
+    make_trainer: Any,
+    make_samples: Any,
+    run_ranks: Any,
+    folders: dict[str, str],
+    tmp_path: Path,
 ) -> None:
     rollouts = [make_samples(count, seed=seed) for seed, count in enumerate((8, 5, 6))]
     for sample in (sample for samples in rollouts for sample in samples):
         sample.teacher_tokens_candidates = [[5, 9, *sample.tokens]]
     shared = {"lr": 1e-3, "teacher_source": "trainer", "hint_m": 1, "async_save": True}
-    jobs = {name: make_args(**shared, **job, save=str(tmp_path / name)) for name, job in JOBS.items()}
+    flags = {name: shared | job for name, job in JOBS.items()}
+    flags["adapters_hybrid"] |= dict.fromkeys(("hf_checkpoint", "ref_load"), folders["qwen3_5"])
+    jobs = {name: make_args(**job, save=str(tmp_path / name)) for name, job in flags.items()}
     others = {name: [DIVISION | flags for flags in many] for name, many in OTHERS.items()}
     results = run_ranks(RANKS, (jobs, others, rollouts))
 
-    for name, job in JOBS.items():
+    for name, job in flags.items():
         assert len({result[name][1] for result in results}) == 1, name
-        one = make_trainer(**shared | job | DIVISION)
+        one = make_trainer(**job | DIVISION)
         expected = [one.train(i, samples) for i, samples in enumerate(rollouts)]
         for result in results:
             check_metrics(result[name][0], expected, name)
@@ -125,7 +134,7 @@ def test_shared_states_adapters_and_critics_train_and_resume_like_one_process(
             if number == 0:
                 assert {checksum for _, checksum, _ in again} == {results[0][name][1]}, (name, flags)
         if name in OTHERS:
-            resumed = make_trainer(**shared | job | DIVISION, save=str(tmp_path / name))
+            resumed = make_trainer(**job | DIVISION, save=str(tmp_path / name))
             assert resumed.load().rollout_id == 1
             check_metrics([resumed.train(2, rollouts[2])], expected[2:], name)
     numbers = sum(x.numel() for x in load_file(tmp_path / "shared_tensor_weights/model.safetensors").values())

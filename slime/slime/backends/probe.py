@@ -86,8 +86,10 @@ def _computed(folder: str, stamps: tuple[int, ...]) -> Probe:
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM
 
+    from slime.utils.decoders import language_part
+
     try:
-        config = AutoConfig.from_pretrained(folder, local_files_only=True)
+        config = language_part(AutoConfig.from_pretrained(folder, local_files_only=True))
         model = AutoModelForCausalLM.from_config(config, dtype=config.dtype or torch.float32).eval()
         missing = _fill(model, Path(folder))
     except (OSError, ValueError, KeyError, RuntimeError) as error:
@@ -104,10 +106,10 @@ def _fill(model: Any, folder: Path) -> list[str]:
     """
     from safetensors.torch import load_file
 
-    from slime.utils.decoders import join_experts
+    from slime.utils.decoders import in_memory
 
     files = sorted(folder.glob("*.safetensors"))
-    found = join_experts({name: x for file in files for name, x in load_file(file).items()})
+    found = in_memory({name: x for file in files for name, x in load_file(file).items()})
     model.load_state_dict(found, strict=False)
     tied = {"lm_head.weight"} if model.config.get_text_config().tie_word_embeddings else set()
     model.tie_weights()

@@ -198,6 +198,7 @@ def read_shape(model: str) -> Shape:
 def shape_of(config: dict[str, Any], name: str) -> Shape:
     """The shape that a config.json describes; of a model with vision, its language part."""
     text: dict[str, Any] = {**config, **(config.get("text_config") or {})}
+    text["tie_word_embeddings"] = any(part.get("tie_word_embeddings") for part in (config, text))
     family = str(text.get("model_type"))
     if family not in FAMILIES:
         raise ConfigError(f"{name} is of type {family}; planned are {', '.join(FAMILIES)}")

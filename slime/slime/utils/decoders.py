@@ -11,12 +11,38 @@ from torch import Tensor
 
 DENSE = ("llama", "qwen2", "qwen3")
 MIXTURES = ("qwen2_moe", "qwen3_moe")
+HYBRIDS = ("qwen3_5_text",)
+"""Decoders of which some layers have linear attention, whose queries have gates, and whose norms are zero-centred."""
+WITH_VISION = ("qwen3_5",)
+"""Models that hold such a decoder beside other parts."""
+BODY, BESIDE_VISION = "model.", "model.language_model."
 PARTS = ("gate", "up", "down")
 EXPERT = re.compile(r"(.+\.experts)\.(\d+)\.(gate|up|down)_proj\.weight")
 
 
 def head_dim(config: Any) -> int:
     return int(getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads)
+
+
+def language_part(config: Any) -> Any:
+    """The configuration of the decoder in a model with vision; any other one as it is. `body` reads it."""
+    if config.model_type not in WITH_VISION:
+        return config
+    text = config.get_text_config()
+    text.tie_word_embeddings = config.tie_word_embeddings or text.tie_word_embeddings
+    text.dtype = text.dtype or config.dtype
+    text.body = BESIDE_VISION
+    return text
+
+
+def body(config: Any) -> str:
+    """What the names of a decoder's weights begin with in its folder, but for the output head."""
+    return str(getattr(config, "body", BODY))
+
+
+def is_linear(config: Any, layer: int) -> bool:
+    """Whether a layer, counted from 0, has linear attention."""
+    return bool(config.model_type in HYBRIDS and config.layer_types[layer] == "linear_attention")
 
 
 def has_experts(config: Any, layer: int) -> bool:
@@ -40,12 +66,12 @@ def split_qkv(whole: Tensor, config: Any) -> list[Tensor]:
     return [x.flatten(0, 2) for x in torch.split(heads, [heads.shape[1] - 2, 1, 1], dim=1)]
 
 
-def join_experts(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The tensors of a Hugging Face folder by the names that transformers gives them in memory: all experts of a layer
-    are one there. Experts that lack a part stay as they are."""
-    found = dict(tensors)
+def in_memory(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The tensors of a Hugging Face folder by the names that transformers gives them in memory: a decoder has the same
+    there whatever stands beside it, and all experts of a layer are one. Experts that lack a part stay as they are."""
+    found = {name.replace(BESIDE_VISION, BODY, 1): tensor for name, tensor in tensors.items()}
     layers: dict[str, dict[tuple[int, str], str]] = {}
-    for name in tensors:
+    for name in list(found):
         if match := EXPERT.fullmatch(name):
             layers.setdefault(match[1], {})[int(match[2]), match[3]] = name
     for layer, names in layers.items():

@@ -85,6 +85,11 @@ def build_model(folder: str, device: str, dtype: str) -> ServedModel:
         raise ModelError(f"{folder}: the embedded engine cannot run this architecture: it has no positions")
     if getattr(text, "num_experts", None):
         raise ModelError(f"{folder}: the embedded engine serves no mixtures of experts; SGLang does")
+    if getattr(module, "_is_stateful", False):
+        raise ModelError(
+            f"{folder}: the embedded engine serves no linear attention or other states, which a {text.model_type} has; "
+            "SGLang does"
+        )
     module.tie_weights()
     module.requires_grad_(False)
     module.eval().to(where)

@@ -18,6 +18,7 @@ from slime.backends.fsdp.head import ATTRIBUTE, DeferredHead
 from slime.backends.fsdp.linear_attention import keep_sequences_apart
 from slime.backends.fsdp.quantized import four_bit_config, four_bit_parameters
 from slime.errors import ConfigError
+from slime.utils.decoders import language_part
 
 
 def load_model(
@@ -43,6 +44,7 @@ def load_model(
     if args.load_in_4bit:
         how |= four_bit_config()
     try:
+        how["config"] = language_part(AutoConfig.from_pretrained(folder, local_files_only=True))
         model = AutoModelForCausalLM.from_pretrained(folder, local_files_only=True, **how)
     except (OSError, ValueError, KeyError) as error:
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]

@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from megatron.core.transformer.attention import SelfAttention
 from torch import Tensor, nn
 
 from slime.backends.fsdp.attention import packed_attention
@@ -40,10 +41,32 @@ class PackedAttention(nn.Module):
         Args:
             attention_mask: the layout of the whole pack of N tokens, of which this rank has n.
         """
-        whole = [_by_heads(x.squeeze(1), self.cp).transpose(0, 1).unsqueeze(0) for x in (query, key, value)]
+        whole = [by_heads(x.squeeze(1), self.cp).transpose(0, 1).unsqueeze(0) for x in (query, key, value)]
         output, _none = self.kernel(self, *whole, None, packed_layout=attention_mask)
-        mine = _by_tokens(output.squeeze(0), self.cp)
+        mine = by_tokens(output.squeeze(0), self.cp)
         return mine.flatten(1).unsqueeze(1)
+
+
+class GatedSelfAttention(SelfAttention):  # type: ignore[misc]
+    """Attention whose output counts as much as a gate of every head says (Qwen3.5).
+
+    Every query has its gate behind it, as in a Hugging Face folder; megatron-core has all gates of a group behind its
+    queries. All else is megatron-core's.
+    """
+
+    def get_query_key_value_tensors(
+        self, hidden_states: Tensor, *_: Any, **__: Any
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Hidden states [n, 1, H] -> query [n, 1, heads, D], key and value [n, 1, kv_heads, D], gate as query."""
+        mixed, _none = self.linear_qkv(hidden_states)
+        width, groups = self.hidden_size_per_attention_head, self.num_query_groups_per_partition
+        slots = mixed.view(*mixed.shape[:2], groups, -1, width)
+        queries, key, value = torch.split(slots, [slots.shape[3] - 2, 1, 1], dim=3)
+        query, gate = queries.reshape(*mixed.shape[:2], -1, 2, width).unbind(3)
+        return self.q_layernorm(query), self.k_layernorm(key.squeeze(3)), value.squeeze(3), gate
+
+    def _apply_output_gate(self, x: Tensor, gate: Tensor) -> Tensor:
+        return x * torch.sigmoid(gate.reshape(x.shape))
 
 
 class _Exchange(torch.autograd.Function):
@@ -64,7 +87,7 @@ class _Exchange(torch.autograd.Function):
         return found, None
 
 
-def _by_heads(x: Tensor, group: Any) -> Tensor:
+def by_heads(x: Tensor, group: Any) -> Tensor:
     """[n, heads, D] of this rank's tokens -> [N, heads / ranks, D] of all tokens."""
     if group.size() == 1:
         return x
@@ -72,7 +95,7 @@ def _by_heads(x: Tensor, group: Any) -> Tensor:
     return _Exchange.apply(blocks, group).flatten(0, 1)  # type: ignore[no-untyped-call,no-any-return]
 
 
-def _by_tokens(x: Tensor, group: Any) -> Tensor:
+def by_tokens(x: Tensor, group: Any) -> Tensor:
     """[N, heads / ranks, D] of all tokens -> [n, heads, D] of this rank's tokens."""
     if group.size() == 1:
         return x

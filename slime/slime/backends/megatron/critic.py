@@ -15,13 +15,13 @@ from slime.backends.fsdp.packing import PackedBatch, pack
 from slime.backends.fsdp.rollout_data import RolloutData
 from slime.backends.fsdp.step import by_sample
 from slime.backends.megatron.checkpoint import MegatronPart
+from slime.backends.megatron.entries import Entry
 from slime.backends.megatron.gradients import Gradients
 from slime.backends.megatron.loading import load_core
 from slime.backends.megatron.lora import add_adapters
 from slime.backends.megatron.model import PackedGPT
 from slime.backends.megatron.parallel import Parallel, add_up_metrics
 from slime.backends.megatron.pipeline import ShardedModel
-from slime.backends.megatron.weights import Entry
 from slime.schedule import Schedule, Step
 from slime.types import Sample
 

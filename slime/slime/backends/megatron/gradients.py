@@ -106,8 +106,8 @@ class Gradients:
         return trained
 
     def _parts(self) -> Iterator[tuple[Trained, str, slice, Cut | None]]:
-        """Names and rows in checkpoints. Gate and up projection come apart: each is cut over the ranks for itself; the
-        output head of the last stage is a copy of a tied embedding."""
+        """Names and rows in checkpoints. Gate and up projection come apart, and so do sections: each is cut over the
+        ranks for itself; the output head of the last stage is a copy of a tied embedding."""
         for each in self.all:
             entry, name = self.weights.entries[each.name], self.weights.global_name(each.name)
             if self.tied_head and each.name == HEAD:
@@ -117,6 +117,12 @@ class Gradients:
             if entry.kind == "gate_up":
                 yield each, f"{name}.gate", slice(0, rows // 2), cut
                 yield each, f"{name}.up", slice(rows // 2, rows), cut
+            elif entry.sections:
+                first = 0
+                for number, size in enumerate(size for group in entry.sections for size in group):
+                    mine = slice(first, first + size // self.parallel.tp.size)
+                    yield each, f"{name}.{number}", mine, cut
+                    first = mine.stop
             else:
                 yield each, name, slice(0, rows), cut
 

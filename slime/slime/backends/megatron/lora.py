@@ -18,20 +18,25 @@ from torch import Tensor, nn
 
 from slime.backends.fsdp.lora import PREFIX
 from slime.backends.megatron.adapters import Adapter, Adapters, Output, adapters_of
+from slime.backends.megatron.delta_net import projected
+from slime.backends.megatron.entries import Entry
 from slime.backends.megatron.model import PackedGPT
 from slime.backends.megatron.parallel import Parallel
-from slime.backends.megatron.weights import Entry, WeightMap, to_first_stage
+from slime.backends.megatron.sections import Sections, cut
+from slime.backends.megatron.weights import WeightMap, to_first_stage
 from slime.errors import ConfigError
-from slime.utils.decoders import has_experts, head_dim
+from slime.utils.decoders import HYBRIDS, has_experts, head_dim, is_linear
 
 JOINED = {
     "self_attention.linear_qkv": ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"),
     "self_attention.linear_proj": ("self_attn.o_proj",),
+    "self_attention.in_proj": tuple(f"linear_attn.in_proj_{name}" for name in ("qkv", "z", "b", "a")),
+    "self_attention.out_proj": ("linear_attn.out_proj",),
     "mlp.linear_fc1": ("mlp.gate_proj", "mlp.up_proj"),
     "mlp.linear_fc2": ("mlp.down_proj",),
 }
 """Linear modules of a layer, and which Hugging Face modules each one is, in the order of those."""
-BY_INPUTS = ("self_attention.linear_proj", "mlp.linear_fc2")
+BY_INPUTS = ("self_attention.linear_proj", "self_attention.out_proj", "mlp.linear_fc2")
 Factors = tuple[Tensor, Tensor]
 
 
@@ -51,7 +56,7 @@ def add_adapters(core: PackedGPT, weights: WeightMap, args: Any) -> None:
                 name: drawn[key] for name in modules if (key := _key(number + weights.offset, name)) in drawn
             }
             if own:
-                adapters = _build(path, own, weights.hf, core, args)
+                adapters = _build(path, own, weights.hf, core, args, number + weights.offset)
                 linear = layer.get_submodule(path)
                 linear.adapters = adapters.to(like.device, like.dtype)
                 linear.register_forward_hook(adapters.add)
@@ -68,11 +73,13 @@ def _draw(hf: Any, args: Any) -> dict[str, Factors]:
     every = [
         (_key(layer, name), size)
         for layer in range(hf.num_hidden_layers)
-        for name, size in _sizes(hf).items()
+        for name, size in _sizes(hf, layer).items()
         if not (name.startswith("mlp.") and has_experts(hf, layer))  # experts are no linear modules
     ]
     names = [name.strip() for name in (args.lora_target_modules or "").split(",") if name.strip()]
-    known = ", ".join(name.rpartition(".")[2] for name in _sizes(hf))
+    known = ", ".join(
+        {_last(name): None for layer in range(hf.num_hidden_layers) for name in _sizes(hf, layer)}
+    )
     if not names and any(has_experts(hf, layer) for layer in range(hf.num_hidden_layers)):
         raise ConfigError(
             f"--lora-target-modules: experts cannot have adapters; name the modules that shall, of {known}"
@@ -103,22 +110,41 @@ def _matches(key: str, name: str) -> bool:
     return key == name or key.endswith(f".{name}")
 
 
-def _sizes(hf: Any) -> dict[str, tuple[int, int]]:
-    """Inputs and outputs of the linear modules of a layer, in their order."""
-    hidden, inner, size = hf.hidden_size, hf.intermediate_size, head_dim(hf)
-    queries, keys = hf.num_attention_heads * size, hf.num_key_value_heads * size
-    return {
-        "self_attn.q_proj": (hidden, queries),
-        "self_attn.k_proj": (hidden, keys),
-        "self_attn.v_proj": (hidden, keys),
-        "self_attn.o_proj": (queries, hidden),
+def _sizes(hf: Any, layer: int) -> dict[str, tuple[int, int]]:
+    """Inputs and outputs of the linear modules of a layer, in the order in which transformers has them."""
+    hidden, inner = hf.hidden_size, hf.intermediate_size
+    attention = _linear_attention(hf) if is_linear(hf, layer) else _full_attention(hf)
+    return attention | {
         "mlp.gate_proj": (hidden, inner),
         "mlp.up_proj": (hidden, inner),
         "mlp.down_proj": (inner, hidden),
     }
 
 
-def _build(path: str, own: dict[str, Factors], hf: Any, core: PackedGPT, args: Any) -> Adapters:
+def _full_attention(hf: Any) -> dict[str, tuple[int, int]]:
+    hidden, size = hf.hidden_size, head_dim(hf)
+    queries, keys = hf.num_attention_heads * size, hf.num_key_value_heads * size
+    return {
+        "self_attn.q_proj": (hidden, queries * (2 if hf.model_type in HYBRIDS else 1)),  # with their gates
+        "self_attn.k_proj": (hidden, keys),
+        "self_attn.v_proj": (hidden, keys),
+        "self_attn.o_proj": (queries, hidden),
+    }
+
+
+def _linear_attention(hf: Any) -> dict[str, tuple[int, int]]:
+    inner = JOINED["self_attention.in_proj"]
+    sizes = [sum(group) for group in projected(hf)]
+    into = {name: (hf.hidden_size, size) for name, size in zip(inner, sizes, strict=True)}
+    return {"linear_attn.out_proj": (sizes[1], hf.hidden_size)} | into
+
+
+def _sections(hf: Any, name: str) -> Sections:
+    """Of the rows of the second factor, where ranks have a part of every one."""
+    return projected(hf)[:1] if name == "linear_attn.in_proj_qkv" else ()
+
+
+def _build(path: str, own: dict[str, Factors], hf: Any, core: PackedGPT, args: Any, layer: int) -> Adapters:
     """This rank's part of the adapters of one module."""
     tp, by_inputs = core.parallel.tp, path in BY_INPUTS
     parts: dict[str, Adapter] = {}
@@ -126,10 +152,11 @@ def _build(path: str, own: dict[str, Factors], hf: Any, core: PackedGPT, args: A
         if by_inputs:
             down = down.chunk(tp.size, 1)[tp.rank]
         else:
-            up = up.chunk(tp.size, 0)[tp.rank]
+            rows = [size for group in _sections(hf, name) for size in group] or [len(up)]
+            up = cut(up, rows, tp.size, tp.rank)
         parts[_last(name)] = Adapter(down.clone(), up.clone())
     shared = 1 if by_inputs else tp.size
-    sizes = {_last(name): _sizes(hf)[name][1] // shared for name in JOINED[path]}
+    sizes = {_last(name): _sizes(hf, layer)[name][1] // shared for name in JOINED[path]}
     groups = hf.num_key_value_heads // tp.size if len(sizes) == 3 else 1
     return Adapters(
         parts,
@@ -150,7 +177,8 @@ def _enter(weights: WeightMap, linear: str, layer: int, own: dict[str, Factors],
             ("up", "B", None if adapters.by_inputs else 0),
         ):
             stored = f"{PREFIX}{_key(layer, name)}.lora_{letter}.weight"
-            entry = Entry((stored,), "adapter", dim)
+            sections = _sections(weights.hf, name) if factor == "up" else ()
+            entry = Entry((stored,), "adapter", dim, sections=sections)
             weights.entries[f"{linear}.adapters.parts.{_last(name)}.{factor}"] = entry
 
 

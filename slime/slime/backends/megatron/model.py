@@ -23,33 +23,24 @@ from megatron.core.transformer.transformer_layer import TransformerLayer, Transf
 from torch import Tensor, nn
 
 from slime.backends.fsdp.packing import PackedBatch
-from slime.backends.megatron.attention import PackedAttention, gather_tokens
+from slime.backends.megatron.attention import GatedSelfAttention, PackedAttention, gather_tokens
+from slime.backends.megatron.delta_net import GatedDeltaNet
 from slime.backends.megatron.moe import MixtureOfExperts
+from slime.backends.megatron.norms import RMSNorm, ZeroCentredRMSNorm
 from slime.backends.megatron.parallel import Parallel
 from slime.backends.megatron.recompute import recompute
 from slime.backends.megatron.shape import inverse_frequencies, padded_vocabulary
-from slime.utils.decoders import has_experts
+from slime.utils.decoders import HYBRIDS, has_experts, is_linear
 
 
-class RMSNorm(nn.Module):
-    """Zhang and Sennrich 2019, computed in fp32 as transformers does."""
-
-    def __init__(self, config: TransformerConfig, hidden_size: int, eps: float, **_: Any) -> None:
-        super().__init__()
-        self.weight = nn.Parameter(torch.empty(hidden_size, dtype=config.params_dtype))
-        self.eps = eps
-
-    def forward(self, hidden: Tensor) -> Tensor:
-        wide = hidden.float()
-        normed = wide * torch.rsqrt(wide.square().mean(-1, keepdim=True) + self.eps)
-        return self.weight * normed.to(hidden.dtype)
-
-
-def block_spec(config: TransformerConfig, mixed: Sequence[bool], kernel: str) -> TransformerBlockSubmodules:
-    """What the layers of this stage are made of; `mixed`: which of them are mixtures of experts."""
-    qk_norm: Any = RMSNorm if config.qk_layernorm else IdentityOp
+def block_spec(
+    config: TransformerConfig, hf: Any, layers: Sequence[int], kernel: str
+) -> TransformerBlockSubmodules:
+    """What the layers of this stage are made of; `layers`: their numbers in the whole model."""
+    norm: Any = ZeroCentredRMSNorm if hf.model_type in HYBRIDS else RMSNorm
+    qk_norm: Any = norm if config.qk_layernorm else IdentityOp
     attention = ModuleSpec(
-        module=SelfAttention,
+        module=GatedSelfAttention if config.attention_output_gate else SelfAttention,
         params={"attn_mask_type": AttnMaskType.causal},
         submodules=SelfAttentionSubmodules(
             linear_qkv=ColumnParallelLinear,
@@ -62,23 +53,21 @@ def block_spec(config: TransformerConfig, mixed: Sequence[bool], kernel: str) ->
     mlp = ModuleSpec(
         module=MLP, submodules=MLPSubmodules(linear_fc1=ColumnParallelLinear, linear_fc2=RowParallelLinear)
     )
-    dense, mixture = (
+    specs = [
         ModuleSpec(
             module=TransformerLayer,
             submodules=TransformerLayerSubmodules(
-                input_layernorm=RMSNorm,
-                self_attention=attention,
+                input_layernorm=norm,
+                self_attention=GatedDeltaNet if is_linear(hf, layer) else attention,
                 self_attn_bda=get_bias_dropout_add,
-                pre_mlp_layernorm=RMSNorm,
-                mlp=kind,
+                pre_mlp_layernorm=norm,
+                mlp=MixtureOfExperts if has_experts(hf, layer) else mlp,
                 mlp_bda=get_bias_dropout_add,
             ),
         )
-        for kind in (mlp, MixtureOfExperts)
-    )
-    return TransformerBlockSubmodules(
-        layer_specs=[mixture if each else dense for each in mixed], layer_norm=RMSNorm
-    )
+        for layer in layers
+    ]
+    return TransformerBlockSubmodules(layer_specs=specs, layer_norm=norm)
 
 
 class PackedGPT(GPTModel):  # type: ignore[misc]
@@ -93,10 +82,9 @@ class PackedGPT(GPTModel):  # type: ignore[misc]
     def __init__(self, hf: Any, config: TransformerConfig, parallel: Parallel, args: Any) -> None:
         layers = config.num_layers // parallel.pp.size
         first = layers * parallel.pp.rank
-        mixed = [has_experts(hf, layer) for layer in range(first, first + layers)]
         super().__init__(
             config,
-            block_spec(config, mixed, args.attn_implementation),
+            block_spec(config, hf, range(first, first + layers), args.attn_implementation),
             vocab_size=padded_vocabulary(hf, parallel.tp.size),
             max_sequence_length=hf.max_position_embeddings,
             pre_process=parallel.is_first,

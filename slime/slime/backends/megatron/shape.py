@@ -12,20 +12,21 @@ from transformers import AutoConfig
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
 from slime.errors import ConfigError
-from slime.utils.decoders import DENSE, MIXTURES, head_dim
+from slime.utils.decoders import DENSE, HYBRIDS, MIXTURES, head_dim, language_part
 
+KNOWN = DENSE + MIXTURES + HYBRIDS
 VOCABULARY_UNIT = 16
 ROPES = ("default", "linear", "llama3")
 
 
 def read_config(folder: str) -> Any:
-    """The configuration of a model that this backend can build.
+    """The configuration of a model that this backend can build; of one with vision, of the decoder within.
 
     Raises:
         ConfigError: the folder holds none, or of another architecture; the message has the reason.
     """
     try:
-        config = AutoConfig.from_pretrained(folder, local_files_only=True)
+        config = language_part(AutoConfig.from_pretrained(folder, local_files_only=True))
     except (OSError, ValueError, KeyError) as error:
         raise ConfigError(f"{folder} holds no configuration that transformers knows: {error}") from error
     for reason in _unsupported(config):
@@ -35,8 +36,8 @@ def read_config(folder: str) -> Any:
 
 def _unsupported(config: Any) -> list[str]:
     kind = config.model_type
-    if kind not in DENSE + MIXTURES:
-        return [f"its model_type is {kind}, and {', '.join(DENSE + MIXTURES)} are known"]
+    if kind not in KNOWN:
+        return [f"its model_type is {kind}, and {', '.join(KNOWN)} are known"]
     rope = rope_parameters(config).get("rope_type", "default")
     found = {
         f"its hidden_act is {config.hidden_act}": config.hidden_act != "silu",
@@ -45,8 +46,7 @@ def _unsupported(config: Any) -> list[str]:
         "its mlp_bias is set": getattr(config, "mlp_bias", False),
         "some of its layers have sliding windows": _slides(config),
         f"its rope_type is {rope}": rope not in ROPES,
-        "it rotates a part of each head only": rope_parameters(config).get("partial_rotary_factor", 1.0)
-        != 1.0,
+        "it rotates a part of each head only": _rotated(config) != 1.0 and kind not in HYBRIDS,
     }
     return [reason for reason, applies in found.items() if applies]
 
@@ -60,14 +60,19 @@ def rope_parameters(config: Any) -> dict[str, Any]:
     return known
 
 
+def _rotated(config: Any) -> float:
+    """The part of each head that is."""
+    return float(rope_parameters(config).get("partial_rotary_factor", 1.0))
+
+
 def inverse_frequencies(config: Any) -> torch.Tensor:
-    """Of the rotary embedding, [head dimension / 2], in fp32, as transformers computes them."""
+    """Of the rotary embedding, [rotated dimensions / 2], in fp32, as transformers computes them."""
     parameters = rope_parameters(config)
     kind = parameters.get("rope_type", "default")
     if kind != "default":
         frequencies: torch.Tensor = ROPE_INIT_FUNCTIONS[kind](config, torch.device("cpu"))[0]
         return frequencies
-    dimension = head_dim(config)
+    dimension = int(head_dim(config) * _rotated(config))
     steps = torch.arange(0, dimension, 2, dtype=torch.int64).float() / dimension
     result: torch.Tensor = 1.0 / (parameters["rope_theta"] ** steps)
     return result
@@ -94,9 +99,11 @@ def transformer_config(config: Any, args: Any, dtype: torch.dtype) -> Transforme
         args.context_parallel_size,
     )
     shared = getattr(config, "shared_expert_intermediate_size", tp)
+    linear = [f"linear_num_{kind}_heads" for kind in ("key", "value")]
     for name, count, ranks, flag in (
         ("num_key_value_heads", config.num_key_value_heads, tp * cp, "tensor x context"),
         ("num_attention_heads", config.num_attention_heads, tp * cp, "tensor x context"),
+        *((name, getattr(config, name, tp * cp), tp * cp, "tensor x context") for name in linear),
         ("intermediate_size", config.intermediate_size, tp, "tensor"),
         ("shared_expert_intermediate_size", shared, tp, "tensor"),
         ("num_hidden_layers", config.num_hidden_layers, pp, "pipeline"),
@@ -105,6 +112,7 @@ def transformer_config(config: Any, args: Any, dtype: torch.dtype) -> Transforme
             raise ConfigError(f"{name} {count} of the model does not divide by {ranks} {flag} parallel ranks")
     return TransformerConfig(
         **_experts(config, args),
+        **_hybrid(config),
         num_layers=config.num_hidden_layers,
         hidden_size=config.hidden_size,
         ffn_hidden_size=config.intermediate_size,
@@ -136,6 +144,15 @@ def transformer_config(config: Any, args: Any, dtype: torch.dtype) -> Transforme
         pipeline_model_parallel_size=pp,
         context_parallel_size=cp,
     )
+
+
+def _hybrid(config: Any) -> dict[str, Any]:
+    """The part of megatron-core's configuration that is about gates and linear attention."""
+    if config.model_type not in HYBRIDS:
+        return {}
+    names = "conv_kernel_dim", "key_head_dim", "value_head_dim", "num_key_heads", "num_value_heads"
+    linear = {f"linear_{name}": getattr(config, f"linear_{name}") for name in names}
+    return {"attention_output_gate": True, **linear}
 
 
 def _experts(config: Any, args: Any) -> dict[str, Any]:

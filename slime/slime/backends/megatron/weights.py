@@ -7,79 +7,20 @@ projection in another. A matrix is cut over tensor-parallel ranks along one dime
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import torch
 import torch.distributed as dist
 from megatron.core.transformer.transformer_layer import get_transformer_layer_offset
 from torch import Tensor
 
+from slime.backends.megatron.entries import HEAD, Entry, entry_of, split_name
 from slime.backends.megatron.model import PackedGPT
 from slime.backends.megatron.parallel import Axis, Parallel
+from slime.backends.megatron.sections import cut, put_together
 from slime.errors import ConfigError
-from slime.utils.checksum import LM_HEAD
 from slime.utils.decoders import join_qkv, split_qkv
 from slime.utils.weight_files import WeightFiles
-
-EMBEDDING = "model.embed_tokens.weight"
-Kind = Literal["plain", "qkv", "gate_up", "vocabulary", "experts", "adapter", "value"]
-
-
-@dataclass(frozen=True)
-class Entry:
-    """One parameter of megatron-core.
-
-    Attributes:
-        sources: Hugging Face's names; of all experts, one expert after the other. kind: how they make one tensor.
-        dim: along which ranks cut it; None: whole on every rank. Tensor-parallel ranks, or expert-parallel ones
-            where `kind` is "experts".
-        partial: ranks compute parts of its gradient although it is whole on each.
-    """
-
-    sources: tuple[str, ...]
-    kind: Kind = "plain"
-    dim: int | None = None
-    partial: bool = False
-
-
-_LAYER = {
-    "input_layernorm.weight": (("input_layernorm.weight",), "plain", None, False),
-    "self_attention.linear_qkv.weight": (
-        tuple(f"self_attn.{x}_proj.weight" for x in "qkv"),
-        "qkv",
-        0,
-        False,
-    ),
-    "self_attention.linear_qkv.bias": (tuple(f"self_attn.{x}_proj.bias" for x in "qkv"), "qkv", 0, False),
-    "self_attention.q_layernorm.weight": (("self_attn.q_norm.weight",), "plain", None, True),
-    "self_attention.k_layernorm.weight": (("self_attn.k_norm.weight",), "plain", None, True),
-    "self_attention.linear_proj.weight": (("self_attn.o_proj.weight",), "plain", 1, False),
-    "pre_mlp_layernorm.weight": (("post_attention_layernorm.weight",), "plain", None, False),
-    "mlp.linear_fc1.weight": (("mlp.gate_proj.weight", "mlp.up_proj.weight"), "gate_up", 0, False),
-    "mlp.linear_fc2.weight": (("mlp.down_proj.weight",), "plain", 1, False),
-    "mlp.router.weight": (("mlp.gate.weight",), "plain", None, True),
-    "mlp.experts.gate_up": (
-        ("mlp.experts.{}.gate_proj.weight", "mlp.experts.{}.up_proj.weight"),
-        "experts",
-        0,
-        False,
-    ),
-    "mlp.experts.down": (("mlp.experts.{}.down_proj.weight",), "experts", 0, False),
-    "mlp.shared.mlp.linear_fc1.weight": (
-        ("mlp.shared_expert.gate_proj.weight", "mlp.shared_expert.up_proj.weight"),
-        "gate_up",
-        0,
-        False,
-    ),
-    "mlp.shared.mlp.linear_fc2.weight": (("mlp.shared_expert.down_proj.weight",), "plain", 1, False),
-    "mlp.shared.gate": (("mlp.shared_expert_gate.weight",), "plain", None, False),
-}
-_OUTSIDE = {
-    "embedding.word_embeddings.weight": Entry((EMBEDDING,), "vocabulary", 0),
-    "decoder.final_layernorm.weight": Entry(("model.norm.weight",)),
-    "output_layer.weight": Entry((LM_HEAD,), "vocabulary", 0),
-}
 
 
 class WeightMap:
@@ -88,28 +29,15 @@ class WeightMap:
     def __init__(self, model: PackedGPT, hf: Any) -> None:
         self.model, self.hf, self.parallel = model, hf, model.parallel
         self.offset = get_transformer_layer_offset(model.config, None, self.parallel.pp.rank)
-        self.entries = {name: self._entry(name) for name, _ in model.named_parameters()}
+        self.entries = {name: entry_of(name, hf, self.offset) for name, _ in model.named_parameters()}
         self.changed: dict[
             str, Callable[[Tensor], Tensor]
         ] = {}  # what adapters make of a weight, by its name
 
     def global_name(self, name: str) -> str:
         """The name of a parameter with the number that its layer has in the whole model."""
-        head, layer, rest = _split(name)
+        head, layer, rest = split_name(name)
         return name if layer is None else f"{head}{layer + self.offset}.{rest}"
-
-    def _entry(self, name: str) -> Entry:
-        _, layer, rest = _split(name)
-        if layer is None:
-            entry = _OUTSIDE[name]
-            tied = name == "output_layer.weight" and self.hf.tie_word_embeddings
-            return Entry((EMBEDDING,), entry.kind, entry.dim) if tied else entry
-        sources, kind, dim, partial = _LAYER[rest]
-        prefix = f"model.layers.{layer + self.offset}."
-        if kind == "experts":
-            sources = tuple(name.format(i) for i in range(self.hf.num_experts) for name in sources)
-        named = tuple(prefix + source for source in sources)
-        return Entry(named, kind, dim, partial)  # type: ignore[arg-type]
 
     @torch.no_grad()
     def load(self, folder: str) -> None:
@@ -134,7 +62,7 @@ class WeightMap:
         """Hugging Face's names and whole CPU tensors of this stage, adapters merged. Every rank of the stage must take
         all."""
         for name, entry in self.entries.items():
-            if entry.kind == "adapter" or (name == "output_layer.weight" and entry.sources == (EMBEDDING,)):
+            if entry.kind == "adapter" or (name == HEAD and self.hf.tie_word_embeddings):
                 continue
             parts = self._all_parts(entry, self.value(name))
             for source, tensor in zip(entry.sources, self.separate(entry, parts), strict=True):
@@ -146,7 +74,7 @@ class WeightMap:
         for name, entry in self.entries.items():
             if entry.kind == "adapter":
                 parts = self._all_parts(entry, self.model.get_parameter(name).detach())
-                whole = parts[0] if entry.dim is None else torch.cat(parts, entry.dim)
+                (whole,) = self.separate(entry, parts)
                 yield entry.sources[0], whole.to("cpu", torch.float32, copy=True).contiguous()
 
     def value(self, name: str) -> Tensor:
@@ -185,6 +113,8 @@ class WeightMap:
         if entry.kind == "vocabulary":
             missing = self.model.vocab_size - tensors[0].shape[0]
             return torch.cat([tensors[0], tensors[0].new_zeros(max(missing, 0), tensors[0].shape[1])])
+        if entry.kind == "sections":
+            return torch.cat(tensors)
         return tensors[0] if entry.kind == "plain" else torch.stack(tensors)
 
     def _cut(self, entry: Entry, whole: Tensor) -> Tensor:
@@ -193,6 +123,8 @@ class WeightMap:
         tp = self.parallel.tp
         if entry.kind == "gate_up":
             return whole.chunk(tp.size, dim=1)[tp.rank].flatten(0, 1)
+        if entry.sections:
+            return cut(whole, [size for group in entry.sections for size in group], tp.size, tp.rank)
         return whole.chunk(tp.size, dim=entry.dim)[tp.rank]
 
     def separate(self, entry: Entry, parts: list[Tensor]) -> list[Tensor]:
@@ -200,6 +132,8 @@ class WeightMap:
         if entry.kind == "gate_up":
             halves = [part.chunk(2) for part in parts]
             return [torch.cat([half[i] for half in halves]) for i in range(2)]
+        if entry.sections:
+            return put_together(parts, entry.sections)
         whole = parts[0] if entry.dim is None else torch.cat(parts, dim=entry.dim)
         if entry.kind == "experts":
             each = len(entry.sources) // len(whole)  # two where gate and up projection are one
@@ -234,12 +168,3 @@ def to_first_stage(own: dict[str, Tensor], parallel: Parallel) -> dict[str, Tens
             own[name] = torch.empty(shape, dtype=kind)
             dist.recv(own[name], src=rank, group=parallel.pp.group)
     return own
-
-
-def _split(name: str) -> tuple[str, int | None, str]:
-    """("decoder.layers.", 3, "mlp...") of a layer's parameter; (name, None, "") of another one."""
-    head = "decoder.layers."
-    if not name.startswith(head):
-        return name, None, ""
-    number, rest = name.removeprefix(head).split(".", 1)
-    return head, int(number), rest

@@ -1,0 +1,46 @@
+"""Norms of a decoder, computed in fp32 where transformers does so."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from megatron.core.transformer.transformer_config import TransformerConfig
+from torch import Tensor, nn
+from torch.nn.functional import silu
+
+
+class Norm(nn.Module):
+    """What all have: root mean square, and a weight for each number."""
+
+    def __init__(self, config: TransformerConfig, hidden_size: int, eps: float, **_: Any) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(hidden_size, dtype=config.params_dtype))
+        self.eps = eps
+
+    def normed(self, hidden: Tensor) -> Tensor:
+        """In fp32, without the weight."""
+        wide = hidden.float()
+        return wide * torch.rsqrt(wide.square().mean(-1, keepdim=True) + self.eps)
+
+
+class RMSNorm(Norm):
+    """Zhang and Sennrich 2019."""
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        return self.weight * self.normed(hidden).to(hidden.dtype)
+
+
+class ZeroCentredRMSNorm(Norm):
+    """One whose stored weight is the distance from 1 (Qwen3.5)."""
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        return (self.normed(hidden) * (1 + self.weight.float())).type_as(hidden)
+
+
+class GatedRMSNorm(Norm):
+    """One whose output counts as much as the SiLU of a gate says (Qwen3.5's linear attention)."""
+
+    def forward(self, hidden: Tensor, gate: Tensor) -> Tensor:
+        normed = self.weight * self.normed(hidden).to(hidden.dtype)
+        return (normed * silu(gate.float())).to(hidden.dtype)
