@@ -10,7 +10,7 @@ ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 source "$ROOT/slime/scripts/tiny.sh"
 
 export OPENCLAW_TOPK_K=${OPENCLAW_TOPK_K:-20} OPENCLAW_TOPK_ADV_DIFF_CLIP=${OPENCLAW_TOPK_ADV_DIFF_CLIP:-5.0}
-export OPENCLAW_TOPK_W_RL=${OPENCLAW_TOPK_W_RL:-1.0} OPENCLAW_TOPK_W_OPD=${OPENCLAW_TOPK_W_OPD:-12.0}
+export OPENCLAW_TOPK_W_RL=${OPENCLAW_TOPK_W_RL:-3.0} OPENCLAW_TOPK_W_OPD=${OPENCLAW_TOPK_W_OPD:-12.0}
 export OPENCLAW_TOPK_SUBSET_MODE=${OPENCLAW_TOPK_SUBSET_MODE:-student}
 export OPENCLAW_TOPK_HINT_SELECTION=${OPENCLAW_TOPK_HINT_SELECTION:-sequence_optimal}
 export OPENCLAW_TOPK_MAX_CAND=${OPENCLAW_TOPK_MAX_CAND:-3} PRM_M=${PRM_M:-3}
@@ -24,6 +24,7 @@ METHOD=(
   --teacher-model "${PRM_TEACHER_HF:-base}" # base: the model that training began with
   # as in the learning benchmark, openclaw-test/README.md: an epsilon above the noise of the gradient keeps the arithmetic
   --no-topk-plain-teacher --calculate-per-token-loss --lr 3e-3 --adam-eps 3e-3
-  --use-kl-loss --kl-loss-coef 0.3 --kl-loss-type low_var_kl
+  --custom-reward-post-process-path openclaw.rewards.compare_in_batch
+  --use-kl-loss --kl-loss-coef 0.1 --kl-loss-type low_var_kl
 )
 run_tiny "$@"
