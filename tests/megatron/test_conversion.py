@@ -182,6 +182,14 @@ def test_flags_that_contradict_the_model_are_refused(
     assert not (tmp_path / "a").exists()
 
 
+@pytest.mark.parametrize("name", ["qwen3_5", "qwen3_5_vision"])
+def test_linear_attention_is_not_converted(
+    folders: dict[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    assert to_torch_dist("--hf-checkpoint", folders[name], "--save", tmp_path / "a") == 2
+    assert "can be converted. Training needs no conversion" in capsys.readouterr().err
+
+
 def test_the_flags_of_the_original_that_agree_are_taken(
     folders: dict[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -118,7 +118,13 @@ JOBS: dict[str, dict[str, Any]] = {
         "use_kl_loss": True,
         "kl_loss_coef": 0.1,
     },
-    "hybrid": {"hf_checkpoint": "qwen3_5_vision", "ref_load": "qwen3_5_vision", "loss_type": "combine"},
+    "hybrid": {
+        "hf_checkpoint": "qwen3_5_vision",
+        "ref_load": "qwen3_5_vision",
+        "loss_type": "combine",
+        "recompute_granularity": "selective",
+        "recompute_modules": "core_attn,mlp",
+    },
     "hybrid_in_bf16": {"hf_checkpoint": "qwen3_5", "bf16": True, "gradient_checkpointing": True},
     "experts_in_bf16": {"hf_checkpoint": "qwen3_moe_sparse", "bf16": True, "gradient_checkpointing": True},
 }
@@ -261,6 +267,7 @@ def test_a_step_that_is_not_finite_is_refused_and_changes_nothing(
 
 BROKEN: list[tuple[dict[str, Any], str]] = [
     ({"model_type": "gpt2"}, "its model_type is gpt2"),
+    ({"model_type": "qwen3_5_moe_text"}, "its model_type is qwen3_5_moe_text"),
     ({"hidden_act": "gelu"}, "its hidden_act is gelu"),
     ({"attention_bias": True}, "output projection"),
     (

@@ -26,7 +26,10 @@ def read_config(folder: Path) -> Any:
         raise ConfigError(f"{folder} holds no configuration that transformers knows: {error}") from error
     if config.model_type not in DENSE + MIXTURES:
         known = ", ".join(DENSE + MIXTURES)
-        raise ConfigError(f"{folder} is of type {config.model_type}; {known} can be converted")
+        raise ConfigError(
+            f"{folder} is of type {config.model_type}; {known} can be converted. Training needs no conversion: it "
+            "reads and writes Hugging Face folders"
+        )
     return config
 
 
