@@ -256,5 +256,5 @@ def test_a_run_tells_its_arguments_and_no_key(tmp_path: Path) -> None:
     known = read_arguments(tmp_path)
     assert "secret" not in (tmp_path / "arguments.json").read_text()
     assert Arguments(**known) == Arguments(hf_checkpoint="model", run_dir=str(tmp_path), lr=2e-3)
-    with pytest.raises(ConfigError, match="arguments.json cannot be read"):
+    with pytest.raises(ConfigError, match=r"arguments\.json cannot be read"):
         read_arguments(tmp_path / "elsewhere")
