@@ -131,7 +131,8 @@ def words_of(model_path: Path, *flags: str) -> Arguments:
         "--n-samples-per-prompt",
         "2",
     ]
-    return parse_args([*words, "--rollout-backend", "vllm", *flags], env={"VLLM_PYTHON": "/the/python"})
+    env = {"VLLM_PYTHON": "/the/python", "SGLANG_PYTHON": "/another/engines/python"}
+    return parse_args([*words, "--rollout-backend", "vllm", *flags], env=env)
 
 
 def test_the_engines_of_a_run_are_checked_by_the_installed_vllm(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
@@ -37,6 +37,14 @@ def take_engine_words(words: Sequence[str], backend: str) -> tuple[list[str], di
             word = word if prefix is None else f"--{backend}-" + word[len(prefix) :]
         current.append(word)
     return left, taken
+
+
+PYTHON_VARIABLES = {"sglang": "SGLANG_PYTHON", "vllm": "VLLM_PYTHON"}
+
+
+def python_of(backend: str, env: Mapping[str, str]) -> str | None:
+    """The Python that the engine's own variable names; that of the other engine may be exported for other runs."""
+    return env.get(PYTHON_VARIABLES.get(backend, "")) or None
 
 
 def check_engine(args: Arguments) -> None:

@@ -17,7 +17,7 @@ class EngineArguments:
     )
     engine_python: str | None = flag(
         None,
-        "the Python that has SGLang or vLLM (default: the one that runs this)",
+        "the Python that has SGLang or vLLM, each with a variable of its own (default: the one that runs this)",
         env=("SGLANG_PYTHON", "VLLM_PYTHON"),
     )
     rollout_num_gpus: int = flag(0, "GPUs of all engines together; 0 serves on the CPU")

@@ -9,7 +9,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn
 
-from slime.arguments.check_engine import take_engine_words
+from slime.arguments.check_engine import python_of, take_engine_words
 from slime.arguments.config_file import config_file
 from slime.arguments.field import Flag, convert, flags_of
 from slime.arguments.foreign import check_shape, take_foreign
@@ -61,6 +61,7 @@ def read_values(
     parser.add_argument("-h", "--help", action="help", help="show this and leave")
     given, unknown = parser.parse_known_args(list(argv))
     backend = (values | vars(given) | filed)["rollout_backend"]
+    values["engine_python"] = python_of(backend, env)
     unknown, words = take_engine_words(unknown, backend) if backend != "embedded" else (unknown, {})
     left, shape = take_foreign(unknown)
     if left:

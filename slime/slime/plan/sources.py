@@ -71,7 +71,8 @@ def _origin(
     if source is None:
         listed = _VARIABLES.search(action.help or "")
         names = [one.strip() for one in listed[1].split(",")] if listed else []
-        variable = next((one for one in names if env.get(one)), None)
+        there = [one for one in names if env.get(one)]
+        variable = next((one for one in there if env[one] == value), there[0] if there else None)
         if variable is not None:
             source, value = f"variable {variable}", env[variable] if value is None else value
         else:

@@ -25,9 +25,7 @@ def installed_version() -> str:
     try:
         return importlib.metadata.version("sglang")
     except importlib.metadata.PackageNotFoundError:
-        refuse(
-            f"{sys.executable} has no SGLang: install sglang there, or name its Python with --engine-python"
-        )
+        refuse(f"{sys.executable} has no SGLang: install sglang there, or name its Python with SGLANG_PYTHON")
 
 
 class Flags(argparse.ArgumentParser):

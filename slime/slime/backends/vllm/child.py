@@ -27,7 +27,7 @@ def refuse(message: str) -> NoReturn:
 def engine_args(words: list[str]) -> tuple[str, Any]:
     """vLLM's version, and its AsyncEngineArgs for flags that it takes."""
     if importlib.util.find_spec("vllm") is None:
-        refuse(f"{sys.executable} has no vLLM: install vllm there, or name its Python with --engine-python")
+        refuse(f"{sys.executable} has no vLLM: install vllm there, or name its Python with VLLM_PYTHON")
     try:
         from vllm import __version__
         from vllm.engine.arg_utils import AsyncEngineArgs
