@@ -217,6 +217,7 @@ def test_a_division_of_the_trainer_is_planned_or_refused(capsys: pytest.CaptureF
     assert main([*usual, *experts, "--fsdp-cpu-offload", "--max-tokens-per-gpu", "8192"]) == 0
     for words, complaint in (
         (["--expert-model-parallel-size", "3"], "do not divide into models of 1"),
+        (["--tensor-model-parallel-size", "8"], "has 4 heads of a kind, which do not divide by 8"),
         (["--pipeline-model-parallel-size", "8", "--expert-model-parallel-size", "2"], "stages of 2"),
         (["--train-backend", "fsdp", *experts], "these sizes are of --train-backend megatron"),
         (["--train-backend", "megatron", "--load-in-4bit", "--lora-rank", "8"], "fsdp only"),
@@ -251,6 +252,12 @@ def test_what_does_not_fit_is_named_with_the_flag_to_change(fitting: Split) -> N
     assert "more GPUs an engine (TP)" in problems(replace(small_card, servers=(policy,)))[-1]
     short = Server("policy", Engine(read_shape("Qwen3-8B"), 1, 0.8, 131072), 1)
     assert "CONTEXT_LENGTH" in problems(replace(small_card, servers=(short,)))[-1]
+
+
+def test_gpus_of_an_engine_must_divide_the_heads(fitting: Split) -> None:
+    odd = Server("policy", replace(fitting.servers[0].engine, gpus=3), 1)
+    [said] = problems(replace(fitting, servers=(odd,)))
+    assert "3 GPUs do not divide the 32 attention heads" in said and "(TP)" in said
 
 
 def test_an_engine_on_the_trainers_gpu_leaves_it_the_rest(fitting: Split) -> None:

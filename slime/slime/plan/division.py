@@ -46,6 +46,11 @@ class Division:
                 f"{gpus} GPUs do not divide into models of {model} (tensor x pipeline x context parallel) and "
                 f"stages of {self.ep} expert parallel ranks"
             )
+        if odd := next((heads for heads in shape.all_heads if heads % (self.tp * self.cp)), None):
+            raise ConfigError(
+                f"{shape.name} has {odd} heads of a kind, which do not divide by {self.tp * self.cp} tensor x context "
+                "parallel ranks; make --tensor-model-parallel-size (TRAIN_TP) smaller"
+            )
         if self.ep > 1 and shape.experts % self.ep:
             raise ConfigError(
                 f"{shape.name} has {shape.experts} experts, which do not divide by {self.ep} expert parallel ranks"

@@ -75,6 +75,12 @@ class Shape:
     linear_attention: LinearAttention | None = None
 
     @property
+    def all_heads(self) -> tuple[int, ...]:
+        """How many heads there are of each kind: what ranks that cut attention must divide."""
+        linear = self.linear_attention
+        return self.heads, self.kv_heads, *((linear.key_heads, linear.value_heads) if linear else ())
+
+    @property
     def queries(self) -> int:
         return self.heads * self.head_dim
 

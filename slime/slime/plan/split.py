@@ -104,6 +104,11 @@ def advice(plan: Trainer, parts: Parts) -> str:
 
 def _server_problem(server: Server, gpu: Gpu) -> list[str]:
     engine, parts = server.engine, engine_parts(server.engine, gpu)
+    if engine.shape.heads % engine.gpus:
+        return [
+            f"the {server.role} engine's {engine.gpus} GPUs do not divide the {engine.shape.heads} attention heads of "
+            f"{engine.shape.name}: another number of GPUs an engine (TP)"
+        ]
     if parts["keys and values"] <= 0:
         return [
             f"the {server.role} engine's weights take {parts['weights'] / GIB:.1f} GiB a GPU, and its share is "
