@@ -130,7 +130,14 @@ start_head() { start_ray --head --node-ip-address "$(master_addr)" --port "${RAY
 meet_cluster() {
   # shellcheck disable=SC2153  # set by gpu.sh
   "$PY" -m slime.ray.cluster --address "$RAY_ADDRESS" --gpus "$NEEDED_GPUS" --timeout "${JOIN_TIMEOUT:-600}" \
-    --nodes "$@" || exit 2
+    --nodes "$@" || not_met $?
+}
+
+# not_met STATUS: 2 has said what is missing; anything else is Ray's own end of a process that it keeps waiting.
+not_met() {
+  [ "$1" = 2 ] || die "the Ray at $RAY_ADDRESS listens and does not answer: ray status --address $RAY_ADDRESS on its" \
+    "head says why; start it again, or unset RAY_ADDRESS and let the script start its own"
+  exit 2
 }
 
 # wait_for_port HOST PORT [PID]: until somebody listens there; that process must live meanwhile.

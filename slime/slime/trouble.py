@@ -156,7 +156,11 @@ def main() -> int:
     if len(sys.argv) != 2:
         print("usage: python -m slime.trouble LOG", file=sys.stderr)
         return 2
-    advice = explain(Path(sys.argv[1]).read_text(errors="replace"))
+    try:
+        advice = explain(Path(sys.argv[1]).read_text(errors="replace"))
+    except OSError as error:
+        print(f"error: {sys.argv[1]} cannot be read: {error.strerror}; name a log file", file=sys.stderr)
+        return 2
     print(advice or "nothing in it is of a kind that is known")
     return 0 if advice else 1
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import subprocess
 import sys
 import time
@@ -100,8 +101,19 @@ def test_a_cluster_that_is_not_there_is_explained(monkeypatch: pytest.MonkeyPatc
         raise ConnectionError("Could not find any running Ray instance.")
 
     monkeypatch.setattr(ray, "init", fail)
-    with pytest.raises(ConfigError, match=r"(?s)10.0.0.1:6379 cannot be joined.*-->.*ray start --head"):
-        join("10.0.0.1:6379")
+    with pytest.raises(ConfigError, match=r"(?s)RAY_ADDRESS auto cannot be joined.*-->.*ray start --head"):
+        join("auto")
+
+
+def test_an_address_where_nobody_listens_is_explained_in_a_line() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))  # and listens not
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        command = [sys.executable, "-m", "slime.ray.cluster", "--address", address]
+        done = subprocess.run([*command, "--nodes", "1", "--gpus", "0"], capture_output=True, text=True)
+    assert done.returncode == 2
+    assert f"error: RAY_ADDRESS {address} cannot be joined" in done.stderr
+    assert "ray start --head" in done.stderr and "GCS" not in done.stderr
 
 
 def test_a_job_that_cannot_be_submitted_is_explained(tmp_path: Path) -> None:
@@ -149,3 +161,6 @@ def test_any_log_can_be_asked(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "slime.trouble", str(log)]
     told = subprocess.run(command, capture_output=True, text=True, check=True)
     assert "--gradient-checkpointing" in told.stdout
+    command[-1] = str(tmp_path / "absent")
+    told = subprocess.run(command, capture_output=True, text=True)
+    assert told.returncode == 2 and "name a log file" in told.stderr and "Traceback" not in told.stderr

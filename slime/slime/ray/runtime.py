@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import shutil
+import socket
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -27,6 +29,7 @@ LIBRARY_VARIABLES = (
 MALLOC_ARENAS = "2"
 """Of glibc in each process of a run. With its default, eight a core, every thread of Ray's actors keeps memory of its
 own that is never given back: in a soak of ten minutes the buffer grew by 9 %, with two arenas by 3 %."""
+REACH_SECONDS = 10.0
 OBJECT_STORE_BYTES = 128 * 2**20  # batches are token ids; weights go through files
 
 
@@ -94,6 +97,7 @@ def worker_environment(env: Mapping[str, str]) -> dict[str, str]:
 
 def join(address: str) -> None:
     """Joins the cluster at RAY_ADDRESS. Raises ClusterError where that cannot be done."""
+    _reach(address)
     os.environ["RAY_OVERRIDE_JOB_RUNTIME_ENV"] = "1"  # a submitted job may name some of these variables too
     try:
         ray.init(
@@ -105,6 +109,18 @@ def join(address: str) -> None:
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
         message = f"RAY_ADDRESS {address} cannot be joined: {reason}"
         raise ClusterError(with_advice(message, str(error))) from error
+
+
+def _reach(address: str) -> None:
+    """Raises ClusterError where nobody listens at HOST:PORT: Ray would end this process, in words of its own."""
+    found = re.fullmatch(r"\[?([^/\[\]]+)\]?:(\d+)", address)
+    if found is None:
+        return  # auto, or another of Ray's own words
+    try:
+        socket.create_connection((found[1], int(found[2])), timeout=REACH_SECONDS).close()
+    except (OSError, OverflowError) as error:
+        message = f"RAY_ADDRESS {address} cannot be joined: Could not connect to it: {error}"
+        raise ClusterError(with_advice(message)) from error
 
 
 @contextmanager
