@@ -1,11 +1,16 @@
 #!/usr/bin/env bash
 # Tells what this machine has for training on GPUs and what is missing; changes nothing.
 #   bash instructions/check_gpu.sh
-# Exit status 0 if all that is needed is there. VENV (default .venv) and SGLANG_PYTHON name the environments.
+# Exit status 0 if all that is needed is there. VENV (default .venv) and SGLANG_PYTHON name the environments;
+# with ROLLOUT_BACKEND=vllm it looks for vLLM, in VLLM_PYTHON.
 set -euo pipefail
 ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 PY=${VENV:-$ROOT/.venv}/bin/python
-SGLANG=${SGLANG_PYTHON:-$PY}
+case ${ROLLOUT_BACKEND:-sglang} in
+  vllm) NAME=vLLM ENGINE=vllm VARIABLE=VLLM_PYTHON ;;
+  *) NAME=SGLang ENGINE=sglang VARIABLE=SGLANG_PYTHON ;;
+esac
+ENGINE_PY=${!VARIABLE:-$PY}
 MISSING=0
 
 good() { printf 'ok       %s\n' "$*"; }
@@ -46,10 +51,10 @@ check_trainer() {
 
 check_engine() {
   local version
-  if version=$(has "$SGLANG" sglang); then
-    good "SGLang $version ($SGLANG)"
+  if version=$(has "$ENGINE_PY" "$ENGINE"); then
+    good "$NAME $version ($ENGINE_PY)"
   else
-    missing "SGLang in $SGLANG" "python3 -m venv .venv-sglang && .venv-sglang/bin/pip install -r instructions/requirements-sglang.txt; export SGLANG_PYTHON=$ROOT/.venv-sglang/bin/python"
+    missing "$NAME in $ENGINE_PY" "python3 -m venv .venv-$ENGINE && .venv-$ENGINE/bin/pip install -r instructions/requirements-$ENGINE.txt; export $VARIABLE=$ROOT/.venv-$ENGINE/bin/python"
   fi
 }
 

@@ -57,6 +57,15 @@ set_python_path() {
   export PYTHONPATH="$ROOT:$ROOT/slime:$ROOT/openclaw-rl:$ROOT/openclaw-opd:$ROOT/openclaw-combine:$ROOT/openclaw-test${PYTHONPATH:+:$PYTHONPATH}"
 }
 
+# The one package that --train-backend megatron needs more; it brings no others.
+ensure_megatron() {
+  local pin
+  "$PY" -c 'import sys; from importlib.util import find_spec; sys.exit(not (find_spec("megatron") and find_spec("megatron.core")))' && return
+  pin=$(grep '^megatron-core==' "$ROOT/requirements-dev.txt")
+  echo "installing $pin (once)" >&2
+  "$PY" -m pip install --quiet --disable-pip-version-check --no-deps "$pin"
+}
+
 # torch goes first and alone, so that a CPU build that is already there, or that TORCH_INDEX_URL names, is kept.
 install_torch() {
   local pin

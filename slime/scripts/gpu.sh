@@ -17,6 +17,8 @@ run_gpu() {
   for word in "$@"; do
     case $word in -h | --help) sed -n '2,/^[^#]/s/^# \{0,1\}//p' "$USAGE"; return ;; esac
   done
+  # shellcheck disable=SC2086  # exported strings, split into words on purpose
+  named_backends ${CKPT_ARGS:-} ${ROLLOUT_ARGS:-} ${OPTIMIZER_ARGS:-} ${LORA_ARGS:-} "$@"
   gpu_defaults
   gpu_split
   gpu_arguments
@@ -25,11 +27,27 @@ run_gpu() {
   if [ "${DRY_RUN:-0}" = 1 ]; then
     gpu_dry_run
   elif joins_cluster; then
-    ensure_env "$ROOT/requirements.txt" "$ROOT/instructions/requirements-gpu.txt"
+    ensure_gpu_env
     follow_head
   else
     gpu_start
   fi
+}
+
+# named_backends WORD...: a backend that a flag names decides which other flags the script gives, as its variable does.
+named_backends() {
+  local word before=''
+  for word in "$@"; do
+    case $before in
+      --train-backend) TRAIN_BACKEND=$word ;;
+      --rollout-backend | --backend) ROLLOUT_BACKEND=$word ;;
+    esac
+    case $word in
+      --train-backend=*) TRAIN_BACKEND=${word#*=} ;;
+      --rollout-backend=* | --backend=*) ROLLOUT_BACKEND=${word#*=} ;;
+    esac
+    before=$word
+  done
 }
 
 # default NAME VALUE: exports NAME, with VALUE where it is not set.
@@ -142,7 +160,8 @@ gpu_arguments() {
   flag --max-tokens-per-gpu MAX_TOKENS_PER_GPU 32768
   if [ "$TRAIN_BACKEND" = megatron ]; then
     flag --tensor-model-parallel-size TRAIN_TP "$ACTOR_GPUS"
-    WORDS+=(::script --sequence-parallel --gradient-checkpointing --balance-data)
+    WORDS+=(::script --gradient-checkpointing --balance-data)
+    if [ "${TRAIN_TP:-$ACTOR_GPUS}" != 1 ]; then WORDS+=(--sequence-parallel); fi
   else
     WORDS+=(::script --gradient-checkpointing --balance-data)
     flag --log-probs-chunk-size LOG_PROBS_CHUNK_SIZE 1024
@@ -161,9 +180,9 @@ engine_arguments() {
   if [ "$COLOCATE" = 1 ]; then
     WORDS+=(::script --colocate --no-offload-rollout --no-offload-train) # both stay, so serving never waits
   fi
-  case " ${ROLLOUT_BACKEND:-sglang} ${ROLLOUT_ARGS:-} " in
-    *embedded*) return ;; # it has none of the flags below
-    *vllm*)
+  case ${ROLLOUT_BACKEND:-sglang} in
+    embedded) return ;; # it has none of the flags below
+    vllm)
       flag --vllm-gpu-memory-utilization MEM_FRACTION_STATIC 0.8
       return
       ;;
@@ -233,6 +252,11 @@ key_problem() {
   fi
 }
 
+ensure_gpu_env() {
+  ensure_env "$ROOT/requirements.txt" "$ROOT/instructions/requirements-gpu.txt"
+  if [ "$TRAIN_BACKEND" = megatron ]; then ensure_megatron; fi
+}
+
 # gpu_start: checks all that can be checked, then runs the driver.
 gpu_start() {
   local problem arguments=() word driver=train_async.py
@@ -241,7 +265,7 @@ gpu_start() {
   [ -f "$MODEL_PATH/config.json" ] || die "MODEL_PATH=$MODEL_PATH holds no config.json; give the folder of a Hugging Face" \
     "model (MODEL_PATH or HF_CKPT), for example from: hf download Qwen/$MODEL --local-dir $ROOT/models/$MODEL"
   check_gpus
-  ensure_env "$ROOT/requirements.txt" "$ROOT/instructions/requirements-gpu.txt"
+  ensure_gpu_env
   check_port "$HOST" "$PORT" "$RUN_DIR"
   mkdir -p "$RUN_DIR"
   for word in "${WORDS[@]}"; do
@@ -265,10 +289,14 @@ gpu_start() {
 
 # check_gpus: this machine must have its share of the GPUs. A Ray cluster that runs already knows its own.
 check_gpus() {
-  local here
+  local here id
   if [ -n "${RAY_ADDRESS:-}" ] || [ "$NEEDED_GPUS" = 0 ]; then return 0; fi
   command -v nvidia-smi >/dev/null || die "no nvidia-smi here, so no GPU; see bash instructions/check_gpu.sh, or take a run_tiny_*.sh"
-  here=$(nvidia-smi -L | grep -c '^GPU')
+  here=$(nvidia-smi -L 2>/dev/null | grep -c '^GPU' || :)
+  [ "$here" != 0 ] || die "nvidia-smi finds no GPU here; see bash instructions/check_gpu.sh"
+  for id in ${TRAIN_GPUS:+${CUDA_VISIBLE_DEVICES//,/ }}; do
+    [ "$id" -lt "$here" ] || die "GPU $id is not there (TRAIN_GPUS, ROLLOUT_GPUS, PRM_GPUS): this machine has 0 to $((here - 1))"
+  done
   [ $((here * NNODES)) -ge "$NEEDED_GPUS" ] ||
     die "$NEEDED_GPUS GPUs are asked for and $((here * NNODES)) are there: make ACTOR_GPUS, ROLLOUT_GPUS or PRM_GPUS smaller"
 }

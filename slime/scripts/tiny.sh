@@ -36,15 +36,6 @@ run_tiny() {
   fi
 }
 
-# The one package that --train-backend megatron needs more; it brings no others.
-ensure_megatron() {
-  local pin
-  "$PY" -c 'import sys; from importlib.util import find_spec; sys.exit(not (find_spec("megatron") and find_spec("megatron.core")))' && return
-  pin=$(grep '^megatron-core==' "$ROOT/requirements-dev.txt")
-  echo "installing $pin (once)" >&2
-  "$PY" -m pip install --quiet --disable-pip-version-check --no-deps "$pin"
-}
-
 # tiny_places DEMO: HOST, PORT, MODEL_PATH and RUN_DIR, checked before anything starts.
 tiny_places() {
   HOST=${HOST:-127.0.0.1}

@@ -102,6 +102,27 @@ def test_vllm_serves_in_place_of_sglang_and_has_its_own_flags() -> None:
     assert "weights 3.7, keys and values 52.0 GiB a GPU" in done.stdout  # of 80 GB, 0.7 are the engine's
 
 
+def test_a_backend_that_a_flag_names_gets_its_own_flags_from_the_script() -> None:
+    done = run(SELECT, "--rollout-backend=vllm", DRY_RUN="1", SGLANG_PYTHON="/one", VLLM_PYTHON="/other")
+    assert done.returncode == 0, done.stderr
+    shown = arguments(done.stdout)
+    assert shown["--rollout-backend"] == ("vllm", "command line")
+    assert shown["--engine-python"] == ("/other", "variable VLLM_PYTHON")
+    done = run(SELECT, "--train-backend", "megatron", DRY_RUN="1")
+    assert done.returncode == 0, done.stderr
+    assert arguments(done.stdout)["--sequence-parallel"] == ("True", "script")
+
+
+def test_megatron_on_one_gpu_cuts_nothing() -> None:
+    done = run("openclaw-rl/run_qwen3_0.6b_openclaw_rl.sh", DRY_RUN="1", MEGATRON="1")
+    assert "--sequence-parallel" not in done.stderr and "trainer 1 + policy 1" in done.stdout
+
+
+def test_what_is_missing_of_vllm_is_named_where_vllm_serves() -> None:
+    told = run("instructions/check_gpu.sh", ROLLOUT_BACKEND="vllm", VLLM_PYTHON="/nonexistent").stdout
+    assert "vLLM in /nonexistent" in told and "requirements-vllm.txt" in told and "SGLang" not in told
+
+
 def test_a_plan_that_does_not_fit_says_so() -> None:
     done = run(ONE_GPU, DRY_RUN="1", GPU_TYPE="12GB")
     assert done.returncode == 1
@@ -132,10 +153,21 @@ def test_a_machine_without_enough_gpus_is_refused_with_the_arithmetic(tmp_path: 
     tool.parent.mkdir()
     tool.write_text("#!/bin/sh\necho 'GPU 0: NVIDIA H100 (UUID: x)'\necho 'GPU 1: NVIDIA H100 (UUID: y)'\n")
     tool.chmod(0o755)
-    path = f"{tool.parent}:{os.environ['PATH']}"
-    done = run(SELECT, HF_CKPT=str(tmp_path), HOST="127.0.0.1", PATH=path)
+    env = {
+        "HF_CKPT": str(tmp_path),
+        "HOST": "127.0.0.1",
+        "PATH": f"{tool.parent}:{os.environ['PATH']}",
+    }
+    done = run(SELECT, **env)
     assert done.returncode == 2
     assert "8 GPUs are asked for and 2 are there" in done.stderr
+    done = run(SELECT, **env, TRAIN_GPUS="0", ROLLOUT_GPUS="2", TP="1")
+    assert done.returncode == 2
+    assert "GPU 2 is not there" in done.stderr and "this machine has 0 to 1" in done.stderr
+    tool.write_text("#!/bin/sh\necho 'NVIDIA-SMI has failed' >&2; exit 9\n")
+    done = run(SELECT, **env)
+    assert done.returncode == 2
+    assert "nvidia-smi finds no GPU here" in done.stderr
 
 
 def test_a_machine_that_joins_needs_the_address_of_the_first() -> None:
