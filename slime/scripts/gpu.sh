@@ -18,7 +18,7 @@ run_gpu() {
     case $word in -h | --help) sed -n '2,/^[^#]/s/^# \{0,1\}//p' "$USAGE"; return ;; esac
   done
   # shellcheck disable=SC2086  # exported strings, split into words on purpose
-  named_backends ${CKPT_ARGS:-} ${ROLLOUT_ARGS:-} ${OPTIMIZER_ARGS:-} ${LORA_ARGS:-} "$@"
+  named_by_flags ${CKPT_ARGS:-} ${ROLLOUT_ARGS:-} ${OPTIMIZER_ARGS:-} ${LORA_ARGS:-} "$@"
   gpu_defaults
   gpu_split
   gpu_arguments
@@ -34,17 +34,19 @@ run_gpu() {
   fi
 }
 
-# named_backends WORD...: a backend that a flag names decides which other flags the script gives, as its variable does.
-named_backends() {
+# named_by_flags WORD...: these flags decide which others the script gives, as the variables of the same meaning do.
+named_by_flags() {
   local word before=''
   for word in "$@"; do
     case $before in
       --train-backend) TRAIN_BACKEND=$word ;;
       --rollout-backend | --backend) ROLLOUT_BACKEND=$word ;;
+      --tensor-model-parallel-size | --tp) TRAIN_TP=$word ;;
     esac
     case $word in
       --train-backend=*) TRAIN_BACKEND=${word#*=} ;;
       --rollout-backend=* | --backend=*) ROLLOUT_BACKEND=${word#*=} ;;
+      --tensor-model-parallel-size=* | --tp=*) TRAIN_TP=${word#*=} ;;
     esac
     before=$word
   done

@@ -113,9 +113,13 @@ def test_a_backend_that_a_flag_names_gets_its_own_flags_from_the_script() -> Non
     assert arguments(done.stdout)["--sequence-parallel"] == ("True", "script")
 
 
-def test_megatron_on_one_gpu_cuts_nothing() -> None:
+def test_megatron_cuts_nothing_where_tp_is_1_and_no_model_whose_heads_do_not_divide() -> None:
     done = run("openclaw-rl/run_qwen3_0.6b_openclaw_rl.sh", DRY_RUN="1", MEGATRON="1")
     assert "--sequence-parallel" not in done.stderr and "trainer 1 + policy 1" in done.stdout
+    done = run(SELECT, "--tp", "1", "--pp", "4", DRY_RUN="1", MEGATRON="1")
+    assert "--sequence-parallel" not in done.stderr and "trainer 4 + policy 2" in done.stdout
+    done = run("openclaw-rl/run_qwen35_4b_openclaw_rl.sh", DRY_RUN="1", MEGATRON="1", ACTOR_GPUS="8")
+    assert done.returncode == 2 and "has 4 heads of a kind, which do not divide by 8" in done.stderr
 
 
 def test_what_is_missing_of_vllm_is_named_where_vllm_serves() -> None:

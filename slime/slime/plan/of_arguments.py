@@ -26,6 +26,9 @@ def split_of(args: Arguments, gpus: int, gpu: Gpu) -> Split | None:
     shape = read_shape(args.hf_checkpoint)
     context = args.context_length or shape.context
     frozen = frozen_models(args, shape)
+    division = division_of(args)
+    if division is not None:
+        division.check(shape, args.train_world_size)
     trainer = Trainer(
         shape=shape,
         gpus=args.train_world_size,
@@ -38,7 +41,7 @@ def split_of(args: Arguments, gpus: int, gpu: Gpu) -> Split | None:
         lora_rank=args.lora_rank or 0 if args.use_lora else 0,
         four_bit=args.load_in_4bit,
         frozen=frozen,
-        division=division_of(args),
+        division=division,
     )
     samples = args.rollout_batch_size * args.n_samples_per_prompt
     forwards = len(frozen) + (1 if args.train_epochs > 1 or args.loss_type in LOSSES else 0)
