@@ -39,7 +39,10 @@ def launch_sglang(argv: list[str]) -> None:
 
 def launch_embedded(argv: list[str]) -> None:
     """Parse the embedded engine's flags and serve until a signal."""
-    parser = argparse.ArgumentParser(prog="python -m slime.backends.launch --backend embedded")
+    parser = argparse.ArgumentParser(
+        prog="python -m slime.backends.launch --backend embedded",
+        epilog="Other engines, with flags of their own: --backend sglang --help, --backend vllm --help.",
+    )
     add_arguments(parser)
     args = from_namespace(parser.parse_args(argv))
     try:
