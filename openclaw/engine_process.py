@@ -1,6 +1,6 @@
 """An engine that the gateway runs itself, as a process of its own, restarted when it dies.
 
-It is started by the trainer framework's launcher (`python -m slime.backends.launch`), which prints one JSON
+It is started by the trainer framework's launcher (`python -m slime.engines.launch`), which prints one JSON
 line when it serves; nothing of it is imported here.
 """
 
@@ -42,7 +42,7 @@ class EngineProcess:
     @classmethod
     def of(cls, backend: str, model_path: Path, context_length: int | None) -> EngineProcess:
         """The engine for a model folder, by the framework's launcher."""
-        command = [sys.executable, "-m", "slime.backends.launch", "--backend", backend]
+        command = [sys.executable, "-m", "slime.engines.launch", "--backend", backend]
         command += ["--model-path", str(model_path)]
         if context_length is not None:
             command += ["--context-length", str(context_length)]

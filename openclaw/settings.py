@@ -135,7 +135,7 @@ class Settings:
         if self.backend not in (None, "embedded"):
             raise ConfigError(
                 f"--backend {self.backend}: this server launches the embedded engine alone. Start another one by itself "
-                "(SGLang: python -m slime.backends.launch --backend sglang --model-path FOLDER --port 30010) and name "
+                "(SGLang: python -m slime.engines.launch --backend sglang --model-path FOLDER --port 30010) and name "
                 "it: --engine-url http://127.0.0.1:30010"
             )
         options.check(self)

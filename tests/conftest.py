@@ -61,9 +61,9 @@ def make_trainer(make_args: Callable[..., Any]) -> Iterator[Callable[..., Any]]:
     def make(**changes: Any) -> Any:
         args = make_args(**changes)
         if args.train_backend == "megatron":
-            from slime.backends.megatron import MegatronTrainer as Trainer
+            from slime.training.megatron import MegatronTrainer as Trainer
         else:
-            from slime.backends.fsdp import FSDPTrainer as Trainer
+            from slime.training.fsdp import FSDPTrainer as Trainer
         trainers.append(Trainer(args))
         return trainers[-1]
 

@@ -54,7 +54,7 @@ def start_engine(model_path: str, threads: int) -> tuple[subprocess.Popen[str], 
     command = [
         sys.executable,
         "-m",
-        "slime.backends.launch",
+        "slime.engines.launch",
         "--backend",
         "embedded",
         "--model-path",

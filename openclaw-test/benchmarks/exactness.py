@@ -20,7 +20,7 @@ import httpx
 from harness import ROOT, free_port
 from openclaw.store import RolloutStore
 from slime.arguments import parse_args
-from slime.backends.fsdp import FSDPTrainer
+from slime.training.fsdp import FSDPTrainer
 from slime.types import Sample
 from tiny_claw.problems import held_out_problems
 

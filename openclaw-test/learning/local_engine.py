@@ -8,11 +8,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from slime.backends.embedded.arguments import EngineArguments
-from slime.backends.embedded.protocol import GenerateRequest, SamplingParams
-from slime.backends.embedded.sequence import Sequence as Request
-from slime.backends.embedded.service import EngineService
-from slime.backends.embedded.step import Step
+from slime.engines.embedded.arguments import EngineArguments
+from slime.engines.embedded.protocol import GenerateRequest, SamplingParams
+from slime.engines.embedded.sequence import Sequence as Request
+from slime.engines.embedded.service import EngineService
+from slime.engines.embedded.step import Step
 from slime.errors import EngineError
 
 ROWS = 256

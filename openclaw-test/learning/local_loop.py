@@ -29,9 +29,9 @@ from openclaw.store import RolloutStore
 from openclaw.template_probe import probe
 from openclaw.tokenizer import Tokenizer
 from slime.arguments import parse_args
-from slime.backends.fsdp import FSDPTrainer
-from slime.backends.fsdp.model import gather_weights
 from slime.rollout.post_process import post_processed
+from slime.training.fsdp import FSDPTrainer
+from slime.training.fsdp.model import gather_weights
 from slime.types import Sample
 
 MAX_NEW_TOKENS = 200

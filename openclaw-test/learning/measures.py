@@ -13,8 +13,8 @@ from learning.local_engine import Reply
 from learning.local_loop import ChatModel
 from learning.tastes import Taste
 from openclaw.records import Message
-from slime.backends.fsdp.model import distribution
-from slime.backends.fsdp.packing import pack
+from slime.training.core.packing import pack
+from slime.training.fsdp.model import distribution
 from slime.types import Sample
 from tiny_claw.problems import Problem, held_out_problems, random_problem
 

@@ -27,12 +27,12 @@ from openclaw.rollout import sample_dict
 from openclaw.store import RolloutStore, schema
 from slime.arguments import Arguments
 from slime.arguments.record import read_arguments
-from slime.backends.fsdp import FSDPTrainer
-from slime.backends.fsdp.model import gather_weights
 from slime.errors import ConfigError
 from slime.rollout.post_process import post_processed
+from slime.training.fsdp import FSDPTrainer
+from slime.training.fsdp.model import gather_weights
 from slime.types import Sample
-from slime.utils.checksum import weights_checksum
+from slime.weights.checksum import weights_checksum
 
 
 @dataclass(frozen=True)

@@ -15,8 +15,8 @@ from learning.memory import Memory
 from learning.methods import Setting
 from learning.tastes import Taste
 from scripted_user import ScriptedUser, Session
-from slime.backends.fsdp.distributed import join
-from slime.backends.fsdp.loading import load_model
+from slime.training.core.distributed import join
+from slime.training.fsdp.loading import load_model
 
 AT_ONCE = 3
 TARGET = 0.8

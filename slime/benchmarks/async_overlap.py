@@ -83,8 +83,8 @@ def run_loop(options: argparse.Namespace) -> None:
     import train
     import train_async
     from slime.arguments import parse_args
+    from slime.processes.servers import ServerSpec
     from slime.ray.driver import main
-    from slime.servers import ServerSpec
 
     def engine_spec(args: Any, index: int, manager: Any) -> ServerSpec:
         port = manager.choose_port("engine-0")
@@ -115,7 +115,7 @@ def measure(options: argparse.Namespace, loop: str) -> list[dict[str, float]]:
     command = [
         sys.executable,
         "-m",
-        "slime.supervisor",
+        "slime.processes.supervisor",
         "--run-dir",
         str(run_dir),
         "--max-restarts",

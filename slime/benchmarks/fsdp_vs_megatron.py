@@ -19,10 +19,10 @@ from torch.distributed.fsdp import MixedPrecisionPolicy
 from torch.distributed.tensor import DTensor
 
 from slime.arguments import Arguments
-from slime.backends.fsdp import FSDPTrainer
-from slime.backends.fsdp import loading as fsdp
-from slime.backends.megatron import MegatronTrainer
-from slime.backends.megatron import loading as megatron
+from slime.training.fsdp import FSDPTrainer
+from slime.training.fsdp import loading as fsdp
+from slime.training.megatron import MegatronTrainer
+from slime.training.megatron import loading as megatron
 from slime.types import Sample
 
 TRAINERS = {"fsdp": FSDPTrainer, "megatron": MegatronTrainer}

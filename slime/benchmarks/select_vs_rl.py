@@ -25,7 +25,7 @@ import torch
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
 from slime.arguments import Arguments
-from slime.backends.fsdp import FSDPTrainer
+from slime.training.fsdp import FSDPTrainer
 from slime.types import Sample
 
 VOCABULARY, SAMPLES, RESPONSE, TAIL = 2048, 16, 48, 6

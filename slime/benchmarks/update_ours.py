@@ -15,7 +15,7 @@ from memory import PeakMemory
 from safetensors.torch import save_file
 
 from slime.arguments import Arguments
-from slime.backends.fsdp import FSDPTrainer
+from slime.training.fsdp import FSDPTrainer
 from slime.types import Sample
 
 

@@ -66,7 +66,7 @@ alive() { kill -0 "$1" 2>/dev/null; }
 run_driver_in_cluster() {
   local run_dir=$1 status=0
   shift
-  "$PY" -m slime.supervisor --run-dir "$run_dir" --parent $$ -- "$PY" "$@" &
+  "$PY" -m slime.processes.supervisor --run-dir "$run_dir" --parent $$ -- "$PY" "$@" &
   DRIVER_PID=$!
   while alive "$DRIVER_PID"; do
     if ! alive "$RAY_PID"; then

@@ -17,7 +17,7 @@ except ConfigError as error: sys.exit(f"error: {error}")' "$@" || exit 2
 run_driver() {
   local run_dir=$1
   shift
-  exec "$PY" -m slime.supervisor --run-dir "$run_dir" -- "$PY" "$@"
+  exec "$PY" -m slime.processes.supervisor --run-dir "$run_dir" -- "$PY" "$@"
 }
 
 # run_driver_beside RUN_DIR DRIVER ARG...: the same beside the command in the array CLIENT, which is told the supervisor's
@@ -29,7 +29,7 @@ run_driver_beside() {
   trap 'stop_both' EXIT
   trap 'exit 130' INT
   trap 'exit 143' TERM HUP
-  "$PY" -m slime.supervisor --run-dir "$run_dir" --parent $$ -- "$PY" "$@" >"$run_dir/driver.out" 2>&1 &
+  "$PY" -m slime.processes.supervisor --run-dir "$run_dir" --parent $$ -- "$PY" "$@" >"$run_dir/driver.out" 2>&1 &
   SUPERVISOR=$!
   "${CLIENT[@]}" "$SUPERVISOR" &
   CLIENT_PID=$!

@@ -15,12 +15,12 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from slime.arguments.foreign import check_shape, take_foreign
-from slime.checkpoints import EARLIER_TRACKER
+from slime.arguments.upstream.refused import check_shape, take_foreign
 from slime.errors import SlimeError
 from slime.torch_dist import read_config, write
 from slime.torch_dist.reading import RELEASE
 from slime.utils.files import commit_folder, fresh_folder, write_text
+from slime.weights.checkpoints import EARLIER_TRACKER
 
 
 def convert(source: Path, save: Path) -> None:

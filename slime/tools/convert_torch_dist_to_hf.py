@@ -19,9 +19,9 @@ from pathlib import Path
 from safetensors.torch import save_file
 from torch import Tensor
 
-from slime.backends.fsdp.model import WEIGHT_FILES
 from slime.errors import CheckpointError, SlimeError
 from slime.torch_dist import TorchDist, read_config, stored_shapes
+from slime.training.fsdp.model import WEIGHT_FILES
 from slime.utils.files import commit_folder, fresh_folder
 
 CHUNK = 5 * 1024**3

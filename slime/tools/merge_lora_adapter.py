@@ -16,7 +16,7 @@ from pathlib import Path
 from peft import PeftModel
 from transformers import AutoModelForCausalLM
 
-from slime.backends.probe import measure, write_probe
+from slime.weights.probe import measure, write_probe
 
 CONFIG = "adapter_config.json"
 WEIGHTS = (".safetensors", ".bin", ".pt", ".pth", ".index.json")

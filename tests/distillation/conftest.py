@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from slime.arguments import Arguments
-from slime.arguments.check_distillation import check_distillation
+from slime.arguments.rules.distillation import check_distillation
 from slime.types import Sample
 
 VOCABULARY = 48

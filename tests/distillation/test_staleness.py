@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 import torch
 
-from slime.backends.fsdp.staleness import ages
 from slime.errors import ConfigError
 from slime.losses import DenseDistribution, policy_loss, tis, weighted_sum
+from slime.training.core.staleness import ages
 from slime.types import Sample
 
 
@@ -153,7 +153,7 @@ def test_a_gap_between_engine_and_trainer_on_the_same_weights_raises_an_alarm(
 def test_staleness_flags_that_would_do_nothing_are_refused(
     make_args: Any, changes: dict[str, Any], complaint: str
 ) -> None:
-    from slime.arguments.check_distillation import check_staleness
+    from slime.arguments.rules.distillation import check_staleness
 
     args = make_args()
     for name, value in changes.items():

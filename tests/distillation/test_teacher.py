@@ -15,8 +15,8 @@ from tokenizers.models import WordLevel
 from torch import Tensor
 from transformers import AutoModelForCausalLM
 
-from slime.backends.fsdp.teacher import Teacher
 from slime.errors import ConfigError, DataError
+from slime.training.core.teacher import Teacher
 from slime.types import Sample
 
 MODES = ("student", "teacher", "overlap")

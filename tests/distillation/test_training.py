@@ -18,7 +18,7 @@ from slime.types import Sample
 LORA: dict[str, Any] = {"use_lora": True, "lora_rank": 4, "lora_alpha": 8.0, "lora_dropout": 0.0}
 RANK = """
 import os, pickle, sys
-from slime.backends.fsdp import FSDPTrainer
+from slime.training.fsdp import FSDPTrainer
 rank, folder = int(sys.argv[1]), sys.argv[2]
 jobs, samples = pickle.load(open(folder + "/order", "rb"))
 results = {}

@@ -16,7 +16,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from slime.utils.checksum import weights_checksum
+from slime.weights.checksum import weights_checksum
 
 SLIME = str(Path(__file__).parents[2] / "slime")
 VOCABULARY = 320
@@ -128,7 +128,7 @@ class Server:
     """An engine process started as users start it."""
 
     def __init__(self, model: Path, *flags: str) -> None:
-        command = [sys.executable, "-m", "slime.backends.launch", "--backend", "embedded"]
+        command = [sys.executable, "-m", "slime.engines.launch", "--backend", "embedded"]
         command += ["--model-path", str(model), "--port", "0", *flags]
         self.process = subprocess.Popen(
             command,

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from transformers import AutoTokenizer
 
-from slime.backends.vllm.worker import Wanted, compare, read_tensors
+from slime.engines.vllm.worker import Wanted, compare, read_tensors
 
 STEP_SECONDS = 0.005
 

@@ -9,7 +9,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from multiprocessing.connection import Connection
 from typing import Any
 
-PRELOAD = ["slime.backends.sglang.sender", "uvicorn", "transformers.models.qwen3.modeling_qwen3"]
+PRELOAD = ["slime.engines.sglang.sender", "uvicorn", "transformers.models.qwen3.modeling_qwen3"]
 
 
 def context() -> Any:
@@ -72,7 +72,7 @@ class SenderProcess:
 def serve(pipe: Connection) -> None:
     import torch
 
-    from slime.backends.sglang.sender import Sender
+    from slime.engines.sglang.sender import Sender
 
     torch.set_num_threads(1)
     sender = Sender()

@@ -16,16 +16,16 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from slime.backends.control import EngineControl, EngineControlError
-from slime.backends.sglang import broadcast
-from slime.backends.sglang.broadcast import Broadcast
-from slime.backends.sglang.buckets import plan_buckets
-from slime.backends.sglang.routes import SGLangRoutes
+from slime.engines.client import EngineControl, EngineControlError
+from slime.engines.sglang import broadcast
+from slime.engines.sglang.broadcast import Broadcast
+from slime.engines.sglang.buckets import plan_buckets
+from slime.engines.sglang.routes import SGLangRoutes
 from slime.errors import EngineError
 from slime.plugins import load_attr
-from slime.utils.checksum import weights_checksum
-from slime.versions import WeightVersion, artifact_folder, read_live
-from slime.weight_update import Candidate, WeightUpdate
+from slime.weights.checksum import weights_checksum
+from slime.weights.update import Candidate, WeightUpdate
+from slime.weights.versions import WeightVersion, artifact_folder, read_live
 
 HERE = Path(__file__).parent
 FakeSGLang, Running = (load_attr(f"{HERE}/fake_sglang.py:{name}") for name in ("FakeSGLang", "Running"))

@@ -8,14 +8,14 @@ import time
 import pytest
 import torch
 
-from slime.backends.embedded.arguments import EngineArguments
-from slime.backends.embedded.kv_cache import PrefillCache, Slab, length_class
-from slime.backends.embedded.model import ModelError
-from slime.backends.embedded.protocol import GenerateRequest, SamplingParams
-from slime.backends.embedded.scheduler import share
-from slime.backends.embedded.sequence import Sequence
-from slime.backends.embedded.service import EngineService
-from slime.backends.embedded.step import Step
+from slime.engines.embedded.arguments import EngineArguments
+from slime.engines.embedded.kv_cache import PrefillCache, Slab, length_class
+from slime.engines.embedded.model import ModelError
+from slime.engines.embedded.protocol import GenerateRequest, SamplingParams
+from slime.engines.embedded.scheduler import share
+from slime.engines.embedded.sequence import Sequence
+from slime.engines.embedded.service import EngineService
+from slime.engines.embedded.step import Step
 
 
 def prompt_of(length: int, seed: int = 0) -> list[int]:

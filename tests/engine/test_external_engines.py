@@ -24,10 +24,10 @@ from slime.plugins import load_attr
 from slime.ray import external
 from slime.ray.engines import server_specs
 from slime.ray.external import ExternalEngines
-from slime.ray.split import split_of
-from slime.utils.checksum import weights_checksum
-from slime.versions import WeightVersion, read_live
-from slime.weight_update import Candidate, WeightUpdate
+from slime.ray.gpu_split import split_of
+from slime.weights.checksum import weights_checksum
+from slime.weights.update import Candidate, WeightUpdate
+from slime.weights.versions import WeightVersion, read_live
 
 HERE = Path(__file__).parent
 FakeSGLang, Running = (load_attr(f"{HERE}/fake_sglang.py:{name}") for name in ("FakeSGLang", "Running"))
@@ -101,7 +101,7 @@ def embedded(model_path: Path, tmp_path: Path) -> Iterator[Callable[[], subproce
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    command = [sys.executable, "-m", "slime.backends.launch", "--backend", "embedded"]
+    command = [sys.executable, "-m", "slime.engines.launch", "--backend", "embedded"]
     command += ["--model-path", str(model_path), "--port", str(port)]
     started: list[subprocess.Popen[bytes]] = []
 
@@ -186,7 +186,7 @@ def test_own_engines_are_not_started_beside_external_ones(model_path: Path, tmp_
     ],
 )
 def test_flags_of_external_engines_that_contradict_are_refused(flags: dict[str, Any], said: str) -> None:
-    from slime.arguments.check_engine import check_engine
+    from slime.arguments.rules.engine import check_engine
 
     with pytest.raises(ConfigError, match=said):
         check_engine(Arguments(**flags))
@@ -214,7 +214,7 @@ def test_routers_and_split_prefill_are_refused_with_what_to_use_instead(
     ("module", "flags", "said"),
     [
         (
-            "slime.backends.launch",
+            "slime.engines.launch",
             ["--backend", "vllm", "--model-path", "m", "--vllm-speculative-config", "{}"],
             "would not get the trained weights",
         ),

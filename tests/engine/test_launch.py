@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from slime.backends.launch import main
+from slime.engines.launch import main
 
 
 def refused(capsys: pytest.CaptureFixture[str], *flags: str) -> str:
@@ -64,5 +64,5 @@ def test_an_unknown_architecture_is_refused(capsys, model_path, tmp_path):
 
 def test_the_command_line_is_parsed_without_loading_torch():
     slime = Path(__file__).parents[2] / "slime"
-    code = "import sys, slime.backends.launch; assert 'torch' not in sys.modules"
+    code = "import sys, slime.engines.launch; assert 'torch' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True, cwd=slime)

@@ -11,13 +11,13 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from slime.backends.control import EngineControl, EngineControlError
-from slime.backends.probe import expected_probe, measure, write_probe
+from slime.engines.client import EngineControl, EngineControlError
 from slime.errors import EngineError
 from slime.plugins import load_attr
-from slime.utils.checksum import weights_checksum
-from slime.versions import WeightVersion, read_live
-from slime.weight_update import Candidate, WeightUpdate
+from slime.weights.checksum import weights_checksum
+from slime.weights.probe import expected_probe, measure, write_probe
+from slime.weights.update import Candidate, WeightUpdate
+from slime.weights.versions import WeightVersion, read_live
 
 HERE = Path(__file__).parent
 FakeSGLang, Running = (load_attr(f"{HERE}/fake_sglang.py:{name}") for name in ("FakeSGLang", "Running"))

@@ -17,11 +17,11 @@ import psutil
 import pytest
 
 from slime.arguments import Arguments, parse_args
-from slime.backends.launch import main
-from slime.backends.sglang.capabilities import ROUTES
+from slime.engines.launch import main
+from slime.engines.sglang.capabilities import ROUTES
 from slime.errors import ConfigError
 from slime.ray.engines import model_servers, own_words, server_specs
-from slime.ray.split import split_of
+from slime.ray.gpu_split import split_of
 
 FAKE = Path(__file__).with_name("fake_sglang_python.py")
 SLIME = str(Path(__file__).parents[2] / "slime")
@@ -47,7 +47,7 @@ def launch(model_path: Path, engine_python: str, port: int) -> Iterator[Callable
     running: list[subprocess.Popen[str]] = []
 
     def start(*flags: str, **env: str) -> subprocess.Popen[str]:
-        command = [sys.executable, "-m", "slime.backends.launch", "--backend", "sglang", "--port", str(port)]
+        command = [sys.executable, "-m", "slime.engines.launch", "--backend", "sglang", "--port", str(port)]
         command += ["--model-path", str(model_path), "--engine-python", engine_python, *flags]
         environ = {**os.environ, "PYTHONPATH": SLIME, **env}
         pipe = subprocess.PIPE
@@ -133,7 +133,7 @@ def test_a_python_without_sglang_is_named(model_path):
     command = [
         sys.executable,
         "-m",
-        "slime.backends.launch",
+        "slime.engines.launch",
         "--backend",
         "sglang",
         "--model-path",

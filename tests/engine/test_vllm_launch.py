@@ -14,8 +14,8 @@ import httpx
 import pytest
 
 from slime.arguments import Arguments, parse_args
-from slime.backends.launch import main
-from slime.backends.vllm.child import complete
+from slime.engines.launch import main
+from slime.engines.vllm.child import complete
 from slime.errors import ConfigError
 from slime.ray.engines import model_servers, own_words, server_specs
 
@@ -39,7 +39,7 @@ def test_it_gets_the_live_weights_its_own_flags_and_this_package_alone(
         port = probe.getsockname()[1]
     live = tmp_path / "live_weights.json"
     live.write_text(json.dumps({"version": 12, "path": str(other_weights), "checksum": "abc"}))
-    command = [sys.executable, "-m", "slime.backends.launch", "--backend", "vllm", "--port", str(port)]
+    command = [sys.executable, "-m", "slime.engines.launch", "--backend", "vllm", "--port", str(port)]
     command += [
         "--model-path",
         str(model_path),
@@ -92,7 +92,7 @@ def test_a_python_without_vllm_is_named(model_path: Path) -> None:
     command = [
         sys.executable,
         "-m",
-        "slime.backends.launch",
+        "slime.engines.launch",
         "--backend",
         "vllm",
         "--model-path",

@@ -15,12 +15,12 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from slime.backends.control import EngineControl, EngineControlError
-from slime.backends.vllm.engine import Engine
-from slime.backends.vllm.server import VLLMServer
-from slime.backends.vllm.weights import WeightStore
+from slime.engines.client import EngineControl, EngineControlError
+from slime.engines.vllm.engine import Engine
+from slime.engines.vllm.server import VLLMServer
+from slime.engines.vllm.weights import WeightStore
 from slime.plugins import load_attr
-from slime.utils.checksum import weights_checksum
+from slime.weights.checksum import weights_checksum
 
 HERE = Path(__file__).parent
 FakeLLM, make_params = (load_attr(f"{HERE}/fake_vllm.py:{name}") for name in ("FakeLLM", "make_params"))
@@ -33,7 +33,7 @@ PROMPT = list(range(10, 30))
 
 
 class Hosted:
-    """Our server over a fake AsyncLLM, as `slime.backends.vllm.host` builds it."""
+    """Our server over a fake AsyncLLM, as `slime.engines.vllm.host` builds it."""
 
     def __init__(self, folder: Path) -> None:
         self.llm = FakeLLM(folder, plain_model)
@@ -289,7 +289,7 @@ def test_an_engine_process_that_dies_is_seen_and_ends_the_server(hosted: Any) ->
 
 
 def test_weights_that_a_weights_file_names_otherwise_are_refused_at_the_start(model_path: Path) -> None:
-    from slime.backends.vllm.weights import WeightsError
+    from slime.engines.vllm.weights import WeightsError
 
     store = WeightStore(Engine(FakeLLM(model_path, plain_model), make_params))
     with pytest.raises(WeightsError, match="does not hold the weights that the weights file names"):

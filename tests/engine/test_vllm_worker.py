@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch import nn
 
-from slime.backends.vllm.log_probs import scaled
-from slime.backends.vllm.worker import Wanted, compare, tie_head
+from slime.engines.vllm.log_probs import scaled
+from slime.engines.vllm.worker import Wanted, compare, tie_head
 
 WIDTH = 8
 

@@ -11,8 +11,8 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from slime.backends.control import EngineControl, EngineControlError
-from slime.utils.checksum import weights_checksum
+from slime.engines.client import EngineControl, EngineControlError
+from slime.weights.checksum import weights_checksum
 
 
 def prompt_of(length: int, seed: int = 0) -> list[int]:

@@ -26,7 +26,7 @@ def engine_url() -> Iterator[str]:
     command = [
         sys.executable,
         "-m",
-        "slime.backends.launch",
+        "slime.engines.launch",
         "--backend",
         "embedded",
         "--model-path",

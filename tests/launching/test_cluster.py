@@ -15,8 +15,8 @@ from ray.cluster_utils import Cluster
 from slime.errors import ClusterError, ConfigError
 from slime.ray import placement
 from slime.ray.cluster import check_shared, here, wait_for_nodes
+from slime.ray.gpu_split import Part, Split
 from slime.ray.placement import BundleSite, Placement, in_node_order
-from slime.ray.split import Part, Split
 from slime.ray.train_group import TrainerDied, TrainGroup
 
 

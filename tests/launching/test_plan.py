@@ -27,8 +27,8 @@ from slime.plan.memory import (
     kv_tokens,
     trainer_parts,
 )
+from slime.plan.placement_plan import Server, Split, problems
 from slime.plan.shape import read_shape, shape_of
-from slime.plan.split import Server, Split, problems
 
 QWEN3_4B = read_shape("Qwen3-4B")
 

@@ -12,8 +12,8 @@ import pytest
 import torch
 
 from slime.errors import ConfigError
-from slime.servers import ServerManager, ServerSpec
-from slime.trouble import TROUBLES, explain, find, with_advice
+from slime.processes.known_failures import TROUBLES, explain, find, with_advice
+from slime.processes.servers import ServerManager, ServerSpec
 from slime.utils.memory_kills import MemoryKills
 
 SAID = {
@@ -54,7 +54,7 @@ def test_a_flag_that_is_advised_exists() -> None:
     import re
 
     from slime.arguments import GROUPS
-    from slime.arguments.field import flags_of
+    from slime.arguments.declare import flags_of
 
     flags = {name for group in GROUPS for item in flags_of(group) for name in item.options}
     others = {"--head", "--num-gpus", "--shm-size", "--working-dir"}
@@ -79,7 +79,7 @@ def test_a_call_of_the_trainer_that_runs_out_of_memory_is_explained(monkeypatch:
     import ray
     from ray.exceptions import RayTaskError
 
-    from slime.ray.waits import TaskFailed, get
+    from slime.ray.waiting import TaskFailed, get
 
     cause = torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 18.55 GiB.\nsee the documentation")
     failed = RayTaskError("train", "traceback", cause)
@@ -158,7 +158,7 @@ def test_kills_of_the_kernel_are_noticed_when_they_are_new(tmp_path: Path) -> No
 def test_any_log_can_be_asked(tmp_path: Path) -> None:
     log = tmp_path / "log"
     log.write_text("x\n" + SAID["gpu_memory"])
-    command = [sys.executable, "-m", "slime.trouble", str(log)]
+    command = [sys.executable, "-m", "slime.processes.known_failures", str(log)]
     told = subprocess.run(command, capture_output=True, text=True, check=True)
     assert "--gradient-checkpointing" in told.stdout
     command[-1] = str(tmp_path / "absent")

@@ -20,7 +20,7 @@ from typing import Any
 
 import httpx
 
-from slime.backends.control import EngineControl, EngineControlError
+from slime.engines.client import EngineControl, EngineControlError
 
 URL, MODEL, OTHER = sys.argv[1:4]
 BACKEND = sys.argv[4] if len(sys.argv) > 4 else "sglang"

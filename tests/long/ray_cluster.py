@@ -188,7 +188,7 @@ class Place:
     def close(self) -> None:
         for process in self.started:
             kill_tree(process)
-        stop = [sys.executable, "-m", "slime.supervisor", "--run-dir", str(self.run_dir), "--stop"]
+        stop = [sys.executable, "-m", "slime.processes.supervisor", "--run-dir", str(self.run_dir), "--stop"]
         subprocess.run(stop, env={**os.environ, "PYTHONPATH": str(ROOT / "slime")}, check=False)
         shutil.rmtree(self.folder, ignore_errors=True)
 

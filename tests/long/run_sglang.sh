@@ -36,7 +36,7 @@ port=${PORT:-21901}
 
 serve() { # flags of SGLang; returns when it serves
   rm -f "$work/ready"
-  SGLANG_USE_CPU_ENGINE=1 "$python" -m slime.backends.launch --backend sglang --model-path "$work/first" \
+  SGLANG_USE_CPU_ENGINE=1 "$python" -m slime.engines.launch --backend sglang --model-path "$work/first" \
     --port "$port" --engine-python "$env_dir/bin/python" --device cpu --dtype float32 --max-total-tokens 32768 \
     --sglang-attention-backend torch_native "$@" >"$work/ready" 2>"$work/log" &
   engine=$!

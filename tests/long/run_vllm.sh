@@ -28,12 +28,12 @@ fi
 
 export PYTHONPATH="$root:$root/slime:$root/openclaw-rl:$root/openclaw-test"
 "$python" "$here/tiny_models.py" "$work/first" "$work/second"
-"$python" -m slime.backends.launch --backend vllm --model-path "$work/first" --engine-python "$env_dir/bin/python" \
+"$python" -m slime.engines.launch --backend vllm --model-path "$work/first" --engine-python "$env_dir/bin/python" \
   --vllm-no-such-flag 1 2>"$work/refused" && exit 1
 grep no-such-flag "$work/refused"
 port=${PORT:-21911}
 began=$SECONDS
-"$python" -m slime.backends.launch --backend vllm --model-path "$work/first" --port "$port" \
+"$python" -m slime.engines.launch --backend vllm --model-path "$work/first" --port "$port" \
   --engine-python "$env_dir/bin/python" --device cpu --dtype float32 --threads 1 --vllm-enforce-eager \
   >"$work/ready" 2>"$work/log" &
 engine=$!

@@ -16,11 +16,11 @@ from typing import Any
 import torch
 from engine_protocol import HTTP, MODEL, OTHER, URL, generate, prompt, reference, run, worst
 
-from slime.backends.control import EngineControl, EngineControlError
-from slime.backends.sglang import broadcast
-from slime.backends.sglang.broadcast import Broadcast
-from slime.backends.sglang.routes import SGLangRoutes
-from slime.backends.sglang.transport import Disk
+from slime.engines.client import EngineControl, EngineControlError
+from slime.engines.sglang import broadcast
+from slime.engines.sglang.broadcast import Broadcast
+from slime.engines.sglang.routes import SGLangRoutes
+from slime.engines.sglang.transport import Disk
 from slime.plugins import load_attr
 
 ENGINE_TESTS = Path(__file__).parents[1] / "engine"

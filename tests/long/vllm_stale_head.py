@@ -22,7 +22,7 @@ async def main() -> None:
             enforce_eager=True,
             kv_cache_memory_bytes=1 << 28,
             disable_log_stats=True,
-            worker_extension_cls="slime.backends.vllm.worker.LiveWeights",
+            worker_extension_cls="slime.engines.vllm.worker.LiveWeights",
         )
     )
 

@@ -12,7 +12,7 @@ from torch.testing import assert_close
 from transformers import AutoModelForCausalLM
 
 from slime.errors import CheckpointError, ConfigError
-from slime.utils.checksum import weights_checksum
+from slime.weights.checksum import weights_checksum
 
 LORA: dict[str, Any] = {"use_lora": True, "lora_rank": 4, "lora_alpha": 8.0, "lora_dropout": 0.0}
 TOPK = {"loss_type": "topk_select", "distill_topk": 4, "distill_subset_mode": "student"}

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from slime.backends.fsdp.attention import packed_attention
+from slime.training.attention.packed import packed_attention
 
 AGAIN: dict[str, tuple[dict[str, Any], tuple[int, ...]]] = {
     "nothing": ({}, (1, 1, 1, 1)),

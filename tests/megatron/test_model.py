@@ -14,11 +14,11 @@ from torch.distributed.fsdp import MixedPrecisionPolicy
 from torch.testing import assert_close
 from transformers import AutoConfig, AutoModelForCausalLM
 
-from slime.backends.embedded.model import ModelError, build_model
-from slime.backends.fsdp.packing import pack
-from slime.backends.probe import expected_probe, measure
+from slime.engines.embedded.model import ModelError, build_model
 from slime.errors import CheckpointError, ConfigError, TrainError
+from slime.training.core.packing import pack
 from slime.utils.decoders import language_part
+from slime.weights.probe import expected_probe, measure
 
 CPU = torch.device("cpu")
 MODELS = [
@@ -200,8 +200,8 @@ def test_in_float64_the_curves_of_both_backends_are_one(
     monkeypatch: pytest.MonkeyPatch,
     name: str,
 ) -> None:
-    from slime.backends.fsdp import loading as fsdp
-    from slime.backends.megatron import loading as megatron
+    from slime.training.fsdp import loading as fsdp
+    from slime.training.megatron import loading as megatron
 
     original = AutoModelForCausalLM.from_pretrained
 
@@ -313,7 +313,7 @@ def test_a_model_that_cannot_be_built_is_refused(
 def test_ranks_that_do_not_divide_the_model_are_refused(
     make_args: Any, folders: dict[str, str], sizes: dict[str, Any], complaint: str
 ) -> None:
-    from slime.backends.megatron.shape import read_config, transformer_config
+    from slime.training.megatron.core_config import read_config, transformer_config
 
     with pytest.raises(ConfigError, match=complaint):
         name = sizes.get("hf_checkpoint", "qwen3")

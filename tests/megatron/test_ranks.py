@@ -83,8 +83,8 @@ RANKS = """
 import pickle, sys
 import torch
 from dataclasses import replace
-from slime.backends.fsdp.packing import pack
-from slime.backends.megatron import MegatronTrainer
+from slime.training.core.packing import pack
+from slime.training.megatron import MegatronTrainer
 from slime.errors import TrainError
 folder = sys.argv[1]
 torch.set_num_threads(1)

@@ -39,7 +39,7 @@ import pickle, sys
 import torch
 from dataclasses import replace
 from pathlib import Path
-from slime.backends.megatron import MegatronTrainer
+from slime.training.megatron import MegatronTrainer
 folder = sys.argv[1]
 torch.set_num_threads(1)
 jobs, others, rollouts = pickle.load(open(folder + "/order", "rb"))

@@ -31,7 +31,7 @@ MakeTurn = Callable[..., Turn]
 
 @pytest.fixture(scope="module")
 def engine() -> Iterator[str]:
-    command = [sys.executable, "-m", "slime.backends.launch", "--backend", "embedded", "--port", "0"]
+    command = [sys.executable, "-m", "slime.engines.launch", "--backend", "embedded", "--port", "0"]
     environ = {**os.environ, "PYTHONPATH": str(ROOT / "slime")}
     process = subprocess.Popen(
         [*command, "--model-path", str(MODEL)], stdout=subprocess.PIPE, text=True, env=environ

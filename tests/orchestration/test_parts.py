@@ -8,8 +8,8 @@ import pytest
 
 from slime.arguments import Arguments
 from slime.errors import ConfigError
+from slime.ray.gpu_split import Part, Split, split_of
 from slime.ray.placement import BundleSite, in_node_order
-from slime.ray.split import Part, Split, split_of
 from slime.tracking import progress_line
 
 

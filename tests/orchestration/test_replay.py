@@ -9,7 +9,7 @@ import pytest
 
 from slime import replay
 from slime.arguments import Arguments
-from slime.arguments.check_run import check_run
+from slime.arguments.rules.run import check_run
 from slime.errors import ConfigError, DataError
 from slime.types import Sample
 

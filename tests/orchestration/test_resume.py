@@ -14,8 +14,10 @@ import pytest
 import torch
 from torch.distributed.checkpoint.format_utils import dcp_to_torch_save
 
-from slime import checkpoints, processes, replay
+from slime import replay
+from slime.processes import records
 from slime.types import Sample
+from slime.weights import checkpoints
 
 ROOT = Path(__file__).parents[2]
 LOSS = Path(__file__).with_name("deadly_loss.py")
@@ -55,7 +57,7 @@ def command(run_dir: Path, model_path: Path, program: str, *more: str) -> list[s
     driver += ["--rollout-batch-size", "4", "--disable-rewards-normalization", "--lr", "1e-3"]
     driver += ["--loss-type", "custom_loss", "--custom-loss-function-path", str(LOSS)]
     driver += ["--on-weights-live-path", f"{LOSS}:on_weights_live", "--no-use-tensorboard", *more]
-    return [sys.executable, "-m", "slime.supervisor", "--run-dir", str(run_dir), "--", *driver]
+    return [sys.executable, "-m", "slime.processes.supervisor", "--run-dir", str(run_dir), "--", *driver]
 
 
 def final_state(run_dir: Path) -> dict[str, Any]:
@@ -127,7 +129,7 @@ def test_a_run_that_is_killed_at_every_point_ends_bit_identical(
     )
     assert all((tmp_path / point).exists() for point in points.split()), said
     assert "training on rollout 1 failed: rank 1 ended" in said
-    assert not [record for record in processes.read_records(tmp_path) if record.alive()]
+    assert not [record for record in records.read_records(tmp_path) if record.alive()]
     assert_same(undisturbed[1], final_state(tmp_path))
 
 
@@ -148,5 +150,5 @@ def test_what_hangs_or_dies_is_named_and_replaced_and_the_run_ends_bit_identical
     assert "the rollout manager gave no sign of life for 5 s" in said
     assert "rollout 3 did not come within 6 s; last seen: {'waiting': {'rollout 3':" in said
     assert said.count("Starting the rollout manager again") >= 3
-    assert not [record for record in processes.read_records(tmp_path) if record.alive()]
+    assert not [record for record in records.read_records(tmp_path) if record.alive()]
     assert_same(undisturbed[1], final_state(tmp_path))

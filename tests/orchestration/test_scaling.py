@@ -18,9 +18,9 @@ from starlette.testclient import TestClient
 from openclaw.api import judges
 from openclaw.errors import ClientError
 from openclaw.settings import Settings
-from slime import scaling
-from slime.server_watch import ServerWatch
-from slime.servers import ServerManager, ServerSpec
+from slime.processes import scaling
+from slime.processes.servers import ServerManager, ServerSpec
+from slime.processes.watch import ServerWatch
 
 SLEEP = "import sys, time; print('judging as', sys.argv[1], flush=True); time.sleep(600)"
 
@@ -36,7 +36,7 @@ GATEWAY = ServerSpec("gateway", "gateway", [sys.executable, "-c", SLEEP, "gatewa
 @pytest.fixture
 def watched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ServerManager]:
     """A gateway and one judge, watched."""
-    monkeypatch.setattr("slime.server_watch.FOLLOW_INTERVAL", 0.05)
+    monkeypatch.setattr("slime.processes.watch.FOLLOW_INTERVAL", 0.05)
     manager = ServerManager(tmp_path)
     scaler = scaling.Scaler(manager, [GATEWAY, judge(0)])
     manager.adopt_or_launch_all(scaler.target())

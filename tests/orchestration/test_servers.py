@@ -16,11 +16,11 @@ import httpx
 import psutil
 import pytest
 
-from slime import processes, servers
 from slime.errors import ConfigError, EngineError
-from slime.processes import ProcessRecord
-from slime.server_watch import UNHEALTHY_AFTER, ServerWatch, check_health
-from slime.servers import START_ATTEMPTS, ServerManager, ServerSpec, restart_delay
+from slime.processes import records, servers
+from slime.processes.records import ProcessRecord
+from slime.processes.servers import START_ATTEMPTS, ServerManager, ServerSpec, restart_delay
+from slime.processes.watch import UNHEALTHY_AFTER, ServerWatch, check_health
 
 FAKE_SERVER = Path(__file__).with_name("fake_server.py")
 
@@ -51,9 +51,9 @@ def test_a_started_server_belongs_to_no_session_of_ours_and_has_a_record_and_a_l
     record = manager.ensure(spec_for(manager))
     assert os.getsid(record.pid) != os.getsid(0)
     assert psutil.Process(record.pid).ppid() != os.getpid()
-    assert processes.read_record(tmp_path, "engine-0") == record
+    assert records.read_record(tmp_path, "engine-0") == record
     assert record.create_time == pytest.approx(psutil.Process(record.pid).create_time(), abs=1)
-    assert "serving" in processes.log_path(tmp_path, "engine-0").read_text()
+    assert "serving" in records.log_path(tmp_path, "engine-0").read_text()
 
 
 def test_a_new_manager_adopts_what_the_last_one_started(manager: ServerManager, tmp_path: Path) -> None:
@@ -117,7 +117,7 @@ def test_stop_all_spares_processes_that_only_share_a_pid_with_a_record(
     bystander = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
     try:
         stale = ProcessRecord("engine-9", "engine", bystander.pid, 1.0, None, [], 0.0)
-        processes.write_json(processes.record_path(tmp_path, "engine-9"), asdict(stale))
+        records.write_json(records.record_path(tmp_path, "engine-9"), asdict(stale))
         manager.stop_all()
         assert not record.alive()
         assert bystander.poll() is None

@@ -1,4 +1,4 @@
-"""The supervisor over scripted drivers that are real processes."""
+"""The supervisor over scripted drivers that are real records."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from slime import processes
-from slime.servers import ServerManager, ServerSpec
+from slime.processes import records
+from slime.processes.servers import ServerManager, ServerSpec
 
 FAKE_SERVER = Path(__file__).with_name("fake_server.py")
 
@@ -37,7 +37,15 @@ class Supervised:
         self.process: subprocess.Popen[bytes] | None = None
 
     def start(self, *deeds: str, flags: Sequence[str] = ()) -> subprocess.Popen[bytes]:
-        command = [sys.executable, "-m", "slime.supervisor", "--run-dir", str(self.run_dir), *flags, "--"]
+        command = [
+            sys.executable,
+            "-m",
+            "slime.processes.supervisor",
+            "--run-dir",
+            str(self.run_dir),
+            *flags,
+            "--",
+        ]
         command += [sys.executable, "-c", DRIVER, str(self.lives_file), *deeds]
         self.process = subprocess.Popen(command)
         return self.process
@@ -55,7 +63,7 @@ def supervised(tmp_path: Path) -> Iterator[Supervised]:
     if supervised.process is not None:
         supervised.process.kill()
         supervised.process.wait()
-    processes.kill_marked(tmp_path)
+    records.kill_marked(tmp_path)
     ServerManager(tmp_path).stop_all()
 
 
@@ -73,7 +81,7 @@ def gone(pid: int) -> bool:
         return True
 
 
-def start_server(run_dir: Path) -> processes.ProcessRecord:
+def start_server(run_dir: Path) -> records.ProcessRecord:
     manager = ServerManager(run_dir)
     port = manager.choose_port("gateway")
     command = [sys.executable, str(FAKE_SERVER), str(port)]
@@ -114,7 +122,7 @@ def test_restarts_are_bounded(supervised: Supervised) -> None:
 def test_a_run_folder_has_one_supervisor(supervised: Supervised, tmp_path: Path) -> None:
     first = supervised.start("wait")
     eventually(lambda: len(supervised.lives()) == 1)
-    command = [sys.executable, "-m", "slime.supervisor", "--run-dir", str(tmp_path), "--", "true"]
+    command = [sys.executable, "-m", "slime.processes.supervisor", "--run-dir", str(tmp_path), "--", "true"]
     second = subprocess.run(command, capture_output=True, text=True)
     assert second.returncode == 2
     assert f"in use by the supervisor with pid {first.pid}" in second.stderr
@@ -176,7 +184,7 @@ def test_a_run_whose_supervisor_is_gone_can_be_stopped(supervised: Supervised, t
     server = start_server(tmp_path)
     supervisor = supervised.start("wait")
     eventually(lambda: len(supervised.lives()) == 1)
-    stop = [sys.executable, "-m", "slime.supervisor", "--run-dir", str(tmp_path), "--stop"]
+    stop = [sys.executable, "-m", "slime.processes.supervisor", "--run-dir", str(tmp_path), "--stop"]
     refused = subprocess.run(stop, capture_output=True, text=True)
     assert refused.returncode == 2
     assert f"in use by the supervisor with pid {supervisor.pid}; it ends its run on TERM" in refused.stderr

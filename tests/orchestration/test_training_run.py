@@ -20,11 +20,12 @@ import psutil
 import pytest
 from safetensors.torch import load_file
 
-from slime import processes, replay
-from slime.processes import ProcessRecord
-from slime.servers import ServerManager
+from slime import replay
+from slime.processes import records
+from slime.processes.records import ProcessRecord
+from slime.processes.servers import ServerManager
 from slime.tracking.lines import brief
-from slime.utils.checksum import weights_checksum
+from slime.weights.checksum import weights_checksum
 
 ROOT = Path(__file__).parents[2]
 ROLLOUT = Path(__file__).with_name("tiny_rollout.py")
@@ -37,7 +38,7 @@ class Run:
     log: Path
 
     def record(self, name: str) -> ProcessRecord:
-        record = processes.read_record(self.run_dir, name)
+        record = records.read_record(self.run_dir, name)
         assert record is not None, f"no record of {name}"
         return record
 
@@ -78,7 +79,7 @@ def command(run_dir: Path, model_path: Path, port: int, program: str = "train_as
     driver += ["--on-weights-live-path", f"{ROLLOUT}:on_weights_live", "--disable-rollout-global-dataset"]
     driver += ["--rollout-batch-size", "2", "--disable-rewards-normalization", "--lr", "1e-3"]
     driver += ["--fake-port", str(port), "--seconds-a-batch", "0.3", "--save-interval", "1"]
-    return [sys.executable, "-m", "slime.supervisor", "--run-dir", str(run_dir), "--", *driver]
+    return [sys.executable, "-m", "slime.processes.supervisor", "--run-dir", str(run_dir), "--", *driver]
 
 
 @pytest.fixture(scope="module")
@@ -93,9 +94,9 @@ def run(tmp_path_factory: pytest.TempPathFactory, model_path: Path) -> Iterator[
     yield Run(run_dir, supervisor, log)
     supervisor.terminate()
     assert supervisor.wait(30) == 0
-    left = [record for record in processes.read_records(run_dir) if record.alive()]
+    left = [record for record in records.read_records(run_dir) if record.alive()]
     assert left == [], "the supervisor stops everything that the run started"
-    assert not processes.scratch_dir(run_dir).exists()
+    assert not records.scratch_dir(run_dir).exists()
 
 
 def test_versions_go_live_one_after_the_other_and_the_engine_agrees(run: Run) -> None:
@@ -107,7 +108,7 @@ def test_versions_go_live_one_after_the_other_and_the_engine_agrees(run: Run) ->
     says, entries = run.engine_says(), run.live()
     assert (int(says["weight_version"]), says["checksum"]) in [(e["version"], e["checksum"]) for e in entries]
     assert "rollout 0 | version 1 | batch 2" in run.log.read_text()
-    roles = {record.role for record in processes.read_records(run.run_dir) if record.alive()}
+    roles = {record.role for record in records.read_records(run.run_dir) if record.alive()}
     assert roles == {"driver", "trainer", "buffer", "engine", "gateway"}
     assert list((run.run_dir / "tensorboard").glob("events*"))
 
@@ -115,8 +116,8 @@ def test_versions_go_live_one_after_the_other_and_the_engine_agrees(run: Run) ->
 @pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="needs Linux's /proc")
 def test_only_engine_and_trainer_load_torch_and_servers_are_as_nice_as_the_driver(run: Run) -> None:
     run.eventually(lambda: len(run.live()) >= 2)
-    records = [record for record in processes.read_records(run.run_dir) if record.alive()]
-    with_torch = {r.role for r in records if "libtorch" in Path(f"/proc/{r.pid}/maps").read_text()}
+    live = [record for record in records.read_records(run.run_dir) if record.alive()]
+    with_torch = {r.role for r in live if "libtorch" in Path(f"/proc/{r.pid}/maps").read_text()}
     assert with_torch == {"engine", "trainer"}
     niceness = {record.role: psutil.Process(record.pid).nice() for record in records}
     assert niceness["engine"] == niceness["gateway"] == niceness["driver"] < niceness["trainer"]
@@ -193,7 +194,7 @@ def test_the_synchronous_loop_uses_up_a_spoilt_batch_and_ends_after_its_rollouts
     assert turns == ["engines", *["trainers", "engines"] * 3]
     traces = sorted(path.name for path in (tmp_path / "profile").iterdir())
     assert traces == ["rollout_2_rank_0.json.gz", "rollout_2_rank_1.json.gz"]
-    assert not [record for record in processes.read_records(tmp_path) if record.alive()]
+    assert not [record for record in records.read_records(tmp_path) if record.alive()]
 
 
 def test_two_pipeline_stages_of_megatron_train_what_the_engine_serves(
@@ -233,7 +234,7 @@ def test_rollouts_can_be_collected_without_training(tmp_path: Path, model_path: 
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert [len(replay.load(recorded, rollout_id)) for rollout_id in range(2)] == [2, 2]
-    assert processes.read_record(tmp_path, "trainer") is None and not (tmp_path / "live.jsonl").exists()
+    assert records.read_record(tmp_path, "trainer") is None and not (tmp_path / "live.jsonl").exists()
     assert "rollout 1 | batch 2" in done.stdout
 
 
@@ -241,7 +242,7 @@ def test_a_broken_line_of_the_prompts_ends_the_run_once_and_is_named(
     tmp_path: Path, model_path: Path
 ) -> None:
     (tmp_path / "prompts.jsonl").write_text('{"input": "1+1="}\nno JSON\n')
-    words = [sys.executable, "-m", "slime.supervisor", "--run-dir", str(tmp_path), "--"]
+    words = [sys.executable, "-m", "slime.processes.supervisor", "--run-dir", str(tmp_path), "--"]
     words += [
         sys.executable,
         str(ROOT / "slime" / "train.py"),

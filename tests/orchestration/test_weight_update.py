@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from slime.errors import ConfigError, EngineError
-from slime.versions import (
+from slime.weights.update import Candidate, CandidateRejected, WeightUpdate
+from slime.weights.versions import (
     VersionNumbers,
     WeightVersion,
     artifact_folder,
@@ -19,7 +20,6 @@ from slime.versions import (
     read_live,
     write_live,
 )
-from slime.weight_update import Candidate, CandidateRejected, WeightUpdate
 
 ZERO = WeightVersion(0, "/weights/v0", "sum-0")
 ONE = WeightVersion(1, "/weights/v1", "sum-1")

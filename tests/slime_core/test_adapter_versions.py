@@ -11,9 +11,9 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from slime.backends.embedded.model import build_model
-from slime.backends.embedded.weights import WeightsError, WeightStore
-from slime.utils.checksum import weights_checksum
+from slime.engines.embedded.model import build_model
+from slime.engines.embedded.weights import WeightsError, WeightStore
+from slime.weights.checksum import weights_checksum
 
 LORA: dict[str, Any] = {"use_lora": True, "lora_rank": 4, "lora_alpha": 32.0, "lora_dropout": 0.0}
 WEIGHTS = "adapter_model.safetensors"

@@ -11,7 +11,7 @@ import pytest
 
 import slime
 from slime.arguments import GROUPS, Arguments, parse_args
-from slime.arguments.field import flags_of
+from slime.arguments.declare import flags_of
 from slime.arguments.record import read_arguments, write_arguments
 from slime.errors import ConfigError
 
@@ -239,7 +239,9 @@ def test_every_flag_has_a_sentence_and_the_documentation_table_has_it() -> None:
 
 
 def test_reading_arguments_needs_no_torch() -> None:
-    code = "import sys, slime.arguments, slime.types, slime.schedule; sys.exit('torch' in sys.modules)"
+    code = (
+        "import sys, slime.arguments, slime.types, slime.training.schedule; sys.exit('torch' in sys.modules)"
+    )
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
 
 

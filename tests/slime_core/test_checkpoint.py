@@ -15,14 +15,14 @@ from safetensors.torch import load_file
 from torch.distributed.checkpoint import FileSystemWriter
 from transformers import AutoModelForCausalLM, Qwen3Config, Qwen3ForCausalLM
 
-from slime import checkpoints
-from slime.backends.fsdp import CheckpointState
 from slime.errors import CheckpointError, ConfigError, TrainError
-from slime.utils.checksum import weights_checksum
+from slime.training.fsdp import CheckpointState
+from slime.weights import checkpoints
+from slime.weights.checksum import weights_checksum
 
 RESUME = """
 import pickle, sys
-from slime.backends.fsdp import FSDPTrainer
+from slime.training.fsdp import FSDPTrainer
 args, rollouts, wanted, folder = pickle.load(open(sys.argv[1], "rb"))
 trainer = FSDPTrainer(args)
 trainer.load()

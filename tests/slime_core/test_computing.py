@@ -10,10 +10,10 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
-from slime.backends.fsdp.attention import packed_attention
-from slime.backends.fsdp.attention_kernels import flex_packed_attention, varlen_layout
 from slime.errors import ConfigError
 from slime.losses import ChunkedDistribution, DenseDistribution
+from slime.training.attention.kernels import flex_packed_attention, varlen_layout
+from slime.training.attention.packed import packed_attention
 
 LORA: dict[str, Any] = {"use_lora": True, "lora_rank": 4, "lora_alpha": 8.0, "lora_dropout": 0.0}
 RICH: dict[str, Any] = {

@@ -17,7 +17,7 @@ from slime.types import Sample
 
 @pytest.fixture
 def engine(model_folder: str) -> Iterator[str]:
-    command = [sys.executable, "-m", "slime.backends.launch", "--backend", "embedded"]
+    command = [sys.executable, "-m", "slime.engines.launch", "--backend", "embedded"]
     command += ["--model-path", model_folder, "--host", "127.0.0.1", "--port", "0"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     try:

@@ -19,10 +19,10 @@ from transformers import (
 )
 from transformers.models.qwen3_5 import modeling_qwen3_5
 
-from slime.backends.fsdp.linear_attention import packed_delta_rule
-from slime.backends.fsdp.model import distribution
-from slime.backends.fsdp.packing import pack
 from slime.errors import ConfigError
+from slime.training.attention.linear import packed_delta_rule
+from slime.training.core.packing import pack
+from slime.training.fsdp.model import distribution
 from slime.types import Sample
 
 

@@ -16,14 +16,14 @@ from transformers import AutoModelForCausalLM
 
 from slime.errors import ConfigError, TrainError
 from slime.plugins import load_attr
-from slime.utils.checksum import weights_checksum
+from slime.weights.checksum import weights_checksum
 
 LORA: dict[str, Any] = {"use_lora": True, "lora_rank": 4, "lora_alpha": 8.0, "lora_dropout": 0.0}
 EXAMPLE = str(Path(__file__).with_name("example_custom_loss.py"))
 MERGE = Path(__file__).parents[2] / "slime" / "tools" / "merge_lora_adapter.py"
 RANK = """
 import pickle, sys
-from slime.backends.fsdp import FSDPTrainer
+from slime.training.fsdp import FSDPTrainer
 order, rank = sys.argv[1], int(sys.argv[2])
 jobs, rollouts = pickle.load(open(order, "rb"))
 for args, wanted, folder in jobs:

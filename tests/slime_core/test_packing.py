@@ -6,10 +6,10 @@ import pytest
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM
 
-from slime.backends.fsdp.attention import NAME as ATTENTION
-from slime.backends.fsdp.model import distribution
-from slime.backends.fsdp.packing import check_samples, pack
 from slime.errors import DataError
+from slime.training.attention.packed import NAME as ATTENTION
+from slime.training.core.packing import check_samples, pack
+from slime.training.fsdp.model import distribution
 from slime.types import Sample
 
 CPU = torch.device("cpu")
@@ -135,7 +135,7 @@ def test_a_sliding_window_is_honoured_inside_each_sample(
 ) -> None:
     from transformers import Qwen3Config, Qwen3ForCausalLM
 
-    from slime.backends.fsdp import FSDPTrainer
+    from slime.training.fsdp import FSDPTrainer
 
     torch.manual_seed(3)
     config = Qwen3Config.from_pretrained(model_folder)

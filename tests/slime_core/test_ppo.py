@@ -9,8 +9,8 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
-from slime.backends.fsdp.packing import pack
 from slime.errors import DataError
+from slime.training.core.packing import pack
 from slime.types import Sample
 
 PPO: dict[str, Any] = {"advantage_estimator": "ppo", "gamma": 0.95, "lambd": 0.9, "critic_lr": 3e-3}

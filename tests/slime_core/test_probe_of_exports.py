@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from slime.backends.probe import FILE, Probe, expected_probe
 from slime.types import Sample
+from slime.weights.probe import FILE, Probe, expected_probe
 
 ROOT = Path(__file__).parents[2]
 LORA = {"use_lora": True, "lora_rank": 4, "lora_alpha": 32.0, "lora_dropout": 0.5}

@@ -41,7 +41,7 @@ JOBS: dict[str, dict[str, Any]] = {
 }
 RANK = """
 import pickle, sys
-from slime.backends.fsdp import FSDPTrainer
+from slime.training.fsdp import FSDPTrainer
 from slime.errors import TrainError
 rank, folder = int(sys.argv[1]), sys.argv[2]
 jobs, rollouts = pickle.load(open(folder + "/order", "rb"))

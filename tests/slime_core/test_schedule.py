@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slime.schedule import NOTHING_TO_TRAIN, SURPLUS, ScheduleLimits, build_schedule
+from slime.training.schedule import NOTHING_TO_TRAIN, SURPLUS, ScheduleLimits, build_schedule
 
 sizes = st.lists(st.tuples(st.integers(1, 120), st.integers(0, 3)), max_size=40)
 limits = st.builds(

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from slime.arguments import Arguments
-from slime.arguments.check_algorithm import check_algorithm, check_lora
-from slime.arguments.check_model import check_model
-from slime.arguments.check_optimizer import check_optimizer
-from slime.backends.fsdp.optimizer import learning_rate
+from slime.arguments.rules.algorithm import check_algorithm, check_lora
+from slime.arguments.rules.model import check_model
+from slime.arguments.rules.optimizer import check_optimizer
 from slime.errors import ConfigError
+from slime.training.core.optimizer import learning_rate
 
 
 def checked(**changes: Any) -> Arguments:

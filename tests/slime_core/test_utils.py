@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 import torch
 
-from slime.backends.fsdp.optimizer import learning_rate
-from slime.utils.checksum import weights_checksum
+from slime.training.core.optimizer import learning_rate
 from slime.utils.files import commit_folder, fresh_folder, recover_folder, write_text
 from slime.utils.logging import configure_logging, event
+from slime.weights.checksum import weights_checksum
 
 
 def test_the_checksum_sees_names_dtypes_shapes_and_bytes() -> None:

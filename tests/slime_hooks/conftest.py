@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from slime.arguments.reward import RewardArguments
+from slime.arguments.groups.reward import RewardArguments
 from slime.rollout.rm_hub import failures
 
 

@@ -12,9 +12,9 @@ import torch
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
 from slime.arguments import Arguments
-from slime.backends.fsdp import FSDPTrainer
 from slime.contracts.examples import VOCABULARY, example_groups
 from slime.rollout.groups import flatten
+from slime.training.fsdp import FSDPTrainer
 from slime.types import Sample
 
 ROOT = Path(__file__).parents[2]

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from slime.arguments import GROUPS, parse_args
-from slime.arguments.field import flags_of
-from slime.arguments.foreign import FOREIGN, PREFIXES, SHAPE, SHAPE_SWITCHES, SHAPE_WORDS
+from slime.arguments.declare import flags_of
+from slime.arguments.upstream.refused import FOREIGN, PREFIXES, SHAPE, SHAPE_SWITCHES, SHAPE_WORDS
 from slime.errors import ConfigError
 from slime.hooks import HOOKS
 

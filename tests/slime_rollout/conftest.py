@@ -15,7 +15,7 @@ import pytest
 
 from slime.arguments import parse_args
 from slime.plugins import load_attr
-from slime.processes import ProcessRecord, write_json
+from slime.processes.records import ProcessRecord, write_json
 
 ROOT = Path(__file__).parents[2]
 MODEL = ROOT / "openclaw-test" / "tiny_claw" / "model"
@@ -89,7 +89,7 @@ def add_engine() -> Callable[..., None]:
 @pytest.fixture(scope="session")
 def engine_url() -> Iterator[str]:
     """An engine process as users start it, with the tiny chat model."""
-    command = [sys.executable, "-m", "slime.backends.launch", "--backend", "embedded"]
+    command = [sys.executable, "-m", "slime.engines.launch", "--backend", "embedded"]
     command += ["--model-path", str(MODEL), "--port", "0"]
     env = {
         **os.environ,

@@ -13,11 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from slime.errors import EngineError
-from slime.rollout.admission import may_start, missing
 from slime.rollout.data_source import RolloutDataSourceWithBuffer
 from slime.rollout.fully_async_rollout import generate_rollout_fully_async
 from slime.rollout.groups import flatten
-from slime.versions import WeightVersion, write_live
+from slime.rollout.staleness_bound import may_start, missing
+from slime.weights.versions import WeightVersion, write_live
 
 
 def simulate(

@@ -15,5 +15,5 @@ die() { printf 'error: %s\n' "$*" >&2; exit 2; }
 train() {
   local program=$SLIME/$1 folder=$RUN_DIR/$2
   shift 2
-  "$PY" -m slime.supervisor --run-dir "$folder" -- "$PY" "$program" --run-dir "$folder" "$@"
+  "$PY" -m slime.processes.supervisor --run-dir "$folder" -- "$PY" "$program" --run-dir "$folder" "$@"
 }

@@ -8,31 +8,31 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from slime.arguments.algorithm import AdvantageArguments, LossArguments
-from slime.arguments.batching import BatchArguments
-from slime.arguments.cluster import ClusterArguments
-from slime.arguments.critic import CriticArguments
-from slime.arguments.data import DataArguments
-from slime.arguments.distillation import DistillationArguments, StalenessArguments
-from slime.arguments.engine import EngineArguments
-from slime.arguments.evaluation import EvaluationArguments
-from slime.arguments.hooks import HookArguments
-from slime.arguments.lora import LoraArguments
-from slime.arguments.model import ModelArguments
-from slime.arguments.optimizer import OptimizerArguments
-from slime.arguments.parallel import ParallelArguments
-from slime.arguments.parser import environment, read_values
-from slime.arguments.reward import RewardArguments
-from slime.arguments.rollout import RolloutArguments
-from slime.arguments.run import (
+from slime.arguments.groups.algorithm import AdvantageArguments, LossArguments
+from slime.arguments.groups.batching import BatchArguments
+from slime.arguments.groups.cluster import ClusterArguments
+from slime.arguments.groups.critic import CriticArguments
+from slime.arguments.groups.data import DataArguments
+from slime.arguments.groups.distillation import DistillationArguments, StalenessArguments
+from slime.arguments.groups.engine import EngineArguments
+from slime.arguments.groups.evaluation import EvaluationArguments
+from slime.arguments.groups.hooks import HookArguments
+from slime.arguments.groups.lora import LoraArguments
+from slime.arguments.groups.model import ModelArguments
+from slime.arguments.groups.optimizer import OptimizerArguments
+from slime.arguments.groups.parallel import ParallelArguments
+from slime.arguments.groups.reward import RewardArguments
+from slime.arguments.groups.rollout import RolloutArguments
+from slime.arguments.groups.run import (
     CheckpointArguments,
     LimitArguments,
     LoopArguments,
     RunArguments,
     TrackingArguments,
 )
-from slime.arguments.sampling import SamplingArguments
-from slime.arguments.validation import validate
+from slime.arguments.groups.sampling import SamplingArguments
+from slime.arguments.parser import environment, read_values
+from slime.arguments.rules.validation import validate
 
 GROUPS: tuple[type, ...] = (
     RunArguments,

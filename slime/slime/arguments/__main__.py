@@ -5,9 +5,9 @@ from __future__ import annotations
 import sys
 
 from slime.arguments import GROUPS
-from slime.arguments.field import Flag, flags_of
-from slime.arguments.foreign import table
+from slime.arguments.declare import Flag, flags_of
 from slime.arguments.parser import add_yielding_flags, build_parser
+from slime.arguments.upstream.refused import table
 
 
 def markdown() -> str:

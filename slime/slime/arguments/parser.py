@@ -9,10 +9,10 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn
 
-from slime.arguments.check_engine import python_of, take_engine_words
 from slime.arguments.config_file import config_file
-from slime.arguments.field import Flag, convert, flags_of
-from slime.arguments.foreign import check_shape, take_foreign
+from slime.arguments.declare import Flag, convert, flags_of
+from slime.arguments.rules.engine import python_of, take_engine_words
+from slime.arguments.upstream.refused import check_shape, take_foreign
 from slime.errors import ConfigError
 from slime.hooks import HOOKS
 from slime.plugins import plugin_modules

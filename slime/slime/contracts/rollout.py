@@ -10,10 +10,10 @@ from typing import Any
 
 from slime.contracts.examples import example_group, example_groups
 from slime.errors import ConfigError
+from slime.processes.servers import ServerSpec
 from slime.rollout.groups import flatten
 from slime.rollout.post_process import samples_of, set_rewards
 from slime.rollout.rm_hub import async_rm, batched_async_rm
-from slime.servers import ServerSpec
 from slime.types import Sample
 
 

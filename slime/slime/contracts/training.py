@@ -7,17 +7,17 @@ from typing import Any
 
 import torch
 
-from slime.backends.fsdp.custom_step import custom_batch
-from slime.backends.fsdp.packing import pack
-from slime.backends.fsdp.postprocess import postprocess
-from slime.backends.fsdp.rollout_data import RolloutData, token_advantages
 from slime.contracts.examples import VOCABULARY, example_groups
 from slime.errors import ConfigError
 from slime.losses import load_custom_loss, pack_loss, sample_loss
 from slime.losses.custom import custom_config
 from slime.losses.reducers import weighted_sum
 from slime.rollout.groups import flatten
-from slime.schedule import ScheduleLimits, build_schedule
+from slime.training.core.batch import RolloutData, token_advantages
+from slime.training.core.packing import pack
+from slime.training.core.postprocess import postprocess
+from slime.training.fsdp.custom_step import custom_batch
+from slime.training.schedule import ScheduleLimits, build_schedule
 from slime.types import Sample
 
 

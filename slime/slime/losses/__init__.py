@@ -14,7 +14,6 @@ from slime.losses.distillation import (
 )
 from slime.losses.distribution import DenseDistribution, Distribution
 from slime.losses.estimators import SampleTerms, distilled, estimator, whiten
-from slime.losses.hints import Candidates, TopKTargets, choose_hints, overlaps, topk_targets
 from slime.losses.kl import approx_kl, kl_loss
 from slime.losses.logits import get_log_probs_and_entropy, get_responses
 from slime.losses.output import LossOutput
@@ -24,6 +23,7 @@ from slime.losses.segments import Segments
 from slime.losses.sft import sft_loss
 from slime.losses.spec import compute_loss, loss_spec
 from slime.losses.step_wise import Span, normalized_spans, spans_of
+from slime.losses.teacher_topk import Candidates, TopKTargets, choose_hints, overlaps, topk_targets
 from slime.losses.values import gae, ppo_advantages, value_loss
 
 __all__ = [

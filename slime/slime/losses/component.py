@@ -9,10 +9,10 @@ from typing import Any, Literal
 from torch import Tensor
 
 from slime.losses.distribution import Distribution
-from slime.losses.hints import TopKTargets
 from slime.losses.output import LossOutput
 from slime.losses.reducers import Reducer
 from slime.losses.segments import Segments
+from slime.losses.teacher_topk import TopKTargets
 
 
 @dataclass(frozen=True)

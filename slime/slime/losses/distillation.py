@@ -8,10 +8,10 @@ import torch
 from torch import Tensor
 
 from slime.losses.distribution import Distribution
-from slime.losses.hints import TopKTargets
 from slime.losses.output import LossOutput
 from slime.losses.policy import LOG_RATIO_LIMIT, clipped_surrogate
 from slime.losses.reducers import Reducer
+from slime.losses.teacher_topk import TopKTargets
 
 NO_MASS = -1e4  # stands for log 0 without its gradients of NaN
 ALL_MASS = -1e-7  # largest log-prob of a subset that leaves a tail

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from slime.errors import ConfigError
-from slime.losses import components
+from slime.losses import built_in
 from slime.losses.component import Component, LossBatch, LossSpec
 from slime.losses.custom import custom_config, load_custom_loss
 from slime.losses.distribution import Distribution
@@ -24,13 +24,13 @@ def loss_spec(args: Any) -> LossSpec:
         ConfigError: for a loss type that does not exist, or a hook that cannot be loaded.
     """
     if args.loss_type == "sft_loss":
-        return LossSpec((Component("sft", 1.0, components.sft),))
+        return LossSpec((Component("sft", 1.0, built_in.sft),))
     if args.loss_type == "custom_loss":
         return _custom_spec(args)
     use_kl = args.use_kl_loss and args.kl_loss_coef != 0
-    common = [Component("entropy", -args.entropy_coef, components.entropy)]
+    common = [Component("entropy", -args.entropy_coef, built_in.entropy)]
     if use_kl:
-        divergence = partial(components.divergence, args.kl_loss_type, args.use_unbiased_kl)
+        divergence = partial(built_in.divergence, args.kl_loss_type, args.use_unbiased_kl)
         common.append(Component("kl", args.kl_loss_coef, divergence))
     own, teacher, has_policy = _own_components(args)
     return LossSpec(
@@ -48,12 +48,12 @@ def _own_components(args: Any) -> tuple[list[Component], Literal["sampled", "top
     match args.loss_type:
         case "policy_loss":
             distils = args.use_opd or args.advantage_estimator == "on_policy_distillation"
-            return [Component("policy", 1.0, components.policy(args))], "sampled" if distils else None, True
+            return [Component("policy", 1.0, built_in.policy(args))], "sampled" if distils else None, True
         case "combine":
-            component = Component("combine", 1.0, partial(components.combine, components.policy(args), args))
+            component = Component("combine", 1.0, partial(built_in.combine, built_in.policy(args), args))
             return [component], "sampled" if args.combine_w_opd else None, True
         case "opd_topk":
-            return [Component("opd", 1.0, components.reverse_kl)], "topk", False
+            return [Component("opd", 1.0, built_in.reverse_kl)], "topk", False
         case "topk_select":
             parts = []
             if args.topk_w_rl:
@@ -61,13 +61,11 @@ def _own_components(args: Any) -> tuple[list[Component], Literal["sampled", "top
                     Component(
                         "policy",
                         args.topk_w_rl,
-                        partial(
-                            components.hybrid_policy, components.policy(args, components.topk_clip(args))
-                        ),
+                        partial(built_in.hybrid_policy, built_in.policy(args, built_in.topk_clip(args))),
                     )
                 )
             if args.topk_w_opd:
-                parts.append(Component("opd", args.topk_w_opd, partial(components.select_hints, args)))
+                parts.append(Component("opd", args.topk_w_opd, partial(built_in.select_hints, args)))
             return parts, "topk" if args.topk_w_opd else None, bool(args.topk_w_rl)
     names = "policy_loss, sft_loss, custom_loss, opd_topk, combine or topk_select"
     raise ConfigError(f"--loss-type {args.loss_type} does not exist; choose {names}")
@@ -91,7 +89,7 @@ def _custom_spec(args: Any) -> LossSpec:
         return LossSpec((), advantages, wants_reference, needs_old=advantages, on_logits=function)
     if not advantages:
         raise ConfigError("this custom loss takes advantages; drop --disable-compute-advantages-and-returns")
-    component = Component("custom", 1.0, partial(components.custom, function, custom_config(args)))
+    component = Component("custom", 1.0, partial(built_in.custom, function, custom_config(args)))
     return LossSpec((component,), True, needs_reference=True, needs_old=_advantages_need_old(args))
 
 

@@ -15,9 +15,9 @@ from slime.plan.cost import Batch
 from slime.plan.division import Division
 from slime.plan.hardware import parse_gpus
 from slime.plan.memory import Engine, Trainer
+from slime.plan.placement_plan import Server, Split, problems
 from slime.plan.report import as_data, as_text
 from slime.plan.shape import read_shape
-from slime.plan.split import Server, Split, problems
 
 
 def build_parser() -> argparse.ArgumentParser:

@@ -17,16 +17,16 @@ from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 from slime.arguments import GROUPS, Arguments, parse_args
-from slime.arguments.field import flags_of
+from slime.arguments.declare import flags_of
 from slime.arguments.parser import complete_parser, from_environment
 from slime.errors import ConfigError
 from slime.plan.hardware import DEFAULT, gpus_here, named_gpu
 from slime.plan.known import KNOWN, known_name
 from slime.plan.of_arguments import split_of
+from slime.plan.placement_plan import problems
 from slime.plan.report import as_text
 from slime.plan.sources import DEFAULT as BY_DEFAULT
 from slime.plan.sources import Origin, origins, unmarked
-from slime.plan.split import problems
 
 
 def main(argv: Sequence[str] | None = None, env: Mapping[str, str] | None = None) -> int:

@@ -5,14 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 from slime.arguments import Arguments
-from slime.arguments.check_distillation import LOSSES
+from slime.arguments.rules.distillation import LOSSES
 from slime.errors import ConfigError
 from slime.plan.cost import Batch
 from slime.plan.division import Division
 from slime.plan.hardware import Gpu
 from slime.plan.memory import Engine, Trainer
+from slime.plan.placement_plan import Server, Split
 from slime.plan.shape import Shape, read_shape
-from slime.plan.split import Server, Split
 
 SHARES = {"sglang": ("--sglang-mem-fraction-static", 0.85), "vllm": ("--vllm-gpu-memory-utilization", 0.92)}
 """The flag for an engine's share of a GPU, and what it takes where nobody says."""

@@ -7,7 +7,7 @@ from typing import Any
 from slime.plan.cost import MFU, step_seconds
 from slime.plan.hardware import GIB
 from slime.plan.memory import engine_parts, host_bytes, kv_tokens, trainer_parts
-from slime.plan.split import Split, problems
+from slime.plan.placement_plan import Split, problems
 
 
 def as_data(split: Split, price: float | None = None) -> dict[str, Any]:

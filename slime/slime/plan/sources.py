@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from slime.arguments import GROUPS, Arguments
-from slime.arguments.field import option
+from slime.arguments.declare import option
 from slime.arguments.parser import complete_parser
 
 MARK = "::"

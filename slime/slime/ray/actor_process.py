@@ -7,7 +7,7 @@ import os
 import sys
 from pathlib import Path
 
-from slime import processes
+from slime.processes import records
 
 LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
@@ -21,7 +21,7 @@ def enter(run_dir: Path, name: str, role: str | None = None, nice: int = 0) -> N
         role: what /admin/processes shows; None leaves no record.
         nice: how far this process stands back behind the servers.
     """
-    path = processes.log_path(run_dir, name)
+    path = records.log_path(run_dir, name)
     path.parent.mkdir(parents=True, exist_ok=True)
     log = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     sys.stdout.flush()
@@ -34,4 +34,4 @@ def enter(run_dir: Path, name: str, role: str | None = None, nice: int = 0) -> N
     if nice:
         os.nice(nice)
     if role is not None:
-        processes.record_self(run_dir, name, role)
+        records.record_self(run_dir, name, role)

@@ -10,9 +10,9 @@ from collections.abc import Callable
 from typing import Any
 
 from slime.errors import CheckpointError, ClusterError, ConfigError
+from slime.processes.known_failures import with_advice
 from slime.ray.actor_process import LOG_FORMAT
 from slime.ray.run import TrainingRun
-from slime.trouble import with_advice
 
 logger = logging.getLogger(__name__)
 

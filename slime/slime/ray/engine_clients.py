@@ -7,13 +7,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from slime import processes
-from slime.backends.control import EngineControl
+from slime.engines.client import EngineControl
+from slime.processes import records
 from slime.ray.placement import Placement
-from slime.versions import artifact_folder
+from slime.weights.versions import artifact_folder
 
 if TYPE_CHECKING:
-    from slime.backends.sglang.broadcast import SenderHandle
+    from slime.engines.sglang.broadcast import SenderHandle
 
 logger = logging.getLogger(__name__)
 
@@ -34,8 +34,8 @@ def engine_client(args: Any, url: str, sender: SenderHandle | None, own: str | N
     limit = args.weight_update_timeout or FOR_EVER
     if sender is None:
         return EngineControl(url, args.rollout_backend, prepare_timeout=limit)
-    from slime.backends.sglang.broadcast import Broadcast
-    from slime.backends.sglang.routes import SGLangRoutes
+    from slime.engines.sglang.broadcast import Broadcast
+    from slime.engines.sglang.routes import SGLangRoutes
 
     def folder_of_version(version: int) -> Path:
         return artifact_folder(Path(args.update_weight_disk_dir), version)
@@ -55,9 +55,9 @@ def end_process(run_dir: Path, name: str | None) -> Callable[[], None]:
     """What ends one of slime's own engines that hangs; it comes back by itself with the live weights."""
 
     def end() -> None:
-        record = None if name is None else processes.read_record(run_dir, name)
+        record = None if name is None else records.read_record(run_dir, name)
         if record is not None:
             logger.warning("%s hangs in a weight update: it is started again", name)
-            processes.terminate(record, grace=0.0)
+            records.terminate(record, grace=0.0)
 
     return end

@@ -7,12 +7,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from slime.backends.outside_engine import OutsideEngine
+from slime.engines.external import OutsideEngine
 from slime.errors import ConfigError
 from slime.hooks import load_path
+from slime.processes.servers import ServerManager, ServerSpec
 from slime.ray.placement import Placement
-from slime.servers import ServerManager, ServerSpec
-from slime.versions import live_file
+from slime.weights.versions import live_file
 
 SPLIT = {"sglang": "--sglang-tp-size", "vllm": "--vllm-tensor-parallel-size"}
 """The flag that lets an engine share a model among several GPUs."""
@@ -95,8 +95,8 @@ def check_engine_flags(args: Any, servers: list[ModelServers]) -> None:
 
 def outside_engine(backend: str) -> OutsideEngine:
     """How the engine of another project is asked for."""
-    from slime.backends.sglang.launch import SGLANG
-    from slime.backends.vllm.launch import VLLM
+    from slime.engines.sglang.launch import SGLANG
+    from slime.engines.vllm.launch import VLLM
 
     return {"sglang": SGLANG, "vllm": VLLM}[backend]
 
@@ -115,7 +115,7 @@ def engine_spec(args: Any, server: ModelServers, index: int, manager: ServerMana
     name = f"{server.prefix}-{index}"
     policy = server.role == "engine"
     port = args.engine_port + index if args.engine_port and policy else manager.choose_port(name)
-    command = [sys.executable, "-m", "slime.backends.launch", "--backend", args.rollout_backend]
+    command = [sys.executable, "-m", "slime.engines.launch", "--backend", args.rollout_backend]
     command += ["--model-path", server.model, "--host", "127.0.0.1", "--port", str(port)]
     if policy:  # an engine that restarts comes back with the weights that are live by then
         command += ["--weights-file", str(live_file(Path(args.run_dir)))]

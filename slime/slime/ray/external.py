@@ -10,21 +10,23 @@ from typing import TYPE_CHECKING, Any
 
 import httpx
 
-from slime.backends.control import EngineControl
+from slime.engines.client import EngineControl
 from slime.errors import ClusterError, ConfigError, EngineError
 from slime.ray.engine_clients import engine_client
-from slime.versions import read_live
-from slime.weight_update import go_live, has
+from slime.weights.update import go_live, has
+from slime.weights.versions import read_live
 
 if TYPE_CHECKING:
-    from slime.backends.sglang.broadcast import SenderHandle
+    from slime.engines.sglang.broadcast import SenderHandle
 
 logger = logging.getLogger(__name__)
 
 FLAG = "--rollout-external-engine-addrs"
 LOOK_INTERVAL = 15.0  # seconds between looks at all engines
 START_POLL = 0.5  # seconds
-HOST_IT = "where it is vLLM, start it by python -m slime.backends.launch --backend vllm --model-path FOLDER --port N"
+HOST_IT = (
+    "where it is vLLM, start it by python -m slime.engines.launch --backend vllm --model-path FOLDER --port N"
+)
 
 
 class ExternalEngines:
@@ -105,7 +107,7 @@ class ExternalEngines:
 
 def check_kind(url: str, backend: str) -> None:
     """Raises ConfigError if that is an engine of another kind, or an SGLang that lacks what is needed."""
-    from slime.backends.sglang.capabilities import MEASURED_VERSION, check_capabilities
+    from slime.engines.sglang.capabilities import MEASURED_VERSION, check_capabilities
 
     try:
         info = httpx.get(f"{url}/model_info", timeout=60.0, trust_env=False).json()
@@ -130,7 +132,7 @@ def check_kind(url: str, backend: str) -> None:
 
 def check_model(engine: EngineControl, folder: str) -> None:
     """Raises ConfigError if it serves a model of another shape. What cannot be read here is found by the first update."""
-    from slime.backends.artifact import read_artifact
+    from slime.weights.artifact import read_artifact
 
     try:
         served = engine.info().model_path

@@ -24,10 +24,10 @@ from ray.util.placement_group import (
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy, PlacementGroupSchedulingStrategy
 
 from slime.errors import ClusterError
+from slime.processes.known_failures import with_advice
 from slime.ray.cluster import check_shared
-from slime.ray.split import Split
-from slime.ray.waits import LOOK_INTERVAL, NOTE_INTERVAL
-from slime.trouble import with_advice
+from slime.ray.gpu_split import Split
+from slime.ray.waiting import LOOK_INTERVAL, NOTE_INTERVAL
 
 logger = logging.getLogger(__name__)
 

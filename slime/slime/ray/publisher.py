@@ -7,16 +7,17 @@ import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from slime import checkpoints
-from slime.backends.control import EngineControl
+from slime.engines.client import EngineControl
 from slime.hooks import load_hook
+from slime.processes.servers import ServerSpec
 from slime.ray.engine_clients import engine_client
 from slime.ray.external import ExternalEngines
 from slime.ray.train_actor import TrainerState
 from slime.ray.train_group import TrainGroup
-from slime.servers import ServerSpec
 from slime.utils.files import commit_folder, fresh_folder
-from slime.versions import (
+from slime.weights import checkpoints
+from slime.weights.update import Candidate, WeightUpdate
+from slime.weights.versions import (
     VersionNumbers,
     WeightVersion,
     artifact_folder,
@@ -24,10 +25,9 @@ from slime.versions import (
     prune,
     read_live,
 )
-from slime.weight_update import Candidate, WeightUpdate
 
 if TYPE_CHECKING:
-    from slime.backends.sglang.broadcast import SenderHandle
+    from slime.engines.sglang.broadcast import SenderHandle
 
 logger = logging.getLogger(__name__)
 

@@ -12,11 +12,11 @@ from typing import Any
 import ray
 from ray.exceptions import RayActorError
 
-from slime import processes
 from slime.errors import ConfigError, DataError
+from slime.processes import records
 from slime.ray.cluster import here
 from slime.ray.rollout_manager import RolloutManager
-from slime.ray.waits import Pulse, RestartBudget, TaskFailed, WaitTimeout, gather
+from slime.ray.waiting import Pulse, RestartBudget, TaskFailed, WaitTimeout, gather
 
 logger = logging.getLogger(__name__)
 
@@ -59,9 +59,9 @@ class Rollouts:
     def restart(self, delivered: int) -> None:
         """Another manager, which goes on after rollout `delivered` (-1: from the start)."""
         ray.kill(self.manager)
-        record = processes.read_record(Path(self.args.run_dir), RECORD)
+        record = records.read_record(Path(self.args.run_dir), RECORD)
         if record is not None:
-            processes.terminate(record, grace=0.0)
+            records.terminate(record, grace=0.0)
         self.start()
         self.go_on_after(delivered)
 

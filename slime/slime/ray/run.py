@@ -17,23 +17,24 @@ from typing import Any
 
 from ray.exceptions import RayActorError
 
-from slime import checkpoints, processes
 from slime.arguments.record import write_arguments
 from slime.errors import ConfigError, DataError, SlimeError, TrainError
+from slime.processes import records
 from slime.ray.engine_clients import weight_sender
 from slime.ray.engines import on_own_gpus, server_specs
 from slime.ray.external import ExternalEngines
+from slime.ray.gpu_split import split_of
 from slime.ray.placement import Placement
 from slime.ray.publisher import Publisher
 from slime.ray.rollouts import PendingBatch, Rollouts
 from slime.ray.runtime import Runtime
-from slime.ray.server_watcher import WatcherHandle
-from slime.ray.split import split_of
 from slime.ray.train_group import TrainerDied, TrainGroup
-from slime.ray.waits import RestartBudget
+from slime.ray.waiting import RestartBudget
+from slime.ray.watch_actor import WatcherHandle
 from slime.tracking import Tracker
 from slime.utils.logging import log_to_file
-from slime.versions import forget_lost
+from slime.weights import checkpoints
+from slime.weights.versions import forget_lost
 
 logger = logging.getLogger(__name__)
 
@@ -56,10 +57,10 @@ class TrainingRun:
         self.failures = 0
         self.step_began = time.monotonic()
         self.budget = RestartBudget("the trainer", args.trainer_max_restarts)
-        processes.record_self(self.run_dir, "driver", "driver")
+        records.record_self(self.run_dir, "driver", "driver")
         specs = server_specs(args)  # refuses what does not fit before anything starts
         split = split_of(args)
-        log_to_file(processes.log_path(self.run_dir, "training"))
+        log_to_file(records.log_path(self.run_dir, "training"))
         write_arguments(self.run_dir, args)
         gpus = None if split.gpus else 0
         self.runtime = Runtime(self.run_dir, cpus=split.total, gpus=gpus, limit=args.ray_start_timeout)

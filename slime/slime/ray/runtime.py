@@ -16,8 +16,8 @@ import psutil
 import ray
 
 from slime.errors import ClusterError, TrainError
-from slime.processes import ProcessRecord, scratch_dir
-from slime.trouble import with_advice
+from slime.processes.known_failures import with_advice
+from slime.processes.records import ProcessRecord, scratch_dir
 
 logger = logging.getLogger(__name__)
 

@@ -15,7 +15,7 @@ from slime.ray import actor_process
 from slime.types import Sample
 
 if TYPE_CHECKING:
-    from slime.backends.trainer import Trainer
+    from slime.training.trainer import Trainer
 
 
 class TrainerState(NamedTuple):
@@ -61,15 +61,15 @@ class TrainActor:
 
     def _backend(self) -> Callable[..., Trainer]:
         if self.args.train_backend == "megatron":
-            from slime.backends.megatron import MegatronTrainer
+            from slime.training.megatron import MegatronTrainer
 
             return MegatronTrainer
-        from slime.backends.fsdp import FSDPTrainer
+        from slime.training.fsdp import FSDPTrainer
 
         return FSDPTrainer
 
     def train(self, rollout_id: int, samples: list[Sample]) -> dict[str, float]:
-        from slime.backends.profiling import profiled
+        from slime.training.profiling import profiled
 
         with profiled(self.args, rollout_id, self.rank):
             return self.trainer.train(rollout_id, samples)
@@ -86,11 +86,11 @@ class TrainActor:
         self.trainer.finish_save()
 
     def sleep(self) -> None:
-        from slime.backends.fsdp.offload import to_cpu
+        from slime.training.fsdp.offload import to_cpu
 
         to_cpu(self.trainer.parts)
 
     def wake_up(self) -> None:
-        from slime.backends.fsdp.offload import to_device
+        from slime.training.fsdp.offload import to_device
 
         to_device(self.trainer.parts, self.trainer.device)

@@ -10,12 +10,12 @@ import psutil
 import ray
 from ray.exceptions import RayActorError
 
-from slime import processes
 from slime.errors import TrainError
+from slime.processes import records
+from slime.processes.known_failures import with_advice
 from slime.ray.placement import Placement
 from slime.ray.train_actor import TrainActor, TrainerState, record_name
-from slime.ray.waits import TaskFailed, WaitTimeout, gather
-from slime.trouble import with_advice
+from slime.ray.waiting import TaskFailed, WaitTimeout, gather
 from slime.utils.memory_kills import MemoryKills
 
 ENDED_PATIENCE = 2.0  # seconds until the end of a process is known after its peers have noticed
@@ -111,7 +111,7 @@ class TrainGroup:
 
     def describe(self, rank: int) -> str:
         """`rank 1 (pid 77, stopped)`, as far as this machine knows."""
-        record = processes.read_record(Path(self.args.run_dir), record_name(rank))
+        record = records.read_record(Path(self.args.run_dir), record_name(rank))
         if record is None or not record.alive():
             return f"rank {rank}"
         with contextlib.suppress(psutil.NoSuchProcess):
@@ -126,6 +126,6 @@ class TrainGroup:
         """Ends all ranks, those too that no longer listen."""
         for number, rank in enumerate(self.ranks):
             ray.kill(rank)
-            record = processes.read_record(Path(self.args.run_dir), record_name(number))
+            record = records.read_record(Path(self.args.run_dir), record_name(number))
             if record is not None:
-                processes.terminate(record, grace=0.0)
+                records.terminate(record, grace=0.0)

@@ -15,21 +15,21 @@ from slime.ray import actor_process
 from slime.ray.placement import Placement
 
 if TYPE_CHECKING:
-    from slime.backends.sglang.buckets import Bucket
-    from slime.backends.sglang.sender import Meeting
+    from slime.engines.sglang.buckets import Bucket
+    from slime.engines.sglang.sender import Meeting
 
 LOCAL = ("127.0.0.1", "localhost", "::1")
 
 
 @ray.remote(num_cpus=0, max_restarts=0)
 class WeightSender:
-    """`slime.backends.sglang.sender.Sender` in a process of its own. `gpu`: its number on this machine, None: CPU."""
+    """`slime.engines.sglang.sender.Sender` in a process of its own. `gpu`: its number on this machine, None: CPU."""
 
     def __init__(self, run_dir: Path, gpu: int | None) -> None:
         actor_process.enter(run_dir, "weight_sender")
         os.environ["CUDA_VISIBLE_DEVICES"] = "" if gpu is None else str(gpu)  # before torch is imported
         os.environ.setdefault("NCCL_CUMEM_ENABLE", "0")  # as SGLang sets it; both sides must agree
-        from slime.backends.sglang.sender import Sender
+        from slime.engines.sglang.sender import Sender
 
         self.sender = Sender()
 

@@ -17,7 +17,7 @@ from slime.errors import ConfigError, DataError
 from slime.hooks import load_hook
 from slime.rollout.dataset import load_dataset, training_spec
 from slime.rollout.groups import Group
-from slime.rollout.ledger import Ledger, read_groups, written_groups
+from slime.rollout.in_flight import Ledger, read_groups, written_groups
 from slime.types import Sample
 from slime.utils.files import write_text
 

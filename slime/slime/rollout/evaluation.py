@@ -12,8 +12,8 @@ from typing import Any
 from slime.errors import ConfigError, EngineError
 from slime.rollout.dataset import Dataset, DatasetSpec, load_dataset
 from slime.rollout.eval_datasets import EvalDataset, eval_datasets
+from slime.rollout.event_loop import run
 from slime.rollout.groups import flatten, fresh, is_done, rewards_of
-from slime.rollout.loop import run
 from slime.rollout.metrics import error_counts, length_metrics, ratio, repetition
 from slime.rollout.pass_rate import pass_rates
 from slime.rollout.sample_runner import SampleRunner

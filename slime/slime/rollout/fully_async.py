@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from slime.errors import DataError, EngineError
-from slime.rollout.admission import may_start, missing
+from slime.rollout.group_filter import Intake, Verdict
 from slime.rollout.groups import Group, to_retry
-from slime.rollout.intake import Intake, Verdict
-from slime.rollout.live_clock import LiveClock
+from slime.rollout.policy_clock import LiveClock
 from slime.rollout.sample_runner import SampleRunner
 from slime.rollout.sglang_rollout import discard
+from slime.rollout.staleness_bound import may_start, missing
 from slime.rollout.state import GenerateState
 
 logger = logging.getLogger(__name__)

@@ -12,8 +12,8 @@ from typing import Any
 
 from slime.hooks import load_hook
 from slime.rollout.evaluation import evaluate
+from slime.rollout.event_loop import run
 from slime.rollout.fully_async import Producer
-from slime.rollout.loop import run
 from slime.types import RolloutFnEvalOutput, RolloutFnTrainOutput
 
 _producers: dict[int, Producer] = {}

@@ -12,7 +12,7 @@ from typing import Any
 from slime.rollout.groups import FAILURE, flatten, rewards_of
 from slime.rollout.pass_rate import pass_rates
 from slime.types import Sample, SampleStatus
-from slime.versions import read_live
+from slime.weights.versions import read_live
 
 REPETITIVE = 10.0  # times that zlib makes the end of an answer smaller
 END = 10_000  # characters of an answer that are looked at

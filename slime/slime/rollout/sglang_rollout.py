@@ -17,10 +17,10 @@ from slime.errors import DataError, EngineError
 from slime.hooks import load_hook
 from slime.rollout.engine_pool import Interrupt
 from slime.rollout.evaluation import evaluate
+from slime.rollout.event_loop import run
 from slime.rollout.generate import generate
+from slime.rollout.group_filter import Intake, Verdict
 from slime.rollout.groups import Group, group_id, to_retry
-from slime.rollout.intake import Intake, Verdict
-from slime.rollout.loop import run
 from slime.rollout.sample_runner import SampleRunner
 from slime.rollout.state import GenerateState
 from slime.types import RolloutFnEvalOutput, RolloutFnTrainOutput

@@ -8,7 +8,7 @@ import threading
 from pathlib import Path
 from typing import Any
 
-from slime.processes import read_records
+from slime.processes.records import read_records
 from slime.rollout.engine_pool import EnginePool, Interrupt
 from slime.rollout.tokenizer import ChatTokenizer, load_tokenizer
 

@@ -8,8 +8,8 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from slime.utils.checksum import LM_HEAD
 from slime.utils.decoders import has_experts, join_qkv, split_qkv
+from slime.weights.checksum import LM_HEAD
 
 LAYERS = "decoder.layers."
 Kind = Literal["plain", "qkv", "halves", "experts"]

@@ -10,8 +10,8 @@ from transformers import AutoConfig, AutoModelForCausalLM
 from transformers.core_model_loading import revert_weight_conversion
 
 from slime.errors import ConfigError
-from slime.utils.checksum import LM_HEAD
 from slime.utils.decoders import DENSE, MIXTURES
+from slime.weights.checksum import LM_HEAD
 
 
 def read_config(folder: Path) -> Any:

@@ -12,10 +12,10 @@ from torch import Tensor
 from torch.distributed.checkpoint.metadata import TensorStorageMetadata
 from torch.distributed.checkpoint.state_dict_loader import load
 
-from slime.backends.fsdp.safe_loading import SafePlanner, SafeReader
-from slime.checkpoints import EARLIER_TRACKER
 from slime.errors import CheckpointError
 from slime.torch_dist.layout import ALIASES, LAYERS, Rule, ends_of, rules_of, separate, sources_of
+from slime.training.core.safe_loading import SafePlanner, SafeReader
+from slime.weights.checkpoints import EARLIER_TRACKER
 
 RELEASE = "release"
 

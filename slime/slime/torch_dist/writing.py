@@ -13,10 +13,10 @@ from torch import Tensor
 from torch.distributed.checkpoint.filesystem import FileSystemWriter
 from torch.distributed.checkpoint.state_dict_saver import save
 
-from slime.checkpoints import MEGATRON_INDEX
 from slime.torch_dist.layout import ALIASES, LAYERS, ends_of, join, rules_of, sources_of
 from slime.utils.decoders import MIXTURES, has_experts, head_dim
-from slime.utils.weight_files import WeightFiles
+from slime.weights.checkpoints import MEGATRON_INDEX
+from slime.weights.files import WeightFiles
 
 
 def write(source: Path, config: Any, target: Path, dtype: torch.dtype | None = None) -> None:

@@ -1,0 +1,1 @@
+"""The flags, one typed group a file."""

@@ -1,0 +1,35 @@
+"""Flags: how a rollout is cut into steps and micro-batches."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from slime.arguments.declare import flag
+
+
+@dataclass
+class BatchArguments:
+    """Steps and micro-batches."""
+
+    global_batch_size: int | None = flag(
+        None, "samples of one optimizer step (default: from --num-steps-per-rollout, else the whole rollout)"
+    )
+    num_steps_per_rollout: int | None = flag(
+        None, "optimizer steps of a full rollout; sets --global-batch-size"
+    )
+    trim_to_global_batch: bool = flag(
+        False, "leave samples beyond full steps untrained instead of making a smaller last step"
+    )
+    use_dynamic_batch_size: bool = flag(True, "pack micro-batches by tokens; otherwise count samples")
+    max_tokens_per_gpu: int = flag(
+        8192,
+        "tokens of a packed micro-batch; a longer sample gets one of its own",
+        env=("MAX_TOKENS_PER_GPU",),
+    )
+    micro_batch_size: int | None = flag(
+        None, "samples of a micro-batch with --no-use-dynamic-batch-size (default: 1)"
+    )
+    log_probs_chunk_size: int = flag(
+        -1, "rows of logits in memory at a time, computed again for gradients: memory for time; -1: all"
+    )
+    balance_data: bool = flag(False, "spread micro-batches over training processes by their tokens")

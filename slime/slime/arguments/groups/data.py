@@ -1,0 +1,59 @@
+"""Flags: prompts and how they are read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from slime.arguments.declare import flag
+
+
+@dataclass
+class DataArguments:
+    """Prompts: file, columns, order and chat template."""
+
+    prompt_data: str | None = flag(
+        None,
+        "JSON Lines or Parquet file of prompts; FILE@[a:b] takes rows a to b, as Python slices do",
+        env=("DATA_PATH",),
+        env_unless="disable_rollout_global_dataset",
+    )
+    data_source_path: str = flag(
+        "slime.rollout.data_source.RolloutDataSourceWithBuffer", "class(args) that hands out prompts"
+    )
+    disable_rollout_global_dataset: bool = flag(
+        False, "no prompt data set: the rollout function has its own source"
+    )
+    input_key: str = flag("input", "column with the prompt: a text, or a list of chat messages")
+    label_key: str | None = flag(None, "column with the reference answer")
+    metadata_key: str = flag(
+        "metadata", "column with an object that goes with the sample, where a row has it"
+    )
+    tool_key: str = flag("tools", "column with tool definitions for the chat template, where a row has it")
+    apply_chat_template: bool = flag(
+        False, "render messages (a text becomes one user message) with the model's chat template"
+    )
+    apply_chat_template_kwargs: str = flag(
+        "{}", 'JSON object of variables for the chat template, such as {"enable_thinking": false}'
+    )
+    rollout_shuffle: bool = flag(False, "another order of the prompts in every epoch, from --rollout-seed")
+    rollout_seed: int = flag(42, "seed of the order of prompts and of every sampled answer")
+    num_epoch: int | None = flag(
+        None, "passes over --prompt-data; sets --num-rollout where that is not given (full batches only)"
+    )
+    rollout_max_prompt_len: int | None = flag(
+        None, "prompts of more tokens are dropped and counted (default: --rollout-max-context-len - 1)"
+    )
+    rollout_max_context_len: int | None = flag(
+        None, "tokens of prompt and answer together; an answer is cut where they are used up"
+    )
+    buffer_filter_path: str | None = flag(
+        None,
+        "f(args, rollout_id, buffer, num_samples) -> groups to use again, which it takes out of buffer "
+        "(default: the oldest)",
+    )
+    loss_mask_type: Literal["qwen", "qwen3", "distill_qwen"] = flag(
+        "qwen",
+        "what supervised fine-tuning trains on: every answer as the template shows it, every answer as it was "
+        "generated (thinking kept), or the last answer only",
+    )

@@ -1,0 +1,42 @@
+"""Flags: evaluation while training."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from slime.arguments.declare import flag
+
+
+@dataclass
+class EvaluationArguments:
+    """Evaluation. What is not given is as in training."""
+
+    eval_interval: int | None = flag(None, "evaluate every so many rollouts (default: never)")
+    eval_prompt_data: list[str] = flag(  # noqa: RUF009
+        [], "NAME FILE [NAME FILE ...]: data sets to evaluate on"
+    )
+    eval_config: str | None = flag(
+        None,
+        "YAML file with eval.datasets, each with name and path and any setting of its own, and eval.defaults",
+    )
+    eval_function_path: str | None = flag(
+        None,
+        "f(args, rollout_id, data_source, evaluation=True) -> RolloutFnEvalOutput "
+        "(default: --rollout-function-path)",
+    )
+    skip_eval_before_train: bool = flag(False, "no evaluation before the first rollout")
+    n_samples_per_eval_prompt: int = flag(1, "answers to each prompt")
+    eval_temperature: float | None = flag(None, "sampling temperature; 0 takes the most likely token")
+    eval_top_p: float | None = flag(None, "as --rollout-top-p")
+    eval_top_k: int | None = flag(None, "as --rollout-top-k")
+    eval_max_response_len: int | None = flag(None, "most tokens of an answer")
+    eval_max_prompt_len: int | None = flag(None, "prompts of more tokens are left out and counted")
+    eval_max_context_len: int | None = flag(None, "tokens of prompt and answer together")
+    eval_input_key: str | None = flag(None, "column with the prompt")
+    eval_label_key: str | None = flag(None, "column with the reference answer")
+    eval_tool_key: str | None = flag(None, "column with tool definitions")
+    eval_reward_key: str | None = flag(None, "which of several rewards is the score")
+    log_passrate: bool = flag(
+        False,
+        "log pass@k of training groups as passrate/*: the chance that one of k answers has a reward of 1 or more",
+    )

@@ -1,0 +1,39 @@
+"""Flags: where rewards come from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from slime.arguments.declare import flag
+
+
+@dataclass
+class RewardArguments:
+    """Rewards."""
+
+    rm_type: str | None = flag(
+        None,
+        "math, deepscaler, dapo, f1, gpqa, ifbench, random or remote_rm; boxed_NAME judges only the last boxed answer; "
+        "a sample's metadata.rm_type comes first",
+    )
+    rm_url: str | None = flag(
+        None, "where remote_rm POSTs prompt, response and label; the answer is the reward"
+    )
+    custom_rm_path: str | None = flag(
+        None,
+        "async f(args, sample, **kw) -> reward, the same with a list of samples, or get_reward_model(config) -> "
+        "object with .score(prompt, response, next_state)",
+    )
+    prm_model_path: str | None = flag(
+        None,
+        "folder of a reward model; config['prm_model_path'] of a get_reward_model(config)",
+        env=("PRM_MODEL_PATH", "JUDGE_MODEL_PATH"),
+        yields=True,
+    )
+    rm_retries: int = flag(
+        5, "times that remote_rm asks again after a connection that failed or a status of 5xx"
+    )
+    rm_concurrency: int = flag(64, "rewards that are computed, or requests to --rm-url, at the same time")
+    rm_max_failures: int = flag(
+        32, "rewards that may fail one after another before the run ends with the reason; 0 goes on for ever"
+    )

@@ -1,0 +1,58 @@
+"""Flags: where samples come from, and the hooks on their way."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from slime.arguments.declare import flag
+
+UNBOUNDED = 10**8
+
+
+@dataclass
+class RolloutArguments:
+    """Rollout and hooks. Hooks are named package.module.NAME or folder/file.py:NAME."""
+
+    rollout_function_path: str = flag(
+        "slime.rollout.sglang_rollout.generate_rollout",
+        "f(args, rollout_id, data_source, evaluation=False) -> RolloutFnTrainOutput: one batch",
+    )
+    service_path: list[str] = flag(  # noqa: RUF009
+        [], "start(args, endpoints) -> list of server processes for slime to start and watch; may be repeated"
+    )
+    on_weights_live_path: str | None = flag(
+        None, "f(args, rollout_id, version, checkpoint), called after every engine confirmed a version"
+    )
+    num_rollout: int = flag(UNBOUNDED, "rollouts to train; a run that is resumed counts those before")
+    rollout_batch_size: int = flag(4, "prompts of one rollout")
+    n_samples_per_prompt: int = flag(
+        1, "samples of one prompt, which form a group", aliases=("--num-rollouts-per-prompt",)
+    )
+    reward_key: str | None = flag(None, "which of several rewards to train on")
+    update_weights_interval: int = flag(1, "make weights live every so many rollouts")
+    custom_generate_function_path: str | None = flag(
+        None,
+        "async f(args, sample, sampling_params[, evaluation]) -> Sample or list of samples, in place of one request",
+    )
+    rollout_sample_hook_path: list[str] = flag(  # noqa: RUF009
+        [], "f(args, sample, *, rollout_id, evaluation) -> Sample or None, before the reward; may be repeated"
+    )
+    group_rm: bool = flag(False, "rewards are asked for a whole group at once")
+    dynamic_sampling_filter_path: str | None = flag(
+        None,
+        "f(args, group) -> DynamicFilterOutput or bool: which finished groups are trained on, such as "
+        "slime.rollout.filters.check_reward_nonzero_std",
+    )
+    rollout_sample_filter_path: str | None = flag(
+        None, "f(args, groups) -> None, sets remove_sample on samples of a batch that are not to be trained"
+    )
+    rollout_all_samples_process_path: str | None = flag(
+        None, "f(args, all_groups, get_samples) -> None, sees every finished group, dropped ones too"
+    )
+    custom_rollout_log_function_path: str | None = flag(
+        None,
+        "f(rollout_id, args, samples, extra_metrics, rollout_time) -> bool; True leaves out slime's own metrics",
+    )
+    custom_eval_rollout_log_function_path: str | None = flag(
+        None, "f(rollout_id, args, data, extra_metrics) -> bool; True leaves out slime's own metrics"
+    )

@@ -1,0 +1,105 @@
+"""Flags: where a run lives, how its loop goes, how long it waits, and what it tells."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from slime.arguments.declare import flag
+
+
+@dataclass
+class RunArguments:
+    """Run: folder and seed."""
+
+    run_dir: str = flag(
+        "runs/slime", "folder of the run: process records, logs, live weights", env=("RUN_DIR",)
+    )
+    seed: int = flag(1234, "seed of every random number of the trainer")
+    custom_config_path: str | None = flag(
+        None, "YAML file of flags, and of values for plug-ins, by name; wins over the command line"
+    )
+
+
+@dataclass
+class LoopArguments:
+    """Loop: what takes turns, what is left out, what is replayed."""
+
+    train_epochs: int = flag(1, "passes over the batch of every rollout", env=("TRAIN_EPOCHS",))
+    colocate: bool = flag(False, "engines and trainers share their processors or GPUs and take turns")
+    offload_rollout: bool | None = flag(
+        None, "engines give back their memory while the trainer works (default: with --colocate)"
+    )
+    offload_train: bool | None = flag(
+        None, "trainers on GPUs move to CPU memory while engines work (default: with --colocate on GPUs)"
+    )
+    debug_rollout_only: bool = flag(False, "collect rollouts and train nothing; no trainer starts")
+    debug_train_only: bool = flag(False, "train without engines and services")
+    save_debug_rollout_data: str | None = flag(
+        None,
+        "file (JSON, .gz is compressed) for the samples of each rollout and evaluation; {rollout_id} is replaced, "
+        "in evaluations by eval_ and its number",
+    )
+    load_debug_rollout_data: str | None = flag(
+        None, "replay such files instead of collecting rollouts; means --debug-train-only"
+    )
+    load_debug_rollout_data_subsample: float = flag(
+        1.0, "share of the samples of each replayed file to take, from its head and its tail"
+    )
+    profile: bool = flag(
+        False, "write a torch profiler trace to RUN_DIR/profile", aliases=("--use-pytorch-profiler",)
+    )
+    profile_step_start: int = flag(1, "first rollout to profile")
+    profile_step_end: int = flag(2, "rollout before which profiling ends")
+
+
+@dataclass
+class CheckpointArguments:
+    """Checkpoints: how they are written, and what is taken over from one."""
+
+    async_save: bool = flag(False, "write checkpoints in the background; the last one of a run is waited for")
+    update_weight_disk_dir: str | None = flag(
+        None,
+        "folder of weight versions, of this run alone (default: weights in --save); on one machine a folder in /dev/shm "
+        "keeps them in memory, --keep-weights of them and the live one",
+    )
+    save_hf: str | None = flag(
+        None, "folder for a Hugging Face model at every checkpoint; {rollout_id} in it is replaced"
+    )
+    reset_optimizer_states: bool = flag(
+        False, "take over the weights of --load, not its optimizer and learning-rate schedule"
+    )
+
+
+@dataclass
+class LimitArguments:
+    """Limits of waiting, in seconds; 0 waits for ever."""
+
+    ray_start_timeout: float = flag(180.0, "for Ray to start")
+    engine_start_timeout: float = flag(300.0, "for an engine to answer after its start")
+    load_timeout: float = flag(1800.0, "for trainers to load model and checkpoint")
+    rollout_timeout: float = flag(0.0, "for a rollout; then its rollout manager is started anew")
+    eval_timeout: float = flag(3600.0, "for an evaluation")
+    train_timeout: float = flag(3600.0, "for a training step; then the trainer is started anew")
+    save_timeout: float = flag(1800.0, "for a checkpoint or an export of weights")
+    weight_update_timeout: float = flag(300.0, "for one stage of a weight update on one engine")
+    health_timeout: float = flag(60.0, "for a sign of life of a helper process; then it is started anew")
+
+
+@dataclass
+class TrackingArguments:
+    """What is logged; RUN_DIR/metrics.jsonl and RUN_DIR/logs/training.log are always written."""
+
+    use_tensorboard: bool = flag(True, "write TensorBoard events")
+    tensorboard_dir: str | None = flag(None, "folder of TensorBoard events (default: RUN_DIR/tensorboard)")
+    use_wandb: bool = flag(False, "log to Weights & Biases (pip install wandb)")
+    wandb_mode: Literal["online", "offline", "disabled"] | None = flag(None, "W&B mode (default: its own)")
+    wandb_project: str | None = flag(None, "W&B project")
+    wandb_team: str | None = flag(None, "W&B team or user")
+    wandb_group: str | None = flag(None, "name under which W&B groups runs")
+    wandb_run_id: str | None = flag(None, "W&B run to go on with (default: the one that RUN_DIR began)")
+    wandb_dir: str | None = flag(None, "folder of W&B's files (default: RUN_DIR)")
+    wandb_always_use_train_step: bool = flag(False, "count W&B steps in optimizer steps, not in rollouts")
+    progress: Literal["auto", "bar", "lines"] = flag(
+        "auto", "a progress bar, or a line a rollout; auto: a bar in a terminal"
+    )

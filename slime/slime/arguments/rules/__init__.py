@@ -1,0 +1,1 @@
+"""What flags demand of one another."""

@@ -1,5 +1,0 @@
-"""Training with megatron-core on Hugging Face models, on CPUs (gloo) or GPUs (NCCL)."""
-
-from slime.backends.megatron.trainer import MegatronTrainer
-
-__all__ = ["MegatronTrainer"]

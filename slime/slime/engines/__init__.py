@@ -1,0 +1,9 @@
+"""Engines that serve a policy, the programs that launch them, and the client that drives them.
+
+Every engine speaks SGLang's native HTTP API (`/generate`, `/abort_request`, `/model_info`, ...):
+
+* `slime.engines.launch` starts one engine as a plain server process;
+* `slime.engines.client` is the client of the orchestration (health, weights, version and checksum);
+* `slime.engines.sglang` launches real SGLang and proves its weight updates;
+* `slime.engines.embedded` is the engine that ships with the project (CPU or one GPU).
+"""

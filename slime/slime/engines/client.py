@@ -1,0 +1,167 @@
+"""Client of the orchestration: health, version and weights of one engine, whatever its backend.
+
+engine = EngineControl("http://127.0.0.1:30010", "embedded")
+checksum = engine.prepare("run/weights/v000004", 4)
+engine.switch(4)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any
+
+import httpx
+
+from slime.engines.protocol import Call, ControlRoutes, EngineControlError, EngineInfo
+
+__all__ = ["ROUTES", "EngineControl", "EngineControlError", "EngineInfo"]
+
+KEEPS_MEMORY = "keeps its memory: what it gave back could not be seen to come back; use sglang or embedded"
+
+
+class EmbeddedRoutes:
+    """Two-phase update of the embedded engine."""
+
+    def prepare(self, call: Call, path: str, version: int) -> str:
+        answer = call("POST", "/prepare_weights", {"model_path": path, "weight_version": str(version)})
+        return str(answer["checksum"])
+
+    def switch(self, call: Call, version: int) -> str:
+        return str(call("POST", "/switch_weights", {"weight_version": str(version)})["checksum"])
+
+    def discard(self, call: Call) -> None:
+        call("POST", "/discard_weights", {})
+
+    def release_memory(self, call: Call) -> None:
+        call("POST", "/release_memory_occupation", {})
+
+    def resume_memory(self, call: Call) -> None:
+        call("POST", "/resume_memory_occupation", {})
+
+    def info(self, call: Call) -> EngineInfo:
+        answer = call("GET", "/model_info")
+        return EngineInfo(
+            version=int(answer["weight_version"]),
+            checksum=str(answer["checksum"]),
+            model_path=str(answer["model_path"]),
+            max_context_length=int(answer["max_context_length"]),
+        )
+
+
+class HostedRoutes(EmbeddedRoutes):
+    """The same of vLLM, hosted by our server."""
+
+    def release_memory(self, call: Call) -> None:
+        raise EngineControlError(f"vLLM {KEEPS_MEMORY}")
+
+    def resume_memory(self, call: Call) -> None:
+        """It holds its memory."""
+
+
+def _sglang() -> ControlRoutes:
+    from slime.engines.sglang.routes import (
+        SGLangRoutes,
+    )  # with torch, which other engines are driven without
+
+    return SGLangRoutes()
+
+
+ROUTES: dict[str, Callable[[], ControlRoutes]] = {
+    "embedded": EmbeddedRoutes,
+    "sglang": _sglang,
+    "vllm": HostedRoutes,
+}
+
+
+class EngineControl:
+    """Drives one engine. Calls raise EngineControlError; all of them are safe to repeat.
+
+    `timeout`: seconds for a call; preparing weights gets `prepare_timeout`. `routes`: in place of the backend's own,
+    where weights take another way than through files.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        backend: str = "embedded",
+        timeout: float = 10.0,
+        prepare_timeout: float = 600.0,
+        routes: ControlRoutes | None = None,
+    ) -> None:
+        if backend not in ROUTES:
+            raise ValueError(f"backend {backend!r} cannot be driven; known: {', '.join(sorted(ROUTES))}")
+        self.url = url.rstrip("/")
+        self._routes = routes or ROUTES[backend]()
+        self._timeout = timeout
+        self._prepare_timeout = prepare_timeout
+        self._client = httpx.Client(base_url=self.url, timeout=timeout, trust_env=False)
+
+    def health(self) -> bool:
+        """Whether the engine answers and is well."""
+        try:
+            return self._client.get("/health").status_code == 200
+        except httpx.HTTPError:
+            return False
+
+    def prepare(self, path: str, version: int) -> str:
+        """Load and check the folder `path` as `version`, not live yet; returns its checksum."""
+        return self._routes.prepare(self._call_with(self._prepare_timeout), path, version)
+
+    def switch(self, version: int) -> str:
+        """Make a prepared version live between two decode steps; returns the checksum of the live tensors."""
+        return self._routes.switch(self._call_with(self._prepare_timeout), version)
+
+    def discard(self) -> None:
+        """Forget a prepared version."""
+        self._routes.discard(self._call_with(self._timeout))
+
+    def release_memory(self) -> None:
+        """Gives back what the engine keeps in memory; its requests wait. Repeating it is harmless."""
+        self._routes.release_memory(self._call_with(self._prepare_timeout))
+
+    def resume_memory(self) -> None:
+        """Goes on; nothing happens to an engine that holds its memory."""
+        self._routes.resume_memory(self._call_with(self._prepare_timeout))
+
+    def info(self) -> EngineInfo:
+        return self._routes.info(self._call_with(self._timeout))
+
+    def close(self) -> None:
+        self._client.close()
+
+    def __enter__(self) -> EngineControl:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _call_with(self, timeout: float) -> Call:
+        def call(method: str, path: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
+            try:
+                answer = self._client.request(method, path, json=body, timeout=timeout)
+            except httpx.HTTPError as error:
+                raise EngineControlError(f"{self.url}{path}: {error or type(error).__name__}") from error
+            if answer.status_code != 200:
+                raise EngineControlError(f"{self.url}{path}: {_message(answer)}", answer.status_code)
+            return _content(answer)
+
+        return call
+
+
+def _content(answer: httpx.Response) -> dict[str, Any]:
+    """The JSON object of an answer; some of SGLang's good answers are plain text."""
+    try:
+        result = answer.json()
+    except ValueError:
+        return {}
+    return result if isinstance(result, dict) else {}
+
+
+def _message(answer: httpx.Response) -> str:
+    try:
+        return str(answer.json()["message"])
+    except (ValueError, KeyError, TypeError):
+        return f"HTTP {answer.status_code}: {answer.text[:200]}"

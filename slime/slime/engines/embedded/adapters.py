@@ -1,0 +1,105 @@
+"""A weight version that holds an adapter alone: merged into its base while it is read, and never into the base itself.
+
+The folder is one of PEFT's (`adapter_config.json`, `adapter_model.safetensors`); PEFT itself is not needed.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import Tensor
+
+from slime.errors import EngineError
+from slime.weights.checksum import weights_checksum
+
+CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
+PREFIX = "base_model.model."
+WITHOUT_EFFECT: tuple[Any, ...] = (None, False, {}, [], "none")
+PLAIN = ("use_dora", "use_rslora", "rank_pattern", "alpha_pattern", "bias", "fan_in_fan_out")
+"""Settings of PEFT under which more than base + scale * B A is computed."""
+
+
+class AdapterError(EngineError):
+    """An adapter that cannot be merged."""
+
+
+@dataclass(frozen=True)
+class Adapter:
+    """What changes in `base`, a model folder.
+
+    Attributes:
+        factors: A [r, in] and B [out, r] by the name of the weight [out, in] to which scale * B A is added.
+        whole: weights that take the place of the base's, by name.
+        checksum: of the tensors in the adapter's own file.
+    """
+
+    base: str
+    scale: float
+    factors: dict[str, tuple[Tensor, Tensor]]
+    whole: dict[str, Tensor]
+    checksum: str
+
+    @property
+    def names(self) -> set[str]:
+        """All weights that it changes."""
+        return {*self.factors, *self.whole}
+
+    def applied(self, name: str, weight: Tensor) -> Tensor:
+        """The weight of the base with the adapter merged, in fp32; one that the adapter leaves alone as it is."""
+        if name in self.whole:
+            return self.whole[name].to(weight.device)
+        if name not in self.factors:
+            return weight
+        down, up = (part.to(weight.device).float() for part in self.factors[name])
+        if (up.shape[0], down.shape[1]) != tuple(weight.shape):
+            raise AdapterError(f"the adapter of {name} does not fit its shape {list(weight.shape)}")
+        return weight.float() + self.scale * (up @ down)
+
+
+def read_adapter(folder: str) -> Adapter | None:
+    """The adapter in a folder; None where the folder has none.
+
+    Raises:
+        AdapterError: files that do not read, a kind of adapter that is not plain LoRA, half of a pair.
+    """
+    path = Path(folder)
+    if not (path / CONFIG).is_file():
+        return None
+    try:
+        config: dict[str, Any] = json.loads((path / CONFIG).read_text(encoding="utf-8"))
+        base, scale = str(config["base_model_name_or_path"]), float(config["lora_alpha"]) / int(config["r"])
+        tensors = load_file(path / WEIGHTS)
+    except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
+        raise AdapterError(f"{folder} is no adapter that can be read: {error!r}") from error
+    other = [name for name in PLAIN if config.get(name) not in WITHOUT_EFFECT]
+    if other:
+        raise AdapterError(
+            f"{folder}: {other[0]} of the adapter is {config[other[0]]}; only plain LoRA is merged"
+        )
+    down, up, whole = _sorted(tensors)
+    if down.keys() != up.keys():
+        raise AdapterError(f"{folder} lacks one half of the adapter of {min(down.keys() ^ up.keys())}")
+    return Adapter(
+        base, scale, {name: (down[name], up[name]) for name in down}, whole, weights_checksum(tensors)
+    )
+
+
+def _sorted(
+    tensors: dict[str, Tensor],
+) -> tuple[dict[str, Tensor], dict[str, Tensor], dict[str, Tensor]]:
+    """A, B and whole weights by the name of the base's weight."""
+    down, up, whole = {}, {}, {}
+    for name, tensor in tensors.items():
+        plain = name.removeprefix(PREFIX)
+        if ".lora_A." in plain:
+            down[plain.replace(".lora_A.", ".")] = tensor
+        elif ".lora_B." in plain:
+            up[plain.replace(".lora_B.", ".")] = tensor
+        else:
+            whole[plain] = tensor
+    return down, up, whole

@@ -1,0 +1,234 @@
+"""The decode loop: schedule, run, sample, publish; one thread owns the model and every sequence.
+
+Other threads talk to it through `submit`, `abort`, `pause`, `resume` and `between_steps`; their calls are
+carried out between two steps. After each step `on_progress` gets the sequences that moved.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import dataclass
+
+import torch
+
+from slime.engines.embedded.model import ServedModel, first_line
+from slime.engines.embedded.sampler import sample, score_prompt
+from slime.engines.embedded.scheduler import Chunk, Limits, Scheduler
+from slime.engines.embedded.sequence import Sequence
+from slime.engines.embedded.step import Step
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass
+class Counters:
+    """What the engine has done since it started."""
+
+    steps: int = 0
+    prompt_tokens: int = 0
+    generated_tokens: int = 0
+    finished: int = 0
+    failed_steps: int = 0
+
+
+class Engine:
+    """Continuous batching over one model. `version` is the live weight version, stamped on every token."""
+
+    def __init__(self, model: ServedModel, limits: Limits, threads: int = 1) -> None:
+        self.model = model
+        self.scheduler = Scheduler(limits)
+        self.counters = Counters()
+        self.version: Callable[[], int] = lambda: 0
+        self.on_progress: Callable[[list[Sequence]], None] = lambda sequences: None
+        self.paused = False
+        self.released = False
+        self.last_step = time.monotonic()
+        self._threads = threads
+        self._calls: deque[Callable[[], None]] = deque()
+        self._wake = threading.Event()
+        self._stopping = False
+        self._thread = threading.Thread(target=self._loop, name="decode", daemon=True)
+
+    # Called from other threads.
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End the decode thread after its current step."""
+        self._stopping = True
+        self._wake.set()
+        self._thread.join()
+
+    @property
+    def alive(self) -> bool:
+        return self._thread.is_alive()
+
+    def submit(self, sequence: Sequence) -> None:
+        self._post(lambda: self._add(sequence))
+
+    def abort(self, rid: str | None) -> None:
+        """End the request `rid` (None: all requests) with finish reason "abort"; unknown ids are ignored."""
+        self._post(lambda: self._abort(rid))
+
+    def pause(self, mode: str) -> None:
+        """Stop decoding. abort: end all requests; retract: requeue them without store; in_place: keep."""
+        self.between_steps(lambda: self._pause(mode))
+
+    def resume(self) -> None:
+        self.between_steps(lambda: setattr(self, "paused", False))
+
+    def release_memory(self) -> None:
+        """Drop stored keys and values, and move weights off a GPU. Requests wait, and lose nothing."""
+        self.between_steps(self._release)
+
+    def resume_memory(self) -> None:
+        """Undo `release_memory`; nothing happens to an engine that holds its memory."""
+        self.between_steps(self._resume_memory)
+
+    def between_steps(self, call: Callable[[], None]) -> None:
+        """Run `call` in the decode thread between two steps; returns when it has run, raises as it does."""
+        done: Future[None] = Future()
+
+        def run() -> None:
+            try:
+                call()
+            except Exception as error:  # handed to the caller
+                done.set_exception(error)
+            else:
+                done.set_result(None)
+
+        self._post(run)
+        done.result()
+
+    def replace_weights(self, install: Callable[[], None]) -> None:
+        """Run `install` between two steps. Sequences that decode keep what they stored; prompts that are half
+        read start again, so that an answer of one version is of that version alone."""
+
+        def replace() -> None:
+            install()
+            self.scheduler.restart_prefills()
+
+        self.between_steps(replace)
+
+    def _post(self, call: Callable[[], None]) -> None:
+        self._calls.append(call)
+        self._wake.set()
+
+    # The decode thread.
+
+    def _loop(self) -> None:
+        torch.set_num_threads(self._threads)
+        with torch.inference_mode():
+            while not self._stopping:
+                self._wake.clear()
+                while self._calls:
+                    self._calls.popleft()()
+                if self.paused or not self.scheduler.has_work:
+                    self.last_step = time.monotonic()
+                    self._wake.wait(timeout=1.0)
+                else:
+                    self._guarded_step()
+                    self.last_step = time.monotonic()
+
+    def _guarded_step(self) -> None:
+        step = Step()
+        try:
+            self.step(step)
+        except Exception as error:  # one broken batch must not take the engine down
+            logger.exception("decode step failed")
+            self.counters.failed_steps += 1
+            victims = step.sequences or self.scheduler.active
+            for sequence in victims:
+                self._finish(sequence, failure(f"engine step failed: {first_line(error)}"))
+            self.on_progress(victims)
+
+    def step(self, step: Step) -> None:
+        """Schedule, run, sample, publish."""
+        step.assemble(self.scheduler, self.model.device)
+        if not step.ids:
+            return
+        logits = self.model.forward(step.ids, step.positions, step.keep, step.batch)
+        self._advance(step)
+        for part in step.scored:
+            score_prompt(logits[part.row : part.row + part.count], part.sequence, part.first)
+        if step.sampled:
+            rows = logits if len(step.sampled) == len(step.keep) else logits[step.sampled_at]
+            self._publish(step.sampled, *sample(rows, step.sampled))
+        self._finish_scoring(step.chunks)
+        self.counters.steps += 1
+        self.on_progress(step.sampled + [c.sequence for c in step.chunks if c.sequence.finish])
+
+    def _advance(self, step: Step) -> None:
+        """The forward pass has stored one more token a row, and the chunks."""
+        for span in step.batch.decode:
+            for row in span.slab.rows:
+                row.cached += 1
+        for chunk in step.chunks:
+            chunk.sequence.cached = chunk.last
+            self.counters.prompt_tokens += chunk.last - chunk.first
+        for chunk in step.chunks:
+            if chunk.completes and chunk.sequence.max_new_tokens > 0:
+                self.scheduler.start_decoding(chunk.sequence)
+
+    def _publish(self, rows: list[Sequence], ids: list[int], log_probs: list[float]) -> None:
+        version = self.version()
+        for row, token, log_prob in zip(rows, ids, log_probs, strict=True):
+            if not math.isfinite(log_prob):
+                self._finish(row, failure("the model gave logits that are not finite"))
+                continue
+            row.append(token, log_prob, version)
+            if row.finish is not None:
+                self._finish(row, row.finish)
+            row.published = len(row.output_ids)
+        self.counters.generated_tokens += len(rows)
+
+    def _finish_scoring(self, chunks: list[Chunk]) -> None:
+        for chunk in chunks:
+            if chunk.completes and chunk.sequence.max_new_tokens == 0:
+                chunk.sequence.version = self.version()
+                self._finish(chunk.sequence, {"type": "length", "length": 0})
+
+    def _finish(self, sequence: Sequence, reason: dict[str, object]) -> None:
+        self.scheduler.drop(sequence, wipe="status_code" in reason)
+        if sequence.finish is None:
+            sequence.end(reason)
+        self.counters.finished += 1
+
+    def _add(self, sequence: Sequence) -> None:
+        sequence.version = self.version()
+        self.scheduler.add(sequence)
+
+    def _abort(self, rid: str | None) -> None:
+        found = self.scheduler.find(rid)
+        for sequence in found:
+            self._finish(sequence, {"type": "abort", "message": "aborted by request"})
+        self.on_progress(found)
+
+    def _pause(self, mode: str) -> None:
+        self.paused = True
+        if mode == "abort":
+            self._abort(None)
+        elif mode == "retract":
+            self.scheduler.retract_all()
+
+    def _release(self) -> None:
+        self.released = True
+        self._pause("retract")
+        self.model.move(torch.device("cpu"))
+
+    def _resume_memory(self) -> None:
+        if self.released:
+            self.model.move(self.model.device)
+            self.released = self.paused = False
+
+
+def failure(message: str) -> dict[str, object]:
+    """Finish reason of a request that the engine failed, as SGLang writes it."""
+    return {"type": "abort", "message": message, "status_code": 500, "err_type": "InternalServerError"}

@@ -1,0 +1,145 @@
+"""The model that is served: built from its config alone, weights installed separately."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from slime.engines.embedded.attention import NAME, RaggedBatch, ragged_attention
+from slime.errors import ConfigError
+
+
+class ModelError(ConfigError):
+    """A folder that cannot be served; the message says why in one line."""
+
+
+@dataclass
+class ServedModel:
+    """A causal language model whose attention runs over this engine's KV store.
+
+    `tensors`: every parameter and persistent buffer by its checkpoint name, tied ones once;
+    `aliases`: tied name -> the name it shares its tensor with (lm_head.weight -> model.embed_tokens.weight).
+    """
+
+    module: Any
+    tensors: dict[str, Tensor]
+    aliases: dict[str, str]
+    max_positions: int
+    vocab_size: int
+    device: torch.device
+    dtype: torch.dtype
+
+    def forward(self, ids: list[int], positions: list[int], keep: list[int], batch: RaggedBatch) -> Tensor:
+        """One step over the flattened tokens; logits [len(keep), V] at the offsets in `keep`."""
+        out = self.module(
+            input_ids=torch.tensor([ids], device=self.device),
+            position_ids=torch.tensor([positions], device=self.device),
+            use_cache=False,
+            logits_to_keep=torch.tensor(keep, device=self.device),
+            ragged_batch=batch,
+        )
+        logits: Tensor = out.logits[0]
+        return logits
+
+    def move(self, device: torch.device) -> None:
+        """Moves the weights; the model runs only where they are on its own `device`."""
+        for tensor in self.tensors.values():
+            tensor.data = tensor.data.to(device)
+        if self.device.type == "cuda":
+            torch.cuda.empty_cache()
+
+
+def build_model(folder: str, device: str, dtype: str) -> ServedModel:
+    """Build the architecture of `folder`/config.json with uninitialised weights.
+
+    device: cpu, cuda or auto; dtype: float32, bfloat16, float16 or auto (float32 on a CPU, else the
+    config's). Raises ModelError if the folder is not a model or its architecture cannot run here.
+    """
+    if not (Path(folder) / "config.json").is_file():
+        raise ModelError(f"{folder} is not a model folder: it has no config.json")
+    from transformers import AttentionInterface, AutoConfig, AutoModelForCausalLM
+    from transformers.initialization import no_init_weights
+
+    AttentionInterface.register(NAME, ragged_attention)
+    try:
+        config = AutoConfig.from_pretrained(folder)
+    except (ValueError, OSError) as error:
+        raise ModelError(f"cannot read {folder}/config.json: {first_line(error)}") from error
+    where = torch.device(
+        "cuda" if device == "auto" and torch.cuda.is_available() else device.replace("auto", "cpu")
+    )
+    kind = _dtype(dtype, config, where)
+    try:
+        with no_init_weights():
+            module = AutoModelForCausalLM.from_config(config, dtype=kind, attn_implementation=NAME)
+    except ValueError as error:
+        raise ModelError(f"{folder}: {first_line(error)}") from error
+    text = config.get_text_config()
+    positions = getattr(text, "max_position_embeddings", None)
+    if positions is None:
+        raise ModelError(f"{folder}: the embedded engine cannot run this architecture: it has no positions")
+    if getattr(text, "num_experts", None):
+        raise ModelError(f"{folder}: the embedded engine serves no mixtures of experts; SGLang does")
+    if getattr(module, "_is_stateful", False):
+        raise ModelError(
+            f"{folder}: the embedded engine serves no linear attention or other states, which a {text.model_type} has; "
+            "SGLang does"
+        )
+    module.tie_weights()
+    module.requires_grad_(False)
+    module.eval().to(where)
+    tensors, aliases = _named_once(module.state_dict(keep_vars=True))
+    return ServedModel(module, tensors, aliases, positions, text.vocab_size, where, kind)
+
+
+def stop_token_ids(folder: str, token_id: Any) -> frozenset[int]:
+    """End-of-sequence ids of generation_config.json, config.json and the tokenizer.
+
+    `token_id` maps a token string to its id (or None).
+    """
+    found: list[Any] = []
+    for name in ("generation_config.json", "config.json"):
+        ids = _read_json(Path(folder) / name).get("eos_token_id")
+        found.extend(ids if isinstance(ids, list) else [ids])
+    token = _read_json(Path(folder) / "tokenizer_config.json").get("eos_token")
+    text = token.get("content") if isinstance(token, dict) else token
+    if text and token_id is not None:
+        found.append(token_id(text))
+    return frozenset(int(item) for item in found if item is not None)
+
+
+def first_line(error: Exception) -> str:
+    return (str(error).strip() or type(error).__name__).splitlines()[0]
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    if not path.is_file():
+        return {}
+    value = json.loads(path.read_text(encoding="utf-8"))
+    return value if isinstance(value, dict) else {}
+
+
+def _dtype(name: str, config: Any, device: torch.device) -> torch.dtype:
+    if name == "auto":
+        stored = getattr(config, "dtype", None)
+        return stored if device.type != "cpu" and isinstance(stored, torch.dtype) else torch.float32
+    kind: torch.dtype = getattr(torch, name)
+    return kind
+
+
+def _named_once(state: dict[str, Tensor]) -> tuple[dict[str, Tensor], dict[str, str]]:
+    names: dict[int, str] = {}
+    tensors: dict[str, Tensor] = {}
+    aliases: dict[str, str] = {}
+    for name, tensor in state.items():
+        if id(tensor) in names:
+            aliases[name] = names[id(tensor)]
+        else:
+            names[id(tensor)] = name
+            tensors[name] = tensor
+    return tensors, aliases

@@ -1,0 +1,106 @@
+"""From logits to tokens: batched over rows with their own temperature, truncation and randomness."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence as Seq
+
+import torch
+from torch import Tensor
+
+from slime.engines.embedded.penalties import adjust
+from slime.engines.embedded.protocol import SamplingParams
+from slime.engines.embedded.sequence import LogProb, LogProbs, Sequence
+
+
+def scaled_log_probs(logits: Tensor, params: Seq[SamplingParams]) -> Tensor:
+    """log_softmax(logits / temperature) [rows, V] in float32; greedy rows are not scaled."""
+    logits = logits.float()
+    temperatures = [1.0 if p.greedy else p.temperature for p in params]
+    if any(t != 1.0 for t in temperatures):
+        logits = logits / torch.tensor(temperatures, device=logits.device)[:, None]
+    return torch.log_softmax(logits, dim=-1)
+
+
+def truncate(probs: Tensor, params: Seq[SamplingParams]) -> Tensor:
+    """Zero what top_k, top_p and min_p exclude; probs [rows, V], not renormalised.
+
+    All three look at the full distribution (SGLang's "joint" order); the most likely token always stays.
+    """
+    device, vocabulary = probs.device, probs.shape[-1]
+    top_k = torch.tensor([p.top_k if p.top_k > 0 else vocabulary for p in params], device=device)[:, None]
+    top_p = torch.tensor([p.top_p for p in params], device=device)[:, None]
+    min_p = torch.tensor([p.min_p for p in params], device=device)[:, None]
+    ordered, order = probs.sort(dim=-1, descending=True)
+    rank = torch.arange(vocabulary, device=device)
+    before = ordered.cumsum(dim=-1) - ordered
+    keep = (rank < top_k) & ((before < top_p) | (top_p >= 1.0)) & (ordered >= min_p * ordered[:, :1])
+    keep |= rank == 0
+    return torch.zeros_like(probs).scatter_(-1, order, ordered * keep)
+
+
+def draw(log_probs: Tensor, params: Seq[SamplingParams], uniform: Seq[float]) -> Tensor:
+    """Token ids [rows]: argmax where greedy, else inverse transform sampling with one uniform number a row.
+
+    One number a row keeps a seeded request's randomness its own, whatever else is in the batch.
+    """
+    greedy = [p.greedy for p in params]
+    if all(greedy):
+        return log_probs.argmax(dim=-1)
+    probs = log_probs.exp()
+    cut = [i for i, p in enumerate(params) if p.truncates]
+    if cut:
+        rows = torch.tensor(cut, device=probs.device)
+        probs[rows] = truncate(probs[rows], [params[i] for i in cut])
+    cumulative = probs.cumsum(dim=-1, dtype=torch.float64)
+    target = torch.tensor(uniform, dtype=torch.float64, device=probs.device)[:, None] * cumulative[:, -1:]
+    ids = torch.searchsorted(cumulative, target, right=True).clamp_(max=probs.shape[-1] - 1)[:, 0]
+    if any(greedy):
+        return torch.where(torch.tensor(greedy, device=ids.device), log_probs.argmax(dim=-1), ids)
+    return ids
+
+
+def sample(logits: Tensor, rows: Seq[Sequence]) -> tuple[list[int], list[float]]:
+    """Sample one token for each row of logits [rows, V].
+
+    Returns ids and log-probs at the sampling temperature before truncation; also records the top and the
+    chosen log-probs of the rows that asked for them.
+    """
+    params = [row.sampling for row in rows]
+    log_probs = scaled_log_probs(adjust(logits, rows), params)
+    ids = draw(
+        log_probs,
+        params,
+        [0.0 if p.greedy else row.rng.random() for p, row in zip(params, rows, strict=True)],
+    )
+    sampled = log_probs.gather(-1, ids[:, None])[:, 0]
+    for i, row in enumerate(rows):
+        if row.return_logprob and (row.top_logprobs or row.chosen_ids):
+            record_alternatives(log_probs[i : i + 1], row, row.output)
+    return ids.tolist(), sampled.tolist()
+
+
+def record_alternatives(log_probs: Tensor, row: Sequence, into: LogProbs) -> None:
+    """Append top-K and chosen-id log-probs of positions log_probs [n, V] as SGLang lists them."""
+    if row.top_logprobs:
+        values, ids = log_probs.topk(min(row.top_logprobs, log_probs.shape[-1]), dim=-1)
+        into.top.extend(_triples(v, i) for v, i in zip(values.tolist(), ids.tolist(), strict=True))
+    if row.chosen_ids:
+        chosen = log_probs[:, torch.tensor(row.chosen_ids, device=log_probs.device)]
+        into.chosen.extend(_triples(v, row.chosen_ids) for v in chosen.tolist())
+
+
+def _triples(values: list[float], ids: list[int]) -> list[LogProb]:
+    return [(value, token, None) for value, token in zip(values, ids, strict=True)]
+
+
+def score_prompt(logits: Tensor, row: Sequence, first: int) -> None:
+    """Record prompt log-probs: logits [n, V] at positions first - 1 ... predict the tokens at first ...
+
+    Prompt log-probs are of the model itself (temperature 1), as in SGLang, unless the request names a temperature.
+    """
+    log_probs = torch.log_softmax(logits.float() / row.input_temperature, dim=-1)
+    targets = row.prompt_ids[first : first + log_probs.shape[0]]
+    index = torch.tensor(targets, device=log_probs.device)[:, None]
+    values = log_probs.gather(-1, index)[:, 0].tolist()
+    row.input.tokens.extend(_triples(values, targets))
+    record_alternatives(log_probs, row, row.input)

@@ -1,0 +1,173 @@
+"""Who runs in the next step: admission, fair sharing of prompt tokens, retraction when the store is full."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from slime.engines.embedded.kv_cache import KVStore, PrefillCache, length_class, reserved
+from slime.engines.embedded.sequence import Sequence
+
+MOST_RESTARTS = 3
+
+
+@dataclass(frozen=True)
+class Limits:
+    """`running`: requests at once; `prefill`: prompt tokens a step; `total`: tokens in the KV store."""
+
+    running: int
+    prefill: int
+    total: int
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """Positions [first, last) of a sequence that is being prefilled."""
+
+    sequence: Sequence
+    first: int
+    last: int
+
+    @property
+    def completes(self) -> bool:
+        return self.last == self.sequence.length
+
+
+class Scheduler:
+    """Waiting, prefilling and decoding sequences of one engine. Used by the engine thread only."""
+
+    def __init__(self, limits: Limits) -> None:
+        self.limits = limits
+        self.store = KVStore()
+        self.waiting: deque[Sequence] = deque()
+        self.prefilling: list[Sequence] = []
+
+    @property
+    def decoding(self) -> list[Sequence]:
+        return [row for slab in self.store.slabs.values() for row in slab.rows]
+
+    @property
+    def active(self) -> list[Sequence]:
+        return [*self.prefilling, *self.decoding]
+
+    @property
+    def has_work(self) -> bool:
+        return bool(self.waiting or self.prefilling or self.store.slabs)
+
+    @property
+    def tokens_reserved(self) -> int:
+        return sum(reserved(s) for s in self.active)
+
+    def add(self, sequence: Sequence) -> None:
+        self.waiting.append(sequence)
+
+    def plan(self) -> list[Chunk]:
+        """Prepare a step: make room for decoding rows, admit, and share out the prompt tokens."""
+        self._make_room()
+        self._admit()
+        return share(self.prefilling, self.limits.prefill)
+
+    def start_decoding(self, sequence: Sequence) -> None:
+        """The prompt is read: move its keys and values into a slab."""
+        self.prefilling.remove(sequence)
+        if sequence.prefill is not None:
+            self.store.insert(sequence, sequence.prefill.views(sequence.cached))
+        sequence.prefill = None
+
+    def drop(self, sequence: Sequence, wipe: bool = False) -> None:
+        """Forget a sequence and all it stored; `wipe` also zeroes what may not be finite."""
+        if sequence.slab is not None:
+            self.store.remove(sequence, wipe)
+        elif sequence in self.prefilling:
+            self.prefilling.remove(sequence)
+        elif sequence in self.waiting:
+            self.waiting.remove(sequence)
+        sequence.prefill = None
+        sequence.cached = 0
+
+    def retract(self, sequence: Sequence) -> None:
+        """Send an admitted sequence back to the front of the queue; its store is computed anew later."""
+        self.drop(sequence)
+        sequence.retractions += 1
+        self.waiting.appendleft(sequence)
+
+    def retract_all(self) -> None:
+        for sequence in sorted(self.active, key=lambda s: s.created, reverse=True):
+            self.retract(sequence)
+
+    def restart_prefills(self) -> None:
+        """Read half-read prompts again from the start; at most MOST_RESTARTS times, so that none starves."""
+        for sequence in self.prefilling:
+            if sequence.cached and not sequence.output_ids and sequence.restarts < MOST_RESTARTS:
+                sequence.restart_prompt()
+
+    def find(self, rid: str | None) -> list[Sequence]:
+        """Sequences with this id; all of them for None."""
+        everyone: Iterable[Sequence] = (*self.waiting, *self.active)
+        return [s for s in everyone if rid is None or s.rid == rid]
+
+    def _make_room(self) -> None:
+        for sequence in self.decoding:
+            self.store.make_room(sequence)
+        active = self.active
+        total = self.tokens_reserved
+        while total > self.limits.total and len(active) > 1:
+            youngest = max(active, key=lambda s: s.created)
+            active.remove(youngest)
+            total -= reserved(youngest)
+            self.retract(youngest)
+
+    def _admit(self) -> None:
+        running, total = len(self.prefilling) + self.store.rows, self.tokens_reserved
+        while self.waiting and running < self.limits.running:
+            sequence = self.waiting[0]
+            need = length_class(sequence.length + 1)
+            if running and total + need > self.limits.total:
+                return
+            self.waiting.popleft()
+            sequence.prefill = PrefillCache(sequence.length)
+            self.prefilling.append(sequence)
+            running, total = running + 1, total + need
+
+
+DEEP_PREFIX = 2048
+"""A prompt token that looks back at this many others counts twice: attention then costs about as much as the
+rest of a small model. This bounds the time of a step, whatever the length of the prompt."""
+
+
+def share(prefilling: list[Sequence], budget: int) -> list[Chunk]:
+    """Split `budget` prompt tokens: half to the prompt that came first, the rest to the shortest remainders.
+
+    So a short prompt overtakes a long one, and no prompt starves. `prefilling` is in order of admission.
+    """
+    if not prefilling:
+        return []
+    oldest, *others = prefilling
+    half = min(_cost(oldest), budget / 2)
+    free = budget - half
+    chunks = []
+    for sequence in sorted(others, key=_left):
+        if (chunk := _chunk(sequence, free)) is not None:
+            chunks.append(chunk)
+            free -= (chunk.last - chunk.first) * _price(sequence)
+    first = _chunk(oldest, half + free) or Chunk(oldest, oldest.cached, oldest.cached + 1)
+    return [first, *chunks]
+
+
+def _left(sequence: Sequence) -> int:
+    return sequence.length - sequence.cached
+
+
+def _price(sequence: Sequence) -> float:
+    return 1 + sequence.cached / DEEP_PREFIX
+
+
+def _cost(sequence: Sequence) -> float:
+    return _left(sequence) * _price(sequence)
+
+
+def _chunk(sequence: Sequence, budget: float) -> Chunk | None:
+    """The next chunk that `budget` pays for, if any."""
+    count = min(_left(sequence), int(budget / _price(sequence)))
+    return Chunk(sequence, sequence.cached, sequence.cached + count) if count > 0 else None

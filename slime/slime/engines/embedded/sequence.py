@@ -1,0 +1,131 @@
+"""One request while the engine works on it."""
+
+from __future__ import annotations
+
+import random
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from slime.engines.embedded.protocol import SamplingParams
+
+if TYPE_CHECKING:
+    from slime.engines.embedded.kv_cache import PrefillCache, Slab
+    from slime.engines.embedded.text import StopStrings
+
+LogProb = tuple[float | None, int, str | None]
+"""SGLang's wire triple: (log-prob or null, token id, text or null)."""
+
+
+@dataclass
+class LogProbs:
+    """Log-probs of consecutive tokens, in SGLang's shape; `top` and `chosen` are empty unless asked for."""
+
+    tokens: list[LogProb] = field(default_factory=list)
+    top: list[list[LogProb] | None] = field(default_factory=list)
+    chosen: list[list[LogProb] | None] = field(default_factory=list)
+
+
+@dataclass(eq=False)
+class Sequence:
+    """Prompt, sampled tokens and what was asked about them.
+
+    Written by the engine thread only. Other threads read the first `published` output tokens and `finish`;
+    the engine sets `finish` before it publishes the last token, so a reader never sees that token unfinished.
+    """
+
+    rid: str
+    prompt_ids: list[int]
+    sampling: SamplingParams
+    max_new_tokens: int
+    stop_ids: frozenset[int]
+    return_logprob: bool = False
+    logprob_start: int = -1
+    top_logprobs: int = 0
+    input_temperature: float = 1.0
+    """Divides the logits of prompt log-probs."""
+    chosen_ids: list[int] | None = None
+    stop_strings: StopStrings | None = None
+
+    output_ids: list[int] = field(default_factory=list)
+    output: LogProbs = field(default_factory=LogProbs)
+    input: LogProbs = field(default_factory=LogProbs)
+    spans: list[tuple[int, int, int]] = field(default_factory=list)
+    finish: dict[str, Any] | None = None
+    published: int = 0
+    version: int = 0
+    retractions: int = 0
+    restarts: int = 0
+    created: float = field(default_factory=time.perf_counter)
+    finished_at: float | None = None
+
+    cached: int = 0
+    """Tokens whose keys and values are stored."""
+    prefill: PrefillCache | None = None
+    slab: Slab | None = None
+    row: int = -1
+    rng: random.Random = field(init=False)
+
+    def __post_init__(self) -> None:
+        seed = self.sampling.seed if self.sampling.seed is not None else self.sampling.sampling_seed
+        self.rng = random.Random(seed)
+        if self.logprob_start >= 0:
+            self._open_input()
+
+    def _open_input(self) -> None:
+        """The first returned prompt position has no log-prob, as in SGLang."""
+        self.input.tokens.append((None, self.prompt_ids[self.logprob_start], None))
+        self.input.top.append(None)
+        self.input.chosen.append(None)
+
+    def restart_prompt(self) -> None:
+        """Forget what was read of the prompt; nothing is sampled yet."""
+        self.cached = 0
+        self.restarts += 1
+        self.input = LogProbs()
+        if self.logprob_start >= 0:
+            self._open_input()
+
+    @property
+    def length(self) -> int:
+        """Prompt and sampled tokens."""
+        return len(self.prompt_ids) + len(self.output_ids)
+
+    def tokens(self, start: int, end: int) -> list[int]:
+        """Token ids at positions [start, end) of prompt + output."""
+        prompt = len(self.prompt_ids)
+        if end <= prompt:
+            return self.prompt_ids[start:end]
+        return self.prompt_ids[start:prompt] + self.output_ids[max(0, start - prompt) : end - prompt]
+
+    @property
+    def next_scored(self) -> int:
+        """The next prompt position that needs a log-prob; the prompt's length when none does."""
+        if self.logprob_start < 0:
+            return len(self.prompt_ids)
+        return self.logprob_start + len(self.input.tokens)
+
+    def append(self, token: int, logprob: float, version: int) -> None:
+        """Take one sampled token, note its version, and finish if it is the last."""
+        position = len(self.output_ids)
+        self.output_ids.append(token)
+        self.output.tokens.append((logprob, token, None))
+        self.version = version
+        if self.spans and self.spans[-1][0] == version:
+            self.spans[-1] = (version, self.spans[-1][1], position + 1)
+        else:
+            self.spans.append((version, position, position + 1))
+        self._check_end(token)
+
+    def _check_end(self, token: int) -> None:
+        matched: int | str | None = token if token in self.stop_ids else None
+        if matched is None and self.stop_strings is not None:
+            matched = self.stop_strings.push(token)
+        if matched is not None:
+            self.end({"type": "stop", "matched": matched})
+        elif len(self.output_ids) >= self.max_new_tokens:
+            self.end({"type": "length", "length": len(self.output_ids)})
+
+    def end(self, reason: dict[str, Any]) -> None:
+        self.finished_at = time.perf_counter()
+        self.finish = reason

@@ -1,0 +1,154 @@
+"""One engine, ready to serve: model, weights, decode thread and the rules for what a request may ask."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from pathlib import Path
+from typing import Any
+
+import torch
+from tokenizers import Tokenizer
+
+from slime.engines.embedded.arguments import EngineArguments
+from slime.engines.embedded.check import bytes_per_token
+from slime.engines.embedded.engine import Engine
+from slime.engines.embedded.model import ModelError, ServedModel, build_model, stop_token_ids
+from slime.engines.embedded.protocol import GenerateRequest, RequestError
+from slime.engines.embedded.scheduler import Limits
+from slime.engines.embedded.sequence import Sequence
+from slime.engines.embedded.text import StopStrings, load_tokenizer
+from slime.engines.embedded.weights import WeightStore
+
+DEFAULT_NEW_TOKENS = 128
+CPU_STORE_BYTES = 1 << 30
+
+
+class EngineService:
+    """Everything behind the HTTP routes; loads when constructed. Raises ModelError, WeightsError."""
+
+    def __init__(self, args: EngineArguments) -> None:
+        self.args = args
+        self.tokenizer: Tokenizer | None = load_tokenizer(args.model_path)
+        self.model: ServedModel = build_model(args.model_path, args.device, args.dtype)
+        self.weights = WeightStore(self.model, lambda install: self.engine.replace_weights(install))
+        version, path, checksum = _first_weights(args)
+        live = self.weights.load(path, version)
+        if checksum is not None and live.checksum != checksum:
+            raise ModelError(
+                f"{path} does not hold the weights that {args.weights_file} names: its checksum differs"
+            )
+        total = args.max_total_tokens or _store_tokens(bytes_per_token(self.model), self.model.device)
+        self.context_length = _context_length(args, self.model.max_positions, total)
+        self.stop_ids = stop_token_ids(
+            args.model_path, self.tokenizer.token_to_id if self.tokenizer else None
+        )
+        limits = Limits(args.max_running_requests, args.chunked_prefill_size, total)
+        self.engine = Engine(self.model, limits, args.threads)
+        self.engine.version = lambda: self.weights.live.version
+
+    def sequence(self, request: GenerateRequest) -> Sequence:
+        """Check a request against this model; raises RequestError with a message for the client."""
+        params = request.sampling_params
+        prompt = self._prompt(request)
+        self._check_ids("token_ids_logprob", request.token_ids_logprob or [])
+        self._check_ids("sampling_params.logit_bias", list(params.logit_bias))
+        if request.top_logprobs_num > self.model.vocab_size:
+            raise RequestError(f"top_logprobs_num: the vocabulary has only {self.model.vocab_size} tokens")
+        if request.logprob_start_len >= len(prompt):
+            raise RequestError(
+                f"logprob_start_len: {request.logprob_start_len} is beyond the prompt ({len(prompt)} tokens)"
+            )
+        stops = None
+        if params.stop:
+            if self.tokenizer is None:
+                raise RequestError("sampling_params.stop: the model folder has no tokenizer.json")
+            stops = StopStrings(self.tokenizer, params.stop, params.skip_special_tokens)
+        return Sequence(
+            rid=request.rid or uuid.uuid4().hex,
+            prompt_ids=prompt,
+            sampling=params,
+            max_new_tokens=self._new_tokens(len(prompt), params.max_new_tokens),
+            stop_ids=frozenset(params.stop_token_ids) | (frozenset() if params.ignore_eos else self.stop_ids),
+            return_logprob=request.return_logprob,
+            logprob_start=request.logprob_start_len if request.return_logprob else -1,
+            top_logprobs=request.top_logprobs_num,
+            input_temperature=request.input_logprob_temperature,
+            chosen_ids=request.token_ids_logprob,
+            stop_strings=stops,
+        )
+
+    def _prompt(self, request: GenerateRequest) -> list[int]:
+        if request.input_ids is not None:
+            prompt = request.input_ids
+        elif self.tokenizer is None:
+            raise RequestError("text: the model folder has no tokenizer.json, send input_ids")
+        else:
+            prompt = self.tokenizer.encode(request.text or "").ids
+        name = "text" if request.input_ids is None else "input_ids"
+        if not prompt:
+            raise RequestError(f"{name}: the prompt must have at least one token")
+        self._check_ids(name, prompt)
+        return prompt
+
+    def _check_ids(self, name: str, ids: list[int]) -> None:
+        if ids and not (min(ids) >= 0 and max(ids) < self.model.vocab_size):
+            raise RequestError(f"{name}: ids must be between 0 and {self.model.vocab_size - 1}")
+
+    def _new_tokens(self, prompt: int, wanted: int | None) -> int:
+        room = self.context_length - prompt
+        if room < 0 or (room == 0 and wanted != 0):
+            raise RequestError(
+                f"the prompt of {prompt} tokens fills the context of {self.context_length} tokens"
+            )
+        if wanted is not None and wanted > room:
+            raise RequestError(
+                f"the request needs {prompt + wanted} tokens ({prompt} prompt + {wanted} max_new_tokens), "
+                f"the context has {self.context_length}"
+            )
+        return min(DEFAULT_NEW_TOKENS, room) if wanted is None else wanted
+
+    def model_info(self) -> dict[str, Any]:
+        live = self.weights.live
+        return {
+            "model_path": self.args.model_path,
+            "weights_path": live.path,
+            "weight_version": str(live.version),
+            "checksum": live.checksum,
+            "max_context_length": self.context_length,
+            "vocab_size": self.model.vocab_size,
+            "dtype": str(self.model.dtype).removeprefix("torch."),
+            "is_generation": True,
+            "backend": "embedded",
+        }
+
+
+def _first_weights(args: EngineArguments) -> tuple[int, str, str | None]:
+    """Version, folder and expected checksum to load at start."""
+    if args.weights_file is None or not Path(args.weights_file).is_file():
+        return 0, args.model_path, None
+    file = Path(args.weights_file)
+    try:
+        named = json.loads(file.read_text(encoding="utf-8"))
+        return int(named["version"]), str(file.parent / named["path"]), str(named["checksum"])
+    except (ValueError, KeyError, TypeError) as error:
+        raise ModelError(
+            f"{args.weights_file} is not a weights file (version, path, checksum): {error!r}"
+        ) from error
+
+
+def _store_tokens(token_bytes: int, device: torch.device) -> int:
+    """Tokens of keys and values that fit: 1 GiB on a CPU, 0.3 of what is free on a GPU."""
+    budget = CPU_STORE_BYTES if device.type == "cpu" else int(0.3 * torch.cuda.mem_get_info(device)[0])
+    return max(1, budget // max(1, token_bytes))
+
+
+def _context_length(args: EngineArguments, positions: int, total: int) -> int:
+    """Tokens that a request may have; raises ModelError for a wish that model or store cannot meet."""
+    wanted, most = args.context_length, min(positions, total)
+    if wanted is not None and wanted > most:
+        limit = f"the model has {positions} positions"
+        if total < positions:
+            limit = f"the KV store holds {total} tokens"
+        raise ModelError(f"--context-length {wanted} is too much: {limit}")
+    return wanted or most

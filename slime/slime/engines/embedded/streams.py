@@ -1,0 +1,98 @@
+"""From the decode thread to waiting clients: wake-ups, pacing, disconnects."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator
+from dataclasses import dataclass, field
+from typing import Any
+
+from starlette.types import Receive
+from tokenizers import Tokenizer
+
+from slime.engines.embedded.answers import Answer
+from slime.engines.embedded.engine import Engine
+from slime.engines.embedded.protocol import RunningRequestError
+from slime.engines.embedded.sequence import Sequence
+
+SECONDS_PER_STREAM = 0.001
+TOKENS_THAT_DOUBLE = 256
+"""Pause after a chunk: this long for every open stream, and longer as the answer grows. Chunks are
+cumulative, so sending fewer loses nothing and keeps the decode loop (and the client) from drowning in
+JSON."""
+
+
+@dataclass
+class _Waiter:
+    changed: asyncio.Event = field(default_factory=asyncio.Event)
+    gone: bool = False
+
+
+class Streams:
+    """The requests that have a client, by request id. For the event loop, `notify` for the decode thread."""
+
+    def __init__(self, engine: Engine, tokenizer: Tokenizer | None) -> None:
+        self._engine = engine
+        self._tokenizer = tokenizer
+        self._waiters: dict[str, _Waiter] = {}
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    def attach(self) -> None:
+        """Take the wake-ups of the engine into the running event loop."""
+        self._loop = asyncio.get_running_loop()
+        self._engine.on_progress = self.notify
+
+    def notify(self, sequences: list[Sequence]) -> None:
+        if sequences and self._loop is not None and not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._wake, [sequence.rid for sequence in sequences])
+
+    def _wake(self, rids: list[str]) -> None:
+        for rid in rids:
+            waiter = self._waiters.get(rid)
+            if waiter is not None:
+                waiter.changed.set()
+
+    async def run(
+        self, sequence: Sequence, receive: Receive, every: bool, text_in_logprobs: bool
+    ) -> AsyncGenerator[dict[str, Any], None]:
+        """Submit a sequence; yield its answer, growing (`every`) or only at the end.
+
+        Ends without a last answer if the client disconnects; the sequence is then aborted.
+        Raises RunningRequestError if the request id is in use.
+        """
+        if sequence.rid in self._waiters:
+            raise RunningRequestError(f"rid: {sequence.rid!r} is already running")
+        waiter = self._waiters[sequence.rid] = _Waiter()
+        watcher = asyncio.create_task(_watch(receive, waiter))
+        answer = Answer(sequence, self._tokenizer, text_in_logprobs)
+        try:
+            self._engine.submit(sequence)
+            while not waiter.gone:
+                await waiter.changed.wait()
+                waiter.changed.clear()
+                if sequence.finish is None and not (every and answer.has_news):
+                    continue
+                body, last = answer.snapshot()
+                yield body
+                if last:
+                    return
+                await asyncio.sleep(self._pause(answer.sent))
+        finally:
+            watcher.cancel()
+            del self._waiters[sequence.rid]
+            if sequence.finish is None:
+                self._engine.abort(sequence.rid)
+
+    def _pause(self, sent: int) -> float:
+        return SECONDS_PER_STREAM * len(self._waiters) * (1 + sent / TOKENS_THAT_DOUBLE)
+
+    @property
+    def open(self) -> int:
+        return len(self._waiters)
+
+
+async def _watch(receive: Receive, waiter: _Waiter) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+    waiter.gone = True
+    waiter.changed.set()

@@ -1,0 +1,184 @@
+"""Weights in two phases: prepare reads and checks a folder beside the live weights, switch makes it live.
+
+A switch replaces what every parameter points to, between two decode steps; tied parameters are one object and
+stay tied. Nothing that is running is dropped: stored keys and values stay, later tokens come from the new
+weights.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from torch import Tensor
+
+from slime.engines.embedded.adapters import Adapter, AdapterError, read_adapter
+from slime.engines.embedded.model import ServedModel
+from slime.errors import EngineError
+from slime.weights.checksum import weights_checksum
+
+
+class WeightsError(EngineError):
+    """Weights that must not go live; the live ones are untouched."""
+
+
+@dataclass(frozen=True)
+class WeightSet:
+    """One version: where it came from and the checksum of the tensors in its folder."""
+
+    version: int
+    path: str
+    checksum: str
+
+
+@dataclass(frozen=True)
+class _Version:
+    """`held`: checksum of `tensors`, which are those of `what` unless that is an adapter."""
+
+    what: WeightSet
+    tensors: dict[str, Tensor]
+    held: str
+
+
+class WeightStore:
+    """The live version of one model and at most one prepared version.
+
+    `replace_weights` runs a function while no forward pass is running and returns when it has.
+    """
+
+    def __init__(self, model: ServedModel, replace_weights: Callable[[Callable[[], None]], None]) -> None:
+        self._model = model
+        self._replace_weights = replace_weights
+        self._lock = threading.Lock()
+        self._prepared: _Version | None = None
+        self.live = WeightSet(-1, "", "")
+
+    def load(self, path: str, version: int) -> WeightSet:
+        """Install the first weights, cast to the served dtype."""
+        with self._lock:
+            found = read_version(path, version, self._model, cast=True)
+            self._install(found)
+            return self._confirm(found)
+
+    def prepare(self, path: str, version: int) -> WeightSet:
+        """Read and check a version beside the live one. Repeating it is harmless. Raises WeightsError."""
+        with self._lock:
+            if (self.live.version, self.live.path) == (version, path):
+                return self.live
+            if self._prepared and (self._prepared.what.version, self._prepared.what.path) == (version, path):
+                return self._prepared.what
+            self._prepared = None
+            self._prepared = read_version(path, version, self._model, cast=False)
+            return self._prepared.what
+
+    def switch(self, version: int) -> WeightSet:
+        """Make the prepared version live; harmless if it already is. Raises WeightsError if neither."""
+        with self._lock:
+            prepared = self._prepared
+            if prepared is not None and prepared.what.version == version:
+                self._replace_weights(lambda: self._install(prepared))
+                self._prepared = None
+                self._confirm(prepared)
+            elif self.live.version != version:
+                waiting = (
+                    "nothing is prepared" if prepared is None else f"prepared is {prepared.what.version}"
+                )
+                raise WeightsError(
+                    f"weight_version {version} is not prepared ({waiting}, live is {self.live.version})"
+                )
+            return self.live
+
+    def discard(self) -> None:
+        """Forget the prepared version, if any."""
+        with self._lock:
+            self._prepared = None
+
+    def _install(self, new: _Version) -> None:
+        for name, live in self._model.tensors.items():
+            live.data = new.tensors[name].to(live.device)  # which may have moved since they were read
+        self.live = replace(new.what, checksum="")
+
+    def _confirm(self, new: _Version) -> WeightSet:
+        """Names the version's checksum if the model now runs on its tensors, looked at while it decodes."""
+        found = weights_checksum(self._model.tensors)
+        self.live = replace(self.live, checksum=new.what.checksum if found == new.held else found)
+        return self.live
+
+
+def read_version(folder: str, version: int, model: ServedModel, cast: bool) -> _Version:
+    """The whole weights of a folder, or its adapter merged into the base that it names. Raises WeightsError."""
+    try:
+        adapter = read_adapter(folder)
+    except AdapterError as error:
+        raise WeightsError(str(error)) from error
+    tensors = read_weights(folder, model, cast, adapter)
+    held = weights_checksum(tensors)
+    return _Version(WeightSet(version, folder, held if adapter is None else adapter.checksum), tensors, held)
+
+
+def read_weights(
+    folder: str, model: ServedModel, cast: bool, adapter: Adapter | None = None
+) -> dict[str, Tensor]:
+    """All tensors of `model` from the folder's safetensors files, as copies on the model's device.
+
+    Args:
+        adapter: read its base instead, which may have another dtype, and merge it.
+
+    Raises WeightsError for missing or unexpected names, wrong shapes or dtypes (unless `cast`), values that
+    are not finite, and a tied tensor that is stored apart with other values.
+    """
+    found: dict[str, Tensor] = {}
+    for file in _files(Path(folder if adapter is None else adapter.base)):
+        try:
+            with safe_open(str(file), framework="pt") as handle:
+                for name in handle.keys():  # noqa: SIM118 (not a dict)
+                    found[name] = _checked(name, handle, model, cast, adapter)
+        except AdapterError as error:
+            raise WeightsError(f"{folder}: {error}") from error
+        except (SafetensorError, OSError) as error:
+            raise WeightsError(f"cannot read {file}: {error}") from error
+    if adapter is not None and (unknown := sorted(adapter.names - found.keys())):
+        raise WeightsError(f"{folder} changes {unknown[0]}, which its base {adapter.base} does not have")
+    missing = sorted(model.tensors.keys() - found.keys())
+    if missing:
+        raise WeightsError(f"{folder} lacks {len(missing)} tensors: {', '.join(missing[:3])}")
+    for alias, name in model.aliases.items():
+        if alias in found and not torch.equal(found.pop(alias), found[name]):
+            raise WeightsError(f"{alias} is tied to {name} but {folder} stores other values for it")
+    return found
+
+
+def _checked(name: str, handle: Any, model: ServedModel, cast: bool, adapter: Adapter | None) -> Tensor:
+    expected = model.tensors.get(model.aliases.get(name, name))
+    if expected is None:
+        raise WeightsError(f"unexpected tensor {name}")
+    tensor: Tensor = handle.get_tensor(name)
+    if adapter is not None:
+        tensor, cast = adapter.applied(name, tensor.to(expected.device)), True
+    if tensor.shape != expected.shape:
+        raise WeightsError(f"{name} has shape {list(tensor.shape)}, the model needs {list(expected.shape)}")
+    if tensor.dtype != expected.dtype and not cast:
+        raise WeightsError(f"{name} is {tensor.dtype}, the live weights are {expected.dtype}")
+    tensor = tensor.to(device=expected.device, dtype=expected.dtype, copy=True).contiguous()
+    if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
+        raise WeightsError(f"{name} holds values that are not finite")
+    return tensor
+
+
+def _files(folder: Path) -> list[Path]:
+    if not folder.is_dir():
+        raise WeightsError(f"{folder} is not a folder")
+    index = folder / "model.safetensors.index.json"
+    if index.is_file():
+        names = set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values())
+        return [folder / name for name in sorted(names)]
+    files = sorted(folder.glob("*.safetensors"))
+    if not files:
+        raise WeightsError(f"{folder} has no *.safetensors file")
+    return files

@@ -1,0 +1,92 @@
+"""Launch one engine: `python -m slime.engines.launch --backend embedded --model-path FOLDER --port N`.
+
+Prints one JSON line {"url", "model", "version", "pid"} on stdout when it serves; logs go to stderr. What
+cannot be served (no model there, port taken, weights that do not fit) is one line on stderr and exit status
+2. `--backend sglang` starts SGLang (see `slime.engines.sglang.launch`), `--backend vllm` vLLM
+(`slime.engines.vllm.launch`).
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import socket
+import sys
+from collections.abc import Callable
+
+from slime.engines.embedded.arguments import add_arguments, from_namespace
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """A bound socket, before anything slow happens; raises OSError if the port is taken."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((host, port))
+    except OSError:
+        listener.close()
+        raise
+    return listener
+
+
+def launch_sglang(argv: list[str]) -> None:
+    """Start SGLang and stay until it ends."""
+    from slime.engines.sglang.launch import launch
+
+    sys.exit(launch(argv))
+
+
+def launch_embedded(argv: list[str]) -> None:
+    """Parse the embedded engine's flags and serve until a signal."""
+    parser = argparse.ArgumentParser(
+        prog="python -m slime.engines.launch --backend embedded",
+        epilog="Other engines, with flags of their own: --backend sglang --help, --backend vllm --help.",
+    )
+    add_arguments(parser)
+    args = from_namespace(parser.parse_args(argv))
+    try:
+        listener = listen(args.host, args.port)
+    except OSError as error:
+        sys.exit(_refuse(f"cannot listen on {args.host}:{args.port}: {error.strerror or error}"))
+    os.environ["OMP_NUM_THREADS"] = str(args.threads)  # read when torch is imported, below
+    if args.nice:
+        os.nice(args.nice)
+    from slime.engines.embedded.model import ModelError
+    from slime.engines.embedded.server import serve
+    from slime.engines.embedded.weights import WeightsError
+
+    try:
+        serve(args, listener)
+    except (ModelError, WeightsError) as error:
+        sys.exit(_refuse(str(error)))
+
+
+def launch_vllm(argv: list[str]) -> None:
+    """Start vLLM and stay until it ends."""
+    from slime.engines.vllm.launch import launch
+
+    sys.exit(launch(argv))
+
+
+BACKENDS: dict[str, Callable[[list[str]], None]] = {
+    "embedded": launch_embedded,
+    "sglang": launch_sglang,
+    "vllm": launch_vllm,
+}
+
+
+def main(argv: list[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description="Launch an engine.", add_help=False, allow_abbrev=False)
+    parser.add_argument("--backend", choices=sorted(BACKENDS), default="embedded")
+    chosen, rest = parser.parse_known_args(argv)
+    BACKENDS[chosen.backend](rest)
+
+
+def _refuse(message: str) -> int:
+    print(f"engine: {message}", file=sys.stderr)
+    return 2
+
+
+if __name__ == "__main__":
+    main()

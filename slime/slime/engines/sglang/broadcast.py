@@ -1,0 +1,226 @@
+"""Weights by broadcast: an engine gets the tensors of a version from a process beside the trainer's first rank.
+
+Each update of an engine has a group of its own, rank 0 and the GPUs of that engine, which is made before the requests
+wait and is closed afterwards. So an engine that died, came back or joined since is no special case, and one that fails
+takes nobody with it. What cannot be broadcast is read from disk, where the engine's machine sees the folder.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, Protocol
+from urllib.parse import urlsplit
+
+from slime.engines.protocol import Call, EngineControlError
+from slime.engines.sglang.buckets import Bucket, plan_buckets
+from slime.engines.sglang.group_calls import begin, engine_ranks, join_order, receive_order, relabel
+from slime.engines.sglang.sender import Meeting
+from slime.engines.sglang.transport import LOADING, Disk, HalfLoaded, waiting
+from slime.errors import EngineError
+
+logger = logging.getLogger(__name__)
+
+RELEASE_SECONDS = 20.0
+"""How long an engine may take to notice that its rank 0 has gone."""
+
+
+class SenderHandle(Protocol):
+    """`slime.engines.sglang.sender.Sender` in another process. `turn`: held by whoever uses it."""
+
+    turn: threading.Lock
+
+    def meet(self, engine_host: str, timeout: float) -> Future[Meeting]: ...
+
+    def join(self, name: str, world_size: int, backend: str, timeout: float) -> Future[None]: ...
+
+    def send(self, bucket: Bucket) -> Future[None]: ...
+
+    def leave(self) -> Future[None]: ...
+
+    def kill(self) -> None:
+        """Ends the process with its connections; the next call starts another."""
+
+
+class Stuck(HalfLoaded):
+    """The engine hangs in a group that has gone."""
+
+
+class Broadcast:
+    """The transport of one engine.
+
+    Args:
+        url: of the engine.
+        sender: shared by all engines; one at a time gets weights, and the others serve until it is their turn.
+        bucket_bytes: most bytes of a bucket, which both sides hold beside the weights.
+        timeout: seconds for the whole broadcast to this engine.
+        folder_of_version: where the artifact of a version lies, whether it is there or not.
+        on_stuck: told when the engine hangs and only its end can help.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        sender: SenderHandle,
+        bucket_bytes: int,
+        timeout: float,
+        folder_of_version: Callable[[int], Path],
+        on_stuck: Callable[[], None] = lambda: None,
+    ) -> None:
+        self.url, self.sender = url, sender
+        self.bucket_bytes, self.timeout = bucket_bytes, timeout
+        self.folder_of_version, self.on_stuck = folder_of_version, on_stuck
+        self.sent: dict[str, str] = {}  # label that the engine got here -> folder
+        self.deadline = 0.0
+
+    def load(self, call: Call, path: str, version: int, held: bool) -> None:
+        try:
+            self.broadcast(call, path, version, held)
+        except Stuck:
+            self.on_stuck()
+            raise
+        except EngineError as error:
+            self.read_instead(call, path, version, held, error)
+        else:
+            self.sent = {str(version): path}
+
+    def read_instead(self, call: Call, path: str, version: int, held: bool, reason: EngineError) -> None:
+        """The engine reads the folder itself, if it sees it."""
+        half = isinstance(reason, HalfLoaded)
+        logger.warning(
+            "%s: version %d was not broadcast, it is read from disk: %s", self.url, version, reason
+        )
+        try:
+            Disk().load(call, path, version, held or half)
+        except EngineControlError as error:
+            both = f"version {version} was not broadcast ({reason}), nor read from disk ({error})"
+            if half:
+                raise HalfLoaded(f"{both}: the engine's requests wait for an update that succeeds") from error
+            raise EngineControlError(both, error.status) from error
+        self.sent = {}
+        if half and not held:
+            call("POST", "/continue_generation", {})
+
+    def folder_of(self, label: str, named: str) -> str:
+        """A broadcast leaves the folder that an engine names as it was."""
+        if label in self.sent:
+            return self.sent[label]
+        if label.isdigit() and int(label) > 0 and (own := self.folder_of_version(int(label))).is_dir():
+            return str(own)
+        return named
+
+    def broadcast(self, call: Call, path: str, version: int, held: bool) -> None:
+        """Raises EngineError: the engine holds the old version and serves. HalfLoaded: it waits."""
+        began = time.monotonic()
+        buckets = plan_buckets(path, self.bucket_bytes)
+        with self.sender.turn:
+            self.deadline = time.monotonic() + self.timeout
+            with self.group(call) as name:
+                joined = time.monotonic()
+                with waiting(call, held):
+                    self.transfer(call, name, buckets, version)
+        size = sum(bucket.size for bucket in buckets) / 2**20
+        logger.info(
+            "%s has version %d: %.0f MiB in %d buckets, %.2f s, of which its requests waited %.2f s",
+            self.url,
+            version,
+            size,
+            len(buckets),
+            time.monotonic() - began,
+            time.monotonic() - joined,
+        )
+
+    @contextmanager
+    def group(self, call: Call) -> Iterator[str]:
+        """A group of rank 0 and the ranks of the engine; yields its name."""
+        ranks, device = engine_ranks(call)
+        meeting = self.result(self.sender.meet(urlsplit(self.url).hostname or "", self.left()))
+        backend = "nccl" if device == meeting.device == "cuda" else "gloo"
+        name = f"weights-{uuid.uuid4().hex[:12]}"
+        order = join_order(meeting, ranks + 1, name, backend)
+        self.together(
+            lambda: call("POST", "/init_weights_update_group", order),
+            self.sender.join(name, ranks + 1, backend, self.left()),
+        )
+        leave = {"group_name": name}
+        try:
+            yield name
+        except Stuck:
+            raise
+        except EngineError:
+            self.sender.kill()  # so that no later group has to wait for the end of this one
+            with suppress(EngineControlError):
+                call("POST", "/destroy_weights_update_group", leave)
+            raise
+        self.deadline = time.monotonic() + RELEASE_SECONDS
+        with suppress(EngineError):  # the weights are there, whatever becomes of the group
+            self.together(lambda: call("POST", "/destroy_weights_update_group", leave), self.sender.leave())
+
+    def transfer(self, call: Call, name: str, buckets: Sequence[Bucket], version: int) -> None:
+        """All buckets, in a session of the engine. Raises HalfLoaded: it is not known what the engine holds."""
+        try:
+            relabel(call, f"{LOADING} {version}")
+            begin(call)
+            for number, bucket in enumerate(buckets):
+                order = receive_order(bucket, name, flush=number == len(buckets) - 1)
+                self.together(
+                    lambda order=order: call("POST", "/update_weights_from_distributed", order),  # type: ignore[misc]
+                    self.sender.send(bucket),
+                )
+            call("POST", "/end_weight_update", {})
+            relabel(call, str(version))
+        except Stuck:
+            raise
+        except EngineError as error:
+            with suppress(EngineControlError):
+                call("POST", "/end_weight_update", {})
+            raise HalfLoaded(str(error), getattr(error, "status", None)) from error
+
+    def together(self, ask: Callable[[], Any], sent: Future[None]) -> None:
+        """Returns when both sides are done. Where one fails or the time is over, the sender's end frees the other.
+
+        Raises:
+            EngineControlError: what failed first. Stuck: the engine does not notice that the sender has gone.
+        """
+        pool = ThreadPoolExecutor(1)
+        asked = pool.submit(ask)
+        pool.shutdown(wait=False)
+        ended, open_ = wait([asked, sent], timeout=self.left(), return_when=FIRST_EXCEPTION)
+        failed = [side for side in ended if side.exception() is not None]
+        if not open_ and not failed:
+            return
+        self.sender.kill()
+        if not wait([asked], timeout=RELEASE_SECONDS).done:
+            raise Stuck(f"{self.url} hangs in a broadcast that was given up: start it again")
+        if not failed:
+            raise EngineControlError(
+                f"the broadcast to {self.url} did not end in {self.timeout:g} s (--weight-update-timeout)"
+            )
+        gone = isinstance(error := asked.exception(), EngineControlError) and error.status is None
+        first = (asked if gone or asked in failed else sent).exception()
+        raise as_engine_error(first) from first
+
+    def result(self, answer: Future[Meeting]) -> Meeting:
+        try:
+            return answer.result(self.left())
+        except Exception as error:  # it ended, could not start, or knows no way to the engine
+            self.sender.kill()
+            raise as_engine_error(error) from error
+
+    def left(self) -> float:
+        return max(0.0, self.deadline - time.monotonic())
+
+
+def as_engine_error(error: BaseException | None) -> EngineError:
+    """An engine's own error as it is; one of the process that sends as an error of the update."""
+    error = getattr(error, "cause", None) or error  # Ray wraps it
+    if isinstance(error, EngineError):
+        return error
+    said = (str(error).strip() or f"{type(error).__name__}, no more is known").splitlines()[-1]
+    return EngineControlError(f"the process that sends weights failed: {said}")

@@ -1,0 +1,64 @@
+"""SGLang's HTTP calls around a group that carries weights."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from slime.engines.protocol import Call, EngineControlError
+from slime.engines.sglang.buckets import Bucket
+from slime.engines.sglang.sender import Meeting
+
+
+def engine_ranks(call: Call) -> tuple[int, str]:
+    """The number of GPUs (or CPU processes) that take part, and the engine's device.
+
+    Raises:
+        EngineControlError: it is divided in a way that SGLang gives no ranks in such a group.
+    """
+    info = call("GET", "/server_info")
+    for name in ("pp_size", "dp_size"):
+        if int(info.get(name, 1)) > 1:
+            raise EngineControlError(
+                f"SGLang takes no weights by broadcast with {name} {info[name]}; use --update-weight-transport disk"
+            )
+    return int(info.get("tp_size", 1)), str(info.get("device", "cuda"))
+
+
+def join_order(meeting: Meeting, world_size: int, group: str, backend: str) -> dict[str, Any]:
+    """What tells an engine to enter a group; its own ranks follow rank 0."""
+    return {
+        "master_address": meeting.host,
+        "master_port": meeting.port,
+        "rank_offset": 1,
+        "world_size": world_size,
+        "group_name": group,
+        "backend": backend,
+    }
+
+
+def begin(call: Call) -> None:
+    """Opens the session; one that a driver which died left open is closed first."""
+    try:
+        call("POST", "/begin_weight_update", {})
+    except EngineControlError as error:
+        if error.status is None:
+            raise
+        call("POST", "/end_weight_update", {})
+        call("POST", "/begin_weight_update", {})
+
+
+def relabel(call: Call, label: str) -> None:
+    call("POST", "/update_weight_version", {"new_version": label, "abort_all_requests": False})
+
+
+def receive_order(bucket: Bucket, group: str, flush: bool) -> dict[str, Any]:
+    """What tells an engine to receive a bucket. `flush`: the cache too, at the end."""
+    return {
+        "names": [entry.name for entry in bucket.entries],
+        "dtypes": [entry.dtype for entry in bucket.entries],
+        "shapes": [list(entry.shape) for entry in bucket.entries],
+        "group_name": group,
+        "load_format": "flattened_bucket",
+        "flush_cache": flush,
+        "abort_all_requests": False,
+    }

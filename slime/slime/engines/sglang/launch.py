@@ -1,0 +1,78 @@
+"""`python -m slime.engines.launch --backend sglang --model-path FOLDER --port N [--sglang-... VALUE]`.
+
+`--sglang-FLAG` is SGLang's `--FLAG`, checked by the installed SGLang itself. Flags that both have
+(`--context-length`, `--max-running-requests`, ...) may be written either way.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+import httpx
+
+from slime.engines.child import ChildEngine, answers
+from slime.engines.external import NO_KEY, Order, OutsideEngine, first_weights, run
+from slime.engines.sglang import child
+from slime.engines.sglang.capabilities import MEASURED_VERSION, check_capabilities
+
+COMMON = (
+    "context-length",
+    "max-running-requests",
+    "chunked-prefill-size",
+    "max-total-tokens",
+    "device",
+    "dtype",
+    "log-level",
+)
+SGLANG = OutsideEngine(
+    name="SGLang",
+    key="sglang",
+    child=child.__file__,
+    model_flag="--model-path",
+    ours={
+        "model-path": "it is the --model-path of the launcher",
+        "model": "it is the --model-path of the launcher",
+        "host": "it is the --host of the launcher",
+        "port": "it is the --port of the launcher",
+        "weight-version": "weight versions are numbered by the trainer",
+        "api-key": NO_KEY,
+        "admin-api-key": NO_KEY,
+        "disaggregation-mode": "prefill and decode in different engines need a router, and engines are reached directly; "
+        "use more engines, or more GPUs for each (--rollout-num-gpus-per-engine)",
+        "skip-tokenizer-init": "answers without text cannot be stopped by stop strings",
+        "config": "give its content as flags, which are checked",
+    },
+    common={name: name for name in COMMON},
+)
+
+
+def serve(order: Order) -> int:
+    """Starts SGLang, prints the ready line, waits for its end; returns an exit status.
+
+    Raises:
+        ConfigError: nothing to serve.
+        EngineError: it ended, or lacks what we need.
+    """
+    first = first_weights(order)
+    command = [order.python, child.__file__, "--model-path", first.path, "--tokenizer-path", order.model_path]
+    command += ["--host", order.host, "--port", str(order.port), "--weight-version", str(first.version)]
+    threads = {} if order.threads is None else {"OMP_NUM_THREADS": str(order.threads)}
+    with ChildEngine([*command, *order.words], order.url, {**os.environ, **threads}) as engine:
+        engine.wait_until(lambda: answers(order.url))
+        found = _version_of(order.url)
+        if found != MEASURED_VERSION:
+            print(f"engine: this is SGLang {found}, not the measured {MEASURED_VERSION}", file=sys.stderr)
+            check_capabilities(order.url, found)
+        engine.announce(order.model_path, first.version, backend="sglang", engine_version=found)
+        return engine.wait()
+
+
+def _version_of(url: str) -> str:
+    answer = httpx.get(url + "/server_info", timeout=60.0, trust_env=False)
+    return str(answer.json().get("version")) if answer.status_code == 200 else "of unknown version"
+
+
+def launch(argv: list[str]) -> int:
+    """What `slime.engines.launch` calls; returns an exit status, 2 for what was refused."""
+    return run(lambda: serve(SGLANG.parse(argv)))

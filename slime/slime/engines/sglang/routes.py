@@ -1,0 +1,228 @@
+"""Weight updates of an SGLang engine, each with proof that what was written is what serves.
+
+SGLang has one set of weights. `prepare` reads and checks the artifact without telling the engine; `switch` brings it
+into the engine (see `slime.engines.sglang.transport`) while its requests wait (`retract`: they keep their tokens, and
+their keys and values are computed anew by the new weights, so that nothing of the old ones is left in the cache).
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from typing import Any
+
+from slime.engines.protocol import Call, EngineControlError, EngineInfo
+from slime.engines.sglang.transport import LOADING, REFUSED, Disk, Transport
+from slime.errors import EngineError
+from slime.weights.artifact import Artifact, read_artifact
+from slime.weights.checksum import EMBEDDING_SUFFIX, LM_HEAD
+from slime.weights.probe import TOLERANCES, expected_probe
+
+logger = logging.getLogger(__name__)
+
+MIXED = -1
+"""The version of an engine that holds tensors of two."""
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """A version in a folder, and what the folder holds."""
+
+    version: int
+    path: str
+    artifact: Artifact
+
+
+@dataclass(frozen=True)
+class Proof:
+    """A version that was seen to serve, with the engine's own hash of each of its tensors."""
+
+    loaded: Loaded
+    digests: dict[str, str]
+
+    @property
+    def checksum(self) -> str:
+        return self.loaded.artifact.checksum
+
+
+class SGLangRoutes:
+    """What the client knows of one engine.
+
+    Attributes:
+        transport: brings a version into it.
+        prepared: read and checked, not live.
+        proven: the last version that was seen to serve.
+        doubted: (version, folder) that the engine was told to load and that could not be proven since.
+        released: whether its memory was given back by this client.
+    """
+
+    def __init__(self, transport: Transport | None = None) -> None:
+        self.transport = transport or Disk()
+        self.prepared: Loaded | None = None
+        self.proven: Proof | None = None
+        self.doubted: tuple[int, str] | None = None
+        self.released = False
+
+    def prepare(self, call: Call, path: str, version: int) -> str:
+        """Reads the artifact and compares its tensors with those that the engine serves."""
+        new = Loaded(version, path, _read(path))
+        try:
+            difference = read_artifact(self._named(call)[1]).difference(new.artifact)
+        except EngineError:
+            difference = None  # the live folder has gone: the engine itself compares
+        if difference is not None:
+            raise EngineControlError(f"{path} {difference}", REFUSED)
+        self.prepared = new
+        return new.artifact.checksum
+
+    def switch(self, call: Call, version: int) -> str:
+        """Loads the prepared version and proves it. What is proven already is left alone."""
+        new = self.prepared
+        live = self.info(call)  # proves what serves now, to compare with
+        if new is None or new.version != version:
+            if live.version != version or not live.checksum:
+                raise EngineControlError(f"weight_version {version} is not prepared", REFUSED)
+            return live.checksum
+        self.doubted = (new.version, new.path)
+        self.transport.load(call, new.path, new.version, self.released)
+        if self._named(call) != self.doubted:
+            raise EngineControlError(
+                f"version {new.version} was loaded, and the engine names another", REFUSED
+            )
+        self.proven = self._prove(call, new)
+        self.prepared = self.doubted = None
+        return self.proven.checksum
+
+    def discard(self, call: Call) -> None:
+        self.prepared = None
+
+    def info(self, call: Call) -> EngineInfo:
+        """What the engine serves. `checksum` is empty where it does not serve what its folder holds."""
+        version, path = self._named(call)
+        if version == MIXED:
+            return EngineInfo(version, "", path, None)
+        if self.proven is None or (self.proven.loaded.version, self.proven.loaded.path) != (version, path):
+            if (version, path) == self.doubted:
+                return EngineInfo(version, "", path, None)
+            if self.proven is None and not self.released:
+                call("POST", "/continue_generation", {})  # a driver that was killed may have left it waiting
+            try:
+                self.proven = self._prove(call, Loaded(version, path, _read(path)))
+            except EngineControlError as error:
+                if error.status != REFUSED:
+                    raise
+                logger.warning("version %d is not what serves: %s", version, error)
+                return EngineInfo(version, "", path, None)
+        return EngineInfo(version, self.proven.checksum, path, None)
+
+    def release_memory(self, call: Call) -> None:
+        if not self.released:
+            call("POST", "/pause_generation", {"mode": "retract"})
+            call("POST", "/release_memory_occupation", {})
+            self.released = True
+
+    def resume_memory(self, call: Call) -> None:
+        """An unpaired resume would end SGLang's scheduler: only what was released here is resumed."""
+        if self.released:
+            call("POST", "/resume_memory_occupation", {})
+            call("POST", "/continue_generation", {})
+            self.released = False
+
+    def _named(self, call: Call) -> tuple[int, str]:
+        """The version and folder that the engine serves by its own account; `MIXED` while it holds two versions."""
+        answer = call("GET", "/model_info")
+        label, path = str(answer["weight_version"]), str(answer["model_path"])
+        if label.startswith(LOADING):
+            return MIXED, path
+        # An engine that nobody told a version says "default"; that is the model as loaded, 0.
+        return int(label) if label.isdigit() else 0, self.transport.folder_of(label, path)
+
+    def _prove(self, call: Call, new: Loaded) -> Proof:
+        digests = tensor_digests(call)
+        if self.proven is not None:
+            check_digests(self.proven, new, digests)
+        if not self.released:
+            check_probe(call, new)
+        return Proof(new, digests)
+
+
+def tensor_digests(call: Call) -> dict[str, str]:
+    """SGLang's own hash of each tensor that it computes with, by "rank/name"."""
+    answer = call("POST", "/weights_checker", {"action": "checksum"})
+    return {
+        f"{rank}/{name}": digest
+        for rank, found in enumerate(answer["ranks"])
+        for name, digest in found["checksums"].items()
+    }
+
+
+def check_digests(old: Proof, new: Loaded, digests: dict[str, str]) -> None:
+    """Compares which tensors changed in the engine with which changed on disk.
+
+    Raises:
+        EngineControlError: one that changed on disk is still the old one in the engine.
+    """
+    changed = old.loaded.artifact.changed(new.artifact)
+    moved = {key for key, digest in digests.items() if old.digests.get(key) != digest}
+    if changed and not moved:
+        raise EngineControlError(
+            f"version {new.version}: the engine answered that it loaded, and did not", REFUSED
+        )
+    if any(name.endswith(EMBEDDING_SUFFIX) for name in changed) and LM_HEAD not in new.artifact.shapes:
+        changed.add(LM_HEAD)  # tied: an engine that keeps a head of its own must have loaded that too
+    stale = sorted(key for key in digests if key.split("/", 1)[1] in changed and key not in moved)
+    if stale:
+        raise EngineControlError(
+            f"version {new.version}: {len(stale)} tensors are still the old ones, for example {stale[0]}",
+            REFUSED,
+        )
+
+
+def check_probe(call: Call, wanted: Loaded) -> None:
+    """Compares log-probs of fixed ids with those that the artifact gives.
+
+    Raises:
+        EngineControlError: they are another model's.
+    """
+    try:
+        probe = expected_probe(wanted.path)
+    except EngineError as error:
+        raise EngineControlError(str(error), REFUSED) from error
+    gap, allowed = probe.gap(scored(call, probe.ids)), max(probe.tolerance, engine_tolerance(call))
+    if gap > allowed:
+        raise EngineControlError(
+            f"version {wanted.version}: the engine's log-probs differ by {gap:.3g} on average from those of "
+            f"{wanted.path} ({allowed:g} is allowed): a tensor is stale, or it serves other weights",
+            REFUSED,
+        )
+
+
+def engine_tolerance(call: Call) -> float:
+    """What the dtype in which the engine computes costs; the coarsest where it chose by itself."""
+    return TOLERANCES.get(str(call("GET", "/server_info").get("dtype")), max(TOLERANCES.values()))
+
+
+def scored(call: Call, ids: list[int]) -> list[float]:
+    """The engine's log-probs of `ids` [T - 1]."""
+    answer: dict[str, Any] = call(
+        "POST",
+        "/generate",
+        {
+            "input_ids": ids,
+            "sampling_params": {"max_new_tokens": 1, "temperature": 0.0},
+            "return_logprob": True,
+            "logprob_start_len": 0,
+        },
+    )
+    try:
+        entries = answer["meta_info"]["input_token_logprobs"][1:]
+        return [float(entry[0]) for entry in entries]
+    except (KeyError, TypeError, IndexError) as error:
+        raise EngineControlError(f"an answer that is no SGLang answer: {error!r}") from error
+
+
+def _read(path: str) -> Artifact:
+    try:
+        return read_artifact(path)
+    except EngineError as error:
+        raise EngineControlError(str(error), REFUSED) from error

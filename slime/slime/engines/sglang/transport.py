@@ -1,0 +1,57 @@
+"""How a version gets into an SGLang engine while its requests wait: read from disk by the engine itself, or broadcast."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Protocol
+
+from slime.engines.protocol import Call, EngineControlError
+
+REFUSED = 400
+LOADING = "loading"
+"""What an engine names as its version while it holds tensors of two versions, for whoever asks it meanwhile."""
+
+
+class HalfLoaded(EngineControlError):
+    """The engine holds tensors of two versions. It is left waiting, so that it answers nobody with them."""
+
+
+class Transport(Protocol):
+    """Brings a version into one engine. `held`: it waits already, and goes on waiting afterwards."""
+
+    def load(self, call: Call, path: str, version: int, held: bool) -> None:
+        """Raises EngineControlError: the engine does not hold the new version, and serves the old one. HalfLoaded: it
+        holds neither, and waits."""
+
+    def folder_of(self, label: str, named: str) -> str:
+        """The folder whose weights an engine serves that names the version `label` and the folder `named`."""
+
+
+class Disk:
+    """The engine reads the folder, which its machine must see under the same path."""
+
+    def load(self, call: Call, path: str, version: int, held: bool) -> None:
+        body = {"model_path": path, "weight_version": str(version), "flush_cache": True}
+        with waiting(call, held):
+            answer = call("POST", "/update_weights_from_disk", body)
+        if answer.get("success") is not True:
+            raise EngineControlError(f"loading version {version}: {answer.get('message')}", REFUSED)
+
+    def folder_of(self, label: str, named: str) -> str:
+        return named
+
+
+@contextmanager
+def waiting(call: Call, held: bool) -> Iterator[None]:
+    """Requests wait meanwhile: none is refused, and their keys and values are computed anew by the new weights."""
+    call("POST", "/pause_generation", {"mode": "retract"})
+    whole = True
+    try:
+        yield
+    except HalfLoaded:
+        whole = False
+        raise
+    finally:
+        if whole and not held:
+            call("POST", "/continue_generation", {})

@@ -1,0 +1,89 @@
+"""Runs in the Python that has vLLM: checks its flags, then serves.
+
+`child.py --check FLAGS` checks and leaves; `child.py JSON FLAGS` serves, and needs `slime` on PYTHONPATH. The JSON object
+is what the launcher orders: host, port, model_path, version, checksum, device. A refusal is one line on stderr and exit
+status 2.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import json
+import secrets
+import sys
+from pathlib import Path
+from typing import Any, NoReturn
+
+KV_BYTES_ON_CPU = 1 << 30
+"""As in the embedded engine. vLLM would take nine tenths of the machine's memory, and refuse where they are not free."""
+
+
+def refuse(message: str) -> NoReturn:
+    print(f"engine: {message}", file=sys.stderr, flush=True)
+    sys.exit(2)
+
+
+def engine_args(words: list[str]) -> tuple[str, Any]:
+    """vLLM's version, and its AsyncEngineArgs for flags that it takes."""
+    if importlib.util.find_spec("vllm") is None:
+        refuse(f"{sys.executable} has no vLLM: install vllm there, or name its Python with VLLM_PYTHON")
+    try:
+        from vllm import __version__
+        from vllm.engine.arg_utils import AsyncEngineArgs
+        from vllm.utils.argparse_utils import FlexibleArgumentParser
+    except ImportError as error:
+        refuse(f"vLLM cannot be imported in {sys.executable}: {error}")
+
+    class Flags(FlexibleArgumentParser):  # type: ignore[misc]
+        def error(self, message: str) -> NoReturn:
+            refuse(f"vLLM {__version__}: {message}")
+
+    parser = Flags(add_help=False, allow_abbrev=False)
+    AsyncEngineArgs.add_cli_args(parser)
+    found: argparse.Namespace = parser.parse_args(words)
+    return str(__version__), AsyncEngineArgs.from_cli_args(found)
+
+
+def complete(args: Any, words: list[str], on_cpu: bool) -> None:
+    """Sets what an engine of ours needs, and defaults as the embedded engine's; `words`: the flags that were given."""
+    given = {word.split("=", 1)[0].replace("_", "-") for word in words if word.startswith("--")}
+    args.worker_extension_cls = "slime.engines.vllm.worker.LiveWeights"
+    args.disable_log_stats = True
+    if "--max-logprobs" not in given:
+        args.max_logprobs = -1
+    if "--seed" not in given:
+        args.seed = secrets.randbelow(1 << 31)
+    if "--dtype" not in given and (on_cpu or stored_dtype(args.model) == "float32"):
+        args.dtype = "float32"  # where vLLM would take bfloat16, and be far from what training computes
+    if on_cpu and not given & {"--kv-cache-memory-bytes", "--gpu-memory-utilization"}:
+        args.kv_cache_memory_bytes = KV_BYTES_ON_CPU
+        if args.max_model_len is None:
+            args.max_model_len = -1  # what the memory holds
+
+
+def stored_dtype(folder: str) -> str | None:
+    """The dtype that a model's config.json names."""
+    config: dict[str, Any] = json.loads((Path(folder) / "config.json").read_text(encoding="utf-8"))
+    config |= config.get("text_config") or {}
+    return config.get("dtype") or config.get("torch_dtype")
+
+
+def main(words: list[str]) -> None:
+    version, args = engine_args(words[1:])
+    if words[0] == "--check":
+        print(json.dumps({"version": version}), flush=True)
+        return
+    from vllm.platforms import current_platform
+
+    order = json.loads(words[0])
+    if order["device"] not in (None, current_platform.device_type):
+        refuse(f"--device {order['device']}: this vLLM {version} is built for {current_platform.device_type}")
+    complete(args, words[1:], current_platform.is_cpu())
+    from slime.engines.vllm.host import serve
+
+    sys.exit(serve(args, order, version))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,134 @@
+"""What of vLLM's `AsyncLLM` is called, and in which order."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import uuid
+from collections.abc import AsyncIterator, Callable
+from contextlib import aclosing
+from dataclasses import dataclass
+from typing import Any
+
+from slime.engines.embedded.protocol import RequestError
+from slime.engines.vllm.answers import Delta, rows_of
+from slime.engines.vllm.sampling import Limits
+
+PAUSE_MODES = {"abort": ("abort", True), "retract": ("keep", True), "in_place": ("keep", False)}
+"""vLLM's mode, and whether stored keys and values are dropped, by SGLang's mode."""
+TURNS = 64
+"""Turns of the event loop in which every output that vLLM has sent is read; it handles 128 requests in each."""
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """`compared`: live tensors that are what the files say, bit by bit; `wrong`: names of those that are not."""
+
+    compared: int
+    wrong: list[str]
+
+
+class Engine:
+    """A running AsyncLLM.
+
+    Args:
+        llm: vLLM's AsyncLLM with our worker extension.
+        make_params: its SamplingParams by arguments.
+        refusals: what it raises for a request that is the client's fault.
+    """
+
+    def __init__(
+        self,
+        llm: Any,
+        make_params: Callable[..., Any],
+        refusals: tuple[type[Exception], ...] = (ValueError,),
+    ) -> None:
+        self._llm = llm
+        self._make_params = make_params
+        self._refusals = refusals
+        config = llm.model_config
+        self.limits = Limits(int(config.max_model_len), int(config.get_vocab_size()))
+        self.dtype = str(config.dtype).removeprefix("torch.")
+        self.tied = bool(config.hf_text_config.tie_word_embeddings)
+        self.paused = False
+
+    @property
+    def dead(self) -> bool:
+        """Whether vLLM's engine process has ended; it does not come back."""
+        return bool(self._llm.errored)
+
+    @property
+    def tokenizer(self) -> Any:
+        return self._llm.get_tokenizer()
+
+    async def start(self) -> None:
+        """Once, before the first request."""
+        await self._llm.collective_rpc("slime_start", args=(os.getpid(),))
+
+    def shutdown(self) -> None:
+        self._llm.shutdown(timeout=1)
+
+    async def generate(self, prompt: list[int], options: dict[str, Any], rid: str) -> AsyncIterator[Delta]:
+        """What vLLM says of one request, as it comes. Aborts it when left early.
+
+        Raises:
+            RequestError: vLLM refuses it.
+        """
+        try:
+            params = self._make_params(**options)
+            outputs = self._llm.generate({"type": "token", "prompt_token_ids": prompt}, params, rid)
+            async with aclosing(outputs):
+                async for output in outputs:
+                    yield delta_of(output)
+        except self._refusals as error:
+            raise RequestError(str(error)) from error
+
+    async def abort(self, rid: str) -> None:
+        await self._llm.abort(rid)
+
+    async def pause(self, mode: str) -> None:
+        """Returns when no step runs and every token of a step was taken. Requests wait, but for mode `abort`."""
+        name, clear = PAUSE_MODES[mode]
+        await self._llm.pause_generation(mode=name, clear_cache=clear)
+        for _ in range(TURNS):
+            await asyncio.sleep(0)
+
+    async def resume(self) -> None:
+        await self._llm.resume_generation()
+
+    async def load(self, folder: str, version: int) -> None:
+        """Loads weights while nothing runs; tokens from now on are of `version`."""
+        await self._llm.collective_rpc("slime_load", args=(folder,))
+        await self.name_version(version)
+
+    async def name_version(self, version: int) -> None:
+        await self._llm.update_weight_version(str(version))
+
+    async def compare(self, folder: str) -> Comparison:
+        """The live tensors of all workers with the files of a folder."""
+        found = await self._llm.collective_rpc("slime_compare", args=(folder,))
+        wrong = sorted({name for worker in found for name in worker["wrong"]})
+        return Comparison(min(worker["compared"] for worker in found), wrong)
+
+    async def score(self, ids: list[int]) -> list[float]:
+        """Log-probs of `ids` [T - 1] by the whole model."""
+        options = {"max_tokens": 1, "temperature": 0.0, "prompt_logprobs": 0, "flat_logprobs": True}
+        rows = None
+        async for delta in self.generate(ids, options, f"probe-{uuid.uuid4().hex}"):
+            rows = delta.prompt_rows or rows
+        return [row[0][0] for row in (rows or [])[1:]]
+
+
+def delta_of(output: Any) -> Delta:
+    """vLLM's RequestOutput (of kind DELTA, with flat log-probs) as ours."""
+    said = output.outputs[0]
+    finish = None if said.finish_reason is None else (str(said.finish_reason), said.stop_reason)
+    return Delta(
+        ids=list(said.token_ids),
+        text=said.text,
+        rows=rows_of(said.logprobs) if said.logprobs is not None else [],
+        prompt_rows=rows_of(output.prompt_logprobs) if output.prompt_logprobs else None,
+        finish=finish,
+        spans=[(span.version, span.start, span.end) for span in said.weight_versions or []],
+        cached=output.num_cached_tokens or 0,
+    )

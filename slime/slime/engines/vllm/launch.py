@@ -1,0 +1,95 @@
+"""`python -m slime.engines.launch --backend vllm --model-path FOLDER --port N [--vllm-... VALUE]`.
+
+`--vllm-FLAG` is vLLM's `--FLAG`, checked by the installed vLLM itself. `--context-length` is its `--max-model-len`,
+`--max-running-requests` its `--max-num-seqs`, `--chunked-prefill-size` its `--max-num-batched-tokens`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import tempfile
+from pathlib import Path
+
+import httpx
+
+import slime
+from slime.engines.child import ChildEngine, answers
+from slime.engines.external import NO_KEY, Order, OutsideEngine, first_weights, run
+from slime.engines.vllm import child
+
+MEASURED_VERSION = "0.32.0"
+UNPROVEN = "what serves could not be compared with what was trained"
+VLLM = OutsideEngine(
+    name="vLLM",
+    key="vllm",
+    child=child.__file__,
+    model_flag="--model",
+    ours={
+        "model": "it is the --model-path of the launcher",
+        "tokenizer": "it is in the --model-path of the launcher",
+        "host": "it is the --host of the launcher",
+        "port": "it is the --port of the launcher",
+        "api-key": NO_KEY,
+        "worker-extension-cls": "ours loads and proves the weights",
+        "logprobs-mode": "log-probs are those of the sampling temperature before truncation, which training compares",
+        "speculative-config": "a draft model would not get the trained weights",
+        "quantization": UNPROVEN,
+        "enable-lora": "adapters are merged before they are shipped",
+        "data-parallel-size": "each engine is one process with weights of its own; use more engines",
+        "skip-tokenizer-init": "answers without text cannot be stopped by stop strings",
+        "config": "give its content as flags, which are checked",
+    },
+    common={
+        "context-length": "max-model-len",
+        "max-running-requests": "max-num-seqs",
+        "chunked-prefill-size": "max-num-batched-tokens",
+        "dtype": "dtype",
+    },
+)
+
+
+def serve(order: Order) -> int:
+    """Starts vLLM, prints the ready line, waits for its end; returns an exit status.
+
+    Raises:
+        ConfigError: nothing to serve.
+        EngineError: it ended, or does not serve what the folder holds.
+    """
+    first = first_weights(order)
+    ours = {
+        "host": order.host,
+        "port": order.port,
+        "model_path": order.model_path,
+        "version": first.version,
+        "checksum": first.checksum,
+        "device": order.device,
+    }
+    command = [order.python, child.__file__, json.dumps(ours), "--model", first.path]
+    command += ["--tokenizer", order.model_path, *order.words]
+    with tempfile.TemporaryDirectory(prefix="slime-vllm-") as visible:
+        os.symlink(Path(slime.__file__).parent, Path(visible) / "slime")
+        with ChildEngine(command, order.url, environment(order, visible)) as engine:
+            engine.wait_until(lambda: answers(order.url))
+            found = str(
+                httpx.get(order.url + "/server_info", timeout=60.0, trust_env=False).json()["version"]
+            )
+            if found != MEASURED_VERSION:
+                print(f"engine: this is vLLM {found}, not the measured {MEASURED_VERSION}", file=sys.stderr)
+            engine.announce(order.model_path, first.version, backend="vllm", engine_version=found)
+            return engine.wait()
+
+
+def environment(order: Order, visible: str) -> dict[str, str]:
+    """The child's: vLLM's Python sees this package, in the folder `visible`, and nothing else of ours."""
+    env = {**os.environ, "PYTHONPATH": visible, "VLLM_USE_V2_MODEL_RUNNER": "0", "VLLM_NO_USAGE_STATS": "1"}
+    env.setdefault("VLLM_LOGGING_LEVEL", "WARNING")
+    if order.threads is not None:
+        env |= {"OMP_NUM_THREADS": str(order.threads), "VLLM_CPU_OMP_THREADS_BIND": "nobind"}
+    return env
+
+
+def launch(argv: list[str]) -> int:
+    """What `slime.engines.launch` calls; returns an exit status, 2 for what was refused."""
+    return run(lambda: serve(VLLM.parse(argv)))

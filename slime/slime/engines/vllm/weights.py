@@ -1,0 +1,173 @@
+"""Weights in two phases, with proof: prepare reads and checks a folder, switch loads it while all requests wait.
+
+vLLM has one set of weights. It is paused between two steps; every request keeps its tokens, and its keys and values are
+computed anew by the new weights. What is live is compared with the files, bit by bit, before the first token of the new
+version, and with the log-probs that the folder must give right after. Weights that were loaded wrong are replaced by the
+old ones before anything runs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from dataclasses import dataclass, replace
+
+from slime.engines.vllm.engine import Engine
+from slime.errors import EngineError
+from slime.weights.artifact import Artifact, read_artifact
+from slime.weights.checksum import LM_HEAD
+from slime.weights.probe import TOLERANCES, Probe, expected_probe
+
+logger = logging.getLogger(__name__)
+
+
+class WeightsError(EngineError):
+    """Weights that must not go live, or did not; the message says which serve."""
+
+
+class BrokenEngineError(EngineError):
+    """Neither the new weights nor the old ones could be loaded: the engine must end, and start again."""
+
+
+@dataclass(frozen=True)
+class Version:
+    """A folder that was read. `checksum` is empty where it was seen that another model serves."""
+
+    number: int
+    path: str
+    artifact: Artifact
+    probe: Probe
+    checksum: str
+
+
+class WeightStore:
+    """The live version of one engine and at most one prepared version. `lock` is held while weights change."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self.lock = asyncio.Lock()
+        self._prepared: Version | None = None
+        self._live: Version | None = None
+
+    @property
+    def live(self) -> Version:
+        assert self._live is not None, "`prove_first` comes first"
+        return self._live
+
+    async def prove_first(self, path: str, number: int, checksum: str | None) -> None:
+        """Proves the weights that vLLM loaded by itself.
+
+        Args:
+            checksum: what the folder must hold, None if nobody said.
+        """
+        async with self.lock:
+            first = await asyncio.to_thread(read_version, path, number)
+            if checksum is not None and first.checksum != checksum:
+                raise WeightsError(
+                    f"{path} does not hold the weights that the weights file names: its checksum differs"
+                )
+            await self._engine.name_version(number)
+            await self._compare(first)
+            self._live = first
+            await self._probe()
+
+    async def prepare(self, path: str, number: int) -> str:
+        """Reads and checks a version; returns its checksum. Repeating it is harmless. Raises WeightsError."""
+        async with self.lock:
+            for known in (self._live, self._prepared):
+                if known is not None and known.checksum and (known.number, known.path) == (number, path):
+                    return known.checksum
+            self._prepared = None
+            new = await asyncio.to_thread(read_version, path, number)
+            difference = self.live.artifact.difference(new.artifact)
+            if difference is not None:
+                raise WeightsError(f"{path} {difference}")
+            if self._engine.tied and LM_HEAD in new.artifact.shapes:
+                raise WeightsError(
+                    f"{LM_HEAD} is tied to the embedding but {path} stores other values for it"
+                )
+            self._prepared = new
+            return new.checksum
+
+    async def switch(self, number: int) -> str:
+        """Makes the prepared version live and proves it; harmless if it already is. Returns its checksum.
+
+        Raises:
+            WeightsError: it is not prepared, or not what serves now.
+            BrokenEngineError: nothing can be served.
+        """
+        async with self.lock:
+            new = self._prepared
+            if new is None or new.number != number:
+                if self.live.number != number or not self.live.checksum:
+                    raise WeightsError(f"weight_version {number} is not prepared, live is {self.live.number}")
+                return self.live.checksum
+            await self._replace(new)
+            await self._probe()
+            return self.live.checksum
+
+    async def discard(self) -> None:
+        async with self.lock:
+            self._prepared = None
+
+    async def _replace(self, new: Version) -> None:
+        """Loads and compares a version between two steps; the old one is back after a failure."""
+        if not self._engine.paused:
+            await self._engine.pause("retract")
+        failure: WeightsError | None = None
+        try:
+            await self._load(new)
+            self._live, self._prepared = new, None
+        except WeightsError as error:
+            failure = error
+            await self._load_back(error)
+        if not self._engine.paused:
+            await self._engine.resume()
+        if failure is not None:
+            raise failure
+
+    async def _load_back(self, error: WeightsError) -> None:
+        logger.error("version %d goes on: %s", self.live.number, error)
+        try:
+            await self._load(self.live)
+        except WeightsError as worse:
+            raise BrokenEngineError(f"{error}; and then {worse}") from worse
+
+    async def _load(self, version: Version) -> None:
+        try:
+            await self._engine.load(version.path, version.number)
+        except Exception as error:  # of any kind, from another process
+            raise WeightsError(f"vLLM could not load {version.path}: {error}") from error
+        await self._compare(version)
+
+    async def _compare(self, version: Version) -> None:
+        found = await self._engine.compare(version.path)
+        if found.wrong:
+            raise WeightsError(
+                f"version {version.number}: {len(found.wrong)} tensors in vLLM are not those of {version.path}, for "
+                f"example {found.wrong[0]}"
+            )
+        logger.info("version %d: %d tensors compared", version.number, found.compared)
+
+    async def _probe(self) -> None:
+        """Compares log-probs of the whole model; while the engine is paused there are none."""
+        if self._engine.paused:
+            return
+        live = self.live
+        gap = live.probe.gap(await self._engine.score(live.probe.ids))
+        allowed = max(live.probe.tolerance, TOLERANCES.get(self._engine.dtype, 0.0))
+        if gap > allowed:
+            self._live = replace(live, checksum="")
+            raise WeightsError(
+                f"version {live.number}: vLLM's log-probs differ by {gap:.3g} on average from those of {live.path} "
+                f"({allowed:g} is allowed): it serves other weights"
+            )
+
+
+def read_version(path: str, number: int) -> Version:
+    """Raises WeightsError: not readable safetensors files, values that are not finite, or a model nobody knows."""
+    try:
+        artifact = read_artifact(path)
+        return Version(number, path, artifact, expected_probe(path), artifact.checksum)
+    except EngineError as error:
+        raise WeightsError(str(error)) from error

@@ -1,0 +1,149 @@
+"""What vLLM's workers do for us: load a version, tie its head again, and compare what is live with the files.
+
+`LiveWeights` is vLLM's `worker_extension_cls`: its methods become the worker's, called by `collective_rpc`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file
+from torch import Tensor, nn
+
+from slime.engines.vllm.lifetime import end_with
+from slime.engines.vllm.log_probs import scaled
+from slime.weights.artifact import weight_files
+
+HEAD, EMBEDDING = "lm_head", "embed_tokens"
+COLUMNS = 64
+"""Columns of a packed weight that are read back, by unit vectors: a tensor left behind differs in nearly all of them."""
+
+
+class LiveWeights:
+    """Methods of a worker; `model_runner` is vLLM's."""
+
+    model_runner: Any
+
+    def slime_start(self, server: int) -> None:
+        """Once, before the first request. `server`: process id of our server."""
+        end_with(server)
+        from vllm.v1.sample.sampler import Sampler
+
+        sampler = self.model_runner.sampler
+        if not isinstance(sampler, Sampler):
+            raise TypeError(f"this vLLM samples with {type(sampler)}, whose log-probs cannot be scaled")
+        sampler.__class__ = scaled(type(sampler))
+
+    def slime_load(self, folder: str) -> None:
+        """Loads the safetensors files of a folder. No request may run."""
+        tensors = read_tensors(folder)
+        self.model_runner.reload_weights(weights_iterator=iter(tensors.items()))
+        tie_head(self.model_runner.get_model(), self._slime_tied())
+
+    def slime_compare(self, folder: str) -> dict[str, Any]:
+        """`compared`: how many tensors are what the files say, bit by bit; `wrong`: names of those that are not."""
+        model = self.model_runner.get_model()
+        wanted = Wanted(model, read_tensors(folder), self._slime_tied())
+        found = [compare(name, module, wanted) for name, module in model.named_modules()]
+        right = [name for names, _ in found for name in names]
+        return {"compared": len(right), "wrong": [name for _, names in found for name in names]}
+
+    def _slime_tied(self) -> bool:
+        return bool(self.model_runner.model_config.hf_text_config.tie_word_embeddings)
+
+
+def read_tensors(folder: str) -> dict[str, Tensor]:
+    return {name: tensor for file in weight_files(Path(folder)) for name, tensor in load_file(file).items()}
+
+
+def tie_head(model: nn.Module, tied: bool) -> None:
+    """Gives the head of tied models the embedding's weight again. A CPU computes with a packed copy of it, which vLLM's
+    reload leaves behind: it loads the embedding alone, and calls the head complete."""
+    modules = dict(model.named_modules())
+    heads = [module for name, module in modules.items() if _leaf(name) == HEAD]
+    embeddings = [module for name, module in modules.items() if _leaf(name) == EMBEDDING]
+    if not (tied and heads and embeddings):
+        return
+    head = heads[0]
+    head.weight = embeddings[0].weight
+    if hasattr(head, "cpu_linear"):
+        head.quant_method.process_weights_after_loading(head)  # type: ignore[union-attr, operator]
+
+
+class Wanted:
+    """The tensors of an artifact under vLLM's names: some are renamed, some are joined to one."""
+
+    def __init__(self, model: Any, tensors: Mapping[str, Tensor], tied: bool) -> None:
+        mapper = getattr(model, "hf_to_vllm_mapper", None)
+        self._joined: Mapping[str, list[str]] = getattr(model, "packed_modules_mapping", {})
+        self._parts: dict[str, dict[str, Tensor]] = {}
+        for name, tensor in tensors.items():
+            mapped = name if mapper is None else mapper.map_name(name)
+            if mapped is not None:
+                self._parts.setdefault(self._joint(mapped), {})[_leaf(_module(name))] = tensor
+        if tied:
+            shared = [parts for live, parts in self._parts.items() if live.endswith(f"{EMBEDDING}.weight")]
+            self._parts |= dict.fromkeys((f"{HEAD}.weight", f"language_model.{HEAD}.weight"), shared[0])
+
+    def __getitem__(self, live: str) -> Tensor | None:
+        """None where no file holds it under a name that is known here."""
+        parts = self._parts.get(live, {})
+        if len(parts) == 1:
+            return next(iter(parts.values()))
+        order = self._joined.get(_leaf(_module(live)), [])
+        return torch.cat([parts[part] for part in order]) if parts and set(parts) == set(order) else None
+
+    def _joint(self, name: str) -> str:
+        """`...self_attn.q_proj.weight` -> `...self_attn.qkv_proj.weight`"""
+        path, _, leaf = _module(name).rpartition(".")
+        joint = next(
+            (joint for joint, parts in self._joined.items() if leaf in parts and len(parts) > 1), leaf
+        )
+        return f"{path}.{joint}.{_leaf(name)}" if path else name
+
+
+def compare(name: str, module: nn.Module, wanted: Wanted) -> tuple[list[str], list[str]]:
+    """Names of a module's own tensors that are right and that are wrong; shards and unknown names are in neither."""
+    right: list[str] = []
+    wrong: list[str] = []
+    for kind, live in module.named_parameters(recurse=False):
+        full = f"{name}.{kind}" if name else kind
+        expected = wanted[full]
+        if expected is None:
+            continue
+        seen = list(_views(module, kind, live, expected))
+        if seen:
+            (right if all(seen) else wrong).append(full)
+    return right, wrong
+
+
+def _views(module: Any, kind: str, live: Tensor, expected: Tensor) -> Iterator[bool]:
+    """Whether the stored tensor and the packed copy that is computed with, where they are, hold what is expected."""
+    if live.shape[1:] == expected.shape[1:] and live.shape[0] >= expected.shape[0]:  # vLLM pads vocabularies
+        yield torch.equal(live[: expected.shape[0]].cpu(), expected.to(live.dtype))
+    whole = getattr(module, "input_size_per_partition", expected.shape[-1]) == expected.shape[-1]
+    if kind == "weight" and expected.ndim == 2 and hasattr(module, "cpu_linear") and whole:
+        yield from _computed_with(module, live.dtype, expected)
+
+
+def _computed_with(module: Any, dtype: torch.dtype, expected: Tensor) -> Iterator[bool]:
+    """Reads columns of a packed weight back: its product with a unit vector is the column, exactly."""
+    rows, width = expected.shape
+    columns = torch.arange(0, width, max(1, width // COLUMNS))
+    units = torch.zeros(len(columns), width, dtype=dtype)
+    units[torch.arange(len(columns)), columns] = 1
+    found = module.quant_method.apply(module, units)
+    if found.shape[1] >= rows:
+        yield torch.equal(found[:, :rows], expected[:, columns].T.to(dtype))
+
+
+def _leaf(name: str) -> str:
+    return name.rpartition(".")[2]
+
+
+def _module(name: str) -> str:
+    """Of a tensor's name."""
+    return name.rpartition(".")[0]

@@ -1,0 +1,166 @@
+"""What each component of a loss computes, (distribution, batch, reducer) -> LossOutput: flags bound to formulas."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from slime.hooks import load_hook
+from slime.losses.component import LossBatch
+from slime.losses.corrections import Correction, custom_tis, measured_only, opsm, tis
+from slime.losses.custom import sample_loss
+from slime.losses.distillation import combined_advantages, reverse_kl_topk, select_loss
+from slime.losses.distribution import Distribution
+from slime.losses.kl import kl_loss
+from slime.losses.output import LossOutput
+from slime.losses.policy import entropy_loss, policy_loss
+from slime.losses.reducers import Reducer
+from slime.losses.sft import sft_loss
+from slime.losses.teacher_topk import TopKTargets
+
+Compute = Callable[[Distribution, LossBatch, Reducer], LossOutput]
+
+
+def policy(args: Any, clip: tuple[float, float | None] | None = None) -> Compute:
+    """The policy component of the flags, its hooks loaded; `clip` replaces its two clips."""
+    low, high = clip or (args.eps_clip, args.eps_clip_high)
+    estimator = args.advantage_estimator
+    objective: Any = estimator if estimator in ("gspo", "cispo") else "ppo"
+    corrections: list[Correction] = []
+    if args.use_opsm:
+        corrections.append(opsm(args.opsm_delta))
+    if args.use_tis or args.get_mismatch_metrics:
+        weigh = _engine_weights(args)
+        corrections.append(weigh if args.use_tis else measured_only(weigh))
+    make_reducer = load_hook(args, "custom_pg_loss_reducer_function_path")
+
+    def compute(dist: Distribution, batch: LossBatch, reducer: Reducer) -> LossOutput:
+        if batch.advantages is None:
+            raise ValueError("policy_loss needs advantages")
+        own = _pg_reducer(make_reducer, args.calculate_per_token_loss, batch) if make_reducer else None
+        return policy_loss(
+            dist,
+            batch.ids,
+            batch.old_log_probs,
+            batch.advantages,
+            reducer,
+            low,
+            high,
+            args.eps_clip_c,
+            objective,
+            batch.segments,
+            batch.rollout_log_probs,
+            corrections,
+            own,
+            batch.older,
+        )
+
+    return compute
+
+
+def _engine_weights(args: Any) -> Correction:
+    """Weights of trainer over engine, as the flags want them."""
+    if args.custom_tis_function_path:
+        return custom_tis(load_hook(args, "custom_tis_function_path"), args)
+    older = args.tis_spans == "older"
+    return tis(args.tis_clip_low, args.tis_clip, icepop=args.tis_mode == "icepop", only_older=older)
+
+
+def _pg_reducer(make: Callable[..., Reducer], per_token: bool, batch: LossBatch) -> Reducer:
+    """slime's hook: f(total_lengths, response_lengths, loss_masks, per_token) -> reducer of [sum of R].
+
+    It sums over samples, as slime's own reducers do; the division by the samples of the step comes after it.
+    """
+    segments = batch.segments
+    if segments is None:
+        raise ValueError("a custom reducer needs to know the samples of the tokens")
+    masks = [mask.float() for mask in segments.masks]
+    reduce = make(list(segments.total_lengths), list(segments.response_lengths), masks, per_token)
+    return lambda values: reduce(segments.widen(values)) / batch.denominator
+
+
+def combine(
+    of_rewards: Compute, args: Any, dist: Distribution, batch: LossBatch, reducer: Reducer
+) -> LossOutput:
+    """The policy loss with the advantage w_opd (teacher - old log-prob) + w_rl reward."""
+    if batch.advantages is None:
+        raise ValueError("combine needs the advantages of rewards")
+    old = dist.log_probs(batch.ids).detach() if batch.old_log_probs is None else batch.old_log_probs
+    taught = batch.taught if batch.taught is not None else torch.zeros_like(old, dtype=torch.bool)
+    teacher = batch.teacher_log_probs if batch.teacher_log_probs is not None else old
+    weights = args.combine_w_rl, args.combine_w_opd
+    advantages, gap = combined_advantages(batch.advantages, old, teacher, taught, *weights)
+    output = of_rewards(dist, replace(batch, advantages=advantages), reducer)
+    measured = {"opd_teacher_student_logprob_abs_mean": gap.abs(), "opd_taught": taught.to(gap.dtype)}
+    return LossOutput(output.loss, output.metrics | {name: reducer(x) for name, x in measured.items()})
+
+
+def hybrid_policy(of_rewards: Compute, dist: Distribution, batch: LossBatch, reducer: Reducer) -> LossOutput:
+    """The policy loss under the metric names of OpenClaw-RL's hybrid method."""
+    names = {"pg_loss": "grpo_pg_loss", "pg_clipfrac": "grpo_pg_clipfrac", "ppo_kl": "ppo_kl_sampled"}
+    output = of_rewards(dist, batch, reducer)
+    return replace(output, metrics={names.get(name, name): x for name, x in output.metrics.items()})
+
+
+def _targets(batch: LossBatch) -> TopKTargets:
+    if batch.targets is None:
+        raise ValueError("a distillation over likely ids needs to know what the teacher says of them")
+    return batch.targets
+
+
+def reverse_kl(dist: Distribution, batch: LossBatch, reducer: Reducer) -> LossOutput:
+    return reverse_kl_topk(dist, _targets(batch), reducer)
+
+
+def topk_clip(args: Any) -> tuple[float, float | None]:
+    low = args.eps_clip if args.topk_eps_clip is None else args.topk_eps_clip
+    return low, args.eps_clip_high if args.topk_eps_clip_high is None else args.topk_eps_clip_high
+
+
+def select_hints(args: Any, dist: Distribution, batch: LossBatch, reducer: Reducer) -> LossOutput:
+    return select_loss(dist, _targets(batch), reducer, args.topk_adv_diff_clip, *topk_clip(args))
+
+
+def entropy(dist: Distribution, batch: LossBatch, reducer: Reducer) -> LossOutput:
+    return entropy_loss(dist, reducer)
+
+
+def divergence(
+    kind: Any, unbiased: bool, dist: Distribution, batch: LossBatch, reducer: Reducer
+) -> LossOutput:
+    if batch.ref_log_probs is None:
+        raise ValueError("kl_loss needs the log-probs of a reference model")
+    old = None
+    if unbiased:
+        old = dist.log_probs(batch.ids).detach() if batch.old_log_probs is None else batch.old_log_probs
+    return kl_loss(dist, batch.ids, batch.ref_log_probs, reducer, kind, old)
+
+
+def sft(dist: Distribution, batch: LossBatch, reducer: Reducer) -> LossOutput:
+    return sft_loss(dist, batch.ids, reducer)
+
+
+def custom(
+    function: Callable[..., Any],
+    config: dict[str, Any],
+    dist: Distribution,
+    batch: LossBatch,
+    reducer: Reducer,
+) -> LossOutput:
+    """A user's loss on each sample; its value stands for every token, so that the reducer weighs samples."""
+    segments, advantages, reference = batch.segments, batch.advantages, batch.ref_log_probs
+    if segments is None or advantages is None or reference is None or batch.rewards is None:
+        raise ValueError("a custom loss needs samples, rewards, advantages and a reference model")
+    parts = zip(
+        segments.split(dist.log_probs(batch.ids)),
+        segments.split(reference),
+        batch.rewards,
+        segments.split(advantages),
+        strict=True,
+    )
+    losses = torch.stack([sample_loss(function, config, *part) for part in parts])
+    loss = reducer(segments.spread(losses))
+    return LossOutput(loss=loss, metrics={"custom_loss": loss.detach()})

@@ -1,0 +1,169 @@
+"""Well-known troubles by what they say of themselves, each with the flag to change.
+
+`explain(text)` is asked where a text of that kind first arrives: a failed call of a trainer, the log of a server that
+ends while it starts, a cluster that cannot be joined. `python -m slime.processes.known_failures FILE` reads any log.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class Trouble:
+    """`sign`: a regular expression that its texts contain; `advice`: what is the matter, and what to change."""
+
+    name: str
+    sign: str
+    advice: str
+
+
+TROUBLES = (
+    Trouble(
+        "engine_graphs",
+        r"[Cc]apture (?:cuda|CUDA) graph failed|--(?:mem-fraction-static|cuda-graph-max-bs) to a smaller value",
+        "the engine's share leaves too little of the GPU for what it computes: a smaller --sglang-mem-fraction-static "
+        "(MEM_FRACTION_STATIC) or --sglang-cuda-graph-max-bs, a smaller --context-length (CONTEXT_LENGTH), or more GPUs "
+        "an engine (TP); nvidia-smi shows whether another program holds memory there",
+    ),
+    Trouble(
+        "engine_memory",
+        r"increase --mem-fraction-static|KV cache is too small|No available memory for the cache",
+        "the engine's share of the GPU is too small for weights, keys and values: a larger --sglang-mem-fraction-static "
+        "(MEM_FRACTION_STATIC), a smaller --context-length (CONTEXT_LENGTH), or more GPUs an engine "
+        "(TP); python -m slime.plan says what fits beside a trainer on the same GPU",
+    ),
+    Trouble(
+        "host_memory",
+        # Ray says of every process that was killed that it may have been "by OOM killer"
+        r"(?<!by SIGKILL by )OOM[- ]?kill|out of memory \(OOM\)|NODE_OUT_OF_MEMORY|running low on memory"
+        r"|memory usage threshold|(?<!Of)MemoryError|Cannot allocate memory|killed a process for lack of memory",
+        "out of CPU memory: stop what else runs there, drop --fsdp-cpu-offload, fewer training processes, or a machine "
+        "with more",
+    ),
+    Trouble(
+        "gpu_memory",
+        r"OutOfMemoryError|CUDA out of memory|CUDA error: out of memory|CUBLAS_STATUS_ALLOC_FAILED",
+        "out of GPU memory: a smaller --max-tokens-per-gpu (MAX_TOKENS_PER_GPU); --gradient-checkpointing; "
+        "--log-probs-chunk-size 512; --fsdp-cpu-offload; LORA_ARGS='--use-lora --lora-rank 32', and --load-in-4bit; "
+        "or more GPUs (ACTOR_GPUS). python -m slime.plan says what each part takes",
+    ),
+    Trouble(
+        "shared_memory",
+        r"No space left on device.{0,80}/dev/shm|/dev/shm.{0,80}(?:No space|too small|less than)|bus error.{0,80}shm",
+        "/dev/shm is too small: docker run --shm-size=16g; in Kubernetes mount an emptyDir with medium: Memory there",
+    ),
+    Trouble(
+        "no_sglang",
+        r"No module named '?sglang|sglang.{0,20} is not installed",
+        "that Python has no SGLang: bash instructions/check_gpu.sh says how to install it and how to name its Python",
+    ),
+    Trouble(
+        "engine_python",
+        r"undefined symbol|cannot open shared object file|sgl_kernel.{0,80}(?:version|not found)|was compiled against"
+        r"|version `?(?:GLIBC|CXXABI)",
+        "packages of the engine do not fit one another: install instructions/requirements-sglang.txt into an "
+        "environment of its own; bash instructions/check_gpu.sh shows what is there",
+    ),
+    Trouble(
+        "architecture",
+        r"Model architectures? .{0,120}not supported|Unsupported architecture|does not recognize this architecture",
+        "this version of the engine does not know the model's architecture: a newer one, or another model",
+    ),
+    Trouble(
+        "tensor_parallel",
+        r"not divisible by (?:tp|tensor)|must be divisible by (?:tp|tensor)|divide evenly.{0,40}tensor",
+        "the model's heads do not divide by the GPUs of an engine: another TP",
+    ),
+    Trouble(
+        "no_kernel",
+        r"no kernel image is available|forward compatibility was attempted|driver version is insufficient"
+        r"|driver on your system is too old",
+        "the GPU driver is older than the CUDA that PyTorch was built for: a newer driver, or a build for an older CUDA "
+        "(TORCH_INDEX_URL)",
+    ),
+    Trouble(
+        "port",
+        r"[Aa]ddress already in use|Errno 98",
+        "the port is taken: stop the program that holds it, or choose another one (PORT, --engine-port, RAY_PORT)",
+    ),
+    Trouble(
+        "ray_away",
+        r"[Ff]ailed to connect to (?:Ray|GCS)|Could not connect to|Could not find any running Ray"
+        r"|Unable to connect to GCS|Max retries exceeded.{0,120}(?:8265|/api/)",
+        "no Ray answers at that address: start one (ray start --head --num-gpus=N), check RAY_ADDRESS (a driver joins "
+        "at port 6379, ray job submit takes http://HEAD:8265), or unset RAY_ADDRESS and let the script start its own",
+    ),
+    Trouble(
+        "ray_key",
+        r"RAY_AUTH|AuthenticationError|InvalidAuthToken|[Aa]uthentication (?:token|failed)|Unauthorized",
+        "Ray refuses the key: the cluster's RAY_AUTH_MODE and token must be set for whoever joins or submits too",
+    ),
+    Trouble(
+        "ray_version",
+        r"[Vv]ersion mismatch|version .{0,60}does not match",
+        "Ray or Python differ between cluster and driver: install the ray of requirements.txt, with the same Python, on "
+        "every machine",
+    ),
+    Trouble(
+        "ray_room",
+        r"no room in [\d.]+ s|[Ii]nfeasible|No available node types can fulfill|Insufficient resources",
+        "the cluster has no such GPUs free: ray status shows what is there; make ACTOR_GPUS, ROLLOUT_GPUS or PRM_GPUS "
+        "smaller, or end the job that holds them",
+    ),
+    Trouble(
+        "ray_slow",
+        r"node timed out during startup|GCS has become overloaded|did not start within [\d.]+ s \(--ray-start-timeout\)",
+        "Ray did not start in its time: the machine is too busy, or its disk too slow; stop what else runs there. It is "
+        "tried again; --ray-start-timeout gives it longer",
+    ),
+    Trouble(
+        "ray_agent",
+        r"No available agent to submit job",
+        "Ray's agent on the head takes no jobs: it starts a little later than Ray itself, so try again; where it "
+        "never does, that Python has ray without ray[default] (instructions/requirements-gpu.txt)",
+    ),
+    Trouble(
+        "ray_package",
+        r"exceeds the maximum size|Package size .{0,60}(?:exceeds|too large)",
+        "the folder that is submitted is too large for Ray: submit without --working-dir, from a folder that every "
+        "machine has",
+    ),
+)
+
+
+def find(text: str) -> Trouble | None:
+    """The first known trouble whose sign is in the text."""
+    return next((one for one in TROUBLES if re.search(one.sign, text, re.DOTALL)), None)
+
+
+def explain(text: str) -> str:
+    """The advice for it, or nothing where the text is of no known kind."""
+    trouble = find(text)
+    return "" if trouble is None else trouble.advice
+
+
+def with_advice(message: str, text: str = "") -> str:
+    """The message with the advice for it, or for the `text` that it is about, on a line of its own."""
+    advice = explain(f"{message}\n{text}")
+    return f"{message}\n--> {advice}" if advice else message
+
+
+def main() -> int:
+    if len(sys.argv) != 2:
+        print("usage: python -m slime.processes.known_failures LOG", file=sys.stderr)
+        return 2
+    try:
+        advice = explain(Path(sys.argv[1]).read_text(errors="replace"))
+    except OSError as error:
+        print(f"error: {sys.argv[1]} cannot be read: {error.strerror}; name a log file", file=sys.stderr)
+        return 2
+    print(advice or "nothing in it is of a kind that is known")
+    return 0 if advice else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,206 @@
+"""Which processes a run has (a small record each in `RUN_DIR/processes`); servers that outlive their starter.
+
+A record counts only while a process with its pid *and* its creation time exists, so a pid that the
+system gave to somebody else is never mistaken for ours, and never signalled.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from slime.errors import EngineError
+from slime.utils.files import write_text
+
+# An environment variable of the driver that its Ray processes inherit and servers do not: what carries it
+# ends with the driver, wherever it was reparented to.
+MARK = "SLIME_DRIVER_OF"
+CREATE_TIME_TOLERANCE = (
+    1.0  # seconds; the clock that creation times are counted from may be corrected a little
+)
+
+
+@dataclass(frozen=True)
+class ProcessRecord:
+    """A process of a run. `create_time` and `started_at` are seconds since the epoch."""
+
+    name: str
+    role: str
+    pid: int
+    create_time: float
+    url: str | None
+    command: list[str]
+    started_at: float
+
+    def alive(self) -> bool:
+        """True while this very process runs; a zombie does not."""
+        try:
+            process = psutil.Process(self.pid)
+            age_differs = abs(process.create_time() - self.create_time) > CREATE_TIME_TOLERANCE
+            return not age_differs and process.status() != "zombie"
+        except psutil.NoSuchProcess:
+            return False
+
+
+def write_json(path: Path, content: Any) -> None:
+    """Replaces a small JSON file in one step: a reader sees the old content or the new."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_text(path, json.dumps(content, indent=1))
+
+
+def record_path(run_dir: Path, name: str) -> Path:
+    return run_dir / "processes" / f"{name}.json"
+
+
+def log_path(run_dir: Path, name: str) -> Path:
+    return run_dir / "logs" / f"{name}.log"
+
+
+def read_record(run_dir: Path, name: str) -> ProcessRecord | None:
+    """The record of one process, or None if there is none (or an unreadable one)."""
+    try:
+        return ProcessRecord(**json.loads(record_path(run_dir, name).read_text()))
+    except (FileNotFoundError, ValueError, TypeError):
+        return None
+
+
+def read_records(run_dir: Path) -> list[ProcessRecord]:
+    """All records of a run folder, dead processes included, sorted by name."""
+    names = sorted(path.stem for path in (run_dir / "processes").glob("[!.]*.json"))
+    return [record for name in names if (record := read_record(run_dir, name)) is not None]
+
+
+def record_self(run_dir: Path, name: str, role: str, command: Sequence[str] = ()) -> ProcessRecord:
+    """Writes the record of the calling process."""
+    created = psutil.Process().create_time()
+    record = ProcessRecord(name, role, os.getpid(), created, None, list(command or sys.argv), time.time())
+    write_json(record_path(run_dir, name), asdict(record))
+    return record
+
+
+def forget(run_dir: Path, name: str) -> None:
+    record_path(run_dir, name).unlink(missing_ok=True)
+
+
+def spawn(
+    run_dir: Path, name: str, role: str, command: Sequence[str], url: str | None, env: Mapping[str, str]
+) -> ProcessRecord:
+    """Starts a server that outlives whoever starts it.
+
+    A helper process leaves our session and forks; the fork writes its own record and becomes the command, so
+    there is no moment in which the server runs without a record. It belongs to no living parent: neither
+    Ray's clean-up of a worker's children nor the driver's death reaches it. Output: `RUN_DIR/logs/NAME.log`.
+
+    Raises:
+        EngineError: the command could not be executed; the message ends with the log's last lines.
+    """
+    log_path(run_dir, name).parent.mkdir(parents=True, exist_ok=True)
+    order = json.dumps(
+        {"run_dir": str(run_dir), "name": name, "role": role, "url": url, "command": list(command)}
+    )
+    helper = [sys.executable, "-m", "slime.processes.records", order]
+    done = subprocess.run(
+        helper, env=dict(env), stdin=subprocess.DEVNULL, start_new_session=True, check=False
+    )
+    record = read_record(run_dir, name)
+    if done.returncode != 0 or record is None:
+        raise EngineError(f"{name} could not be started: {' '.join(command)}\n{log_tail(run_dir, name)}")
+    return record
+
+
+def log_size(run_dir: Path, name: str) -> int:
+    """Bytes in a process's log; 0 if there is none."""
+    path = log_path(run_dir, name)
+    return path.stat().st_size if path.exists() else 0
+
+
+def log_tail(run_dir: Path, name: str, lines: int = 15) -> str:
+    """The last lines of a process's log, with the file's name, for an error message."""
+    path = log_path(run_dir, name)
+    try:
+        text = path.read_text(errors="replace").splitlines()[-lines:]
+    except FileNotFoundError:
+        text = []
+    return "\n".join([f"--- {path}", *text])
+
+
+def terminate(record: ProcessRecord, grace: float = 8.0) -> None:
+    """Stops the process of a record, KILL after `grace` seconds, and what it leaves of its descendants."""
+    if not record.alive():
+        return
+    family = [record]
+    with contextlib.suppress(psutil.NoSuchProcess):
+        for child in psutil.Process(record.pid).children(recursive=True):
+            with contextlib.suppress(psutil.NoSuchProcess):
+                family.append(ProcessRecord("", "", child.pid, child.create_time(), None, [], 0.0))
+    send(record, "terminate")
+    deadline = time.monotonic() + grace
+    while time.monotonic() < deadline and record.alive():
+        time.sleep(0.05)
+    for member in family:
+        send(member, "kill")
+    while record.alive():
+        time.sleep(0.02)
+
+
+def mark_of(run_dir: Path) -> str:
+    return str(run_dir.resolve())
+
+
+def kill_marked(run_dir: Path) -> None:
+    """Kills what is left of a driver of this run folder: the processes that inherited its mark."""
+    wanted = mark_of(run_dir)
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error, OSError):
+            if process.pid != os.getpid() and process.environ().get(MARK) == wanted:
+                process.kill()
+
+
+def scratch_dir(run_dir: Path) -> Path:
+    """A folder with a short path (sockets need that) for the files of this run that nobody keeps."""
+    digest = hashlib.sha256(mark_of(run_dir).encode()).hexdigest()[:8]
+    return Path(tempfile.gettempdir()) / f"slime-{os.getuid()}-{digest}"
+
+
+def send(record: ProcessRecord, action: str) -> None:
+    if record.alive():
+        with contextlib.suppress(psutil.NoSuchProcess):
+            getattr(psutil.Process(record.pid), action)()
+
+
+def become_server(order: str) -> int:
+    """The helper behind `spawn`: forks, waits until the fork runs the command; returns an exit status."""
+    wanted = json.loads(order)
+    run_dir = Path(wanted.pop("run_dir"))
+    reader, writer = os.pipe()  # both ends close on exec: end of file means the command runs
+    if os.fork() != 0:
+        os.close(writer)
+        return 1 if os.read(reader, 1) else 0
+    log = os.open(log_path(run_dir, wanted["name"]), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    os.dup2(log, 1)
+    os.dup2(log, 2)
+    created = psutil.Process().create_time()
+    record = ProcessRecord(pid=os.getpid(), create_time=created, started_at=time.time(), **wanted)
+    write_json(record_path(run_dir, record.name), asdict(record))
+    try:
+        os.execvp(record.command[0], record.command)
+    except OSError as error:
+        os.write(2, f"{record.command[0]}: {error.strerror}\n".encode())
+        os.write(writer, b"!")
+        os._exit(127)
+
+
+if __name__ == "__main__":
+    sys.exit(become_server(sys.argv[1]))

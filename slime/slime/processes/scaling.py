@@ -1,0 +1,87 @@
+"""How many servers of a group run, changed while they run: `RUN_DIR/scale.json` names the number of each group.
+
+    {"judge": 4}
+
+Whoever may write into the run folder may write the file (the gateway does, at PUT /admin/judges); the watcher of the
+servers follows it. Servers of a group are equal but for their name, which is a word of their command. The word of the
+file holds until the run is started anew.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from slime.processes.servers import ServerManager, ServerSpec
+
+logger = logging.getLogger(__name__)
+
+FOLLOW_INTERVAL = 1.0  # seconds between looks at the file
+
+
+def scale_file(run_dir: Path | str) -> Path:
+    return Path(run_dir) / "scale.json"
+
+
+def wanted(run_dir: Path | str) -> dict[str, int]:
+    """The numbers that the file names; none where there is no readable file."""
+    try:
+        found = json.loads(scale_file(run_dir).read_text(encoding="utf-8"))
+        return {str(group): int(count) for group, count in found.items() if int(count) > 0}
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError, AttributeError, TypeError) as error:
+        logger.warning("%s is not read: %s", scale_file(run_dir), error)
+        return {}
+
+
+def forget(run_dir: Path | str) -> None:
+    """What a new run begins with: the numbers of its flags."""
+    scale_file(run_dir).unlink(missing_ok=True)
+
+
+def scaled(specs: Sequence[ServerSpec], counts: Mapping[str, int]) -> list[ServerSpec]:
+    """The specs with each group that is named brought to its number; the others as they are."""
+    groups: dict[str, list[ServerSpec]] = {}
+    for spec in specs:
+        if spec.group in counts:
+            groups.setdefault(str(spec.group), []).append(spec)
+    found = [spec for spec in specs if spec.group not in counts]
+    for group, members in groups.items():
+        found += [member_of(members, group, index) for index in range(counts[group])]
+    return found
+
+
+def member_of(members: Sequence[ServerSpec], group: str, index: int) -> ServerSpec:
+    """Server number `index` of a group: the one that was asked for, or a copy under a name of its own."""
+    if index < len(members):
+        return members[index]
+    first, name = members[0], f"{group}-{index}"
+    return replace(first, name=name, command=[name if word == first.name else word for word in first.command])
+
+
+class Scaler:
+    """Brings the servers of a manager to the wanted numbers. `specs`: those that the flags ask for."""
+
+    def __init__(self, manager: ServerManager, specs: Sequence[ServerSpec]) -> None:
+        self.manager = manager
+        self.specs = list(specs)
+
+    def target(self) -> list[ServerSpec]:
+        return scaled(self.specs, wanted(self.manager.run_dir))
+
+    def follow(self) -> None:
+        """Starts what is missing and stops what is too much."""
+        target = {spec.name: spec for spec in self.target()}
+        running = {name: watched.spec for name, watched in list(self.manager.servers.items())}
+        for name, spec in target.items():
+            if name not in running and spec.group is not None:
+                logger.info("one more %s: %s", spec.group, name)
+                self.manager.adopt_or_launch(spec)
+        for name, spec in running.items():
+            if name not in target and spec.group is not None:
+                logger.info("one %s less: %s", spec.group, name)
+                self.manager.stop(name)

@@ -1,0 +1,266 @@
+"""The plain server processes of a run: started, adopted and stopped. No Ray in here.
+
+Engine, gateway and judges must outlive driver, raylet and trainer, so they are processes of their own (see
+`slime.processes.records`) and all that is known about them is in the run folder. A new manager adopts what an earlier
+one left.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import random
+import socket
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import httpx
+
+from slime.errors import ConfigError, EngineError
+from slime.processes import records
+from slime.processes.known_failures import with_advice
+from slime.processes.records import ProcessRecord
+from slime.utils.memory_kills import MemoryKills
+
+logger = logging.getLogger(__name__)
+
+LIVENESS_INTERVAL = 0.3  # seconds between looks at the process table
+HEALTH_INTERVAL = 5.0  # seconds between health requests
+SETTLED_SECONDS = 2.0  # a server without URL that lives this long has started
+LONGEST_BACKOFF = 10.0  # seconds
+START_ATTEMPTS = 3
+CHOSEN_PORTS = range(
+    21000, 31000
+)  # below the ports that systems give to outgoing connections: free again at a restart
+OWN_ROLES = frozenset({"driver", "trainer", "buffer"})  # part of the driver's Ray; they end with it
+
+
+@dataclass(frozen=True)
+class ServerSpec:
+    """How one server is started and asked for its health. Seconds; `url` None: it has no HTTP side.
+
+    `group`: of equal servers whose number may change while they run (`slime.processes.scaling`); None: it is one of its kind.
+    """
+
+    name: str
+    role: str
+    command: list[str]
+    url: str | None = None
+    health_path: str = "/health"
+    env: dict[str, str] = field(default_factory=dict)
+    start_timeout: float = 60.0
+    health_timeout: float = 5.0
+    group: str | None = None
+
+
+@dataclass
+class Watched:
+    """What is remembered about one server between two looks at it."""
+
+    spec: ServerSpec
+    record: ProcessRecord
+    ready: bool = False
+    asked_at: float = 0.0
+    log_start: int = 0
+    unhealthy: int = 0
+    failed_starts: int = 0
+    restarts: int = 0
+    restart_at: float | None = None
+
+
+def restart_delay(failed_starts: int) -> float:
+    """Seconds before the next start: none after a death in service, else 0.5, 1, 2, ... `LONGEST_BACKOFF`."""
+    return 0.0 if failed_starts == 0 else min(LONGEST_BACKOFF, 0.5 * 2.0 ** (failed_starts - 1))
+
+
+def bind_error(host: str, port: int) -> OSError | None:
+    """Why a server could not listen there, or None if it could."""
+    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+        except OSError as error:
+            return error
+    return None
+
+
+def is_ready(watched: Watched) -> bool:
+    """Whether the server has started and is well."""
+    if watched.spec.url is None and time.time() - watched.record.started_at < SETTLED_SECONDS:
+        return False
+    return watched.record.alive() and healthy(watched.spec)
+
+
+def healthy(spec: ServerSpec) -> bool:
+    """Whether the health path answers 200 in time. A server without a URL is well while it lives."""
+    if spec.url is None:
+        return True
+    try:
+        answer = httpx.get(spec.url + spec.health_path, timeout=spec.health_timeout, trust_env=False)
+    except httpx.HTTPError:
+        return False
+    return answer.status_code == 200
+
+
+class ServerManager:
+    """Owns the servers whose records are in `run_dir`. Public methods may be called from any thread.
+
+    Args:
+        run_dir: the run folder.
+        base_env: environment of the servers, to which a spec adds its own; default: this process's.
+    """
+
+    def __init__(self, run_dir: Path | str, base_env: Mapping[str, str] | None = None) -> None:
+        self.run_dir = Path(run_dir)
+        self.base_env = {k: v for k, v in (base_env or os.environ).items() if k != records.MARK}
+        self.servers: dict[str, Watched] = {}
+        self.chosen: set[int] = set()
+        self.lock = threading.RLock()
+        self.kills = MemoryKills()
+
+    def choose_port(self, name: str) -> int:
+        """A port on 127.0.0.1 for a server that may have any.
+
+        It is the one of the server's record where that can be had, so that who knows its URL finds it again.
+        """
+        record = records.read_record(self.run_dir, name)
+        known = urlsplit(record.url).port if record is not None and record.url else None
+        if (
+            record is not None
+            and known is not None
+            and (record.alive() or bind_error("127.0.0.1", known) is None)
+        ):
+            return known
+        for port in random.sample(CHOSEN_PORTS, len(CHOSEN_PORTS)):  # two runs that start at once seldom meet
+            if port not in self.chosen and bind_error("127.0.0.1", port) is None:
+                self.chosen.add(port)
+                return port
+        raise ConfigError(f"no port in {CHOSEN_PORTS.start}-{CHOSEN_PORTS.stop} is free for the {name}")
+
+    def check_ports(self, specs: Sequence[ServerSpec]) -> None:
+        """Refuses a port that a foreign process holds. A live server of this run folder may hold its own.
+
+        Raises:
+            ConfigError: names the server and the port.
+        """
+        ours = {urlsplit(record.url).port for record in self.processes() if record.url}
+        for spec in specs:
+            address = urlsplit(spec.url or "")
+            if address.port is None or address.port in ours:
+                continue
+            error = bind_error(address.hostname or "127.0.0.1", address.port)
+            if error is not None:
+                raise ConfigError(
+                    f"port {address.port}, wanted by the {spec.name}, cannot be used ({error.strerror}): "
+                    "stop the program that holds it or choose another port"
+                ) from error
+
+    def start_all(self, specs: Sequence[ServerSpec]) -> None:
+        """Adopts or starts all servers side by side until all are ready; stops servers that no spec names.
+
+        Raises:
+            ConfigError: a server gave up before it was ready, `START_ATTEMPTS` times in a row.
+            EngineError: a server was not ready in its `start_timeout`.
+        """
+        self.adopt_or_launch_all(specs)
+        for spec in specs:
+            self.wait_ready(spec)
+
+    def adopt_or_launch_all(self, specs: Sequence[ServerSpec]) -> None:
+        """The first half of `start_all`, which waits for nothing."""
+        self.check_ports(specs)
+        wanted = {spec.name for spec in specs}
+        for record in self.processes():
+            if record.name not in wanted:
+                self.stop(record.name)
+        for spec in specs:
+            self.adopt_or_launch(spec)
+
+    def ensure(self, spec: ServerSpec) -> ProcessRecord:
+        """Adopts a live server of the same name and command, or starts it; returns when it is ready."""
+        self.adopt_or_launch(spec)
+        return self.wait_ready(spec)
+
+    def adopt_or_launch(self, spec: ServerSpec) -> None:
+        with self.lock:
+            record = records.read_record(self.run_dir, spec.name)
+            if record is not None and record.alive():
+                if record.command == spec.command:
+                    logger.info("adopted %s (pid %d)", spec.name, record.pid)
+                    self.servers[spec.name] = Watched(spec, record)
+                    return
+                logger.info("%s runs with another command: it is replaced", spec.name)
+                records.terminate(record)
+            log_start = records.log_size(self.run_dir, spec.name)
+            self.servers[spec.name] = Watched(spec, self.launch(spec), log_start=log_start)
+
+    def launch(self, spec: ServerSpec) -> ProcessRecord:
+        logger.info("starting %s", spec.name)
+        env = {**self.base_env, **spec.env}
+        return records.spawn(self.run_dir, spec.name, spec.role, spec.command, spec.url, env)
+
+    def wait_ready(self, spec: ServerSpec) -> ProcessRecord:
+        """Waits for the first good health answer; one that dies meanwhile is started again, a few times."""
+        watched = self.servers[spec.name]
+        deadline = time.monotonic() + spec.start_timeout
+        while time.monotonic() < deadline:
+            self.restart_dead()
+            if watched.failed_starts >= START_ATTEMPTS:
+                tail = records.log_tail(self.run_dir, spec.name)
+                raise ConfigError(with_advice(f"the {spec.name} ends while it starts:\n{tail}"))
+            if is_ready(watched):
+                watched.ready = True
+                return watched.record
+            time.sleep(0.1)
+        tail = records.log_tail(self.run_dir, spec.name)
+        raise EngineError(with_advice(f"the {spec.name} was not ready in {spec.start_timeout:g} s:\n{tail}"))
+
+    def restart_dead(self) -> None:
+        """One look at the process table. A dead server starts at once, one that never got ready after a delay."""
+        for name, watched in list(self.servers.items()):
+            with self.lock:
+                if name not in self.servers or watched.record.alive():
+                    continue
+                if watched.restart_at is None:
+                    note_death(watched, self.run_dir, self.kills.news())
+                if watched.restart_at is not None and time.time() >= watched.restart_at:
+                    watched.ready, watched.unhealthy, watched.restart_at = False, 0, None
+                    watched.log_start = records.log_size(self.run_dir, name)
+                    watched.record = self.launch(watched.spec)
+
+    def stop(self, name: str) -> None:
+        """Stops one server and forgets it; nothing happens if its process is gone."""
+        with self.lock:
+            self.servers.pop(name, None)
+            record = records.read_record(self.run_dir, name)
+        if record is not None:
+            records.terminate(record)
+            records.forget(self.run_dir, name)
+
+    def stop_all(self) -> None:
+        """Stops every server recorded in the run folder, those of an earlier manager included."""
+        names = [record.name for record in self.processes()]
+        with ThreadPoolExecutor(max(1, len(names))) as pool:
+            list(pool.map(self.stop, names))
+
+    def processes(self) -> list[ProcessRecord]:
+        """The live servers of the run folder."""
+        records = records.read_records(self.run_dir)
+        return [record for record in records if record.role not in OWN_ROLES and record.alive()]
+
+
+def note_death(watched: Watched, run_dir: Path, told: str) -> None:
+    """Decides when the server starts again. `told`: what the kernel says of its end, if anything."""
+    if watched.ready:
+        watched.failed_starts = 0
+    elif records.log_size(run_dir, watched.spec.name) > watched.log_start:  # one that was killed says nothing
+        watched.failed_starts += 1
+    watched.restart_at = time.time() + restart_delay(watched.failed_starts)
+    watched.restarts += 1
+    gone = f"{watched.spec.name} (pid {watched.record.pid}) is gone"
+    logger.warning("%s", with_advice(f"{gone}: {told}") if told else gone)

@@ -1,0 +1,238 @@
+"""The outermost process of a run: keeps the driver alive, and stops exactly what the run started.
+
+    python -m slime.processes.supervisor --run-dir DIR [--max-restarts 20] -- COMMAND ...
+    python -m slime.processes.supervisor --run-dir DIR --stop
+
+The driver runs in a session of its own. If it dies it is started again and adopts the servers, which go on
+meanwhile. Exit status 0 of the driver means that training is done, 2 that its configuration is wrong: neither
+is tried again. 3 means that the cluster lacks something: at the first start that is wrong too, later it is
+waited for. INT, TERM and HUP stop the driver, its Ray processes and every server of the run folder; a process
+of its own does that, which ends its work also where a scheduler kills this one a moment later. --stop does it
+for a run whose supervisor is gone.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import fcntl
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections import deque
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import IO
+
+import psutil
+
+from slime.errors import ConfigError
+from slime.processes import records, scaling
+from slime.processes.servers import ServerManager
+
+CONFIG_ERROR_STATUS = 2
+CLUSTER_ERROR_STATUS = 3
+LOCK = "supervisor.lock"
+WINDOW = 600.0  # seconds in which the restarts are counted
+BACKOFF = 1.0  # seconds before the driver starts again
+DRIVER_GRACE = 2.0  # seconds the driver has to end after TERM; a step is a transaction, so it needs none
+
+
+class Supervisor:
+    """Runs `command` (the driver of `run_dir`) until it is done, a signal asks for the end, or `parent` has ended."""
+
+    def __init__(
+        self,
+        run_dir: Path,
+        command: Sequence[str],
+        max_restarts: int = 20,
+        parent: int | None = None,
+        cluster_retry: float = 15.0,
+    ) -> None:
+        self.run_dir = run_dir
+        self.cluster_retry = cluster_retry
+        try:
+            self.parent = None if parent is None else psutil.Process(parent)
+        except psutil.NoSuchProcess as error:
+            raise ConfigError(f"--parent {parent}: there is no such process") from error
+        self.command = list(command)
+        self.max_restarts = max_restarts
+        self.deaths: deque[float] = deque()
+        self.signal_number: int | None = None
+
+    def run(self) -> int:
+        """Returns an exit status: 0 when done or asked to stop, else the driver's or 1."""
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, self.note_signal)
+        records.kill_marked(self.run_dir)  # a driver whose supervisor was killed
+        scaling.forget(self.run_dir)
+        try:
+            return self.run_drivers()
+        finally:
+            stop_in_a_session_of_its_own(self.run_dir)
+
+    def run_drivers(self) -> int:
+        """One life of the driver after another; returns an exit status."""
+        lived = False
+        while True:
+            status = self.run_driver()
+            if self.must_end():
+                return 0
+            if status in (0, CONFIG_ERROR_STATUS):
+                return status
+            if status == CLUSTER_ERROR_STATUS and not lived:
+                return CONFIG_ERROR_STATUS
+            if status == CLUSTER_ERROR_STATUS:
+                say(f"the cluster is not as it was; asking again in {self.cluster_retry:g} s (servers go on)")
+                self.pause(self.cluster_retry)
+                continue
+            lived = True
+            if self.too_many_deaths():
+                say(f"the driver died {len(self.deaths)} times in {WINDOW:g} s: giving up")
+                return 1
+            say(f"the driver ended with status {status}; starting it again (servers go on)")
+            self.pause(BACKOFF)
+
+    def pause(self, seconds: float) -> None:
+        """Returns after these seconds, or when it is time to end."""
+        until = time.monotonic() + seconds
+        while time.monotonic() < until and not self.must_end():
+            time.sleep(0.1)
+
+    def note_signal(self, number: int, frame: object) -> None:
+        self.signal_number = number
+
+    def must_end(self) -> bool:
+        return self.signal_number is not None or (self.parent is not None and has_ended(self.parent))
+
+    def run_driver(self) -> int:
+        """One life of the driver, after which nothing of it (Ray included) runs any more."""
+        if self.must_end():
+            return 0
+        env = {**os.environ, records.MARK: records.mark_of(self.run_dir)}
+        driver = subprocess.Popen(self.command, env=env, stdin=subprocess.DEVNULL, start_new_session=True)
+        try:
+            while driver.poll() is None and not self.must_end():
+                time.sleep(0.1)
+            if driver.poll() is None:
+                driver.terminate()
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    driver.wait(DRIVER_GRACE)
+        finally:
+            if driver.poll() is None:
+                driver.kill()
+            driver.wait()
+            records.kill_marked(self.run_dir)
+        return driver.returncode
+
+    def too_many_deaths(self) -> bool:
+        now = time.monotonic()
+        self.deaths.append(now)
+        while now - self.deaths[0] > WINDOW:
+            self.deaths.popleft()
+        return len(self.deaths) > self.max_restarts
+
+
+@contextlib.contextmanager
+def only_supervisor(run_dir: Path) -> Iterator[None]:
+    """Holds the run folder; the system lets go of it when the process ends, however that happens.
+
+    Raises:
+        ConfigError: another supervisor holds it.
+    """
+    run_dir.mkdir(parents=True, exist_ok=True)
+    with (run_dir / LOCK).open("a+") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise ConfigError(
+                f"{run_dir} is in use by the supervisor with pid {holder(lock)}; it ends its run on TERM or Ctrl-C"
+            ) from None
+        lock.seek(0)
+        lock.truncate()
+        lock.write(str(os.getpid()))
+        lock.flush()
+        yield
+
+
+def stop_everything(run_dir: Path) -> None:
+    """Ends what is left of a driver, and every server of the run folder."""
+    records.kill_marked(run_dir)
+    ServerManager(run_dir).stop_all()
+    shutil.rmtree(records.scratch_dir(run_dir), ignore_errors=True)
+
+
+def stop_in_a_session_of_its_own(run_dir: Path) -> None:
+    """Returns when everything has ended. Ray kills the processes of a job that it stops after 3 s, which is less than
+    servers may take; it does not know those that are started from now on."""
+    command = [sys.executable, "-m", "slime.processes.supervisor", "--run-dir", str(run_dir), "--stop"]
+    env = {name: value for name, value in os.environ.items() if name != records.MARK}
+    subprocess.run(command, env=env, stdin=subprocess.DEVNULL, start_new_session=True, check=False)
+
+
+def has_ended(process: psutil.Process) -> bool:
+    try:
+        return not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
+
+
+def holder_of(run_dir: Path) -> int | None:
+    """Pid of the last supervisor that held the run folder."""
+    try:
+        return int((run_dir / LOCK).read_text())
+    except (FileNotFoundError, ValueError):
+        return None
+
+
+def holder(lock: IO[str]) -> str:
+    lock.seek(0)
+    return lock.read().strip() or "?"
+
+
+def say(message: str) -> None:
+    print(f"supervisor: {message}", file=sys.stderr, flush=True)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(
+        prog="python -m slime.processes.supervisor", description=__doc__.splitlines()[0]
+    )
+    parser.add_argument("--run-dir", type=Path, required=True, help="folder of the run")
+    parser.add_argument(
+        "--max-restarts", type=int, default=20, help=f"restarts of the driver in {WINDOW:g} s"
+    )
+    parser.add_argument("--parent", type=int, default=None, help="pid of a process with which the run ends")
+    parser.add_argument(
+        "--cluster-retry",
+        type=float,
+        default=15.0,
+        help="seconds until a cluster that changed is asked again",
+    )
+    parser.add_argument("--stop", action="store_true", help="end what the run folder records, start nothing")
+    parser.add_argument(
+        "command", nargs="*", metavar="COMMAND", help="the driver and its arguments, after --"
+    )
+    args = parser.parse_args(argv)
+    if bool(args.command) == args.stop:
+        parser.error("give the driver's command after --, or --stop")
+    run_dir = args.run_dir.resolve()
+    try:
+        if args.stop and holder_of(run_dir) == os.getppid():  # it waits for this process
+            stop_everything(run_dir)
+            return 0
+        with only_supervisor(run_dir):
+            if args.stop:
+                stop_everything(run_dir)
+                return 0
+            return Supervisor(run_dir, args.command, args.max_restarts, args.parent, args.cluster_retry).run()
+    except ConfigError as error:
+        say(str(error))
+        return CONFIG_ERROR_STATUS
+
+
+if __name__ == "__main__":
+    sys.exit(main())

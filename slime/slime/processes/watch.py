@@ -1,0 +1,70 @@
+"""Keeps the servers of a run alive: restarts the dead at once and replaces those that no longer answer."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+
+from slime.errors import EngineError
+from slime.processes import records
+from slime.processes.scaling import FOLLOW_INTERVAL, Scaler
+from slime.processes.servers import ServerManager, Watched, is_ready
+
+logger = logging.getLogger(__name__)
+
+LIVENESS_INTERVAL = 0.3  # seconds between looks at the process table
+START_INTERVAL = 0.5  # seconds between health requests to a server that starts
+HEALTH_INTERVAL = 5.0  # seconds between health requests to a server that is ready
+UNHEALTHY_AFTER = 5  # failed health requests in a row before a running server is replaced
+
+
+class ServerWatch:
+    """Threads over the servers of a manager: one looks at the process table, one asks for health, and one changes
+    their number where a scaler is given."""
+
+    def __init__(self, manager: ServerManager, scaler: Scaler | None = None) -> None:
+        self.manager = manager
+        self.scaler = scaler
+        self.closing = threading.Event()
+
+    def start(self) -> None:
+        looks = [(self.manager.restart_dead, LIVENESS_INTERVAL), (self.ask_for_health, START_INTERVAL)]
+        if self.scaler is not None:
+            looks.append((self.scaler.follow, FOLLOW_INTERVAL))
+        for look, interval in looks:
+            threading.Thread(target=self.repeat, args=(look, interval), daemon=True).start()
+
+    def repeat(self, look: Callable[[], None], interval: float) -> None:
+        while not self.closing.wait(interval):
+            try:
+                look()
+            except EngineError as error:
+                logger.error("%s", error)
+
+    def close(self) -> None:
+        """Stops watching; the servers go on."""
+        self.closing.set()
+
+    def ask_for_health(self) -> None:
+        """Asks each server whose turn it is."""
+        for watched in list(self.manager.servers.values()):
+            if watched.ready and time.monotonic() - watched.asked_at < HEALTH_INTERVAL:
+                continue
+            watched.asked_at = time.monotonic()
+            if watched.record.alive():
+                check_health(watched)
+
+
+def check_health(watched: Watched) -> None:
+    """One health request. A server that lives but does not answer for long is killed, and so replaced."""
+    if is_ready(watched):
+        watched.ready, watched.unhealthy = True, 0
+        return
+    if not watched.ready and time.time() - watched.record.started_at < watched.spec.start_timeout:
+        return
+    watched.unhealthy += 1
+    if watched.unhealthy >= UNHEALTHY_AFTER:
+        logger.warning("%s does not answer: it is replaced", watched.spec.name)
+        records.terminate(watched.record, grace=1.0)

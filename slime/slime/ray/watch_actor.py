@@ -1,0 +1,82 @@
+"""The actor that owns the plain server processes of a run."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import psutil
+import ray
+
+from slime.processes.scaling import Scaler
+from slime.processes.servers import ServerManager, ServerSpec
+from slime.processes.watch import ServerWatch
+from slime.ray import actor_process
+from slime.ray.cluster import here
+from slime.ray.waiting import Pulse, WaitTimeout, gather
+
+logger = logging.getLogger(__name__)
+
+
+@ray.remote(num_cpus=0, max_restarts=-1, max_task_retries=-1, max_concurrency=4)
+class ServerWatcher:
+    """Starts or adopts the servers and keeps them alive. Ray restarts it when it dies; servers do not notice.
+
+    Args:
+        run_dir: run folder.
+        specs: all servers of the run, each group in the number that its flag asks for; a recorded one that is not
+            among them (or wanted by `slime.processes.scaling`) is stopped.
+        env: environment of the servers (the driver's, not that of a Ray worker).
+    """
+
+    def __init__(self, run_dir: Path, specs: Sequence[ServerSpec], env: Mapping[str, str]) -> None:
+        actor_process.enter(run_dir, "server_watcher")
+        self.manager = ServerManager(run_dir, env)
+        scaler = Scaler(self.manager, specs)
+        self.specs = scaler.target()
+        self.manager.adopt_or_launch_all(self.specs)
+        ServerWatch(self.manager, scaler).start()
+
+    def wait_ready(self) -> None:
+        """Returns once all servers answer. Raises ConfigError or EngineError with the log of a failure."""
+        for spec in self.specs:
+            if spec.name in self.manager.servers:  # else it was scaled away meanwhile
+                self.manager.wait_ready(spec)
+
+    def pid(self) -> int:
+        return os.getpid()
+
+    def restarts(self) -> dict[str, int]:
+        """How often each server was started again since this actor began."""
+        return {name: watched.restarts for name, watched in self.manager.servers.items()}
+
+
+class WatcherHandle:
+    """The driver's side: waits for the servers, and replaces a watcher that hangs. Without servers it is none.
+
+    Args: as `ServerWatcher`; `limit`: seconds in which the watcher must give a sign of life.
+    """
+
+    def __init__(
+        self, run_dir: Path, specs: Sequence[ServerSpec], env: Mapping[str, str], limit: float
+    ) -> None:
+        on_this_node = ServerWatcher.options(scheduling_strategy=here())  # type: ignore[attr-defined]
+        self.actor = on_this_node.remote(run_dir, specs, env)
+        self.start_limit = sum(spec.start_timeout for spec in specs) + 60.0
+        self.pulse = Pulse(lambda: self.actor.pid.remote(), "the watcher of the servers", limit)
+
+    def wait_ready(self) -> None:
+        """Returns once all servers answer. Raises ConfigError or EngineError with the log of a failure."""
+        gather([self.actor.wait_ready.remote()], "the servers", self.start_limit)
+
+    def check(self) -> None:
+        """A watcher that gives no sign of life is killed; Ray starts another, which adopts the servers."""
+        try:
+            self.pulse.check()
+        except WaitTimeout as error:
+            logger.warning("%s: it is started again", error)
+            pid = self.pulse.answer
+            if pid is not None and psutil.pid_exists(pid):
+                psutil.Process(pid).kill()

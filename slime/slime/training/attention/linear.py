@@ -1,0 +1,118 @@
+"""Linear attention over packed sequences: what a sequence leaves behind, no other one sees.
+
+A gated delta net (Yang et al. 2024; Qwen3.5) carries a state from token to token, and a convolution before it looks
+back at some tokens. transformers takes a row for one sequence, so in a pack both would go on into the next sample.
+Here every piece of the layout runs for itself, and a branch starts with what its trunk has left. The functions are
+transformers' own, which are kernels where flash-linear-attention and causal-conv1d are installed.
+"""
+
+from __future__ import annotations
+
+from types import MethodType
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.functional import softplus
+from transformers.models.qwen3_5 import modeling_qwen3_5
+from transformers.models.qwen3_5.modeling_qwen3_5 import Qwen3_5GatedDeltaNet
+from transformers.models.qwen3_5_moe.modeling_qwen3_5_moe import Qwen3_5MoeGatedDeltaNet
+
+from slime.errors import ConfigError
+from slime.training.core.packing import Layout
+
+NETS = (Qwen3_5GatedDeltaNet, Qwen3_5MoeGatedDeltaNet)
+
+
+def keep_sequences_apart(model: Any, folder: str) -> None:
+    """Makes the linear attention of a model of transformers heed `packed_layout`, which its forward passes on.
+
+    Raises:
+        ConfigError: the model carries states from token to token in layers of another kind.
+    """
+    nets = [module for module in model.modules() if isinstance(module, NETS)]
+    if getattr(model, "_is_stateful", False) and not nets:
+        raise ConfigError(
+            f"{folder} is a {model.config.model_type}, whose layers carry states from token to token that would go from "
+            "one sample of a pack into the next; of such models qwen3_5 and qwen3_5_moe can be trained"
+        )
+    for net in nets:
+        net.forward = MethodType(_packed_forward, net)
+
+
+def _packed_forward(
+    net: Any, hidden_states: Tensor, packed_layout: Layout | None = None, **others: Any
+) -> Tensor:
+    """Hidden states [1, N, H] -> the same shape. Without a layout, what the class computes."""
+    if packed_layout is None:
+        plain: Tensor = type(net).forward(net, hidden_states, **others)
+        return plain
+    qkv, z, b, a = (
+        project(hidden_states) for project in (net.in_proj_qkv, net.in_proj_z, net.in_proj_b, net.in_proj_a)
+    )
+    widths = net.head_k_dim, net.head_v_dim
+    kernel = net.conv1d.weight.squeeze(1)
+    mixed = packed_delta_rule(
+        qkv, b.sigmoid(), decay(a, net.A_log, net.dt_bias), kernel, widths, packed_layout
+    )
+    normed = net.norm(mixed.reshape(-1, net.head_v_dim), z.reshape(-1, net.head_v_dim))
+    output: Tensor = net.out_proj(normed.reshape(z.shape))
+    return output
+
+
+def decay(a: Tensor, log: Tensor, bias: Tensor) -> Tensor:
+    """Logarithm of what is left of the state after each token, [..., heads], in fp32 and below 0.
+
+    Args:
+        a: [..., heads], of the tokens. log, bias: [heads], trained.
+    """
+    return -log.float().exp() * softplus(a.float() + bias)
+
+
+def packed_delta_rule(
+    qkv: Tensor, beta: Tensor, left: Tensor, kernel: Tensor, widths: tuple[int, int], layout: Layout
+) -> Tensor:
+    """The convolution and the gated delta rule of one layer -> [1, N, heads, D] in the dtype of `qkv`.
+
+    Args:
+        qkv: [1, N, C], the queries of all key heads, their keys, and the values of all heads.
+        beta: [1, N, heads], how much each token writes, 0 to 1. left: of `decay`, the same shape.
+        kernel: [C, K], of the convolution. widths: of one key and of one value.
+    """
+    lengths = [length for run in layout for length in run]
+    pieces = zip(*(torch.split(x, lengths, dim=1) for x in (qkv, beta, left)), strict=True)
+    outputs = []
+    for run in layout:
+        trunk = next(pieces)
+        output, state = _piece(trunk, kernel, widths, keep=len(run) > 1)
+        outputs.append(output)
+        seen = trunk[0][:, max(run[0] - kernel.shape[1] + 1, 0) :]
+        for _ in run[1:]:
+            outputs.append(_piece(next(pieces), kernel, widths, seen, state)[0])
+    return torch.cat(outputs, dim=1)
+
+
+def _piece(
+    inputs: tuple[Tensor, ...],
+    kernel: Tensor,
+    widths: tuple[int, int],
+    seen: Tensor | None = None,
+    state: Tensor | None = None,
+    keep: bool = False,
+) -> tuple[Tensor, Tensor | None]:
+    """n tokens that follow on those of `seen` and on `state` -> [1, n, heads, D], and the state after them if `keep`."""
+    qkv, beta, left = inputs
+    behind = 0 if seen is None else seen.shape[1]
+    row = (qkv if seen is None else torch.cat([seen, qkv], dim=1)).transpose(1, 2)
+    mixed = modeling_qwen3_5.causal_conv1d_fn(row, kernel, None, activation="silu")[:, :, behind:].transpose(
+        1, 2
+    )
+    key, value = widths
+    values = beta.shape[-1] * value
+    keys = (mixed.shape[-1] - values) // 2
+    parts = torch.split(mixed, [keys, keys, values], dim=-1)
+    q, k, v = (x.reshape(1, x.shape[1], -1, width) for x, width in zip(parts, (key, key, value), strict=True))
+    output, last = modeling_qwen3_5.torch_chunk_gated_delta_rule(
+        q, k, v, g=left, beta=beta, initial_state=state, output_final_state=keep, use_qk_l2norm_in_kernel=True
+    )
+    return output, last

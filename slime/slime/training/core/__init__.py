@@ -1,0 +1,1 @@
+"""What every training backend shares: packed batches, the step, teachers, checkpoints, metrics."""

@@ -1,0 +1,254 @@
+"""What the steps of one rollout share, and how rewards become the advantages of its tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from slime.errors import DataError
+from slime.hooks import load_hook
+from slime.losses import (
+    LossSpec,
+    SampleTerms,
+    TopKTargets,
+    approx_kl,
+    distilled,
+    estimator,
+    group_advantages,
+    group_counts,
+    normalized_spans,
+    ppo_advantages,
+    spans_of,
+    whiten,
+)
+from slime.training.core.packing import trained_values
+from slime.training.core.teacher_data import check_hints, check_topk
+from slime.types import Sample
+
+
+@dataclass
+class RolloutData:
+    """Values over trained tokens, by sample position; a rank has those of its own samples only.
+
+    Attributes:
+        ref_log_probs: None without a reference model.
+        old_log_probs: of samples in `unmoved` only where something else than the ratio needs them.
+        unmoved: samples of the first step, before which the policy does not move: in the loss their old
+            log-probs are the new ones.
+        values, returns: of the critic; None without one.
+        teacher_log_probs: of a teacher in the trainer, for samples with a hint; None: the samples bring theirs.
+        targets: by step and number of the micro-batch, for the steps before which the policy will have moved.
+        version: of the weights before the update.
+    """
+
+    samples: Sequence[Sample]
+    advantages: dict[int, Tensor] | None = None
+    ref_log_probs: dict[int, list[float]] | None = None
+    old_log_probs: dict[int, list[float]] = field(default_factory=dict)
+    unmoved: frozenset[int] = frozenset()
+    values: dict[int, list[float]] | None = None
+    returns: dict[int, Tensor] | None = None
+    teacher_log_probs: dict[int, list[float]] | None = None
+    targets: dict[tuple[int, int], TopKTargets] = field(default_factory=dict)
+    version: int = 0
+
+    def teacher_of(self, i: int) -> list[float] | None:
+        """The teacher's log-probs of the trained tokens of a sample, or None if it has no teacher."""
+        if self.teacher_log_probs is not None:
+            return self.teacher_log_probs.get(i)
+        return _trained(self.samples[i], self.samples[i].teacher_log_probs)
+
+
+def check_inputs(args: Any, spec: LossSpec, samples: Sequence[Sample]) -> None:
+    """Every rank checks all samples, so that all ranks refuse or none.
+
+    Raises:
+        DataError: the loss or the estimator needs values that a trained sample does not have.
+    """
+    distils = spec.needs_advantages and args.advantage_estimator == "on_policy_distillation"
+    in_trainer = args.teacher_source == "trainer"
+    needed = {
+        "rollout_log_probs": (_engine_flag(args), spec.needs_rollout_log_probs),
+        "teacher_log_probs": ("--advantage-estimator on_policy_distillation", distils and not in_trainer),
+    }
+    for name, (flag, is_needed) in needed.items():
+        for sample in samples if is_needed else ():
+            if getattr(sample, name) is None and sample.effective_response_length:
+                raise DataError(f"sample {sample.index!r} has no {name}, which {flag} needs")
+    if in_trainer and (distils or args.loss_type == "opd_topk"):
+        check_hints(samples)
+    elif spec.teacher == "topk" and not in_trainer:
+        check_topk(args, samples)
+
+
+def _engine_flag(args: Any) -> str:
+    if args.use_rollout_logprobs:
+        return "--use-rollout-logprobs"
+    return "--use-tis" if args.use_tis else "--get-mismatch-metrics"
+
+
+def engine_log_probs(samples: Sequence[Sample], mine: Sequence[int]) -> dict[int, list[float]]:
+    """Log-probs that the engine reported for the trained tokens of the samples at positions `mine`."""
+    return {i: trained_values(samples[i], samples[i].rollout_log_probs or []) for i in mine}
+
+
+def rewards_of(args: Any, samples: Sequence[Sample]) -> list[float]:
+    """The reward of each sample as its estimator takes it: raw, or compared with its group.
+
+    Raises:
+        DataError: a reward that is not one finite number.
+    """
+    if args.advantage_estimator in ("step_wise", "on_policy_distillation"):
+        return [0.0] * len(samples)
+    return group_advantages(
+        [sample.get_reward_value(args.reward_key) for sample in samples],
+        [sample.group_index for sample in samples],
+        normalize=_compares(args),
+        by_std=not args.disable_grpo_std_normalization
+        and args.advantage_estimator != "reinforce_plus_plus_baseline",
+    )
+
+
+def _compares(args: Any) -> bool:
+    """Whether rewards are compared with those of their group."""
+    done = args.custom_reward_post_process_path or args.custom_convert_samples_to_train_data_path
+    by_group = args.advantage_estimator not in ("reinforce_plus_plus", "ppo")
+    return by_group and not done and not args.disable_rewards_normalization
+
+
+def group_metrics(args: Any, spec: LossSpec, samples: Sequence[Sample]) -> dict[str, float]:
+    """Groups whose rewards were compared, and how many of them teach nothing: one sample, or all alike."""
+    without = args.advantage_estimator in ("step_wise", "on_policy_distillation")
+    if without or not spec.needs_advantages or not _compares(args):
+        return {}
+    rewards = [sample.get_reward_value(args.reward_key) for sample in samples]
+    return group_counts(rewards, [sample.group_index for sample in samples])
+
+
+def sample_terms(args: Any, data: RolloutData, mine: Sequence[int]) -> dict[int, SampleTerms]:
+    """What the estimators look at, for the samples at positions `mine`.
+
+    Raises:
+        DataError: a reward or a step that cannot be used, of any sample of the rollout.
+    """
+    samples, rewards = data.samples, rewards_of(args, data.samples)
+    spans: Sequence[Any] = [()] * len(samples)
+    if args.advantage_estimator == "step_wise":
+        found = [spans_of(sample, args.reward_key) for sample in samples]
+        groups = [sample.group_index for sample in samples]
+        spans = normalized_spans(found, groups, normalize=not args.disable_rewards_normalization)
+    return {
+        i: SampleTerms(
+            reward=rewards[i],
+            mask=torch.tensor(samples[i].mask, dtype=torch.bool),
+            old_log_probs=_tensor(data.old_log_probs.get(i)),
+            ref_log_probs=_tensor((data.ref_log_probs or {}).get(i)),
+            teacher_log_probs=_tensor(data.teacher_of(i)),
+            spans=spans[i],
+        )
+        for i in mine
+    }
+
+
+def token_advantages(
+    args: Any, data: RolloutData, mine: Sequence[int], add_up: Callable[[Tensor], Tensor]
+) -> dict[int, Tensor]:
+    """Advantages of the trained tokens of the samples at positions `mine`, by position.
+
+    Order: estimator (or the user's function), distillation, whitening.
+
+    Args:
+        add_up: adds a vector up over the ranks, all of which must call this.
+    """
+    terms = sample_terms(args, data, mine)
+    if args.custom_advantage_function_path:
+        found = _custom(args, data, terms)
+    elif data.values is not None:
+        values = [torch.tensor(data.values[i]) for i in terms]
+        found, returns = ppo_advantages(args, list(terms.values()), values)
+        data.returns = dict(zip(terms, returns, strict=True))
+    else:
+        estimate = estimator(args)
+        found = [estimate(item) for item in terms.values()]
+    if args.use_opd:
+        pairs = zip(found, terms.values(), strict=True)
+        found = [distilled(values, item, args.opd_kl_coef) for values, item in pairs]
+    if args.normalize_advantages:
+        found = whiten(found, add_up)
+    return dict(zip(terms, found, strict=True))
+
+
+def advantage_metrics(
+    data: RolloutData, add_up: Callable[[Tensor], Tensor], use_opd: bool
+) -> dict[str, float]:
+    """Mean advantage over samples of the mean over their tokens; with distillation also the mean of old minus
+    teacher log-prob, and the number of samples that have a teacher. Every rank must call this."""
+    if data.advantages is None:
+        return {}
+    gaps = [_gap(data, i) for i in data.advantages] if use_opd else []
+    known = [gap for gap in gaps if gap is not None]
+    sums = [
+        sum(float(values.mean()) for values in data.advantages.values()),
+        len(data.advantages),
+        sum(known),
+    ]
+    total, count, gap, taught = add_up(torch.tensor([*sums, len(known)], dtype=torch.float64)).tolist()
+    metrics = {"advantage": total / max(count, 1)}
+    return metrics | ({"opd_reverse_kl": gap / max(taught, 1), "opd_samples": taught} if use_opd else {})
+
+
+def _gap(data: RolloutData, i: int) -> float | None:
+    teacher = _tensor(data.teacher_of(i))
+    return None if teacher is None else float((torch.tensor(data.old_log_probs[i]) - teacher).mean())
+
+
+def _custom(args: Any, data: RolloutData, terms: dict[int, SampleTerms]) -> list[Tensor]:
+    """Calls f(args, rollout_data), whose lists hold one entry a sample, per-token ones as tensors [R]."""
+    samples = [data.samples[i] for i in terms]
+    rollout_data: dict[str, Any] = {
+        "tokens": [torch.tensor(sample.tokens) for sample in samples],
+        "total_lengths": [len(sample.tokens) for sample in samples],
+        "response_lengths": [sample.response_length for sample in samples],
+        "loss_masks": [item.mask.float() for item in terms.values()],
+        "rewards": [item.reward for item in terms.values()],
+        "raw_reward": [sample.reward for sample in samples],
+        "log_probs": [widened(item.mask, item.old_log_probs) for item in terms.values()],
+        "ref_log_probs": [widened(item.mask, item.ref_log_probs) for item in terms.values()],
+        "teacher_log_probs": [widened(item.mask, item.teacher_log_probs) for item in terms.values()],
+        "rollout_log_probs": [_tensor(sample.rollout_log_probs) for sample in samples],
+        "kl": [widened(item.mask, _kl(args, item)) for item in terms.values()],
+        "group_indices": [sample.group_index for sample in samples],
+        "sample_indices": [sample.index for sample in samples],
+        "metadata": [sample.metadata for sample in samples],
+    }
+    load_hook(args, "custom_advantage_function_path")(args, rollout_data)
+    found = [torch.as_tensor(values, dtype=torch.float32) for values in rollout_data.get("advantages", ())]
+    if [len(values) for values in found] != rollout_data["response_lengths"]:
+        raise DataError(
+            f"{args.custom_advantage_function_path} must set rollout_data['advantages'] to one tensor of "
+            "response_length numbers a sample"
+        )
+    return [values[item.mask] for values, item in zip(found, terms.values(), strict=True)]
+
+
+def _kl(args: Any, item: SampleTerms) -> Tensor | None:
+    if item.old_log_probs is None or item.ref_log_probs is None:
+        return None
+    return approx_kl(item.old_log_probs, item.ref_log_probs, args.kl_loss_type)
+
+
+def widened(mask: Tensor, values: Tensor | None) -> Tensor | None:
+    """Values over trained tokens [T] as values over response tokens [R], 0 where nothing is trained."""
+    return None if values is None else torch.zeros(len(mask)).masked_scatter(mask, values)
+
+
+def _trained(sample: Sample, values: Sequence[float] | None) -> list[float] | None:
+    return None if values is None else trained_values(sample, values)
+
+
+def _tensor(values: Sequence[float] | None) -> Tensor | None:
+    return None if values is None else torch.tensor(values, dtype=torch.float32)

@@ -1,0 +1,277 @@
+"""Checkpoints of a training rank: models and optimizers (torch DCP) and the random states of every rank.
+
+Where they lie and when they count is in `slime.weights.checkpoints`. Writing can go on in the background: tensors are
+copied to the CPU first, and the ranks agree through a process group of its own, so training goes on meanwhile.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch.distributed.checkpoint.api import CheckpointException
+from torch.distributed.checkpoint.metadata import Metadata, TensorStorageMetadata
+from torch.distributed.checkpoint.staging import BlockingAsyncStager
+from torch.distributed.checkpoint.state_dict import (
+    StateDictOptions,
+    get_model_state_dict,
+    get_optimizer_state_dict,
+    set_model_state_dict,
+    set_optimizer_state_dict,
+)
+from torch.distributed.checkpoint.state_dict_loader import load as load_sharded
+from torch.distributed.checkpoint.state_dict_saver import async_save
+from torch.distributed.checkpoint.state_dict_saver import save as save_sharded
+
+from slime.errors import CheckpointError, TrainError
+from slime.training.core.random_state import random_state, restore_random_state
+from slime.training.core.safe_loading import SafePlanner, SafeReader
+from slime.utils.files import fresh_folder, temporary_beside
+from slime.weights.checkpoints import TRAINER, CheckpointState, commit, folder_of, read_meta, trainer_folder
+
+
+@dataclass(frozen=True)
+class Part:
+    """A model that is trained, and its optimizer.
+
+    `prefix` tells several apart; the policy has none. `steps`: optimizer steps of a part that counts its own.
+    """
+
+    model: Any
+    optimizer: torch.optim.Optimizer | None
+    prefix: str = ""
+    steps: int = 0
+
+    def tensors(self, with_optimizer: bool) -> dict[str, Any]:
+        """What DCP saves, or fills in place: "model" and, if wanted, "optimizer"; frozen weights are left out."""
+        options = _options(self.model)
+        parameters = self.model.named_parameters(remove_duplicate=False)
+        frozen = {name for name, parameter in parameters if not parameter.requires_grad}
+        found = get_model_state_dict(self.model, options=options)  # drops a tied weight under one name only
+        state: dict[str, Any] = {"model": {name: x for name, x in found.items() if name not in frozen}}
+        if with_optimizer:
+            assert self.optimizer is not None
+            state["optimizer"] = get_optimizer_state_dict(self.model, self.optimizer, options=options)
+        return state
+
+    def shapes(self, state: dict[str, Any]) -> dict[str, list[int]]:
+        """Names and shapes of all weights of the model, of which `state` has this rank's. Every rank must call this."""
+        return {name: list(tensor.shape) for name, tensor in state["model"].items()}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Takes over what DCP has filled."""
+        options = _options(self.model)
+        set_model_state_dict(self.model, state["model"], options=options)
+        if "optimizer" in state:
+            assert self.optimizer is not None
+            set_optimizer_state_dict(self.model, self.optimizer, state["optimizer"], options=options)
+
+
+class CheckpointWriter:
+    """Writes the checkpoints of one rank, one at a time; every rank makes the same calls.
+
+    Args:
+        save: folder of the checkpoints.
+        in_background: keep a process group with which writing can go on behind training.
+    """
+
+    def __init__(self, save: str, in_background: bool = False) -> None:
+        self.save = save
+        self.group = dist.new_group(backend="gloo") if in_background else None
+        self.pool = ThreadPoolExecutor(1, "checkpoint")
+        self.pending: Future[None] | None = None
+
+    def write(
+        self,
+        state: CheckpointState,
+        parts: Sequence[Part],
+        extra: dict[str, Any],
+        write_more: Callable[[Path], None] = lambda folder: None,
+        wait: bool = True,
+    ) -> Path:
+        """Writes a checkpoint of what is trained now and returns its folder.
+
+        Args:
+            extra: added to `meta.json`.
+            write_more: writes further files into the folder, on rank 0, before this returns.
+            wait: return when the checkpoint counts; otherwise, with `in_background`, when it is copied.
+
+        Raises:
+            TrainError: the one before it, in the background, could not be written.
+        """
+        self.finish()
+        rank, path = dist.get_rank(), folder_of(self.save, state.rollout_id)
+        inner = temporary_beside(path) / TRAINER
+        if rank == 0:
+            write_more(fresh_folder(path))
+            inner.mkdir()
+        dist.barrier()
+        torch.save(random_state(), inner / f"rng_{rank}.pt")
+        tensors = _tensors(parts, {part.prefix for part in parts if part.optimizer and part.optimizer.state})
+        meta = {**_meta(state), "steps_of": {part.prefix: part.steps for part in parts}, **extra}
+        complete = partial(self._complete, inner.parent, path, meta)
+        if self.group is None or wait:
+            with _plain_errors("written"):
+                save_sharded(tensors, checkpoint_id=inner)
+            complete(group=None)
+            dist.barrier()
+            return path
+        staged = async_save(
+            tensors, checkpoint_id=inner, process_group=self.group, async_stager=BlockingAsyncStager()
+        )
+        assert isinstance(staged, Future)
+
+        def complete_later() -> None:
+            staged.result()
+            complete(group=self.group)
+
+        self.pending = self.pool.submit(complete_later)
+        return path
+
+    def finish(self) -> None:
+        """Returns when nothing is being written any more. Raises TrainError if that went wrong."""
+        pending, self.pending = self.pending, None
+        if pending is None:
+            return
+        try:
+            pending.result()
+        except (Exception, CheckpointException) as error:
+            raise TrainError(
+                f"a checkpoint could not be written in the background: {_first(error)}"
+            ) from error
+
+    def _complete(self, temporary: Path, path: Path, meta: dict[str, Any], group: Any) -> None:
+        dist.barrier(group)
+        if dist.get_rank() == 0:
+            commit(temporary, path, meta)
+
+
+def load_checkpoint(
+    path: Path, parts: Sequence[Part], lora: dict[str, Any] | None = None, reset_optimizer: bool = False
+) -> CheckpointState:
+    """Restores models, optimizers and random states; every rank must call it.
+
+    Another number of ranks than at saving works; ranks that were not there keep their seeds.
+
+    Args:
+        lora: the adapters that the policy has; None for a model that is trained as a whole.
+        reset_optimizer: optimizers and the learning-rate schedule start anew.
+
+    Raises:
+        CheckpointError: the checkpoint is broken, or of another model or other adapters.
+    """
+    meta, inner = read_meta(path), trainer_folder(path)
+    if meta.get("lora") != lora:
+        raise CheckpointError(
+            f"checkpoint {path} was trained with {_described(meta.get('lora'))}, this run with "
+            f"{_described(lora)}; use the same flags, or another --save"
+        )
+    reader = SafeReader(inner)
+    index = reader.read_metadata()
+    stepped: set[str] = set() if reset_optimizer else _stepped(parts, index)
+    state = _tensors(parts, stepped)
+    _check_shapes(path, parts, state, index)
+    with _plain_errors("read"):
+        load_sharded(state, storage_reader=reader, planner=SafePlanner())
+    for part in parts:
+        names = [name for name in ("model", "optimizer") if part.prefix + name in state]
+        part.restore({name: state[part.prefix + name] for name in names})
+    rng = inner / f"rng_{dist.get_rank()}.pt"
+    if rng.is_file():
+        restore_random_state(torch.load(rng, weights_only=True))
+    return CheckpointState(
+        meta["rollout_id"],
+        meta["version"],
+        meta["parent"],
+        str(path),
+        global_step=0 if reset_optimizer else meta["global_step"],
+        steps_of={} if reset_optimizer else meta.get("steps_of", {}),
+    )
+
+
+@contextmanager
+def _plain_errors(deed: str) -> Iterator[None]:
+    """torch's own error is no Exception, and passes through what would handle it."""
+    try:
+        yield
+    except CheckpointException as error:
+        raise TrainError(f"a checkpoint could not be {deed}: {_first(error)}") from error
+
+
+def _first(error: BaseException) -> str:
+    """The failure of the first rank that had one."""
+    failures = getattr(error, "failures", {})
+    return str(next((failure[0] for failure in failures.values()), error))
+
+
+def _meta(state: CheckpointState) -> dict[str, Any]:
+    return {
+        "rollout_id": state.rollout_id,
+        "version": state.version,
+        "parent": state.parent,
+        "global_step": state.global_step,
+        "world_size": dist.get_world_size(),
+        "saved_at": time.time(),
+    }
+
+
+def _stepped(parts: Sequence[Part], index: Metadata) -> set[str]:
+    """The parts whose optimizer had made a step; AdamW has no state before."""
+    names = index.state_dict_metadata
+    return {
+        part.prefix for part in parts if any(name.startswith(f"{part.prefix}optimizer.") for name in names)
+    }
+
+
+def _check_shapes(path: Path, parts: Sequence[Part], state: dict[str, Any], index: Metadata) -> None:
+    """Raises CheckpointError where the checkpoint has other weights than the models."""
+    stored: dict[str, list[int]] = {}
+    wanted: dict[str, list[int]] = {}
+    for part in parts:
+        key = f"{part.prefix}model."
+        stored |= {
+            name: list(entry.size)
+            for name, entry in index.state_dict_metadata.items()
+            if name.startswith(key) and isinstance(entry, TensorStorageMetadata)
+        }
+        shapes = part.shapes({"model": state[f"{part.prefix}model"]})
+        wanted |= {key + name: shape for name, shape in shapes.items()}
+    differ = sorted(name for name in stored.keys() | wanted.keys() if stored.get(name) != wanted.get(name))
+    if differ:
+        name = differ[0]
+        raise CheckpointError(
+            f"checkpoint {path} is of another model: {name} is {stored.get(name, 'not there')} in it and "
+            f"{wanted.get(name, 'not there')} here ({len(differ)} of {len(wanted)} tensors differ); "
+            "give the model that it was trained from, or another --save"
+        )
+
+
+def _described(lora: dict[str, Any] | None) -> str:
+    given = [
+        f"--{name.replace('_', '-')} {value}" for name, value in (lora or {}).items() if value is not None
+    ]
+    return " ".join(given) or "no LoRA"
+
+
+def _options(model: Any) -> StateDictOptions:
+    """Frozen weights are not part of a checkpoint."""
+    return StateDictOptions(
+        ignore_frozen_params=True, strict=all(parameter.requires_grad for parameter in model.parameters())
+    )
+
+
+def _tensors(parts: Sequence[Part], stepped: set[str]) -> dict[str, Any]:
+    """What DCP saves, or fills in place; optimizers of the parts in `stepped`."""
+    return {
+        part.prefix + name: tensors
+        for part in parts
+        for name, tensors in part.tensors(part.optimizer is not None and part.prefix in stepped).items()
+    }

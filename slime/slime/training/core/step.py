@@ -1,0 +1,229 @@
+"""One optimizer step over the micro-batches of a schedule: forward, backward, checks, update."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.distributed.tensor import DTensor
+from torch.nn.utils import clip_grads_with_norm_, get_total_norm
+
+from slime.errors import TrainError
+from slime.losses import (
+    Distribution,
+    LossBatch,
+    LossSpec,
+    Reducer,
+    Segments,
+    TopKTargets,
+    compute_loss,
+    weighted_sum,
+)
+from slime.training.core import staleness
+from slime.training.core.batch import RolloutData
+from slime.training.core.distributed import sum_over_ranks
+from slime.training.core.packing import PackedBatch, pack, trained_values
+from slime.training.fsdp.custom_step import custom_loss
+from slime.training.fsdp.model import distribution
+from slime.training.schedule import MicroBatch, Step
+from slime.types import Sample
+
+OnLogProbs = Callable[[MicroBatch, PackedBatch, Tensor], None]
+OnDistribution = Callable[[int, PackedBatch, Distribution], None]
+Teach = Callable[[int, PackedBatch, Distribution], TopKTargets]
+
+
+def forward_backward(
+    model: Any,
+    spec: LossSpec,
+    step: Step,
+    rank: int,
+    data: RolloutData,
+    device: torch.device,
+    args: Any,
+    on_log_probs: OnLogProbs,
+    teach: Teach | None = None,
+) -> dict[str, float]:
+    """Accumulates the gradient of the step's loss and returns its metrics, both over all ranks.
+
+    FSDP averages gradients over ranks, so each rank's loss is multiplied by their number.
+
+    Args:
+        teach: (number of the micro-batch, pack, distribution) -> what a teacher says of likely ids.
+    """
+    world_size = len(step.ranks)
+    sums: dict[str, float] = {}
+    per_token = args.calculate_per_token_loss
+    denominator = step.denominator(per_token)
+    for number, micro_batch in enumerate(step.ranks[rank]):
+        if spec.on_logits is not None:
+            output, packed, log_probs = custom_loss(
+                spec.on_logits, args, model, micro_batch, data, denominator, device
+            )
+        else:
+            packed = pack([data.samples[i] for i in micro_batch], device)
+            dist = distribution(model, packed)
+            batch = loss_batch(micro_batch, packed, data, denominator, args.reward_key)
+            if teach is not None:
+                dist.logsumexp()
+                batch = replace(batch, targets=teach(number, packed, dist))
+            reducer = step_reducer(denominator, packed, per_token, token_weights(micro_batch, data, args))
+            output = compute_loss(spec, dist, batch, reducer)
+            log_probs = dist.log_probs(packed.targets).detach()
+        torch.autograd.backward(output.loss * world_size)
+        for name, value in output.metrics.items():
+            sums[name] = sums.get(name, 0.0) + float(value)
+        on_log_probs(micro_batch, packed, log_probs)
+    return sum_over_ranks(sums)
+
+
+def step_reducer(
+    denominator: float, packed: PackedBatch, per_token: bool, of_tokens: Sequence[float] | None = None
+) -> Reducer:
+    """Mean over the trained tokens of the step, or over its samples of the mean over their trained tokens.
+
+    Args:
+        of_tokens: [T], further weights that leave the denominators as they are.
+    """
+    weights = packed.spread([1.0 if per_token else 1.0 / count for count in packed.counts])
+    if of_tokens:
+        weights = weights * torch.tensor(of_tokens, device=weights.device)
+    return weighted_sum(weights, denominator)
+
+
+def token_weights(micro_batch: MicroBatch, data: RolloutData, args: Any) -> list[float] | None:
+    """Of the trained tokens, by their age; None without --max-staleness."""
+    if args.max_staleness is None:
+        return None
+    return [weight for i in micro_batch for weight in staleness.weights(data.samples[i], data.version, args)]
+
+
+def loss_batch(
+    micro_batch: MicroBatch,
+    packed: PackedBatch,
+    data: RolloutData,
+    denominator: float = 1.0,
+    reward_key: str | None = None,
+) -> LossBatch:
+    """The inputs of the loss, aligned with the targets of the pack. A filler is one token that counts nothing."""
+    samples, device = [data.samples[i] for i in micro_batch], packed.targets.device
+    masks = [torch.tensor(sample.mask, dtype=torch.bool, device=device) for sample in samples]
+    engine = {
+        i: trained_values(sample, sample.rollout_log_probs)
+        for i, sample in zip(micro_batch, samples, strict=True)
+        if sample.rollout_log_probs is not None
+    }
+    rewards = None
+    if data.advantages is not None:
+        rewards = torch.tensor([_reward(sample, reward_key) for sample in samples] or [0.0], device=device)
+    segments = Segments(packed.lengths, tuple(masks))
+    if packed.is_filler:
+        segments = Segments((2,), (torch.ones(1, dtype=torch.bool, device=device),))
+        denominator = math.inf
+    taught = _teacher(micro_batch, packed, data)
+    moved = not data.unmoved.issuperset(micro_batch)
+    return LossBatch(
+        ids=packed.targets,
+        advantages=values_of(micro_batch, packed, data.advantages),
+        old_log_probs=values_of(micro_batch, packed, data.old_log_probs) if moved else None,
+        ref_log_probs=values_of(micro_batch, packed, data.ref_log_probs),
+        rollout_log_probs=values_of(micro_batch, packed, engine),
+        rewards=rewards,
+        teacher_log_probs=None if taught is None else taught[0],
+        taught=None if taught is None else taught[1],
+        older=_older(micro_batch, packed, data),
+        segments=segments,
+        denominator=denominator,
+    )
+
+
+def _reward(sample: Sample, key: str | None) -> float:
+    """For custom losses; where distillation needs no rewards, there may be none."""
+    return math.nan if sample.reward is None else sample.get_reward_value(key)
+
+
+def _teacher(micro_batch: MicroBatch, packed: PackedBatch, data: RolloutData) -> tuple[Tensor, Tensor] | None:
+    """The teacher's log-probs of the sampled tokens, and where there are some; None if nowhere."""
+    known = [data.teacher_of(i) for i in micro_batch]
+    if all(part is None for part in known):
+        return None
+    parts = [part or [0.0] * count for part, count in zip(known, packed.counts, strict=True)]
+    values = torch.tensor([value for part in parts for value in part], device=packed.targets.device)
+    return values, packed.spread([float(part is not None) for part in known]).bool()
+
+
+def _older(micro_batch: MicroBatch, packed: PackedBatch, data: RolloutData) -> Tensor:
+    """Which tokens older weights wrote than those before the update."""
+    found = [age > 0 for i in micro_batch for age in staleness.ages(data.samples[i], data.version)]
+    return torch.tensor(found if micro_batch else [False], device=packed.targets.device)
+
+
+def values_of(micro_batch: MicroBatch, packed: PackedBatch, known: Mapping[int, Any] | None) -> Tensor | None:
+    """What is known of single tokens of the micro-batch's samples, [T]; None if one of them lacks it."""
+    if known is None or not all(i in known for i in micro_batch):
+        return None
+    device = packed.targets.device
+    if packed.is_filler:
+        return torch.zeros(1, device=device)
+    values = [torch.as_tensor(known[i], dtype=torch.float32) for i in micro_batch]
+    return torch.cat(values).to(device)
+
+
+@torch.no_grad()
+def trained_log_probs(
+    model: Any,
+    micro_batches: Sequence[MicroBatch],
+    samples: Sequence[Sample],
+    device: torch.device,
+    on_distribution: OnDistribution | None = None,
+    **how: Any,
+) -> dict[int, list[float]]:
+    """Log-probs of the samples in `micro_batches`, by position, from the same function as in training.
+
+    Only the dropout of adapters is off.
+
+    Args:
+        on_distribution: sees the distribution of every micro-batch, with its number.
+    """
+    found: dict[int, list[float]] = {}
+    model.eval()
+    for number, micro_batch in enumerate(micro_batches):
+        packed = pack([samples[i] for i in micro_batch], device, **how)
+        dist = distribution(model, packed)
+        found |= by_sample(micro_batch, packed, dist.log_probs(packed.targets))
+        if on_distribution is not None:
+            on_distribution(number, packed, dist)
+    model.train()
+    return found
+
+
+def by_sample(micro_batch: MicroBatch, packed: PackedBatch, values: Tensor) -> dict[int, list[float]]:
+    """Splits values [T] of a pack into one list a sample."""
+    if packed.is_filler:
+        return {}
+    parts = torch.split(values, list(packed.counts))
+    return {i: part.tolist() for i, part in zip(micro_batch, parts, strict=True)}
+
+
+def clip_and_check(model: Any, loss: float, max_norm: float, where: str) -> float:
+    """The gradient's norm over all ranks, after which it is clipped to `max_norm` (0: not at all).
+
+    Raises:
+        TrainError: loss or gradient is not finite. Every rank sees the same numbers, so all raise or none.
+    """
+    if not math.isfinite(loss):
+        raise TrainError(f"{where}: the loss is {loss}; the step was refused and nothing of it applied")
+    parameters = [p for p in model.parameters() if p.grad is not None]
+    total = get_total_norm([p.grad for p in parameters])
+    norm = total.full_tensor() if isinstance(total, DTensor) else total
+    if not bool(torch.isfinite(norm)):
+        raise TrainError(
+            f"{where}: the gradient's norm is {float(norm)}; the step was refused and not applied"
+        )
+    if max_norm > 0:
+        clip_grads_with_norm_(parameters, max_norm, norm)
+    return float(norm)

@@ -1,0 +1,217 @@
+"""The teacher in the trainer: which model it is, and its passes over hinted prompts with the student's response.
+
+Every hint of a sample is one sequence, `teacher_tokens_candidates`; the response's own ids follow the hinted prompt,
+so position t of each hint teaches response token t. Logits are computed at response positions only, at the
+temperature of the student. A sample runs as many sequences as it has hints, and none where nobody asks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from itertools import accumulate, takewhile
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from slime.losses import Candidates, Distribution, TopKTargets, topk_targets
+from slime.training.core.batch import RolloutData
+from slime.training.core.packing import PackedBatch, pack
+from slime.training.core.step import OnDistribution, Teach
+from slime.training.core.teacher_data import given_topk, hint_groups
+from slime.training.fsdp.model import distribution
+from slime.training.schedule import MicroBatch, Step
+from slime.types import Sample
+
+
+class TeacherSequence(NamedTuple):
+    """One hint of one sample: its position in the micro-batch, the number of the hint, what the teacher reads."""
+
+    owner: int
+    hint: int
+    sample: Sample
+
+
+class Teacher:
+    """What a teacher says of the trained response tokens of a micro-batch.
+
+    Args:
+        model: None where the samples bring what the teacher said (--teacher-source inference).
+        computing: inside of it the model computes what the teacher computes.
+    """
+
+    def __init__(
+        self,
+        args: Any,
+        rank: int,
+        model: Any | None,
+        computing: Callable[[], AbstractContextManager[None]] = nullcontext,
+    ) -> None:
+        self.args, self.rank = args, rank
+        self.model, self.computing = model, computing
+        self.over_topk = args.loss_type in ("opd_topk", "topk_select")
+        self.shortest = args.hint_selection == "shortest"
+
+    def read(self, step: Step, data: RolloutData, device: torch.device) -> None:
+        """What the teacher says of the sampled tokens of one step, where the loss asks for these. Every rank must
+        call this."""
+        if not self.over_topk and self.model is not None:
+            data.teacher_log_probs = (data.teacher_log_probs or {}) | self.sampled(step, data.samples, device)
+
+    def keeping(self, number: int, step: Step, data: RolloutData) -> OnDistribution | None:
+        """Keeps the teacher's part of a step before which the policy will have moved, from the pass for its old
+        log-probs."""
+        if not self.over_topk:
+            return None
+
+        def keep(part: int, packed: PackedBatch, student: Distribution) -> None:
+            data.targets[number, part] = self.targets(step, part, data.samples, packed, student)
+
+        return keep
+
+    def teaching(self, number: int, step: Step, data: RolloutData) -> Teach | None:
+        """What was kept; in the first step the teacher is asked between forward and backward, so that the policy
+        needs no pass of its own for it."""
+        if not self.over_topk:
+            return None
+
+        def teach(part: int, packed: PackedBatch, student: Distribution) -> TopKTargets:
+            kept = data.targets.get((number, part))
+            return kept or self.targets(step, part, data.samples, packed, student)
+
+        return teach
+
+    def sampled(self, step: Step, samples: Sequence[Sample], device: torch.device) -> dict[int, list[float]]:
+        """Log-probs of the trained tokens of this rank's samples under the shortest hint, by position; samples
+        without hint are missing. Every rank must call this."""
+        found: dict[int, list[float]] = {}
+        for number, micro_batch in enumerate(step.ranks[self.rank]):
+            for sequences, packed, dist in self._passes(step, number, samples, device):
+                parts = torch.split(dist.log_probs(packed.targets), list(packed.counts) or [1])
+                for one, values in zip(sequences, parts, strict=False):
+                    found[micro_batch[one.owner]] = values.tolist()
+        return found
+
+    @torch.no_grad()
+    def targets(
+        self,
+        step: Step,
+        number: int,
+        samples: Sequence[Sample],
+        packed: PackedBatch,
+        student: Distribution,
+    ) -> TopKTargets:
+        """What is compared at the T tokens of micro-batch `number` of this rank. Every rank must call this.
+
+        Args:
+            student: of `packed`, under the policy before the update.
+        """
+        args, own = self.args, [samples[i] for i in step.ranks[self.rank][number]]
+        k, mode = args.distill_topk, args.distill_subset_mode
+        if self.model is None:
+            candidates = given_topk(own, packed, k)
+        else:
+            asked = student.topk(k)[1] if mode == "student" else None
+            candidates = self._candidates(step, number, samples, packed, asked)
+        return topk_targets(student, candidates, k, mode, args.hint_selection, hint_groups(own, packed))
+
+    def _candidates(
+        self,
+        step: Step,
+        number: int,
+        samples: Sequence[Sample],
+        packed: PackedBatch,
+        asked: Tensor | None,
+    ) -> Candidates:
+        """One pass over every hint: log-probs of the ids `asked` for [T, K], the teacher's own likely ids, or
+        both."""
+        k, length, device = self.args.distill_topk, len(packed.targets), packed.targets.device
+        ends = [0, *accumulate(packed.counts)]
+        mine = step.ranks[self.rank][number]
+        hints = max([1, *(len(self._prompts(samples[i])) for i in mine)])
+        present = torch.zeros(hints, length, dtype=torch.bool, device=device)
+        log_probs = torch.zeros(hints, length, k, device=device)
+        own_ids = torch.zeros(hints, length, k, dtype=torch.long, device=device)
+        for sequences, teacher_pack, dist in self._passes(step, number, samples, device):
+            if not sequences:
+                continue
+            rows = torch.cat(
+                [torch.arange(ends[s.owner], ends[s.owner + 1], device=device) for s in sequences]
+            )
+            of_hint = teacher_pack.spread([s.hint for s in sequences]).long()
+            present[of_hint, rows] = True
+            if asked is None or not self.shortest:
+                own, own_ids[of_hint, rows] = dist.topk(k)
+            log_probs[of_hint, rows] = own if asked is None else dist.log_probs(asked[rows])
+        knows_own = asked is None or not self.shortest
+        return Candidates(present, log_probs, own_ids if knows_own else None, asked)
+
+    @torch.no_grad()
+    def _passes(
+        self, step: Step, number: int, samples: Sequence[Sample], device: torch.device
+    ) -> Iterator[tuple[list[TeacherSequence], PackedBatch, Distribution]]:
+        """Packs of this rank's sequences and the teacher's distribution of them.
+
+        As many as the rank with the most has, so that all ranks run the same number of forwards.
+        """
+        packs = [self._packs(rank[number], samples) for rank in step.ranks]
+        mine = packs[self.rank]
+        for part in [*mine, *[[]] * (max(map(len, packs)) - len(mine))]:
+            packed = pack([one.sample for one in part], device)
+            self.model.eval()  # type: ignore[union-attr]
+            with self.computing():
+                dist = distribution(self.model, packed)
+            self.model.train()  # type: ignore[union-attr]
+            yield part, packed, dist
+
+    def _packs(self, micro_batch: MicroBatch, samples: Sequence[Sample]) -> list[list[TeacherSequence]]:
+        """The sequences of a micro-batch in order, cut where they exceed the limits of a micro-batch."""
+        args = self.args
+        parts: list[list[TeacherSequence]] = []
+        tokens = 0
+        for one in self._sequences(micro_batch, samples):
+            follows = parts and parts[-1][-1].owner == one.owner
+            length = one.sample.response_length if follows else len(one.sample.tokens)
+            full = (
+                tokens + length > args.max_tokens_per_gpu
+                if args.use_dynamic_batch_size
+                else bool(parts) and len(parts[-1]) >= (args.micro_batch_size or 1)
+            )
+            if full or not parts:
+                parts.append([])
+                tokens, length = 0, len(one.sample.tokens)
+            parts[-1].append(one)
+            tokens += length
+        return parts
+
+    def _sequences(self, micro_batch: MicroBatch, samples: Sequence[Sample]) -> Iterator[TeacherSequence]:
+        """What the hinted prompts of a sample have in common counts as their prompt, so that packing can share it."""
+        for owner, i in enumerate(micro_batch):
+            sample = samples[i]
+            prompts = self._prompts(sample)
+            common = _common_prefix([tokens[: len(tokens) - sample.response_length] for tokens in prompts])
+            for hint, tokens in enumerate(prompts):
+                own = len(tokens) - common if common else sample.response_length
+                read = Sample(
+                    index=sample.index,
+                    tokens=tokens,
+                    response_length=own,
+                    loss_mask=[0] * (own - sample.response_length) + sample.mask,
+                    temperature=sample.temperature,
+                )
+                yield TeacherSequence(owner, hint, read)
+
+    def _prompts(self, sample: Sample) -> list[list[int]]:
+        """What the teacher reads, in as many versions as are compared: the hints that are used, or the prompt as it
+        is where the hybrid method has no hint."""
+        candidates = sample.teacher_tokens_candidates or []
+        if not candidates and self.args.loss_type == "topk_select" and self.args.topk_plain_teacher:
+            return [sample.tokens]
+        return candidates[: 1 if self.shortest else self.args.hint_m]
+
+
+def _common_prefix(prompts: Sequence[Sequence[int]]) -> int:
+    """How many tokens all prompts begin with."""
+    columns = zip(*prompts, strict=False)
+    return sum(1 for _ in takewhile(lambda column: len(set(column)) == 1, columns))

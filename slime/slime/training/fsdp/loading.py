@@ -1,0 +1,115 @@
+"""A Hugging Face model, loaded, adapted and sharded by FSDP2 as the flags want it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import nn
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.fsdp import CPUOffloadPolicy, MixedPrecisionPolicy, OffloadPolicy, fully_shard
+from transformers import AutoConfig, AutoModelForCausalLM
+from transformers.utils import logging as transformers_logging
+
+from slime.errors import ConfigError
+from slime.training.attention.kernels import attention_name
+from slime.training.attention.linear import keep_sequences_apart
+from slime.training.fsdp.head import ATTRIBUTE, DeferredHead
+from slime.training.fsdp.quantized import four_bit_config, four_bit_parameters
+from slime.utils.decoders import language_part
+
+
+def load_model(
+    folder: str,
+    mesh: DeviceMesh,
+    args: Any,
+    adapt: Callable[[Any], Any] = lambda model: model,
+    trained: bool = True,
+) -> Any:
+    """The causal language model in `folder`, its weights in fp32, sharded over `mesh`.
+
+    It computes in bf16 on CUDA and with --bf16, in fp32 otherwise; gradients are always added up in fp32.
+
+    Args:
+        adapt: wraps the model before it is sharded.
+        trained: gradients will be taken; without, frozen weights and activation checkpoints do not matter.
+
+    Raises:
+        ConfigError: the folder holds no model that transformers can load, or flags do not fit it.
+    """
+    transformers_logging.disable_progress_bar()
+    how: dict[str, Any] = {"dtype": torch.float32, "attn_implementation": attention_name(args)}
+    if args.load_in_4bit:
+        how |= four_bit_config()
+    try:
+        how["config"] = language_part(AutoConfig.from_pretrained(folder, local_files_only=True))
+        model = AutoModelForCausalLM.from_pretrained(folder, local_files_only=True, **how)
+    except (OSError, ValueError, KeyError) as error:
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+        raise ConfigError(f"{folder} cannot be loaded as a causal language model: {reason}") from error
+    keep_sequences_apart(model, folder)
+    switch_off_dropout(model)
+    model.train()
+    if trained:
+        choose_trained(model, args.only_train_params_name_list, args.freeze_params_name_list)
+        if args.gradient_checkpointing:
+            model.activation_checkpointing_enable(activation_checkpointing_kwargs={"use_reentrant": False})
+    model = adapt(model)
+    if args.log_probs_chunk_size > 0 and hasattr(model, "get_output_embeddings"):
+        setattr(model, ATTRIBUTE, DeferredHead(model, args.log_probs_chunk_size))
+    shard(model, mesh, args)
+    return model
+
+
+def choose_trained(model: nn.Module, only: list[str], frozen: list[str]) -> None:
+    """Freezes the weights whose names match none of `only`, or one of `frozen`: regular expressions, matched anywhere.
+
+    Raises:
+        ConfigError: an expression that matches no weight, or nothing left to train.
+    """
+    names = [name for name, _ in model.named_parameters()]
+    for flag, patterns in (("--only-train-params-name-list", only), ("--freeze-params-name-list", frozen)):
+        for pattern in patterns:
+            if not any(re.search(pattern, name) for name in names):
+                raise ConfigError(f"{flag} {pattern} matches no weight; they are named like {names[0]}")
+    for name, parameter in model.named_parameters():
+        stays = any(re.search(pattern, name) for pattern in frozen)
+        chosen = not only or any(re.search(pattern, name) for pattern in only)
+        if parameter.is_floating_point():
+            parameter.requires_grad_(chosen and not stays and parameter.requires_grad)
+    if not any(parameter.requires_grad for parameter in model.parameters()):
+        raise ConfigError("--freeze-params-name-list leaves no weight to train")
+
+
+def stored_dtype(folder: str) -> torch.dtype | None:
+    """The dtype that the folder's configuration names, or None if it names none."""
+    dtype = AutoConfig.from_pretrained(folder, local_files_only=True).dtype
+    return dtype if isinstance(dtype, torch.dtype) else None
+
+
+def shard(model: Any, mesh: DeviceMesh, args: Any) -> None:
+    """Applies FSDP2 to every transformer block, then to what is left. Weights in 4 bits stay whole on every rank."""
+    in_bf16 = args.bf16 or (mesh.device_type == "cuda" and not args.fp32)
+    precision = MixedPrecisionPolicy(
+        param_dtype=torch.bfloat16 if in_bf16 else None, reduce_dtype=torch.float32
+    )
+    offload = CPUOffloadPolicy() if args.fsdp_cpu_offload else OffloadPolicy()
+    how: dict[str, Any] = {"mesh": mesh, "mp_policy": precision, "offload_policy": offload}
+    if whole := four_bit_parameters(model):
+        how["ignored_params"] = whole
+    blocks = set(model._no_split_modules or ())
+    for module in model.modules():
+        if type(module).__name__ in blocks:
+            fully_shard(module, **how)
+    fully_shard(model, **how)
+
+
+def switch_off_dropout(model: nn.Module) -> None:
+    """Training must see the distribution that the engine sampled from."""
+    for module in model.modules():
+        if isinstance(module, nn.Dropout):
+            module.p = 0.0
+        if isinstance(getattr(module, "attention_dropout", None), float):
+            setattr(module, "attention_dropout", 0.0)  # noqa: B010 (mypy takes it for a tensor)

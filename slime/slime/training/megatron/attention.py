@@ -1,0 +1,129 @@
+"""Attention over packed sequences in megatron-core's layers, without Transformer Engine.
+
+Under context parallelism every rank has a part of the tokens. Around attention they change places: all tokens for a
+part of the heads (DeepSpeed-Ulysses, Jacobs et al. 2023), so the kernels of the FSDP backend serve as they are.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from megatron.core.transformer.attention import SelfAttention
+from torch import Tensor, nn
+
+from slime.training.attention.kernels import flash_attention, flex_packed_attention
+from slime.training.attention.packed import packed_attention
+from slime.training.core.packing import Layout
+
+KERNELS: dict[str, Any] = {
+    "sdpa": packed_attention,
+    "flex_attention": flex_packed_attention,
+    "flash_attention_2": flash_attention,
+}
+
+
+class PackedAttention(nn.Module):
+    """The core attention of one layer; megatron-core passes the arguments that it does not use.
+
+    Args:
+        kernel: name of an entry of KERNELS.
+    """
+
+    def __init__(self, config: Any, kernel: str, pg_collection: Any, **_: Any) -> None:
+        super().__init__()
+        self.kernel, self.cp = KERNELS[kernel], pg_collection.cp
+
+    def forward(self, query: Tensor, key: Tensor, value: Tensor, attention_mask: Layout, **_: Any) -> Tensor:
+        """query [n, 1, heads, D], key and value [n, 1, kv_heads, D] -> [n, 1, heads x D].
+
+        Args:
+            attention_mask: the layout of the whole pack of N tokens, of which this rank has n.
+        """
+        whole = [by_heads(x.squeeze(1), self.cp).transpose(0, 1).unsqueeze(0) for x in (query, key, value)]
+        output, _none = self.kernel(self, *whole, None, packed_layout=attention_mask)
+        mine = by_tokens(output.squeeze(0), self.cp)
+        return mine.flatten(1).unsqueeze(1)
+
+
+class GatedSelfAttention(SelfAttention):  # type: ignore[misc]
+    """Attention whose output counts as much as a gate of every head says (Qwen3.5).
+
+    Every query has its gate behind it, as in a Hugging Face folder; megatron-core has all gates of a group behind its
+    queries. All else is megatron-core's.
+    """
+
+    def get_query_key_value_tensors(
+        self, hidden_states: Tensor, *_: Any, **__: Any
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Hidden states [n, 1, H] -> query [n, 1, heads, D], key and value [n, 1, kv_heads, D], gate as query."""
+        mixed, _none = self.linear_qkv(hidden_states)
+        width, groups = self.hidden_size_per_attention_head, self.num_query_groups_per_partition
+        slots = mixed.view(*mixed.shape[:2], groups, -1, width)
+        queries, key, value = torch.split(slots, [slots.shape[3] - 2, 1, 1], dim=3)
+        query, gate = queries.reshape(*mixed.shape[:2], -1, 2, width).unbind(3)
+        return self.q_layernorm(query), self.k_layernorm(key.squeeze(3)), value.squeeze(3), gate
+
+    def _apply_output_gate(self, x: Tensor, gate: Tensor) -> Tensor:
+        return x * torch.sigmoid(gate.reshape(x.shape))
+
+
+class _Exchange(torch.autograd.Function):
+    """Block i of the first dimension goes to rank i; the gradient takes the same way back."""
+
+    @staticmethod
+    def forward(ctx: Any, blocks: Tensor, group: Any) -> Tensor:
+        ctx.group = group
+        found = torch.empty_like(blocks)
+        dist.all_to_all_single(found, blocks, group=group)
+        return found
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
+        blocks = grads[0].contiguous()
+        found = torch.empty_like(blocks)
+        dist.all_to_all_single(found, blocks, group=ctx.group)
+        return found, None
+
+
+def by_heads(x: Tensor, group: Any) -> Tensor:
+    """[n, heads, D] of this rank's tokens -> [N, heads / ranks, D] of all tokens."""
+    if group.size() == 1:
+        return x
+    blocks = torch.stack(x.chunk(group.size(), dim=1))
+    return _Exchange.apply(blocks, group).flatten(0, 1)  # type: ignore[no-untyped-call,no-any-return]
+
+
+def by_tokens(x: Tensor, group: Any) -> Tensor:
+    """[N, heads / ranks, D] of all tokens -> [n, heads, D] of this rank's tokens."""
+    if group.size() == 1:
+        return x
+    blocks = torch.stack(x.chunk(group.size(), dim=0))
+    found: Tensor = _Exchange.apply(blocks, group)  # type: ignore[no-untyped-call]
+    return found.transpose(0, 1).flatten(1, 2)
+
+
+class _Gather(torch.autograd.Function):
+    """All ranks' tokens on each; the gradient is the sum of what every rank has for this one's tokens."""
+
+    @staticmethod
+    def forward(ctx: Any, mine: Tensor, group: Any) -> Tensor:
+        ctx.group = group
+        mine = mine.contiguous()
+        parts = [torch.empty_like(mine) for _ in range(group.size())]
+        dist.all_gather(parts, mine, group=group)
+        return torch.cat(parts)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
+        total = grads[0].clone(memory_format=torch.contiguous_format)
+        dist.all_reduce(total, group=ctx.group)
+        return total.chunk(ctx.group.size())[ctx.group.rank()].clone(), None
+
+
+def gather_tokens(mine: Tensor, group: Any) -> Tensor:
+    """[n, ...] of this rank -> [N, ...] of all ranks of the context-parallel group."""
+    if group.size() == 1:
+        return mine
+    return _Gather.apply(mine, group)  # type: ignore[no-untyped-call,no-any-return]

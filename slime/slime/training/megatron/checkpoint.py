@@ -1,0 +1,109 @@
+"""What a checkpoint holds of a model in parts: tensors that know where in the whole they belong.
+
+torch writes each part once and can read them back into another division over tensor- and data-parallel ranks and
+pipeline stages, with optimizer states shared out or not.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.tensor import DTensor, Shard
+from torch.utils.dlpack import from_dlpack
+
+from slime.training.core.checkpoint import Part
+from slime.training.megatron.gradients import Gradients
+from slime.training.megatron.optimizer import Piece
+from slime.training.megatron.parallel import Axis
+
+MOMENTS = ("exp_avg", "exp_avg_sq")
+
+
+@dataclass(frozen=True)
+class MegatronPart(Part):
+    """One rank's part of a model and, if it is trained, of its optimizer.
+
+    Weights are stored as wide as they are optimized.
+    """
+
+    gradients: Gradients | None = None
+
+    def tensors(self, with_optimizer: bool) -> dict[str, Any]:
+        assert self.gradients is not None
+        pieces = self.gradients.masters.pieces
+        model = {piece.name: self._placed(piece, piece.master.detach()) for piece in pieces}
+        if not with_optimizer:
+            return {"model": model}
+        states: dict[str, Any] = {}
+        for piece in pieces:
+            known = self._optimizer_state(piece)
+            if piece.master.numel():  # the optimizer of a rank without rows counts no steps of them
+                states[f"{piece.name}.step"] = known["step"]
+            states |= {f"{piece.name}.{name}": self._placed(piece, known[name]) for name in MOMENTS}
+        return {"model": model, "optimizer": states}
+
+    def shapes(self, state: dict[str, Any]) -> dict[str, list[int]]:
+        """Of all pipeline stages."""
+        assert self.gradients is not None
+        axis = self.gradients.parallel.pp
+        stages: list[dict[str, list[int]]] = [super().shapes(state)] * axis.size
+        if axis.size > 1:
+            dist.all_gather_object(stages, stages[axis.rank], group=axis.group)
+        return {name: shape for stage in stages for name, shape in stage.items()}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """The tensors were filled in place."""
+        assert self.gradients is not None
+        self.gradients.masters.publish()
+
+    def _optimizer_state(self, piece: Piece) -> dict[str, Any]:
+        """Of AdamW; one that has made no step gets an empty one to be filled."""
+        assert self.optimizer is not None
+        known: dict[str, Any] = self.optimizer.state[piece.master]
+        if not known:
+            known["step"] = torch.zeros((), dtype=torch.float32, device=piece.master.device)
+            known |= {name: torch.zeros_like(piece.master) for name in MOMENTS}
+        return known
+
+    def _placed(self, piece: Piece, tensor: Tensor) -> Tensor:
+        """This rank's rows as a part of the whole."""
+        assert self.gradients is not None
+        cuts: list[tuple[Axis, int]] = []
+        shape = list(piece.of(piece.trained.parameter).shape)
+        if piece.cut is not None and piece.cut.axis.size > 1:
+            cuts.append((piece.cut.axis, piece.cut.dim))
+            shape[piece.cut.dim] *= piece.cut.axis.size
+        if self.gradients.masters.shared and piece.trained.copies.size > 1:
+            cuts.append((piece.trained.copies, 0))
+        if not cuts:
+            return tensor
+        if (
+            tensor.storage_offset()
+        ):  # torch cannot copy a DTensor that begins within a storage, as --async-save does
+            tensor = from_dlpack(tensor)  # the same memory, as a storage of its own
+        mesh = _mesh([axis for axis, _ in cuts], tensor.device.type)
+        stride = torch.empty(shape, device="meta").stride()
+        return DTensor.from_local(
+            tensor,
+            mesh,
+            [Shard(dim) for _, dim in cuts],
+            run_check=False,
+            shape=torch.Size(shape),
+            stride=stride,
+        )
+
+
+def _mesh(axes: list[Axis], device: str) -> DeviceMesh:
+    """The ranks of all axes, of which this one's lines through it are known."""
+    if len(axes) == 1:
+        return DeviceMesh.from_group(axes[0].group, device)
+    cut, copies = axes
+    own = cut.ranks[cut.rank]
+    ranks = [[copy + other - own for copy in copies.ranks] for other in cut.ranks]
+    names = "cut", "copies"
+    return DeviceMesh.from_group([cut.group, copies.group], device, mesh=ranks, mesh_dim_names=names)

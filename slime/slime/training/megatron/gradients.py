@@ -1,0 +1,174 @@
+"""Gradients of a model in parts: kept in fp32, added up over the ranks, measured and clipped."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from slime.errors import TrainError
+from slime.training.megatron.optimizer import Cut, Masters, Piece
+from slime.training.megatron.parallel import Axis
+from slime.training.megatron.pipeline import ShardedModel
+from slime.training.megatron.vocab_shards import add_up
+from slime.training.megatron.weights import WeightMap
+
+EMBEDDING, HEAD = "embedding.word_embeddings.weight", "output_layer.weight"
+
+
+@dataclass
+class Trained:
+    """One parameter.
+
+    Attributes:
+        copies: the ranks that have the same part of it.
+        wide: dtype of its gradient and of what the optimizer moves.
+        share: what this rank's part counts in a norm over the ranks of one model; those who have the same share it.
+        partial: the ranks of a tensor-parallel group have parts of the gradient of a parameter that each has whole.
+    """
+
+    name: str
+    parameter: nn.Parameter
+    copies: Axis
+    wide: torch.dtype
+    share: float
+    partial: bool
+    added: Tensor | None = None
+
+    def watch(self) -> None:
+        """Where gradients come narrower than they are wanted, adds them up as soon as they are there."""
+        if self.parameter.dtype != self.wide:
+            self.parameter.register_post_accumulate_grad_hook(self._add)  # type: ignore[no-untyped-call]
+
+    def _add(self, parameter: Tensor) -> None:
+        assert parameter.grad is not None
+        wide = parameter.grad.to(self.wide)
+        self.added = wide if self.added is None else self.added.add_(wide)
+        parameter.grad = None
+
+    @property
+    def gradient(self) -> Tensor:
+        """What was added up so far; zeros where no micro-batch reached the parameter."""
+        found = self.added if self.parameter.dtype != self.wide else self.parameter.grad
+        if found is None:
+            found = torch.zeros_like(self.parameter, dtype=self.wide)
+            if self.parameter.dtype != self.wide:
+                self.added = found
+            else:
+                self.parameter.grad = found
+        return found
+
+    def forget(self) -> None:
+        self.added = self.parameter.grad = None
+
+
+class Gradients:
+    """The gradients of one rank's part of a model. Every rank makes the same calls.
+
+    Args:
+        args: how the optimizer's states are kept; None: no gradients will be taken, what computes is all there is.
+    """
+
+    def __init__(self, model: ShardedModel, weights: WeightMap, args: Any | None = None) -> None:
+        self.parallel, self.weights = model.parallel, weights
+        tied = weights.hf.tie_word_embeddings and model.core.has_head
+        self.tied_head = tied and self.parallel.pp.size > 1
+        self.all = [
+            self._trained(model, name, parameter, args is None)
+            for name, parameter in model.core.named_parameters()
+            if args is None or parameter.requires_grad
+        ]
+        shared = args is not None and args.use_distributed_optimizer and self.parallel.copies.size > 1
+        apart = args is not None and args.fsdp_cpu_offload
+        self.masters = Masters(self._parts(), shared, apart)
+
+    def _trained(self, model: ShardedModel, name: str, parameter: nn.Parameter, frozen: bool) -> Trained:
+        entry = self.weights.entries[name]
+        cut = entry.dim is not None
+        second = self.tied_head and name == HEAD
+        whole_norm = model.core.config.sequence_parallel and not cut and entry.kind != "value"
+        narrow = parameter.dtype == torch.bfloat16 and not frozen
+        trained = Trained(
+            name,
+            parameter,
+            self.parallel.copies_of_experts if entry.kind == "experts" else self.parallel.copies,
+            torch.float32 if narrow else parameter.dtype,
+            share=0.0 if second else 1.0 if cut else 1.0 / self.parallel.tp.size,
+            partial=entry.partial or whole_norm,
+        )
+        if not frozen:
+            trained.watch()
+        return trained
+
+    def _parts(self) -> Iterator[tuple[Trained, str, slice, Cut | None]]:
+        """Names and rows in checkpoints. Gate and up projection come apart, and so do sections: each is cut over the
+        ranks for itself; the output head of the last stage is a copy of a tied embedding."""
+        for each in self.all:
+            entry, name = self.weights.entries[each.name], self.weights.global_name(each.name)
+            if self.tied_head and each.name == HEAD:
+                name = EMBEDDING
+            rows = each.parameter.shape[0]
+            cut = None if entry.dim is None else Cut(entry.dim, self.weights.axis_of(entry))
+            if entry.kind == "gate_up":
+                yield each, f"{name}.gate", slice(0, rows // 2), cut
+                yield each, f"{name}.up", slice(rows // 2, rows), cut
+            elif entry.sections:
+                first = 0
+                for number, size in enumerate(size for group in entry.sections for size in group):
+                    mine = slice(first, first + size // self.parallel.tp.size)
+                    yield each, f"{name}.{number}", mine, cut
+                    first = mine.stop
+            else:
+                yield each, name, slice(0, rows), cut
+
+    def clear(self) -> None:
+        self.masters.clear()
+        for each in self.all:
+            each.forget()
+
+    def collect(self) -> None:
+        """Adds up what the ranks have computed. Context-parallel ranks count each token as often as they are."""
+        if self.parallel.tp.size > 1:
+            add_up([each.gradient for each in self.all if each.partial], self.parallel.tp.group)
+        if self.tied_head and (self.parallel.is_first or self.parallel.is_last):
+            add_up([each.gradient for each in self.all if each.name in (EMBEDDING, HEAD)], self.parallel.ends)
+        self.masters.take_gradients()
+        if self.parallel.cp.size > 1:
+            for piece in self.masters.pieces:
+                _gradient(piece).div_(self.parallel.cp.size)
+
+    def clip(self, loss: float, max_norm: float, where: str) -> float:
+        """The gradient's norm over the whole model, after which it is clipped to `max_norm` (0: not at all).
+
+        Raises:
+            TrainError: loss or gradient is not finite. Every rank sees the same numbers, so all raise or none.
+        """
+        if not math.isfinite(loss):
+            raise TrainError(f"{where}: the loss is {loss}; the step was refused and nothing of it applied")
+        norm = self._norm()
+        if not math.isfinite(norm):
+            raise TrainError(f"{where}: the gradient's norm is {norm}; the step was refused and not applied")
+        factor = max_norm / (norm + 1e-6)
+        if max_norm > 0 and factor < 1:
+            for piece in self.masters.pieces:
+                _gradient(piece).mul_(factor)
+        return norm
+
+    def _norm(self) -> float:
+        squares = torch.zeros((), dtype=torch.float64, device=self.all[0].parameter.device)
+        for piece in self.masters.pieces:
+            share = piece.trained.share / (1 if self.masters.shared else piece.trained.copies.size)
+            if share:
+                squares += share * torch.linalg.vector_norm(_gradient(piece)).double().square()
+        dist.all_reduce(squares)
+        return float(squares.sqrt())
+
+
+def _gradient(piece: Piece) -> Tensor:
+    assert piece.gradient is not None
+    return piece.gradient

@@ -1,0 +1,164 @@
+"""One pipeline stage of a decoder on megatron-core, run on a pack."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import torch
+from megatron.core.fusions.fused_bias_dropout import get_bias_dropout_add
+from megatron.core.models.gpt.gpt_model import GPTModel
+from megatron.core.tensor_parallel import ColumnParallelLinear, RowParallelLinear
+from megatron.core.tensor_parallel.mappings import gather_from_sequence_parallel_region
+from megatron.core.transformer.attention import SelfAttention, SelfAttentionSubmodules
+from megatron.core.transformer.enums import AttnMaskType
+from megatron.core.transformer.identity_op import IdentityOp
+from megatron.core.transformer.mlp import MLP, MLPSubmodules
+from megatron.core.transformer.spec_utils import ModuleSpec
+from megatron.core.transformer.transformer_block import TransformerBlockSubmodules
+from megatron.core.transformer.transformer_config import TransformerConfig
+from megatron.core.transformer.transformer_layer import TransformerLayer, TransformerLayerSubmodules
+from torch import Tensor, nn
+
+from slime.training.core.packing import PackedBatch
+from slime.training.megatron.attention import GatedSelfAttention, PackedAttention, gather_tokens
+from slime.training.megatron.core_config import inverse_frequencies, padded_vocabulary
+from slime.training.megatron.delta_net import GatedDeltaNet
+from slime.training.megatron.moe import MixtureOfExperts
+from slime.training.megatron.norms import RMSNorm, ZeroCentredRMSNorm
+from slime.training.megatron.parallel import Parallel
+from slime.training.megatron.recompute import recompute
+from slime.utils.decoders import HYBRIDS, has_experts, is_linear
+
+
+def block_spec(
+    config: TransformerConfig, hf: Any, layers: Sequence[int], kernel: str
+) -> TransformerBlockSubmodules:
+    """What the layers of this stage are made of; `layers`: their numbers in the whole model."""
+    norm: Any = ZeroCentredRMSNorm if hf.model_type in HYBRIDS else RMSNorm
+    qk_norm: Any = norm if config.qk_layernorm else IdentityOp
+    attention = ModuleSpec(
+        module=GatedSelfAttention if config.attention_output_gate else SelfAttention,
+        params={"attn_mask_type": AttnMaskType.causal},
+        submodules=SelfAttentionSubmodules(
+            linear_qkv=ColumnParallelLinear,
+            core_attention=partial(PackedAttention, kernel=kernel),
+            linear_proj=RowParallelLinear,
+            q_layernorm=qk_norm,
+            k_layernorm=qk_norm,
+        ),
+    )
+    mlp = ModuleSpec(
+        module=MLP, submodules=MLPSubmodules(linear_fc1=ColumnParallelLinear, linear_fc2=RowParallelLinear)
+    )
+    specs = [
+        ModuleSpec(
+            module=TransformerLayer,
+            submodules=TransformerLayerSubmodules(
+                input_layernorm=norm,
+                self_attention=GatedDeltaNet if is_linear(hf, layer) else attention,
+                self_attn_bda=get_bias_dropout_add,
+                pre_mlp_layernorm=norm,
+                mlp=MixtureOfExperts if has_experts(hf, layer) else mlp,
+                mlp_bda=get_bias_dropout_add,
+            ),
+        )
+        for layer in layers
+    ]
+    return TransformerBlockSubmodules(layer_specs=specs, layer_norm=norm)
+
+
+class PackedGPT(GPTModel):  # type: ignore[misc]
+    """The stage of this rank. All ranks make the same calls.
+
+    Attributes:
+        has_head: the last stage gives logits, by the embedding where both are tied.
+    """
+
+    has_head = True
+
+    def __init__(self, hf: Any, config: TransformerConfig, parallel: Parallel, args: Any) -> None:
+        layers = config.num_layers // parallel.pp.size
+        first = layers * parallel.pp.rank
+        super().__init__(
+            config,
+            block_spec(config, hf, range(first, first + layers), args.attn_implementation),
+            vocab_size=padded_vocabulary(hf, parallel.tp.size),
+            max_sequence_length=hf.max_position_embeddings,
+            pre_process=parallel.is_first,
+            post_process=parallel.is_last,
+            share_embeddings_and_output_weights=hf.tie_word_embeddings,
+            position_embedding_type="none",
+        )
+        self.parallel, self.real_vocabulary = parallel, int(hf.vocab_size)
+        self.frequencies = inverse_frequencies(hf)
+        if self.post_process:
+            self.output_layer.sequence_parallel = False  # its input is gathered before
+        recompute(self.decoder, args)
+
+    def setup_embeddings_and_output_layer(self) -> None:
+        """The two copies of a tied embedding are loaded alike, and their gradients added up."""
+
+    def stage(self, packed: PackedBatch, received: Tensor | None) -> Tensor:
+        """Hidden states [n, 1, H] of the stage before (None on the first) -> those of this one; on the last stage
+        the columns of the logits [T, columns] that this rank holds."""
+        whole = self.padded(packed)
+        positions = _part(whole.position_ids[0], self.parallel.cp.rank, self.parallel.cp.size)
+        if self.pre_process:
+            ids = _part(whole.input_ids[0], self.parallel.cp.rank, self.parallel.cp.size)
+            hidden = self.embedding(input_ids=ids.unsqueeze(0), position_ids=positions.unsqueeze(0))
+        else:
+            hidden = received
+            self.decoder.set_input_tensor(received)
+        angles = positions.float().unsqueeze(-1) * self.frequencies.to(positions.device)
+        rotary = torch.cat([angles, angles], -1)[:, None, None, :]
+        hidden = self.decoder(hidden_states=hidden, attention_mask=whole.layout, rotary_pos_emb=rotary)
+        return self.output(hidden, packed.logit_positions) if self.post_process else hidden
+
+    def padded(self, packed: PackedBatch) -> PackedBatch:
+        """The pack with a sequence of its own at the end, so that the ranks get equally many tokens."""
+        size = packed.input_ids.shape[1]
+        mixed = self.config.num_moe_experts is not None  # whose tokens all of these ranks share out
+        ranks = self.parallel.cp.size * self.parallel.tp.size if mixed else self.ranks_of_a_sequence
+        missing = -size % ranks
+        if not missing:
+            return packed
+        return replace(
+            packed,
+            input_ids=nn.functional.pad(packed.input_ids, (0, missing)),
+            position_ids=nn.functional.pad(packed.position_ids, (0, missing)),
+            layout=(*packed.layout, (missing,)),
+        )
+
+    @property
+    def ranks_of_a_sequence(self) -> int:
+        return self.parallel.cp.size * (self.parallel.tp.size if self.config.sequence_parallel else 1)
+
+    def hidden_shape(self, packed: PackedBatch) -> tuple[int, int, int]:
+        """Of what one stage hands to the next."""
+        tokens = self.padded(packed).input_ids.shape[1]
+        return tokens // self.ranks_of_a_sequence, 1, self.config.hidden_size
+
+    @property
+    def first_column(self) -> int:
+        """Id of the first token whose logit this rank computes."""
+        return int(self.vocab_size) // self.parallel.tp.size * self.parallel.tp.rank
+
+    def rows(self, hidden: Tensor, positions: Tensor) -> Tensor:
+        """Hidden states of this rank -> those at `positions` [T] of the pack, [T, 1, H], on every rank of the stage."""
+        if self.config.sequence_parallel:
+            hidden = gather_from_sequence_parallel_region(hidden, tensor_parallel_output_grad=False)
+        return gather_tokens(hidden, self.parallel.cp.group)[positions]
+
+    def output(self, hidden: Tensor, positions: Tensor) -> Tensor:
+        hidden = self.rows(hidden, positions)
+        tied = self.share_embeddings_and_output_weights and self.pre_process
+        weight = self.embedding.word_embeddings.weight if tied else None
+        logits: Tensor = self.output_layer(hidden, weight=weight)[0].squeeze(1)
+        return logits[:, : max(self.real_vocabulary - self.first_column, 0)]
+
+
+def _part(values: Tensor, rank: int, ranks: int) -> Tensor:
+    return values.chunk(ranks)[rank]

@@ -1,0 +1,146 @@
+"""A model that is spread over ranks, as losses, teachers and the step see it; and pipelines of micro-batches.
+
+Forward passes without gradients give a distribution on every rank of a pipeline: the last stage computes, the others
+get what it computed. In training every stage runs one forward, then one backward (Narayanan et al. 2021, 1F1B), and
+only the last one sees the loss.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from slime.losses import DenseDistribution, Distribution
+from slime.losses.sharded import ShardedDistribution
+from slime.training.core.packing import PackedBatch
+from slime.training.megatron.model import PackedGPT
+from slime.training.megatron.parallel import Axis
+
+LossOf = Callable[[int, PackedBatch, Distribution], Tensor]
+
+
+class ShardedModel(nn.Module):
+    """One rank's part of a model. Every rank makes the same calls."""
+
+    def __init__(self, core: PackedGPT) -> None:
+        super().__init__()
+        self.core, self.parallel = core, core.parallel
+        self.dtype: torch.dtype = core.config.params_dtype
+
+    def distribution(self, packed: PackedBatch) -> Distribution:
+        """The model's distribution of every target [T] of the pack, without gradients over more than one stage."""
+        if self.parallel.pp.size == 1:
+            return self._of(self.core.stage(packed, None), packed)
+        with torch.no_grad():
+            received = self._receive(packed, self.parallel.pp.rank - 1)
+            output = self.core.stage(packed, received)
+            self._exchange(self.parallel.pp.rank + 1, output, None)
+            own = self._of(output, packed) if self.parallel.is_last else None
+            return RelayedDistribution(own, packed, self.dtype, self.parallel.pp)
+
+    def train_step(self, packs: Sequence[PackedBatch], loss_of: LossOf) -> None:
+        """Adds up the gradients of the losses of all micro-batches, 1F1B. `loss_of` is asked on the last stage."""
+        rank, stages = self.parallel.pp.rank, self.parallel.pp.size
+        ahead = min(stages - rank - 1, len(packs))
+        pending: list[tuple[int, Tensor | None, Tensor]] = []
+        for number in range(ahead):
+            pending.append(self._forward(number, packs, self._receive(packs[number], rank - 1), loss_of))
+            self._exchange(rank + 1, pending[-1][2].detach(), None)
+        received = self._receive(packs[ahead], rank - 1) if ahead < len(packs) else None
+        for number in range(ahead, len(packs)):
+            pending.append(self._forward(number, packs, received, loss_of))
+            newest, oldest = pending[-1], pending.pop(0)
+            gradient = self._exchange(rank + 1, newest[2].detach(), packs[oldest[0]])
+            passed = _backward(*oldest, gradient)
+            following = packs[number + 1] if number + 1 < len(packs) else None
+            received = self._exchange(rank - 1, passed, following)
+        for oldest in pending:
+            passed = _backward(*oldest, self._receive(packs[oldest[0]], rank + 1))
+            self._exchange(rank - 1, passed, None)
+
+    def _forward(
+        self, number: int, packs: Sequence[PackedBatch], received: Tensor | None, loss_of: LossOf
+    ) -> tuple[int, Tensor | None, Tensor]:
+        if received is not None:
+            received.requires_grad_()
+        output = self.core.stage(packs[number], received)
+        if self.parallel.is_last:
+            output = loss_of(number, packs[number], self._of(output, packs[number]))
+        return number, received, output
+
+    def _of(self, logits: Tensor, packed: PackedBatch) -> Distribution:
+        if self.parallel.tp.size == 1:
+            return DenseDistribution(logits, packed.temperatures)
+        return ShardedDistribution(
+            logits, packed.temperatures, self.core.first_column, self.parallel.tp.group
+        )
+
+    def _receive(self, packed: PackedBatch, stage: int) -> Tensor | None:
+        return self._exchange(stage, None, packed)
+
+    def _exchange(self, stage: int, given: Tensor | None, wanted: PackedBatch | None) -> Tensor | None:
+        """Sends hidden states (or their gradient) to another stage and gets those of the pack `wanted` from it, both
+        at once, as two neighbours that only sent would wait for each other. Nothing where there is no such stage."""
+        if not 0 <= stage < self.parallel.pp.size:
+            return None
+        peer, group = self.parallel.pp.ranks[stage], self.parallel.pp.group
+        operations, found = [], None
+        if given is not None:
+            operations.append(dist.P2POp(dist.isend, given.contiguous(), peer, group))
+        if wanted is not None:
+            shape = self.core.hidden_shape(wanted)
+            found = torch.empty(shape, dtype=self.dtype, device=wanted.targets.device)
+            operations.append(dist.P2POp(dist.irecv, found, peer, group))
+        for work in dist.batch_isend_irecv(operations) if operations else ():
+            work.wait()
+        return found
+
+
+def _backward(number: int, received: Tensor | None, output: Tensor, gradient: Tensor | None) -> Tensor | None:
+    """The gradient of what was received, for the stage before."""
+    torch.autograd.backward(output, gradient)
+    return None if received is None else received.grad
+
+
+class RelayedDistribution:
+    """What the last pipeline stage says of a pack, on every stage, without gradients.
+
+    Args:
+        own: of the last stage; None on the others. axis: the stages.
+    """
+
+    def __init__(self, own: Distribution | None, packed: PackedBatch, dtype: torch.dtype, axis: Axis) -> None:
+        self.own, self.axis = own, axis
+        self.rows, self.device = len(packed.targets), packed.targets.device
+        self.dtype = torch.float64 if dtype == torch.float64 else torch.float32
+
+    def log_probs(self, ids: Tensor) -> Tensor:
+        return self._relay(lambda own: own.log_probs(ids), tuple(ids.shape))
+
+    def logsumexp(self) -> Tensor:
+        return self._relay(lambda own: own.logsumexp(), (self.rows,))
+
+    def entropy(self) -> Tensor:
+        return self._relay(lambda own: own.entropy(), (self.rows,))
+
+    def topk(self, k: int) -> tuple[Tensor, Tensor]:
+        found: list[Any] = [None, None] if self.own is None else list(self.own.topk(k))
+        values = self._relay(lambda _: found[0], (self.rows, k))
+        return values, self._relay(lambda _: found[1], (self.rows, k), torch.long)
+
+    def _relay(
+        self,
+        compute: Callable[[Distribution], Tensor],
+        shape: tuple[int, ...],
+        dtype: torch.dtype | None = None,
+    ) -> Tensor:
+        if self.own is None:
+            values = torch.empty(shape, dtype=dtype or self.dtype, device=self.device)
+        else:
+            values = compute(self.own).detach().contiguous()
+        dist.broadcast(values, src=self.axis.ranks[-1], group=self.axis.group)
+        return values

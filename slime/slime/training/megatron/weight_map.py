@@ -1,0 +1,109 @@
+"""What each parameter of megatron-core is made of: names in a Hugging Face folder, and how ranks cut it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from slime.training.megatron.delta_net import projected
+from slime.training.megatron.fused_rows import Sections
+from slime.utils.decoders import body
+from slime.weights.checksum import LM_HEAD
+
+Kind = Literal["plain", "qkv", "gate_up", "sections", "vocabulary", "experts", "adapter", "value"]
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One parameter of megatron-core.
+
+    Attributes:
+        sources: Hugging Face's names; of all experts, one expert after the other. kind: how they make one tensor.
+        dim: along which ranks cut it; None: whole on every rank. Tensor-parallel ranks, or expert-parallel ones
+            where `kind` is "experts".
+        partial: ranks compute parts of its gradient although it is whole on each.
+        sections: where each rank has a part of every one of them.
+    """
+
+    sources: tuple[str, ...]
+    kind: Kind = "plain"
+    dim: int | None = None
+    partial: bool = False
+    sections: Sections = ()
+
+
+_LAYER = {
+    "input_layernorm.weight": (("input_layernorm.weight",), "plain", None, False),
+    "self_attention.linear_qkv.weight": (
+        tuple(f"self_attn.{x}_proj.weight" for x in "qkv"),
+        "qkv",
+        0,
+        False,
+    ),
+    "self_attention.linear_qkv.bias": (tuple(f"self_attn.{x}_proj.bias" for x in "qkv"), "qkv", 0, False),
+    "self_attention.q_layernorm.weight": (("self_attn.q_norm.weight",), "plain", None, True),
+    "self_attention.k_layernorm.weight": (("self_attn.k_norm.weight",), "plain", None, True),
+    "self_attention.linear_proj.weight": (("self_attn.o_proj.weight",), "plain", 1, False),
+    "self_attention.in_proj.weight": (
+        tuple(f"linear_attn.in_proj_{x}.weight" for x in ("qkv", "z", "b", "a")),
+        "sections",
+        0,
+        False,
+    ),
+    "self_attention.core_attention.kernel": (("linear_attn.conv1d.weight",), "sections", 0, False),
+    "self_attention.core_attention.A_log": (("linear_attn.A_log",), "plain", 0, False),
+    "self_attention.core_attention.dt_bias": (("linear_attn.dt_bias",), "plain", 0, False),
+    "self_attention.norm.weight": (("linear_attn.norm.weight",), "plain", None, True),
+    "self_attention.out_proj.weight": (("linear_attn.out_proj.weight",), "plain", 1, False),
+    "pre_mlp_layernorm.weight": (("post_attention_layernorm.weight",), "plain", None, False),
+    "mlp.linear_fc1.weight": (("mlp.gate_proj.weight", "mlp.up_proj.weight"), "gate_up", 0, False),
+    "mlp.linear_fc2.weight": (("mlp.down_proj.weight",), "plain", 1, False),
+    "mlp.router.weight": (("mlp.gate.weight",), "plain", None, True),
+    "mlp.experts.gate_up": (
+        ("mlp.experts.{}.gate_proj.weight", "mlp.experts.{}.up_proj.weight"),
+        "experts",
+        0,
+        False,
+    ),
+    "mlp.experts.down": (("mlp.experts.{}.down_proj.weight",), "experts", 0, False),
+    "mlp.shared.mlp.linear_fc1.weight": (
+        ("mlp.shared_expert.gate_proj.weight", "mlp.shared_expert.up_proj.weight"),
+        "gate_up",
+        0,
+        False,
+    ),
+    "mlp.shared.mlp.linear_fc2.weight": (("mlp.shared_expert.down_proj.weight",), "plain", 1, False),
+    "mlp.shared.gate": (("mlp.shared_expert_gate.weight",), "plain", None, False),
+}
+HEAD = "output_layer.weight"
+
+
+def entry_of(name: str, hf: Any, offset: int) -> Entry:
+    """Of a parameter of a stage whose first layer is number `offset` of the model."""
+    _, layer, rest = split_name(name)
+    if layer is None:
+        return _outside(name, hf)
+    sources, kind, dim, partial = _LAYER[rest]
+    if kind == "experts":
+        sources = tuple(source.format(i) for i in range(hf.num_experts) for source in sources)
+    sections: Sections = ()
+    if kind == "sections":
+        sections = projected(hf)[: len(sources)]
+    named = tuple(f"{body(hf)}layers.{layer + offset}.{source}" for source in sources)
+    return Entry(named, kind, dim, partial, sections)  # type: ignore[arg-type]
+
+
+def _outside(name: str, hf: Any) -> Entry:
+    if name == "decoder.final_layernorm.weight":
+        return Entry((f"{body(hf)}norm.weight",))
+    head = name == HEAD and not hf.tie_word_embeddings
+    return Entry((LM_HEAD if head else f"{body(hf)}embed_tokens.weight",), "vocabulary", 0)
+
+
+def split_name(name: str) -> tuple[str, int | None, str]:
+    """("decoder.layers.", 3, "mlp...") of a layer's parameter; (name, None, "") of another one."""
+    head = "decoder.layers."
+    if not name.startswith(head):
+        return name, None, ""
+    number, rest = name.removeprefix(head).split(".", 1)
+    return head, int(number), rest

@@ -1,0 +1,170 @@
+"""Weights between Hugging Face's names and megatron-core's, both ways, in the part that a rank holds.
+
+megatron-core keeps queries, keys and values in one matrix, one group of heads after the other, and gate and up
+projection in another. A matrix is cut over tensor-parallel ranks along one dimension; norms are whole on each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from megatron.core.transformer.transformer_layer import get_transformer_layer_offset
+from torch import Tensor
+
+from slime.errors import ConfigError
+from slime.training.megatron.fused_rows import cut, put_together
+from slime.training.megatron.model import PackedGPT
+from slime.training.megatron.parallel import Axis, Parallel
+from slime.training.megatron.weight_map import HEAD, Entry, entry_of, split_name
+from slime.utils.decoders import join_qkv, split_qkv
+from slime.weights.files import WeightFiles
+
+
+class WeightMap:
+    """How the parameters of one rank's stage hang together with a Hugging Face folder."""
+
+    def __init__(self, model: PackedGPT, hf: Any) -> None:
+        self.model, self.hf, self.parallel = model, hf, model.parallel
+        self.offset = get_transformer_layer_offset(model.config, None, self.parallel.pp.rank)
+        self.entries = {name: entry_of(name, hf, self.offset) for name, _ in model.named_parameters()}
+        self.changed: dict[
+            str, Callable[[Tensor], Tensor]
+        ] = {}  # what adapters make of a weight, by its name
+
+    def global_name(self, name: str) -> str:
+        """The name of a parameter with the number that its layer has in the whole model."""
+        head, layer, rest = split_name(name)
+        return name if layer is None else f"{head}{layer + self.offset}.{rest}"
+
+    @torch.no_grad()
+    def load(self, folder: str) -> None:
+        """Fills the parameters from a Hugging Face folder.
+
+        Raises:
+            ConfigError: a weight is missing or has another shape than config.json says.
+        """
+        with WeightFiles(folder) as files:
+            for name, parameter in self.model.named_parameters():
+                entry = self.entries[name]
+                part = self._read(entry, files)
+                if part.shape != parameter.shape:
+                    raise ConfigError(
+                        f"{folder}: {entry.sources[0]} has not the shape that config.json says; "
+                        f"{name} is {list(part.shape)} from it and should be {list(parameter.shape)}"
+                    )
+                parameter.copy_(part)
+
+    @torch.no_grad()
+    def whole(self, dtype: torch.dtype | None) -> Iterator[tuple[str, Tensor]]:
+        """Hugging Face's names and whole CPU tensors of this stage, adapters merged. Every rank of the stage must take
+        all."""
+        for name, entry in self.entries.items():
+            if entry.kind == "adapter" or (name == HEAD and self.hf.tie_word_embeddings):
+                continue
+            parts = self._all_parts(entry, self.value(name))
+            for source, tensor in zip(entry.sources, self.separate(entry, parts), strict=True):
+                yield source, tensor.to("cpu", dtype or tensor.dtype, copy=True).contiguous()
+
+    @torch.no_grad()
+    def whole_adapters(self) -> Iterator[tuple[str, Tensor]]:
+        """PEFT's names and whole CPU tensors of the adapters of this stage. Every rank of the stage must take all."""
+        for name, entry in self.entries.items():
+            if entry.kind == "adapter":
+                parts = self._all_parts(entry, self.model.get_parameter(name).detach())
+                (whole,) = self.separate(entry, parts)
+                yield entry.sources[0], whole.to("cpu", torch.float32, copy=True).contiguous()
+
+    def value(self, name: str) -> Tensor:
+        """This rank's part of a weight, with its adapters in it."""
+        weight = self.model.get_parameter(name).detach()
+        return self.changed[name](weight) if name in self.changed else weight
+
+    def _all_parts(self, entry: Entry, own: Tensor) -> list[Tensor]:
+        """What the ranks that cut a parameter have of it."""
+        axis = self.axis_of(entry)
+        if entry.dim is None or axis.size == 1:
+            return [own]
+        parts = [torch.empty_like(own, memory_format=torch.contiguous_format) for _ in range(axis.size)]
+        dist.all_gather(parts, own.contiguous(), group=axis.group)
+        return parts
+
+    def axis_of(self, entry: Entry) -> Axis:
+        """The ranks that cut a parameter."""
+        return self.parallel.ep if entry.kind == "experts" else self.parallel.tp
+
+    def _read(self, entry: Entry, files: WeightFiles) -> Tensor:
+        """This rank's part. Of experts it reads its own alone."""
+        if entry.kind != "experts":
+            return self._cut(entry, self._join(entry, [files.read(source) for source in entry.sources]))
+        ep = self.parallel.ep
+        count = len(entry.sources) // ep.size
+        mine = entry.sources[ep.rank * count : (ep.rank + 1) * count]
+        each = self.hf.num_experts // ep.size
+        stacked = torch.stack([files.read(source) for source in mine])
+        return stacked.reshape(each, -1, stacked.shape[-1])
+
+    def _join(self, entry: Entry, tensors: list[Tensor]) -> Tensor:
+        """What ranks cut, of the tensors of the file."""
+        if entry.kind == "qkv":
+            return join_qkv(tensors, self.hf)
+        if entry.kind == "vocabulary":
+            missing = self.model.vocab_size - tensors[0].shape[0]
+            return torch.cat([tensors[0], tensors[0].new_zeros(max(missing, 0), tensors[0].shape[1])])
+        if entry.kind == "sections":
+            return torch.cat(tensors)
+        return tensors[0] if entry.kind == "plain" else torch.stack(tensors)
+
+    def _cut(self, entry: Entry, whole: Tensor) -> Tensor:
+        if entry.dim is None:
+            return whole
+        tp = self.parallel.tp
+        if entry.kind == "gate_up":
+            return whole.chunk(tp.size, dim=1)[tp.rank].flatten(0, 1)
+        if entry.sections:
+            return cut(whole, [size for group in entry.sections for size in group], tp.size, tp.rank)
+        return whole.chunk(tp.size, dim=entry.dim)[tp.rank]
+
+    def separate(self, entry: Entry, parts: list[Tensor]) -> list[Tensor]:
+        """The tensors of the file, of every rank's part."""
+        if entry.kind == "gate_up":
+            halves = [part.chunk(2) for part in parts]
+            return [torch.cat([half[i] for half in halves]) for i in range(2)]
+        if entry.sections:
+            return put_together(parts, entry.sections)
+        whole = parts[0] if entry.dim is None else torch.cat(parts, dim=entry.dim)
+        if entry.kind == "experts":
+            each = len(entry.sources) // len(whole)  # two where gate and up projection are one
+            return [x for expert in whole for x in expert.chunk(each)]
+        if entry.kind == "qkv":
+            return split_qkv(whole, self.hf)
+        return [whole[: self.hf.vocab_size]] if entry.kind == "vocabulary" else [whole]
+
+
+def gather_weights(weights: WeightMap, dtype: torch.dtype | None, parallel: Parallel) -> dict[str, Tensor]:
+    """All weights as whole CPU tensors by Hugging Face's names, on rank 0 of all; the others return nothing.
+
+    Every rank must call this. Pipeline stages hand over one tensor at a time.
+    """
+    return to_first_stage(dict(weights.whole(dtype)), parallel)
+
+
+def to_first_stage(own: dict[str, Tensor], parallel: Parallel) -> dict[str, Tensor]:
+    """The CPU tensors of all pipeline stages on rank 0; the others return nothing. Every rank must call this."""
+    if not parallel.writes:
+        return {}
+    if parallel.pp.rank:
+        head = [[(name, tensor.shape, tensor.dtype) for name, tensor in own.items()]]
+        dist.send_object_list(head, dst=parallel.pp.ranks[0], group=parallel.pp.group)
+        for tensor in own.values():
+            dist.send(tensor, dst=parallel.pp.ranks[0], group=parallel.pp.group)
+        return {}
+    for rank in parallel.pp.ranks[1:]:
+        box: list[Any] = [None]
+        dist.recv_object_list(box, src=rank, group=parallel.pp.group)
+        for name, shape, kind in box[0]:
+            own[name] = torch.empty(shape, dtype=kind)
+            dist.recv(own[name], src=rank, group=parallel.pp.group)
+    return own

@@ -1,0 +1,178 @@
+"""What outlives a training process: checkpoints to resume from and weights for the engines."""
+
+from __future__ import annotations
+
+import logging
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from slime.errors import CheckpointError, ConfigError
+from slime.training.core.checkpoint import CheckpointWriter, Part, load_checkpoint
+from slime.training.core.distributed import broadcast
+from slime.training.fsdp.critic import PREFIX as CRITIC
+from slime.training.fsdp.loading import stored_dtype
+from slime.training.fsdp.lora import describe
+from slime.training.fsdp.model import write_model_folder
+from slime.utils.files import commit_folder, fresh_folder
+from slime.utils.logging import event
+from slime.weights import checkpoints
+from slime.weights.checkpoints import CheckpointState, is_checkpoint
+from slime.weights.checksum import weights_checksum
+from slime.weights.probe import FILE as PROBE
+from slime.weights.probe import Probe, write_probe
+
+logger = logging.getLogger(__name__)
+
+
+class Persistent(ABC):
+    """One rank of a training run, as its checkpoints and weight versions see it. All ranks make the same calls.
+
+    Attributes:
+        backend: its name in --train-backend and in checkpoints.
+    """
+
+    backend: str
+    args: Any
+    rank: int
+    critic: Any = None
+    writer: CheckpointWriter
+    global_step: int = 0
+    version: int = 0
+
+    @property
+    @abstractmethod
+    def parts(self) -> list[Part]:
+        """All that changes, as checkpoints hold it."""
+
+    @abstractmethod
+    def gather_weights(self, dtype: torch.dtype | None) -> dict[str, Tensor]:
+        """All weights by Hugging Face's names as whole CPU tensors, on rank 0; every rank must call this."""
+
+    @abstractmethod
+    def probe(self) -> Probe | None:
+        """What the present weights say of fixed ids, where an engine's update is proven by it. Every rank must call
+        this."""
+
+    def write_extras(self) -> Callable[[Path], None]:
+        """What writes files of this backend into a checkpoint on rank 0. Every rank must call this."""
+        return lambda folder: None
+
+    def load(self) -> CheckpointState:
+        """Resumes from the latest checkpoint of `save`, else from `load`; without one it is a fresh start.
+
+        Raises:
+            CheckpointError: a checkpoint that is not there, or does not fit this run.
+        """
+        own = checkpoints.find(self.args.save)
+        folder = own or checkpoints.find(self.args.load)
+        state = CheckpointState()
+        if folder is not None:
+            self._check_backend(folder)
+            reset = own is None and self.args.reset_optimizer_states
+            state = load_checkpoint(folder, self.parts, describe(self.args), reset)
+        self.global_step, self.version = state.global_step, state.version
+        if self.critic is not None:
+            self.critic.steps = state.steps_of.get(CRITIC, 0)
+        event(logger, "trainer loaded", rollout_id=state.rollout_id, version=state.version, path=state.path)
+        return state
+
+    def save(
+        self,
+        rollout_id: int,
+        version: int,
+        parent: int | None,
+        model_folder: str | None = None,
+        wait: bool = True,
+    ) -> str:
+        """Writes a checkpoint of these weights, which are (or become) `version`; returns its folder.
+
+        Args:
+            model_folder: the same weights as `export_weights` wrote them; they become part of the checkpoint.
+            wait: return when the checkpoint counts; else, with --async-save, when it is copied.
+        """
+        state = CheckpointState(rollout_id, version, parent, None, self.global_step)
+        extra = {
+            "hf_checkpoint": self.args.hf_checkpoint,
+            "lora": describe(self.args),
+            "backend": self.backend,
+        }
+        write_extras = self.write_extras()
+
+        def write_more(folder: Path) -> None:
+            write_extras(folder)
+            if model_folder is not None:
+                checkpoints.add_model(folder, Path(model_folder))
+
+        path = self.writer.write(state, self.parts, extra, write_more, wait)
+        event(logger, "checkpoint saved", rollout_id=rollout_id, version=version, path=path)
+        return str(path)
+
+    def finish_save(self) -> None:
+        """Returns when no checkpoint is being written any more; raises TrainError if one could not be."""
+        self.writer.finish()
+
+    def adapter_writer(self) -> Callable[[Path], str]:
+        """What writes the adapter alone on rank 0 and returns the checksum of its tensors. Every rank must call this.
+
+        Raises:
+            ConfigError: the backend trains no adapters.
+        """
+        raise ConfigError(f"--train-backend {self.backend} has no adapters to write")
+
+    def export_weights(self, folder: str, version: int, whole: bool = True) -> str:
+        """Writes the weights as a Hugging Face folder and returns their checksum, on every rank.
+
+        The folder appears whole or not at all. Tensors have the dtype that engines serve: fp32 on a CPU,
+        else the model's own.
+
+        Args:
+            whole: with adapters merged; otherwise the adapter alone, in PEFT's format, and its checksum.
+        """
+        write = self._write_merged() if whole else self.adapter_writer()
+        checksum = ""
+        if self.rank == 0:
+            target = Path(folder)
+            temporary = fresh_folder(target)
+            checksum = write(temporary)
+            commit_folder(temporary, target)
+        self.version = version
+        return broadcast(checksum)
+
+    def _write_merged(self) -> Callable[[Path], str]:
+        weights, probe = self.gather_weights(self._served_dtype()), self.probe()
+
+        def write(folder: Path) -> str:
+            write_model_folder(folder, weights, self.args.hf_checkpoint)
+            (folder / PROBE).unlink(missing_ok=True)  # of the folder that training began with
+            if probe is not None:
+                write_probe(folder, probe)
+            return weights_checksum(weights)
+
+        return write
+
+    def first_weights(self) -> str:
+        """The Hugging Face folder to begin with; `load` may name one instead of checkpoints."""
+        load = self.args.load
+        if load is not None and (Path(load) / "config.json").is_file() and not is_checkpoint(Path(load)):
+            return str(load)
+        return str(self.args.hf_checkpoint)
+
+    def _check_backend(self, folder: Path) -> None:
+        written_by = checkpoints.read_meta(folder).get("backend", "fsdp")
+        if written_by != self.backend:
+            raise CheckpointError(
+                f"checkpoint {folder} was written by --train-backend {written_by}, this run has {self.backend}; "
+                f"use the same one, or start from the weights alone: --hf-checkpoint {folder} with another --save"
+            )
+
+    def _served_dtype(self) -> torch.dtype | None:
+        args = self.args
+        has_gpus = args.rollout_external_engine_addrs and args.rollout_backend != "embedded"
+        return (
+            torch.float32 if args.rollout_num_gpus == 0 and not has_gpus else stored_dtype(args.hf_checkpoint)
+        )

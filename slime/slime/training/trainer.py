@@ -1,0 +1,223 @@
+"""What training a rollout means, whatever holds the model: samples in, metrics and weights out.
+
+A backend brings the model, its gradients and its checkpoints. It knows nothing of Ray, engines or rollouts.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import time
+from abc import abstractmethod
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from slime.losses import LossSpec
+from slime.training.core.batch import (
+    RolloutData,
+    advantage_metrics,
+    check_inputs,
+    engine_log_probs,
+    group_metrics,
+    token_advantages,
+)
+from slime.training.core.distributed import merge_over_ranks
+from slime.training.core.logprob_gap import Mismatch
+from slime.training.core.metrics import mean_of_steps, method_metrics, rollout_metrics
+from slime.training.core.optimizer import learning_rate, set_learning_rate
+from slime.training.core.packing import PackedBatch, check_samples
+from slime.training.core.postprocess import postprocess
+from slime.training.core.staleness import staleness_metrics
+from slime.training.core.step import OnLogProbs, by_sample, trained_log_probs
+from slime.training.core.teacher import Teacher
+from slime.training.core.teacher_data import check_ids
+from slime.training.persistence import Persistent
+from slime.training.schedule import MicroBatch, Schedule, ScheduleLimits, Step, build_schedule
+from slime.types import Sample
+from slime.utils.logging import event
+from slime.weights.probe import Probe, probe_ids
+
+logger = logging.getLogger(__name__)
+
+
+class Trainer(Persistent):
+    """One rank of a training run; all ranks make the same calls and get all samples.
+
+    A replica is the ranks that hold one model together; replicas train on different samples.
+
+    Attributes:
+        replica, replicas: the number of this rank's replica, and how many there are.
+        model: what `slime.training.fsdp.model.distribution` can run on a pack.
+        asks_teacher_before: the teacher cannot be asked between forward and backward, but is before every step.
+    """
+
+    replica: int
+    replicas: int
+    device: torch.device
+    spec: LossSpec
+    model: Any
+    vocabulary: int
+    optimizer: torch.optim.Optimizer
+    reference: Any = None
+    teacher: Teacher | None = None
+    asks_teacher_before: bool = False
+
+    @abstractmethod
+    def forward_backward(
+        self, number: int, step: Step, data: RolloutData, on_log_probs: OnLogProbs, where: str
+    ) -> dict[str, float]:
+        """The gradient of one step, over all ranks and clipped, and its metrics with `loss` and `grad_norm`.
+
+        Raises:
+            TrainError: loss or gradient is not finite.
+        """
+
+    @abstractmethod
+    def add_up(self, values: Tensor) -> Tensor:
+        """Sum of a CPU tensor over the replicas."""
+
+    def clear_gradients(self) -> None:
+        self.optimizer.zero_grad(set_to_none=True)
+
+    def update(self) -> None:
+        """Moves the weights by the gradient."""
+        self.optimizer.step()
+
+    def train(self, rollout_id: int, samples: Sequence[Sample]) -> dict[str, float]:
+        """Trains on one rollout and returns its metrics, the same on every rank, which all get all samples.
+
+        Raises:
+            DataError: a sample that cannot be trained on; nothing was applied.
+            TrainError: loss or gradient of a step is not finite; that step and later ones were not applied.
+        """
+        started = time.monotonic()
+        check_samples(samples, self.vocabulary)
+        check_ids(samples, self.vocabulary)
+        check_inputs(self.args, self.spec, samples)
+        schedule = self._schedule(samples)
+        data = self._prepare(schedule, samples)
+        postprocess(self.args, rollout_id, data, schedule, self.replica)
+        mismatch = Mismatch(self.version)
+        where = f"rollout {rollout_id}"
+        metrics = self.critic.train(schedule, data, where) if self.critic else {}
+        waits = self.critic is not None and rollout_id < self.args.num_critic_only_steps
+        steps = [
+            self._step(number, step, data, mismatch, f"{where}, step {epoch * len(schedule.steps) + number}")
+            for epoch in range(0 if waits else self.args.train_epochs)
+            for number, step in enumerate(schedule.steps)
+        ]
+        if self.reference is not None and self.reference.follow(rollout_id):
+            event(logger, "reference follows", rollout_id=rollout_id)
+        metrics |= mean_of_steps(steps) | mismatch.metrics() | rollout_metrics(samples, schedule)
+        metrics |= advantage_metrics(data, self.add_up, self.args.use_opd)
+        metrics |= group_metrics(self.args, self.spec, samples)
+        metrics |= Mismatch.alarm(metrics, self.args.logprob_gap_alarm)
+        metrics |= staleness_metrics(samples, schedule, self.version, self.args) | method_metrics(self.args)
+        metrics["train_seconds"] = time.monotonic() - started
+        event(logger, "rollout trained", rollout_id=rollout_id, **metrics)
+        return metrics
+
+    def log_probs(self, samples: Sequence[Sample]) -> list[list[float]]:
+        """Log-prob of every response token, at the temperature of its sample, under the present weights."""
+        check_samples(samples, self.vocabulary)
+        lengths = [len(sample.tokens) for sample in samples]
+        responses = [sample.response_length for sample in samples]
+        schedule = build_schedule(lengths, responses, self._limits(global_batch_size=None))
+        found: dict[int, list[float]] = {}
+        for step in schedule.steps:
+            mine = step.ranks[self.replica]
+            found |= trained_log_probs(self.model, mine, samples, self.device, only_trained=False)
+        merged = merge_over_ranks(found)
+        return [merged.get(i, []) for i in range(len(samples))]
+
+    def probe(self) -> Probe | None:
+        """What these weights say, for an engine that may load them wrong (SGLang, vLLM). Every rank must call
+        this."""
+        if self.args.rollout_backend == "embedded":
+            return None
+        ids = probe_ids(self.vocabulary)
+        [log_probs] = self.log_probs([Sample(tokens=ids, response_length=len(ids) - 1, temperature=1.0)])
+        in_bf16 = self.args.bf16 or (self.device.type == "cuda" and not self.args.fp32)
+        return Probe(
+            ids, log_probs, "bfloat16" if in_bf16 else str(self._served_dtype()).removeprefix("torch.")
+        )
+
+    def close(self) -> None:
+        """Leaves the process group."""
+        if dist.is_initialized():
+            dist.destroy_process_group()
+
+    def seed(self) -> None:
+        """Seeds every random generator of this rank."""
+        seed = self.args.seed + self.rank
+        torch.manual_seed(seed)
+        np.random.seed(seed)
+        random.seed(seed)
+
+    def _limits(self, global_batch_size: int | None) -> ScheduleLimits:
+        args = self.args
+        return ScheduleLimits(
+            world_size=self.replicas,
+            max_tokens=args.max_tokens_per_gpu if args.use_dynamic_batch_size else None,
+            micro_batch_size=args.micro_batch_size or 1,
+            global_batch_size=global_batch_size,
+            trim=args.trim_to_global_batch,
+            balance=args.balance_data,
+        )
+
+    def _schedule(self, samples: Sequence[Sample]) -> Schedule:
+        lengths = [len(sample.tokens) for sample in samples]
+        trained = [sample.effective_response_length for sample in samples]
+        return build_schedule(lengths, trained, self._limits(self.args.global_batch_size))
+
+    def _prepare(self, schedule: Schedule, samples: Sequence[Sample]) -> RolloutData:
+        """Reference log-probs, values, advantages, and old log-probs for the steps before which the policy will
+        have moved."""
+        data = RolloutData(samples, version=self.version)
+        mine = [i for step in schedule.steps for micro_batch in step.ranks[self.replica] for i in micro_batch]
+        from_engine = self.args.use_rollout_logprobs
+        if from_engine:
+            data.old_log_probs = engine_log_probs(samples, mine)
+        elif schedule.steps and self.args.train_epochs == 1:
+            data.unmoved = frozenset(schedule.steps[0].samples)
+        if self.critic is not None:
+            data.values = self.critic.values(schedule, samples)
+        policy_loss = self.spec.needs_advantages or self.spec.teacher == "topk"
+        for number, step in enumerate(schedule.steps):
+            part = step.ranks[self.replica]
+            if self.reference is not None:
+                found = self.reference.log_probs(part, samples, self.device)
+                data.ref_log_probs = (data.ref_log_probs or {}) | found
+            if self.teacher is not None:
+                self.teacher.read(step, data, self.device)
+            moves = number > 0 or self.args.train_epochs > 1 or self.asks_teacher_before
+            if not from_engine and (self.spec.needs_old or (moves and policy_loss)):
+                watch = self.teacher.keeping(number, step, data) if self.teacher and moves else None
+                data.old_log_probs |= trained_log_probs(self.model, part, samples, self.device, watch)
+        if self.spec.needs_advantages:
+            data.advantages = token_advantages(self.args, data, mine, self.add_up)
+        return data
+
+    def _step(
+        self, number: int, step: Step, data: RolloutData, mismatch: Mismatch, where: str
+    ) -> dict[str, float]:
+        def compare(micro_batch: MicroBatch, packed: PackedBatch, log_probs: Tensor) -> None:
+            for i, values in by_sample(micro_batch, packed, log_probs).items():
+                known = {} if self.args.use_rollout_logprobs else data.old_log_probs
+                mismatch.add(data.samples[i], known.get(i, values))
+
+        self.clear_gradients()
+        try:
+            metrics = self.forward_backward(number, step, data, compare, where)
+            metrics["lr"] = learning_rate(self.args, self.global_step)
+            set_learning_rate(self.optimizer, metrics["lr"])
+            self.update()
+        finally:
+            self.clear_gradients()
+        self.global_step += 1
+        return metrics

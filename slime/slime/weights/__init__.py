@@ -1,0 +1,1 @@
+"""Weight versions: exported, checked, made live on every engine, kept as checkpoints."""

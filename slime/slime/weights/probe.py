@@ -1,0 +1,116 @@
+"""Log-probs of fixed token ids: what a version of the weights must say when it really serves.
+
+Whoever has the model (the trainer, when it writes a version) may leave the values in `probe.json` beside the
+weights; for a folder without one they are computed here with plain transformers on the CPU.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from dataclasses import asdict, dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from slime.errors import EngineError
+from slime.processes.records import write_json
+
+FILE = "probe.json"
+LENGTH = 24
+TOLERANCES = {"float32": 2e-3, "bfloat16": 0.25, "float16": 0.1}
+"""Largest mean difference of a log-prob between two correct programs, by dtype of the weights. What is smaller than
+bfloat16's noise, such as one tensor left behind by a tiny step, is found by the tensors' checksums instead."""
+_computing = threading.Lock()
+
+
+@dataclass(frozen=True)
+class Probe:
+    """`ids` [T] and the natural log-probs [T - 1] of each id after the ones before it."""
+
+    ids: list[int]
+    log_probs: list[float]
+    dtype: str
+
+    def gap(self, found: list[float]) -> float:
+        """Mean absolute difference to what an engine says; infinite if it says something else altogether."""
+        if len(found) != len(self.log_probs):
+            return float("inf")
+        gap = sum(abs(a - b) for a, b in zip(self.log_probs, found, strict=True)) / len(found)
+        return gap if gap == gap else float("inf")
+
+    @property
+    def tolerance(self) -> float:
+        return TOLERANCES.get(self.dtype, max(TOLERANCES.values()))
+
+
+def probe_ids(vocabulary: int) -> list[int]:
+    """Always the same `LENGTH` ids for a vocabulary."""
+    return [(7919 * (position + 1) ** 2 + 31) % vocabulary for position in range(LENGTH)]
+
+
+def measure(model: Any, vocabulary: int, device: Any = "cpu") -> Probe:
+    """The probe of a model that is called as in transformers: `model(input_ids).logits` [1, T, V]."""
+    import torch
+
+    ids = probe_ids(vocabulary)
+    with torch.no_grad():
+        table = torch.log_softmax(model(torch.tensor([ids], device=device)).logits[0].float(), dim=-1)
+    log_probs = [table[place, token].item() for place, token in enumerate(ids[1:])]
+    return Probe(ids, log_probs, str(next(model.parameters()).dtype).removeprefix("torch."))
+
+
+def write_probe(folder: Path, probe: Probe) -> None:
+    write_json(folder / FILE, asdict(probe))
+
+
+def expected_probe(folder: str) -> Probe:
+    """The values that the weights of a folder must give.
+
+    Raises:
+        EngineError: `probe.json` is broken, or transformers cannot load the folder.
+    """
+    file = Path(folder) / FILE
+    if file.is_file():
+        try:
+            return Probe(**json.loads(file.read_text()))
+        except (ValueError, TypeError) as error:
+            raise EngineError(f"{file} is not a probe (ids, log_probs, dtype): {error!r}") from error
+    stamps = tuple(path.stat().st_mtime_ns for path in sorted(Path(folder).glob("*.safetensors")))
+    with _computing:
+        return _computed(folder, stamps)
+
+
+@lru_cache(maxsize=4)
+def _computed(folder: str, stamps: tuple[int, ...]) -> Probe:
+    import torch
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    from slime.utils.decoders import language_part
+
+    try:
+        config = language_part(AutoConfig.from_pretrained(folder, local_files_only=True))
+        model = AutoModelForCausalLM.from_config(config, dtype=config.dtype or torch.float32).eval()
+        missing = _fill(model, Path(folder))
+    except (OSError, ValueError, KeyError, RuntimeError) as error:
+        raise EngineError(f"{folder} cannot be loaded to know what it must say: {error}") from error
+    if missing:
+        raise EngineError(f"{folder} lacks {', '.join(missing[:3])}; it cannot be known what it must say")
+    return measure(model, int(model.get_input_embeddings().weight.shape[0]))
+
+
+def _fill(model: Any, folder: Path) -> list[str]:
+    """Gives a model the weights of a folder; returns the names that it has none for.
+
+    Not by `from_pretrained`, which switches tying off for the whole process while it loads: this runs in threads.
+    """
+    from safetensors.torch import load_file
+
+    from slime.utils.decoders import in_memory
+
+    files = sorted(folder.glob("*.safetensors"))
+    found = in_memory({name: x for file in files for name, x in load_file(file).items()})
+    model.load_state_dict(found, strict=False)
+    tied = {"lm_head.weight"} if model.config.get_text_config().tie_word_embeddings else set()
+    model.tie_weights()
+    return sorted(set(model.state_dict()) - set(found) - tied)

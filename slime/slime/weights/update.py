@@ -1,0 +1,219 @@
+"""A weight update as a transaction over all engines: prepare, persist, switch, verify, announce. No Ray.
+
+Requests in flight go on through all of it. Up to the switch nothing that a client sees has changed, and a
+failure discards the candidate. From the switch on the update rolls forward: an engine that fails is waited
+for and brought to the new version; if it cannot be had in time, all engines go back to the old one.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
+
+from slime.errors import EngineError, TrainError
+from slime.weights.versions import WeightVersion, read_live, write_live
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+REFUSALS = 3
+
+
+class EngineState(Protocol):
+    """What an engine says of its weights."""
+
+    @property
+    def version(self) -> int: ...
+    @property
+    def checksum(self) -> str: ...
+
+
+class Engine(Protocol):
+    """The control side of one engine: `slime.engines.client.EngineControl`, or a fake of it."""
+
+    @property
+    def url(self) -> str: ...
+    def prepare(self, path: str, version: int) -> str: ...
+    def switch(self, version: int) -> Any: ...
+    def discard(self) -> Any: ...
+    def info(self) -> EngineState: ...
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """Weights that want to go live: made by step `rollout_id` (-1: none) from version `parent`."""
+
+    weights: WeightVersion
+    rollout_id: int
+    parent: int | None
+    restored: bool = False
+    metrics: dict[str, float] = field(default_factory=dict)
+
+
+class CandidateRejected(TrainError):
+    """A gate found the candidate wanting; the live version stays."""
+
+
+class Gate(Protocol):
+    """Looks at a candidate before any engine does; raises CandidateRejected to keep it from going live."""
+
+    def __call__(self, candidate: Candidate) -> None: ...
+
+
+OnLive = Callable[[Candidate], None]
+
+
+class WeightUpdate:
+    """Brings candidates live on `engines`, one at a time.
+
+    Args:
+        engines: all engines that serve the policy.
+        run_dir: run folder with `live_weights.json`.
+        on_live: called after every engine confirmed version and checksum.
+        gates: asked in order before anything else happens.
+        patience: seconds that one stage waits for a failing engine before the update is given up.
+    """
+
+    def __init__(
+        self,
+        engines: Sequence[Engine],
+        run_dir: Path,
+        on_live: OnLive,
+        gates: Sequence[Gate] = (),
+        patience: float = 90.0,
+        retry_interval: float = 0.3,
+    ) -> None:
+        self.engines = list(engines)
+        self.run_dir = run_dir
+        self.on_live = on_live
+        self.gates = list(gates)
+        self.patience = patience
+        self.retry_interval = retry_interval
+
+    def publish(self, candidate: Candidate, persist: Callable[[], None] = lambda: None) -> None:
+        """Makes the candidate the live version everywhere.
+
+        Args:
+            candidate: its artifact is complete on disk.
+            persist: called between prepare and switch; returns when checkpoint and artifact are durable.
+
+        Raises:
+            CandidateRejected: a gate refused it; nothing changed.
+            EngineError: an engine refused, or was away for longer than `patience`; every
+                engine that answers holds the old version.
+        """
+        for gate in self.gates:
+            gate(candidate)
+        new, old = replace(candidate.weights, rollout_id=candidate.rollout_id), read_live(self.run_dir)
+        try:
+            self.on_each(lambda engine: self.until_done(engine, lambda: prepare(engine, new)))
+            persist()
+        except BaseException:
+            self.on_each(discard)
+            raise
+        # An engine that restarts from here on comes back with the new version.
+        write_live(self.run_dir, new)
+        try:
+            self.on_each(lambda engine: self.until_done(engine, lambda: go_live(engine, new)))
+        except EngineError:
+            self.roll_back(old)
+            raise
+        self.on_live(candidate)
+
+    def roll_back(self, old: WeightVersion | None) -> None:
+        """Brings every engine that answers back to the old version; one that is away comes back with it."""
+        if old is None:
+            logger.error("no earlier version to go back to: engines may differ until the next update")
+            return
+        write_live(self.run_dir, old)
+        for engine in self.engines:
+            try:
+                go_live(engine, old)
+            except EngineError as error:
+                logger.warning("%s does not go back to version %d now: %s", engine.url, old.version, error)
+
+    def on_each(self, action: Callable[[Engine], T]) -> list[T]:
+        """Runs the action on all engines at the same time; raises the first error after all have ended."""
+        with ThreadPoolExecutor(max(1, len(self.engines))) as pool:
+            return list(pool.map(action, self.engines))
+
+    def until_done(self, engine: Engine, action: Callable[[], None]) -> None:
+        """Repeats the action until it succeeds.
+
+        An engine that is away is waited for during `patience` seconds; one that answers and refuses gets
+        `REFUSALS` tries, so that a refusal does not keep two versions live.
+
+        Raises:
+            EngineError: the last failure.
+        """
+        deadline = time.monotonic() + self.patience
+        tries = refusals = 0
+        while True:
+            tries += 1
+            try:
+                return action()
+            except WrongWeights:
+                raise
+            except EngineError as error:
+                refusals += 1 if answers(engine) else 0
+                if refusals >= REFUSALS or time.monotonic() >= deadline:
+                    raise
+                if tries == 1:
+                    logger.warning("trying again: %s", error)
+                time.sleep(self.retry_interval)
+
+
+class WrongWeights(EngineError):
+    """An engine read other weights than the trainer wrote; trying again would not help."""
+
+
+def answers(engine: Engine) -> bool:
+    try:
+        engine.info()
+    except EngineError:
+        return False
+    return True
+
+
+def has(engine: Engine, wanted: WeightVersion) -> bool:
+    state = engine.info()
+    return state.version == wanted.version and state.checksum == wanted.checksum
+
+
+def prepare(engine: Engine, new: WeightVersion) -> None:
+    """Loads the artifact beside the live weights and compares its checksum with the trainer's."""
+    if has(engine, new):
+        return
+    checksum = engine.prepare(new.path, new.version)
+    if checksum != new.checksum:
+        raise WrongWeights(
+            f"{engine.url} read version {new.version} with checksum {checksum}, the trainer wrote "
+            f"{new.checksum}: {new.path} was changed, or the engine holds another dtype than the trainer"
+        )
+
+
+def go_live(engine: Engine, new: WeightVersion) -> None:
+    """Switches, and asks the engine what it holds now. One that restarted in between is prepared again."""
+    if has(engine, new):
+        return
+    try:
+        engine.switch(new.version)
+    except EngineError:
+        prepare(engine, new)
+        engine.switch(new.version)
+    if not has(engine, new):
+        raise EngineError(
+            f"{engine.url} was told to switch to version {new.version} and says it holds another"
+        )
+
+
+def discard(engine: Engine) -> None:
+    try:
+        engine.discard()
+    except EngineError as error:
+        logger.warning("%s keeps prepared weights: %s", engine.url, error)
