@@ -119,7 +119,7 @@ def test_only_engine_and_trainer_load_torch_and_servers_are_as_nice_as_the_drive
     live = [record for record in records.read_records(run.run_dir) if record.alive()]
     with_torch = {r.role for r in live if "libtorch" in Path(f"/proc/{r.pid}/maps").read_text()}
     assert with_torch == {"engine", "trainer"}
-    niceness = {record.role: psutil.Process(record.pid).nice() for record in records}
+    niceness = {record.role: psutil.Process(record.pid).nice() for record in live}
     assert niceness["engine"] == niceness["gateway"] == niceness["driver"] < niceness["trainer"]
 
 

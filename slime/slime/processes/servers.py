@@ -44,7 +44,7 @@ OWN_ROLES = frozenset({"driver", "trainer", "buffer"})  # part of the driver's R
 class ServerSpec:
     """How one server is started and asked for its health. Seconds; `url` None: it has no HTTP side.
 
-    `group`: of equal servers whose number may change while they run (`slime.processes.scaling`); None: it is one of its kind.
+    `group`: of equal servers whose number may change while they run (`slime.processes.scaling`); None: it stands alone.
     """
 
     name: str
@@ -250,8 +250,8 @@ class ServerManager:
 
     def processes(self) -> list[ProcessRecord]:
         """The live servers of the run folder."""
-        records = records.read_records(self.run_dir)
-        return [record for record in records if record.role not in OWN_ROLES and record.alive()]
+        found = records.read_records(self.run_dir)
+        return [record for record in found if record.role not in OWN_ROLES and record.alive()]
 
 
 def note_death(watched: Watched, run_dir: Path, told: str) -> None:
