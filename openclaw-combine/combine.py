@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from combine_cases import draft, needs_of
-from openclaw.methods import MethodContext, Needs, Options, asks, hints_of
-from openclaw.records import Drop, Judgement, SampleDraft, Turn
+from openclaw.methods.method import MethodContext, Needs, Options, asks, hints_of
+from openclaw.methods.method.cases import draft, needs_of
+from openclaw.types import Drop, Judgement, SampleDraft, Turn
 
 W_RL, W_OPD = "combine_w_rl", "combine_w_opd"
 

@@ -3,9 +3,9 @@ Binary RL."""
 
 from __future__ import annotations
 
-from combine_cases import draft, needs_of
-from openclaw.methods import MethodContext, Needs, Options, asks, hints_of
-from openclaw.records import Drop, Judgement, SampleDraft, Turn
+from openclaw.methods.method import MethodContext, Needs, Options, asks, hints_of
+from openclaw.methods.method.cases import draft, needs_of
+from openclaw.types import Drop, Judgement, SampleDraft, Turn
 
 W_RL, W_OPD, MOST_HINTS = "topk_w_rl", "topk_w_opd", "hint_m"
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from openclaw.methods import MethodContext, Needs, Options, asks, eval_score, hints_of
-from openclaw.records import Drop, Judgement, SampleDraft, Turn
+from openclaw.methods.method import MethodContext, Needs, Options, asks, eval_score, hints_of
+from openclaw.types import Drop, Judgement, SampleDraft, Turn
 
 
 def needs(options: Options) -> Needs:

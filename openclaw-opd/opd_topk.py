@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from opd import distilled
-from openclaw.methods import MethodContext, Needs, Options, asks
-from openclaw.records import Drop, Judgement, SampleDraft, Turn
+from openclaw.methods.method import MethodContext, Needs, Options, asks
+from openclaw.types import Drop, Judgement, SampleDraft, Turn
 
 
 def needs(options: Options) -> Needs:

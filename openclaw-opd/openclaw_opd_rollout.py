@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from openclaw.rollout import commit_live, lease_step
+from openclaw.trainer_hooks.lease import commit_live, lease_step
 from slime.types import RolloutFnTrainOutput
 
 
 def generate_rollout_openclaw_opd(
     args: Any, rollout_id: int, data_source: Any, evaluation: bool = False
 ) -> RolloutFnTrainOutput:
-    """Leases the samples of one training step, each with what its teachers see; see `openclaw.rollout.lease_batch`.
+    """Leases the samples of one training step, each with what its teachers see; see `openclaw.trainer_hooks.lease.lease_batch`.
 
     Raises:
         ValueError: if an evaluation is asked for; conversations have no evaluation set.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from openclaw.records import Drop, Judgement, SampleDraft, Turn
+from openclaw.types import Drop, Judgement, SampleDraft, Turn
 
 
 def sample_from_judged_turn(turn: Turn, judgements: list[Judgement]) -> SampleDraft | Drop:

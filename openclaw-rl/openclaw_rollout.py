@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from openclaw.rollout import commit_live, lease_step
+from openclaw.trainer_hooks.lease import commit_live, lease_step
 from slime.types import RolloutFnTrainOutput
 
 

@@ -22,17 +22,18 @@ from fastapi import FastAPI, Request
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
-from openclaw.api import admin, chat, completions, feedback, judges, messages, responses, turns
-from openclaw.api.door import Door
-from openclaw.api.express import Express
-from openclaw.api.metrics import Metrics
-from openclaw.api.protocol import HttpProtocol
-from openclaw.engine import Engines
-from openclaw.engine_process import EngineProcess
+from openclaw.common.ports import listen
+from openclaw.engine.client import Engines
+from openclaw.engine.process import EngineProcess
 from openclaw.errors import ClientError, OpenClawError, StoreError
-from openclaw.gateway import Gateway
-from openclaw.ports import listen
-from openclaw.recorder import Recorder
+from openclaw.gateway.gateway import Gateway
+from openclaw.gateway.recorder import Recorder
+from openclaw.http.admin import feedback, health, judge_scale, turns
+from openclaw.http.dialects import chat, completions, messages, responses
+from openclaw.http.metrics import Metrics
+from openclaw.http.middleware.fast_route import Express
+from openclaw.http.middleware.guard import Door
+from openclaw.http.middleware.header_limit import HttpProtocol
 from openclaw.settings import Settings, load_settings
 from openclaw.store import RolloutStore
 from openclaw.store.failures import shown
@@ -73,8 +74,8 @@ def create_app(
     app.include_router(responses.router)
     app.include_router(feedback.router)
     app.include_router(turns.router)
-    app.include_router(judges.router)
-    app.include_router(admin.router)
+    app.include_router(judge_scale.router)
+    app.include_router(health.router)
     app.add_exception_handler(ClientError, _failure)
     app.add_exception_handler(StoreError, _failure)
     app.add_exception_handler(HTTPException, _http_error)

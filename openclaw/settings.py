@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
-from openclaw import options
+from openclaw.common import declare
+from openclaw.common.declare import option
 from openclaw.errors import ConfigError
-from openclaw.options import option
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
@@ -138,7 +138,7 @@ class Settings:
                 "(SGLang: python -m slime.engines.launch --backend sglang --model-path FOLDER --port 30010) and name "
                 "it: --engine-url http://127.0.0.1:30010"
             )
-        options.check(self)
+        declare.check(self)
         if not self.model_path:
             raise ConfigError("no model: give --model-path FOLDER or set MODEL_PATH")
         if self.engine_url and self.backend:
@@ -198,22 +198,22 @@ class Settings:
 def load_settings(argv: Sequence[str] | None = None, environ: Mapping[str, str] | None = None) -> Settings:
     """Raises ConfigError for an unknown flag, a value of the wrong type, or a contradiction."""
     given = vars(_parser().parse_args(sys.argv[1:] if argv is None else argv))
-    return options.load(Settings, given, environ)
+    return declare.load(Settings, given, environ)
 
 
 def markdown() -> str:
     """The settings as a table."""
-    return options.markdown(Settings)
+    return declare.markdown(Settings)
 
 
 def add_flags(parser: argparse._ActionsContainer, names: Sequence[str]) -> None:
     """Adds the flags of these settings to any parser; what the command line does not name stays None."""
-    options.add_flags(parser, Settings, names)
+    declare.add_flags(parser, Settings, names)
 
 
 def as_flags(values: Mapping[str, Any]) -> list[str]:
     """The command-line words that give these settings; None and False are left out."""
-    return options.as_flags(Settings, values)
+    return declare.as_flags(Settings, values)
 
 
 class _Parser(argparse.ArgumentParser):
@@ -232,7 +232,7 @@ def _parser() -> _Parser:
         description="Serves a model over the OpenAI API and records every turn.",
         allow_abbrev=False,
     )
-    options.add_flags(parser, Settings)
+    declare.add_flags(parser, Settings)
     return parser
 
 

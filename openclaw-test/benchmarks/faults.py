@@ -29,7 +29,7 @@ from fault_points import POINTS, number
 
 from chat_client import ChatClient
 from harness import Loop, running_loop
-from openclaw.processes import live_processes
+from openclaw.common.run_folder import live_processes
 from openclaw.store import RolloutStore
 from talkers import People, talk_until
 

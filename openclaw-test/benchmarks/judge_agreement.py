@@ -19,7 +19,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from openclaw.errors import JudgeError
-from openclaw.judge.backends import JudgeBackend, make_backend
+from openclaw.judge.backends.base import JudgeBackend, make_backend
 from openclaw.judge.metrics import JudgeMetrics
 from openclaw.judge.questions import JudgeQuestion
 from openclaw.judge.settings import add_flags, load_settings

@@ -21,8 +21,8 @@ import psutil
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from openclaw.records import Judgement, NewTurn, SampleDraft, Vote
 from openclaw.store import RolloutStore, StoreWriter
+from openclaw.types import Judgement, NewTurn, SampleDraft, Vote
 
 PROMPT_TOKENS, COMPLETION_TOKENS, MESSAGE_BYTES = 600, 64, 2000
 THANKS = [{"role": "user", "content": "Thanks, that is right."}]

@@ -9,8 +9,8 @@ from typing import Any
 from e2e.relay import Passage
 from e2e.scenario import CRON_TEXT, Conversation, mismatches
 from e2e.serving import EngineCall
-from openclaw.records import Turn, TurnState
-from openclaw.rendering import text_of
+from openclaw.formats.rendering import text_of
+from openclaw.types import Turn, TurnState
 
 CONNECT_TEST = "openclaw-connect-test"
 SIDE_KINDS = ("compaction", "heartbeat", "cron")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from openclaw.records import Turn, TurnState
+from openclaw.types import Turn, TurnState
 
 _INTERNAL = "OPENCLAW_INTERNAL_CONTEXT"
 

@@ -26,7 +26,7 @@ from typing import Any
 
 from aiohttp import web
 
-from openclaw.tokenizer import Tokenizer
+from openclaw.formats.tokenizer import Tokenizer
 
 END = "<|im_end|>"
 INTERNAL = "<<<BEGIN_OPENCLAW_INTERNAL_CONTEXT>>>"

@@ -15,8 +15,8 @@ import httpx
 
 from e2e.relay import Passage, Relay
 from harness import ROOT, free_port
-from openclaw.records import Turn
 from openclaw.store import RolloutStore
+from openclaw.types import Turn
 
 MODEL = ROOT / "openclaw-test" / "tiny_claw" / "model"
 READY_SECONDS = 180.0

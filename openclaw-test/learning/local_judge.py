@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from openclaw.hints import HintedPrompts
-from openclaw.judge.asking import JudgeLimits
-from openclaw.judge.judging import TurnJudge
-from openclaw.judge.rules import RulesBackend
-from openclaw.methods import Method, MethodContext, hints_of
+from openclaw.judge.asker import JudgeLimits
+from openclaw.judge.rules.judge import RulesBackend
+from openclaw.judge.turn_judge import TurnJudge
+from openclaw.methods.hinted_prompt import HintedPrompts
+from openclaw.methods.method import Method, MethodContext, hints_of
 from openclaw.store import RolloutStore, StoreWriter
 
 WORKER = "judge"

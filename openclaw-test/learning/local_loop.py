@@ -19,15 +19,15 @@ from learning.local_engine import LocalEngine, Reply
 from learning.local_judge import LocalJudge
 from learning.memory import Memory
 from learning.methods import Setting
-from openclaw.exchange import Answer
-from openclaw.records import Message, NewTurn, Turn
-from openclaw.rendering import ChatFormat, ModelFolder
-from openclaw.rollout import sample_dict
-from openclaw.sessions import Transcript, next_state
-from openclaw.stop_strings import StopStrings
+from openclaw.formats.rendering import ChatFormat, ModelFolder
+from openclaw.formats.stop_strings import StopStrings
+from openclaw.formats.template_probe import probe
+from openclaw.formats.tokenizer import Tokenizer
+from openclaw.gateway.exchange import Answer
+from openclaw.sessions.transcript import Transcript, next_state
 from openclaw.store import RolloutStore
-from openclaw.template_probe import probe
-from openclaw.tokenizer import Tokenizer
+from openclaw.trainer_hooks.lease import sample_dict
+from openclaw.types import Message, NewTurn, Turn
 from slime.arguments import parse_args
 from slime.rollout.post_process import post_processed
 from slime.training.fsdp import FSDPTrainer

@@ -12,7 +12,7 @@ import detectors
 from learning.local_engine import Reply
 from learning.local_loop import ChatModel
 from learning.tastes import Taste
-from openclaw.records import Message
+from openclaw.types import Message
 from slime.training.core.packing import pack
 from slime.training.fsdp.model import distribution
 from slime.types import Sample

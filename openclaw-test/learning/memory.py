@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from openclaw.hints import with_hint
-from openclaw.records import Message
+from openclaw.methods.hinted_prompt import with_hint
+from openclaw.types import Message
 
 KEPT = 4
 

@@ -22,9 +22,9 @@ from typing import Any
 from sqlalchemy import select
 
 from learning.local_judge import LocalJudge
-from openclaw.records import NewTurn, SampleRecord, Turn, TurnState
-from openclaw.rollout import sample_dict
 from openclaw.store import RolloutStore, schema
+from openclaw.trainer_hooks.lease import sample_dict
+from openclaw.types import NewTurn, SampleRecord, Turn, TurnState
 from slime.arguments import Arguments
 from slime.arguments.record import read_arguments
 from slime.errors import ConfigError

@@ -17,11 +17,11 @@ from dataclasses import dataclass
 
 from rich.console import Console
 
-from openclaw import options
 from openclaw.chat.client import ChatError, Server
-from openclaw.chat.fates import AllTurns, FateWatch
+from openclaw.chat.turn_status import AllTurns, FateWatch
+from openclaw.common import declare
+from openclaw.common.declare import option
 from openclaw.errors import ConfigError
-from openclaw.options import option
 
 LOOK_SECONDS = 1.0
 HELP = """\
@@ -53,7 +53,7 @@ class ChatSettings:
     )
 
     def __post_init__(self) -> None:
-        options.check(self)
+        declare.check(self)
 
 
 class Chat:
@@ -180,9 +180,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="python -m openclaw.chat", description="Talk to the model, and watch it learn."
     )
-    options.add_flags(parser, ChatSettings)
+    declare.add_flags(parser, ChatSettings)
     try:
-        settings = options.load(ChatSettings, vars(parser.parse_args(argv)))
+        settings = declare.load(ChatSettings, vars(parser.parse_args(argv)))
     except ConfigError as error:
         parser.error(str(error))
     server = Server(settings.url, settings.api_key)

@@ -14,9 +14,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from openclaw import options
 from openclaw.chat.client import ChatError, Server
-from openclaw.chat.fates import describe
+from openclaw.chat.turn_status import describe
+from openclaw.common import declare
 from openclaw.connect.entries import Model, connected, disconnected, provider_entry, remarks
 from openclaw.connect.files import NotPlainJson, read_config, readable_by_others, restore, write_config
 from openclaw.connect.others import settings_of
@@ -34,9 +34,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="python -m openclaw.connect", description="Connect OpenClaw with this server."
     )
-    options.add_flags(parser, ConnectSettings)
+    declare.add_flags(parser, ConnectSettings)
     try:
-        settings = options.load(ConnectSettings, vars(parser.parse_args(argv)))
+        settings = declare.load(ConnectSettings, vars(parser.parse_args(argv)))
     except ConfigError as error:
         parser.error(str(error))
     try:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from openclaw import options
+from openclaw.common import declare
+from openclaw.common.declare import option
 from openclaw.connect.entries import DEFAULT_PROVIDER
-from openclaw.options import option
 
 CLIENTS = ("openclaw", "openai", "litellm", "continue", "open-webui")
 
@@ -56,7 +56,7 @@ class ConnectSettings:
     )
 
     def __post_init__(self) -> None:
-        options.check(self)
+        declare.check(self)
 
     @property
     def config_file(self) -> Path:

@@ -18,9 +18,9 @@ from collections.abc import Sequence
 from typing import TextIO
 
 from openclaw.errors import ConfigError
-from openclaw.judge.backends import make_backend
+from openclaw.judge.backends.base import make_backend
 from openclaw.judge.metrics import JudgeMetrics
-from openclaw.judge.scoring import BadLine, LineScorer
+from openclaw.judge.score_lines import BadLine, LineScorer
 from openclaw.judge.settings import add_flags, load_settings
 
 

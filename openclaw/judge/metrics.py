@@ -9,7 +9,7 @@ from typing import Any
 
 import orjson
 
-from openclaw.judge.hinting import FoundHints
+from openclaw.judge.hints import FoundHints
 
 log = logging.getLogger("openclaw.judge")
 

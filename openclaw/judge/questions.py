@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from openclaw.records import Message, Turn
+from openclaw.types import Message, Turn
 
 NextStateRole = Literal["user", "tool"]
 

@@ -11,9 +11,9 @@ import argparse
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from openclaw import options
+from openclaw.common import declare
+from openclaw.common.declare import option
 from openclaw.errors import ConfigError
-from openclaw.options import option
 
 BACKEND_NAMES = ("rules", "engine", "openai")
 _SAFE = ("--judge-", "--prm-", "--majority-")
@@ -122,7 +122,7 @@ class JudgeSettings:
     )  # fmt: skip
 
     def __post_init__(self) -> None:
-        options.check(self)
+        declare.check(self)
         if self.judge_backend == "engine" and not (self.judge_engine_url and self.prm_model_path):
             raise ConfigError("the engine judge needs --judge-engine-url and --prm-model-path")
         key = self.judge_api_key
@@ -135,22 +135,22 @@ class JudgeSettings:
 def add_flags(parser: argparse._ActionsContainer, short: bool = False) -> None:
     """Adds the judge's flags to any parser, with the short forms too if asked; what the command line does
     not name stays None."""
-    options.add_flags(parser, JudgeSettings, prefixes=("--",) if short else _SAFE)
+    declare.add_flags(parser, JudgeSettings, prefixes=("--",) if short else _SAFE)
 
 
 def load_settings(args: argparse.Namespace, environ: Mapping[str, str] | None = None) -> JudgeSettings:
     """The settings of a parsed command line (see `add_flags`). Raises ConfigError."""
-    return options.load(JudgeSettings, vars(args), environ)
+    return declare.load(JudgeSettings, vars(args), environ)
 
 
 def as_flags(args: argparse.Namespace) -> list[str]:
     """The command-line words that pass on what a parsed command line names of these settings."""
-    return options.as_flags(JudgeSettings, vars(args))
+    return declare.as_flags(JudgeSettings, vars(args))
 
 
 def markdown() -> str:
     """The settings as a table."""
-    return options.markdown(JudgeSettings)
+    return declare.markdown(JudgeSettings)
 
 
 if __name__ == "__main__":

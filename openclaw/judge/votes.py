@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from openclaw.records import Vote
+from openclaw.types import Vote
 
 
 def majority_score(votes: Sequence[Vote], threshold: float = 0.0) -> float:

@@ -17,18 +17,18 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from openclaw.errors import ConfigError, StoreError
-from openclaw.judge import teacher_settings
-from openclaw.judge.asking import JudgeLimits
-from openclaw.judge.backends import make_backend
-from openclaw.judge.judging import TurnJudge
+from openclaw.judge.asker import JudgeLimits
+from openclaw.judge.backends.base import make_backend
 from openclaw.judge.metrics import JudgeMetrics
 from openclaw.judge.settings import JudgeSettings, add_flags, load_settings
-from openclaw.methods import Method, MethodContext, Needs
+from openclaw.judge.teacher import settings as teacher_settings
+from openclaw.judge.turn_judge import TurnJudge
+from openclaw.methods.method import Method, MethodContext, Needs
 from openclaw.store import RolloutStore, StoreWriter
 
 if TYPE_CHECKING:
-    from openclaw.hints import HintedPrompts
-    from openclaw.judge.teacher import Teacher
+    from openclaw.judge.teacher.log_probs import Teacher
+    from openclaw.methods.hinted_prompt import HintedPrompts
 
 log = logging.getLogger("openclaw.judge")
 
@@ -175,7 +175,9 @@ def limits_of(settings: JudgeSettings) -> JudgeLimits:
 def _hinted_prompts(model_path: str | None) -> HintedPrompts:
     if model_path is None:
         raise ConfigError("this method uses hints: name the policy's model folder with --model-path")
-    from openclaw.hints import HintedPrompts  # with tokenizers, which other workers do without
+    from openclaw.methods.hinted_prompt import (
+        HintedPrompts,  # with tokenizers, which other workers do without
+    )
 
     return HintedPrompts.of(model_path)
 
@@ -191,7 +193,7 @@ def _teacher(
         or needs.teacher == "none"
     ):
         return None
-    from openclaw.judge.teacher import make_teacher
+    from openclaw.judge.teacher.log_probs import make_teacher
 
     top_k = int(dict(args.method_option).get("distill_topk", 0))
     engines = teacher_settings.load_settings(args)

@@ -10,10 +10,9 @@ from collections.abc import Iterator, Sequence
 
 from sqlalchemy import ColumnElement, Connection, RowMapping, Table, or_, select, true
 
-from openclaw.records import SampleState, Session
 from openclaw.store import schema
 from openclaw.store.codec import unpack_json
-from openclaw.store.lines import (
+from openclaw.store.jsonl import (
     SAMPLE_COLUMNS,
     FeedbackEntry,
     HeaderLine,
@@ -28,6 +27,7 @@ from openclaw.store.lines import (
 from openclaw.store.rollout_store import RolloutStore
 from openclaw.store.rows import judgement_from_row, select_turns, turn_from_row, unpack_teacher
 from openclaw.store.versions import version_from_row
+from openclaw.types import SampleState, Session
 
 BATCH = 200
 """Turns read at a time."""

@@ -8,10 +8,10 @@ from typing import Any, Literal
 from sqlalchemy import Connection, RowMapping, Select, delete, func, insert, select, update
 
 from openclaw.errors import StoreError
-from openclaw.records import Feedback, Judgement, SampleState, TurnState, Vote
 from openclaw.store import schema
 from openclaw.store.codec import pack_json, unpack_json
 from openclaw.store.database import Database
+from openclaw.types import Feedback, Judgement, SampleState, TurnState, Vote
 
 USER_JUDGE = "user"
 """`judge` of a judgement that a person gave."""

@@ -12,10 +12,9 @@ from typing import Any
 from sqlalchemy import Connection, insert, or_, select, update
 
 from openclaw.errors import StoreError
-from openclaw.records import Session, TurnState, WeightVersion
 from openclaw.store import schema
 from openclaw.store.codec import pack_json
-from openclaw.store.lines import (
+from openclaw.store.jsonl import (
     SAMPLE_COLUMNS,
     HeaderLine,
     Line,
@@ -28,6 +27,7 @@ from openclaw.store.lines import (
 from openclaw.store.rollout_store import RolloutStore
 from openclaw.store.rows import body_row, check_new_turn, judgement_row, turn_row
 from openclaw.store.sessions import touch
+from openclaw.types import Session, TurnState, WeightVersion
 
 BATCH = 200
 """Lines written in one transaction."""

@@ -9,13 +9,13 @@ from typing import Any
 from sqlalchemy import ColumnElement, Connection, insert, or_, select, update
 
 from openclaw.errors import StoreError
-from openclaw.records import Drop, Judgement, SampleDraft, SampleState, Turn, TurnState
 from openclaw.store import schema
 from openclaw.store.codec import pack_json, unpack_ids
 from openclaw.store.database import Database
 from openclaw.store.feedback import heard
 from openclaw.store.rows import judgement_from_row, judgement_row, pack_teacher, select_turns, turn_from_row
 from openclaw.store.states import check_turn
+from openclaw.types import Drop, Judgement, SampleDraft, SampleState, Turn, TurnState
 
 
 class JudgementTable(Database):

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from openclaw.store.fates import FateTable
+from openclaw.store.deletion import Removal
 from openclaw.store.feedback import FeedbackTable
 from openclaw.store.judgements import JudgementTable
 from openclaw.store.leases import LeaseTable
-from openclaw.store.removal import Removal
 from openclaw.store.statistics import Statistics
+from openclaw.store.turn_status import FateTable
 from openclaw.store.turns import TurnTable
 from openclaw.store.versions import VersionTable
 

@@ -7,10 +7,10 @@ from typing import Any
 from sqlalchemy import ColumnElement, RowMapping, Select, select
 
 from openclaw.errors import StoreError
-from openclaw.records import Judgement, NewTurn, TeacherSide, Turn, TurnState, Vote
 from openclaw.store import schema
 from openclaw.store.codec import pack_floats, pack_ids, pack_json, unpack_floats, unpack_ids, unpack_json
 from openclaw.store.states import FIRST_TURN_STATES
+from openclaw.types import Judgement, NewTurn, TeacherSide, Turn, TurnState, Vote
 
 _SMALL = [
     "id",

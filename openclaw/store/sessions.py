@@ -9,9 +9,9 @@ from typing import Literal
 from sqlalchemy import Connection, Insert, func, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 
-from openclaw.records import Session, TurnState
 from openclaw.store import schema
 from openclaw.store.database import Database
+from openclaw.types import Session, TurnState
 
 
 class SessionTable(Database):

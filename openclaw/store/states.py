@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from openclaw.errors import StoreError
-from openclaw.records import SampleState, TurnState
+from openclaw.types import SampleState, TurnState
 
 FIRST_TURN_STATES = frozenset(
     {TurnState.CAPTURED, TurnState.SIDE, TurnState.ABORTED, TurnState.UNTRAINABLE, TurnState.IMPORTED}

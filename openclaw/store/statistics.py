@@ -6,9 +6,9 @@ from collections import Counter
 
 from sqlalchemy import func, select
 
-from openclaw.records import SampleState, TurnState
 from openclaw.store import schema
 from openclaw.store.database import Database
+from openclaw.types import SampleState, TurnState
 
 _LOST_TURNS = (TurnState.EXPIRED, TurnState.UNTRAINABLE, TurnState.ABORTED)
 

@@ -14,14 +14,14 @@ from pathlib import Path
 from typing import Any
 
 from openclaw.errors import ClientError, StoreError
-from openclaw.families import make_renderer
-from openclaw.records import Message, NewTurn, TurnState
-from openclaw.rendering import ChatFormat, ModelFolder
-from openclaw.sessions import Transcript
+from openclaw.formats.families import make_renderer
+from openclaw.formats.rendering import ChatFormat, ModelFolder
+from openclaw.formats.template_probe import probe
+from openclaw.formats.tokenizer import Tokenizer
+from openclaw.sessions.transcript import Transcript
 from openclaw.store.conversations import Conversation, ConversationTurn, read_conversations
 from openclaw.store.rollout_store import RolloutStore
-from openclaw.template_probe import probe
-from openclaw.tokenizer import Tokenizer
+from openclaw.types import Message, NewTurn, TurnState
 
 TEMPERATURE = 1.0
 """Of answers that nobody knows how they were sampled: the model's own distribution."""

@@ -8,11 +8,11 @@ from collections.abc import Sequence
 from sqlalchemy import Connection, bindparam, func, insert, or_, select, update
 
 from openclaw.errors import StoreError
-from openclaw.records import Message, NewTurn, Turn, TurnState
 from openclaw.store import schema
 from openclaw.store.codec import pack_json
 from openclaw.store.rows import body_row, check_new_turn, select_turns, turn_from_row, turn_row
 from openclaw.store.sessions import SessionTable, touch
+from openclaw.types import Message, NewTurn, Turn, TurnState
 
 _DIGESTS_A_QUERY = 500
 

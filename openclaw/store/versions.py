@@ -7,10 +7,10 @@ import time
 from sqlalchemy import Connection, RowMapping, func, insert, select, update
 
 from openclaw.errors import StoreError
-from openclaw.records import DEFAULT_TRAINER, SampleState, VersionStatus, WeightVersion
 from openclaw.store import schema
 from openclaw.store.database import Database, slices, take_turns
 from openclaw.store.leases import commit, release
+from openclaw.types import DEFAULT_TRAINER, SampleState, VersionStatus, WeightVersion
 
 _SURVIVING = (str(VersionStatus.LIVE), str(VersionStatus.SUPERSEDED))
 

@@ -144,7 +144,7 @@ flag() {
 
 # gpu_arguments: what all methods share, then the method.
 gpu_arguments() {
-  WORDS+=(::script --service-path openclaw.services.start --disable-rollout-global-dataset --reward-key score)
+  WORDS+=(::script --service-path openclaw.trainer_hooks.services.start --disable-rollout-global-dataset --reward-key score)
   WORDS+=(--hf-checkpoint "$MODEL_PATH" --run-dir "$RUN_DIR" --rl-buffer-dir "$RUN_DIR/buffer")
   flag --save SAVE_CKPT "${CKPT_SAVE_DIR:-$RUN_DIR/checkpoints}"
   flag --train-backend TRAIN_BACKEND fsdp

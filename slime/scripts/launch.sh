@@ -8,7 +8,7 @@ source "$ROOT/slime/scripts/env.sh"
 # check_port HOST PORT RUN_DIR: a taken port is an error before anything starts.
 check_port() {
   case $2 in '' | *[!0-9]*) die "PORT=$2 is not a port; give a number from 1 to 65535" ;; esac
-  "$PY" -c 'import sys; from openclaw.errors import ConfigError; from openclaw.services import check_port
+  "$PY" -c 'import sys; from openclaw.errors import ConfigError; from openclaw.trainer_hooks.services import check_port
 try: check_port(sys.argv[1], int(sys.argv[2]), sys.argv[3])
 except ConfigError as error: sys.exit(f"error: {error}")' "$@" || exit 2
 }

@@ -57,7 +57,7 @@ tiny_arguments() {
   arguments=(
     --hf-checkpoint "$MODEL_PATH" --train-backend fsdp --backend embedded
     --run-dir "$RUN_DIR" --save "${SAVE_CKPT:-${CKPT_SAVE_DIR:-$RUN_DIR/checkpoints}}" --save-interval 1
-    --disable-rollout-global-dataset --service-path openclaw.services.start
+    --disable-rollout-global-dataset --service-path openclaw.trainer_hooks.services.start
     --rollout-batch-size 4 --reward-key score
     --rl-buffer-dir "$RUN_DIR/buffer" --batch-timeout 30
     --host "$HOST" --port "$PORT" --served-model-name "${SERVED_MODEL_NAME:-tiny-claw}"

@@ -19,9 +19,9 @@ import uvicorn
 from openai import OpenAI
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
 
-from openclaw import tokenizer as openclaw_tokenizer
-from openclaw.api.protocol import HttpProtocol
-from openclaw.ports import listen
+from openclaw.common.ports import listen
+from openclaw.formats import tokenizer as openclaw_tokenizer
+from openclaw.http.middleware.header_limit import HttpProtocol
 from openclaw.server import create_app
 from openclaw.settings import Settings
 from openclaw.store import RolloutStore

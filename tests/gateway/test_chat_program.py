@@ -8,7 +8,7 @@ import pytest
 
 from openclaw.chat.__main__ import Chat, converse, main
 from openclaw.chat.client import ChatError, Server
-from openclaw.chat.fates import AllTurns, describe, is_over
+from openclaw.chat.turn_status import AllTurns, describe, is_over
 
 KEY = "secret-key"
 

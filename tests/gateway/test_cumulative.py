@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from openclaw import cumulative
-from openclaw.cumulative import SKIPPED, CumulativeAnswers
+from openclaw.engine import cumulative_stream
+from openclaw.engine.cumulative_stream import SKIPPED, CumulativeAnswers
 
 TRICKS = ("plain", '"output_ids": [1, 2]', '],[]]"output_token_logprobs":[[', "\\", "[]", "\u2028", "🦀")
 
@@ -52,7 +52,7 @@ def test_reading_ends_gives_what_reading_the_whole_gives(
         at += step
         answers.append(chunk(ids[:at], text * at, scores, **({"note": "x"} if at % 2 else {})))
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(cumulative, "READ_WHOLE_BYTES", 200)
+        patched.setattr(cumulative_stream, "READ_WHOLE_BYTES", 200)
         got = whole(answers, write)
     last = answers[-1]
     assert got[0] == last["output_ids"]

@@ -15,11 +15,11 @@ from hypothesis import strategies as st
 from tokenizers import AddedToken, decoders, models, pre_tokenizers
 from tokenizers import Tokenizer as CoreTokenizer
 
-from openclaw.deltas import CallArguments, CallEnd, CallStart, TextDelta
 from openclaw.errors import ConfigError
-from openclaw.families import BY_MODEL_TYPE
-from openclaw.rendering import ChatFormat, ModelFolder
-from openclaw.tokenizer import Tokenizer
+from openclaw.formats.deltas import CallArguments, CallEnd, CallStart, TextDelta
+from openclaw.formats.families import BY_MODEL_TYPE
+from openclaw.formats.rendering import ChatFormat, ModelFolder
+from openclaw.formats.tokenizer import Tokenizer
 
 QWEN = ["<|endoftext|>", "<|im_start|>", "<|im_end|>", "<think>", "</think>", "<tool_call>", "</tool_call>"]
 QWEN += ["<tool_response>", "</tool_response>"]

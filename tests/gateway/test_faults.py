@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 import pytest
 
-from openclaw.stream_parser import Qwen3StreamParser
+from openclaw.formats.qwen_parser import Qwen3StreamParser
 
 HELLO: list[Any] = [{"role": "user", "content": "hello"}]
 TEXT = "hello there, how are you today? the answer is 42."

@@ -12,9 +12,9 @@ from typing import Any
 import httpx
 import pytest
 
-from openclaw.api.door import Door
-from openclaw.api.limits import RateLimit
 from openclaw.errors import ConfigError
+from openclaw.http.middleware.guard import Door
+from openclaw.http.middleware.rate_limit import RateLimit
 from openclaw.settings import Settings, load_settings
 
 HELLO: list[Any] = [{"role": "user", "content": "hello"}]

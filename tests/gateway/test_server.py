@@ -18,10 +18,10 @@ import httpx
 import psutil
 import pytest
 
-from openclaw.engine_process import EngineProcess
+from openclaw.common.ports import listen
+from openclaw.common.run_folder import live_processes
+from openclaw.engine.process import EngineProcess
 from openclaw.errors import ConfigError
-from openclaw.ports import listen
-from openclaw.processes import live_processes
 from openclaw.server import main
 
 ROOT = Path(__file__).parents[2]
@@ -159,7 +159,7 @@ def test_configurations_that_cannot_work_are_refused_in_one_line(
 
 def test_runtime_imports_no_trainer() -> None:
     code = (
-        "import sys, openclaw.server, openclaw.judge.worker, openclaw.store, openclaw.rollout\n"
+        "import sys, openclaw.server, openclaw.judge.worker, openclaw.store, openclaw.trainer_hooks.lease\n"
         "print([name for name in ('torch', 'transformers', 'ray', 'slime') if name in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], env=environment(), capture_output=True, text=True)

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from openclaw.clients import clean_text
-from openclaw.sessions import Transcript, next_state
+from openclaw.sessions.clients import clean_text
+from openclaw.sessions.transcript import Transcript, next_state
 
 CONTEXT = (
     '<<<BEGIN_OPENCLAW_INTERNAL_CONTEXT>>>\nActive sessions:\n"none"\n<<<END_OPENCLAW_INTERNAL_CONTEXT>>>'

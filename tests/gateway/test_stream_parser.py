@@ -11,9 +11,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from openclaw.deltas import CallArguments, CallEnd, CallStart, TextDelta
-from openclaw.rendering import ChatFormat, ModelFolder
-from openclaw.tokenizer import Tokenizer
+from openclaw.formats.deltas import CallArguments, CallEnd, CallStart, TextDelta
+from openclaw.formats.rendering import ChatFormat, ModelFolder
+from openclaw.formats.tokenizer import Tokenizer
 
 MARKERS = ["<think>", "</think>", "<tool_call>", "</tool_call>", "<|im_end|>", "<tool_call>"]
 CALL = '{"name": "read", "arguments": {"path": "a.txt"}}'

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from openclaw.records import Drop, Judgement, SampleDraft, Vote
+from openclaw.types import Drop, Judgement, SampleDraft, Vote
 
 
 def _judge(gateway, turn_id, outcome, score):

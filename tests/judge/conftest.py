@@ -12,8 +12,8 @@ from typing import Any
 import orjson
 import pytest
 
-from openclaw.records import NewTurn, Turn
 from openclaw.store import RolloutStore
+from openclaw.types import NewTurn, Turn
 
 
 @pytest.fixture

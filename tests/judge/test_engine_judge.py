@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from openclaw.judge.backends import make_backend
+from openclaw.judge.backends.base import make_backend
 from openclaw.judge.metrics import JudgeMetrics
 from openclaw.judge.questions import JudgeQuestion
 from openclaw.judge.settings import JudgeSettings

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from openclaw.judge.hinting import find_hints
+from openclaw.judge.backends.prompts import read_hint_vote
+from openclaw.judge.hints import find_hints
 from openclaw.judge.metrics import HintHabit, JudgeMetrics
-from openclaw.judge.prompt_set import read_hint_vote
 from openclaw.judge.questions import JudgeQuestion
-from openclaw.judge.rules import RulesBackend, hints_by_rules
-from openclaw.records import Vote
+from openclaw.judge.rules.judge import RulesBackend, hints_by_rules
+from openclaw.types import Vote
 from tiny_claw import wordings
 
 

@@ -8,14 +8,15 @@ from typing import Any
 
 import pytest
 
-from openclaw.judge import judging, transport
-from openclaw.judge.backends import make_backend
-from openclaw.judge.judging import JudgeLimits, TurnJudge
+from openclaw.judge import turn_judge
+from openclaw.judge.backends import http
+from openclaw.judge.backends.base import make_backend
 from openclaw.judge.metrics import JudgeMetrics
 from openclaw.judge.settings import JudgeSettings
+from openclaw.judge.turn_judge import JudgeLimits, TurnJudge
 from openclaw.judge.worker import JudgeWorker
-from openclaw.records import Drop, Judgement, SampleDraft, Turn
 from openclaw.store import RolloutStore, StoreWriter
+from openclaw.types import Drop, Judgement, SampleDraft, Turn
 
 Answer = Callable[[str], Turn]
 
@@ -60,8 +61,8 @@ Start = Callable[..., Running]
 async def start(
     store: RolloutStore, judge_server: Any, monkeypatch: pytest.MonkeyPatch
 ) -> AsyncIterator[Start]:
-    monkeypatch.setattr(transport, "FIRST_WAIT_SECONDS", 0.01)
-    monkeypatch.setattr(judging, "_FIRST_RETURN_SECONDS", 0.2)
+    monkeypatch.setattr(http, "FIRST_WAIT_SECONDS", 0.01)
+    monkeypatch.setattr(turn_judge, "_FIRST_RETURN_SECONDS", 0.2)
     started: list[Running] = []
 
     def start(attempts: int = 2, **settings: Any) -> Running:
@@ -112,7 +113,7 @@ async def test_a_judge_that_is_down_for_a_while_delays_its_turns_and_drops_none(
 async def test_a_judge_that_stays_down_costs_no_turn_and_is_not_hammered(
     store: RolloutStore, judge_server: Any, answer: Answer, start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(judging, "_DOWN_SECONDS", 0.3)
+    monkeypatch.setattr(turn_judge, "_DOWN_SECONDS", 0.3)
     judge_server.script = [r"\boxed{1}"]
     answer("turn")
     running = start(attempts=1, judge_retries=0)

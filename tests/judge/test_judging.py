@@ -11,13 +11,13 @@ import pytest
 from sqlalchemy import event
 
 from openclaw.errors import StoreUnavailable
-from openclaw.judge.backends import JudgeBackend
-from openclaw.judge.judging import JudgeLimits, TurnJudge
+from openclaw.judge.backends.base import JudgeBackend
 from openclaw.judge.questions import JudgeQuestion
-from openclaw.judge.rules import RulesBackend
+from openclaw.judge.rules.judge import RulesBackend
+from openclaw.judge.turn_judge import JudgeLimits, TurnJudge
 from openclaw.judge.worker import JudgeWorker
-from openclaw.records import Drop, Judgement, SampleDraft, SampleState, Turn, TurnState, Vote
 from openclaw.store import RolloutStore, StoreWriter
+from openclaw.types import Drop, Judgement, SampleDraft, SampleState, Turn, TurnState, Vote
 
 Answer = Callable[[str], Turn]
 

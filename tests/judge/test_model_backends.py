@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 
 from openclaw.errors import JudgeError
-from openclaw.judge import transport
-from openclaw.judge.backends import JudgeBackend, make_backend
+from openclaw.formats.tokenizer import Tokenizer
+from openclaw.judge.backends import http
+from openclaw.judge.backends.base import JudgeBackend, make_backend
+from openclaw.judge.backends.http import JudgeUnavailable, RetryBudget
 from openclaw.judge.metrics import JudgeMetrics
 from openclaw.judge.questions import JudgeQuestion
 from openclaw.judge.settings import JudgeSettings
-from openclaw.judge.transport import JudgeUnavailable, RetryBudget
-from openclaw.tokenizer import Tokenizer
 
 MODEL = Path(__file__).parents[2] / "openclaw-test" / "tiny_claw" / "model"
 
@@ -36,7 +36,7 @@ def metrics() -> JudgeMetrics:
 
 @pytest.fixture(autouse=True)
 def short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(transport, "FIRST_WAIT_SECONDS", 0.01)
+    monkeypatch.setattr(http, "FIRST_WAIT_SECONDS", 0.01)
 
 
 @pytest.fixture

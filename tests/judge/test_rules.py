@@ -15,7 +15,7 @@ import orjson
 import pytest
 
 from openclaw.judge.questions import JudgeQuestion
-from openclaw.judge.rules import vote_by_rules
+from openclaw.judge.rules.judge import vote_by_rules
 
 EXAMPLES = Path(__file__).parent / "examples"
 REQUEST = "Tom has 3 apples and buys 4. How many apples does he have?"

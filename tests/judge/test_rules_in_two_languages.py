@@ -11,9 +11,9 @@ from typing import Any
 import orjson
 import pytest
 
-from openclaw.judge.chinese import is_chinese
 from openclaw.judge.questions import JudgeQuestion
-from openclaw.judge.rules import vote_by_rules
+from openclaw.judge.rules.chinese import is_chinese
+from openclaw.judge.rules.judge import vote_by_rules
 
 ROOT = Path(__file__).parents[2]
 DATA = Path(__file__).parent / "data"

@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 
 from openclaw.errors import ConfigError
-from openclaw.judge.prompt_set import PromptSet, read_eval_vote, read_hint_vote
+from openclaw.judge.backends.prompts import PromptSet, read_eval_vote, read_hint_vote
 from openclaw.judge.questions import JudgeQuestion, question_about
 from openclaw.judge.votes import majority_score
-from openclaw.records import Turn, Vote
+from openclaw.types import Turn, Vote
 
 
 @pytest.mark.parametrize(

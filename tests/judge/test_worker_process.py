@@ -13,11 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from openclaw.records import Turn, Vote
 from openclaw.store import RolloutStore
+from openclaw.types import Turn, Vote
 
 METHOD = """
-from openclaw.records import Drop, SampleDraft
+from openclaw.types import Drop, SampleDraft
 def method(turn, judgements):
     score = judgements[0].score
     return SampleDraft(turn_id=turn.id, reward={"score": score}) if score else Drop("neutral_score")
@@ -102,7 +102,7 @@ def test_a_wrong_setting_is_refused_in_one_line(tmp_path: Path, flags: tuple[str
 
 
 def test_a_judge_needs_no_training_library() -> None:
-    script = "import sys, openclaw.judge.worker, openclaw.rollout; print(*sys.modules)"
+    script = "import sys, openclaw.judge.worker, openclaw.trainer_hooks.lease; print(*sys.modules)"
     modules = subprocess.run(
         [sys.executable, "-c", script], capture_output=True, text=True, check=True, env=_environment()
     )

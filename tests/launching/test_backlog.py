@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from openclaw.backlog import REPEAT_SECONDS, Backlog, BacklogWatch
-from openclaw.records import NewTurn, SampleDraft
-from openclaw.rollout import add_arguments, lease_batch
 from openclaw.store import RolloutStore
+from openclaw.trainer_hooks.backlog import REPEAT_SECONDS, Backlog, BacklogWatch
+from openclaw.trainer_hooks.lease import add_arguments, lease_batch
+from openclaw.types import NewTurn, SampleDraft
 
 
 def test_who_keeps_up_is_not_named() -> None:
@@ -58,7 +58,7 @@ def test_a_leased_batch_tells_of_the_samples_behind_it(
     add_arguments(parser)
     args = parser.parse_args(["--rl-buffer-dir", str(tmp_path)])
     args.rollout_batch_size = 1
-    with caplog.at_level(logging.WARNING, "openclaw.rollout"):
+    with caplog.at_level(logging.WARNING, "openclaw.trainer_hooks.lease"):
         lease_batch(args, 0)
     assert "training falls behind: 5 samples are ready" in caplog.text
     store.close()

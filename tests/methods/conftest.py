@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from openclaw.hints import HintedPrompts
-from openclaw.methods import MethodContext
-from openclaw.records import NewTurn, Turn
-from openclaw.rendering import ChatFormat
+from openclaw.formats.rendering import ChatFormat
+from openclaw.methods.hinted_prompt import HintedPrompts
+from openclaw.methods.method import MethodContext
 from openclaw.store import RolloutStore
+from openclaw.types import NewTurn, Turn
 
 MODEL = Path(__file__).parents[2] / "openclaw-test/tiny_claw/model"
 Message = dict[str, Any]

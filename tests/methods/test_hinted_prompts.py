@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from openclaw.errors import HintError
-from openclaw.hints import HintedPrompts, hinted_prompt_ids, with_hint
-from openclaw.methods import MethodContext
-from openclaw.records import Turn
-from openclaw.rendering import ChatFormat
+from openclaw.formats.rendering import ChatFormat
+from openclaw.methods.hinted_prompt import HintedPrompts, hinted_prompt_ids, with_hint
+from openclaw.methods.method import MethodContext
+from openclaw.types import Turn
 
 MakeTurn = Callable[..., Turn]
 HINT = "Use plain sentences."

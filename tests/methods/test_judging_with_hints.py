@@ -13,21 +13,21 @@ import pytest
 import combine
 import opd
 from openclaw.errors import StoreError
-from openclaw.hints import HintedPrompts
-from openclaw.judge.asking import JudgeLimits
-from openclaw.judge.backends import JudgeBackend
-from openclaw.judge.judging import TeacherOnEngine, TurnJudge
+from openclaw.judge.asker import JudgeLimits
+from openclaw.judge.backends.base import JudgeBackend
+from openclaw.judge.backends.http import JudgeUnavailable
 from openclaw.judge.metrics import JudgeMetrics
 from openclaw.judge.questions import JudgeQuestion
-from openclaw.judge.rules import RulesBackend
-from openclaw.judge.teacher import TeacherError
-from openclaw.judge.transport import JudgeUnavailable
-from openclaw.methods import MethodContext
-from openclaw.records import SampleDraft, Turn, TurnState, Vote
-from openclaw.rollout import batch_metrics, sample_dict
+from openclaw.judge.rules.judge import RulesBackend
+from openclaw.judge.teacher.log_probs import TeacherError
+from openclaw.judge.turn_judge import TeacherOnEngine, TurnJudge
+from openclaw.methods.hinted_prompt import HintedPrompts
+from openclaw.methods.method import MethodContext
 from openclaw.store import RolloutStore, StoreWriter
 from openclaw.store.exporting import export_lines
 from openclaw.store.importing import import_lines
+from openclaw.trainer_hooks.lease import batch_metrics, sample_dict
+from openclaw.types import SampleDraft, Turn, TurnState, Vote
 from slime.types import Sample
 
 Answered = Callable[..., Turn]

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from openclaw.errors import ConfigError
-from openclaw.services import start
+from openclaw.trainer_hooks.services import start
 from slime.arguments import Arguments, parse_args
 
 ROOT = Path(__file__).parents[2]

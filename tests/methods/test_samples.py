@@ -12,9 +12,9 @@ import opd
 import opd_topk
 import topk_select
 from openclaw.errors import ConfigError
-from openclaw.hints import HintedPrompts
-from openclaw.methods import Method, MethodContext, Needs, hints_of
-from openclaw.records import Drop, Judgement, SampleDraft, Turn, Vote
+from openclaw.methods.hinted_prompt import HintedPrompts
+from openclaw.methods.method import Method, MethodContext, Needs, hints_of
+from openclaw.types import Drop, Judgement, SampleDraft, Turn, Vote
 
 MakeTurn = Callable[..., Turn]
 SHORT, LONG = "Use sentences.", "Use plain sentences and no list."

@@ -15,13 +15,13 @@ import pytest
 import torch
 
 from openclaw.errors import ConfigError, JudgeError
-from openclaw.hints import HintedPrompts
 from openclaw.judge.metrics import JudgeMetrics
 from openclaw.judge.settings import JudgeSettings
-from openclaw.judge.teacher import Teacher, TeacherError, make_teacher
-from openclaw.judge.teacher_settings import TeacherSettings
-from openclaw.records import SampleDraft, SampleState, Turn
+from openclaw.judge.teacher.log_probs import Teacher, TeacherError, make_teacher
+from openclaw.judge.teacher.settings import TeacherSettings
+from openclaw.methods.hinted_prompt import HintedPrompts
 from openclaw.store import RolloutStore
+from openclaw.types import SampleDraft, SampleState, Turn
 
 ROOT = Path(__file__).parents[2]
 MODEL = ROOT / "openclaw-test/tiny_claw/model"

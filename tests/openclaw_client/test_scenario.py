@@ -15,7 +15,7 @@ from e2e.relay import Relay
 from e2e.scenario import Conversation, mismatches
 from e2e.scripted_engine import answer_to
 from e2e.serving import EngineCall, Serving
-from openclaw.records import TurnState
+from openclaw.types import TurnState
 
 
 def _turn(answer, next_state, **more):

@@ -4,7 +4,7 @@ import pytest
 
 from learning.tastes import ASSISTANT, BY_NAME, COMPLAINTS, DASHER, STUDENT, TEACHER, complaint, has_dashes
 from openclaw.judge.questions import JudgeQuestion
-from openclaw.judge.rules import RulesBackend, vote_by_rules
+from openclaw.judge.rules.judge import RulesBackend, vote_by_rules
 from scripted_user import ScriptedUser
 from tiny_claw.manners import Style, write_reply
 from tiny_claw.problems import Problem, Step

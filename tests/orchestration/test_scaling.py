@@ -15,8 +15,8 @@ import pytest
 from fastapi import FastAPI
 from starlette.testclient import TestClient
 
-from openclaw.api import judges
 from openclaw.errors import ClientError
+from openclaw.http.admin import judge_scale
 from openclaw.settings import Settings
 from slime.processes import scaling
 from slime.processes.servers import ServerManager, ServerSpec
@@ -51,7 +51,7 @@ def watched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ServerM
 @pytest.fixture
 def client(tmp_path: Path) -> TestClient:
     app = FastAPI()
-    app.include_router(judges.router)
+    app.include_router(judge_scale.router)
     settings = Settings(model_path="unused", run_dir=str(tmp_path))
     app.state.gateway = SimpleNamespace(settings=settings, recorder=None)
 
@@ -94,7 +94,7 @@ def test_judges_come_and_go_while_the_others_run_and_a_dead_one_is_started_again
 
 
 def test_another_driver_keeps_the_number_and_a_new_run_has_that_of_its_flag(tmp_path: Path) -> None:
-    judges.write_wanted(tmp_path, 2)
+    judge_scale.write_wanted(tmp_path, 2)
     again = scaling.Scaler(ServerManager(tmp_path), [GATEWAY, judge(0)])
     assert [spec.name for spec in again.target()] == ["gateway", "judge-0", "judge-1"]
     assert again.target()[2].command[-1] == "judge-1"

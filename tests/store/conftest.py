@@ -18,8 +18,8 @@ import psycopg
 import pytest
 from sqlalchemy import create_engine
 
-from openclaw.records import Drop, Judgement, NewTurn, SampleDraft, Turn, Vote
 from openclaw.store import RolloutStore
+from openclaw.types import Drop, Judgement, NewTurn, SampleDraft, Turn, Vote
 
 THANKS = [{"role": "user", "content": "Thanks!"}]
 

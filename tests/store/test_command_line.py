@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from openclaw.records import NewTurn, Turn
 from openclaw.store import RolloutStore
 from openclaw.store.__main__ import main
+from openclaw.types import NewTurn, Turn
 
 MODEL = Path(__file__).parents[2] / "openclaw-test" / "tiny_claw" / "model"
 

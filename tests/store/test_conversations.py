@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 from openclaw.errors import ConfigError, StoreError
-from openclaw.records import Judgement, SampleDraft, Turn, Vote
-from openclaw.rollout import sample_dict
+from openclaw.formats.tokenizer import Tokenizer
 from openclaw.store import RolloutStore
 from openclaw.store.conversations import read_conversations
 from openclaw.store.tokenizing import import_conversations
-from openclaw.tokenizer import Tokenizer
+from openclaw.trainer_hooks.lease import sample_dict
+from openclaw.types import Judgement, SampleDraft, Turn, Vote
 
 MODEL = Path(__file__).parents[2] / "openclaw-test" / "tiny_claw" / "model"
 

@@ -14,11 +14,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from openclaw.errors import StoreError
-from openclaw.records import NewTurn, Turn, TurnState
 from openclaw.store import RolloutStore, schema
 from openclaw.store.exporting import export_lines
 from openclaw.store.importing import import_lines
-from openclaw.store.lines import HeaderLine, TurnLine, dump_line, read_line
+from openclaw.store.jsonl import HeaderLine, TurnLine, dump_line, read_line
+from openclaw.types import NewTurn, Turn, TurnState
 
 MakeTurn = Callable[..., NewTurn]
 MakeSample = Callable[..., Turn]

@@ -16,9 +16,9 @@ import pytest
 from sqlalchemy import event
 
 from openclaw.errors import ConfigError, StoreError, StoreUnavailable
-from openclaw.records import NewTurn, Turn
-from openclaw.services import store_flags
 from openclaw.store import RolloutStore, StoreWriter, failures
+from openclaw.trainer_hooks.services import store_flags
+from openclaw.types import NewTurn, Turn
 
 MakeTurn = Callable[..., NewTurn]
 

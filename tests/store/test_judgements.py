@@ -6,8 +6,8 @@ from collections.abc import Callable
 import pytest
 
 from openclaw.errors import StoreError
-from openclaw.records import Drop, Judgement, NewTurn, SampleDraft, SampleState, Turn, TurnState, Vote
 from openclaw.store import RolloutStore
+from openclaw.types import Drop, Judgement, NewTurn, SampleDraft, SampleState, Turn, TurnState, Vote
 
 MakeTurn = Callable[..., NewTurn]
 JUDGEMENT = Judgement(

@@ -8,8 +8,8 @@ import pytest
 from sqlalchemy import event
 
 from openclaw.errors import StoreError
-from openclaw.records import SampleState, Turn
 from openclaw.store import RolloutStore
+from openclaw.types import SampleState, Turn
 
 MakeSample = Callable[..., Turn]
 

@@ -11,8 +11,8 @@ import pytest
 from sqlalchemy import event
 
 from openclaw.errors import StoreError
-from openclaw.records import SampleState, Turn, VersionStatus
 from openclaw.store import RolloutStore
+from openclaw.types import SampleState, Turn, VersionStatus
 
 MakeSample = Callable[..., Turn]
 

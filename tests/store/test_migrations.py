@@ -7,10 +7,10 @@ import pytest
 from sqlalchemy import inspect
 
 from openclaw.errors import StoreError
-from openclaw.records import NewTurn
 from openclaw.store import RolloutStore
 from openclaw.store.migrations import MIGRATIONS
 from openclaw.store.schema import SCHEMA_VERSION
+from openclaw.types import NewTurn
 
 
 def _tables(store: RolloutStore) -> dict[str, dict[str, str]]:

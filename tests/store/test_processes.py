@@ -7,12 +7,12 @@ import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
-from openclaw.records import TurnState
 from openclaw.store import RolloutStore
+from openclaw.types import TurnState
 
 COMMON = """
 import asyncio, sys
-from openclaw.records import Drop, NewTurn, SampleDraft
+from openclaw.types import Drop, NewTurn, SampleDraft
 from openclaw.store import RolloutStore, StoreWriter
 
 def turn(name):

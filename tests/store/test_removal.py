@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from sqlalchemy import update
 
-from openclaw import rollout
-from openclaw.records import Judgement, NewTurn, SampleDraft, Turn, TurnState, Vote
 from openclaw.store import RolloutStore, StoreWriter, schema
+from openclaw.trainer_hooks import lease
+from openclaw.types import Judgement, NewTurn, SampleDraft, Turn, TurnState, Vote
 
 MakeTurn = Callable[..., NewTurn]
 MakeSample = Callable[..., Turn]
@@ -164,17 +164,17 @@ def test_the_waiting_trainer_purges_and_zero_days_keeps(
     location: str, store: RolloutStore, make_turn: MakeTurn, make_sample: MakeSample
 ) -> None:
     parser = argparse.ArgumentParser()
-    rollout.add_arguments(parser)
+    lease.add_arguments(parser)
     parser.add_argument("--rollout-batch-size", type=int, default=1)
     where = ["--rl-buffer-url" if "://" in location else "--rl-buffer-dir", location]
     store.record_turn(make_turn(state=TurnState.SIDE))
     _age(store, 3)
     make_sample(session_id="ready")
-    rollout.lease_batch(parser.parse_args(where), 0)
+    lease.lease_batch(parser.parse_args(where), 0)
     assert store.counts()["turns"] == {"side": 1, "judged": 1}
-    rollout.lease_batch(parser.parse_args([*where, "--retention-days", "2"]), 0)
+    lease.lease_batch(parser.parse_args([*where, "--retention-days", "2"]), 0)
     assert store.counts()["turns"] == {"judged": 1}
-    rollout._open.cache_clear()
+    lease._open.cache_clear()
     with pytest.raises(SystemExit):
         parser.parse_args(["--retention-days", "-1"])
 
@@ -182,7 +182,7 @@ def test_the_waiting_trainer_purges_and_zero_days_keeps(
 def test_many_old_turns_go_in_short_transactions(
     store: RolloutStore, make_turn: MakeTurn, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("openclaw.store.removal.PURGE_BATCH", 4)
+    monkeypatch.setattr("openclaw.store.deletion.PURGE_BATCH", 4)
     started = time.time()
     for _ in range(10):
         store.record_turn(make_turn(state=TurnState.SIDE, created_at=started - 3 * DAY))

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from openclaw import rollout
 from openclaw.errors import StoreError
-from openclaw.records import NewTurn, Turn
-from openclaw.rewards import compare_in_batch
+from openclaw.methods.rewards import compare_in_batch
 from openclaw.store import RolloutStore
+from openclaw.trainer_hooks import lease
+from openclaw.types import NewTurn, Turn
 from slime.types import Sample
 
 MakeSample = Callable[..., Turn]
@@ -22,7 +22,7 @@ MakeSample = Callable[..., Turn]
 @pytest.fixture
 def args(location: str) -> Iterator[argparse.Namespace]:
     parser = argparse.ArgumentParser()
-    rollout.add_arguments(parser)
+    lease.add_arguments(parser)
     parser.add_argument("--rollout-batch-size", type=int)
     flags = [
         "--rl-buffer-url" if "://" in location else "--rl-buffer-dir",
@@ -33,12 +33,12 @@ def args(location: str) -> Iterator[argparse.Namespace]:
         "0.4",
     ]
     yield parser.parse_args(flags)
-    rollout._open.cache_clear()
+    lease._open.cache_clear()
 
 
 def _timed(args: Any, rollout_id: int) -> tuple[list[dict[str, Any]], float]:
     started = time.monotonic()
-    return rollout.lease_batch(args, rollout_id), time.monotonic() - started
+    return lease.lease_batch(args, rollout_id), time.monotonic() - started
 
 
 def test_a_full_batch_goes_at_once(args: argparse.Namespace, make_sample: MakeSample) -> None:
@@ -59,7 +59,7 @@ def test_an_empty_buffer_blocks_until_a_batch_is_there(
     args: argparse.Namespace, make_sample: MakeSample
 ) -> None:
     batches: list[list[dict[str, Any]]] = []
-    waiting = threading.Thread(target=lambda: batches.append(rollout.lease_batch(args, 0)), daemon=True)
+    waiting = threading.Thread(target=lambda: batches.append(lease.lease_batch(args, 0)), daemon=True)
     waiting.start()
     time.sleep(0.7)
     assert waiting.is_alive() and batches == []
@@ -74,7 +74,7 @@ def test_a_restarted_trainer_gets_its_lease_again_without_waiting(
 ) -> None:
     for _ in range(2):
         make_sample()
-    first = rollout.lease_batch(args, 5)
+    first = lease.lease_batch(args, 5)
     args.rollout_batch_size, args.batch_timeout = 100, 60.0
     again, seconds = _timed(args, 5)
     assert again == first and seconds < 10
@@ -83,7 +83,7 @@ def test_a_restarted_trainer_gets_its_lease_again_without_waiting(
 def test_a_sample_has_the_trainers_field_names(args: argparse.Namespace, make_sample: MakeSample) -> None:
     turn = make_sample(reward=-1.0, finish_reason="length")
     args.rollout_batch_size = 1
-    (sample,) = rollout.lease_batch(args, 3)
+    (sample,) = lease.lease_batch(args, 3)
     assert sample == {
         "index": 1,
         "group_index": 1,
@@ -108,10 +108,10 @@ def test_a_live_version_commits_the_batch(
 ) -> None:
     make_sample()
     args.rollout_batch_size = 1
-    rollout.lease_batch(args, 0)
+    lease.lease_batch(args, 0)
     checkpoint = {"path": "/c", "parent": 0, "checksum": "ab", "restored": False}
     for _ in range(2):
-        rollout.commit_live(args, 0, 1, checkpoint)
+        lease.commit_live(args, 0, 1, checkpoint)
     assert store.counts()["samples"] == {"trained": 1}
     assert store.live_version() == 1
 
@@ -126,14 +126,14 @@ def test_idle_sessions_end_while_the_trainer_waits(
     store.record_turn(make_turn(session_id="left"))
     time.sleep(0.02)
     args.session_ttl = 0.01
-    rollout.lease_batch(args, 0)
+    lease.lease_batch(args, 0)
     assert store.counts()["dropped"] == {"session_idle": 1}
 
 
 def test_a_buffer_must_be_named(args: argparse.Namespace) -> None:
     args.rl_buffer_dir = args.rl_buffer_url = None
     with pytest.raises(StoreError, match="give --rl-buffer-dir or --rl-buffer-url"):
-        rollout.lease_batch(args, 0)
+        lease.lease_batch(args, 0)
 
 
 def test_samples_that_only_weights_too_old_wrote_are_dropped_and_counted(
@@ -143,7 +143,7 @@ def test_samples_that_only_weights_too_old_wrote_are_dropped_and_counted(
     spanning = make_sample(version_spans=[(0, 0, 1), (2, 1, 2)])
     store.weights_live(0, 3, parent=2, restored=False, checkpoint_path=None, checksum=None)
     args.max_staleness, args.rollout_batch_size = 1, 1
-    (sample,) = rollout.lease_batch(args, 1)
+    (sample,) = lease.lease_batch(args, 1)
     assert sample["metadata"]["turn_id"] == spanning.id
     assert store.counts()["dropped"] == {"stale": 1}
     dropped = store.sample_of_turn(old.id)
@@ -156,12 +156,12 @@ def test_stale_samples_stay_where_they_may_train_with_less_weight(
     make_sample(version_spans=[(0, 0, 2)])
     store.weights_live(0, 9, parent=8, restored=False, checkpoint_path=None, checksum=None)
     args.max_staleness, args.stale_weight, args.rollout_batch_size = 1, 0.5, 1
-    assert len(rollout.lease_batch(args, 1)) == 1
+    assert len(lease.lease_batch(args, 1)) == 1
 
 
 def test_an_evaluation_is_refused(args: argparse.Namespace) -> None:
     with pytest.raises(ValueError, match="no evaluation set"):
-        rollout.lease_step(args, 0, evaluation=True)
+        lease.lease_step(args, 0, evaluation=True)
 
 
 @pytest.mark.parametrize(

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from sqlalchemy import event
 
 from openclaw.errors import StoreError
-from openclaw.records import NewTurn, TurnState
 from openclaw.store import RolloutStore
 from openclaw.store.codec import pack_floats, pack_ids, pack_json, unpack_floats, unpack_ids, unpack_json
+from openclaw.types import NewTurn, TurnState
 
 MakeTurn = Callable[..., NewTurn]
 

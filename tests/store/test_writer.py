@@ -7,8 +7,8 @@ from collections.abc import AsyncIterator, Callable
 import pytest
 
 from openclaw.errors import StoreError
-from openclaw.records import NewTurn
 from openclaw.store import RolloutStore, StoreWriter
+from openclaw.types import NewTurn
 
 MakeTurn = Callable[..., NewTurn]
 

@@ -153,7 +153,7 @@ FOREIGN: dict[str, Foreign] = {
     **_many("it belongs to an example that is not here", "rollout-buffer-url"),
     **_many(NO_ROUTER, "use-slime-router"),
     **_many(
-        "a judge is a service: give the --service-path of a method, for example openclaw.services.start",
+        "a judge is a service: give the --service-path of a method, for example openclaw.trainer_hooks.services.start",
         "num-judge-workers",
         "majority-vote-n",
         "majority-vote-threshold",
@@ -169,7 +169,7 @@ PREFIXES = {
     "--router-": Foreign(NO_ROUTER),
     "--slime-router-": Foreign(NO_ROUTER),
     "--prm-": Foreign(
-        "a judge is a service: give the --service-path of a method, for example openclaw.services.start"
+        "a judge is a service: give the --service-path of a method, for example openclaw.trainer_hooks.services.start"
     ),
     "--gui-": Foreign("it is read by the GUI track, which brings it with its --rollout-function-path"),
     "--moe-": Foreign(MEGATRON),

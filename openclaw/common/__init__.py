@@ -1,0 +1,1 @@
+"""What every part of the runtime may use: declared settings, ports, the run folder."""

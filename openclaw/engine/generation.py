@@ -1,0 +1,218 @@
+"""One answer being sampled: token ids in, token ids out, exactly as the engines gave them.
+
+A generation outlives the engine that runs it: when an engine dies, or is not up yet, the generation waits and
+goes on from the ids that it has, on the same engine once it is back or on another one. What the caller got
+stays valid.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from dataclasses import dataclass, replace
+from typing import Any
+
+from openclaw.engine.client import REFUSED, Engines
+from openclaw.engine.cumulative_stream import SKIPPED
+from openclaw.errors import ClientError, EngineError
+
+log = logging.getLogger(__name__)
+
+FIRST_PAUSE_SECONDS = 0.05
+LONGEST_PAUSE_SECONDS = 1.0
+
+
+@dataclass(frozen=True)
+class EngineRequest:
+    """One generation to run. `sampling` in SGLang's names, without max_new_tokens.
+
+    log_probs: whether log-probs of the sampled tokens are wanted; top_log_probs: of how many best tokens too.
+    """
+
+    id: str
+    prompt_ids: list[int]
+    max_new_tokens: int
+    sampling: dict[str, Any]
+    stop_ids: frozenset[int]
+    log_probs: bool = True
+    top_log_probs: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Increment:
+    """Further tokens: ids [t], natural log-probs [t] and, if asked for, the best (log-prob, id) pairs
+    [t][k]."""
+
+    ids: list[int]
+    log_probs: list[float]
+    top: list[list[tuple[float, int]]]
+
+
+class Generation:
+    """One answer being sampled. `ids`, `log_probs` and `spans` are exactly the engine's, over all attempts.
+
+    spans: [(weight version, start, end)] over `ids`; None where an engine died before it told.
+    finish_reason: "stop" or "length" once finished; matched: the stop id or string.
+    affinity: what is generated for the same session goes to the same engine.
+    """
+
+    def __init__(self, engines: Engines, request: EngineRequest, affinity: str) -> None:
+        self._engines = engines
+        self._request = request
+        self._affinity = affinity
+        self._urls = engines.preferred(affinity)
+        self._attempt_start = 0
+        self._closed_spans: list[tuple[int, int, int]] = []
+        self._open_spans: list[tuple[int, int, int]] = []
+        self.ids: list[int] = []
+        self.log_probs: list[float] = []
+        self.finish_reason: str | None = None
+        self.matched: int | str | None = None
+
+    def with_prompt(self, prompt_ids: list[int], room: int) -> Generation:
+        """The same generation, not begun, after another prompt; `room`: the most tokens that it may have."""
+        limit = min(self._request.max_new_tokens, room)
+        request = replace(self._request, prompt_ids=prompt_ids, max_new_tokens=limit)
+        return Generation(self._engines, request, self._affinity)
+
+    @property
+    def spans(self) -> list[tuple[int, int, int]]:
+        return _merged(self._closed_spans + self._open_spans)
+
+    async def run(self) -> AsyncGenerator[Increment, None]:
+        """Increments until finished. Raises ClientError when the engines refuse the request; otherwise tries
+        on for as long as the caller waits."""
+        pause, attempt = FIRST_PAUSE_SECONDS, 0
+        while self.finish_reason is None:
+            url, before = self._urls[attempt % len(self._urls)], len(self.ids)
+            try:
+                async with aclosing(self._attempt(url)) as increments:
+                    async for increment in increments:
+                        yield increment
+            except EngineError as error:
+                self._engines.restarts += 1
+                log.warning(
+                    "generation %s goes on after %d tokens: %s", self._request.id, len(self.ids), error
+                )
+                self._end_of_attempt()
+                pause = FIRST_PAUSE_SECONDS if len(self.ids) > before else pause
+                if self.finish_reason is None:
+                    await asyncio.sleep(pause)
+                pause = min(pause * 2, LONGEST_PAUSE_SECONDS)
+                attempt += 1
+
+    async def _attempt(self, url: str) -> AsyncGenerator[Increment, None]:
+        done = False
+        try:
+            async with aclosing(self._engines.stream(url, self._body())) as answers:
+                async for answer in answers:
+                    increment = self._take(answer)
+                    if increment.ids:
+                        yield increment
+                    self._finish(answer["meta_info"].get("finish_reason"))
+                    done = self.finish_reason is not None
+            if not done:
+                raise EngineError(f"{url} ended the stream before the answer was complete")
+        except EngineError:
+            done = True
+            raise
+        finally:
+            if not done:
+                self._engines.abort(url, self._request.id)
+
+    def _body(self) -> dict[str, Any]:
+        request = self._request
+        self._attempt_start = len(self.ids)
+        return {
+            "input_ids": request.prompt_ids + self.ids if self.ids else request.prompt_ids,
+            "sampling_params": {
+                **request.sampling,
+                "max_new_tokens": request.max_new_tokens - len(self.ids),
+                "stop_token_ids": list(request.stop_ids),
+                "skip_special_tokens": False,
+            },
+            "return_logprob": request.log_probs,
+            "top_logprobs_num": request.top_log_probs,
+            "stream": True,
+            "rid": request.id,
+        }
+
+    def _take(self, answer: dict[str, Any]) -> Increment:
+        """What is new in a cumulative answer. Raises EngineError for an answer that makes no sense."""
+        have = len(self.ids) - self._attempt_start - answer[SKIPPED]
+        try:
+            meta = answer["meta_info"]
+            ids = answer["output_ids"][have:]
+            scored = meta["output_token_logprobs"][have : have + len(ids)] if self._request.log_probs else []
+            log_probs = [float(entry[0]) for entry in scored]
+            top = self._top(meta, have, len(ids))
+        except (KeyError, TypeError, ValueError, IndexError) as error:
+            raise EngineError(f"an answer that is no SGLang answer: {error!r}") from error
+        if self._request.log_probs and [entry[1] for entry in scored] != ids:
+            raise EngineError("ids and log-probs of an answer disagree")
+        start = len(self.ids)
+        self.ids += ids
+        self.log_probs += log_probs
+        self._add_spans(meta, start)
+        return Increment(ids, log_probs, top)
+
+    def _top(self, meta: dict[str, Any], have: int, count: int) -> list[list[tuple[float, int]]]:
+        if not self._request.top_log_probs:
+            return []
+        return [
+            [(entry[0], entry[1]) for entry in best or []]
+            for best in meta["output_top_logprobs"][have : have + count]
+        ]
+
+    def _add_spans(self, meta: dict[str, Any], start: int) -> None:
+        exact = meta.get("weight_versions")
+        if exact:
+            first = self._attempt_start
+            self._open_spans = [(_version(s["version"]), first + s["start"], first + s["end"]) for s in exact]
+        elif len(self.ids) > start and meta.get("weight_version") is not None:
+            self._open_spans = _merged(
+                [*self._open_spans, (_version(meta["weight_version"]), start, len(self.ids))]
+            )
+
+    def _finish(self, finish: dict[str, Any] | None) -> None:
+        if finish is None:
+            return
+        kind = finish.get("type")
+        if kind == "abort":
+            status = finish.get("status_code")
+            if status in REFUSED:
+                raise ClientError(f"the engine refused the request: {finish.get('message')}")
+            raise EngineError(f"aborted by the engine: {finish.get('message', 'no reason given')}")
+        self.finish_reason = "length" if kind == "length" else "stop"
+        self.matched = finish.get("matched")
+
+    def _end_of_attempt(self) -> None:
+        """Keep what came. The last id may have been the end, only its announcement was lost."""
+        self._closed_spans, self._open_spans = self.spans, []
+        if self.ids and self.ids[-1] in self._request.stop_ids:
+            self.finish_reason, self.matched = "stop", self.ids[-1]
+        elif len(self.ids) >= self._request.max_new_tokens:
+            self.finish_reason = "length"
+
+
+def _version(version: Any) -> int:
+    """Weight versions are whole numbers; an engine that was never updated says "default"."""
+    try:
+        return int(version)
+    except ValueError:
+        return 0
+
+
+def _merged(spans: list[tuple[int, int, int]]) -> list[tuple[int, int, int]]:
+    """Adjoining spans of one version made one."""
+    found: list[tuple[int, int, int]] = []
+    for version, start, end in spans:
+        if start == end:
+            continue
+        if found and found[-1][0] == version and found[-1][2] == start:
+            found[-1] = (version, found[-1][1], end)
+        else:
+            found.append((version, start, end))
+    return found

@@ -1,0 +1,152 @@
+"""The model families that can be served: how each writes conversations, by `model_type` of config.json."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from renderers.base import MODEL_RENDERER_MAP, create_renderer
+from renderers.configs import config_from_name
+
+from openclaw.errors import ClientError, ConfigError
+from openclaw.formats.deltas import AnswerParser
+from openclaw.formats.id_rope import PieceTokenizer
+from openclaw.formats.qwen_parser import Qwen3Format, Qwen3StreamParser
+from openclaw.formats.reparser import WholeFormat, WholeParser
+from openclaw.formats.tokenizer import Tokenizer
+
+TemplateOptions = bool | dict[str, Any]
+"""Whether the model thinks; or, where a client sets more of the chat template, all that it sets."""
+
+BY_MODEL_TYPE = {
+    "deepseek_v3": "deepseek-v3",
+    "deepseek_v4": "deepseek-v4",
+    "gemma4": "gemma4",
+    "gemma4_text": "gemma4",
+    "glm4_moe": "glm-4.5",
+    "glm4_moe_lite": "glm-5",
+    "glm_moe_dsa": "glm-5",
+    "gpt_oss": "gpt-oss",
+    "hy_v3": "hy3",
+    "inkling": "inkling",
+    "kimi_k2": "kimi-k2",
+    "kimi_k25": "kimi-k2.5",
+    "laguna": "laguna-xs.2",
+    "llama": "llama-3",
+    "minimax_m2": "minimax-m2",
+    "nemotron_h": "nemotron-3",
+    "qwen3": "qwen3",
+    "qwen3_moe": "qwen3",
+    "qwen3_5": "qwen3.5",
+    "qwen3_5_text": "qwen3.5",
+    "qwen3_5_moe": "qwen3.5",
+    "qwen3_5_moe_text": "qwen3.5",
+    "qwen3_vl": "qwen3-vl",
+    "qwen3_vl_moe": "qwen3-vl",
+}
+"""Renderer of the family's usual template."""
+_BY_FOLDER = {name.rpartition("/")[2].lower(): renderer for name, renderer in MODEL_RENDERER_MAP.items()}
+"""Models of one type with templates of their own (DeepSeek R1, GLM-5.3, Qwen3.8, ...): told by the folder."""
+
+_THINKING_OPTIONS = ("enable_thinking", "thinking")
+_JSON_CALLS = ("qwen3", "qwen3-vl")
+_TAGGED_CALLS = ("qwen3.5", "qwen3.6", "qwen3.8", "nemotron-3", "nemotron-3-ultra", "nemotron-3.5")
+_BARE_JSON = ("llama-3",)
+_MARKERS = (
+    *("<think>", "</think>", "<tool_call>", "</tool_call>", "<tool_response>", "<function=", "<parameter="),
+    *(
+        "<arg_key>",
+        "</arg_key>",
+        "<arg_value>",
+        "</arg_value>",
+        "<|python_tag|>",
+        "<|observation|>",
+        "<|user|>",
+    ),
+    *(
+        "<｜tool▁calls▁begin｜>",
+        "<｜tool▁calls▁end｜>",
+        "<｜tool▁call▁begin｜>",
+        "<｜tool▁call▁end｜>",
+        "<｜tool▁sep｜>",
+    ),
+    *("<｜DSML｜", "<minimax:tool_call>", "</minimax:tool_call>", "<|channel|>", "<|message|>", "<|call|>"),
+    *("<|start|>", "<|end|>", "<|constrain|>", "<|tool_calls_section_begin|>", "<|tool_calls_section_end|>"),
+    *("<|tool_call_begin|>", "<|tool_call_argument_begin|>", "<|tool_call_end|>", "</assistant>"),
+)
+"""Markup of all families; a family's own is what its tokenizer has, and what text may spell out."""
+
+
+@dataclass(frozen=True)
+class Family:
+    """One family over one tokenizer. `parser(tools)` makes a parser for one answer."""
+
+    name: str
+    tokenizer: Tokenizer
+    parser: Callable[[bool], AnswerParser]
+    stop_ids: tuple[int, ...]
+
+    @classmethod
+    def of(cls, name: str, tokenizer: Tokenizer) -> Family:
+        """Raises ConfigError when the tokenizer lacks the family's markers."""
+        renderer = make_renderer(name, tokenizer, True)
+        stop = tuple(renderer.get_stop_token_ids())
+        if name == "qwen3":
+            form = Qwen3Format.of(tokenizer, stop)
+            return cls(name, tokenizer, lambda tools: Qwen3StreamParser(tokenizer, form, tools), stop)
+        if name in _TAGGED_CALLS:
+            form = Qwen3Format.of(tokenizer, stop)
+            parse = renderer.parse_response
+            return cls(
+                name,
+                tokenizer,
+                lambda tools: Qwen3StreamParser(
+                    tokenizer, form, tools, lambda ids, known: parse(ids, tools=known)
+                ),
+                stop,
+            )
+        ids = [tokenizer.convert_tokens_to_ids(marker) for marker in _MARKERS]
+        probes = tuple(token for token in ids if token is not None and token not in stop)
+        whole = WholeFormat(renderer, _MARKERS, probes, frozenset(stop), name in _BARE_JSON)
+        return cls(name, tokenizer, lambda tools: WholeParser(tokenizer, whole, tools), stop)
+
+    def forced_call(self, function: str | None) -> str | None:
+        """How an answer begins that calls this function, or any; None where the family has no such
+        beginning."""
+        if self.name in _JSON_CALLS:
+            begin = '<tool_call>\n{"name": "'
+            return begin if function is None else f'{begin}{function}", "arguments":'
+        if self.name in _TAGGED_CALLS:
+            begin = "<tool_call>\n<function="
+            return begin if function is None else f"{begin}{function}>\n"
+        return None
+
+
+def renderer_name(model_type: str, folder_name: str) -> str | None:
+    """The renderer of a model; None for a family that is not known."""
+    return _BY_FOLDER.get(folder_name.lower()) or BY_MODEL_TYPE.get(model_type)
+
+
+def make_renderer(name: str, tokenizer: Tokenizer | PieceTokenizer, options: TemplateOptions) -> Any:
+    """A renderer of `renderers` with a request's template options; those that the template does not have are
+    without effect, as in any chat template.
+
+    Raises ClientError for a value that the template cannot take, ConfigError for an unfit tokenizer.
+    """
+    given = {"enable_thinking": options} if isinstance(options, bool) else dict(options)
+    config = config_from_name(name)
+    fields = type(config).template_field_names()
+    if "enable_thinking" in given:
+        thinking = given.pop("enable_thinking")
+        given |= {
+            option: thinking for option in _THINKING_OPTIONS if option in fields and option not in given
+        }
+    chosen = {option: value for option, value in given.items() if option in fields}
+    try:
+        return create_renderer(tokenizer, type(config)(**chosen))
+    except ValueError as error:
+        reason = str(error).splitlines()[0]
+        raise ClientError(f"chat_template_kwargs: {reason}", "chat_template_kwargs") from error
+    except AssertionError as error:
+        raise ConfigError(f"{tokenizer.name_or_path}: not a {name} tokenizer: {error}") from error

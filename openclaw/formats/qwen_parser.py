@@ -1,0 +1,241 @@
+"""From sampled ids to what the client reads, as they come: reasoning, text, tool calls.
+
+The format is that of the Qwen and Nemotron families: `<think>...</think>`, text, then `<tool_call>...</tool_call>`
+blocks (JSON in Qwen3, tags in later ones); markers are single tokens. However the ids are cut into pieces, the deltas
+add up to what `renderers` parses from the whole. Two things cannot be told before more is known and wait for it: white
+space (it may be the end, and is trimmed there), and a tool call inside reasoning (a later `</think>` makes it part of
+the thought).
+"""
+
+from __future__ import annotations
+
+import codecs
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import Any
+
+from openclaw.formats.deltas import Delta, TextDelta, TextKind
+from openclaw.formats.tokenizer import Tokenizer
+from openclaw.formats.tool_calls import CallReader, JsonReader, WholeReader
+
+
+@dataclass(frozen=True)
+class Qwen3Format:
+    """Marker ids of Qwen3's answers."""
+
+    think: int
+    think_end: int
+    tool_call: int
+    tool_call_end: int
+    stop: frozenset[int]
+
+    @classmethod
+    def of(cls, tokenizer: Tokenizer, stop: Iterable[int]) -> Qwen3Format:
+        """Raises ConfigError when the tokenizer lacks a marker."""
+        return cls(
+            think=tokenizer.token_id("<think>"),
+            think_end=tokenizer.token_id("</think>"),
+            tool_call=tokenizer.token_id("<tool_call>"),
+            tool_call_end=tokenizer.token_id("</tool_call>"),
+            stop=frozenset(stop),
+        )
+
+
+ReadCall = Callable[[list[int], list[dict[str, Any]] | None], Any]
+
+OPEN_THOUGHT_IDS = 3
+"""How close to the prompt's end a `<think>` must be to be the template's own."""
+
+
+class _State(Enum):
+    START = auto()
+    """Nothing but white space so far: a `<think>` would open the reasoning."""
+    REASONING = auto()
+    HELD_TOOL = auto()
+    """A tool call inside reasoning: thought or call, what follows decides."""
+    CONTENT = auto()
+    TOOL = auto()
+    AFTER_TOOL = auto()
+    """Text between and after tool calls belongs to nothing."""
+    DONE = auto()
+
+
+class Qwen3StreamParser:
+    """Feed it ids; it gives deltas.
+
+    Args:
+        tools: whether tool calls are parsed; without, their markup is text.
+        read_call: reads calls that are no JSON: (ids of a call, tools of the request) to `renderers`' parsed response.
+    """
+
+    def __init__(
+        self, tokenizer: Tokenizer, form: Qwen3Format, tools: bool, read_call: ReadCall | None = None
+    ) -> None:
+        self._bytes = tokenizer.token_bytes
+        self._form = form
+        self._tools = tools
+        self._state = _State.START
+        self._text = TrimmedText()
+        self._held: list[int] = []
+        self._read_call = read_call
+        self._known: list[dict[str, Any]] | None = None
+        self._call: CallReader = JsonReader(self._bytes)
+        self._deltas: list[Delta] = []
+        self.stop_ids = form.stop
+
+    def begin(self, prompt_ids: Sequence[int], tools: list[dict[str, Any]] | None) -> None:
+        """A prompt whose end opened the reasoning makes the answer begin inside it."""
+        self._known = tools
+        if self._form.think in prompt_ids[-OPEN_THOUGHT_IDS:]:
+            tail = list(prompt_ids[-OPEN_THOUGHT_IDS:])
+            if self._form.think_end not in tail[tail.index(self._form.think) :]:
+                self._state = _State.REASONING
+
+    def feed(self, ids: Sequence[int]) -> list[Delta]:
+        """Deltas that these further ids make certain."""
+        for token in ids:
+            self._step(token)
+        return self._take()
+
+    def finish(self) -> list[Delta]:
+        """The last deltas. A tool call that was not closed is no call."""
+        self._end()
+        return self._take()
+
+    def _end(self) -> None:
+        if self._state is _State.HELD_TOOL:  # no </think> came: the first call had ended the reasoning
+            held, self._held = self._held, []
+            self._close_text("reasoning_content")
+            self._state = _State.AFTER_TOOL
+            for token in held:
+                self._step(token)
+            if self._state is _State.TOOL:
+                self._deltas += self._call.cut()
+        elif self._state is _State.REASONING:
+            self._close_text("reasoning_content")
+        elif self._state in (_State.START, _State.CONTENT):
+            self._close_text("content")
+        elif self._state is _State.TOOL:
+            self._deltas += self._call.cut()
+        self._state = _State.DONE
+
+    def _step(self, token: int) -> None:
+        form, state = self._form, self._state
+        if state is _State.DONE:
+            return
+        if token in form.stop:
+            self._end()
+        elif state is _State.START:
+            self._start(token)
+        elif state is _State.CONTENT:
+            self._content(token)
+        elif state is _State.REASONING or state is _State.HELD_TOOL:
+            self._reasoning(token)
+        elif token == form.tool_call and state is _State.AFTER_TOOL:
+            self._open_call()
+        elif state is _State.TOOL:
+            self._tool(token)
+
+    def _start(self, token: int) -> None:
+        if token == self._form.think and self._text.is_blank():
+            self._text = TrimmedText()
+            self._state = _State.REASONING
+            return
+        self._content(token)
+        if self._state is _State.START and self._text.started:
+            self._state = _State.CONTENT
+
+    def _content(self, token: int) -> None:
+        if self._tools and token == self._form.tool_call:
+            self._close_text("content")
+            self._open_call()
+            return
+        self._add_text("content", token)
+
+    def _reasoning(self, token: int) -> None:
+        if token == self._form.think_end:
+            for held in self._held:
+                self._add_text("reasoning_content", held)
+            self._held = []
+            self._close_text("reasoning_content")
+            self._state = _State.CONTENT
+        elif self._state is _State.HELD_TOOL:
+            self._held.append(token)
+        elif self._tools and token == self._form.tool_call:
+            self._held, self._state = [token], _State.HELD_TOOL
+        elif token != self._form.think:
+            self._add_text("reasoning_content", token)
+
+    def _open_call(self) -> None:
+        self._call, self._state = self._new_call(), _State.TOOL
+
+    def _new_call(self) -> CallReader:
+        read, known = self._read_call, self._known
+        if read is None:
+            return JsonReader(self._bytes)
+        return WholeReader(lambda ids: read(ids, known), self._form.tool_call, self._form.tool_call_end)
+
+    def _tool(self, token: int) -> None:
+        if token != self._form.tool_call_end:
+            self._deltas += self._call.add(token)
+            return
+        self._deltas += self._call.close()
+        self._state = _State.AFTER_TOOL
+
+    def _add_text(self, kind: TextKind, token: int) -> None:
+        if kind == "reasoning_content" and token == self._form.think:
+            return
+        text = self._text.add(self._bytes(token))
+        if text:
+            self._append(kind, text)
+
+    def _close_text(self, kind: TextKind) -> None:
+        text = self._text.close()
+        if text:
+            self._append(kind, text)
+        self._text = TrimmedText()
+
+    def _append(self, kind: TextKind, text: str) -> None:
+        last = self._deltas[-1] if self._deltas else None
+        if isinstance(last, TextDelta) and last.kind == kind:
+            self._deltas[-1] = TextDelta(kind, last.text + text)
+        else:
+            self._deltas.append(TextDelta(kind, text))
+
+    def _take(self) -> list[Delta]:
+        deltas, self._deltas = self._deltas, []
+        return deltas
+
+
+class TrimmedText:
+    """Bytes to text without its outer white space: what may still be trimmed, or is half a character,
+    waits."""
+
+    def __init__(self) -> None:
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._space = ""
+        self.started = False
+
+    def is_blank(self) -> bool:
+        """Whether there is nothing but white space so far."""
+        return not self.started and self._decoder.getstate()[0] == b""
+
+    def add(self, data: bytes) -> str:
+        return self._visible(self._decoder.decode(data))
+
+    def close(self) -> str:
+        return self._visible(self._decoder.decode(b"", final=True))
+
+    def _visible(self, text: str) -> str:
+        if not text:
+            return ""
+        if not self.started:
+            text = text.lstrip()
+            self.started = bool(text)
+        body = text.rstrip()
+        if not body:
+            self._space += text
+            return ""
+        shown, self._space = self._space + body, text[len(body) :]
+        return shown

@@ -1,0 +1,161 @@
+"""Messages to prompt ids, and the parser of the answer, for the model family named in config.json.
+
+Rendering is `renderers`' (the ids a chat template gives, without transformers). Where nothing was edited, the
+prompt of the next turn is the last turn's own ids, as seen and sampled, and what is new behind them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import threading
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from openclaw.errors import ClientError, ConfigError
+from openclaw.formats.deltas import AnswerParser
+from openclaw.formats.families import BY_MODEL_TYPE, Family, TemplateOptions, make_renderer, renderer_name
+from openclaw.formats.id_rope import PieceTokenizer, spelled_out
+from openclaw.formats.tokenizer import Tokenizer
+
+Message = dict[str, Any]
+KEPT_RENDERERS = 16
+_STRING_TOGETHER = ("qwen3", "qwen3.5", "qwen3.6", "qwen3.8")
+"""Renderers that never look at the ids of a text (their code was read, and a test compares)."""
+
+
+class RawPrompt(dict[str, Any]):
+    """The only message of a request that is no conversation: the prompt as it stands, in ids. Stored like any
+    message, it is a user message that says `"format": "raw"`."""
+
+    def __init__(self, text: str, ids: list[int]) -> None:
+        super().__init__(role="user", content=text, format="raw")
+        self.ids = ids
+
+
+@dataclass(frozen=True)
+class ModelFolder:
+    """What the gateway reads of a Hugging Face model folder. Raises ConfigError when it is none."""
+
+    path: Path
+    renderer: str
+    context_length: int
+    temperature: float | None
+
+    @classmethod
+    def read(cls, path: Path) -> ModelFolder:
+        config = _json(path / "config.json")
+        if config is None:
+            raise ConfigError(
+                f"{path} is not a model: it has no readable config.json; give a Hugging Face folder"
+            )
+        model_type = str(config.get("model_type"))
+        renderer = renderer_name(model_type, path.resolve().name)
+        if renderer is None:
+            known = ", ".join(sorted(BY_MODEL_TYPE))
+            raise ConfigError(f"{path}: model_type {model_type!r} cannot be served; supported: {known}")
+        text_config = config.get("text_config")
+        nested = text_config if isinstance(text_config, dict) else {}
+        length = config.get("max_position_embeddings", nested.get("max_position_embeddings"))
+        if not isinstance(length, int) or length < 1:
+            raise ConfigError(f"{path}/config.json: max_position_embeddings is missing")
+        temperature = (_json(path / "generation_config.json") or {}).get("temperature")
+        return cls(path, renderer, length, float(temperature) if temperature else None)
+
+
+class ChatFormat:
+    """Renders prompts and parses answers of one model. Thread-safe."""
+
+    def __init__(self, folder: ModelFolder, tokenizer: Tokenizer) -> None:
+        self.family = Family.of(folder.renderer, tokenizer)
+        self.tokenizer = tokenizer
+        self.stop_ids = list(self.family.stop_ids)
+        self.fingerprint = f"{self.family.name}:renderers-{version('renderers')}:" + _template_hash(
+            folder.path
+        )
+        self._pieces = PieceTokenizer(tokenizer) if self.family.name in _STRING_TOGETHER else None
+        self._renderers: OrderedDict[tuple[str, bool], Any] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def render(
+        self, messages: Sequence[Message], tools: list[Message] | None, options: TemplateOptions
+    ) -> list[int]:
+        """Prompt ids [T] that end where the answer begins. Raises ClientError for options that the template
+        cannot take."""
+        if isinstance(messages[0], RawPrompt):
+            return list(messages[0].ids)
+        prepared = [renderable(message) for message in messages]
+        renderer = self._renderer(options, pieces=self._pieces is not None)
+        try:
+            ids = renderer.render_ids(prepared, tools=tools or None, add_generation_prompt=True)
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            message = f"messages: the chat template of this model cannot write them: {error}"
+            raise ClientError(message, "messages") from error
+        return spelled_out(ids) if self._pieces is not None else list(ids)
+
+    def bridge(
+        self,
+        prompt_ids: list[int],
+        completion_ids: list[int],
+        new_messages: Sequence[Message],
+        tools: list[Message] | None,
+        options: TemplateOptions,
+    ) -> list[int] | None:
+        """The ids of a turn, followed by new messages. None where the template rewrites history (a new
+        question drops old reasoning): then a full render is due."""
+        prepared = [renderable(message) for message in new_messages]
+        rendered = self._renderer(options).bridge_to_next_turn(
+            prompt_ids, completion_ids, prepared, tools=tools or None
+        )
+        return None if rendered is None else list(rendered.token_ids)
+
+    def parser(self, tools: bool) -> AnswerParser:
+        """A parser for one answer; `tools`: whether it may call tools."""
+        return self.family.parser(tools)
+
+    def _renderer(self, options: TemplateOptions, pieces: bool = False) -> Any:
+        key = (json.dumps(options, sort_keys=True), pieces)
+        with self._lock:
+            renderer = self._renderers.pop(key, None)
+            if renderer is None:
+                tokenizer = self._pieces if pieces and self._pieces is not None else self.tokenizer
+                renderer = make_renderer(self.family.name, tokenizer, options)
+            self._renderers[key] = renderer
+            if len(self._renderers) > KEPT_RENDERERS:
+                self._renderers.popitem(last=False)
+        return renderer
+
+
+def renderable(message: Message) -> Message:
+    """A client's message as templates know it: developer is system, text parts are joined, null is empty."""
+    role = "system" if message["role"] == "developer" else message["role"]
+    return {**message, "role": role, "content": text_of(message.get("content"))}
+
+
+def text_of(content: Any) -> str:
+    """The text of a message's content: a string, null, or a list of text parts."""
+    if isinstance(content, list):
+        return "".join(part["text"] for part in content)
+    return content or ""
+
+
+def _template_hash(path: Path) -> str:
+    """Of the model's own chat template, so that a changed template can be seen in stored turns."""
+    template = path / "chat_template.jinja"
+    if template.is_file():
+        text = template.read_text()
+    else:
+        text = json.dumps((_json(path / "tokenizer_config.json") or {}).get("chat_template"))
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def _json(path: Path) -> dict[str, Any] | None:
+    try:
+        value = json.loads(path.read_bytes())
+    except (OSError, ValueError):
+        return None
+    return value if isinstance(value, dict) else None

@@ -1,0 +1,159 @@
+"""Streams what a family's own parser reads in the ids so far, for families without an incremental parser here.
+
+The parser of `renderers` wants the whole answer. Asked again and again, it may take back what it said: text
+before a `</think>` becomes reasoning, `{` becomes a tool call. So only that is passed on which no marker that
+could come next would change.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from openclaw.formats.deltas import Delta, TextDelta, TextKind, whole_call
+from openclaw.formats.tokenizer import Tokenizer
+from openclaw.formats.tool_calls import calls_of
+
+log = logging.getLogger(__name__)
+
+LARGEST_STEP = 16
+"""Tokens between two looks at a long answer; a short one is looked at with every token."""
+_STEP_GROWTH = 64
+
+
+@dataclass(frozen=True)
+class WholeFormat:
+    """What the adapter must know of a family.
+
+    renderer: parses whole answers. markers: its markup, as text. probes: ids of the markup that are one token.
+    bare_json: an answer that begins with a brace may be a tool call to its very end.
+    """
+
+    renderer: Any
+    markers: tuple[str, ...]
+    probes: tuple[int, ...]
+    stop: frozenset[int]
+    bare_json: bool
+
+
+@dataclass(frozen=True)
+class _Reading:
+    reasoning: str
+    content: str
+    calls: list[tuple[str, str]]
+
+
+class WholeParser:
+    """Feed it ids; it gives deltas.
+
+    Args:
+        tools: whether calls are passed on.
+    """
+
+    def __init__(self, tokenizer: Tokenizer, form: WholeFormat, tools: bool) -> None:
+        self._bytes = tokenizer.token_bytes
+        self._form = form
+        self._passes_calls = tools
+        self._tools: list[dict[str, Any]] | None = None
+        self._prompt: list[int] = []
+        self._ids: list[int] = []
+        self._next_look = 1
+        self._over = False
+        self._sent: dict[TextKind, str] = {"reasoning_content": "", "content": ""}
+        self._sent_calls = 0
+        self.stop_ids = form.stop
+
+    def begin(self, prompt_ids: Sequence[int], tools: list[dict[str, Any]] | None) -> None:
+        """Prompt ids [T] and tools, as the family's parser wants them."""
+        self._prompt, self._tools = list(prompt_ids), tools
+
+    def feed(self, ids: Sequence[int]) -> list[Delta]:
+        """Deltas that these further ids make certain."""
+        for token in ids:
+            if token in self._form.stop:
+                self._over = True
+            if not self._over:
+                self._ids.append(token)
+        if self._over or len(self._ids) < self._next_look:
+            return []
+        self._next_look = len(self._ids) + min(LARGEST_STEP, 1 + len(self._ids) // _STEP_GROWTH)
+        return self._pass_on(self._stable())
+
+    def finish(self) -> list[Delta]:
+        """All that was still uncertain."""
+        return self._pass_on(self._read(self._ids))
+
+    def _read(self, ids: list[int]) -> _Reading:
+        parsed = self._form.renderer.parse_response(ids, tools=self._tools, prompt_ids=self._prompt)
+        return _Reading(
+            (parsed.reasoning_content or "").strip(),
+            (parsed.content or "").strip(),
+            calls_of(parsed) if self._passes_calls else [],
+        )
+
+    def _stable(self) -> _Reading:
+        """What stays, whatever marker comes next."""
+        ids = self._whole_characters()
+        now = self._read(ids)
+        if self._form.bare_json and (not now.content or now.content[0] in "{<"):
+            return _Reading("", "", [])
+        futures = [now, *(self._read([*ids, probe]) for probe in self._form.probes)]
+        calls = 0
+        while all(future.calls[: calls + 1] == now.calls[: calls + 1] for future in futures):
+            if calls == len(now.calls):
+                break
+            calls += 1
+        return _Reading(
+            self._settled([future.reasoning for future in futures]),
+            self._settled([future.content for future in futures]),
+            now.calls[:calls],
+        )
+
+    def _whole_characters(self) -> list[int]:
+        """The ids without those at the end that are half a character."""
+        end = len(self._ids)
+        for _ in range(4):
+            data = b"".join(self._bytes(token) for token in self._ids[max(0, end - 8) : end])
+            if not data.decode("utf-8", "replace").endswith("�"):
+                break
+            end -= 1
+        return self._ids[:end]
+
+    def _settled(self, texts: list[str]) -> str:
+        """The common beginning, without an end in which markup may have begun."""
+        text = _common_beginning(texts).rstrip()
+        longest = max((len(marker) for marker in self._form.markers), default=1) - 1
+        for start in range(max(0, len(text) - longest), len(text)):
+            if any(marker.startswith(text[start:]) for marker in self._form.markers):
+                return text[:start].rstrip()
+        return text
+
+    def _pass_on(self, reading: _Reading) -> list[Delta]:
+        deltas: list[Delta] = []
+        kinds: tuple[tuple[TextKind, str], ...] = (
+            ("reasoning_content", reading.reasoning),
+            ("content", reading.content),
+        )
+        for kind, text in kinds:
+            sent = self._sent[kind]
+            if len(text) <= len(sent):
+                continue
+            if not text.startswith(sent):
+                log.warning(
+                    "an answer was read differently after a part of it was sent; the rest is left out"
+                )
+                continue
+            deltas.append(TextDelta(kind, text[len(sent) :]))
+            self._sent[kind] = text
+        for name, arguments in reading.calls[self._sent_calls :]:
+            deltas += whole_call(name, arguments)
+        self._sent_calls = max(self._sent_calls, len(reading.calls))
+        return deltas
+
+
+def _common_beginning(texts: list[str]) -> str:
+    first, last = min(texts), max(texts)
+    end = next((at for at, (a, b) in enumerate(zip(first, last, strict=False)) if a != b), len(first))
+    return first[:end]

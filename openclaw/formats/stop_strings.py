@@ -1,0 +1,67 @@
+"""Stop strings never reach the client, not even their beginning."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from openclaw.formats.deltas import Delta, TextDelta
+
+
+class StopStrings:
+    """Cuts the answer at the first stop string, and holds back text in which one may have begun.
+
+    The engine stops at a match too; here the text is kept from running ahead of it.
+    """
+
+    def __init__(self, stops: Sequence[str]) -> None:
+        self._stops = tuple(stops)
+        self._held: TextDelta | None = None
+        self._stopped = False
+
+    def filter(self, deltas: list[Delta]) -> list[Delta]:
+        """The deltas that are certain to come before any stop string."""
+        if not self._stops:
+            return deltas
+        shown: list[Delta] = []
+        for delta in deltas:
+            if self._stopped:
+                break
+            if isinstance(delta, TextDelta):
+                shown += self._text(delta)
+            else:
+                shown += [*self._release(), delta]
+        return shown
+
+    def finish(self, matched: str | None) -> list[Delta]:
+        """What was held back, up to the stop string that the engine matched, if it did."""
+        shown = self._release()
+        if matched and shown and matched.startswith(shown[0].text):
+            return []
+        return list(shown)
+
+    def _text(self, delta: TextDelta) -> list[TextDelta]:
+        before: list[TextDelta] = []
+        if self._held is not None and self._held.kind != delta.kind:
+            before = self._release()
+        text = (self._held.text if self._held else "") + delta.text
+        self._held = None
+        found = [at for at in (text.find(stop) for stop in self._stops) if at >= 0]
+        if found:
+            self._stopped = True
+            text = text[: min(found)]
+        else:
+            text, held = self._split(text)
+            self._held = TextDelta(delta.kind, held) if held else None
+        return [*before, TextDelta(delta.kind, text)] if text else before
+
+    def _split(self, text: str) -> tuple[str, str]:
+        """(certain, may be the beginning of a stop string)."""
+        longest = max(len(stop) for stop in self._stops) - 1
+        for start in range(max(0, len(text) - longest), len(text)):
+            if any(stop.startswith(text[start:]) for stop in self._stops):
+                return text[:start], text[start:]
+        return text, ""
+
+    def _release(self) -> list[TextDelta]:
+        held, self._held = self._held, None
+        return [held] if held is not None else []

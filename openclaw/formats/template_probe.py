@@ -1,0 +1,47 @@
+"""A conversation that has everything a chat template writes, to see whether a change alters its ids."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from openclaw.errors import ClientError
+from openclaw.formats.rendering import ChatFormat
+
+_CALL = {"id": "call_1", "type": "function", "function": {"name": "read", "arguments": '{"path": "a.txt"}'}}
+_ASKED: list[dict[str, Any]] = [
+    {"role": "system", "content": "Be brief."},
+    {"role": "user", "content": "Read a.txt."},
+]
+_CONVERSATIONS: tuple[list[dict[str, Any]], ...] = (
+    _ASKED,
+    [
+        *_ASKED,
+        {"role": "assistant", "content": "Hm.", "reasoning_content": "It is a file.", "tool_calls": [_CALL]},
+        {"role": "tool", "content": "42", "tool_call_id": "call_1", "name": "read"},
+    ],
+    [*_ASKED, {"role": "assistant", "content": "No."}, {"role": "user", "content": "Why?"}],
+)
+_TOOLS = [
+    {
+        "type": "function",
+        "function": {
+            "name": "read",
+            "description": "Reads a file.",
+            "parameters": {"type": "object", "properties": {"path": {"type": "string"}}},
+        },
+    }
+]
+
+
+def probe(chat_format: ChatFormat) -> list[list[int]]:
+    """Prompt ids of the conversations with and without tools and thinking; those that the template refuses
+    are left out."""
+    rendered = []
+    for messages in _CONVERSATIONS:
+        for tools in (None, _TOOLS):
+            for thinking in (True, False):
+                try:
+                    rendered.append(chat_format.render(messages, tools, thinking))
+                except ClientError:
+                    rendered.append([])
+    return rendered

@@ -1,0 +1,1 @@
+"""Serving: from a checked request to an exchange that is stored before it counts as finished."""

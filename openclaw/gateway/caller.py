@@ -1,0 +1,84 @@
+"""What a request says of itself beside its messages: session, person, type, whether it may be trained on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from openclaw.errors import ClientError
+from openclaw.gateway.headers import as_utf8, person_of
+from openclaw.gateway.idempotency import Attempt
+from openclaw.sessions.clients import is_side_turn, named_session
+from openclaw.sessions.transcript import YES, Message, is_true
+
+LONGEST_NAME = 256
+"""Characters of a session's or a person's."""
+_NO = frozenset({"0", "false", "no", "off"})
+
+
+@dataclass(frozen=True)
+class Origin:
+    """What a request says of itself beside its messages. `scope` is the session it names, if any."""
+
+    scope: str | None
+    person: str | None
+    turn_type: Literal["main", "side"]
+    train: bool
+    done: bool
+    attempt: Attempt
+
+    @classmethod
+    def of(
+        cls, headers: Mapping[str, str], body: Mapping[str, Any], path_session: str | None, default_type: str
+    ) -> Origin:
+        """Headers (lower case) win over the path, it over the body, that over what the client is known to
+        send. Raises ClientError."""
+        headers = {  # looked up often; of equal names the first counts
+            name: as_utf8(value) for name, value in reversed(list(headers.items()))
+        }
+        scope = headers.get("x-session-id") or path_session or _text(body, "session_id")
+        scope = scope or named_session(headers, body)
+        if scope is not None and (len(scope) > LONGEST_NAME or not scope.isprintable()):
+            message = f"session_id must be printable and at most {LONGEST_NAME} characters long"
+            raise ClientError(message, "session_id")
+        turn_type = headers.get("x-turn-type") or _text(body, "turn_type")
+        if turn_type is not None and turn_type not in ("main", "side"):
+            raise ClientError(f"turn_type is {turn_type!r}; it must be main or side", "turn_type")
+        side = turn_type == "side" if turn_type else is_side_turn(_messages(body)) or default_type == "side"
+        train = _may_train(headers, body)
+        done = is_true(headers.get("x-session-done")) or is_true(body.get("session_done"))
+        person = person_named(headers, body)
+        attempt = Attempt.of(headers, body, scope)
+        return cls(scope, person, "side" if side else "main", train, done, attempt)
+
+
+def person_named(headers: Mapping[str, str], body: Mapping[str, Any]) -> str | None:
+    """Who speaks: the request's `user`, else the name of its key. Raises ClientError."""
+    user = _text(body, "user")
+    if user is not None and (len(user) > LONGEST_NAME or not user.isprintable()):
+        raise ClientError(f"user must be printable and at most {LONGEST_NAME} characters long", "user")
+    return user or person_of(headers)
+
+
+def _may_train(headers: Mapping[str, str], body: Mapping[str, Any]) -> bool:
+    """A wish for privacy that is spelled wrong is refused, never overheard."""
+    asked, wish = headers.get("x-train"), body.get("train")
+    if asked is not None and asked.strip().lower() not in (*YES, *_NO):
+        raise ClientError(f"X-Train is {asked!r}; it must be on or off", "train")
+    if wish is not None and not isinstance(wish, bool):
+        raise ClientError("train must be true or false", "train")
+    return wish is not False and (asked is None or is_true(asked))
+
+
+def _text(body: Mapping[str, Any], name: str) -> str | None:
+    value = body.get(name)
+    if value is not None and not isinstance(value, str):
+        raise ClientError(f"{name} must be a string", name)
+    return value or None
+
+
+def _messages(body: Mapping[str, Any]) -> list[Message]:
+    """Of a body that was not checked yet."""
+    messages = body.get("messages")
+    return [one for one in messages if isinstance(one, dict)] if isinstance(messages, list) else []

@@ -1,0 +1,268 @@
+"""A chat request, checked where it enters: a wrong field is named, an unknown one is ignored."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import orjson
+
+from openclaw.errors import ClientError
+from openclaw.formats.families import TemplateOptions
+from openclaw.gateway.fields import boolean, integer, number, string, wrong
+
+Message = dict[str, Any]
+ROLES = ("system", "developer", "user", "assistant", "tool")
+MAX_STOP_STRINGS = 16
+MAX_TOP_LOGPROBS = 20
+MAX_ANSWERS = 16
+MAX_DEPTH = 100
+"""Levels of objects and lists in a request body; a tool's JSON schema has perhaps ten."""
+
+
+@dataclass(frozen=True)
+class ChatRequest:
+    """One checked request. `sampling` has SGLang's names and only what the client gave; `body` is as
+    received."""
+
+    body: dict[str, Any]
+    model: str | None
+    messages: list[Message]
+    tools: list[Message] | None
+    max_tokens: int | None
+    stop: list[str]
+    stream: bool
+    include_usage: bool
+    log_probs: bool
+    top_log_probs: int
+    return_token_ids: bool
+    thinking: TemplateOptions
+    sampling: dict[str, Any] = field(default_factory=dict)
+    n: int = 1
+    parallel_tool_calls: bool = True
+    forced_tool: str | None = None
+    """Function that must be called; "" for any."""
+
+    def untrainable(self) -> str | None:
+        """Why an answer sampled like this cannot be trained on; None if it can. `temperature` must be set."""
+        if self.sampling["temperature"] < 1e-6:
+            return "greedy"
+        if "json_schema" in self.sampling:
+            return "grammar"
+        if "logit_bias" in self.sampling:
+            return "logit_bias"
+        return "penalties" if _PENALTIES & self.sampling.keys() else None
+
+
+_PENALTIES = {"frequency_penalty", "presence_penalty", "repetition_penalty"}
+
+
+def parse_body(data: bytes) -> dict[str, Any]:
+    """The JSON object of a request. Raises ClientError."""
+    try:
+        body = orjson.loads(data)
+    except orjson.JSONDecodeError as error:
+        raise ClientError(f"the request body is not JSON: {error}", code="invalid_json") from error
+    if not isinstance(body, dict):
+        raise ClientError("the request body must be a JSON object", code="invalid_json")
+    check_depth(body)
+    return body
+
+
+def chat_request(body: dict[str, Any]) -> ChatRequest:
+    """Raises ClientError that names the wrong field."""
+    messages = _messages(body.get("messages"))
+    tools = _tools(body)
+    forced = _forced_tool(body.get("tool_choice"), tools)
+    options = body.get("stream_options")
+    if options is not None and not isinstance(options, dict):
+        raise wrong("stream_options", "an object")
+    log_probs = boolean(body, "logprobs")
+    top = integer(body, "top_logprobs", 0, MAX_TOP_LOGPROBS) or 0
+    if top and not log_probs:
+        raise ClientError("top_logprobs needs logprobs: true", "top_logprobs")
+    most = [integer(body, name, 1, 2**31) for name in ("max_completion_tokens", "max_tokens")]
+    return ChatRequest(
+        body=body,
+        model=string(body, "model"),
+        messages=messages,
+        tools=tools,
+        max_tokens=next((value for value in most if value is not None), None),
+        stop=_stop(body.get("stop")),
+        stream=boolean(body, "stream"),
+        include_usage=boolean(options or {}, "include_usage", "stream_options."),
+        log_probs=log_probs,
+        top_log_probs=top,
+        return_token_ids=boolean(body, "return_token_ids"),
+        thinking=_template_options(body, forced is None),
+        sampling=_sampling(body),
+        n=integer(body, "n", 1, MAX_ANSWERS) or 1,
+        parallel_tool_calls=body.get("parallel_tool_calls") is None or boolean(body, "parallel_tool_calls"),
+        forced_tool=forced,
+    )
+
+
+def _messages(messages: Any) -> list[Message]:
+    if not isinstance(messages, list) or not messages:
+        raise ClientError("messages must be a list with at least one message", "messages")
+    for index, message in enumerate(messages):
+        where = f"messages[{index}]"
+        if not isinstance(message, dict):
+            raise wrong(where, "an object")
+        if message.get("role") not in ROLES:
+            shown = message.get("role")
+            raise ClientError(
+                f"{where}.role is {shown!r}; it must be one of {', '.join(ROLES)}", f"{where}.role"
+            )
+        _content(message, where)
+        if message.get("tool_calls") is not None:
+            _tool_calls(message["tool_calls"], f"{where}.tool_calls")
+    return messages
+
+
+def _content(message: Message, where: str) -> None:
+    content = message.get("content")
+    if isinstance(content, str):
+        return
+    if content is None:
+        if message["role"] != "assistant":
+            raise ClientError(f"{where}.content is missing", f"{where}.content")
+        return
+    if not isinstance(content, list):
+        raise wrong(f"{where}.content", "a string or a list of parts")
+    for index, part in enumerate(content):
+        name = f"{where}.content[{index}]"
+        if not isinstance(part, dict) or not isinstance(part.get("type"), str):
+            raise wrong(name, "an object with a type")
+        if part["type"] == "refusal" and isinstance(part.get("refusal"), str):
+            content[index] = {"type": "text", "text": part["refusal"]}  # what another model said
+            continue
+        if not isinstance(part.get("text"), str):
+            raise ClientError(f"{name}: this model reads text parts only, not {part['type']!r}", name)
+
+
+def _tool_calls(calls: Any, where: str) -> None:
+    if not isinstance(calls, list):
+        raise wrong(where, "a list")
+    for index, call in enumerate(calls):
+        function = call.get("function") if isinstance(call, dict) else None
+        if not isinstance(function, dict) or not isinstance(function.get("name"), str):
+            raise wrong(f"{where}[{index}].function", "an object with a name")
+        if not isinstance(function.get("arguments"), str | dict | None):
+            raise wrong(f"{where}[{index}].function.arguments", "JSON text")
+
+
+def _tools(body: dict[str, Any]) -> list[Message] | None:
+    tools = body.get("tools")
+    if tools is not None and not isinstance(tools, list):
+        raise wrong("tools", "a list")
+    for index, tool in enumerate(tools or []):
+        function = tool.get("function") if isinstance(tool, dict) else None
+        if not isinstance(function, dict) or not isinstance(function.get("name"), str):
+            raise wrong(f"tools[{index}].function", "an object with a name")
+    return None if body.get("tool_choice") == "none" else tools or None
+
+
+def _forced_tool(choice: Any, tools: list[Message] | None) -> str | None:
+    """The function that must be called, "" for any, None where the model may choose."""
+    if choice in (None, "auto", "none"):
+        return None
+    name: Any = ""
+    if choice != "required":
+        function = choice.get("function") if isinstance(choice, dict) else None
+        name = function.get("name") if isinstance(function, dict) else None
+        if not isinstance(name, str) or not name:
+            raise wrong("tool_choice", "none, auto, required or {type: function, function: {name}}")
+    names = [tool["function"]["name"] for tool in tools or []]
+    if not names or (name and name not in names):
+        raise ClientError(f"tool_choice: tools has no {name or 'function'!r}", "tool_choice")
+    return str(names[0]) if len(names) == 1 else str(name)
+
+
+def _sampling(body: dict[str, Any]) -> dict[str, Any]:
+    given: dict[str, Any] = {
+        "temperature": number(body, "temperature", 0.0, 2.0),
+        "top_p": number(body, "top_p", 0.0, 1.0),
+        "min_p": number(body, "min_p", 0.0, 1.0),
+        "top_k": integer(body, "top_k", -1, 2**31),
+        "sampling_seed": integer(body, "seed", -(2**63), 2**63 - MAX_ANSWERS),
+    }
+    if given["top_p"] == 0.0:
+        raise ClientError("top_p must be more than 0", "top_p")
+    if given["top_k"] == 0:
+        given["top_k"] = -1
+    for name, neutral, least in (
+        ("frequency_penalty", 0.0, -2.0),
+        ("presence_penalty", 0.0, -2.0),
+        ("repetition_penalty", 1.0, 0.01),
+    ):
+        value = number(body, name, least, 2.0)
+        given[name] = None if value == neutral else value
+    given["logit_bias"] = _logit_bias(body.get("logit_bias"))
+    given["json_schema"] = _json_schema(body.get("response_format"))
+    return {name: value for name, value in given.items() if value is not None}
+
+
+def _logit_bias(bias: Any) -> dict[str, float] | None:
+    if bias is None or bias == {}:
+        return None
+    fits = isinstance(bias, dict) and all(
+        token.isdecimal() and len(token) < 10 and type(value) in (int, float) and abs(value) <= 100
+        for token, value in bias.items()
+    )
+    if not fits:
+        raise wrong("logit_bias", "an object of token id to a number from -100 to 100")
+    return dict(bias)
+
+
+def _json_schema(form: Any) -> str | None:
+    if form is None:
+        return None
+    kind = form.get("type") if isinstance(form, dict) else None
+    if kind == "text":
+        return None
+    if kind == "json_object":
+        return '{"type": "object"}'
+    schema = form.get("json_schema") if kind == "json_schema" else None
+    if not isinstance(schema, dict) or not isinstance(schema.get("schema"), dict):
+        raise wrong("response_format", "{type: text | json_object | json_schema}")
+    return orjson.dumps(schema["schema"]).decode()
+
+
+def _stop(stop: Any) -> list[str]:
+    found = [] if stop is None else [stop] if isinstance(stop, str) else stop
+    if not isinstance(found, list) or not all(isinstance(text, str) and text for text in found):
+        raise wrong("stop", "a string or a list of strings, none empty")
+    if len(found) > MAX_STOP_STRINGS:
+        raise ClientError(f"stop: at most {MAX_STOP_STRINGS} strings", "stop")
+    return found
+
+
+def _template_options(body: dict[str, Any], may_think: bool) -> TemplateOptions:
+    """An answer that is a tool call by request has no reasoning before it."""
+    options = body.get("chat_template_kwargs")
+    if options is not None and not isinstance(options, dict):
+        raise wrong("chat_template_kwargs", "an object")
+    thinking = (options or {}).get("enable_thinking", True)
+    if not isinstance(thinking, bool):
+        raise wrong("chat_template_kwargs.enable_thinking", "true or false")
+    thinking = thinking and may_think
+    return {**options, "enable_thinking": thinking} if options and options.keys() - _THINKING else thinking
+
+
+_THINKING = {"enable_thinking"}
+
+
+def check_depth(value: Any) -> None:
+    """Raises ClientError for JSON that is nested more than MAX_DEPTH levels."""
+    level = [value]
+    for _ in range(MAX_DEPTH + 1):
+        level = [
+            inner
+            for outer in level
+            for inner in (outer.values() if isinstance(outer, dict) else outer)
+            if isinstance(inner, (dict, list))
+        ]
+        if not level:
+            return
+    raise ClientError(f"the request body is nested more than {MAX_DEPTH} levels deep", code="invalid_json")

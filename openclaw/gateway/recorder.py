@@ -1,0 +1,140 @@
+"""What the gateway writes to and asks of the rollout store, from async code."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import OrderedDict
+from typing import Any
+
+from openclaw.errors import StoreError
+from openclaw.gateway.idempotency import Tries
+from openclaw.sessions.transcript import Message, Transcript, same_answer
+from openclaw.store import RolloutStore, StoreWriter
+from openclaw.types import Feedback, NewTurn, Turn, TurnState
+
+log = logging.getLogger(__name__)
+
+REMEMBERED_DELETIONS = 10_000
+
+
+class Recorder:
+    """One store, one writer thread.
+
+    Args:
+        session_ttl: seconds back that a parent is looked for when the client names no session.
+    """
+
+    def __init__(self, store: RolloutStore, session_ttl: float) -> None:
+        self.store = store
+        self.tries = Tries()
+        self._writer = StoreWriter(store)
+        self._session_ttl = session_ttl
+        self._background: set[asyncio.Task[None]] = set()
+        self._deleted: OrderedDict[str, float] = OrderedDict()
+
+    def close(self) -> None:
+        """Commits what is queued."""
+        self._writer.close()
+        self.store.close()
+
+    async def find_parent(
+        self, messages: list[Message], transcript: Transcript, scope: str | None, person: str | None
+    ) -> tuple[Turn, int] | None:
+        """The turn that a request follows, and the index of the message behind its answer.
+
+        It is the stored turn whose messages and answer are the longest beginning of the history. In a named
+        session whose history was rewritten (a summary in place of old messages) it is the last turn, if its
+        answer is the last one in the history. Never another person's. Raises StoreError.
+        """
+        if not transcript.answers:
+            return None
+        return await asyncio.to_thread(self._find_parent, messages, transcript, scope, person)
+
+    def _find_parent(
+        self, messages: list[Message], transcript: Transcript, scope: str | None, person: str | None
+    ) -> tuple[Turn, int] | None:
+        digests = [digest for digest, _ in transcript.answers]
+        since = 0.0 if scope is not None else time.time() - self._session_ttl
+        turn = self.store.find_by_digest(digests, scope, since, person)
+        if turn is not None:
+            return turn, dict(transcript.answers)[turn.transcript_digest]
+        last = self.store.last_main_turn(scope) if scope is not None else None
+        start = transcript.answers[0][1]
+        if last is None or (person and last.person and last.person != person):
+            return None
+        return (last, start) if same_answer(last.response_message, messages[start - 1]) else None
+
+    async def record(self, turn: NewTurn) -> None:
+        """Durable when it returns. A try that was given up while another one goes on is no turn of its own, and an
+        answer that was under way when its session was deleted is not stored. Raises StoreError."""
+        if turn.state is TurnState.ABORTED and self.tries.goes_on(turn.id):
+            return
+        if turn.created_at <= self._deleted.get(turn.session_id, 0.0):
+            return
+        await self._writer.submit(lambda: self.store.record_turn(turn))
+
+    def answer_soon(self, parent: Turn, next_state: list[Message]) -> None:
+        """What followed the parent's answer, written without waiting: its judge need not wait for this
+        turn."""
+
+        def write() -> None:
+            self.store.touch_session(parent.session_id)
+            self.store.answer_turn(parent.id, next_state)
+
+        task = asyncio.get_running_loop().create_task(self._quietly(write))
+        self._background.add(task)
+        task.add_done_callback(self._background.discard)
+
+    async def end_session(self, session_id: str) -> int:
+        """Turns that nothing has followed expire; returns how many. Raises StoreError."""
+        return await self._writer.submit(lambda: self.store.end_session(session_id))
+
+    async def delete_session(self, session_id: str) -> dict[str, int]:
+        """Everything of a session leaves the store; returns the deleted rows by kind. Raises StoreError."""
+        self._deleted[session_id] = time.time()
+        self._deleted.move_to_end(session_id)
+        if len(self._deleted) > REMEMBERED_DELETIONS:
+            self._deleted.popitem(last=False)
+        return await self._writer.submit(lambda: self.store.delete_session(session_id))
+
+    async def feedback(
+        self,
+        completion_id: str | None,
+        session_id: str | None,
+        score: float | None,
+        text: str,
+        person: str | None,
+    ) -> Feedback | None:
+        """Store a person's word about a turn (see RolloutStore.record_feedback). None when there is no such
+        turn, or it is known to be another person's. Raises StoreError."""
+
+        def write() -> Feedback | None:
+            if person is not None and self._owner(completion_id, session_id) not in (None, person):
+                return None
+            return self.store.record_feedback(
+                completion_id=completion_id, session_id=session_id, score=score, text=text
+            )
+
+        return await self._writer.submit(write)
+
+    def _owner(self, completion_id: str | None, session_id: str | None) -> str | None:
+        if completion_id is not None:
+            turn = self.store.get_turn_by_completion(completion_id)
+            return turn.person if turn else None
+        session = self.store.get_session(session_id or "")
+        return session.person if session else None
+
+    async def counts(self) -> dict[str, dict[str, int]]:
+        """Turns and samples by state, drops by reason."""
+        return await asyncio.to_thread(self.store.counts)
+
+    async def live_version(self) -> int:
+        return await asyncio.to_thread(self.store.live_version)
+
+    async def _quietly(self, write: Any) -> None:
+        try:
+            await self._writer.submit(write)
+        except StoreError as error:
+            log.error("a next state was not stored: %s", error)

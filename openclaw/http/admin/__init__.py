@@ -1,0 +1,1 @@
+"""Health, status, feedback and administration over HTTP."""

@@ -1,0 +1,151 @@
+"""Models, health, status, metrics and administration."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import orjson
+from fastapi import APIRouter, Request
+from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+from starlette.responses import Response
+
+from openclaw.common.run_folder import live_processes
+from openclaw.errors import ClientError
+from openclaw.gateway.gateway import Gateway
+from openclaw.http.auth import check_admin, check_client
+
+router = APIRouter()
+
+
+@router.head("/healthz", include_in_schema=False)
+@router.get("/healthz")
+async def healthz() -> Response:
+    """Alive."""
+    return _json({"ok": True})
+
+
+@router.head("/readyz", include_in_schema=False)
+@router.get("/readyz")
+async def readyz(request: Request) -> Response:
+    """Whether an engine answers. Requests are accepted before, and wait."""
+    ready = await _gateway(request).engines.ready()
+    return _json({"ready": ready}, 200 if ready else 503)
+
+
+@router.get("/v1/models")
+async def models(request: Request) -> Response:
+    gateway = _gateway(request)
+    check_client(request, gateway.settings)
+    return _json({"object": "list", "data": [_model(gateway, request.app.state.started)]})
+
+
+@router.get("/v1/models/{name}")
+async def model(request: Request, name: str) -> Response:
+    gateway = _gateway(request)
+    check_client(request, gateway.settings)
+    gateway.check_model(name)
+    return _json(_model(gateway, request.app.state.started))
+
+
+@router.get("/status")
+async def status(request: Request) -> Response:
+    """Counts and versions for people and scripts."""
+    gateway = _gateway(request)
+    check_client(request, gateway.settings)
+    engines = [_engine(url, await gateway.engines.info(url)) for url in gateway.engines.urls]
+    known = [engine["weight_version"] for engine in engines if engine["weight_version"] is not None]
+    body: dict[str, Any] = {
+        "model": gateway.model_name,
+        "weight_version": min(known, default=0),
+        "turns": {},
+        "samples": {},
+        "dropped": {},
+        "recording": gateway.recorder is not None,
+        "engines": engines,
+        "engine_restarts": gateway.engines.restarts,
+        "uptime_s": time.time() - request.app.state.started,
+    }
+    if gateway.recorder is not None:
+        body |= await gateway.recorder.counts()
+        body["weight_version"] = await gateway.recorder.live_version()
+    return _json(body)
+
+
+@router.get("/metrics")
+async def metrics(request: Request) -> Response:
+    numbers = request.app.state.metrics
+    numbers.restarts.set(_gateway(request).engines.restarts)
+    return Response(generate_latest(numbers.registry), media_type=CONTENT_TYPE_LATEST)
+
+
+@router.get("/admin/processes")
+async def processes(request: Request) -> Response:
+    """The run's processes that are alive: `[{"role", "pid"}]`."""
+    settings = _gateway(request).settings
+    check_admin(request, settings)
+    records = live_processes(Path(settings.run_dir)) if settings.run_dir else []
+    found = {int(record["pid"]): str(record["role"]) for record in records}
+    found[os.getpid()] = "gateway"
+    launched = request.app.state.launched_engine
+    if launched is not None and launched.pid is not None:
+        found[launched.pid] = "engine"
+    return _json([{"role": role, "pid": pid} for pid, role in found.items()])
+
+
+@router.delete("/admin/sessions/{session_id:path}/content")
+async def delete_session(request: Request, session_id: str) -> Response:
+    """Delete a session's turns and all that derives from them; 404 when there is no such session."""
+    gateway = _gateway(request)
+    check_admin(request, gateway.settings)
+    deleted = await gateway.recorder.delete_session(_id(session_id)) if gateway.recorder else {}
+    if not any(deleted.values()):
+        raise ClientError(f"there is no recorded session {session_id!r}", "session_id", "not_found", 404)
+    return _json({"session_id": session_id, "deleted": deleted})
+
+
+@router.delete("/admin/sessions/{session_id:path}")
+async def end_session(request: Request, session_id: str) -> Response:
+    """End a session: its last turn will have no next state."""
+    gateway = _gateway(request)
+    check_admin(request, gateway.settings)
+    expired = await gateway.recorder.end_session(_id(session_id)) if gateway.recorder else 0
+    return _json({"session_id": session_id, "ended": True, "expired_turns": expired})
+
+
+def _id(session_id: str) -> str:
+    """Raises ClientError (404) for what no session can be called."""
+    if not session_id.isprintable():
+        raise ClientError(f"there is no recorded session {session_id!r}", "session_id", "not_found", 404)
+    return session_id
+
+
+def _gateway(request: Request) -> Gateway:
+    gateway: Gateway = request.app.state.gateway
+    return gateway
+
+
+def _model(gateway: Gateway, created: float) -> dict[str, Any]:
+    return {
+        "id": gateway.model_name,
+        "object": "model",
+        "created": int(created),
+        "owned_by": "openclaw-rl",
+        "max_model_len": gateway.context_length,
+    }
+
+
+def _engine(url: str, info: dict[str, Any] | None) -> dict[str, Any]:
+    version = str((info or {}).get("weight_version", ""))
+    return {
+        "url": url,
+        "ready": info is not None,
+        "weight_version": int(version) if version.isdigit() else None,
+        "checksum": (info or {}).get("checksum"),
+    }
+
+
+def _json(body: Any, status: int = 200) -> Response:
+    return Response(orjson.dumps(body), status, media_type="application/json")

@@ -1,0 +1,84 @@
+"""How many judge workers run: asked and changed while they do, by the administrator.
+
+The number goes to `scale.json` in the run folder, which whoever watches the processes follows.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from pathlib import Path
+from typing import Any
+
+import orjson
+from fastapi import APIRouter, Request
+from starlette.responses import Response
+
+from openclaw.common.run_folder import live_processes
+from openclaw.errors import ClientError
+from openclaw.gateway.chat_request import parse_body
+from openclaw.gateway.gateway import Gateway
+from openclaw.http.auth import check_admin
+
+router = APIRouter()
+
+MOST_WORKERS = 64
+GROUP = "judge"
+
+
+@router.get("/admin/judges")
+async def judges(request: Request) -> Response:
+    """`{"workers": how many live, "wanted": what was asked for here or null, "waiting": answered turns}`."""
+    gateway: Gateway = request.app.state.gateway
+    check_admin(request, gateway.settings)
+    return await _state(gateway, _run_dir(gateway))
+
+
+@router.put("/admin/judges")
+async def scale(request: Request) -> Response:
+    """`{"workers": 4}`: so many, until the run is started anew. One that has to go gets some seconds to finish; what it
+    leaves is judged by another."""
+    gateway: Gateway = request.app.state.gateway
+    check_admin(request, gateway.settings)
+    workers = parse_body(await request.body()).get("workers")
+    if not isinstance(workers, int) or isinstance(workers, bool) or not 1 <= workers <= MOST_WORKERS:
+        raise ClientError(f"workers must be a number from 1 to {MOST_WORKERS}", "workers")
+    run_dir = _run_dir(gateway)
+    await asyncio.to_thread(write_wanted, run_dir, workers)
+    return await _state(gateway, run_dir)
+
+
+def _run_dir(gateway: Gateway) -> Path:
+    if gateway.settings.run_dir is None or not Path(gateway.settings.run_dir).is_dir():
+        message = (
+            "no run folder is watched here, so nobody would start them: start workers by hand, any number "
+            "(python -m openclaw.judge.worker)"
+        )
+        raise ClientError(message, code="no_run", status=409)
+    return Path(gateway.settings.run_dir)
+
+
+def write_wanted(run_dir: Path, workers: int) -> None:
+    """Replaces the number of judges in one step; other groups stay as they are."""
+    path = run_dir / "scale.json"
+    temporary = path.with_name(f".scale.{os.getpid()}")
+    temporary.write_bytes(orjson.dumps({**_wanted(path), GROUP: workers}))
+    temporary.replace(path)
+
+
+def _wanted(path: Path) -> dict[str, Any]:
+    try:
+        found = orjson.loads(path.read_bytes())
+    except (FileNotFoundError, orjson.JSONDecodeError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+async def _state(gateway: Gateway, run_dir: Path) -> Response:
+    turns = {} if gateway.recorder is None else (await gateway.recorder.counts()).get("turns", {})
+    body = {
+        "workers": sum(record["role"] == GROUP for record in live_processes(run_dir)),
+        "wanted": _wanted(run_dir / "scale.json").get(GROUP),
+        "waiting": turns.get("answered", 0),
+    }
+    return Response(orjson.dumps(body), media_type="application/json")

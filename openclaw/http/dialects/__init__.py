@@ -1,0 +1,1 @@
+"""The dialects of the API: a route and its wire format each."""

@@ -1,0 +1,210 @@
+"""Runs the exchanges of one request and speaks to the client in the dialect that it asked in."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, Protocol
+
+import orjson
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from openclaw.errors import ClientError, StoreError
+from openclaw.gateway.caller import Origin
+from openclaw.gateway.chat_request import ChatRequest
+from openclaw.gateway.exchange import Answer, Exchange, Piece
+from openclaw.gateway.gateway import Gateway
+from openclaw.http.metrics import Metrics
+
+log = logging.getLogger(__name__)
+
+
+class Dialect(Protocol):
+    """One answer in the words of one API: events if it is streamed, else one body at the end.
+
+    `index` says which of the request's exchanges is meant.
+    """
+
+    def start(self) -> bytes:
+        """What comes before the first piece."""
+
+    def piece(self, index: int, piece: Piece) -> bytes:
+        """What a piece adds; empty when nothing of it may be seen yet."""
+
+    def finished(self, index: int, answer: Answer) -> bytes:
+        """One exchange is over, and stored."""
+
+    def end(self) -> bytes:
+        """All are."""
+
+    def failure(self, error: ClientError) -> bytes:
+        """An error inside a stream that has begun."""
+
+    def error_body(self, error: ClientError) -> dict[str, Any]:
+        """An error as the whole answer."""
+
+
+async def prepare_all(gateway: Gateway, request: ChatRequest, origin: Origin, kind: str) -> list[Exchange]:
+    """The exchanges of a request, one for each answer that it wants, all in one session, each a turn of its own.
+    Which of them a conversation goes on from shows in its next request. `kind` is the beginning of their ids.
+
+    Raises ClientError, StoreError.
+    """
+    opening = _opening(gateway, request)
+    exchanges: list[Exchange] = []
+    for index in range(request.n):
+        asked, seed = request, request.sampling.get("sampling_seed")
+        if index and seed is not None:
+            asked = replace(request, sampling={**request.sampling, "sampling_seed": seed + index})
+        exchange = await gateway.prepare(asked, origin, kind)
+        exchanges.append(exchange.opened(opening, gateway.context_length) if opening else exchange)
+        origin = replace(origin, scope=exchange.session_id)
+    return exchanges
+
+
+def _opening(gateway: Gateway, request: ChatRequest) -> list[int]:
+    """Ids that an answer begins with which must be a tool call. Raises ClientError where the model's format has
+    no such beginning."""
+    if request.forced_tool is None:
+        return []
+    text = gateway.format.family.forced_call(request.forced_tool or None)
+    if text is None:
+        message = "tool_choice: this model's format of tool calls allows none and auto only"
+        raise ClientError(message, "tool_choice", "unsupported_value")
+    return gateway.tokenizer.encode_markup(text)
+
+
+class AnswerResponse(Response):
+    """Runs exchanges while their client listens; a client that leaves ends them."""
+
+    def __init__(
+        self, request: Request, exchanges: Sequence[Exchange], dialect: Dialect, streamed: bool
+    ) -> None:
+        super().__init__()
+        self._exchanges = exchanges
+        self._dialect = dialect
+        self._streamed = streamed
+        self._metrics: Metrics = request.app.state.metrics
+        self._started = time.perf_counter()
+        self._first: float | None = None
+        self._opened = self._begun = False
+        self._sending = asyncio.Lock()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        serving = asyncio.create_task(self._serve(send))
+        leaving = asyncio.create_task(_disconnected(receive))
+        self._metrics.open.inc()
+        try:
+            await asyncio.wait((serving, leaving), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            self._metrics.open.dec()
+            leaving.cancel()
+            if not serving.done():
+                serving.cancel()
+            await asyncio.wait((serving, leaving))
+        if not serving.cancelled():
+            serving.result()
+
+    async def _serve(self, send: Send) -> None:
+        outcome = "aborted"
+        try:
+            await self._run_all(send)
+            if self._streamed:
+                await self._emit(send, self._dialect.end(), more=False)
+            else:
+                await _send_json(send, 200, self._dialect.end())
+            outcome = "complete"
+        except ClientError as error:
+            outcome = error.code or "refused"
+            await self._fail(send, error)
+        except StoreError as error:
+            outcome = "not_stored"
+            log.error("answer %s was not stored: %s", self._exchanges[0].id, error)
+            message = "the answer could not be recorded; nothing is wrong with the request"
+            await self._fail(send, ClientError(message, code="not_stored", status=500, kind="server_error"))
+        except OSError:
+            pass  # the connection went away; the exchange has stored what there was
+        except Exception:  # a fault of ours ends this answer, with an error that the client can read
+            outcome = "internal_error"
+            log.exception("answer %s failed", self._exchanges[0].id)
+            message = "something went wrong inside the server; its log has the details"
+            await self._fail(send, ClientError(message, code=outcome, status=500, kind="server_error"))
+        finally:
+            self._metrics.answers.labels(outcome).inc()
+
+    async def _run_all(self, send: Send) -> None:
+        """Raises the first error of any of them, once the others have ended too."""
+        if len(self._exchanges) == 1:
+            await self._run(0, send)
+            return
+        tasks = [asyncio.create_task(self._run(index, send)) for index in range(len(self._exchanges))]
+        try:
+            await asyncio.gather(*tasks)
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.wait(tasks)
+
+    async def _run(self, index: int, send: Send) -> None:
+        exchange = self._exchanges[index]
+
+        async def on_piece(piece: Piece) -> None:
+            data = self._opening() + self._dialect.piece(index, piece)
+            if self._first is None:
+                self._first = time.perf_counter() - self._started
+                self._metrics.first_token.observe(self._first)
+            if data and self._streamed:
+                await self._emit(send, data)
+
+        answer = await exchange.run(on_piece)
+        data = self._opening() + self._dialect.finished(index, answer)
+        if data and self._streamed:
+            await self._emit(send, data)
+        self._metrics.whole.observe(time.perf_counter() - self._started)
+        self._metrics.tokens.labels("prompt").inc(len(exchange.prompt_ids))
+        self._metrics.tokens.labels("completion").inc(len(exchange.generation.ids))
+
+    def _opening(self) -> bytes:
+        """How a stream begins, once."""
+        if self._opened or not self._streamed:
+            return b""
+        self._opened = True
+        return self._dialect.start()
+
+    async def _emit(self, send: Send, data: bytes, more: bool = True) -> None:
+        """Events of a stream, in turn."""
+        async with self._sending:
+            if not self._begun:
+                self._begun = True
+                await send({"type": "http.response.start", "status": 200, "headers": _STREAM_HEADERS})
+            await send({"type": "http.response.body", "body": data, "more_body": more})
+
+    async def _fail(self, send: Send, error: ClientError) -> None:
+        """An error object; inside a stream that has begun, as its last event."""
+        if self._begun:
+            await self._emit(send, self._dialect.failure(error), more=False)
+        else:
+            await _send_json(send, error.status, orjson.dumps(self._dialect.error_body(error)))
+
+
+_STREAM_HEADERS = [
+    (b"content-type", b"text/event-stream; charset=utf-8"),
+    (b"cache-control", b"no-cache"),
+    (b"x-accel-buffering", b"no"),
+]
+
+
+async def _disconnected(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+async def _send_json(send: Send, status: int, body: bytes) -> None:
+    headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})

@@ -1,0 +1,1 @@
+"""Who judges: a protocol, and one file a backend."""

@@ -1,0 +1,52 @@
+"""The protocol of a judge, and which ones there are."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from openclaw.judge.backends.prompts import PromptSet
+from openclaw.judge.metrics import JudgeMetrics
+from openclaw.judge.questions import JudgeQuestion
+from openclaw.judge.rules.judge import RulesBackend
+from openclaw.judge.settings import JudgeSettings
+from openclaw.types import Vote
+
+
+class JudgeBackend(Protocol):
+    """Gives votes on a question. Called concurrently; the caller limits time and number."""
+
+    @property
+    def name(self) -> str:
+        """Stored with each judgement."""
+
+    @property
+    def prompt_name(self) -> str:
+        """What was asked for a score, by name and hash; stored with each judgement."""
+
+    @property
+    def hint_prompt_name(self) -> str:
+        """What was asked for a hint."""
+
+    async def eval_votes(self, question: JudgeQuestion, m: int) -> list[Vote]:
+        """m votes; a vote that failed has no score. Raises JudgeError when none can be had."""
+
+    async def hint_votes(self, question: JudgeQuestion, m: int) -> list[Vote]:
+        """m votes on whether the next state holds a hint; a vote for one has it."""
+
+    async def close(self) -> None:
+        """Closes what it holds open."""
+
+
+def make_backend(settings: JudgeSettings, metrics: JudgeMetrics) -> JudgeBackend:
+    """The judge that the settings name. To be called in a running event loop. Raises ConfigError for prompts or
+    a model that cannot be used."""
+    if settings.judge_backend == "rules":
+        return RulesBackend()
+    prompts = PromptSet.load(settings.judge_prompt_dir)
+    if settings.judge_backend == "openai":
+        from openclaw.judge.backends.openai import OpenAIBackend
+
+        return OpenAIBackend(settings, prompts, metrics)
+    from openclaw.judge.backends.engine import EngineBackend  # with tokenizers, which other judges do without
+
+    return EngineBackend(settings, prompts, metrics)

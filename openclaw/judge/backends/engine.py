@@ -1,0 +1,83 @@
+"""A judge model on our inference engines: the prompt goes in as the token ids of the model's own template."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+from openclaw.errors import JudgeError
+from openclaw.formats.rendering import ChatFormat, ModelFolder
+from openclaw.formats.tokenizer import Tokenizer
+from openclaw.judge.backends.http import JudgeHttp
+from openclaw.judge.backends.model import ModelBackend
+from openclaw.judge.backends.prompts import Prompt, PromptSet
+from openclaw.judge.metrics import JudgeMetrics
+from openclaw.judge.questions import JudgeQuestion
+from openclaw.judge.settings import JudgeSettings
+
+REPLY_ROOM = 512
+"""Tokens of the context that are kept for the reply; a longer prompt is shortened."""
+_SHORTEST_TEXT = 200
+
+
+class EngineBackend(ModelBackend):
+    """Asks `/generate` of one or more equal engines (SGLang's native API). Raises ConfigError for a model
+    folder that cannot be used."""
+
+    def __init__(self, settings: JudgeSettings, prompts: PromptSet, metrics: JudgeMetrics) -> None:
+        folder = ModelFolder.read(Path(settings.prm_model_path or "").expanduser())
+        super().__init__(f"engine:{folder.path.resolve().name}", prompts, metrics, settings.judge_cache_size)
+        self._tokenizer = Tokenizer(folder.path)
+        self._format = ChatFormat(folder, self._tokenizer)
+        self._context = folder.context_length
+        self._temperature = settings.prm_temperature
+        self._max_new_tokens = settings.prm_max_new_tokens
+        self._http = JudgeHttp(
+            [f"{url.rstrip('/')}/generate" for url in settings.judge_engine_url],
+            settings.judge_request_timeout,
+            settings.judge_retries,
+            settings.judge_retry_budget,
+            settings.judge_max_requests,
+            metrics,
+        )
+
+    async def close(self) -> None:
+        await self._http.close()
+
+    async def reply(self, prompt: Prompt, question: JudgeQuestion, seed: int) -> str:
+        ids = await asyncio.to_thread(self.prompt_ids, prompt, question)
+        sampling = {
+            "temperature": self._temperature,
+            "top_p": 1.0,
+            "top_k": -1,
+            "max_new_tokens": min(self._max_new_tokens, self._context - len(ids)),
+            "sampling_seed": seed,
+            "stop_token_ids": self._format.stop_ids,
+            "skip_special_tokens": False,
+            "no_stop_trim": True,
+        }
+        answer = await self._http.post(
+            {"input_ids": ids, "sampling_params": sampling, "return_logprob": False}
+        )
+        return self._text(answer)
+
+    def prompt_ids(self, prompt: Prompt, question: JudgeQuestion) -> list[int]:
+        """The prompt's ids [T], its texts shortened until the context has room for a reply. Raises JudgeError
+        when the prompt alone is too long."""
+        room = self._context - min(self._max_new_tokens, REPLY_ROOM)
+        longest = max(len(question.response), len(question.next_text), _SHORTEST_TEXT)
+        while True:
+            ids = self._format.render(prompt.messages(question, longest), None, True)
+            if len(ids) <= room:
+                return ids
+            if longest == _SHORTEST_TEXT:
+                raise JudgeError(f"the judge prompt has {len(ids)} tokens; the model has room for {room}")
+            longest = max(_SHORTEST_TEXT, longest // 2)
+
+    def _text(self, answer: dict[str, object]) -> str:
+        text, ids = answer.get("text"), answer.get("output_ids")
+        if isinstance(text, str) and text:
+            return text
+        if isinstance(ids, list) and all(isinstance(token_id, int) for token_id in ids):
+            return self._tokenizer.decode(ids)
+        raise JudgeError("the engine's answer has neither text nor output_ids")

@@ -1,0 +1,93 @@
+"""A judge that is a language model: m votes are m requests with different seeds, the same question asked once."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+from abc import ABC, abstractmethod
+from collections import OrderedDict
+from collections.abc import Callable
+
+from openclaw.errors import JudgeError
+from openclaw.judge.backends.http import JudgeUnavailable
+from openclaw.judge.backends.prompts import Prompt, PromptSet, read_eval_vote, read_hint_vote
+from openclaw.judge.metrics import JudgeMetrics
+from openclaw.judge.questions import JudgeQuestion
+from openclaw.types import Vote
+
+
+class ModelBackend(ABC):
+    """Votes of a language model. A subclass says how one reply is had.
+
+    Args:
+        name: stored with each judgement.
+        prompts: what is asked.
+        metrics: where requests and cache hits are counted.
+        cache_size: answered questions that are kept, the least recently asked dropped first.
+    """
+
+    def __init__(self, name: str, prompts: PromptSet, metrics: JudgeMetrics, cache_size: int) -> None:
+        self.name = name
+        self._prompts = prompts
+        self._metrics = metrics
+        self._cache_size = cache_size
+        self._cache: OrderedDict[bytes, list[Vote]] = OrderedDict()
+
+    @property
+    def prompt_name(self) -> str:
+        return self._prompts.eval.name
+
+    @property
+    def hint_prompt_name(self) -> str:
+        return self._prompts.hint.name
+
+    async def eval_votes(self, question: JudgeQuestion, m: int) -> list[Vote]:
+        """m votes; one whose request failed has no score. Raises JudgeError when every request failed."""
+        return await self._votes(self._prompts.eval, read_eval_vote, question, m)
+
+    async def hint_votes(self, question: JudgeQuestion, m: int) -> list[Vote]:
+        """m votes on whether the next state holds a hint, with the hint. Raises as `eval_votes`."""
+        return await self._votes(self._prompts.hint, read_hint_vote, question, m)
+
+    @abstractmethod
+    async def reply(self, prompt: Prompt, question: JudgeQuestion, seed: int) -> str:
+        """The model's whole reply. Raises JudgeError."""
+
+    @abstractmethod
+    async def close(self) -> None:
+        """Closes connections."""
+
+    async def _votes(
+        self, prompt: Prompt, read: Callable[[str], Vote], question: JudgeQuestion, m: int
+    ) -> list[Vote]:
+        asked = json.dumps([prompt.name, m, question.role, question.response, question.next_text])
+        key = hashlib.blake2b(asked.encode(), digest_size=16).digest()
+        known = self._cache.get(key)
+        if known is not None:
+            self._cache.move_to_end(key)
+            self._metrics.cache_hits += 1
+            return known
+        replies = await asyncio.gather(
+            *(self.reply(prompt, question, seed) for seed in range(m)), return_exceptions=True
+        )
+        votes = _read_all(replies, read)
+        if all(vote.score is not None for vote in votes):
+            self._cache[key] = votes
+            while len(self._cache) > self._cache_size:
+                self._cache.popitem(last=False)
+        return votes
+
+
+def _read_all(replies: list[str | BaseException], read: Callable[[str], Vote]) -> list[Vote]:
+    """A vote a reply. Raises what went wrong when nothing went right, JudgeUnavailable before other errors."""
+    errors = [reply for reply in replies if isinstance(reply, BaseException)]
+    for error in errors:
+        if not isinstance(error, JudgeError):
+            raise error
+    if len(errors) == len(replies):
+        raise next((error for error in errors if isinstance(error, JudgeUnavailable)), errors[0])
+    return [
+        read(reply) if isinstance(reply, str) else Vote(score=None, text=f"no reply: {reply}")
+        for reply in replies
+    ]

@@ -1,0 +1,81 @@
+"""A judge model behind any OpenAI-compatible chat API."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from openclaw.errors import JudgeError
+from openclaw.judge.backends.http import JudgeHttp, Refusal
+from openclaw.judge.backends.model import ModelBackend
+from openclaw.judge.backends.prompts import Prompt, PromptSet
+from openclaw.judge.metrics import JudgeMetrics
+from openclaw.judge.questions import JudgeQuestion
+from openclaw.judge.settings import JudgeSettings
+
+LONGEST_TEXT = 48_000
+"""Characters of the response and of the next state that are sent; what the model can take is not known here."""
+
+
+class OpenAIBackend(ModelBackend):
+    """Asks `/chat/completions`. What an API refuses by name (`seed`, `temperature`, `max_tokens`) is left out, or
+    called as it wants it, from then on."""
+
+    def __init__(self, settings: JudgeSettings, prompts: PromptSet, metrics: JudgeMetrics) -> None:
+        super().__init__(f"openai:{settings.judge_model}", prompts, metrics, settings.judge_cache_size)
+        self._model = settings.judge_model
+        self._options: dict[str, Any] = {
+            "temperature": settings.prm_temperature,
+            "max_tokens": settings.prm_max_new_tokens,
+        }
+        self._has_seeds = True
+        key = settings.judge_api_key
+        self._http = JudgeHttp(
+            [f"{(settings.judge_url or '').rstrip('/')}/chat/completions"],
+            settings.judge_request_timeout,
+            settings.judge_retries,
+            settings.judge_retry_budget,
+            settings.judge_max_requests,
+            metrics,
+            {"Authorization": f"Bearer {key}"} if key else None,
+        )
+
+    async def close(self) -> None:
+        await self._http.close()
+
+    async def reply(self, prompt: Prompt, question: JudgeQuestion, seed: int) -> str:
+        asked = {"model": self._model, "messages": prompt.messages(question, LONGEST_TEXT), "stream": False}
+        while True:
+            body = asked | self._options | ({"seed": seed} if self._has_seeds else {})
+            try:
+                return _text(await self._http.post(body))
+            except Refusal as refusal:
+                if not self._adapted(str(refusal), body):
+                    raise
+
+    def _adapted(self, message: str, body: dict[str, Any]) -> bool:
+        """Whether a field of `body` that the refusal names is not sent in that way any more."""
+        if "max_tokens" in body and "max_completion_tokens" in message:
+            limit = self._options.pop("max_tokens", None)
+            if limit is not None:
+                self._options["max_completion_tokens"] = limit
+            return True
+        if "seed" in body and "seed" in message:
+            self._has_seeds = False
+            return True
+        if "temperature" in body and "temperature" in message:
+            self._options.pop("temperature", None)
+            return True
+        return False
+
+
+def _text(answer: dict[str, Any]) -> str:
+    """The reply; of a model that only reasoned, the reasoning."""
+    try:
+        message = answer["choices"][0]["message"]
+        texts = [message.get("content"), message.get("reasoning_content")]
+    except (KeyError, IndexError, TypeError, AttributeError) as error:
+        raise JudgeError("the judge's answer has no choices[0].message") from error
+    text = next((text for text in texts if isinstance(text, str) and text), None)
+    if text is None:
+        raise JudgeError("the judge's answer has no text")
+    return text

@@ -1,0 +1,1 @@
+"""The judge without a model."""

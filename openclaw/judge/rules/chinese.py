@@ -1,0 +1,75 @@
+"""What a person's next message in Chinese says about the answer before it: complaint, praise, or nothing."""
+
+from __future__ import annotations
+
+import re
+
+from openclaw.judge.rules import chinese_phrases as phrases
+
+_HAN = re.compile(r"[\u3400-\u4dbf\u4e00-\u9fff]")
+_SENTENCE = re.compile(r"[。!?!?;;\n…~]+")
+_CLAUSE = re.compile(r"[,,、::\s]+")
+_QUOTED = re.compile(r"[“\"「『《][^”\"」』》]*[”\"」』》]|(?<!\w)'[^']*'(?!\w)")
+_CORRECTION = re.compile(
+    r"不是[^,,]{1,12}[,,]?\s*(?:而)?是|是[^,,]{1,14}[,,]\s*(?:而|可|又)?不是|(?:不|没)[^,,]{1,8}[,,]\s*是\S"
+)
+_DIGIT = re.compile(r"\d|[两三四五六七八九十百千]")
+_NUMBER = re.compile(r"\d+(?:\.\d+)?")
+_PROBLEM = re.compile(r"多少|几[个本只元块天岁次棵条人]|求|还剩|一共|总共")
+"""What a problem with numbers asks."""
+_CONDITION = re.compile(r"要是|如果|假如|万一|的话$|会不会|有没有|是不是")
+"""A clause that only asks what if."""
+_STORY_LENGTH = 6
+_TEXT_LENGTH = 4000
+_CLAUSES = 60
+"""Clauses read of a message."""
+
+
+def is_chinese(text: str) -> bool:
+    """Whether a text has enough Chinese characters for the Chinese rules."""
+    return _HAN.search(text[:_TEXT_LENGTH]) is not None
+
+
+def read_chinese_feedback(text: str) -> tuple[int, str]:
+    """(score, why): 1 praise or approval, -1 complaint, correction, redo or change request, 0 neither."""
+    plain = _QUOTED.sub(" ", text[:_TEXT_LENGTH].lower())
+    plain = phrases.INNOCENT.sub(" ", phrases.DELIGHT.sub("很好", plain))
+    clauses = _about_the_answer(plain)
+    corrected = _CORRECTION.search(plain)
+    for pattern, what in ((phrases.COMPLAINT, "complaint"), (phrases.WISH, "complaint")):
+        found = next((match.group() for clause in clauses if (match := pattern.search(clause))), None)
+        if found:
+            return -1, f"{what}: {found}"
+    if corrected and clauses:
+        return -1, f"complaint: {corrected.group()}"
+    found = next((match.group() for clause in clauses if (match := phrases.PRAISE.search(clause))), None)
+    return (1, f"praise: {found}") if found else (0, "no feedback")
+
+
+def _about_the_answer(plain: str) -> list[str]:
+    """The clauses up to the first that sets a new task or tells a problem's story."""
+    found: list[str] = []
+    for sentence in _SENTENCE.split(plain):
+        if _PROBLEM.search(sentence) and len(_NUMBER.findall(sentence)) > 1:
+            return found
+        for clause in filter(None, _CLAUSE.split(sentence)):
+            if _CONDITION.search(clause):
+                continue
+            complains = phrases.COMPLAINT.search(clause)
+            if len(found) == _CLAUSES or (phrases.NEW_TASK.search(clause) and not complains):
+                return found
+            if _is_story(clause) and not found:
+                return found
+            found.append(clause)
+    return found
+
+
+def _is_story(clause: str) -> bool:
+    """The first clause has numbers and speaks to nobody: the text of a problem."""
+    if (
+        len(_HAN.findall(clause)) < _STORY_LENGTH
+        or not _DIGIT.search(clause)
+        or re.search(r"[你我这那它]", clause)
+    ):
+        return False
+    return not any(pattern.search(clause) for pattern in (phrases.COMPLAINT, phrases.WISH, phrases.PRAISE))

@@ -1,0 +1,56 @@
+"""The hint in a complaint: what a person says should be different, in that person's own words.
+
+A bare rejection ("That is wrong. Try again.") holds none: it tells nothing that would have made the answer better.
+"""
+
+from __future__ import annotations
+
+import re
+
+from openclaw.judge.rules.chinese import is_chinese
+from openclaw.judge.rules.sentiment import before_task
+
+_SENTENCE = re.compile(r"(?<=[.!?…])\s+|(?<=[。！？])|\n+")
+_FEWEST_WORDS = 3
+_FEWEST_SIGNS = 4
+"""Words, or Chinese signs, that a hint needs."""
+_BARE = re.compile(
+    r"""
+    (?:please|pls|no|nope|nah|sorry|hm+|well|oh|but|and|so|still|again|once\ more|now|just|then|could\ you|can\ you)
+  | (?:that|this|it|which|the|your|my|you|i|is|'s|was|are|isn't|not|can't|cannot|be|looks?|seems?|think|believe|have)
+  | (?:really|quite|all|totally|completely|simply|clearly|a|an|there|in|at|of|to|for|me|sure|must|some|any|made|make)
+  | (?:wrong|incorrect|false|mistaken|mistakes?|errors?|off|right|correct|bad|terrible|awful|useless|nonsense)
+  | (?:answer|reply|response|result|solution|number|one|work|steps?|calculation|sum|total|text|problem|exercise|it)
+  | (?:check|recheck|try|retry|do|redo|solve|count|recount|calculate|compute|answer|over|differently|better|look|wtf)
+    """,
+    re.VERBOSE,
+)
+_WORD = re.compile(r"[^\W_][\w']*")
+_THANKS = re.compile(r"^(?:thanks?|thank you|thx|ok|okay)\b[^,;:-]*$")
+
+
+def hints_in(text: str) -> list[str]:
+    """What a complaint says should be different, up to the next task: its sentences that say so together, then, where
+    there are several, each that can stand alone. Empty when there is nothing."""
+    kept: list[str] = []
+    for sentence in _SENTENCE.split(text):
+        plain = sentence.strip(" ,;:-")
+        about, is_task = before_task(plain.replace("’", "'").lower())
+        said = plain[: len(about)].rstrip(" ,;:-") if is_task else plain
+        if said and not _is_bare(said.replace("’", "'").lower()):
+            kept.append(said)
+        if is_task:
+            break
+    alone = kept if len(kept) > 1 else []
+    return [hint for hint in (" ".join(kept), *alone) if _is_long_enough(hint)]
+
+
+def _is_bare(sentence: str) -> bool:
+    """Whether every word only rejects, asks again, or thanks."""
+    return bool(_THANKS.match(sentence)) or all(_BARE.fullmatch(word) for word in _WORD.findall(sentence))
+
+
+def _is_long_enough(hint: str) -> bool:
+    if is_chinese(hint):
+        return len(hint) >= _FEWEST_SIGNS
+    return len(hint.split()) >= _FEWEST_WORDS

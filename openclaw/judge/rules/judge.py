@@ -1,0 +1,82 @@
+"""The judge without a model: explicit feedback, repeated requests, sentiment, exit codes, error traces.
+
+    user message   complaint, correction, redo or change request -> -1; the same request again -> -1;
+                   thanks, praise, approval -> 1; a new request without any feedback -> 0 (nobody can know)
+    tool results   any failure -> -1; otherwise 1
+
+Hints are the complaints that say what should be different. A user message outranks the tool results beside it unless
+it says nothing about the answer.
+"""
+
+from __future__ import annotations
+
+from openclaw.judge.questions import JudgeQuestion, text_of
+from openclaw.judge.rules.chinese import is_chinese, read_chinese_feedback
+from openclaw.judge.rules.corrections import hints_in
+from openclaw.judge.rules.repetition import is_repeated
+from openclaw.judge.rules.sentiment import read_feedback
+from openclaw.judge.rules.tool_results import tool_failed
+from openclaw.types import Message, Vote
+
+_TOOL_ROLES = frozenset({"tool", "function"})
+
+
+class RulesBackend:
+    """Deterministic: every vote is the same."""
+
+    name = "rules"
+    prompt_name = "rules-v2"
+    hint_prompt_name = "rules-v1"
+
+    async def eval_votes(self, question: JudgeQuestion, m: int) -> list[Vote]:
+        return [vote_by_rules(question)] * m
+
+    async def hint_votes(self, question: JudgeQuestion, m: int) -> list[Vote]:
+        hints = hints_by_rules(question)
+        if not hints:
+            return [Vote(score=-1, text="nothing says what should be different")] * m
+        return [Vote(score=1, text="correction", hint=hints[index % len(hints)]) for index in range(m)]
+
+    async def close(self) -> None:
+        return None
+
+
+def vote_by_rules(question: JudgeQuestion) -> Vote:
+    """One vote; its text says which rule decided."""
+    said = _said(question)
+    results = [text_of(message) for message in question.next_state if message.get("role") in _TOOL_ROLES]
+    if said:
+        vote = _vote_on_message(said, _last_request(question.messages), question.response)
+        if vote.score or not results:
+            return vote
+    if not results:
+        return Vote(score=0, text="nothing to judge by")
+    why = next((why for why in map(tool_failed, results) if why), None)
+    return Vote(score=1, text="tool success") if why is None else Vote(score=-1, text=f"tool failure: {why}")
+
+
+def hints_by_rules(question: JudgeQuestion) -> list[str]:
+    """What a complaint of the person says should be different, in the person's words: the whole, then each sentence by
+    itself. Empty where nobody complains, or a complaint says only that the answer is wrong."""
+    said = _said(question)
+    if not said or _vote_on_message(said, _last_request(question.messages), question.response).score != -1:
+        return []
+    return hints_in(said)
+
+
+def _said(question: JudgeQuestion) -> str:
+    texts = [text_of(message) for message in question.next_state if message.get("role") == "user"]
+    return "\n".join(texts).strip()
+
+
+def _vote_on_message(said: str, asked: str, response: str) -> Vote:
+    if asked and is_repeated(said, asked):
+        return Vote(score=-1, text="the same request again")
+    score, why = read_chinese_feedback(said) if is_chinese(said) else (0, "")
+    if not score:
+        score, why = read_feedback(said, f"{asked}\n{response}")
+    return Vote(score=score, text=why)
+
+
+def _last_request(messages: list[Message]) -> str:
+    return next((text_of(message) for message in reversed(messages) if message.get("role") == "user"), "")

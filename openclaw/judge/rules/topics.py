@@ -1,0 +1,65 @@
+"""Does a sentence bring up something new, or does it speak of the answer at hand?"""
+
+from __future__ import annotations
+
+import functools
+import re
+
+from openclaw.judge.rules import english_phrases
+
+_WORD = re.compile(r"[^\W\d_]{2,}(?:'\w+)?")
+_NEW_FROM = 2
+"""Words that neither the conversation nor talk about answers in general has, from which a sentence has a
+new topic."""
+
+_GENERAL = frozenset(
+    re.findall(
+        r"\S+",
+        """
+    a about actually add after again all almost also always am an and another answer answer's
+    answers any anymore anything are as ask asked at average back be because been before being best
+    better between bit bold both bullet bullets but by calculate calculated calculation can can't
+    cannot check class clear come computer correct could detail detailed details did didn't
+    different do does doesn't doing don't done down each else end enough even ever every everything
+    example except explain extra far feel few fewer find first follow for forget forgot format
+    formatted formatting friend from full get gets getting give go going good got grade great had
+    hand happy hard has have haven't having he hello help her here hey hi him his homework how human
+    i idea if in include instead into is isn't it its just keep kid kids kind know label last later
+    least leave less let letter letters like likes line lines list lists little long longer look
+    looks lot machine made make makes many mark markdown math maybe me mean means message might mind
+    missing more most much must my natural naturally need needed needs never new next nice no normal
+    not nothing notice now number numbers of off ok okay on once one only or order other others our
+    out over page paragraph paragraphs part parts people person place plain please pls point points
+    possible prefer prose put question questions quite rather read reading reads really reason
+    reasoning redo remove reply result results right robot same say saying says school second see
+    seem seems sense sentence sentences she short shorter should show simple since single skip so
+    solution solve solved some somehow someone something sorry sound sounds speak start step steps
+    still stop student stuff style such sum sure take talk tax teacher teacher's tell text than that
+    the their them then there these they thing things think third this those though thought through
+    time times to together told tone too total try turn two type understand until up us use used
+    using usual very want wanted wants was way we well were what when where which while who whoever
+    whole why will with without word words work working works would write writes writing written
+    wrong wrote yes yet you your
+    """,
+    )
+)
+
+
+def brings_new_topic(sentence: str, known: frozenset[str]) -> bool:
+    """Whether the sentence has words from neither `known` (see `words_of`) nor the talk about answers in
+    general."""
+    bare = _form_words().sub(" ", sentence)
+    new = {word for word in words_of(bare) if word not in known and word not in _GENERAL}
+    return len(new) >= _NEW_FROM
+
+
+def words_of(text: str) -> frozenset[str]:
+    """Lower-case words, apostrophe forms included."""
+    return frozenset(_WORD.findall(text.lower()))
+
+
+@functools.cache
+def _form_words() -> re.Pattern[str]:
+    return re.compile(
+        rf"\b(?:{english_phrases.FORMAT}|{english_phrases.MANNER}|{english_phrases.BAD_MANNER}|{english_phrases.PROSE}|{english_phrases.STEPS}|{english_phrases.CHANGE}|{english_phrases.ANSWER})\b"
+    )

@@ -1,0 +1,1 @@
+"""A teacher that runs on an inference engine."""

@@ -1,0 +1,150 @@
+"""The teacher on an inference engine: log-probs of the answer's own ids behind the hinted prompt.
+
+SGLang gives the position that a request starts at no log-prob, so the request starts one id before the answer and the
+first id of the answer has its log-prob like any other. The distribution is the student's: logits divided by the turn's
+sampling temperature. A teacher that fails gives nothing; a missing log-prob never becomes a number.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import Any, Literal
+
+from openclaw.errors import ConfigError, JudgeError
+from openclaw.formats.tokenizer import Tokenizer
+from openclaw.judge.backends.http import JudgeHttp
+from openclaw.judge.metrics import JudgeMetrics
+from openclaw.judge.settings import JudgeSettings
+from openclaw.judge.teacher.settings import TeacherSettings, teacher_engines
+from openclaw.types import SampleDraft, Turn
+
+
+class TeacherError(JudgeError):
+    """The teacher's answer cannot be used."""
+
+
+class Teacher:
+    """Fills the teacher's log-probs into samples.
+
+    Args:
+        http: to `/generate` of equal engines.
+        kind: `token` for [R], `topk` for the `top_k` best ids of every position too.
+    """
+
+    def __init__(self, http: JudgeHttp, kind: Literal["token", "topk"], top_k: int = 0) -> None:
+        self._http = http
+        self._top_k = top_k if kind == "topk" else 0
+
+    async def close(self) -> None:
+        await self._http.close()
+
+    async def taught(self, turn: Turn, draft: SampleDraft) -> SampleDraft:
+        """The draft with its teacher's log-probs instead of the ids that were to be asked for. The first candidate is
+        the teacher. Where a turn has no hint, `topk` asks the model that sees the plain prompt (the hybrid's pull to
+        where training began) and `token` nobody.
+
+        Raises:
+            TeacherError: the answer does not fit the turn, or lacks a number.
+            JudgeError: as `JudgeHttp.post`.
+        """
+        candidates = draft.teacher_tokens_candidates
+        if not candidates and (candidates is None or not self._top_k):
+            return dataclasses.replace(draft, teacher_tokens_candidates=None)
+        ids = candidates[0] if candidates else turn.prompt_ids + turn.completion_ids
+        temperature = float(turn.sampling["temperature"])
+        start = len(ids) - len(turn.completion_ids) - 1
+        meta = (await self._http.post(self._body(ids, start, temperature))).get("meta_info")
+        if not isinstance(meta, dict):
+            raise TeacherError("the teacher's answer has no meta_info")
+        if temperature != 1.0 and meta.get("input_logprob_temperature") != temperature:
+            raise TeacherError(
+                f"the teacher's engine gives no log-probs of a prompt at temperature {temperature}; sample the policy "
+                "at temperature 1, or take --teacher-source trainer"
+            )
+        scored = _rows(meta, "input_token_logprobs", len(turn.completion_ids))
+        log_probs = [
+            _number(entry, wanted) for entry, wanted in zip(scored, turn.completion_ids, strict=True)
+        ]
+        found: dict[str, Any] = {"teacher_tokens_candidates": None, "teacher_log_probs": log_probs}
+        if self._top_k:
+            best = [_best(row, self._top_k) for row in _rows(meta, "input_top_logprobs", len(log_probs))]
+            found["teacher_topk_log_probs"] = [[value for value, _ in row] for row in best]
+            found["teacher_topk_indices"] = [[token for _, token in row] for row in best]
+        return dataclasses.replace(draft, **found)
+
+    def _body(self, ids: list[int], start: int, temperature: float) -> dict[str, Any]:
+        body: dict[str, Any] = {
+            "input_ids": ids,
+            "sampling_params": {"temperature": 0.0, "max_new_tokens": 0},
+            "return_logprob": True,
+            "logprob_start_len": start,
+            "top_logprobs_num": self._top_k,
+        }
+        return body if temperature == 1.0 else body | {"input_logprob_temperature": temperature}
+
+
+def make_teacher(
+    teacher: TeacherSettings, judge: JudgeSettings, policy: Tokenizer, kind: Literal["token", "topk"],
+    top_k: int, metrics: JudgeMetrics,
+) -> Teacher:  # fmt: skip
+    """The teacher that the settings name. To be called in a running event loop.
+
+    Raises:
+        ConfigError: no engine is named, another vocabulary than the policy's, or a K that it does not have.
+    """
+    urls, folder = teacher_engines(teacher, judge)
+    if not policy.same_vocabulary(Tokenizer(folder)):
+        raise ConfigError(
+            f"the teacher {folder} has another vocabulary than the policy: their log-probs cannot be compared"
+        )
+    if kind == "topk" and not 1 <= top_k <= policy.vocabulary_size:
+        raise ConfigError(
+            f"--distill-topk is {top_k}; it must be from 1 to the vocabulary's {policy.vocabulary_size}"
+        )
+    http = JudgeHttp(
+        [f"{url.rstrip('/')}/generate" for url in urls],
+        judge.judge_request_timeout,
+        judge.judge_retries,
+        judge.judge_retry_budget,
+        teacher.opd_teacher_lp_max_concurrency,
+        metrics,
+    )
+    return Teacher(http, kind, top_k)
+
+
+def _rows(meta: dict[str, Any], name: str, length: int) -> list[Any]:
+    """The last `length` entries, one a response token; the engine's first has no log-prob."""
+    rows = meta.get(name)
+    if not isinstance(rows, list) or len(rows) != length + 1:
+        raise TeacherError(
+            f"the teacher gave {name} of {len(rows or [])} positions for {length} ids and one before"
+        )
+    return rows[1:]
+
+
+def _number(entry: Any, wanted: int) -> float:
+    value, token = _pair(entry)
+    if token != wanted:
+        raise TeacherError(f"the teacher gave the log-prob of id {token} where the answer has {wanted}")
+    return value
+
+
+def _best(row: Any, top_k: int) -> list[tuple[float, int]]:
+    pairs = [_pair(entry) for entry in row] if isinstance(row, list) else []
+    if len(pairs) != top_k or len({token for _, token in pairs}) != top_k:
+        raise TeacherError(
+            f"the teacher gave {len(pairs)} best ids at a position, not {top_k} different ones"
+        )
+    return pairs
+
+
+def _pair(entry: Any) -> tuple[float, int]:
+    """(log-prob, id) of SGLang's triple."""
+    try:
+        value, token = entry[0], entry[1]
+    except (TypeError, IndexError, KeyError) as error:
+        raise TeacherError("the teacher's log-probs are not (log-prob, id) entries") from error
+    if not isinstance(value, int | float) or not math.isfinite(value) or not isinstance(token, int):
+        raise TeacherError(f"the teacher gave {value!r} as the log-prob of id {token!r}")
+    return float(value), token

@@ -1,0 +1,70 @@
+"""Flags and variables of a teacher that runs on an inference engine; a teacher in the trainer needs none of them."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from openclaw.common import declare
+from openclaw.common.declare import option
+from openclaw.errors import ConfigError
+from openclaw.judge.settings import JudgeSettings
+from openclaw.methods.method import Needs
+
+
+@dataclass(frozen=True, kw_only=True)
+class TeacherSettings:
+    """The teacher's engines. Raises ConfigError for a number out of range."""
+
+    opd_teacher_url: tuple[str, ...] = option(
+        tuple, (), "Engine that runs the teacher (default: the judge's); repeatable.",
+        ("OPENCLAW_OPD_TEACHER_URL",), "URL",
+    )  # fmt: skip
+    opd_teacher_model_path: str | None = option(
+        str, None, "Folder of the teacher's tokenizer (default: the judge model's).",
+        ("OPENCLAW_OPD_TEACHER_MODEL_PATH",), "path",
+    )  # fmt: skip
+    opd_teacher_lp_max_concurrency: int = option(
+        int, 3, "Requests to the teacher that one judge worker has open at a time.",
+        ("OPENCLAW_OPD_TEACHER_LP_MAX_CONCURRENCY",), least=1,
+    )  # fmt: skip
+
+    def __post_init__(self) -> None:
+        declare.check(self)
+
+
+def add_flags(parser: argparse._ActionsContainer) -> None:
+    """Adds the teacher's flags to any parser."""
+    declare.add_flags(parser, TeacherSettings)
+
+
+def load_settings(args: argparse.Namespace, environ: Mapping[str, str] | None = None) -> TeacherSettings:
+    """The settings of a parsed command line (see `add_flags`). Raises ConfigError."""
+    return declare.load(TeacherSettings, vars(args), environ)
+
+
+def as_flags(args: argparse.Namespace) -> list[str]:
+    """The command-line words that pass on what a parsed command line names of these settings."""
+    return declare.as_flags(TeacherSettings, vars(args))
+
+
+def is_asked(needs: Needs, source: str) -> bool:
+    """Whether an engine is asked for the teacher's log-probs. Raises ConfigError for an unknown source."""
+    if source not in ("trainer", "inference"):
+        raise ConfigError(f"--teacher-source {source}: it must be trainer or inference")
+    return source == "inference" and needs.teacher != "none"
+
+
+def teacher_engines(teacher: TeacherSettings, judge: JudgeSettings) -> tuple[tuple[str, ...], Path]:
+    """Where the teacher runs, and the folder of its tokenizer. Raises ConfigError when nobody says."""
+    urls = teacher.opd_teacher_url or judge.judge_engine_url
+    folder = teacher.opd_teacher_model_path or judge.prm_model_path
+    if not urls or not folder:
+        raise ConfigError(
+            "this method learns from a teacher on an inference engine: give --opd-teacher-url and "
+            "--opd-teacher-model-path (or the judge's --judge-engine-url and --prm-model-path), or take the "
+            "teacher in the trainer with --teacher-source trainer"
+        )
+    return urls, Path(folder).expanduser()

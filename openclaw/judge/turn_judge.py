@@ -1,0 +1,174 @@
+"""One answered turn: ask the judge, ask the method, ask its teacher, store the answers together."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from openclaw.errors import JudgeError, StoreError, StoreUnavailable
+from openclaw.judge.asker import Asker, JudgeLimits
+from openclaw.judge.backends.base import JudgeBackend
+from openclaw.judge.backends.http import JudgeUnavailable
+from openclaw.judge.metrics import JudgeMetrics
+from openclaw.methods.method import Method, MethodContext
+from openclaw.store import RolloutStore, StoreWriter
+from openclaw.types import Drop, Judgement, SampleDraft, Turn
+
+log = logging.getLogger("openclaw.judge")
+
+_FIRST_RETRY_SECONDS = 0.5
+_FIRST_RETURN_SECONDS = 5.0
+"""First wait for a judge that is not there; every wait is twice the one before."""
+_DOWN_SECONDS = 60.0
+"""A judge that nobody had an answer from for so long is down: that is no turn's fault, and costs no try."""
+
+
+class TeacherOnEngine(Protocol):
+    """Fills a teacher's log-probs into a sample. Raises JudgeError when it cannot."""
+
+    async def taught(self, turn: Turn, draft: SampleDraft) -> SampleDraft: ...
+
+
+_OTHERS_FIRST = 4
+"""Rests of a judge that is down for which a turn waits, so that other turns are what it is asked about next."""
+
+
+class Presence:
+    """Whether a judge, or a teacher, answers anybody. Nobody has asked one that is new yet."""
+
+    def __init__(self) -> None:
+        self._answered: float | None = None
+        self.rests_until = 0.0
+        """Until then (time.monotonic) nobody needs to ask."""
+
+    def is_there(self) -> None:
+        """It answered."""
+        self._answered, self.rests_until = time.monotonic(), 0.0
+
+    def is_down(self, error: Exception) -> bool:
+        """Whether such an error says that it is down."""
+        if not isinstance(error, JudgeUnavailable):
+            return False
+        now = time.monotonic()
+        if self._answered is not None and now - self._answered < _DOWN_SECONDS:
+            return False
+        self.rests_until = now + _FIRST_RETURN_SECONDS
+        return True
+
+
+class TurnJudge:
+    """Judges claimed turns. A turn it cannot judge is given back, and dropped (counted) after the last
+    try.
+
+    Args:
+        method: makes samples; any function of (turn, judgements[, context]).
+        context: what the method may use besides.
+        teacher: asked for the log-probs of samples that want one; None: the trainer has the teacher, or nobody.
+    """
+
+    def __init__(
+        self,
+        store: RolloutStore,
+        writer: StoreWriter,
+        backend: JudgeBackend,
+        method: Method | Callable[..., Any],
+        limits: JudgeLimits,
+        metrics: JudgeMetrics | None = None,
+        context: MethodContext | None = None,
+        teacher: TeacherOnEngine | None = None,
+    ) -> None:
+        self._store = store
+        self._writer = writer
+        self._method = method if isinstance(method, Method) else Method.of(method)
+        self._limits = limits
+        self._metrics = metrics or JudgeMetrics(backend.name)
+        self._context = context or MethodContext()
+        self._teacher = teacher
+        self._presence, self._teacher_presence = Presence(), Presence()
+        needs = self._method.needs(self._context.options)
+        self._asker = Asker(store, backend, needs, limits, self._metrics)
+
+    @property
+    def rests_until(self) -> float:
+        """When it is worth the while to judge again (time.monotonic)."""
+        return max(self._presence.rests_until, self._teacher_presence.rests_until)
+
+    async def judge(self, turn: Turn) -> None:
+        """Never raises for what a judge or a method does. Raises StoreUnavailable when the store cannot be
+        written: the turn's claim runs out then."""
+        if turn.judge_attempts > self._limits.attempts:  # its judges died over it
+            await self._drop(turn, [], "judge_error")
+            return
+        try:
+            judgements = await self._asker.judgements(turn)
+        except Exception as error:  # whatever a backend does, it is data about this turn
+            await self._failed(turn, error)
+            return
+        self._presence.is_there()
+        try:
+            made = self._made_sample(turn, judgements)
+            outcome = await self._taught(turn, made) if isinstance(made, SampleDraft) else made
+            if outcome is not None:
+                await self._finish(turn, judgements, outcome)
+        except StoreUnavailable:  # neither judge nor method is to blame: the turn is judged again later
+            raise
+        except Exception as error:  # a method that cannot handle the turn loses this turn only
+            log.error("method failed turn=%s error=%s: %s", turn.id, type(error).__name__, error)
+            await self._drop(turn, judgements, "method_error")
+
+    def _made_sample(self, turn: Turn, judgements: list[Judgement]) -> SampleDraft | Drop:
+        outcome = self._method.function(turn, judgements, self._context)
+        self._metrics.unplaced_hints = self._context.unplaced_hints
+        if not isinstance(outcome, SampleDraft | Drop):
+            raise StoreError(f"the method gave a {type(outcome).__name__}, neither SampleDraft nor Drop")
+        return outcome
+
+    async def _taught(self, turn: Turn, draft: SampleDraft) -> SampleDraft | Drop | None:
+        """The draft with its teacher's log-probs; a drop when the teacher fails; None when it is not there and the
+        turn was given back."""
+        if self._teacher is None:
+            return draft
+        try:
+            async with asyncio.timeout(self._limits.timeout):
+                taught = await self._teacher.taught(turn, draft)
+        except (JudgeError, TimeoutError) as error:
+            self._metrics.teacher_failures[type(error).__name__] += 1
+            self._warn("teacher failed", turn, error)
+            down = self._teacher_presence.is_down(error)
+            passing = isinstance(error, JudgeUnavailable) and turn.judge_attempts < self._limits.attempts
+            if not (down or passing):
+                return Drop("teacher_failed")
+            await self._give_back(turn, error, down)
+            return None
+        self._teacher_presence.is_there()
+        return taught
+
+    async def _failed(self, turn: Turn, error: Exception) -> None:
+        self._metrics.failed(error)
+        self._warn("judge failed", turn, error)
+        down = self._presence.is_down(error)
+        if turn.judge_attempts >= self._limits.attempts and not down:
+            await self._drop(turn, [], "judge_error")
+        else:
+            await self._give_back(turn, error, down)
+
+    def _warn(self, what: str, turn: Turn, error: Exception) -> None:
+        tries = f"{turn.judge_attempts}/{self._limits.attempts}"
+        log.warning("%s turn=%s try=%s error=%s: %s", what, turn.id, tries, type(error).__name__, error)
+
+    async def _give_back(self, turn: Turn, error: Exception, down: bool) -> None:
+        first = _FIRST_RETURN_SECONDS if isinstance(error, JudgeUnavailable) else _FIRST_RETRY_SECONDS
+        wait = first * (_OTHERS_FIRST if down else 2 ** (turn.judge_attempts - 1))
+        await self._writer.submit(lambda: self._store.release_claim(turn.id, wait, was_try=not down))
+
+    async def _drop(self, turn: Turn, judgements: list[Judgement], reason: str) -> None:
+        await self._finish(turn, judgements, Drop(reason))
+
+    async def _finish(self, turn: Turn, judgements: list[Judgement], outcome: SampleDraft | Drop) -> None:
+        stored = await self._writer.submit(lambda: self._store.finish_judgement(turn.id, judgements, outcome))
+        score = judgements[0].score if judgements else None
+        what = f"dropped:{outcome.reason}" if isinstance(outcome, Drop) else "ready"
+        log.info("judged turn=%s score=%s sample=%s", turn.id, score, what if stored else "judged elsewhere")

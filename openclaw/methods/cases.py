@@ -1,0 +1,50 @@
+"""The four cases of a turn that may have a score, a hint, both or neither. One turn gives at most one sample."""
+
+from __future__ import annotations
+
+from openclaw.errors import ConfigError
+from openclaw.methods.method import MethodContext, Needs, Options, TeacherKind, eval_score
+from openclaw.types import Drop, Judgement, SampleDraft, Turn
+
+
+def draft(
+    turn: Turn,
+    judgements: list[Judgement],
+    hints: list[str],
+    context: MethodContext,
+    w_rl: float,
+    w_opd: float,
+) -> SampleDraft | Drop:
+    """A sample with the turn's reward and its teachers.
+
+        score ±1 and a hint   `opd_rl`  reward ±1, hinted teachers
+        a hint alone          `opd`     reward 0, hinted teachers
+        score ±1 alone        `rl`      reward ±1, the teacher sees the plain prompt
+        neither               dropped, counted as `no_signal`
+
+    A weight of 0 switches its half off: no reward, or no teacher at all.
+
+    Args:
+        hints: those to use, shortest first.
+    """
+    given = eval_score(judgements)
+    score = (given or 0.0) if w_rl else 0.0
+    candidates = context.candidates(turn, hints) if w_opd else None
+    if not score and not candidates:
+        return Drop("no_signal")
+    case = ("opd_rl" if score else "opd") if candidates else "rl"
+    return SampleDraft(
+        turn_id=turn.id,
+        reward={"score": float(score)},
+        teacher_tokens_candidates=candidates,
+        metadata={"case": case} if given is None else {"case": case, "eval_score": given},
+    )
+
+
+def needs_of(options: Options, w_rl: float, w_opd: float, teacher: TeacherKind) -> Needs:
+    """What the four cases need. Raises ConfigError when the score is to be trained on and is not asked for."""
+    if w_rl and not options.get("eval_mode", 1):
+        raise ConfigError(
+            "the reward needs the score of each turn: set OPENCLAW_EVAL_MODE=1, or the reward's weight to 0"
+        )
+    return Needs(eval=w_rl != 0, hint=w_opd != 0, teacher=teacher if w_opd else "none")

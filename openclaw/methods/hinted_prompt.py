@@ -1,0 +1,90 @@
+"""Hindsight in the prompt: the same conversation, with a hint behind the last thing the person said.
+
+The teacher of on-policy distillation reads the hinted prompt and the student's own answer, id for id: nothing is
+tokenised a second time, so its log-probs line up with the student's (arXiv 2603.10165; placement as in OpenClaw-RL).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from openclaw.errors import ClientError, HintError
+from openclaw.formats.rendering import ChatFormat, ModelFolder, text_of
+from openclaw.formats.template_probe import probe
+from openclaw.formats.tokenizer import Tokenizer
+from openclaw.types import Message, Turn
+
+HINT_HEADER = "[user's hint / instruction]"
+
+
+def with_hint(messages: Sequence[Message], hint: str) -> list[Message]:
+    """The conversation with the hint behind its last user message; without one, behind the last message; without any
+    message, as the only one. Nothing given is changed."""
+    if not messages:
+        return [{"role": "user", "content": f"{HINT_HEADER}\n{hint}"}]
+    users = [index for index, message in enumerate(messages) if message.get("role") == "user"]
+    at = users[-1] if users else len(messages) - 1
+    content = f"{text_of(messages[at].get('content'))}\n\n{HINT_HEADER}\n{hint}"
+    return [*messages[:at], {**messages[at], "content": content}, *messages[at + 1 :]]
+
+
+def hinted_prompt_ids(chat_format: ChatFormat, turn: Turn, hint: str) -> list[int]:
+    """Ids of the turn's prompt with the hint in it, rendered with the turn's tools and template options.
+
+    Only the ids around the hint are new: where the prompt that the student saw agrees with a rendering of its messages
+    up to there, the rest of it is kept as the student saw it (a continued turn, a forced beginning of the answer).
+
+    Raises:
+        HintError: the prompt is plain text without messages, or the template cannot write the hinted ones.
+    """
+    if any(message.get("format") == "raw" for message in turn.messages):
+        raise HintError("a prompt without messages has no place for a hint")
+    options = turn.sampling.get("enable_thinking", True)
+    try:
+        plain = chat_format.render(turn.messages, turn.tools, options)
+        hinted = chat_format.render(with_hint(turn.messages, hint), turn.tools, options)
+    except ClientError as error:
+        raise HintError(f"the hinted prompt cannot be rendered: {error}") from error
+    head = _common(plain, hinted)
+    tail = _common(plain[head:][::-1], hinted[head:][::-1])
+    end = len(plain) - tail
+    if turn.prompt_ids[:end] != plain[:end]:
+        return hinted
+    return hinted[: len(hinted) - tail] + turn.prompt_ids[end:]
+
+
+class HintedPrompts:
+    """Hinted prompts of one model. `context_length`: the most ids that prompt and answer may have together."""
+
+    def __init__(self, chat_format: ChatFormat, context_length: int) -> None:
+        self._format = chat_format
+        self._context_length = context_length
+
+    @classmethod
+    def of(cls, model_path: str | Path) -> HintedPrompts:
+        """Of a Hugging Face folder, as the gateway reads it. Raises ConfigError."""
+        folder = ModelFolder.read(Path(model_path).expanduser())
+        tokenizer = Tokenizer(folder.path)
+        chat_format = ChatFormat(folder, tokenizer)
+        tokenizer.read_text_as_plain(lambda: probe(chat_format))
+        return cls(chat_format, folder.context_length)
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        return self._format.tokenizer
+
+    def candidate(self, turn: Turn, hint: str) -> list[int]:
+        """Hinted prompt ids and the turn's own completion ids [T]. Raises HintError, also for what is too long."""
+        ids = hinted_prompt_ids(self._format, turn, hint) + turn.completion_ids
+        if len(ids) > self._context_length:
+            raise HintError(
+                f"the hinted turn has {len(ids)} tokens; the model has room for {self._context_length}"
+            )
+        return ids
+
+
+def _common(one: Sequence[int], other: Sequence[int]) -> int:
+    """Length of the common beginning."""
+    pairs = zip(one, other, strict=False)
+    return next((index for index, (a, b) in enumerate(pairs) if a != b), min(len(one), len(other)))

@@ -1,0 +1,140 @@
+"""What a method is: what it asks of the judge, and how a judged turn becomes a sample.
+
+    def needs(options): return Needs(hint=True, teacher="token")
+
+    @asks(needs, options=("combine_w_opd",))
+    def sample_from_judged_turn(turn, judgements, context): return SampleDraft(...) or Drop("why")
+
+A function without `@asks` may have the first two parameters only; it gets the eval judgement.
+"""
+
+from __future__ import annotations
+
+import inspect
+import pkgutil
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from openclaw.errors import ConfigError, HintError
+from openclaw.types import Drop, Judgement, SampleDraft, Turn
+
+if TYPE_CHECKING:
+    from openclaw.methods.hinted_prompt import HintedPrompts
+
+Options = Mapping[str, float]
+TeacherKind = Literal["none", "token", "topk"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Needs:
+    """What a method must know of a turn.
+
+    eval: the score of what followed; hint: the hints in it.
+    teacher: what an inference engine is asked for where it is the teacher: `token` log-probs of the answer's own ids,
+    `topk` the teacher's best ids too, `none` nothing at all. A teacher in the trainer gets the candidates instead.
+    """
+
+    eval: bool = True
+    hint: bool = False
+    teacher: TeacherKind = "none"
+
+
+class MethodContext:
+    """What a method has beside turn and judgements.
+
+    Args:
+        prompts: makes hinted prompts of the policy's model; None for a method without hints.
+        options: the values of the options that the method declares, by name.
+    """
+
+    def __init__(self, prompts: HintedPrompts | None = None, options: Options | None = None) -> None:
+        self._prompts = prompts
+        self.options = dict(options or {})
+        self.unplaced_hints = 0
+        """Hints that could not be put into their prompt: no messages, or no room left in the context."""
+
+    def option(self, name: str, default: float) -> float:
+        return self.options.get(name, default)
+
+    def candidates(self, turn: Turn, hints: Iterable[str]) -> list[list[int]]:
+        """The turn as its teachers see it, one for each hint that can be placed: ids of the hinted prompt and the
+        turn's own completion ids. Raises ConfigError without a model to render for."""
+        if self._prompts is None:
+            raise ConfigError("a method that uses hints needs the policy's model folder (--model-path)")
+        found = []
+        for hint in hints:
+            try:
+                found.append(self._prompts.candidate(turn, hint))
+            except HintError:
+                self.unplaced_hints += 1
+        return found
+
+
+MethodFunction = Callable[[Turn, list[Judgement], MethodContext], SampleDraft | Drop]
+NeedsFunction = Callable[[Options], Needs]
+
+
+@dataclass(frozen=True)
+class Method:
+    """A method as a worker uses it. `options`: names of the numbers that it reads, flags of the trainer."""
+
+    name: str
+    function: MethodFunction
+    needs: NeedsFunction
+    options: tuple[str, ...]
+
+    @classmethod
+    def load(cls, path: str) -> Method:
+        """The hook named `module:attr`. Raises ConfigError."""
+        try:
+            function = pkgutil.resolve_name(path)
+        except (ImportError, AttributeError, ValueError) as error:
+            raise ConfigError(f"--method-path {path}: {error}") from error
+        if not callable(function):
+            raise ConfigError(f"--method-path {path} is not a function")
+        return cls.of(function, path)
+
+    def chosen(self, args: Any) -> dict[str, float]:
+        """The options that parsed arguments give a number."""
+        given = {name: getattr(args, name, None) for name in self.options}
+        return {name: float(value) for name, value in given.items() if value is not None}
+
+    @classmethod
+    def of(cls, function: Callable[..., Any], name: str = "") -> Method:
+        """A function as a method. Raises ConfigError when its parameters are not those of a method."""
+        needs, options = getattr(function, "method_needs", (_eval_only, ()))
+        parameters = len(inspect.signature(function).parameters)
+        if parameters not in (2, 3):
+            raise ConfigError(
+                f"method {name}: it must take (turn, judgements, context), not {parameters} parameters"
+            )
+        called = (
+            function if parameters == 3 else lambda turn, judgements, _context: function(turn, judgements)
+        )
+        return cls(name or getattr(function, "__name__", "method"), called, needs, options)
+
+
+def asks(needs: NeedsFunction, options: tuple[str, ...] = ()) -> Callable[[MethodFunction], MethodFunction]:
+    """Declares what a method needs, as a function of the options that it reads."""
+
+    def declare(function: MethodFunction) -> MethodFunction:
+        function.method_needs = (needs, options)  # type: ignore[attr-defined]
+        return function
+
+    return declare
+
+
+def eval_score(judgements: Iterable[Judgement]) -> float | None:
+    """The score of the turn; None when nobody was asked for one."""
+    return next((judgement.score for judgement in judgements if judgement.kind == "eval"), None)
+
+
+def hints_of(judgements: Iterable[Judgement]) -> list[str]:
+    """Every different hint of a turn, the shortest first (of equal length, the one given first)."""
+    found = [hint for judgement in judgements if judgement.kind == "hint" for hint in judgement.hints]
+    return sorted(dict.fromkeys(found), key=len)
+
+
+def _eval_only(_options: Options) -> Needs:
+    return Needs()

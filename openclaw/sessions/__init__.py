@@ -1,0 +1,1 @@
+"""Which conversation a request belongs to, and which turn it answers."""

@@ -1,0 +1,103 @@
+"""Which conversation a request belongs to, which turn it follows, and what it says about that turn.
+
+Pure functions. An id only narrows the search; the transcript decides. Histories are compared without what
+clients change on the way: time stamps, internal context, ids of tool calls, reasoning, content as text or
+parts, and the system prompt.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from openclaw.formats.rendering import text_of
+from openclaw.sessions.clients import clean_text
+
+Message = dict[str, Any]
+
+YES = frozenset({"1", "true", "yes", "on"})
+_DIGEST_BYTES = 16
+
+
+@dataclass(frozen=True)
+class Transcript:
+    """Digests of a history.
+
+    digest: of all of it.
+    answers: (digest up to and with an assistant message, index of the message after it), last first.
+    """
+
+    digest: str
+    answers: tuple[tuple[str, int], ...]
+
+    @classmethod
+    def of(cls, messages: Sequence[Message]) -> Transcript:
+        digest = b""
+        answers = []
+        for index, message in enumerate(messages):
+            following = _chain(digest, message)
+            if message["role"] == "assistant":
+                answers.append((following.hex(), index + 1))
+            digest = following
+        return cls(digest.hex(), tuple(reversed(answers)))
+
+    def with_answer(self, answer: Message) -> str:
+        """Digest of this history and an answer to it: what a later request that goes on from it will have."""
+        return _chain(bytes.fromhex(self.digest), answer).hex()
+
+
+def next_state(messages: Sequence[Message], start: int) -> list[Message]:
+    """What followed the answer before `start`: tool results and user text up to the next answer, without
+    client noise. Empty when nothing did."""
+    found = []
+    for message in messages[start:]:
+        if message["role"] == "assistant":
+            break
+        if message["role"] in ("user", "tool"):
+            text = clean_text(text_of(message.get("content")))
+            if text or message["role"] == "tool":
+                found.append({**message, "content": text})
+    return found
+
+
+def same_answer(stored: Message, sent: Message) -> bool:
+    """Whether a client sent this answer back, whatever it changed that does not count."""
+    return _normal(stored) == _normal(sent)
+
+
+def is_true(value: Any) -> bool:
+    """A header or field that switches something on: true, 1, yes, on."""
+    return value is True or str(value).strip().lower() in YES
+
+
+def _chain(digest: bytes, message: Message) -> bytes:
+    """Digest of a history with one more message; the same digest if the message is only noise."""
+    normal = _normal(message)
+    if normal is None:
+        return digest
+    data = json.dumps(normal, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "surrogatepass")
+    return hashlib.blake2b(digest + data, digest_size=_DIGEST_BYTES).digest()
+
+
+def _normal(message: Message) -> list[Any] | None:
+    role = message["role"]
+    if role in ("system", "developer"):
+        return None
+    text = clean_text(text_of(message.get("content")))
+    if role == "assistant":
+        return [role, text, [_call(call) for call in message.get("tool_calls") or []]]
+    return [role, text] if text or role == "tool" else None
+
+
+def _call(call: Message) -> list[str]:
+    function = call["function"]
+    arguments = function.get("arguments") or "{}"
+    if isinstance(arguments, str):
+        try:
+            arguments = json.loads(arguments)
+        except (ValueError, RecursionError):
+            return [function["name"], arguments]
+    return [function["name"], json.dumps(arguments, sort_keys=True, ensure_ascii=False)]

@@ -1,0 +1,129 @@
+"""Deletion, with everything that derives from what is deleted; nothing stays behind, not even a mark.
+
+On SQLite freed space is overwritten with zeros. What a model has learnt is in its weights, not here.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+
+from sqlalchemy import ColumnElement, Connection, Delete, Select, Table, delete, func, or_, select, update
+
+from openclaw.errors import StoreError
+from openclaw.store import schema
+from openclaw.store.database import Database, slices, take_turns
+from openclaw.types import SampleState, TurnState
+
+PURGE_BATCH = 500
+"""Turns deleted in one transaction by retention, so that no writer waits long."""
+
+_SETTLED = [SampleState.TRAINED, SampleState.DROPPED]
+_ENDED = [
+    TurnState.SIDE,
+    TurnState.ABORTED,
+    TurnState.UNTRAINABLE,
+    TurnState.EXPIRED,
+    TurnState.IMPORTED,
+]
+_SECONDS_A_DAY = 86400.0
+
+
+class Removal(Database):
+    """Sessions, people and old content leave the store."""
+
+    def delete_session(self, session_id: str) -> dict[str, int]:
+        """Delete a session: its turns, judgements, feedback, samples and their training history.
+
+        A batch that a trainer has in its memory is still trained; the deleted samples are not counted in it.
+
+        Returns:
+            Deleted rows: {"sessions", "turns", "judgements", "feedback", "samples", "trainings"}; all 0 for
+            an unknown session.
+        """
+        session, turn = schema.session.c, schema.turn.c
+        with self.transaction() as connection:
+            take_turns(connection)
+            found = self._delete(connection, turn.session_id == session_id)
+            sessions = delete(schema.session).where(session.id == session_id)
+            found["sessions"] = connection.execute(sessions).rowcount
+        return found
+
+    def delete_person(self, person: str) -> dict[str, int]:
+        """Delete every session and every turn of a person; returns what `delete_session` does."""
+        session, turn = schema.session.c, schema.turn.c
+        with self.transaction() as connection:
+            take_turns(connection)
+            mine = select(session.id).where(session.person == person)
+            found = self._delete(connection, or_(turn.person == person, turn.session_id.in_(mine)))
+            sessions = delete(schema.session).where(session.person == person)
+            found["sessions"] = connection.execute(sessions).rowcount
+        return found
+
+    def purge(self, retention_days: float) -> dict[str, int]:
+        """Delete turns that are older than `retention_days` and done with, and sessions that this empties.
+
+        Done with: trained, dropped, expired, side, aborted, untrainable, or imported without what followed.
+        Ready and leased samples, and turns that wait for an answer or a judge, stay however old they are.
+        A purged sample is not trained again when a trainer goes back to an older version.
+
+        Returns:
+            What `delete_session` does.
+
+        Raises:
+            StoreError: a negative age.
+        """
+        if not retention_days >= 0:
+            raise StoreError(f"{retention_days} is no age in days: 0 or more")
+        before = time.time() - retention_days * _SECONDS_A_DAY
+        total: Counter[str] = Counter(sessions=0, turns=0, judgements=0, feedback=0, samples=0, trainings=0)
+        while True:
+            with self.transaction() as connection:
+                take_turns(connection)
+                ids = list(connection.scalars(_old_turns(before)))
+                found = self._delete(connection, schema.turn.c.id.in_(ids))
+                found["sessions"] = connection.execute(_empty_sessions(before)).rowcount
+            total.update(found)
+            if len(ids) < PURGE_BATCH:
+                break
+        return dict(total)
+
+    def _delete(self, connection: Connection, which: ColumnElement[bool]) -> dict[str, int]:
+        turn, sample = schema.turn, schema.sample
+        rows = connection.execute(select(turn.c.id, turn.c.session_id).where(which).with_for_update()).all()
+        found: Counter[str] = Counter(dict.fromkeys(("judgements", "feedback", "samples", "trainings"), 0))
+        if rows:
+            self._wipe_log()
+        for ids in slices([row.id for row in rows]):
+            samples = list(connection.scalars(select(sample.c.id).where(sample.c.turn_id.in_(ids))))
+            found["trainings"] += _drop(connection, schema.training, schema.training.c.sample_id.in_(samples))
+            found["samples"] += _drop(connection, sample, sample.c.id.in_(samples))
+            found["judgements"] += _drop(connection, schema.judgement, schema.judgement.c.turn_id.in_(ids))
+            found["feedback"] += _drop(connection, schema.feedback, schema.feedback.c.turn_id.in_(ids))
+            _drop(connection, schema.turn_body, schema.turn_body.c.turn_id.in_(ids))
+            _drop(connection, turn, turn.c.id.in_(ids))
+        for sessions in slices(sorted({row.session_id for row in rows})):
+            left = select(func.count()).where(turn.c.session_id == schema.session.c.id).scalar_subquery()
+            count = update(schema.session).where(schema.session.c.id.in_(sessions)).values(turns=left)
+            connection.execute(count)
+        return {"sessions": 0, "turns": len(rows), **found}
+
+
+def _drop(connection: Connection, table: Table, which: ColumnElement[bool]) -> int:
+    return connection.execute(delete(table).where(which)).rowcount
+
+
+def _old_turns(before: float) -> Select[tuple[str]]:
+    turn, sample = schema.turn.c, schema.sample.c
+    in_use = select(sample.id).where(sample.turn_id == turn.id, sample.state.not_in(_SETTLED))
+    judged = (turn.state == str(TurnState.JUDGED)) & (turn.judged_at < before) & ~in_use.exists()
+    ended = turn.state.in_(_ENDED) & (turn.created_at < before)
+    return select(turn.id).where(judged | ended).limit(PURGE_BATCH)
+
+
+def _empty_sessions(before: float) -> Delete:
+    session, turn = schema.session.c, schema.turn.c
+    has_turns = select(turn.id).where(turn.session_id == session.id)
+    return delete(schema.session).where(
+        session.ended_at.is_not(None), session.last_seen < before, ~has_turns.exists()
+    )

@@ -1,0 +1,107 @@
+"""The lines of an exported store: one JSON object each, told apart by `kind`.
+
+`store` (the first line) names the format; `session`, `turn` (with its judgements, feedback and sample) and
+`version` follow. Numbers are written so that they read back as the very same ones.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+
+from openclaw.errors import StoreError
+from openclaw.types import Judgement, SampleState, Session, Turn, WeightVersion
+
+FORMAT = 1
+SAMPLE_COLUMNS = ("reason", "created_at", "trainer", "rollout_id", "trained_version")
+"""Fields of a SampleEntry that are columns as they stand."""
+
+
+class _Line(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+
+class HeaderLine(_Line):
+    kind: Literal["store"] = "store"
+    format: int = FORMAT
+
+
+class SessionLine(_Line):
+    kind: Literal["session"] = "session"
+    session: Session
+
+
+class VersionLine(_Line):
+    kind: Literal["version"] = "version"
+    version: WeightVersion
+
+
+class JudgementEntry(_Line):
+    judgement: Judgement
+    created_at: float
+
+
+class FeedbackEntry(_Line):
+    score: float | None
+    text: str
+    created_at: float
+
+
+class TrainingEntry(_Line):
+    """One version that trained the sample, rolled back ones included."""
+
+    trainer: str
+    version: int
+    rollout_id: int
+    created_at: float
+
+
+class SampleEntry(_Line):
+    state: SampleState
+    reason: str | None
+    reward: float | dict[str, float]
+    loss_mask: list[int] | None
+    metadata: dict[str, Any]
+    teacher: dict[str, Any] = Field(default_factory=dict)
+    created_at: float
+    trainer: str | None
+    rollout_id: int | None
+    trained_version: int | None
+    trainings: list[TrainingEntry]
+
+
+class TurnLine(_Line):
+    kind: Literal["turn"] = "turn"
+    turn: Turn
+    judgements: list[JudgementEntry]
+    feedback: list[FeedbackEntry]
+    sample: SampleEntry | None
+
+
+Line = HeaderLine | SessionLine | TurnLine | VersionLine
+
+_LINE: TypeAdapter[Line] = TypeAdapter(Annotated[Line, Field(discriminator="kind")])
+
+
+def dump_line(line: Line) -> bytes:
+    """One line, with its end."""
+    return line.model_dump_json().encode() + b"\n"
+
+
+def read_line(data: bytes, where: str) -> Line:
+    """Raises StoreError that names the place and the field."""
+    try:
+        line = _LINE.validate_json(data)
+    except ValidationError as error:
+        raise StoreError(f"{where}: {first_problem(error)}") from error
+    if isinstance(line, HeaderLine) and line.format != FORMAT:
+        raise StoreError(f"{where}: format {line.format} is not known, this program reads {FORMAT}")
+    return line
+
+
+def first_problem(error: ValidationError) -> str:
+    """`field: what is wrong`, of the first field that is wrong; never the content itself."""
+    problem = error.errors(include_url=False, include_input=False)[0]
+    field = ".".join(str(part) for part in problem["loc"])
+    return f"{field}: {problem['msg']}" if field else problem["msg"]

@@ -1,0 +1,241 @@
+"""The trainer's side of the rollout buffer: lease a batch, commit it once its weights are live.
+
+No trainer framework is imported: a batch is a list of dictionaries with the framework's own sample fields,
+and the arguments are any object with the attributes of `add_arguments` plus `rollout_batch_size`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import logging
+import time
+from collections import Counter
+from typing import Any
+
+from openclaw.errors import StoreError
+from openclaw.store import RolloutStore
+from openclaw.trainer_hooks.backlog import Backlog, BacklogWatch
+from openclaw.types import DEFAULT_TRAINER, SampleRecord
+
+log = logging.getLogger("openclaw.trainer_hooks.lease")
+
+POLL_SECONDS = 0.15
+EXPIRE_EVERY_SECONDS = 3.0
+PURGE_EVERY_SECONDS = 600.0
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the flags of the rollout buffer."""
+    group = parser.add_argument_group("rollout buffer", "Where conversations become training batches.")
+    group.add_argument("--rl-buffer-dir", default=None, help="folder of the buffer (a SQLite file in it)")
+    group.add_argument(
+        "--rl-buffer-url", default=None, help="SQLAlchemy URL of the buffer, instead of a folder"
+    )
+    group.add_argument(
+        "--batch-timeout",
+        type=_seconds,
+        default=30.0,
+        help="seconds after which a batch that is not full goes too, counted from its oldest sample",
+    )
+    group.add_argument(
+        "--session-ttl",
+        type=_seconds,
+        default=900.0,
+        help="idle seconds after which a conversation has ended",
+    )
+    group.add_argument(
+        "--retention-days",
+        type=_days,
+        default=0.0,
+        help="days after which turns that are trained, dropped or ended are deleted; 0 keeps them",
+    )
+    group.add_argument(
+        "--trainer-id",
+        default=DEFAULT_TRAINER,
+        help="name of this trainer's leases and versions; two trainers on one buffer need two names",
+    )
+
+
+def lease_batch(args: Any, rollout_id: int) -> list[dict[str, Any]]:
+    """Blocks until a batch can go, and returns it: one dictionary a sample, at least one.
+
+    A full batch (`args.rollout_batch_size`) goes at once; a smaller one `args.batch_timeout` seconds after
+    its oldest sample became ready. With `args.max_staleness`, samples that only older weights wrote are dropped
+    and counted as `stale`, unless `args.stale_weight` lets them train. The same `rollout_id` gets the same
+    samples again. Meanwhile sessions idle for more than `args.session_ttl` seconds are ended, and turns older
+    than `args.retention_days` deleted.
+
+    Raises:
+        StoreError: the buffer cannot be used, or this rollout is trained already.
+    """
+    store = _store(args)
+    while True:
+        _keep_house(store, args)
+        _drop_stale(store, args)
+        if store.has_lease(rollout_id, _trainer(args)) or _due(store, args):
+            records = store.lease(rollout_id, args.rollout_batch_size, _trainer(args))
+            if records:
+                _tell_backlog(store, args)
+                return [sample_dict(record, rollout_id) for record in records]
+        time.sleep(POLL_SECONDS)
+
+
+def commit_live(args: Any, rollout_id: int, version: int, checkpoint: dict[str, Any]) -> None:
+    """Every engine serves `version`: its batch is trained, for good.
+
+    Args:
+        checkpoint: `path`, `parent` (int or None), `checksum`, `restored` (the trainer has just started
+        from these weights; see `RolloutStore.weights_live`).
+
+    Raises:
+        StoreError: the version number was used for something else.
+    """
+    _store(args).weights_live(
+        rollout_id,
+        version,
+        parent=checkpoint["parent"],
+        restored=bool(checkpoint["restored"]),
+        checkpoint_path=checkpoint["path"],
+        checksum=checkpoint["checksum"],
+        trainer=_trainer(args),
+    )
+
+
+def lease_step(
+    args: Any, rollout_id: int, evaluation: bool = False
+) -> tuple[list[dict[str, Any]], dict[str, float]]:
+    """A batch as `lease_batch` gives it, and what there is to tell about it; for a method's rollout function.
+
+    Raises:
+        ValueError: an evaluation is asked for; conversations have no evaluation set.
+        StoreError: as `lease_batch`.
+    """
+    if evaluation:
+        raise ValueError("conversations are no evaluation set: talk to the model with openclaw-test/ instead")
+    rows = lease_batch(args, rollout_id)
+    return rows, batch_metrics(rows)
+
+
+def batch_metrics(rows: list[dict[str, Any]]) -> dict[str, float]:
+    """Of a batch: the mean score that people and judge gave, the mean number of hints, how many samples of each kind
+    (what a method writes into a sample's metadata as `eval_score` and `case`)."""
+    about = [row["metadata"] for row in rows]
+    found: dict[str, float] = {}
+    scores = [float(one["eval_score"]) for one in about if "eval_score" in one]
+    if scores:
+        found["rollout/prm_eval_score"] = sum(scores) / len(scores)
+    hints = [len(row.get("teacher_tokens_candidates") or ()) for row in rows]
+    if any(hints):
+        found["rollout/hints"] = sum(hints) / len(hints)
+    for case, count in Counter(one["case"] for one in about if "case" in one).items():
+        found[f"rollout/samples_{case}"] = float(count)
+    return found
+
+
+def sample_dict(record: SampleRecord, rollout_id: int) -> dict[str, Any]:
+    """The fields of a training sample; lists are [completion tokens], `tokens` is prompt and completion."""
+    turn = record.turn
+    length = len(turn.completion_ids)
+    content = turn.response_message.get("content")
+    return {
+        "index": record.id,
+        "group_index": record.id,
+        "rollout_id": rollout_id,
+        "session_id": turn.session_id,
+        "prompt": turn.messages,
+        "tokens": turn.prompt_ids + turn.completion_ids,
+        "response": content if isinstance(content, str) else "",
+        "response_length": length,
+        "rollout_log_probs": turn.completion_log_probs,
+        "loss_mask": [1] * length if record.loss_mask is None else record.loss_mask,
+        "reward": record.reward,
+        **record.teacher_fields(),
+        "version_spans": turn.version_spans,
+        "temperature": float(turn.sampling["temperature"]),
+        "status": "truncated" if turn.finish_reason == "length" else "completed",
+        "metadata": {**record.metadata, "turn_id": turn.id, "policy_id": turn.policy_id, "tools": turn.tools},
+    }
+
+
+def _keep_house(store: RolloutStore, args: Any) -> None:
+    """Ends idle sessions and deletes old turns, each when it is time again."""
+    done, now = _housekeeping(store), time.monotonic()
+    if now >= done.get("expiry", now):
+        store.expire_sessions(args.session_ttl)
+        done["expiry"] = now + EXPIRE_EVERY_SECONDS
+    if args.retention_days and now >= done.get("purge", now):
+        deleted = store.purge(args.retention_days)
+        done["purge"] = now + PURGE_EVERY_SECONDS
+        if deleted["turns"]:
+            log.info("retention deleted turns=%d samples=%d", deleted["turns"], deleted["samples"])
+
+
+def _drop_stale(store: RolloutStore, args: Any) -> None:
+    """Looks again when another version is live or another sample is ready."""
+    most = getattr(args, "max_staleness", None)
+    weight: float = getattr(args, "stale_weight", 0.0)
+    if most is None or weight > 0:
+        return
+    done, now = _housekeeping(store), (store.live_version(), store.ready_count())
+    if now != (done.get("live"), done.get("ready")):
+        dropped = store.drop_stale(now[0] - most)
+        done |= {"live": now[0], "ready": now[1] - dropped}
+        if dropped:
+            log.info("stale samples dropped samples=%d live_version=%d", dropped, now[0])
+
+
+@functools.lru_cache(maxsize=4)
+def _housekeeping(store: RolloutStore) -> dict[str, float]:
+    """What is due next, and when (time.monotonic); for which version and how many samples stale ones were sought."""
+    return {}
+
+
+def _tell_backlog(store: RolloutStore, args: Any) -> None:
+    """Once a batch: who does not keep up, and which flag changes it."""
+    states = store.counts()["turns"]
+    backlog = Backlog(store.ready_count(), states.get("answered", 0), args.rollout_batch_size)
+    for line in _backlog_watch(store).news(backlog):
+        log.warning("%s", line)
+
+
+@functools.lru_cache(maxsize=4)
+def _backlog_watch(store: RolloutStore) -> BacklogWatch:
+    return BacklogWatch()
+
+
+def _seconds(text: str) -> float:
+    seconds = float(text)
+    if not seconds > 0:
+        raise argparse.ArgumentTypeError(f"{text} is not a number of seconds above 0")
+    return seconds
+
+
+def _days(text: str) -> float:
+    days = float(text)
+    if not 0 <= days < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text} is no number of days: 0 or more")
+    return days
+
+
+def _due(store: RolloutStore, args: Any) -> bool:
+    ready = store.ready_count()
+    if ready >= args.rollout_batch_size:
+        return True
+    oldest = store.oldest_ready_at() if ready else None
+    return oldest is not None and time.time() - oldest >= args.batch_timeout
+
+
+def _trainer(args: Any) -> str:
+    return str(getattr(args, "trainer_id", DEFAULT_TRAINER))
+
+
+def _store(args: Any) -> RolloutStore:
+    return _open(args.rl_buffer_url or args.rl_buffer_dir)
+
+
+@functools.lru_cache(maxsize=4)
+def _open(location: str | None) -> RolloutStore:
+    if not location:
+        raise StoreError("no rollout buffer: give --rl-buffer-dir or --rl-buffer-url")
+    return RolloutStore(location)
