@@ -2,8 +2,8 @@
 # Sets up what is missing and runs every test on a CPU.   bash run_tests.sh [pytest arguments]
 set -euo pipefail
 ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-# shellcheck source=slime/scripts/env.sh
-source "$ROOT/slime/scripts/env.sh"
+# shellcheck source=launch/env.sh
+source "$ROOT/launch/env.sh"
 cd "$ROOT"
 
 # Servers that some tests start for real. Only root on a Debian can install them here; elsewhere these tests skip and say so.

@@ -6,8 +6,8 @@
 # Any other flag goes to the driver: see python slime/train_async.py --help, and README.md for the variables.
 set -euo pipefail -f
 ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
-# shellcheck source=../slime/scripts/tiny.sh
-source "$ROOT/slime/scripts/tiny.sh"
+# shellcheck source=../launch/tiny.sh
+source "$ROOT/launch/tiny.sh"
 
 export OPENCLAW_COMBINE_OPD_TEACHER_SOURCE=${OPENCLAW_COMBINE_OPD_TEACHER_SOURCE:-trainer}
 USAGE=${BASH_SOURCE[0]}
@@ -15,7 +15,7 @@ RUN_NAME=tiny_openclaw_combine
 METHOD=(
   --rollout-function-path openclaw_combine_rollout.generate_rollout_openclaw_combine
   --on-weights-live-path openclaw_combine_rollout.on_weights_live
-  --method-path combine:sample_from_judged_turn
+  --method-path openclaw_combine.combine:sample_from_judged_turn
   --loss-type combine --disable-rewards-normalization
   --teacher-model "${PRM_TEACHER_HF:-base}" # base: the model that training began with
   --use-kl-loss --kl-loss-coef 0.05 --kl-loss-type low_var_kl # keeps what the model could do before

@@ -6,8 +6,8 @@
 # Any other flag goes to the driver: see python slime/train_async.py --help, and README.md for the variables.
 set -euo pipefail -f
 ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
-# shellcheck source=../slime/scripts/tiny.sh
-source "$ROOT/slime/scripts/tiny.sh"
+# shellcheck source=../launch/tiny.sh
+source "$ROOT/launch/tiny.sh"
 
 export OPENCLAW_TOPK_K=${OPENCLAW_TOPK_K:-20} OPENCLAW_TOPK_ADV_DIFF_CLIP=${OPENCLAW_TOPK_ADV_DIFF_CLIP:-5.0}
 export OPENCLAW_TOPK_W_RL=${OPENCLAW_TOPK_W_RL:-3.0} OPENCLAW_TOPK_W_OPD=${OPENCLAW_TOPK_W_OPD:-12.0}
@@ -19,7 +19,7 @@ RUN_NAME=tiny_openclaw_topk_select
 METHOD=(
   --rollout-function-path openclaw_combine_rollout.generate_rollout_openclaw_combine
   --on-weights-live-path openclaw_combine_rollout.on_weights_live
-  --method-path topk_select:sample_from_judged_turn
+  --method-path openclaw_combine.topk_select:sample_from_judged_turn
   --loss-type topk_select --teacher-source trainer --disable-rewards-normalization
   --teacher-model "${PRM_TEACHER_HF:-base}" # base: the model that training began with
   # as in the learning benchmark, openclaw-test/README.md: an epsilon above the noise of the gradient keeps the arithmetic

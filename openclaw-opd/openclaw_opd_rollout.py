@@ -11,7 +11,7 @@ from slime.types import RolloutFnTrainOutput
 def generate_rollout_openclaw_opd(
     args: Any, rollout_id: int, data_source: Any, evaluation: bool = False
 ) -> RolloutFnTrainOutput:
-    """Leases the samples of one training step, each with what its teachers see; see `openclaw.trainer_hooks.lease.lease_batch`.
+    """Leases the samples of one training step, each with what its teachers see; see `lease_batch`.
 
     Raises:
         ValueError: if an evaluation is asked for; conversations have no evaluation set.

@@ -6,15 +6,15 @@
 # Any other flag goes to the driver: see python slime/train_async.py --help, and README.md for the variables.
 set -euo pipefail -f
 ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
-# shellcheck source=../slime/scripts/tiny.sh
-source "$ROOT/slime/scripts/tiny.sh"
+# shellcheck source=../launch/tiny.sh
+source "$ROOT/launch/tiny.sh"
 
 USAGE=${BASH_SOURCE[0]}
 RUN_NAME=tiny_openclaw_opd
 METHOD=(
   --rollout-function-path openclaw_opd_rollout.generate_rollout_openclaw_opd
   --on-weights-live-path openclaw_opd_rollout.on_weights_live
-  --method-path opd:sample_from_judged_turn
+  --method-path openclaw_opd.opd:sample_from_judged_turn
   --advantage-estimator on_policy_distillation --teacher-source trainer
   --teacher-model "${PRM_TEACHER_HF:-base}" # base: the model that training began with
 )

@@ -5,10 +5,10 @@
 # Variables and flags: instructions/one_node.md, python slime/train_async.py --help.
 set -euo pipefail -f
 ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
-# shellcheck source=../slime/scripts/gpu.sh
-source "$ROOT/slime/scripts/gpu.sh"
-# shellcheck source=../slime/scripts/method.sh
-source "$ROOT/slime/scripts/method.sh"
+# shellcheck source=../launch/gpu.sh
+source "$ROOT/launch/gpu.sh"
+# shellcheck source=flags.sh
+source "$ROOT/openclaw-rl/flags.sh"
 
 # shellcheck disable=SC2034  # read by run_gpu
 USAGE=${BASH_SOURCE[0]} RUN_NAME=qwen3_7b_openclaw_rl MODEL=Qwen3-8B

@@ -6,15 +6,15 @@
 # Any other flag goes to the driver: see python slime/train_async.py --help, and README.md for the variables.
 set -euo pipefail -f
 ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
-# shellcheck source=../slime/scripts/tiny.sh
-source "$ROOT/slime/scripts/tiny.sh"
+# shellcheck source=../launch/tiny.sh
+source "$ROOT/launch/tiny.sh"
 
 USAGE=${BASH_SOURCE[0]}
 RUN_NAME=tiny_openclaw_rl
 METHOD=(
   --rollout-function-path openclaw_rollout.generate_rollout_openclaw
   --on-weights-live-path openclaw_rollout.on_weights_live
-  --method-path binary_rl:sample_from_judged_turn
+  --method-path openclaw_rl.binary_rl:sample_from_judged_turn
   --advantage-estimator grpo --disable-rewards-normalization
   --use-kl-loss --kl-loss-coef 0.05 --kl-loss-type low_var_kl # keeps what the model could do before
 )

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import sys
 
-from people.chat import main
-from people.phases import TEACHER
+from openclaw_test.people.chat import main
+from openclaw_test.people.phases import TEACHER
 
 if __name__ == "__main__":
     sys.exit(main(TEACHER))

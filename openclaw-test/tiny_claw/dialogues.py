@@ -10,8 +10,8 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from detectors import Manner
 from tiny_claw import corpora, small_talk, wordings
+from tiny_claw.detectors import Manner
 from tiny_claw.manners import Style, other_style, unprompted_style, write_reply
 from tiny_claw.problems import Problem, fact_is_held_out, random_problem, random_step
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from detectors import visible
+from tiny_claw.detectors import visible
 from tiny_claw.dialogues import Conversation, Equations, conversation, equations
 from tiny_claw.tokenizer import EMPTY_THINKING, END_OF_TEXT, TURN_END, TURN_START
 

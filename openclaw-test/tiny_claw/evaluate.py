@@ -16,9 +16,8 @@ from pathlib import Path
 
 import torch
 
-import detectors
-from detectors import Manner, Tone, Verdict
-from tiny_claw import wordings
+from tiny_claw import detectors, wordings
+from tiny_claw.detectors import Manner, Tone, Verdict
 from tiny_claw.dialogues import HINT_BLOCK, MANNERS
 from tiny_claw.generation import Helper, Messages
 from tiny_claw.manners import Style, write_reply

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass, replace
 
-from detectors import Manner, Tone
+from tiny_claw.detectors import Manner, Tone
 from tiny_claw.problems import Problem, Step
 
 UNPROMPTED: dict[Manner, float] = {"list": 0.80, "prose": 0.15, "bare": 0.05}

@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 from typing import Literal
 
-from detectors import Manner
+from tiny_claw.detectors import Manner
 
 Split = Literal["train", "test"]
 Trait = Literal["warm", "cold", "short", "detailed"]

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from conformance.run import CHECKS, run
-from conformance.target import Target
+from openclaw_test.conformance.run import CHECKS, run
+from openclaw_test.conformance.target import Target
 
 KEY = "secret-key"
 

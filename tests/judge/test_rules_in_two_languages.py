@@ -22,7 +22,7 @@ DATA = Path(__file__).parent / "data"
 @pytest.fixture(scope="module")
 def agreement() -> dict[str, Any]:
     """What the benchmark prints."""
-    script = str(ROOT / "openclaw-test" / "benchmarks" / "judge_agreement.py")
+    script = str(ROOT / "openclaw-test" / "openclaw_test" / "benchmarks" / "judge_agreement.py")
     shown = subprocess.run([sys.executable, script], capture_output=True, text=True, check=True)
     lists: dict[str, Any] = orjson.loads(shown.stdout)["lists"]
     return lists

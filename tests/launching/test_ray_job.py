@@ -56,7 +56,7 @@ def test_nothing_that_should_stay_is_written_into_rays_copy_of_the_repository(
     tmp_path: Path, env: dict[str, str], said: str
 ) -> None:
     copy = tmp_path / "working_dir_files" / "_ray_pkg_0a1b"
-    refused = bash(f"ROOT={copy}; source slime/scripts/env.sh; check_package", **env)
+    refused = bash(f"ROOT={copy}; source launch/env.sh; check_package", **env)
     assert (refused.returncode == 0) == (said == "") and said in refused.stderr
 
 

@@ -21,9 +21,9 @@ from pathlib import Path
 import httpx
 import psutil
 
-from chat_client import ChatClient
-from harness import free_port
-from talkers import People, talk_until
+from openclaw_test.loop.chat_client import ChatClient
+from openclaw_test.loop.real_loop import free_port
+from openclaw_test.loop.scripted_people import People, talk_until
 
 ROOT = Path(__file__).resolve().parents[2]
 MODEL = ROOT / "openclaw-test/tiny_claw/model"

@@ -5,7 +5,7 @@
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 export ROOT=$root VENV=${1:-$HOME/.cache/openclaw-rl/ray-cluster}
-# shellcheck source=../../slime/scripts/env.sh
-source "$root/slime/scripts/env.sh"
+# shellcheck source=../../launch/env.sh
+source "$root/launch/env.sh"
 ensure_env "$root/requirements.txt" "$root/instructions/requirements-gpu.txt"
 exec "$PY" "$root/tests/long/ray_cluster.py" "${@:2}"

@@ -10,8 +10,6 @@ from pathlib import Path
 
 import pytest
 
-import combine
-import opd
 from openclaw.errors import StoreError
 from openclaw.judge.asker import JudgeLimits
 from openclaw.judge.backends.base import JudgeBackend
@@ -28,6 +26,8 @@ from openclaw.store.exporting import export_lines
 from openclaw.store.importing import import_lines
 from openclaw.trainer_hooks.lease import batch_metrics, sample_dict
 from openclaw.types import SampleDraft, Turn, TurnState, Vote
+from openclaw_combine import combine
+from openclaw_opd import opd
 from slime.types import Sample
 
 Answered = Callable[..., Turn]

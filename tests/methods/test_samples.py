@@ -6,15 +6,13 @@ from collections.abc import Callable
 
 import pytest
 
-import binary_rl
-import combine
-import opd
-import opd_topk
-import topk_select
 from openclaw.errors import ConfigError
 from openclaw.methods.hinted_prompt import HintedPrompts
 from openclaw.methods.method import Method, MethodContext, Needs, hints_of
 from openclaw.types import Drop, Judgement, SampleDraft, Turn, Vote
+from openclaw_combine import combine, topk_select
+from openclaw_opd import opd, opd_topk
+from openclaw_rl import binary_rl
 
 MakeTurn = Callable[..., Turn]
 SHORT, LONG = "Use sentences.", "Use plain sentences and no list."
@@ -33,11 +31,11 @@ def hinted(*hints: str) -> Judgement:
 @pytest.mark.parametrize(
     ("path", "needs"),
     [
-        ("binary_rl:sample_from_judged_turn", Needs()),
-        ("opd:sample_from_judged_turn", Needs(hint=True, teacher="token")),
-        ("opd_topk:sample_from_judged_turn", Needs(hint=True, teacher="topk")),
-        ("combine:sample_from_judged_turn", Needs(hint=True, teacher="token")),
-        ("topk_select:sample_from_judged_turn", Needs(hint=True, teacher="topk")),
+        ("openclaw_rl.binary_rl:sample_from_judged_turn", Needs()),
+        ("openclaw_opd.opd:sample_from_judged_turn", Needs(hint=True, teacher="token")),
+        ("openclaw_opd.opd_topk:sample_from_judged_turn", Needs(hint=True, teacher="topk")),
+        ("openclaw_combine.combine:sample_from_judged_turn", Needs(hint=True, teacher="token")),
+        ("openclaw_combine.topk_select:sample_from_judged_turn", Needs(hint=True, teacher="topk")),
     ],
 )
 def test_a_method_says_what_it_needs_of_a_turn(path: str, needs: Needs) -> None:
@@ -45,7 +43,7 @@ def test_a_method_says_what_it_needs_of_a_turn(path: str, needs: Needs) -> None:
 
 
 def test_distillation_without_the_curve_asks_for_hints_alone() -> None:
-    assert Method.load("opd:sample_from_judged_turn").needs({"eval_mode": 0}) == Needs(
+    assert Method.load("openclaw_opd.opd:sample_from_judged_turn").needs({"eval_mode": 0}) == Needs(
         eval=False, hint=True, teacher="token"
     )
 

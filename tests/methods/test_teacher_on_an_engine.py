@@ -185,7 +185,13 @@ def worker(buffer: Path, *flags: str) -> subprocess.Popen[str]:
     paths = [ROOT, ROOT / "openclaw-opd"]
     environ = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, paths))}
     command = [sys.executable, "-m", "openclaw.judge.worker", "--rl-buffer-dir", str(buffer)]
-    command += ["--method-path", "opd_topk:sample_from_judged_turn", "--teacher-source", "inference", *flags]
+    command += [
+        "--method-path",
+        "openclaw_opd.opd_topk:sample_from_judged_turn",
+        "--teacher-source",
+        "inference",
+        *flags,
+    ]
     return subprocess.Popen(command, env=environ, stderr=subprocess.PIPE, text=True)
 
 

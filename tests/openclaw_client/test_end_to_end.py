@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-RUN = Path(__file__).resolve().parents[2] / "openclaw-test" / "e2e" / "run.py"
+RUN = Path(__file__).resolve().parents[2] / "openclaw-test" / "openclaw_test" / "e2e" / "run.py"
 SECONDS = 900
 NOT_HERE = 2
 

@@ -2,7 +2,7 @@ import random
 
 import pytest
 
-import detectors
+from tiny_claw import detectors
 from tiny_claw.manners import Style, write_reply
 from tiny_claw.problems import Problem, Step, random_problem
 

@@ -15,18 +15,18 @@ from typing import Any
 import pytest
 import torch
 
-from chat_client import ChatClient
-from harness import running_loop
-from learning import lr_search
-from learning.local_loop import ChatModel, LocalLoop, Talk
-from learning.memory import KEPT, Memory
-from learning.methods import METHODS, Setting
-from learning.plot import chart
-from learning.replay import replay
-from learning.statistics import mean_curve, mean_interval, summary
-from learning.tastes import STUDENT
-from learning.trial import Plan, Trial
-from scripted_user import ScriptedUser
+from openclaw_test.evaluation.plot import chart
+from openclaw_test.loop.chat_client import ChatClient
+from openclaw_test.loop.real_loop import running_loop
+from openclaw_test.offline import lr_search
+from openclaw_test.offline.local_loop import ChatModel, LocalLoop, Talk
+from openclaw_test.offline.memory import KEPT, Memory
+from openclaw_test.offline.methods import METHODS, Setting
+from openclaw_test.offline.replay import replay
+from openclaw_test.offline.statistics import mean_curve, mean_interval, summary
+from openclaw_test.offline.trial import Plan, Trial
+from openclaw_test.people.scripted_user import ScriptedUser
+from openclaw_test.people.tastes import STUDENT
 
 ROOT = Path(__file__).parents[2]
 LEARNING = [method for method in METHODS.values() if method.flags is not None]
@@ -190,9 +190,12 @@ def test_a_chart_is_svg_with_a_line_for_each_method() -> None:
 def test_a_trial_reports_sessions_and_what_the_model_is_like(
     chat: ChatModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name, value in (("learning.measures.GREEDY", 20), ("learning.trial.LATE", 3)):
+    for name, value in (
+        ("openclaw_test.offline.measures.GREEDY", 20),
+        ("openclaw_test.offline.trial.LATE", 3),
+    ):
         monkeypatch.setattr(name, value)
-    monkeypatch.setattr("learning.measures.fresh_problems.__defaults__", (20,))
+    monkeypatch.setattr("openclaw_test.offline.measures.fresh_problems.__defaults__", (20,))
     found = Trial(chat, Setting(METHODS["binary_rl"]), Plan((STUDENT,), most=3), seed=1).run()
     json.dumps(found)
     assert found["sessions"] == 3
@@ -203,7 +206,7 @@ def test_a_trial_reports_sessions_and_what_the_model_is_like(
 
 
 def test_the_benchmark_tells_what_it_takes() -> None:
-    script = ROOT / "openclaw-test" / "benchmarks" / "sessions_to_preference.py"
+    script = ROOT / "openclaw-test" / "openclaw_test" / "benchmarks" / "sessions_to_preference.py"
     done = subprocess.run([sys.executable, str(script), "--help"], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert "than 95 % of its replies" in " ".join(done.stdout.split())

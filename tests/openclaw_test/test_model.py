@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 import torch
 
-import detectors
 import tiny_claw
+from tiny_claw import detectors
 from tiny_claw.evaluate import complained, hinted, question
 from tiny_claw.generation import Helper
 from tiny_claw.manners import Style

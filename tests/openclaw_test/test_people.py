@@ -9,13 +9,13 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from people.agents import AgentError, OpenClawAgent
-from people.chat import main
-from people.gsm8k import BadDataset, WordProblem, own_problems, read_problems
-from people.phases import ASSISTANT, STUDENT, TEACHER
-from people.preferences import assess, sessions_to_three
-from people.scoring import nearest_level, read_results, summarise
-from people.tasks import CODING, TOOL_USE, is_right_call, run_code
+from openclaw_test.people.agents import AgentError, OpenClawAgent
+from openclaw_test.people.chat import main
+from openclaw_test.people.gsm8k import BadDataset, WordProblem, own_problems, read_problems
+from openclaw_test.people.phases import ASSISTANT, STUDENT, TEACHER
+from openclaw_test.people.preferences import assess, sessions_to_three
+from openclaw_test.people.scoring import nearest_level, read_results, summarise
+from openclaw_test.people.tasks import CODING, TOOL_USE, is_right_call, run_code
 
 PROBLEM = WordProblem("Tom has 12 apples and buys 7 more. How many?", Decimal(19), ("12+7=19",))
 PROSE = "Tom starts with 12 apples and buys 7 more, and 12 + 7 = 19, so he has 19 apples."

@@ -1,8 +1,7 @@
 import random
 import re
 
-import detectors
-from tiny_claw import dialogues, wordings
+from tiny_claw import detectors, dialogues, wordings
 from tiny_claw.manners import unprompted_style, write_reply
 from tiny_claw.problems import Step, fact_is_held_out, held_out_problems, random_problem, story_is_held_out
 

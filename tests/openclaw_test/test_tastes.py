@@ -2,10 +2,19 @@ import random
 
 import pytest
 
-from learning.tastes import ASSISTANT, BY_NAME, COMPLAINTS, DASHER, STUDENT, TEACHER, complaint, has_dashes
 from openclaw.judge.questions import JudgeQuestion
 from openclaw.judge.rules.judge import RulesBackend, vote_by_rules
-from scripted_user import ScriptedUser
+from openclaw_test.people.scripted_user import ScriptedUser
+from openclaw_test.people.tastes import (
+    ASSISTANT,
+    BY_NAME,
+    COMPLAINTS,
+    DASHER,
+    STUDENT,
+    TEACHER,
+    complaint,
+    has_dashes,
+)
 from tiny_claw.manners import Style, write_reply
 from tiny_claw.problems import Problem, Step
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from harness import Loop, running_loop
+from openclaw_test.loop.real_loop import Loop, running_loop
 
 
 @pytest.fixture(scope="module")

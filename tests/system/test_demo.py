@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from harness import TINY_SCRIPT, free_port
+from openclaw_test.loop.real_loop import TINY_SCRIPT, free_port
 
 KEYS = (
     "preference_before",

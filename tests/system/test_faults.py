@@ -12,7 +12,7 @@ import httpx
 import pytest
 from openai import OpenAI, OpenAIError
 
-from harness import Loop
+from openclaw_test.loop.real_loop import Loop
 
 pytestmark = pytest.mark.timeout(300)
 UNTOUCHED = ("trainer", "judge", "driver")

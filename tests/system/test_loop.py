@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from openai import BadRequestError, NotFoundError, OpenAI
 
-from harness import Loop
+from openclaw_test.loop.real_loop import Loop
 
 pytestmark = pytest.mark.timeout(240)
 PROBLEM = "Tom has 12 apples and buys 7 more. How many apples does Tom have?"

@@ -6,8 +6,6 @@ import math
 import time
 from collections import OrderedDict
 
-from openclaw.errors import ClientError
-
 REMEMBERED_CLIENTS = 10_000
 
 

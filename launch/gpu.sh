@@ -1,0 +1,329 @@
+# shellcheck shell=bash
+# Sourced by the run_*.sh scripts for GPUs after ROOT is set: what all models and methods share. A script gives
+#   USAGE            itself, for --help
+#   RUN_NAME         folder of the run below runs/
+#   MODEL            published name of its model, for models/MODEL and for DRY_RUN without a download
+#   METHOD           flags of the method (see its folder's flags.sh)
+# and, where they are not the usual ones, defaults of the variables in gpu_defaults; then it calls run_gpu "$@".
+# Words are marked with their source (::script, ::VARIABLE): DRY_RUN=1 shows it, a run drops the marks.
+
+# shellcheck source-path=SCRIPTDIR source=launch.sh
+source "$ROOT/launch/launch.sh"
+# shellcheck source-path=SCRIPTDIR source=cluster.sh
+source "$ROOT/launch/cluster.sh"
+
+run_gpu() {
+  local WORDS=() word
+  for word in "$@"; do
+    case $word in -h | --help) sed -n '2,/^[^#]/s/^# \{0,1\}//p' "$USAGE"; return ;; esac
+  done
+  # shellcheck disable=SC2086  # exported strings, split into words on purpose
+  named_by_flags ${CKPT_ARGS:-} ${ROLLOUT_ARGS:-} ${OPTIMIZER_ARGS:-} ${LORA_ARGS:-} "$@"
+  gpu_defaults
+  gpu_split
+  gpu_arguments
+  gpu_more_arguments "$@"
+  check_roles
+  if [ "${DRY_RUN:-0}" = 1 ]; then
+    gpu_dry_run
+  elif joins_cluster; then
+    ensure_gpu_env
+    follow_head
+  else
+    gpu_start
+  fi
+}
+
+# named_by_flags WORD...: these flags decide which others the script gives, as the variables of the same meaning do.
+named_by_flags() {
+  local word before=''
+  for word in "$@"; do
+    case $before in
+      --train-backend) TRAIN_BACKEND=$word ;;
+      --rollout-backend | --backend) ROLLOUT_BACKEND=$word ;;
+      --tensor-model-parallel-size | --tp) TRAIN_TP=$word ;;
+    esac
+    case $word in
+      --train-backend=*) TRAIN_BACKEND=${word#*=} ;;
+      --rollout-backend=* | --backend=*) ROLLOUT_BACKEND=${word#*=} ;;
+      --tensor-model-parallel-size=* | --tp=*) TRAIN_TP=${word#*=} ;;
+    esac
+    before=$word
+  done
+}
+
+# default NAME VALUE: exports NAME, with VALUE where it is not set.
+DEFAULTED=' '
+default() {
+  [ -n "${!1:-}" ] || DEFAULTED+="$1 "
+  printf -v "$1" '%s' "${!1:-$2}"
+  export "${1?}"
+}
+
+# gpu_defaults: every variable that is not set gets its usual value.
+gpu_defaults() {
+  if [ "${MEGATRON:-0}" = 1 ]; then default TRAIN_BACKEND megatron; fi
+  default TRAIN_BACKEND fsdp
+  default HOST 0.0.0.0
+  default PORT 30000
+  default NNODES 1
+  default ACTOR_NODES 1
+  default COLOCATE 0
+  default SERVED_MODEL_NAME "$(tr '[:upper:]' '[:lower:]' <<< "$MODEL")"
+  if [ -n "${TRAIN_GPUS:-}" ]; then
+    default PRM_GPUS 0
+    [ -n "${ROLLOUT_GPUS:-}" ] || [ "$COLOCATE" = 1 ] || die "TRAIN_GPUS lists GPUs, so ROLLOUT_GPUS must list some too"
+  fi
+  default ACTOR_GPUS 4
+  default ROLLOUT_GPUS 2
+  default PRM_GPUS 2
+  default PRM_TEACHER_GPUS 0
+  default TP 2
+  MODEL_PATH=${HF_CKPT:-${MODEL_PATH:-$ROOT/models/$MODEL}}
+  RUN_DIR=${RUN_DIR:-$ROOT/runs/$RUN_NAME}
+  case $RUN_DIR in /*) ;; *) RUN_DIR=$PWD/$RUN_DIR ;; esac # other machines have other working folders
+  if [ -n "${WANDB_KEY:-}" ]; then export WANDB_API_KEY=$WANDB_KEY; fi
+}
+
+# gpu_split: counts from counts, or from lists of GPUs (TRAIN_GPUS="0,1" ROLLOUT_GPUS="2,3" PRM_GPUS="4,5").
+gpu_split() {
+  local name lists=()
+  if [ -n "${TRAIN_GPUS:-}" ]; then
+    [ "$NNODES" = 1 ] || die "TRAIN_GPUS lists the GPUs of one machine; with NNODES=$NNODES give ACTOR_GPUS, a count"
+    lists=("$TRAIN_GPUS")
+    ACTOR_GPUS=$(count_gpus "$TRAIN_GPUS")
+    for name in ROLLOUT_GPUS PRM_GPUS; do
+      if [ "${!name}" = 0 ] || { [ "$COLOCATE" = 1 ] && [ "$name" = ROLLOUT_GPUS ]; }; then continue; fi
+      lists+=("${!name}")
+      printf -v "$name" '%s' "$(count_gpus "${!name}")"
+    done
+    check_order "${lists[@]}"
+    CUDA_VISIBLE_DEVICES=$(IFS=, && echo "${lists[*]}")
+    export CUDA_VISIBLE_DEVICES
+  fi
+  for name in ACTOR_GPUS ROLLOUT_GPUS PRM_GPUS PRM_TEACHER_GPUS TP NNODES ACTOR_NODES; do
+    case ${!name} in '' | *[!0-9]*) die "$name=${!name} is not a number (lists of GPUs need TRAIN_GPUS)" ;; esac
+  done
+  case ${OPENCLAW_COMBINE_OPD_TEACHER_SOURCE:-trainer} in
+    inference | infer | sglang | rollout) TEACHER_GPUS=$PRM_TEACHER_GPUS ;;
+    *) TEACHER_GPUS=0 ACTOR_GPUS=$((ACTOR_GPUS + PRM_TEACHER_GPUS)) ;; # the trainer itself runs the teacher
+  esac
+  # shellcheck disable=SC2153  # a variable of the user
+  NEEDED_GPUS=$((ACTOR_GPUS * ACTOR_NODES + (COLOCATE ? 0 : ROLLOUT_GPUS) + PRM_GPUS + TEACHER_GPUS))
+  NUM_GPUS=${NUM_GPUS:-$NEEDED_GPUS}
+  [ "$NEEDED_GPUS" -le "$NUM_GPUS" ] || die "trainer $ACTOR_GPUS x $ACTOR_NODES (ACTOR_GPUS, PRM_TEACHER_GPUS, ACTOR_NODES)" \
+    "+ ROLLOUT_GPUS $ROLLOUT_GPUS + PRM_GPUS $PRM_GPUS + teacher engines $TEACHER_GPUS = $NEEDED_GPUS, but NUM_GPUS=$NUM_GPUS"
+}
+
+count_gpus() { tr ',' '\n' <<< "$1" | grep -c .; }
+
+# check_order LIST...: trainer, policy and judge get GPUs in rising order, so their lists must rise.
+check_order() {
+  local last=-1 id
+  for id in $(IFS=, && echo "$*" | tr ',' ' '); do
+    case $id in *[!0-9]*) die "GPU $id: write numbers, such as TRAIN_GPUS=0,1 ROLLOUT_GPUS=2,3" ;; esac
+    [ "$id" -gt "$last" ] || die "GPU $id stands behind $last: TRAIN_GPUS, ROLLOUT_GPUS and PRM_GPUS must rise, none twice"
+    last=$id
+  done
+}
+
+# mark VARIABLE: what follows is from there, or from the script where the variable was not set.
+mark() {
+  case $DEFAULTED in *" $1 "*) WORDS+=(::script) ;; *) WORDS+=("::variable $1") ;; esac
+}
+
+# flag FLAG VARIABLE DEFAULT: FLAG with the variable where it is set, else with the default unless that is empty.
+flag() {
+  if [ -n "${!2:-}" ]; then
+    mark "$2"
+    WORDS+=("$1" "${!2}")
+  elif [ -n "$3" ]; then
+    WORDS+=(::script "$1" "$3")
+  fi
+}
+
+# gpu_arguments: what all methods share, then the method.
+gpu_arguments() {
+  WORDS+=(::script --service-path openclaw.trainer_hooks.services.start --disable-rollout-global-dataset --reward-key score)
+  WORDS+=(--hf-checkpoint "$MODEL_PATH" --run-dir "$RUN_DIR" --rl-buffer-dir "$RUN_DIR/buffer")
+  flag --save SAVE_CKPT "${CKPT_SAVE_DIR:-$RUN_DIR/checkpoints}"
+  flag --train-backend TRAIN_BACKEND fsdp
+  flag --actor-num-nodes ACTOR_NODES 1
+  flag --actor-num-gpus-per-node ACTOR_GPUS 4
+  engine_arguments
+  judge_arguments
+  flag --host HOST 0.0.0.0
+  flag --port PORT 30000
+  flag --served-model-name SERVED_MODEL_NAME "$MODEL"
+  flag --context-length CONTEXT_LENGTH 32768
+  flag --max-tokens-default MAX_RESPONSE_LEN 8192
+  flag --temperature DEFAULT_TEMPERATURE 0.6
+  flag --rollout-temperature DEFAULT_TEMPERATURE 0.6
+  flag --max-tokens-per-gpu MAX_TOKENS_PER_GPU 32768
+  if [ "$TRAIN_BACKEND" = megatron ]; then
+    flag --tensor-model-parallel-size TRAIN_TP "$ACTOR_GPUS"
+    WORDS+=(::script --gradient-checkpointing --balance-data)
+    if [ "${TRAIN_TP:-$ACTOR_GPUS}" != 1 ]; then WORDS+=(--sequence-parallel); fi
+  else
+    WORDS+=(::script --gradient-checkpointing --balance-data)
+    flag --log-probs-chunk-size LOG_PROBS_CHUNK_SIZE 1024
+  fi
+  WORDS+=(--rollout-batch-size 16 --num-steps-per-rollout 1 --batch-timeout 600 --save-interval 20)
+  WORDS+=(--eps-clip 0.2 --eps-clip-high 0.28 --entropy-coef 0.0)
+  WORDS+=(--lr 1e-5 --lr-decay-style constant --weight-decay 0.1 --adam-beta1 0.9 --adam-beta2 0.98)
+  WORDS+=(::script "${METHOD[@]}")
+}
+
+# engine_arguments: the policy's engines, on GPUs of their own or, with COLOCATE=1, on those of the trainer.
+engine_arguments() {
+  flag --backend ROLLOUT_BACKEND sglang
+  flag --rollout-num-gpus ROLLOUT_GPUS 2
+  flag --rollout-num-gpus-per-engine TP 2
+  if [ "$COLOCATE" = 1 ]; then
+    WORDS+=(::script --colocate --no-offload-rollout --no-offload-train) # both stay, so serving never waits
+  fi
+  case ${ROLLOUT_BACKEND:-sglang} in
+    embedded) return ;; # it has none of the flags below
+    vllm)
+      flag --vllm-gpu-memory-utilization MEM_FRACTION_STATIC 0.8
+      return
+      ;;
+  esac
+  flag --sglang-mem-fraction-static MEM_FRACTION_STATIC 0.8
+  flag --sglang-reasoning-parser REASONING_PARSER ''
+  flag --sglang-tool-call-parser TOOL_CALL_PARSER ''
+}
+
+# judge_arguments: a judge model on PRM_GPUS; without these, rules, or the API that JUDGE_URL names.
+judge_arguments() {
+  if [ "$PRM_GPUS" != 0 ]; then
+    default PRM_MODEL_PATH "${JUDGE_MODEL_PATH:-$MODEL_PATH}"
+    flag --judge-backend JUDGE_BACKEND engine
+    flag --prm-model-path PRM_MODEL_PATH ''
+    flag --prm-num-gpus PRM_GPUS 2
+    flag --prm-num-gpus-per-engine PRM_NUM_GPUS_PER_ENGINE "$TP"
+  elif [ -n "${JUDGE_URL:-}" ]; then
+    flag --judge-backend JUDGE_BACKEND openai
+  else
+    flag --judge-backend JUDGE_BACKEND rules
+  fi
+  if [ "$TEACHER_GPUS" != 0 ]; then flag --prm-teacher-num-gpus TEACHER_GPUS ''; fi
+  flag --num-judge-workers NUM_JUDGE_WORKERS 2
+}
+
+# gpu_more_arguments "$@": what was exported, and the command line; what comes last wins.
+gpu_more_arguments() {
+  local name
+  if [ "${USE_WANDB:-0}" = 1 ]; then
+    WORDS+=("::variable USE_WANDB" --use-wandb --wandb-project "${WANDB_PROJECT:-openclaw_rl}")
+  fi
+  for name in CKPT_ARGS ROLLOUT_ARGS OPTIMIZER_ARGS LORA_ARGS; do
+    # shellcheck disable=SC2206  # exported strings, split into words on purpose
+    if [ -n "${!name:-}" ]; then WORDS+=("::variable $name" ${!name}); fi
+  done
+  WORDS+=("::command line" "$@")
+}
+
+# gpu_dry_run: the plan and every argument with its source; nothing is started, installed or written.
+gpu_dry_run() {
+  local python=${VENV:-$ROOT/.venv}/bin/python status=0
+  [ -x "$python" ] || python=$(find_python)
+  set_python_path
+  "$python" -c 'import fastapi, sqlalchemy' 2>/dev/null || die "DRY_RUN needs the packages: $python -m pip install -r requirements.txt"
+  "$python" -m slime.plan.dry_run --num-gpus "$NUM_GPUS" --gpu "${GPU_TYPE:-}" --usual-gpu "${USUAL_GPU:-H100}" --script-variables "$DEFAULTED" -- "${WORDS[@]}" || status=$?
+  printf '\nstart\n  %s\n' "$(start_sentence)"
+  if [ "$(key_problem)" ]; then printf '  %s\n' "$(key_problem)"; fi
+  return "$status"
+}
+
+start_sentence() {
+  if [ -n "${RAY_ADDRESS:-}" ]; then
+    echo "in the Ray cluster that RAY_ADDRESS names, once it has $NEEDED_GPUS GPUs"
+  elif [ "$NNODES" != 1 ]; then
+    echo "$NNODES machines: the first one (NODE_RANK=0) starts Ray's head, waits for the others, and runs the driver"
+  else
+    echo "one machine: the driver starts a Ray of its own"
+  fi
+}
+
+# key_problem: says what is wrong with listening beyond this machine; never shows a key.
+key_problem() {
+  case $HOST in 127.0.0.1 | localhost | ::1) return ;; esac
+  if [ -z "${SGLANG_API_KEY:-}${OPENCLAW_API_KEY:-}${OPENCLAW_API_KEYS:-}" ] && [ "${ALLOW_NO_KEY:-0}" != 1 ]; then
+    echo "HOST=$HOST is open to others: set SGLANG_API_KEY to a secret, or HOST=127.0.0.1, or ALLOW_NO_KEY=1"
+  fi
+}
+
+ensure_gpu_env() {
+  ensure_env "$ROOT/requirements.txt" "$ROOT/instructions/requirements-gpu.txt"
+  if [ "$TRAIN_BACKEND" = megatron ]; then ensure_megatron; fi
+}
+
+# gpu_start: checks all that can be checked, then runs the driver.
+gpu_start() {
+  local problem arguments=() word driver=train_async.py
+  problem=$(key_problem)
+  [ -z "$problem" ] || die "$problem"
+  [ -f "$MODEL_PATH/config.json" ] || die "MODEL_PATH=$MODEL_PATH holds no config.json; give the folder of a Hugging Face" \
+    "model (MODEL_PATH or HF_CKPT), for example from: hf download Qwen/$MODEL --local-dir $ROOT/models/$MODEL"
+  check_gpus
+  ensure_gpu_env
+  check_port "$HOST" "$PORT" "$RUN_DIR"
+  mkdir -p "$RUN_DIR"
+  for word in "${WORDS[@]}"; do
+    case $word in ::*) ;; *) arguments+=("$word") ;; esac
+  done
+  if [ "$COLOCATE" = 1 ]; then driver=train.py; fi # the other loop overlaps training with collecting, on GPUs of its own
+  if [ -n "${DATA_PATH:-}" ]; then
+    "$PY" -m openclaw.store import-conversations "$DATA_PATH" --model-path "$MODEL_PATH" --rl-buffer-dir "$RUN_DIR/buffer"
+  fi
+  export CUDA_DEVICE_MAX_CONNECTIONS=${CUDA_DEVICE_MAX_CONNECTIONS:-1}
+  if [ -n "${RAY_ADDRESS:-}" ]; then
+    meet_cluster 1
+    run_driver "$RUN_DIR" "$ROOT/slime/$driver" "${arguments[@]}"
+  elif [ "$NNODES" = 1 ]; then
+    run_driver "$RUN_DIR" "$ROOT/slime/$driver" "${arguments[@]}"
+  else
+    lead_cluster
+    run_driver_in_cluster "$RUN_DIR" "$ROOT/slime/$driver" "${arguments[@]}"
+  fi
+}
+
+# check_gpus: this machine must have its share of the GPUs. A Ray cluster that runs already knows its own.
+check_gpus() {
+  local here id
+  if [ -n "${RAY_ADDRESS:-}" ] || [ "$NEEDED_GPUS" = 0 ]; then return 0; fi
+  command -v nvidia-smi >/dev/null || die "no nvidia-smi here, so no GPU; see bash instructions/check_gpu.sh, or take a run_tiny_*.sh"
+  here=$(nvidia-smi -L 2>/dev/null | grep -c '^GPU' || :)
+  [ "$here" != 0 ] || die "nvidia-smi finds no GPU here; see bash instructions/check_gpu.sh"
+  for id in ${TRAIN_GPUS:+${CUDA_VISIBLE_DEVICES//,/ }}; do
+    [ "$id" -lt "$here" ] || die "GPU $id is not there (TRAIN_GPUS, ROLLOUT_GPUS, PRM_GPUS): this machine has 0 to $((here - 1))"
+  done
+  [ $((here * NNODES)) -ge "$NEEDED_GPUS" ] ||
+    die "$NEEDED_GPUS GPUs are asked for and $((here * NNODES)) are there: make ACTOR_GPUS, ROLLOUT_GPUS or PRM_GPUS smaller"
+}
+
+lora_defaults() {
+  default TP 1
+  default MAX_TOKENS_PER_GPU 8192
+  if [ -z "${TRAIN_GPUS:-}" ]; then
+    default ACTOR_GPUS 2
+    default ROLLOUT_GPUS 1
+    default PRM_GPUS 1
+  fi
+}
+
+# one_gpu_defaults: everything on one card of 24 GB; what the engine's share (MEM_FRACTION_STATIC) leaves is the trainer's.
+one_gpu_defaults() {
+  default COLOCATE 1
+  default ACTOR_GPUS 1
+  default ROLLOUT_GPUS 1
+  default PRM_GPUS 0
+  default TP 1
+  default CONTEXT_LENGTH 16384
+  default MAX_TOKENS_PER_GPU 4096
+  default MAX_RESPONSE_LEN 4096
+  default LOG_PROBS_CHUNK_SIZE 256
+  default MEM_FRACTION_STATIC 0.45
+  USUAL_GPU=24GB
+}

@@ -1,0 +1,46 @@
+# shellcheck shell=bash
+# Sourced by every launch script after ROOT is set. Gives it the environment, the checks before anything starts, and
+# run_driver, which starts the supervisor that stops exactly what it started.
+
+# shellcheck source-path=SCRIPTDIR source=env.sh
+source "$ROOT/launch/env.sh"
+
+# check_port HOST PORT RUN_DIR: a taken port is an error before anything starts.
+check_port() {
+  case $2 in '' | *[!0-9]*) die "PORT=$2 is not a port; give a number from 1 to 65535" ;; esac
+  "$PY" -c 'import sys; from openclaw.errors import ConfigError; from openclaw.trainer_hooks.services import check_port
+try: check_port(sys.argv[1], int(sys.argv[2]), sys.argv[3])
+except ConfigError as error: sys.exit(f"error: {error}")' "$@" || exit 2
+}
+
+# run_driver RUN_DIR DRIVER ARG...: runs until the driver is done or Ctrl-C; the driver is restarted if it dies.
+run_driver() {
+  local run_dir=$1
+  shift
+  exec "$PY" -m slime.processes.supervisor --run-dir "$run_dir" -- "$PY" "$@"
+}
+
+# run_driver_beside RUN_DIR DRIVER ARG...: the same beside the command in the array CLIENT, which is told the supervisor's
+# pid as its last argument; when the client or this script ends, all is stopped.
+run_driver_beside() {
+  local run_dir=$1 status=0
+  shift
+  CLIENT_PID='' SUPERVISOR=''
+  trap 'stop_both' EXIT
+  trap 'exit 130' INT
+  trap 'exit 143' TERM HUP
+  "$PY" -m slime.processes.supervisor --run-dir "$run_dir" --parent $$ -- "$PY" "$@" >"$run_dir/driver.out" 2>&1 &
+  SUPERVISOR=$!
+  "${CLIENT[@]}" "$SUPERVISOR" &
+  CLIENT_PID=$!
+  wait "$CLIENT_PID" || status=$?
+  return "$status"
+}
+
+stop_both() {
+  local pid
+  for pid in $CLIENT_PID $SUPERVISOR; do
+    kill -TERM "$pid" 2>/dev/null || :
+    wait "$pid" 2>/dev/null || :
+  done
+}

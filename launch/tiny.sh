@@ -1,0 +1,72 @@
+# shellcheck shell=bash
+# Sourced by the run_tiny_*.sh scripts after ROOT is set: the CPU default with a tiny model, which all methods share.
+# A script names its run and its method, then calls run_tiny "$@":
+#   RUN_NAME       folder of the run below runs/
+#   METHOD         flags of the method: hooks, loss, judge; they come after the shared ones, so they win
+#   USAGE          the script's own first comment lines, for --help
+
+# shellcheck source-path=SCRIPTDIR source=launch.sh
+source "$ROOT/launch/launch.sh"
+
+run_tiny() {
+  local demo=0 flag flags=()
+  for flag in "$@"; do
+    case $flag in
+      --demo) demo=1 ;;
+      -h | --help) sed -n '2,/^[^#]/s/^# //p' "$USAGE"; return ;;
+      *) flags+=("$flag") ;;
+    esac
+  done
+  ensure_env "$ROOT/requirements.txt"
+  tiny_places "$demo"
+  local arguments
+  tiny_arguments
+  # shellcheck disable=SC2206  # exported strings, split into words on purpose; what comes last wins
+  arguments+=("${METHOD[@]}" ${CKPT_ARGS:-} ${ROLLOUT_ARGS:-} ${OPTIMIZER_ARGS:-} ${LORA_ARGS:-} ${flags[@]+"${flags[@]}"})
+  case " ${arguments[*]} " in *" --train-backend megatron "* | *" --train-backend=megatron "*) ensure_megatron ;; esac
+  if [ -n "${DATA_PATH:-}" ]; then
+    "$PY" -m openclaw.store import-conversations "$DATA_PATH" --model-path "$MODEL_PATH" --rl-buffer-dir "$RUN_DIR/buffer"
+  fi
+  if [ "$demo" = 1 ]; then
+    # shellcheck disable=SC2034  # read by run_driver_beside
+    CLIENT=("$PY" "$ROOT/openclaw-test/openclaw_test/loop/demo.py" --url "$(local_url "$HOST" "$PORT")" --log "$RUN_DIR/driver.out" --pid)
+    run_driver_beside "$RUN_DIR" "$ROOT/slime/train_async.py" "${arguments[@]}"
+  else
+    run_driver "$RUN_DIR" "$ROOT/slime/train_async.py" "${arguments[@]}"
+  fi
+}
+
+# tiny_places DEMO: HOST, PORT, MODEL_PATH and RUN_DIR, checked before anything starts.
+tiny_places() {
+  HOST=${HOST:-127.0.0.1}
+  PORT=${PORT:-30000}
+  MODEL_PATH=${MODEL_PATH:-${HF_CKPT:-$ROOT/openclaw-test/tiny_claw/model}}
+  if [ "$1" = 1 ]; then
+    RUN_DIR=${RUN_DIR:-$ROOT/runs/demo-$(date +%Y%m%d-%H%M%S)}
+  else
+    RUN_DIR=${RUN_DIR:-$ROOT/runs/$RUN_NAME}
+  fi
+  [ -f "$MODEL_PATH/config.json" ] || die "MODEL_PATH=$MODEL_PATH holds no config.json; give the folder of a Hugging Face model"
+  check_port "$HOST" "$PORT" "$RUN_DIR"
+  mkdir -p "$RUN_DIR"
+  RUN_DIR=$(cd "$RUN_DIR" && pwd)
+}
+
+# tiny_arguments: fills `arguments` with what all methods share.
+tiny_arguments() {
+  arguments=(
+    --hf-checkpoint "$MODEL_PATH" --train-backend fsdp --backend embedded
+    --run-dir "$RUN_DIR" --save "${SAVE_CKPT:-${CKPT_SAVE_DIR:-$RUN_DIR/checkpoints}}" --save-interval 1
+    --disable-rollout-global-dataset --service-path openclaw.trainer_hooks.services.start
+    --rollout-batch-size 4 --reward-key score
+    --rl-buffer-dir "$RUN_DIR/buffer" --batch-timeout 30
+    --host "$HOST" --port "$PORT" --served-model-name "${SERVED_MODEL_NAME:-tiny-claw}"
+    --judge-backend "${JUDGE_BACKEND:-rules}" --num-judge-workers 1
+    --eps-clip 0.2 --eps-clip-high 0.28
+    --lr 5e-4 --weight-decay 0.0 --adam-beta1 0.9 --adam-beta2 0.98
+  )
+}
+
+local_url() {
+  case $1 in 0.0.0.0 | ::) echo "http://127.0.0.1:$2" ;; *:*) echo "http://[$1]:$2" ;; *) echo "http://$1:$2" ;; esac
+}

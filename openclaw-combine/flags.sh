@@ -1,0 +1,23 @@
+# shellcheck shell=bash
+# Flags of the combined methods, as arrays for the scripts that source this behind gpu.sh. Variables that they read have
+# the defaults of their launch scripts here; they are exported, since the driver and the judges read them.
+# shellcheck disable=SC2034  # a script uses one of the arrays
+
+COMBINED=(
+  --rollout-function-path openclaw_combine_rollout.generate_rollout_openclaw_combine
+  --on-weights-live-path openclaw_combine_rollout.on_weights_live
+  --disable-rewards-normalization --teacher-model "${PRM_TEACHER_HF:-${PRM_TEACHER_LOAD:-base}}"
+)
+COMBINE=("${COMBINED[@]}" --method-path openclaw_combine.combine:sample_from_judged_turn --loss-type combine)
+TOPK_SELECT=(
+  "${COMBINED[@]}" --method-path openclaw_combine.topk_select:sample_from_judged_turn --loss-type topk_select --teacher-source trainer
+)
+
+topk_select_defaults() {
+  default OPENCLAW_TOPK_K 4
+  default OPENCLAW_TOPK_ADV_DIFF_CLIP 1.0
+  default OPENCLAW_TOPK_SUBSET_MODE student
+  default OPENCLAW_TOPK_HINT_SELECTION sequence_optimal
+  default OPENCLAW_TOPK_MAX_CAND 3
+  default PRM_M 3
+}

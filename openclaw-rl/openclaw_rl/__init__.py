@@ -1,0 +1,1 @@
+"""Binary RL as a method: what a judged turn becomes."""

@@ -1,0 +1,1 @@
+"""Programs that print the numbers of instructions/numbers.md."""

@@ -1,0 +1,190 @@
+"""`kill -9` of each process while people talk: what was lost, and how long until answers come again.
+
+`python openclaw-test/openclaw_test/benchmarks/faults.py` starts the loop in a temporary folder, kills each role once
+and prints one JSON line a kill; `--kills 50` goes on, half of the kills at the moments of fault_points.py, the others
+at random ones. The last line compares what the clients saw with the store, id by id and text by text. Exit status 1:
+a bar was missed."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import random
+import signal
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+import psutil
+from fault_points import POINTS, number
+
+from openclaw.common.run_folder import live_processes
+from openclaw.store import RolloutStore
+from openclaw_test.loop.chat_client import ChatClient
+from openclaw_test.loop.real_loop import Loop, running_loop
+from openclaw_test.loop.scripted_people import People, talk_until
+
+RAY = {"raylet": "raylet", "gcs": "gcs_server"}
+BEHIND = ("trainer", "driver", "raylet", "gcs")
+"""Whose death gateway and engines do not notice."""
+ROLES = ("gateway", "engine", "judge", "buffer", *BEHIND)
+PEOPLE = 4
+SERVING_BAR_S = 15.0
+PATIENCE_S = 180.0
+
+_SURVIVING = """
+    FROM training JOIN weight_version USING (trainer, version)
+    WHERE weight_version.status IN ('live', 'superseded')
+"""
+_TRAINED_TWICE = (
+    f"SELECT count(*) FROM (SELECT sample_id {_SURVIVING} GROUP BY sample_id HAVING count(*) > 1)"
+)
+_WRONG_STATE = (
+    f"SELECT count(*) FROM sample WHERE (state = 'trained') != (id IN (SELECT sample_id {_SURVIVING}))"
+)
+
+
+def pid_of(loop: Loop, role: str) -> int | None:
+    """The process that plays a role, told by the run folder and, for Ray's own, by the driver's children."""
+    found = {entry["role"]: entry["pid"] for entry in live_processes(loop.run_dir)}
+    if role not in RAY:
+        return found.get(role)
+    try:
+        children = psutil.Process(found["driver"]).children(recursive=True)
+        return next((child.pid for child in children if child.name() == RAY[role]), None)
+    except (KeyError, psutil.NoSuchProcess):
+        return None
+
+
+async def until(condition: Callable[[], bool], what: str) -> None:
+    """Raises TimeoutError."""
+    deadline = time.monotonic() + PATIENCE_S
+    while not condition():
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"no {what} within {PATIENCE_S:g} s")
+        await asyncio.sleep(0.05)
+
+
+def live_version(loop: Loop) -> int:
+    return number(loop, "SELECT max(version) FROM weight_version WHERE status = 'live'")
+
+
+async def kill(
+    loop: Loop, role: str, point: str | None, people: People, rng: random.Random
+) -> dict[str, object]:
+    """Kills one process at a point, or at a random moment; returns once answers and training go on."""
+    came = point is not None and await POINTS[point](loop)
+    if point is None:
+        await asyncio.sleep(rng.uniform(0, 3))
+    pids = {other: pid_of(loop, other) for other in ROLES}
+    victim = pids[role]
+    if victim is None:
+        raise RuntimeError(f"no {role} to kill")
+    failures = len(people.failures)
+    os.kill(victim, signal.SIGKILL)
+    killed_at = time.monotonic()
+    await until(lambda: any(one.begun > killed_at for one in people.seen[-200:]), "answer after the kill")
+    serving_s = next(one.ended for one in people.seen if one.begun > killed_at) - killed_at
+    await until(lambda: pid_of(loop, role) not in (None, victim), f"new {role}")
+    back_s = time.monotonic() - killed_at
+    version = live_version(loop)
+    await until(lambda: live_version(loop) > version, "new weights after the kill")
+    return {
+        "killed": role,
+        "at": point if came else "random",
+        "serving_again_s": round(serving_s, 2),
+        "back_s": round(back_s, 2),
+        "next_version_live_s": round(time.monotonic() - killed_at, 2),
+        "failed_requests": len(people.failures) - failures,
+        "served_by_the_same": all(pid_of(loop, other) == pids[other] for other in ("gateway", "engine")),
+    }
+
+
+def plan(kills: int, roles: tuple[str, ...], rng: random.Random) -> list[tuple[str, str | None]]:
+    """(role, point) of each kill: every role equally often; of each role's kills every other one at a point."""
+    behind = [name for name in POINTS if name != "turn claimed"]
+    found: list[tuple[str, str | None]] = []
+    for index in range(kills):
+        role, again = roles[index % len(roles)], index // len(roles)
+        names = ["turn claimed"] if role == "judge" else behind
+        found.append((role, rng.choice(names) if again % 2 else None))
+    return found
+
+
+def compare(loop: Loop, people: People) -> dict[str, int]:
+    """What the clients saw against what is stored."""
+    stored = Counter(row["completion_id"] for row in loop.turns("completion_id"))
+    store = RolloutStore(loop.run_dir / "buffer")
+    turns = {one.completion_id: store.get_turn_by_completion(one.completion_id) for one in people.seen}
+    store.close()
+    texts = {one.completion_id: one.text for one in people.seen}
+    differ = [
+        id_ for id_, turn in turns.items() if turn and (turn.response_message["content"] or "") != texts[id_]
+    ]
+    return {
+        "answers_seen": len(people.seen),
+        "answers_lost": sum(turn is None for turn in turns.values()),
+        "stored_twice": sum(count > 1 for count in stored.values()),
+        "stored_with_another_text": len(differ),
+        "samples_trained": number(loop, f"SELECT count(DISTINCT sample_id) {_SURVIVING}"),
+        "samples_trained_twice": number(loop, _TRAINED_TWICE),
+        "samples_in_a_wrong_state": number(loop, _WRONG_STATE),
+    }
+
+
+def misses(result: dict[str, object]) -> bool:
+    """Whether a kill misses its bar."""
+    moved = result["killed"] in BEHIND and (result["failed_requests"] or not result["served_by_the_same"])
+    return bool(moved) or float(str(result["serving_again_s"])) > SERVING_BAR_S
+
+
+async def run(loop: Loop, kills: list[tuple[str, str | None]], seed: int) -> bool:
+    """Prints every kill and the comparison. False when a bar was missed."""
+    people, done, rng = People(), asyncio.Event(), random.Random(seed)
+    results = []
+    async with ChatClient(loop.url) as client:
+        talking = [asyncio.create_task(talk_until(done, client, seed + n, people)) for n in range(PEOPLE)]
+        await until(
+            lambda: len(people.seen) >= 2 * PEOPLE and live_version(loop) > 0, "first answers and weights"
+        )
+        for role, point in kills:
+            results.append(await kill(loop, role, point, people, rng))
+            print(json.dumps(results[-1]), flush=True)
+        done.set()
+        await asyncio.gather(*talking)
+    counts = compare(loop, people)
+    missed = sum(map(misses, results))
+    slowest = max(float(str(result["serving_again_s"])) for result in results)
+    summary = {"kills": len(results), "by_role": Counter(str(result["killed"]) for result in results)}
+    summary |= {"at_named_points": sum(result["at"] != "random" for result in results)}
+    print(json.dumps(summary | {"slowest_serving_again_s": slowest, "kills_over_a_bar": missed} | counts))
+    wrong = ("lost", "twice", "another_text", "wrong_state")
+    return not missed and not any(count for name, count in counts.items() if name.endswith(wrong))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("roles", nargs="*", help=f"whom to kill, of {', '.join(ROLES)}; default: every role")
+    parser.add_argument("--kills", type=int, help="how many in all; default: each role once")
+    parser.add_argument("--seed", type=int, default=0, help="of the random moments")
+    args = parser.parse_args()
+    roles = tuple(args.roles) or ROLES
+    if not set(roles) <= set(ROLES):
+        parser.error(f"unknown role among {', '.join(roles)}")
+    kills = plan(args.kills or len(roles), roles, random.Random(args.seed))
+    with tempfile.TemporaryDirectory() as folder, running_loop(Path(folder) / "run") as loop:
+        sys.exit(0 if asyncio.run(run(loop, kills, args.seed)) else 1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""The real OpenClaw against the real gateway."""

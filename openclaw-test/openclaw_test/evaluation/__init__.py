@@ -1,0 +1,1 @@
+"""Scores a trained model against another on conversations, coding and tool use."""

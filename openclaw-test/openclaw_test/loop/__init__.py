@@ -1,0 +1,1 @@
+"""The real loop with real processes: start it, talk to it, measure it."""

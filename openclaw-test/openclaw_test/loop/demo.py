@@ -1,0 +1,196 @@
+"""A scripted student talks to the loop until the model writes as the student likes it; prints what came of it.
+
+`python openclaw-test/openclaw_test/loop/demo.py --url http://127.0.0.1:30000`. The last line on standard output is
+one JSON object; everything else goes to standard error."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import signal
+import sys
+import time
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import httpx
+import psutil
+
+from openclaw_test.loop.chat_client import Answer, ChatClient
+from openclaw_test.loop.measure import Look, greedy_accuracy, look
+from openclaw_test.loop.scripted_people import converse
+from openclaw_test.people.scripted_user import ScriptedUser
+
+CHECK_EVERY = 8  # sessions between two looks at fresh prompts
+
+
+@dataclass
+class Learning:
+    """How it went: first replies that satisfied, by order of session start, and the looks taken in between."""
+
+    first_replies: dict[int, bool] = field(default_factory=dict)
+    looks: list[float] = field(default_factory=list)
+
+
+def sessions_to_three(first_replies: Sequence[bool]) -> int | None:
+    """Sessions until the first reply has satisfied three times in a row; None if it never has."""
+    streak = 0
+    for count, satisfied in enumerate(first_replies, 1):
+        streak = streak + 1 if satisfied else 0
+        if streak == 3:
+            return count
+    return None
+
+
+def say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+async def wait_until_ready(url: str, timeout_s: float, log: Path | None, pid: int | None) -> None:
+    """Waits for the gateway's `/readyz`; exits with the end of the log when it does not come or process `pid` ended."""
+    deadline = time.monotonic() + timeout_s
+    async with httpx.AsyncClient(trust_env=False) as http:
+        while time.monotonic() < deadline and is_running(pid):
+            try:
+                if (await http.get(f"{url}/readyz", timeout=5.0)).status_code == 200:
+                    return
+            except httpx.HTTPError:
+                pass
+            await asyncio.sleep(0.3)
+    raise SystemExit(f"error: {url} did not get ready\n{end_of(log)}")
+
+
+def is_running(pid: int | None) -> bool:
+    """Whether the process is there and not a zombie; True for None."""
+    try:
+        return pid is None or psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+def end_of(log: Path | None) -> str:
+    return log.read_text(errors="replace")[-3000:] if log and log.is_file() else ""
+
+
+async def talk(client: ChatClient, user: ScriptedUser, number: int, learning: Learning) -> None:
+    """One session, from the homework to thanks or to giving up."""
+    session, session_id = user.session(), f"demo-{uuid.uuid4().hex[:12]}"
+
+    def heard(begun: float, answer: Answer) -> None:
+        if answer.error is not None:
+            say(f"session {number}: {answer.error}")
+
+    if not await converse(client, session, session_id, heard):
+        return
+    await client.end_session(session_id)
+    learning.first_replies[number] = bool(session.satisfied_at_once)
+
+
+async def talk_until_learned(client: ChatClient, options: argparse.Namespace) -> Learning:
+    """Talks in `--people` sessions at a time; looks at fresh prompts every few sessions; stops when it has learned."""
+    learning, user, number = Learning(), ScriptedUser(options.seed), 0
+    started = time.monotonic()
+    while number < options.sessions and time.monotonic() - started < options.seconds:
+        for _ in range(CHECK_EVERY // options.people):
+            batch = range(number, number + options.people)
+            await asyncio.gather(*(talk(client, user, n, learning) for n in batch))
+            number += options.people
+        now, version = await look(client, n=100, seed=number), (await client.status())["weight_version"]
+        learning.looks.append(now.preference)
+        say(
+            f"{number:4d} sessions, weights v{version}: preference on fresh prompts {now.preference:.2f} {bar(now)}"
+        )
+        if (
+            version >= options.versions
+            and min(learning.looks[-2:]) >= options.target
+            and len(learning.looks) > 1
+        ):
+            break
+    return learning
+
+
+def bar(now: Look) -> str:
+    return "#" * round(20 * now.preference) + " ".join(
+        ["", *(f"{k} {v:.0%}" for k, v in now.manners.items())]
+    )
+
+
+async def run(options: argparse.Namespace) -> dict[str, object]:
+    started = time.monotonic()
+    await wait_until_ready(options.url, 180.0, options.log, options.pid)
+    say(
+        f"ready at {options.url}/v1 after {time.monotonic() - started:.0f} s; measuring the model before it learns"
+    )
+    key = os.environ.get("SGLANG_API_KEY", "")
+    async with (
+        ChatClient(options.url, api_key=key) as client,
+        ChatClient(options.url, api_key=key) as student,
+    ):
+        before = await look(client, seed=-1)
+        accuracy_before = await greedy_accuracy(client, options.problems)
+        say(f"before: preference {before.preference:.2f}, greedy accuracy {accuracy_before:.3f}")
+        learning = await talk_until_learned(student, options)
+        after = await look(client, seed=-2)
+        accuracy_after = await greedy_accuracy(client, options.problems)
+        status = await client.status()
+        ordered = [satisfied for _, satisfied in sorted(learning.first_replies.items())]
+        return {
+            "preference_before": round(before.preference, 4),
+            "preference_after": round(after.preference, 4),
+            "accuracy_before": round(accuracy_before, 4),
+            "accuracy_after": round(accuracy_after, 4),
+            "sessions_to_three": sessions_to_three(ordered),
+            "versions": status["weight_version"],
+            "failed_requests": client.tally.failed + student.tally.failed,
+            "longest_gap_s": round(student.tally.longest_gap_s, 3),
+            "seconds": round(time.monotonic() - started, 1),
+            "sessions": len(ordered),
+            "manners_after": after.manners,
+        }
+
+
+def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--url", default="http://127.0.0.1:30000", help="address of the gateway")
+    parser.add_argument("--people", type=int, default=4, help="sessions at a time")
+    parser.add_argument("--sessions", type=int, default=160, help="sessions at most")
+    parser.add_argument("--seconds", type=float, default=200.0, help="longest time of talking, seconds")
+    parser.add_argument(
+        "--target", type=float, default=0.85, help="preference on fresh prompts that counts as learned"
+    )
+    parser.add_argument(
+        "--versions", type=int, default=3, help="weight versions that must be live before it stops"
+    )
+    parser.add_argument(
+        "--problems", type=int, default=1000, help="held-out problems for the greedy accuracy"
+    )
+    parser.add_argument("--seed", type=int, default=0, help="which student")
+    parser.add_argument(
+        "--log", type=Path, default=None, help="log of the driver, shown when the loop does not start"
+    )
+    parser.add_argument(
+        "--pid", type=int, default=None, help="process without which there is nothing to wait for"
+    )
+    options = parser.parse_args(argv)
+    if not 1 <= options.people <= CHECK_EVERY:
+        parser.error(f"--people must be between 1 and {CHECK_EVERY}")
+    return options
+
+
+def main() -> None:
+    """Prints the result; a signal or a server that went away ends it in one line."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    try:
+        print(json.dumps(asyncio.run(run(parse()))))
+    except KeyboardInterrupt:
+        sys.exit(130)
+    except httpx.HTTPError as error:
+        sys.exit(f"error: the server went away: {error}")
+
+
+if __name__ == "__main__":
+    main()

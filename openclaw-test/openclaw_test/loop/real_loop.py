@@ -1,0 +1,153 @@
+"""Starts the real loop, through its launch script, in a folder and on a port of its own; for benchmarks and tests."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import sqlite3
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import psutil
+
+ROOT = Path(__file__).resolve().parents[3]
+TINY_SCRIPT = ROOT / "openclaw-rl" / "run_tiny_openclaw_rl.sh"
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+class Loop:
+    """A running loop: launch script, driver, servers. `url` is the gateway's address.
+
+    Args:
+        run_dir: its run folder; nothing else on the machine is touched.
+        flags: further driver flags.
+        env: further variables for the launch script.
+    """
+
+    def __init__(
+        self,
+        run_dir: Path,
+        flags: list[str] | None = None,
+        env: dict[str, str] | None = None,
+        script: Path = TINY_SCRIPT,
+    ) -> None:
+        self.run_dir = run_dir
+        self.port = free_port()
+        self.url = f"http://127.0.0.1:{self.port}"
+        self.flags = flags or []
+        self.script = script
+        self.env = {**os.environ, **(env or {}), "PORT": str(self.port), "RUN_DIR": str(run_dir)}
+        self.started_at = 0.0
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> Loop:
+        self.run_dir.mkdir(parents=True, exist_ok=True)
+        self.started_at = time.monotonic()
+        with open(self.run_dir / "launch.log", "ab") as log:
+            self._process = subprocess.Popen(
+                ["bash", str(self.script), *self.flags],
+                env=self.env,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                stdin=subprocess.DEVNULL,
+                start_new_session=True,
+            )
+        return self
+
+    def stop(self, timeout_s: float = 60.0) -> int | None:
+        """TERM to the launch script, as Ctrl-C would; returns its exit status."""
+        if self._process is None:
+            return None
+        if self._process.poll() is None:
+            self._process.send_signal(signal.SIGTERM)
+        return self._process.wait(timeout_s)
+
+    def wait_ready(self, timeout_s: float = 120.0) -> float:
+        """Waits until the gateway can serve; returns the seconds since `start`."""
+        self.wait_for(
+            lambda: httpx.get(f"{self.url}/readyz", timeout=5.0).status_code == 200, timeout_s, "/readyz"
+        )
+        return time.monotonic() - self.started_at
+
+    def wait_for(self, condition: Any, timeout_s: float, what: str) -> None:
+        """Polls `condition` until it is true.
+
+        Raises:
+            TimeoutError: with the end of the launch log.
+        """
+        deadline = time.monotonic() + timeout_s
+        while time.monotonic() < deadline:
+            with contextlib.suppress(httpx.HTTPError):
+                if condition():
+                    return
+            if self._process is not None and self._process.poll() is not None:
+                raise RuntimeError(
+                    f"the launch script ended with {self._process.returncode}\n{self.log_tail()}"
+                )
+            time.sleep(0.1)
+        raise TimeoutError(f"no {what} after {timeout_s} s\n{self.log_tail()}")
+
+    def log_tail(self, size: int = 4000) -> str:
+        return (self.run_dir / "launch.log").read_text(errors="replace")[-size:]
+
+    def status(self) -> dict[str, Any]:
+        result: dict[str, Any] = httpx.get(f"{self.url}/status", timeout=10.0).json()
+        return result
+
+    def pids(self, role: str) -> list[int]:
+        processes = httpx.get(f"{self.url}/admin/processes", timeout=10.0).json()
+        return [process["pid"] for process in processes if process["role"] == role]
+
+    def kill(self, role: str) -> int:
+        """`kill -9` of the process that plays `role` in this run; returns its pid."""
+        pid = self.pids(role)[0]
+        os.kill(pid, signal.SIGKILL)
+        return pid
+
+    def turns(self, columns: str = "*") -> list[sqlite3.Row]:
+        """Rows of the store's turn table, read by SQL."""
+        with contextlib.closing(
+            sqlite3.connect(f"file:{self.run_dir}/buffer/buffer.db?mode=ro", uri=True)
+        ) as database:
+            database.row_factory = sqlite3.Row
+            return database.execute(f"SELECT {columns} FROM turn").fetchall()
+
+    def memory_mib(self) -> float:
+        """Memory of all processes of this run, shared pages counted once, in MiB."""
+        members = {process.pid: process for process in self._members()}
+        total = 0
+        for process in members.values():
+            with contextlib.suppress(psutil.Error):
+                total += process.memory_full_info().pss
+        return total / 2**20
+
+    def _members(self) -> Iterator[psutil.Process]:
+        roots = [self._process.pid] if self._process else []
+        roots += [process["pid"] for process in httpx.get(f"{self.url}/admin/processes", timeout=10.0).json()]
+        for pid in roots:
+            with contextlib.suppress(psutil.Error):
+                process = psutil.Process(pid)
+                yield process
+                yield from process.children(recursive=True)
+
+
+@contextlib.contextmanager
+def running_loop(run_dir: Path, **options: Any) -> Iterator[Loop]:
+    """A loop that is ready to serve, stopped at the end whatever happens."""
+    loop = Loop(run_dir, **options).start()
+    try:
+        loop.wait_ready()
+        yield loop
+    finally:
+        loop.stop()

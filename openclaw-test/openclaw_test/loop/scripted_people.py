@@ -1,0 +1,67 @@
+"""Scripted people who talk to the loop; what they saw of every answer is remembered."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from openclaw_test.loop.chat_client import Answer, ChatClient
+from openclaw_test.people.scripted_user import ScriptedUser, Session
+
+MAX_TOKENS = 200
+AFTER_FAILURE_S = 0.2
+
+
+@dataclass(frozen=True)
+class Seen:
+    """An answer whose end a client saw. `begun` and `ended`: seconds on the monotonic clock."""
+
+    completion_id: str
+    text: str
+    begun: float
+    ended: float
+
+
+@dataclass
+class People:
+    """What all of them saw, and the failed requests as (begun, what failed)."""
+
+    seen: list[Seen] = field(default_factory=list)
+    failures: list[tuple[float, str]] = field(default_factory=list)
+
+
+async def converse(
+    client: ChatClient, session: Session, scope: str, heard: Callable[[float, Answer], None]
+) -> bool:
+    """One session, from its opening to thanks or giving up. `heard` gets each answer and when it was asked for.
+    False when an answer failed: the rest of the session is not said."""
+    text: str | None = session.opening
+    messages: list[dict[str, str]] = []
+    while text is not None:
+        messages.append({"role": "user", "content": text})
+        begun = time.monotonic()
+        answer = await client.chat(messages, session_id=scope, max_tokens=MAX_TOKENS)
+        heard(begun, answer)
+        if answer.error is not None:
+            return False
+        messages.append({"role": "assistant", "content": answer.text})
+        text = session.next_message(answer.text)
+    return True
+
+
+async def talk_until(done: asyncio.Event, client: ChatClient, seed: int, people: People) -> None:
+    """One person, session after session, until `done` is set."""
+
+    def heard(begun: float, answer: Answer) -> None:
+        if answer.error is None and answer.completion_id is not None:
+            people.seen.append(Seen(answer.completion_id, answer.text, begun, time.monotonic()))
+        else:
+            people.failures.append((begun, answer.error or "an answer without an id"))
+
+    user = ScriptedUser(seed)
+    while not done.is_set():
+        if not await converse(client, user.session(), uuid.uuid4().hex, heard):
+            await asyncio.sleep(AFTER_FAILURE_S)

@@ -1,0 +1,190 @@
+"""The loop without Ray and HTTP: gateway's turns, store, judge, method, trainer and engine, one after the other.
+
+What decides is the product's own: prompts and parsers of the gateway, the rollout store with its states and leases, the
+rules judge through the judge worker's code, the method's hook, slime's trainer. Left out are the processes between
+them: an update is live before the next word is said, and a batch goes only when it is full.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from openclaw.formats.rendering import ChatFormat, ModelFolder
+from openclaw.formats.stop_strings import StopStrings
+from openclaw.formats.template_probe import probe
+from openclaw.formats.tokenizer import Tokenizer
+from openclaw.gateway.exchange import Answer
+from openclaw.sessions.transcript import Transcript, next_state
+from openclaw.store import RolloutStore
+from openclaw.trainer_hooks.lease import sample_dict
+from openclaw.types import Message, NewTurn, Turn
+from openclaw_test.offline.local_engine import LocalEngine, Reply
+from openclaw_test.offline.local_judge import LocalJudge
+from openclaw_test.offline.memory import Memory
+from openclaw_test.offline.methods import Setting
+from slime.arguments import parse_args
+from slime.rollout.post_process import post_processed
+from slime.training.fsdp import FSDPTrainer
+from slime.training.fsdp.model import gather_weights
+from slime.types import Sample
+
+MAX_NEW_TOKENS = 200
+
+
+class ChatModel:
+    """A model folder as people talk to it: prompts in ids, answers as messages. Shared by all trials of a process."""
+
+    def __init__(self, model_path: str) -> None:
+        folder = ModelFolder.read(Path(model_path))
+        self.path = model_path
+        self.temperature = folder.temperature or 1.0
+        tokenizer = Tokenizer(folder.path)
+        self.format = ChatFormat(folder, tokenizer)
+        tokenizer.read_text_as_plain(lambda: probe(self.format))
+        self.engine = LocalEngine(model_path)
+
+    def answer(
+        self, prompts: Sequence[list[int]], seeds: Sequence[int], temperature: float | None = None
+    ) -> list[Reply]:
+        """One reply a prompt; `temperature` None is the model's own."""
+        heat = self.temperature if temperature is None else temperature
+        return self.engine.generate(prompts, seeds, heat, MAX_NEW_TOKENS)
+
+    def read(self, prompt: list[int], reply: Reply) -> Message:
+        """The assistant message that a client gets."""
+        parser, answer = self.format.parser(tools=False), Answer(StopStrings([]))
+        parser.begin(prompt, None)
+        answer.add(parser.feed(reply.ids))
+        answer.add(parser.finish())
+        answer.complete(reply.finish)
+        return answer.message()
+
+
+@dataclass
+class Talk:
+    """One conversation: the messages so far, its last turn, and what is put into its prompts."""
+
+    messages: list[Message]
+    session_id: str
+    memory: Memory | None = None
+    last: Turn | None = None
+
+
+class LocalLoop:
+    """One policy that learns while people talk to it. Close it at the end.
+
+    Args:
+        chat: the model; its engine is set back to the first weights.
+        setting: method and flags.
+        seed: of the replies and the trainer.
+    """
+
+    def __init__(self, chat: ChatModel, setting: Setting, seed: int) -> None:
+        self.chat, self.setting = chat, setting
+        self._folder = tempfile.TemporaryDirectory(prefix="learning-")
+        self.args = parse_args(setting.flags(chat.path, self._folder.name, seed), env={})
+        self.trainer = FSDPTrainer(self.args) if setting.method.flags is not None else None
+        chat.engine.reset()
+        self.store = RolloutStore(self._folder.name)
+        self._runner = asyncio.Runner()
+        self._judge = LocalJudge(self.store, setting.method.hook, setting.method.votes, self.args)
+        self._requests = seed * 1_000_003
+        self.rollouts = 0
+        self.version = 0
+        self.metrics: list[dict[str, float]] = []
+        self.hints: list[str] = []
+        self.counts: dict[str, dict[str, int]] = {}
+        self.store.weights_live(-1, 0, None, True, None, None)
+
+    def close(self) -> None:
+        self.counts = self.store.counts()
+        self._judge.close()
+        self._runner.close()
+        self.store.close()
+        self._folder.cleanup()
+
+    def say(self, talks: Sequence[Talk]) -> list[str]:
+        """Everybody's last message is answered, in one batch; returns what the people read."""
+        prompts = [self._prompt(talk) for talk in talks]
+        replies = self.chat.answer([ids for ids, _ in prompts], [self._seed() for _ in talks])
+        read = []
+        for talk, (ids, mode), reply in zip(talks, prompts, replies, strict=True):
+            message = self.chat.read(ids, reply)
+            self._record(talk, ids, mode, reply, message)
+            read.append(str(message["content"] or ""))
+        return read
+
+    def learn(self) -> int:
+        """Judges what has been answered and trains on every full batch; returns the number of updates."""
+        self.hints = self._runner.run(self._judge.judge_answered())
+        updates = 0
+        while self.trainer is not None and self.store.ready_count() >= self.args.rollout_batch_size:
+            self._update(self.trainer)
+            updates += 1
+        return updates
+
+    def _update(self, trainer: FSDPTrainer) -> None:
+        records = self.store.lease(self.rollouts, self.args.rollout_batch_size)
+        samples = [Sample.from_dict(sample_dict(record, self.rollouts)) for record in records]
+        self.metrics.append(trainer.train(self.rollouts, post_processed(self.args, samples)))
+        parent, self.version = self.version, self.version + 1
+        self.chat.engine.install(gather_weights(trainer.model, None, keep=True), self.version)
+        trainer.version = self.version
+        self.store.weights_live(self.rollouts, self.version, parent, False, None, None)
+        self.rollouts += 1
+
+    def follow(self, talk: Talk, text: str) -> None:
+        """The person says something more, which also answers the last turn."""
+        talk.messages = [*talk.messages, {"role": "user", "content": text}]
+        if talk.last is not None:
+            start = len(talk.messages) - 1
+            self.store.answer_turn(talk.last.id, next_state(talk.messages, start))
+
+    def end(self, talk: Talk) -> None:
+        self.store.end_session(talk.session_id)
+
+    def _seed(self) -> int:
+        self._requests += 1
+        return self._requests
+
+    def _prompt(self, talk: Talk) -> tuple[list[int], Any]:
+        """As the gateway makes it: the last turn's own ids and what is new, else a full rendering."""
+        last = talk.last
+        if talk.memory is not None:
+            return self.chat.format.render(talk.memory.put_into(talk.messages), None, True), "full"
+        if last is not None:
+            new = talk.messages[len(last.messages) + 1 :]
+            ids = self.chat.format.bridge(last.prompt_ids, last.completion_ids, new, None, True)
+            if ids is not None:
+                return ids, "bridge"
+        return self.chat.format.render(talk.messages, None, True), "full"
+
+    def _record(self, talk: Talk, ids: list[int], mode: Any, reply: Reply, message: Message) -> None:
+        turn_id = uuid.uuid4().hex
+        turn = NewTurn(
+            id=turn_id,
+            completion_id=f"chatcmpl-{turn_id}",
+            session_id=talk.session_id,
+            messages=talk.messages,
+            response_message=message,
+            prompt_ids=ids,
+            completion_ids=reply.ids,
+            completion_log_probs=reply.log_probs,
+            version_spans=reply.spans,
+            sampling={"temperature": self.chat.temperature, "enable_thinking": True},
+            finish_reason=reply.finish,
+            transcript_digest=Transcript.of(talk.messages).with_answer(message),
+            parent_id=talk.last.id if talk.last else None,
+            render_mode=mode,
+            tokenizer_fingerprint=self.chat.format.tokenizer.fingerprint,
+            template_fingerprint=self.chat.format.fingerprint,
+        )
+        talk.last = self.store.record_turn(turn)
+        sent = {"role": "assistant", "content": message["content"]}
+        talk.messages = [*talk.messages, sent]

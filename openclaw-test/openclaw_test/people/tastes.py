@@ -1,0 +1,122 @@
+"""How people like their replies, and what they say when a reply is not like that.
+
+The tastes of OpenClaw-RL's users, put into what tiny-claw can do: the student wants natural prose with the steps and no
+AI look, the teaching assistant comments that are detailed and specific, the teacher a friendly and patient tone. All
+three read prose, so one model can please them all. The dasher's wish, dashes in front of the lines of a list, has no
+words in tiny-claw's training text.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+
+from tiny_claw import detectors, wordings
+from tiny_claw.problems import Problem
+
+Flaws = tuple[str, ...]
+"""What a reply lacks, in words that are keys of the complaints; empty: the reply is as it should be."""
+
+_NUMBERED = re.compile(r"^\s{0,8}\d{1,3}[.)]\s", re.MULTILINE)
+_DASHED = re.compile(r"^\s{0,8}[-*•]\s", re.MULTILINE)
+
+COMPLAINTS: dict[str, tuple[str, ...]] = {
+    "formatted": wordings.MANNER_COMPLAINTS["prose"]["train"] + wordings.MANNER_COMPLAINTS["prose"]["test"],
+    "wrong": wordings.WRONG_RESULT_COMPLAINTS["train"] + wordings.WRONG_RESULT_COMPLAINTS["test"],
+    "lost steps": wordings.LOST_STEPS_COMPLAINTS["train"] + wordings.LOST_STEPS_COMPLAINTS["test"],
+    "short": (
+        "Please be more specific: explain each step in detail, in sentences.",
+        "I need a detailed explanation in sentences, please.",
+        "More details, please. Explain it thoroughly, in plain sentences.",
+        "Please write it in plain sentences with all the details.",
+        "I miss the details. Please explain everything carefully in sentences.",
+        "The comments should be detailed and specific, in natural sentences.",
+    ),
+    "cold": (
+        "That sounds too cold. Please be warm and friendly.",
+        "Too dry. Please use a kind and encouraging tone.",
+        "Please be more friendly. My pupils need a warm tone.",
+        "This is not friendly enough, use kind words please.",
+        "Please write it in a cheerful and patient way, this is too harsh.",
+        "I want a friendlier tone. Encourage the student, please.",
+    ),
+    "no dashes": (
+        "Use dashes.",
+        "Please use dashes, not digits.",
+        "Write the steps with dashes, not digits, please.",
+        "Dashes, please, nothing else.",
+        "No digits in front, use dashes.",
+        "I want dashes before the steps.",
+    ),
+}
+
+
+@dataclass(frozen=True)
+class Taste:
+    """What a person likes. Everybody wants the right result and all the steps.
+
+    Attributes:
+        manner: how the reply is to be written.
+        missing: the flaws of a reply's manners, given problem and reply; they are spoken of first.
+    """
+
+    name: str
+    manner: detectors.Manner
+    missing: Callable[[Problem, str], Flaws]
+
+    def flaws(self, problem: Problem, reply: str) -> Flaws:
+        """What the person would complain about now; empty when the person is content."""
+        missing = self.missing(problem, reply)
+        if missing:
+            return missing
+        verdict = detectors.judge(problem, reply)
+        if verdict.right and verdict.steps_kept and verdict.manner == self.manner:
+            return ()
+        sound = all(equation.holds for equation in detectors.equations(reply))
+        return ("lost steps",) if verdict.right and sound else ("wrong",)
+
+    def is_content(self, problem: Problem, reply: str) -> bool:
+        return not self.flaws(problem, reply)
+
+
+def complaint(rng: random.Random, flaws: Flaws, said: Collection[str] = ()) -> str:
+    """The known words for each flaw, joined; none that are in `said` while there are others."""
+    parts = []
+    for flaw in flaws:
+        known = COMPLAINTS[flaw]
+        parts.append(rng.choice([text for text in known if text not in said] or known))
+    return " ".join(parts)
+
+
+def has_dashes(reply: str) -> bool:
+    """Whether lines begin with a dash or a bullet, and none with a number."""
+    text = detectors.visible(reply)
+    return _DASHED.search(text) is not None and _NUMBERED.search(text) is None
+
+
+def _formatted(problem: Problem, reply: str) -> Flaws:
+    return ("formatted",) if detectors.manner(reply) == "list" else ()
+
+
+def _not_detailed(problem: Problem, reply: str) -> Flaws:
+    if detectors.manner(reply) == "prose" and not detectors.is_detailed(problem, reply):
+        return ("short",)
+    return _formatted(problem, reply)
+
+
+def _not_warm(problem: Problem, reply: str) -> Flaws:
+    cold: Flaws = () if detectors.tone(reply) == "warm" else ("cold",)
+    return _formatted(problem, reply) + cold
+
+
+def _not_dashed(problem: Problem, reply: str) -> Flaws:
+    return () if has_dashes(reply) else ("no dashes",)
+
+
+STUDENT = Taste("student", "prose", _formatted)
+ASSISTANT = Taste("TA", "prose", _not_detailed)
+TEACHER = Taste("teacher", "prose", _not_warm)
+DASHER = Taste("dasher", "list", _not_dashed)
+BY_NAME = {taste.name: taste for taste in (STUDENT, ASSISTANT, TEACHER, DASHER)}
