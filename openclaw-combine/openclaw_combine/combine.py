@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from openclaw.methods.cases import draft, needs_of
 from openclaw.methods.method import MethodContext, Needs, Options, asks, hints_of
-from openclaw.methods.method.cases import draft, needs_of
 from openclaw.types import Drop, Judgement, SampleDraft, Turn
 
 W_RL, W_OPD = "combine_w_rl", "combine_w_opd"

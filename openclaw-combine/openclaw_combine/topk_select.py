@@ -3,8 +3,8 @@ Binary RL."""
 
 from __future__ import annotations
 
+from openclaw.methods.cases import draft, needs_of
 from openclaw.methods.method import MethodContext, Needs, Options, asks, hints_of
-from openclaw.methods.method.cases import draft, needs_of
 from openclaw.types import Drop, Judgement, SampleDraft, Turn
 
 W_RL, W_OPD, MOST_HINTS = "topk_w_rl", "topk_w_opd", "hint_m"
