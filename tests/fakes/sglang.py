@@ -144,17 +144,20 @@ class Running:
 
     def __init__(self, fake: FakeSGLang) -> None:
         self.fake = fake
-        self.server = uvicorn.Server(uvicorn.Config(fake.app(), port=0, log_level="error"))
+        config = uvicorn.Config(fake.app(), port=0, log_level="error", timeout_graceful_shutdown=1)
+        self.server = uvicorn.Server(config)
         self.thread = threading.Thread(target=self.server.run, daemon=True)
         self.thread.start()
         while not self.server.started:
+            assert self.thread.is_alive(), "the fake engine could not listen"
             time.sleep(0.01)
         port = self.server.servers[0].sockets[0].getsockname()[1]
         self.url = f"http://127.0.0.1:{port}"
 
     def close(self) -> None:
+        """Does not wait for a request that hangs: its thread ends with the group's own timeout."""
         self.server.should_exit = True
-        self.thread.join()
+        self.thread.join(10)
 
 
 def serve(folder: str, port: int, fault: str | None) -> None:
