@@ -13,8 +13,8 @@ import pytest
 from openclaw.errors import ConfigError
 from openclaw.trainer_hooks.services import start
 from slime.arguments import Arguments, parse_args
+from tests import ROOT
 
-ROOT = Path(__file__).parents[2]
 SCRIPTS = {
     "rl": "openclaw-rl/run_tiny_openclaw_rl.sh",
     "opd": "openclaw-opd/run_tiny_openclaw_opd.sh",
@@ -52,11 +52,11 @@ def asked_for(name: str, folder: Path, monkeypatch: pytest.MonkeyPatch, *flags: 
 @pytest.mark.parametrize(
     ("name", "loss", "source", "method"),
     [
-        ("rl", "policy_loss", "inference", "binary_rl"),
-        ("opd", "policy_loss", "trainer", "opd"),
-        ("opd_topk", "opd_topk", "trainer", "opd_topk"),
-        ("combine", "combine", "trainer", "combine"),
-        ("topk_select", "topk_select", "trainer", "topk_select"),
+        ("rl", "policy_loss", "inference", "openclaw_rl.binary_rl"),
+        ("opd", "policy_loss", "trainer", "openclaw_opd.opd"),
+        ("opd_topk", "opd_topk", "trainer", "openclaw_opd.opd_topk"),
+        ("combine", "combine", "trainer", "openclaw_combine.combine"),
+        ("topk_select", "topk_select", "trainer", "openclaw_combine.topk_select"),
     ],
 )
 def test_a_script_asks_for_its_method(

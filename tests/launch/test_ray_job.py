@@ -2,24 +2,14 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from slime.ray.runtime import worker_environment
+from tests.fakes.dry_run import bash, dry
 
-ROOT = Path(__file__).parents[2]
 TWO_NODES = "openclaw-combine/run_qwen3_4b_openclaw_topk_select_2nodes.sh"
-
-
-def bash(command: str, **env: str) -> subprocess.CompletedProcess[str]:
-    environ = {"PATH": os.environ["PATH"], "VENV": sys.prefix, "HOME": "/nonexistent", **env}
-    return subprocess.run(
-        ["bash", "-c", command], cwd=ROOT, env=environ, capture_output=True, text=True, timeout=120
-    )
 
 
 @pytest.mark.parametrize(
@@ -33,12 +23,12 @@ def bash(command: str, **env: str) -> subprocess.CompletedProcess[str]:
     ],
 )
 def test_roles_and_lists_of_gpus_are_for_a_ray_of_ones_own(env: dict[str, str], said: str) -> None:
-    refused = bash(f"bash {TWO_NODES}", RAY_ADDRESS="10.0.0.1:6379", DRY_RUN="1", **env)
+    refused = dry(TWO_NODES, RAY_ADDRESS="10.0.0.1:6379", **env)
     assert refused.returncode == 2 and said in refused.stderr
 
 
 def test_a_job_of_two_machines_waits_for_its_gpus_and_starts_no_ray() -> None:
-    told = bash(f"bash {TWO_NODES}", RAY_ADDRESS="10.0.0.1:6379", DRY_RUN="1")
+    told = dry(TWO_NODES, RAY_ADDRESS="10.0.0.1:6379")
     assert told.returncode == 0, told.stderr
     assert "in the Ray cluster that RAY_ADDRESS names, once it has 16 GPUs" in told.stdout
 
@@ -56,7 +46,7 @@ def test_nothing_that_should_stay_is_written_into_rays_copy_of_the_repository(
     tmp_path: Path, env: dict[str, str], said: str
 ) -> None:
     copy = tmp_path / "working_dir_files" / "_ray_pkg_0a1b"
-    refused = bash(f"ROOT={copy}; source launch/env.sh; check_package", **env)
+    refused = bash("-c", f"ROOT={copy}; source launch/env.sh; check_package", **env)
     assert (refused.returncode == 0) == (said == "") and said in refused.stderr
 
 

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import os
 import re
-import subprocess
-import sys
-from concurrent.futures import ThreadPoolExecutor
-from functools import cache
 from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
+from tests import ROOT
+from tests.fakes.dry_run import bash, dry
+
 SCRIPTS = sorted(str(path.relative_to(ROOT)) for path in ROOT.glob("openclaw-*/run_qwen*.sh"))
 SELECT = "openclaw-combine/run_qwen3_4b_openclaw_topk_select.sh"
 ONE_GPU = "openclaw-rl/run_qwen3_4b_openclaw_rl_1gpu.sh"
@@ -24,21 +22,6 @@ NAMED = """
     openclaw-combine: qwen3_4b_openclaw_combine qwen3_4b_openclaw_combine_lora qwen3_4b_openclaw_topk_select
     qwen3_4b_openclaw_topk_select_2nodes qwen35_4b_openclaw_combine qwen3_7b_openclaw_combine
 """
-
-
-def run(script: str, *flags: str, cwd: Path = ROOT, **env: str) -> subprocess.CompletedProcess[str]:
-    """The script with nothing of this process's environment but PATH and its Python."""
-    environ = {"PATH": os.environ["PATH"], "VENV": sys.prefix, "HOME": "/nonexistent", **env}
-    return subprocess.run(
-        ["bash", script, *flags], cwd=cwd, env=environ, capture_output=True, text=True, timeout=120
-    )
-
-
-@cache
-def dry_runs() -> dict[str, subprocess.CompletedProcess[str]]:
-    """All scripts with DRY_RUN=1, two at a time."""
-    with ThreadPoolExecutor(2) as pool:
-        return dict(zip(SCRIPTS, pool.map(lambda script: run(script, DRY_RUN="1"), SCRIPTS), strict=True))
 
 
 def arguments(told: str) -> dict[str, tuple[str, str]]:
@@ -57,10 +40,9 @@ def test_every_script_that_others_name_is_there() -> None:
             assert os.access(ROOT / f"openclaw-{folder}" / f"run_{name}.sh", os.X_OK)
 
 
-@pytest.mark.timeout(300)
 @pytest.mark.parametrize("script", SCRIPTS)
 def test_a_dry_run_shows_a_plan_that_fits_and_where_every_argument_is_from(script: str) -> None:
-    done = dry_runs()[script]
+    done = dry(script)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "fits     every part" in done.stdout and "problem" not in done.stdout
     shown = arguments(done.stdout)
@@ -68,7 +50,7 @@ def test_a_dry_run_shows_a_plan_that_fits_and_where_every_argument_is_from(scrip
     assert shown["--rollout-backend"] == ("sglang", "script")
     assert shown["--lr-warmup-iters"] == ("0", "default")
     method = shown["--method-path"][0].split(":")[0]
-    assert (ROOT / script).parent.joinpath(f"{method}.py").is_file()
+    assert (ROOT / script).parent.joinpath(*method.split(".")).with_suffix(".py").is_file()
     assert shown["--use-lora"][0] == str("_lora" in script or ("4b" in script and "_1gpu" in script))
 
 
@@ -79,7 +61,7 @@ def test_the_main_script_runs_as_it_is_printed(tmp_path: Path) -> None:
         "OPTIMIZER_ARGS": "--lr 3e-6", "LORA_ARGS": "--use-lora --lora-rank 32", "MEM_FRACTION_STATIC": "0.7",
         "SGLANG_API_KEY": "a-very-secret-key", "TRAIN_GPUS": "0,1", "ROLLOUT_GPUS": "2,3,4,5", "PRM_GPUS": "6,7",
     }  # fmt: skip
-    done = run("../" + SELECT, "--save-interval", "7", cwd=ROOT / "slime", **env)
+    done = bash("../" + SELECT, "--save-interval", "7", cwd=ROOT / "slime", **env)
     assert done.returncode == 0, done.stderr
     shown = arguments(done.stdout)
     assert shown["--hf-checkpoint"][0] == str(tmp_path)
@@ -96,39 +78,39 @@ def test_the_main_script_runs_as_it_is_printed(tmp_path: Path) -> None:
 
 
 def test_vllm_serves_in_place_of_sglang_and_has_its_own_flags() -> None:
-    done = run(SELECT, DRY_RUN="1", ROLLOUT_BACKEND="vllm", MEM_FRACTION_STATIC="0.7")
+    done = dry(SELECT, ROLLOUT_BACKEND="vllm", MEM_FRACTION_STATIC="0.7")
     assert done.returncode == 0, done.stderr
     assert arguments(done.stdout)["--rollout-backend"] == ("vllm", "variable ROLLOUT_BACKEND")
     assert "weights 3.7, keys and values 52.0 GiB a GPU" in done.stdout  # of 80 GB, 0.7 are the engine's
 
 
 def test_a_backend_that_a_flag_names_gets_its_own_flags_from_the_script() -> None:
-    done = run(SELECT, "--rollout-backend=vllm", DRY_RUN="1", SGLANG_PYTHON="/one", VLLM_PYTHON="/other")
+    done = dry(SELECT, "--rollout-backend=vllm", SGLANG_PYTHON="/one", VLLM_PYTHON="/other")
     assert done.returncode == 0, done.stderr
     shown = arguments(done.stdout)
     assert shown["--rollout-backend"] == ("vllm", "command line")
     assert shown["--engine-python"] == ("/other", "variable VLLM_PYTHON")
-    done = run(SELECT, "--train-backend", "megatron", DRY_RUN="1")
+    done = dry(SELECT, "--train-backend", "megatron")
     assert done.returncode == 0, done.stderr
     assert arguments(done.stdout)["--sequence-parallel"] == ("True", "script")
 
 
 def test_megatron_cuts_nothing_where_tp_is_1_and_no_model_whose_heads_do_not_divide() -> None:
-    done = run("openclaw-rl/run_qwen3_0.6b_openclaw_rl.sh", DRY_RUN="1", MEGATRON="1")
+    done = dry("openclaw-rl/run_qwen3_0.6b_openclaw_rl.sh", MEGATRON="1")
     assert "--sequence-parallel" not in done.stderr and "trainer 1 + policy 1" in done.stdout
-    done = run(SELECT, "--tp", "1", "--pp", "4", DRY_RUN="1", MEGATRON="1")
+    done = dry(SELECT, "--tp", "1", "--pp", "4", MEGATRON="1")
     assert "--sequence-parallel" not in done.stderr and "trainer 4 + policy 2" in done.stdout
-    done = run("openclaw-rl/run_qwen35_4b_openclaw_rl.sh", DRY_RUN="1", MEGATRON="1", ACTOR_GPUS="8")
+    done = dry("openclaw-rl/run_qwen35_4b_openclaw_rl.sh", MEGATRON="1", ACTOR_GPUS="8")
     assert done.returncode == 2 and "has 4 heads of a kind, which do not divide by 8" in done.stderr
 
 
 def test_what_is_missing_of_vllm_is_named_where_vllm_serves() -> None:
-    told = run("instructions/check_gpu.sh", ROLLOUT_BACKEND="vllm", VLLM_PYTHON="/nonexistent").stdout
+    told = bash("instructions/check_gpu.sh", ROLLOUT_BACKEND="vllm", VLLM_PYTHON="/nonexistent").stdout
     assert "vLLM in /nonexistent" in told and "requirements-vllm.txt" in told and "SGLang" not in told
 
 
 def test_a_plan_that_does_not_fit_says_so() -> None:
-    done = run(ONE_GPU, DRY_RUN="1", GPU_TYPE="12GB")
+    done = dry(ONE_GPU, GPU_TYPE="12GB")
     assert done.returncode == 1
     assert "problem  the trainer needs" in done.stdout
 
@@ -146,7 +128,7 @@ def test_a_plan_that_does_not_fit_says_so() -> None:
     ],
 )
 def test_what_cannot_work_is_refused(script: str, env: dict[str, str], said: str) -> None:
-    done = run(script, **env)
+    done = bash(script, **env)
     assert done.returncode == 2
     assert said in done.stderr
 
@@ -162,20 +144,20 @@ def test_a_machine_without_enough_gpus_is_refused_with_the_arithmetic(tmp_path: 
         "HOST": "127.0.0.1",
         "PATH": f"{tool.parent}:{os.environ['PATH']}",
     }
-    done = run(SELECT, **env)
+    done = bash(SELECT, **env)
     assert done.returncode == 2
     assert "8 GPUs are asked for and 2 are there" in done.stderr
-    done = run(SELECT, **env, TRAIN_GPUS="0", ROLLOUT_GPUS="2", TP="1")
+    done = bash(SELECT, **env, TRAIN_GPUS="0", ROLLOUT_GPUS="2", TP="1")
     assert done.returncode == 2
     assert "GPU 2 is not there" in done.stderr and "this machine has 0 to 1" in done.stderr
     tool.write_text("#!/bin/sh\necho 'NVIDIA-SMI has failed' >&2; exit 9\n")
-    done = run(SELECT, **env)
+    done = bash(SELECT, **env)
     assert done.returncode == 2
     assert "nvidia-smi finds no GPU here" in done.stderr
 
 
 def test_a_machine_that_joins_needs_the_address_of_the_first() -> None:
-    done = run(
+    done = bash(
         "openclaw-combine/run_qwen3_4b_openclaw_topk_select_2nodes.sh", NODE_RANK="0", HOST="127.0.0.1"
     )
     assert done.returncode == 2
@@ -184,7 +166,7 @@ def test_a_machine_that_joins_needs_the_address_of_the_first() -> None:
 
 @pytest.mark.parametrize("script", [SELECT, ONE_GPU])
 def test_a_script_says_what_it_is_for(script: str) -> None:
-    told = run(script, "--help").stdout
+    told = bash(script, "--help").stdout
     assert f"bash {script}" in told and "DRY_RUN=1" in told
 
 
