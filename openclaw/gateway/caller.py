@@ -6,11 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from openclaw.common.messages import messages_in
 from openclaw.errors import ClientError
 from openclaw.gateway.headers import as_utf8, person_of
 from openclaw.gateway.idempotency import Attempt
 from openclaw.sessions.clients import is_side_turn, named_session
-from openclaw.sessions.transcript import YES, Message, is_true
+from openclaw.sessions.transcript import YES, is_true
 
 LONGEST_NAME = 256
 """Characters of a session's or a person's."""
@@ -45,7 +46,7 @@ class Origin:
         turn_type = headers.get("x-turn-type") or _text(body, "turn_type")
         if turn_type is not None and turn_type not in ("main", "side"):
             raise ClientError(f"turn_type is {turn_type!r}; it must be main or side", "turn_type")
-        side = turn_type == "side" if turn_type else is_side_turn(_messages(body)) or default_type == "side"
+        side = turn_type == "side" if turn_type else is_side_turn(messages_in(body)) or default_type == "side"
         train = _may_train(headers, body)
         done = is_true(headers.get("x-session-done")) or is_true(body.get("session_done"))
         person = person_named(headers, body)
@@ -76,9 +77,3 @@ def _text(body: Mapping[str, Any], name: str) -> str | None:
     if value is not None and not isinstance(value, str):
         raise ClientError(f"{name} must be a string", name)
     return value or None
-
-
-def _messages(body: Mapping[str, Any]) -> list[Message]:
-    """Of a body that was not checked yet."""
-    messages = body.get("messages")
-    return [one for one in messages if isinstance(one, dict)] if isinstance(messages, list) else []

@@ -15,8 +15,8 @@ from openclaw.formats.deltas import AnswerParser, CallArguments, CallStart, Delt
 from openclaw.formats.stop_strings import StopStrings
 from openclaw.gateway.chat_request import ChatRequest
 from openclaw.gateway.recorder import Recorder
-from openclaw.sessions.transcript import Message, Transcript
-from openclaw.types import NewTurn, Turn, TurnState
+from openclaw.sessions.transcript import Transcript
+from openclaw.types import Message, NewTurn, Turn, TurnState
 
 OnPiece = Callable[["Piece"], Awaitable[None]]
 FinishReason = Literal["stop", "length", "tool_calls"]

@@ -9,10 +9,11 @@ from typing import Any, Literal
 
 import orjson
 
+from openclaw.common.messages import text_of
 from openclaw.engine.client import Engines
 from openclaw.engine.generation import EngineRequest
 from openclaw.errors import ClientError
-from openclaw.formats.rendering import ChatFormat, ModelFolder, text_of
+from openclaw.formats.rendering import ChatFormat, ModelFolder
 from openclaw.formats.template_probe import probe
 from openclaw.formats.tokenizer import Tokenizer
 from openclaw.gateway.caller import Origin
@@ -20,9 +21,9 @@ from openclaw.gateway.chat_request import ChatRequest
 from openclaw.gateway.exchange import Exchange
 from openclaw.gateway.idempotency import Tries, Try
 from openclaw.gateway.recorder import Recorder
-from openclaw.sessions.transcript import Message, Transcript, next_state
+from openclaw.sessions.transcript import Transcript, next_state
 from openclaw.settings import Settings
-from openclaw.types import Turn, TurnState
+from openclaw.types import Message, Turn, TurnState
 
 log = logging.getLogger(__name__)
 
@@ -195,6 +196,6 @@ def _continues(request: ChatRequest, parent: Turn, start: int) -> bool:
 def _same_answer(stored: Message, sent: Message) -> bool:
     def told(message: Message) -> tuple[str, list[Any]]:
         calls = [call["function"] for call in message.get("tool_calls") or []]
-        return text_of(message.get("content")), calls
+        return text_of(message), calls
 
     return told(stored) == told(sent)

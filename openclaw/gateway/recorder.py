@@ -10,9 +10,9 @@ from typing import Any
 
 from openclaw.errors import StoreError
 from openclaw.gateway.idempotency import Tries
-from openclaw.sessions.transcript import Message, Transcript, same_answer
+from openclaw.sessions.transcript import Transcript, same_answer
 from openclaw.store import RolloutStore, StoreWriter
-from openclaw.types import Feedback, NewTurn, Turn, TurnState
+from openclaw.types import Feedback, Message, NewTurn, Turn, TurnState
 
 log = logging.getLogger(__name__)
 

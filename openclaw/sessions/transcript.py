@@ -13,10 +13,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from openclaw.formats.rendering import text_of
+from openclaw.common.messages import LINE_BREAK, text_of
 from openclaw.sessions.clients import clean_text
-
-Message = dict[str, Any]
+from openclaw.types import Message
 
 YES = frozenset({"1", "true", "yes", "on"})
 _DIGEST_BYTES = 16
@@ -57,7 +56,7 @@ def next_state(messages: Sequence[Message], start: int) -> list[Message]:
         if message["role"] == "assistant":
             break
         if message["role"] in ("user", "tool"):
-            text = clean_text(text_of(message.get("content")))
+            text = clean_text(text_of(message, LINE_BREAK))
             if text or message["role"] == "tool":
                 found.append({**message, "content": text})
     return found
@@ -86,7 +85,7 @@ def _normal(message: Message) -> list[Any] | None:
     role = message["role"]
     if role in ("system", "developer"):
         return None
-    text = clean_text(text_of(message.get("content")))
+    text = clean_text(text_of(message))
     if role == "assistant":
         return [role, text, [_call(call) for call in message.get("tool_calls") or []]]
     return [role, text] if text or role == "tool" else None
