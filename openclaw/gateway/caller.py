@@ -9,7 +9,7 @@ from typing import Any, Literal
 from openclaw.common.messages import messages_in
 from openclaw.errors import ClientError
 from openclaw.gateway.headers import as_utf8, person_of
-from openclaw.gateway.idempotency import Attempt
+from openclaw.gateway.idempotency import RequestKey
 from openclaw.sessions.clients import is_side_turn, named_session
 from openclaw.sessions.transcript import YES, is_true
 
@@ -19,7 +19,7 @@ _NO = frozenset({"0", "false", "no", "off"})
 
 
 @dataclass(frozen=True)
-class Origin:
+class Caller:
     """What a request says of itself beside its messages. `scope` is the session it names, if any."""
 
     scope: str | None
@@ -27,12 +27,12 @@ class Origin:
     turn_type: Literal["main", "side"]
     train: bool
     done: bool
-    attempt: Attempt
+    key: RequestKey
 
     @classmethod
     def of(
         cls, headers: Mapping[str, str], body: Mapping[str, Any], path_session: str | None, default_type: str
-    ) -> Origin:
+    ) -> Caller:
         """Headers (lower case) win over the path, it over the body, that over what the client is known to
         send. Raises ClientError."""
         headers = {  # looked up often; of equal names the first counts
@@ -50,8 +50,8 @@ class Origin:
         train = _may_train(headers, body)
         done = is_true(headers.get("x-session-done")) or is_true(body.get("session_done"))
         person = person_named(headers, body)
-        attempt = Attempt.of(headers, body, scope)
-        return cls(scope, person, "side" if side else "main", train, done, attempt)
+        key = RequestKey.of(headers, body, scope)
+        return cls(scope, person, "side" if side else "main", train, done, key)
 
 
 def person_named(headers: Mapping[str, str], body: Mapping[str, Any]) -> str | None:

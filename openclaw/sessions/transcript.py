@@ -15,7 +15,7 @@ from typing import Any
 
 from openclaw.common.messages import LINE_BREAK, text_of
 from openclaw.sessions.clients import clean_text
-from openclaw.types import Message
+from openclaw.types import Message, Turn
 
 YES = frozenset({"1", "true", "yes", "on"})
 _DIGEST_BYTES = 16
@@ -48,6 +48,14 @@ class Transcript:
         return _chain(bytes.fromhex(self.digest), answer).hex()
 
 
+@dataclass(frozen=True)
+class Parent:
+    """The stored turn that a request follows. `start`: index of the request's first message after its answer."""
+
+    turn: Turn
+    start: int
+
+
 def next_state(messages: Sequence[Message], start: int) -> list[Message]:
     """What followed the answer before `start`: tool results and user text up to the next answer, without
     client noise. Empty when nothing did."""
@@ -62,9 +70,10 @@ def next_state(messages: Sequence[Message], start: int) -> list[Message]:
     return found
 
 
-def same_answer(stored: Message, sent: Message) -> bool:
-    """Whether a client sent this answer back, whatever it changed that does not count."""
-    return _normal(stored) == _normal(sent)
+def same_answer(stored: Message, sent: Message, to_the_letter: bool = False) -> bool:
+    """Whether a client sent this answer back. What clients change on the way counts only `to_the_letter`."""
+    read = _literal if to_the_letter else _normal
+    return read(stored) == read(sent)
 
 
 def is_true(value: Any) -> bool:
@@ -79,6 +88,10 @@ def _chain(digest: bytes, message: Message) -> bytes:
         return digest
     data = json.dumps(normal, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "surrogatepass")
     return hashlib.blake2b(digest + data, digest_size=_DIGEST_BYTES).digest()
+
+
+def _literal(message: Message) -> list[Any]:
+    return [text_of(message), *(call["function"] for call in message.get("tool_calls") or [])]
 
 
 def _normal(message: Message) -> list[Any] | None:

@@ -16,7 +16,7 @@ from starlette.responses import Response
 
 from openclaw.common.messages import content_of
 from openclaw.errors import ClientError
-from openclaw.gateway.caller import Origin
+from openclaw.gateway.caller import Caller
 from openclaw.gateway.chat_request import chat_request, parse_body
 from openclaw.gateway.gateway import Gateway
 from openclaw.http.auth import check_client
@@ -70,8 +70,8 @@ async def _create(request: Request, body: Json) -> Response:
         message = "messages: the last one is the assistant's; an answer that was begun is not continued here"
         raise ClientError(message, "messages", "unsupported_value")
     checked = chat_request(translated)
-    origin = Origin.of(request.headers, translated, None, gateway.settings.default_turn_type)
-    exchanges = await prepare_all(gateway, checked, origin, "msg_")
+    caller = Caller.of(request.headers, translated, None, gateway.settings.default_turn_type)
+    exchanges = await prepare_all(gateway, checked, caller, "msg_")
     events = MessageEvents(exchanges[0], gateway.model_name, checked.stream)
     return AnswerResponse(request, exchanges, events, checked.stream)
 

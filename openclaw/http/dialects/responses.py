@@ -15,7 +15,7 @@ from starlette.responses import Response
 
 from openclaw.common.messages import content_of
 from openclaw.errors import ClientError
-from openclaw.gateway.caller import Origin, person_named
+from openclaw.gateway.caller import Caller, person_named
 from openclaw.gateway.chat_request import chat_request, parse_body
 from openclaw.gateway.gateway import Gateway
 from openclaw.http.auth import check_client
@@ -51,10 +51,10 @@ async def create(request: Request) -> Response:
     previous = await _previous(gateway, body.get("previous_response_id"), person_named(request.headers, body))
     translated = chat_body(body, previous)
     checked = chat_request(translated)
-    origin = Origin.of(request.headers, translated, None, gateway.settings.default_turn_type)
-    if previous is not None and origin.scope is None:
-        origin = replace(origin, scope=previous.session_id)
-    exchanges = await prepare_all(gateway, checked, origin, "resp_")
+    caller = Caller.of(request.headers, translated, None, gateway.settings.default_turn_type)
+    if previous is not None and caller.scope is None:
+        caller = replace(caller, scope=previous.session_id)
+    exchanges = await prepare_all(gateway, checked, caller, "resp_")
     events = ResponseEvents(exchanges[0], gateway.model_name, body)
     return AnswerResponse(request, exchanges, events, checked.stream)
 
