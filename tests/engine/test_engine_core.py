@@ -9,12 +9,13 @@ import pytest
 import torch
 
 from slime.engines.embedded.arguments import EngineArguments
-from slime.engines.embedded.kv_cache import PrefillCache, Slab, length_class
+from slime.engines.embedded.kv_cache import length_class
 from slime.engines.embedded.model import ModelError
 from slime.engines.embedded.protocol import GenerateRequest, SamplingParams
 from slime.engines.embedded.scheduler import share
 from slime.engines.embedded.sequence import Sequence
 from slime.engines.embedded.service import EngineService
+from slime.engines.embedded.slab import PrefillCache, Slab
 from slime.engines.embedded.step import Step
 
 

@@ -6,8 +6,9 @@ from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from slime.engines.embedded.kv_cache import KVStore, PrefillCache, length_class, reserved
+from slime.engines.embedded.kv_cache import KVStore, length_class, reserved
 from slime.engines.embedded.sequence import Sequence
+from slime.engines.embedded.slab import PrefillCache
 
 MOST_RESTARTS = 3
 
