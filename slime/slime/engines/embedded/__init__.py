@@ -2,8 +2,7 @@
 
 One thread serves HTTP, one decodes; the rest is plain state and functions.
 
-* the wire: `arguments.py`, `server.py` (routes), `protocol.py` (requests), `streams.py`, `answers.py`,
-  `text.py`;
+* the wire: `arguments.py`, `server.py` (routes), `streams.py`, `answers.py`, `text.py`;
 * what runs: `service.py` (everything of one engine), `engine.py` (the decode loop), `scheduler.py` (who
   runs), `sequence.py` (one request), `step.py` (inputs of one forward pass);
 * the model: `model.py`, `check.py` (may it run here), `weights.py` (two-phase update), `kv_cache.py`

@@ -14,7 +14,7 @@ MOST_RESTARTS = 3
 
 
 @dataclass(frozen=True)
-class Limits:
+class SchedulerLimits:
     """`running`: requests at once; `prefill`: prompt tokens a step; `total`: tokens in the KV store."""
 
     running: int
@@ -38,7 +38,7 @@ class Chunk:
 class Scheduler:
     """Waiting, prefilling and decoding sequences of one engine. Used by the engine thread only."""
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: SchedulerLimits) -> None:
         self.limits = limits
         self.store = KVStore()
         self.waiting: deque[Sequence] = deque()

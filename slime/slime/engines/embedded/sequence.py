@@ -7,9 +7,9 @@ import time
 from dataclasses import dataclass, field
 from typing import Any
 
-from slime.engines.embedded.protocol import SamplingParams
 from slime.engines.embedded.slab import PrefillCache, Slab
 from slime.engines.embedded.text import StopStrings
+from slime.engines.requests import SamplingParams
 
 LogProb = tuple[float | None, int, str | None]
 """SGLang's wire triple: (log-prob or null, token id, text or null)."""

@@ -24,7 +24,7 @@ class Scored:
 
 
 @dataclass
-class Step:
+class EngineStep:
     """Inputs, and who wants which logits.
 
     `keep`: offsets in the flattened batch whose logits are computed; `sampled_at`: rows of those logits from
