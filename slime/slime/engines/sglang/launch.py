@@ -15,7 +15,11 @@ from slime.engines.child import ChildEngine, answers
 from slime.engines.external import NO_KEY, Order, OutsideEngine, first_weights, run
 from slime.engines.sglang import child
 from slime.engines.sglang.capabilities import MEASURED_VERSION, check_capabilities
+from slime.engines.sglang.toolchain import compiler_environment
 
+HEALTH = {"SGLANG_ENABLE_HEALTH_ENDPOINT_GENERATION": "0"}
+"""`/health` says that the server lives. With generation, its default, it waits while the engine is paused for an update,
+and 20 s later says 503: a watcher would take a paused engine for a dead one."""
 COMMON = (
     "context-length",
     "max-running-requests",
@@ -58,7 +62,8 @@ def serve(order: Order) -> int:
     command = [order.python, child.__file__, "--model-path", first.path, "--tokenizer-path", order.model_path]
     command += ["--host", order.host, "--port", str(order.port), "--weight-version", str(first.version)]
     threads = {} if order.threads is None else {"OMP_NUM_THREADS": str(order.threads)}
-    with ChildEngine([*command, *order.words], order.url, {**os.environ, **threads}) as engine:
+    environment = {**HEALTH, **os.environ, **compiler_environment(order.python, os.environ), **threads}
+    with ChildEngine([*command, *order.words], order.url, environment) as engine:
         engine.wait_until(lambda: answers(order.url))
         found = _version_of(order.url)
         if found != MEASURED_VERSION:
