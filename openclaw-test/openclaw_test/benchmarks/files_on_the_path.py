@@ -104,7 +104,9 @@ class Recorder:
 
 def _starts(frame: FrameType, code: CodeType) -> bool:
     """Whether a function begins: not a module or class body, a comprehension, or a coroutine that goes on."""
-    if not code.co_flags & inspect.CO_OPTIMIZED or code.co_name.startswith(("<list", "<dict", "<set", "<gen")):
+    if not code.co_flags & inspect.CO_OPTIMIZED or code.co_name.startswith(
+        ("<list", "<dict", "<set", "<gen")
+    ):
         return False
     return code.co_code[frame.f_lasti + 1] & 3 == 0  # the argument of RESUME
 

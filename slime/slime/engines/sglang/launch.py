@@ -14,8 +14,12 @@ import httpx
 from slime.engines.child import ChildEngine, answers
 from slime.engines.sglang import child
 from slime.engines.sglang.capabilities import MEASURED_VERSION, check_capabilities
+from slime.engines.sglang.toolchain import compiler_environment
 from slime.engines.third_party import NO_KEY, LaunchRequest, ThirdPartyEngine, first_weights, run
 
+HEALTH = {"SGLANG_ENABLE_HEALTH_ENDPOINT_GENERATION": "0"}
+"""`/health` says that the server lives. With generation, its default, it waits while the engine is paused for an update,
+and 20 s later says 503: a watcher would take a paused engine for a dead one."""
 COMMON = (
     "context-length",
     "max-running-requests",
@@ -65,7 +69,8 @@ def serve(request: LaunchRequest) -> int:
     ]
     command += ["--host", request.host, "--port", str(request.port), "--weight-version", str(first.version)]
     threads = {} if request.threads is None else {"OMP_NUM_THREADS": str(request.threads)}
-    with ChildEngine([*command, *request.words], request.url, {**os.environ, **threads}) as engine:
+    environment = {**HEALTH, **os.environ, **compiler_environment(request.python, os.environ), **threads}
+    with ChildEngine([*command, *request.words], request.url, environment) as engine:
         engine.wait_until(lambda: answers(request.url))
         found = _version_of(request.url)
         if found != MEASURED_VERSION:
