@@ -29,9 +29,11 @@ READMES = [name for name in DOCUMENTS if re.fullmatch(r"(slime/slime|openclaw)/.
 
 
 def has_file(name: str, document: Path) -> bool:
-    """Whether a path is there, from the root, from slime/ or beside the document; `*` stands for any text."""
+    """Whether a path is there, from the root, from slime/ or tests/, or beside the document; `*` stands for any text."""
     name = name.rstrip("/.,").split("::")[0]
-    return any(next(base.glob(name), None) for base in (ROOT, ROOT / "slime", document.parent))
+    return any(
+        next(base.glob(name), None) for base in (ROOT, ROOT / "slime", ROOT / "tests", document.parent)
+    )
 
 
 def has_name(dotted: str) -> bool:
