@@ -69,6 +69,12 @@ def test_files_and_modules_that_documents_name_exist() -> None:
     assert not {name: found for name, found in missing.items() if found}
 
 
+def test_every_folder_of_the_trainer_has_a_readme() -> None:
+    folders = [path.parent for path in (ROOT / "slime" / "slime").glob("*/__init__.py")]
+    assert folders
+    assert not [str(folder) for folder in folders if not (folder / "README.md").is_file()]
+
+
 def test_files_in_the_tables_of_folders_readmes_exist() -> None:
     missing = []
     for document in map(ROOT.joinpath, READMES):
