@@ -34,7 +34,7 @@ print(trainer.export_weights(folder, 9))
 
 def full_state(trainer: Any) -> dict[str, torch.Tensor]:
     state = {f"w.{name}": tensor.full_tensor() for name, tensor in trainer.model.state_dict().items()}
-    for number, moments in trainer.optimizer.state_dict()["state"].items():
+    for number, moments in trainer.learner.optimizer.state_dict()["state"].items():
         for name, value in moments.items():
             state[f"o.{number}.{name}"] = value.full_tensor() if hasattr(value, "full_tensor") else value
     return state
