@@ -1,7 +1,7 @@
 """python -m openclaw.chat: talk to the model, and watch it learn.
 
 Every line that begins with / is a command: /help lists them. Without a terminal (a pipe) it answers each line of its
-input, then waits up to --wait seconds for the fate of the turns. With --watch it says nothing and tells of everybody's
+input, then waits up to --wait seconds for the status of the turns. With --watch it says nothing and tells of everybody's
 turns, such as OpenClaw's, until Ctrl-C.
 """
 
@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from rich.console import Console
 
 from openclaw.chat.client import ChatError, Server
-from openclaw.chat.turn_status import AllTurns, FateWatch
+from openclaw.chat.turn_status import AllTurns, TurnWatch
 from openclaw.common import declare
 from openclaw.common.declare import option
 from openclaw.errors import ConfigError
@@ -42,7 +42,7 @@ class ChatSettings:
     wait: float = option(
         float,
         30.0,
-        "How long to wait for the last turns' fate without a terminal, default 30",
+        "How long to wait for the last turns' status without a terminal, default 30",
         unit="seconds",
         least=0,
     )
@@ -63,7 +63,7 @@ class Chat:
         self, server: Server, model: str, show: Callable[[str], None], write: Callable[[str], None]
     ) -> None:
         self.server, self.model, self.show, self.write = server, model, show, write
-        self.watch = FateWatch(server.turn)
+        self.watch = TurnWatch(server.turn)
         self.train = True
         self.begin()
 

@@ -19,7 +19,7 @@ class ChatError(OpenClawError):
 
 
 @dataclass
-class Answer:
+class StreamedAnswer:
     """One answer while it grows. `thinking` is the reasoning, apart from the text."""
 
     completion_id: str = ""
@@ -79,11 +79,11 @@ class Server:
 
     def chat(
         self, messages: list[dict[str, str]], session_id: str, train: bool = True, **body: Any
-    ) -> Iterator[Answer]:
+    ) -> Iterator[StreamedAnswer]:
         """The same answer after each piece of it that came."""
         headers = {"X-Session-Id": session_id} | ({} if train else {"X-Train": "off"})
         request = {"messages": messages, "stream": True, **body}
-        answer = Answer()
+        answer = StreamedAnswer()
         try:
             with self._http.stream("POST", "/v1/chat/completions", headers=headers, json=request) as response:
                 if response.status_code != 200:
@@ -119,7 +119,7 @@ class Server:
         )
 
 
-def _take(answer: Answer, chunk: dict[str, Any]) -> None:
+def _take(answer: StreamedAnswer, chunk: dict[str, Any]) -> None:
     if "error" in chunk:
         raise ChatError(str(chunk["error"].get("message", chunk["error"])))
     answer.completion_id = chunk.get("id", answer.completion_id)

@@ -29,7 +29,7 @@ _ENDED = [
 _SECONDS_A_DAY = 86400.0
 
 
-class Removal(Database):
+class Deletion(Database):
     """Sessions, people and old content leave the store."""
 
     def delete_session(self, session_id: str) -> dict[str, int]:

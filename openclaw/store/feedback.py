@@ -85,7 +85,7 @@ class FeedbackTable(Database):
         return judgements
 
 
-def heard(connection: Connection, turn_id: str, judgements: list[Judgement]) -> bool:
+def feedback_is_current(connection: Connection, turn_id: str, judgements: list[Judgement]) -> bool:
     """Whether these judgements know the last that a person said about the turn.
 
     None at all (the judge gave up) do, once the turn was claimed with that word in the store.
