@@ -17,8 +17,7 @@ from starlette.types import Receive, Scope, Send
 from openclaw.errors import ClientError, StoreError
 from openclaw.gateway.caller import Caller
 from openclaw.gateway.chat_request import ChatRequest
-from openclaw.gateway.completion import Chunk, Completion
-from openclaw.gateway.exchange import Exchange
+from openclaw.gateway.exchange import Chunk, Completion, Exchange
 from openclaw.gateway.gateway import Gateway
 from openclaw.http.metrics import Metrics
 

@@ -11,8 +11,7 @@ from openclaw.engine.generation import Increment
 from openclaw.errors import ClientError
 from openclaw.formats.deltas import CallArguments, CallStart, Delta, TextDelta
 from openclaw.formats.tokenizer import Tokenizer
-from openclaw.gateway.completion import Chunk, Completion
-from openclaw.gateway.exchange import Exchange
+from openclaw.gateway.exchange import Chunk, Completion, Exchange
 
 DONE = b"data: [DONE]\n\n"
 

@@ -23,8 +23,7 @@ from openclaw.formats.rendering import RawPrompt
 from openclaw.formats.tokenizer import Tokenizer
 from openclaw.gateway.caller import Caller
 from openclaw.gateway.chat_request import MAX_ANSWERS, MAX_TOP_LOGPROBS, ChatRequest, chat_request, parse_body
-from openclaw.gateway.completion import Chunk, Completion
-from openclaw.gateway.exchange import Exchange
+from openclaw.gateway.exchange import Chunk, Completion, Exchange
 from openclaw.gateway.fields import boolean, integer
 from openclaw.gateway.gateway import LARGE_HISTORY_CHARACTERS, Gateway
 from openclaw.http.auth import check_client
