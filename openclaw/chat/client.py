@@ -1,4 +1,4 @@
-"""What the chat asks of a server: answers as a stream, feedback, and what became of a turn."""
+"""HTTP client of the gateway: streamed answers, feedback, and the status of turns."""
 
 from __future__ import annotations
 
@@ -54,14 +54,14 @@ class Server:
         return self._json("GET", "/status")
 
     def turn(self, completion_id: str) -> dict[str, Any] | None:
-        """What became of a turn; None while the server does not know it."""
+        """The status of a turn; None while the server does not know it."""
         try:
             return self._json("GET", f"/v1/turns/{completion_id}")
         except ChatError:
             return None
 
     def newest_turns(self, admin_key: str | None, limit: int = 100) -> list[dict[str, Any]]:
-        """What became of the newest turns of all clients, newest first; `admin_key` where the server has one."""
+        """The status of the newest turns of all clients, newest first; `admin_key` where the server has one."""
         headers = {"Authorization": f"Bearer {admin_key}"} if admin_key else {}
         found: list[dict[str, Any]] = self._json("GET", f"/admin/turns?limit={limit}", headers=headers)[
             "data"

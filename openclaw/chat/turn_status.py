@@ -1,4 +1,4 @@
-"""Watches what becomes of turns, those of a chat or those of all clients, and puts each change into words."""
+"""Watches the status of turns, of one chat or of all clients, and reports each change as a line of text."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ class TurnWatch:
         self._seen: dict[str, str] = {}
 
     def add(self, completion_id: str, name: str) -> None:
-        """`name` is how the turn is called in the reports."""
+        """`name` is the name of the turn in the reports."""
         self._names[completion_id] = name
 
     @property
     def open(self) -> int:
-        """Turns whose end is not known yet."""
+        """Turns that have not ended yet."""
         return len(self._names)
 
     def news(self) -> list[str]:
@@ -45,7 +45,7 @@ class TurnWatch:
 
 
 class AllTurns:
-    """The turns of all clients. `ask` gives the newest ones, newest first; what was over before is not told."""
+    """The turns of all clients. `ask` gives the newest ones, newest first; turns that had ended before are not reported."""
 
     def __init__(self, ask: Callable[[], list[dict[str, Any]]]) -> None:
         self._ask = ask

@@ -1,4 +1,4 @@
-"""What a request says of itself beside its messages: session, person, type, whether it may be trained on."""
+"""Who sends a request: session, person, turn type, consent to training, and the key that identifies the request."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _NO = frozenset({"0", "false", "no", "off"})
 
 @dataclass(frozen=True)
 class Caller:
-    """What a request says of itself beside its messages. `scope` is the session it names, if any."""
+    """The metadata of a request. `scope` is the session that it names, if any; `done`: the session ends with it."""
 
     scope: str | None
     person: str | None
@@ -56,7 +56,7 @@ class Caller:
 
 
 def person_named(headers: Mapping[str, str], body: Mapping[str, Any]) -> str | None:
-    """Who speaks: the request's `user`, else the name of its key. Raises ClientError."""
+    """The person of a request: its `user`, else the name of its key. Raises ClientError."""
     user = string(body, "user") or None
     if user is not None and (len(user) > LONGEST_NAME or not user.isprintable()):
         raise ClientError(f"user must be printable and at most {LONGEST_NAME} characters long", "user")
@@ -64,7 +64,7 @@ def person_named(headers: Mapping[str, str], body: Mapping[str, Any]) -> str | N
 
 
 def _may_train(headers: Mapping[str, str], body: Mapping[str, Any]) -> bool:
-    """A wish for privacy that is spelled wrong is refused, never overheard."""
+    """Raises ClientError for a misspelt opt-out, which must not count as consent."""
     asked, wish = headers.get("x-train"), body.get("train")
     if asked is not None and asked.strip().lower() not in (*YES, *_NO):
         raise ClientError(f"X-Train is {asked!r}; it must be on or off", "train")

@@ -1,4 +1,4 @@
-"""Deletion, with everything that derives from what is deleted; nothing stays behind, not even a mark.
+"""Deletion, with everything that derives from what is deleted; nothing remains, not even a mark.
 
 On SQLite freed space is overwritten with zeros. What a model has learnt is in its weights, not here.
 """

@@ -77,8 +77,8 @@ class JudgementTable(Database):
     ) -> bool:
         """Store what the judge found and what the method made of it, in one transaction.
 
-        False, and no change, when another worker has finished this turn, it was deleted, or a person has spoken
-        about it since these judgements were made (the turn is free to be claimed again then). Raises
+        False, and no change, when another worker has finished this turn, it was deleted, or there is new feedback
+        on it since these judgements were made (the turn is free to be claimed again then). Raises
         StoreError when the turn is not answered, or the draft does not fit the turn.
         """
         now = time.time()

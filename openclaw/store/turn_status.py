@@ -1,4 +1,4 @@
-"""What became of turns: for people who want to see that their words count. No content, only states."""
+"""The status of turns, from capture to training. States only, no content."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from openclaw.store.database import Database
 
 @dataclass(frozen=True, kw_only=True)
 class TurnStatus:
-    """Where a turn stands. `weight_versions` wrote it, in order; `trained_version` has learned from it.
+    """The status of a turn. `weight_versions` sampled it, in order; `trained_version` was trained on it.
 
     score: of the last judgement, -1 to 1; None before there is one. sample_state: None before the turn is judged.
     created_at: Unix seconds.
@@ -41,7 +41,7 @@ class TurnStatusTable(Database):
     """Reads turn, judgement and sample together."""
 
     def turn_status(self, completion_id: str) -> TurnStatus | None:
-        """What became of one turn; None when there is no such turn."""
+        """The status of one turn; None when there is no such turn."""
         with self.reading() as connection:
             found = _statuses(connection, schema.turn.c.completion_id == completion_id, limit=1)
         return found[0] if found else None

@@ -1,4 +1,4 @@
-"""POST /v1/feedback: a person's own word about an answer."""
+"""POST /v1/feedback: a person's score or text on an answer."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ MAX_TEXT = 20_000
 
 @dataclass(frozen=True)
 class Word:
-    """What a person says. score: -1 (bad) to 1 (good), None if there is only a text."""
+    """The checked body. score: -1 (bad) to 1 (good), None if there is only a text."""
 
     completion_id: str | None
     session_id: str | None
@@ -51,7 +51,7 @@ class Word:
 async def feedback(request: Request) -> Response:
     """`{"completion_id" and/or "session_id", "score": -1..1 or "thumbs": "up"|"down", "text"}`.
 
-    With a session alone its last main turn is meant. `user` says who speaks, as in requests. 404 when there is no
+    With a session alone its last main turn is meant. `user` names the person, as in requests. 404 when there is no
     such turn, or it is another person's.
     """
     gateway: Gateway = request.app.state.gateway

@@ -1,4 +1,4 @@
-"""What became of a turn: was it judged, and how; is it trained, and by which version. States only, no content."""
+"""The status of turns: judged or not, with which score; trained or not, by which version. No content."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ MOST_TURNS = 200
 
 @router.get("/v1/turns/{completion_id}")
 async def turn(request: Request, completion_id: str) -> Response:
-    """One turn by the id of its completion; 404 when it is not recorded, or known to be another person's. `?user=` says
-    who asks, as in requests."""
+    """One turn by the id of its completion; 404 when it is not recorded, or known to be another person's. `?user=`
+    names the person, as in requests."""
     gateway: Gateway = request.app.state.gateway
     check_client(request, gateway.settings)
     status = None

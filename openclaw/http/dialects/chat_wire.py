@@ -43,7 +43,7 @@ def _entry(tokenizer: Tokenizer, token: int, log_prob: float) -> dict[str, Any]:
 
 
 class OpenAIErrors:
-    """How OpenAI's chat and completions say that something went wrong."""
+    """The error formats of OpenAI's chat and completions."""
 
     def failure(self, error: ClientError) -> bytes:
         """The last event of the stream; no `[DONE]` follows."""

@@ -1,6 +1,6 @@
 """The wordings of complaints, wishes, praise and new tasks: regular expressions over lower-case sentences.
 
-Each list is one alternative a line. COMPLAINT speaks of the answer by itself. WISH and PRAISE_INSIDE are
+Each list is one alternative a line. COMPLAINT refers to the answer by itself. WISH and PRAISE_INSIDE are
 words that a new request may have too, so they count only in a sentence that brings no new topic (see
 topics.py).
 """

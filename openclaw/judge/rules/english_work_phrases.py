@@ -1,6 +1,6 @@
-"""The wordings of verdicts on work done (programs, plans, letters, repairs), beside those on answers in phrases.py.
+"""The wordings of verdicts on work done (programs, plans, letters, repairs), beside those on answers in english_phrases.py.
 
-FAULT and SUCCESS speak of the work by themselves. SLIP and CHANGE are words that a new request may have too, so they
+FAULT and SUCCESS refer to the work by themselves. SLIP and CHANGE are words that a new request may have too, so they
 count only in a sentence that brings no new topic.
 """
 

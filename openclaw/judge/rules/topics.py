@@ -1,4 +1,4 @@
-"""Does a sentence bring up something new, or does it speak of the answer at hand?"""
+"""Whether a sentence brings up a new topic or refers to the answer before it."""
 
 from __future__ import annotations
 
