@@ -45,7 +45,8 @@ class TurnWatch:
 
 
 class AllTurns:
-    """The turns of all clients. `ask` gives the newest ones, newest first; turns that had ended before are not reported."""
+    """The turns of all clients. `ask` gives the newest ones, newest first; turns that had ended before are
+    not reported."""
 
     def __init__(self, ask: Callable[[], list[dict[str, Any]]]) -> None:
         self._ask = ask

@@ -12,8 +12,8 @@ def text_of(message: Mapping[str, Any], between: str = "") -> str:
     """The text of a message whose content is a string, null, or a list of parts; parts without text count as none.
 
     Args:
-        between: joins the parts. The default is how chat templates write parts; prompts, and what is compared with them, use it.
-            Judges pass LINE_BREAK, which keeps the last word of a part apart from the first word of the next.
+        between: joins the parts. The default is how chat templates write parts; prompts, and what is compared with
+            them, use it. Judges pass LINE_BREAK, which keeps the words of two parts apart.
     """
     content = message.get("content")
     if isinstance(content, str):

@@ -18,7 +18,8 @@ Failure = Callable[[Request, Exception], Awaitable[Response]]
 
 
 class FastRoute:
-    """Middleware: sends POST requests to the paths of `handlers` straight to their handlers; `failure` makes error responses."""
+    """Middleware: sends POST requests to the paths of `handlers` straight to their handlers; `failure` makes
+    error responses."""
 
     def __init__(self, app: ASGIApp, handlers: Mapping[str, Handler], failure: Failure) -> None:
         self._app = app

@@ -105,8 +105,9 @@ class _Body:
 
 
 class _Reader:
-    """Cancels the request of a client that does not read: one send has waited for the timeout. What the gateway holds for a slow client is bounded by the connection's buffers: until they
-    have room, no more is taken from the engine."""
+    """Cancels the request of a client that does not read: one send has waited for the timeout. What the gateway
+    holds for a slow client is bounded by the connection's buffers: until they have room, no more is taken from
+    the engine."""
 
     def __init__(self, send: Send, timeout: float) -> None:
         self._send = send
