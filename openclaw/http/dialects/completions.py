@@ -74,10 +74,7 @@ def completion_requests(body: dict[str, Any], tokenizer: Tokenizer) -> list[Chat
     if len(prompts) * checked.n > MAX_ANSWERS:
         raise ClientError(f"prompt: at most {MAX_ANSWERS} answers a request", "prompt")
     limit = DEFAULT_MAX_TOKENS if checked.max_tokens is None else checked.max_tokens
-    return [
-        replace(checked, messages=[prompt], max_tokens=limit, sampling=dict(checked.sampling))
-        for prompt in prompts
-    ]
+    return [replace(checked, messages=[prompt], max_tokens=limit) for prompt in prompts]
 
 
 def _prompts(prompt: Any, tokenizer: Tokenizer) -> list[RawPrompt]:
