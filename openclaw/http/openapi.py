@@ -1,4 +1,4 @@
-"""What the served OpenAPI document says of requests that are read by hand (schema.py), so that tools and
+"""What the served OpenAPI document says of requests that are read by hand (chat_request.py), so that tools and
 people know their shape. Fields that are not named here are ignored, as everywhere."""
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The Chinese wordings of complaints, wishes, praise and new tasks: regular expressions over clauses in lower case.
 
-The lists mean what those of phrases.py mean. Written in simplified characters.
+The lists mean what those of english_phrases.py mean. Written in simplified characters.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The wordings of verdicts on work done (programs, plans, letters, repairs), beside those on answers in phrases.py.
+"""The wordings of verdicts on work done (programs, plans, letters, repairs); english_phrases.py has those on answers.
 
 FAULT and SUCCESS speak of the work by themselves. SLIP and CHANGE are words that a new request may have too, so they
 count only in a sentence that brings no new topic.
