@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
+from openclaw import __version__
 from openclaw.common import declare
 from openclaw.common.declare import option
 from openclaw.errors import ConfigError
@@ -233,6 +234,7 @@ def _parser() -> _Parser:
         allow_abbrev=False,
     )
     declare.add_flags(parser, Settings)
+    parser.add_argument("--version", action="version", version=f"OpenClaw-RL {__version__}")
     return parser
 
 
