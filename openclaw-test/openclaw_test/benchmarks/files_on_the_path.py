@@ -33,7 +33,9 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[3]
 METHODS = ("openclaw-rl", "openclaw-opd", "openclaw-combine")
-sys.path[:0] = [str(ROOT / folder) for folder in ("", "slime", *METHODS, "openclaw-test")]
+sys.path.insert(0, str(ROOT / "openclaw-rl"))
+sys.path.insert(0, str(ROOT / "slime"))
+sys.path.insert(0, str(ROOT))
 
 import httpx
 
@@ -104,7 +106,9 @@ class Recorder:
 
 def _starts(frame: FrameType, code: CodeType) -> bool:
     """Whether a function begins: not a module or class body, a comprehension, or a coroutine that goes on."""
-    if not code.co_flags & inspect.CO_OPTIMIZED or code.co_name.startswith(("<list", "<dict", "<set", "<gen")):
+    if not code.co_flags & inspect.CO_OPTIMIZED or code.co_name.startswith(
+        ("<list", "<dict", "<set", "<gen")
+    ):
         return False
     return code.co_code[frame.f_lasti + 1] & 3 == 0  # the argument of RESUME
 

@@ -14,7 +14,7 @@ import httpx
 from slime.engines.child import ChildEngine, answers
 from slime.engines.sglang import child
 from slime.engines.sglang.capabilities import MEASURED_VERSION, check_capabilities
-from slime.engines.third_party import NO_KEY, LaunchRequest, ThirdPartyEngine, first_weights, run
+from slime.engines.third_party import NO_KEY, LaunchRequest, ThirdPartyEngine, run, servable_weights
 
 COMMON = (
     "context-length",
@@ -54,7 +54,7 @@ def serve(request: LaunchRequest) -> int:
         ConfigError: nothing to serve.
         EngineError: it ended, or lacks what we need.
     """
-    first = first_weights(request)
+    first = servable_weights(request)
     command = [
         request.python,
         child.__file__,
