@@ -157,7 +157,7 @@ class Settings:
             )
 
     def _check_keys(self) -> None:
-        """What is wrong with a key is said without the key."""
+        """Raises ConfigError; no message contains a key."""
         names = [name for name, _ in self.client_keys]
         if len(set(names)) != len(names):
             raise ConfigError("OPENCLAW_API_KEYS: a name is there twice; write NAME=KEY,NAME=KEY")
