@@ -109,9 +109,17 @@ JOBS: dict[str, dict[str, Any]] = {
     "entropy_in_bf16": {"entropy_coef": 0.1, "bf16": True, "gradient_checkpointing": True},
     "sft": {"loss_type": "sft_loss"},
     "gspo": {"advantage_estimator": "gspo", "global_batch_size": 3},
-    "opd_topk": {"loss_type": "opd_topk", "distill_topk": 4, "distill_subset_mode": "student"},
-    "topk_select": {"loss_type": "topk_select", "distill_topk": 4, "distill_subset_mode": "overlap"},
-    "combine": {"loss_type": "combine"},
+    "opd_topk": {
+        "loss_spec_path": "openclaw_opd.loss:opd_topk",
+        "distill_topk": 4,
+        "distill_subset_mode": "student",
+    },
+    "topk_select": {
+        "loss_spec_path": "openclaw_combine.loss:topk_select",
+        "distill_topk": 4,
+        "distill_subset_mode": "overlap",
+    },
+    "combine": {"loss_spec_path": "openclaw_combine.loss:combine"},
     "experts": {
         "hf_checkpoint": "qwen3_moe",
         "ref_load": "qwen3_moe",
@@ -121,7 +129,7 @@ JOBS: dict[str, dict[str, Any]] = {
     "hybrid": {
         "hf_checkpoint": "qwen3_5_vision",
         "ref_load": "qwen3_5_vision",
-        "loss_type": "combine",
+        "loss_spec_path": "openclaw_combine.loss:combine",
         "recompute_granularity": "selective",
         "recompute_modules": "core_attn,mlp",
     },

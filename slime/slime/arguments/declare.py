@@ -5,12 +5,13 @@ from __future__ import annotations
 import dataclasses
 from dataclasses import dataclass
 from types import NoneType, UnionType
-from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from slime.errors import ConfigError
 
 TRUE_WORDS = {"1", "true", "yes", "on"}
 FALSE_WORDS = {"0", "false", "no", "off"}
+Group = TypeVar("Group")
 
 
 def flag(
@@ -21,6 +22,7 @@ def flag(
     aliases: tuple[str, ...] = (),
     yields: bool = False,
     env_unless: str | None = None,
+    instead: str = "",
 ) -> Any:
     """A dataclass field that is a flag too.
 
@@ -31,8 +33,16 @@ def flag(
         aliases: other spellings of the flag.
         yields: a plug-in may declare the same flag; its own then takes this one's place.
         env_unless: name of a switch; where it is given, the environment is not read for this flag.
+        instead: what to do where none of the choices is meant; part of the refusal of another value.
     """
-    metadata = {"help": help, "env": env, "aliases": aliases, "yields": yields, "env_unless": env_unless}
+    metadata = {
+        "help": help,
+        "env": env,
+        "aliases": aliases,
+        "yields": yields,
+        "env_unless": env_unless,
+        "instead": instead,
+    }
     if isinstance(default, list):
         return dataclasses.field(default_factory=lambda: list(default), metadata=metadata)
     return dataclasses.field(default=default, metadata=metadata)
@@ -52,6 +62,7 @@ class Flag:
     repeatable: bool
     yields: bool
     env_unless: str | None
+    instead: str
 
     @property
     def options(self) -> tuple[str, ...]:
@@ -92,7 +103,21 @@ def _flag(field: dataclasses.Field[Any], hint: Any) -> Flag:
         repeatable=repeatable,
         yields=field.metadata["yields"],
         env_unless=field.metadata["env_unless"],
+        instead=field.metadata["instead"],
     )
+
+
+def read(group: type[Group], args: object) -> Group:
+    """The values of one group of flags, typed; a flag that `args` lacks has its default."""
+    names = [field.name for field in dataclasses.fields(group)]  # type: ignore[arg-type]
+    return group(**{name: getattr(args, name) for name in names if hasattr(args, name)})
+
+
+def check_choice(item: Flag, name: str, text: str) -> None:
+    """Raises ConfigError for a text that is none of the flag's choices; the message calls it `name`."""
+    if item.choices and text not in item.choices:
+        more = f"; {item.instead}" if item.instead else ""
+        raise ConfigError(f"{name}={text} is not one of {', '.join(item.choices)}{more}")
 
 
 def convert(item: Flag, name: str, text: str) -> Any:
@@ -101,8 +126,7 @@ def convert(item: Flag, name: str, text: str) -> Any:
     Raises:
         ConfigError: it does not fit; the message calls it `name`.
     """
-    if item.choices and text not in item.choices:
-        raise ConfigError(f"{name}={text} is not one of {', '.join(item.choices)}")
+    check_choice(item, name, text)
     if item.type is bool:
         if text.lower() not in TRUE_WORDS | FALSE_WORDS:
             raise ConfigError(f"{name}={text} is neither 1 nor 0")

@@ -12,15 +12,21 @@ from slime.arguments.declare import flag
 class LossArguments:
     """Loss."""
 
-    loss_type: Literal["policy_loss", "sft_loss", "custom_loss", "opd_topk", "combine", "topk_select"] = flag(
+    loss_type: Literal["policy_loss", "sft_loss", "custom_loss"] = flag(
         "policy_loss",
-        "clipped policy gradient, likelihood, --custom-loss-function-path, or a distillation: divergence from the "
-        "teacher over its most likely ids, rewards and teacher in one advantage, rewards and selected hints",
+        "clipped policy gradient, likelihood, or a loss of your own: --loss-spec-path or --custom-loss-function-path",
+        instead="the loss of a method is named by --loss-spec-path, see the README of the method's folder",
+    )
+    loss_spec_path: str | None = flag(
+        None,
+        "f(args) -> LossSpec: components, their weights and what they ask for; entropy and KL are added by their own "
+        "flags; implies --loss-type custom_loss",
     )
     custom_loss_function_path: str | None = flag(
         None,
         "f(args, batch, logits, sum_of_sample_mean), or compute_loss(policy_logits, reference_logits, rewards, "
-        "advantages, config) with log-probs of one sample; implies --loss-type custom_loss",
+        "advantages, config) with log-probs of one sample, or what --loss-spec-path takes; implies --loss-type "
+        "custom_loss",
     )
     calculate_per_token_loss: bool = flag(
         False, "every trained token weighs the same; otherwise every sample does, whatever its length"

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from slime.arguments.declare import option
 from slime.arguments.groups.lora import DEFAULT_ALPHA, DEFAULT_RANK
-from slime.arguments.rules.distillation import check_distillation, check_staleness
+from slime.arguments.rules.distillation import check_distillation, check_staleness, loss_flag, spec_of
 from slime.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -35,6 +35,7 @@ NOT_FOR_SFT = (
     "kl_coef",
     "normalize_advantages",
     "custom_loss_function_path",
+    "loss_spec_path",
     "custom_advantage_function_path",
     "custom_pg_loss_reducer_function_path",
 )
@@ -75,25 +76,32 @@ def _refuse(args: Arguments, names: tuple[str, ...], where: str) -> None:
 
 
 def _resolve_custom(args: Arguments) -> None:
-    """A function alone is a custom loss; one that only names a built-in loss becomes that loss."""
-    if not args.custom_loss_function_path or args.loss_type not in ("policy_loss", "custom_loss"):
+    """A function alone is a custom loss; one that makes a `LossSpec` is taken as --loss-spec-path takes it."""
+    path = args.custom_loss_function_path
+    if args.loss_type == "sft_loss" or not (path or args.loss_spec_path):
         return
-    from slime.losses.custom import NamedLoss, load_custom_loss  # loads torch, as the custom loss does
-
     args.loss_type = "custom_loss"
-    function, _ = load_custom_loss(args.custom_loss_function_path)
-    if isinstance(function, NamedLoss):
-        args.loss_type, args.custom_loss_function_path = function.loss_type, None
-        if function.loss_type == "opd_topk":  # has no advantages anyway
+    if not path:
+        return
+    from slime.losses import load_custom_loss, own_spec  # loads torch, as the custom loss does
+
+    if load_custom_loss(path)[1] == "spec":
+        args.loss_spec_path, args.custom_loss_function_path = path, None
+        if not own_spec(args).needs_advantages:
             args.disable_compute_advantages_and_returns = False
+    elif args.loss_spec_path:
+        raise ConfigError(
+            "--custom-loss-function-path and --loss-spec-path name two losses; drop one of them (--loss-spec-path '' "
+            "where a script gives it)"
+        )
 
 
 def _check_custom(args: Arguments) -> None:
-    if args.loss_type != "custom_loss":
-        _refuse(args, ("disable_compute_advantages_and_returns",), f"--loss-type {args.loss_type}")
+    if args.loss_type != "custom_loss" or args.loss_spec_path:
+        _refuse(args, ("disable_compute_advantages_and_returns",), loss_flag(args))
         return
     if not args.custom_loss_function_path:
-        raise ConfigError("--loss-type custom_loss needs --custom-loss-function-path")
+        raise ConfigError("--loss-type custom_loss needs --loss-spec-path or --custom-loss-function-path")
     _refuse(args, ONLY_POLICY, "a custom loss")
     if args.advantage_estimator in ("gspo", "cispo"):
         raise ConfigError(
@@ -103,7 +111,8 @@ def _check_custom(args: Arguments) -> None:
 
 
 def _check_estimator(args: Arguments) -> None:
-    if args.disable_compute_advantages_and_returns or args.loss_type == "opd_topk":
+    own = spec_of(args)
+    if args.disable_compute_advantages_and_returns or (own is not None and not own.needs_advantages):
         return
     name = args.advantage_estimator
     ready = args.custom_reward_post_process_path or args.custom_convert_samples_to_train_data_path

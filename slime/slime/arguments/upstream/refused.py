@@ -153,7 +153,7 @@ FOREIGN: dict[str, Foreign] = {
     **_many("it belongs to an example that is not here", "rollout-buffer-url"),
     **_many(NO_ROUTER, "use-slime-router"),
     **_many(
-        "a judge is a service: give the --service-path of a method, for example openclaw.trainer_hooks.services.start",
+        "a judge is a service: give the --service-path that the README of a method names",
         "num-judge-workers",
         "majority-vote-n",
         "majority-vote-threshold",
@@ -168,10 +168,10 @@ PREFIXES = {
     "--vllm-": Foreign("it is an argument of vLLM, which serves with --rollout-backend vllm alone"),
     "--router-": Foreign(NO_ROUTER),
     "--slime-router-": Foreign(NO_ROUTER),
-    "--prm-": Foreign(
-        "a judge is a service: give the --service-path of a method, for example openclaw.trainer_hooks.services.start"
+    "--prm-": Foreign("a judge is a service: give the --service-path that the README of a method names"),
+    "--gui-": Foreign(
+        "it is read by an example of the original, which brings it with its --rollout-function-path"
     ),
-    "--gui-": Foreign("it is read by the GUI track, which brings it with its --rollout-function-path"),
     "--moe-": Foreign(MEGATRON),
     "--ci-": Foreign("it is for the original's own tests"),
 }
