@@ -153,7 +153,7 @@ _ALL = (
                 "f(args, batch, logits, sum_of_sample_mean) -> (loss, metrics)",
                 ("args", "batch", "logits", "sum_of_sample_mean"),
             ),
-            Call("f(args) -> LossSpec, as --loss-spec-path", ("args",)),
+            Call("f(args) -> LossSpec, as --loss-spec-path", ("args",), by_name=True),
         ),
         "on each micro-batch; the first form on each sample, with log-probs [T]",
         "compute_loss",
