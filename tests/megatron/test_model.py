@@ -21,6 +21,7 @@ from slime.utils.decoders import language_part
 from slime.weights.probe import expected_probe, measure
 
 CPU = torch.device("cpu")
+OWN_LOSS = Path(__file__).parents[2] / "slime/examples/own_loss_spec/loss.py"
 MODELS = [
     "qwen3",
     "qwen2",
@@ -120,6 +121,13 @@ JOBS: dict[str, dict[str, Any]] = {
         "distill_subset_mode": "overlap",
     },
     "combine": {"loss_spec_path": "openclaw_combine.loss:combine"},
+    "a_method_of_ones_own": {
+        "loss_spec_path": str(OWN_LOSS),
+        "distill_topk": 4,
+        "distill_subset_mode": "teacher",
+        "jsd_w_rl": 1.0,
+        "global_batch_size": 3,
+    },
     "experts": {
         "hf_checkpoint": "qwen3_moe",
         "ref_load": "qwen3_moe",
