@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 import subprocess
-from pathlib import Path
 
-ROOT = Path(__file__).parents[2]
+from tests import ROOT
+
 METHODS = re.compile(
     r"topk_select|opd_topk|combine_w|binary_rl|OPENCLAW_|openclaw|hybrid method|--(topk|combine)-"
 )
