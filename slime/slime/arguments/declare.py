@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from dataclasses import dataclass
 from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
+from slime.arguments.refusals import Bounds, Rule, default_of, excludes, needs, option
 from slime.errors import ConfigError
+
+__all__ = ["FALSE_WORDS", "TRUE_WORDS", "Flag", "convert", "excludes", "flag", "flags_of", "needs", "option"]
 
 TRUE_WORDS = {"1", "true", "yes", "on"}
 FALSE_WORDS = {"0", "false", "no", "off"}
@@ -21,6 +25,13 @@ def flag(
     aliases: tuple[str, ...] = (),
     yields: bool = False,
     env_unless: str | None = None,
+    least: float | None = None,
+    most: float | None = None,
+    above: float | None = None,
+    below: float | None = None,
+    also: float | None = None,
+    unit: str = "",
+    rules: Sequence[Rule] = (),
 ) -> Any:
     """A dataclass field that is a flag too.
 
@@ -31,8 +42,13 @@ def flag(
         aliases: other spellings of the flag.
         yields: a plug-in may declare the same flag; its own then takes this one's place.
         env_unless: name of a switch; where it is given, the environment is not read for this flag.
+        least, most, above, below: bounds of a number, the last two exclusive; `also` is one more number, such as -1.
+        unit: what the number counts, for the message that refuses another.
+        rules: the company in which the flag is refused, made by `needs` and `excludes`.
     """
+    bounds = Bounds(least, most, above, below, also, unit)
     metadata = {"help": help, "env": env, "aliases": aliases, "yields": yields, "env_unless": env_unless}
+    metadata |= {"bounds": bounds, "rules": tuple(rules)}
     if isinstance(default, list):
         return dataclasses.field(default_factory=lambda: list(default), metadata=metadata)
     return dataclasses.field(default=default, metadata=metadata)
@@ -52,16 +68,12 @@ class Flag:
     repeatable: bool
     yields: bool
     env_unless: str | None
+    bounds: Bounds
 
     @property
     def options(self) -> tuple[str, ...]:
         """All spellings, the main one first."""
         return (option(self.name), *self.aliases)
-
-
-def option(name: str) -> str:
-    """The flag of a field: `save_interval` -> `--save-interval`."""
-    return "--" + name.replace("_", "-")
 
 
 def flags_of(group: type) -> list[Flag]:
@@ -78,13 +90,10 @@ def _flag(field: dataclasses.Field[Any], hint: Any) -> Flag:
     if get_origin(hint) in (Union, UnionType):
         (hint,) = [part for part in get_args(hint) if part is not NoneType]
     choices = tuple(get_args(hint)) if get_origin(hint) is Literal else None
-    has_factory = field.default_factory is not dataclasses.MISSING
-    default = field.default_factory() if field.default_factory is not dataclasses.MISSING else field.default
-    assert has_factory == repeatable
     return Flag(
         name=field.name,
         type=str if choices else hint,
-        default=default,
+        default=default_of(field),
         help=field.metadata["help"],
         env=field.metadata["env"],
         aliases=field.metadata["aliases"],
@@ -92,6 +101,7 @@ def _flag(field: dataclasses.Field[Any], hint: Any) -> Flag:
         repeatable=repeatable,
         yields=field.metadata["yields"],
         env_unless=field.metadata["env_unless"],
+        bounds=field.metadata["bounds"],
     )
 
 

@@ -140,7 +140,7 @@ def _options(item: Flag) -> dict[str, Any]:
     described = (
         item.help if item.default in (None, "", []) or "(default:" in item.help else _with_default(item)
     )
-    options: dict[str, Any] = {"dest": item.name, "help": (described + _env_note(item)).replace("%", "%%")}
+    options: dict[str, Any] = {"dest": item.name, "help": (described + _notes(item)).replace("%", "%%")}
     if item.type is bool:
         return options | {"action": "store_true" if item.default is False else argparse.BooleanOptionalAction}
     if item.repeatable:
@@ -154,8 +154,9 @@ def _with_default(item: Flag) -> str:
     return item.help if item.type is bool and not item.default else f"{item.help} (default: {item.default})"
 
 
-def _env_note(item: Flag) -> str:
-    return f" [env: {', '.join(item.env)}]" if item.env else ""
+def _notes(item: Flag) -> str:
+    bounds = f" [{item.bounds}]" if str(item.bounds) else ""
+    return bounds + (f" [env: {', '.join(item.env)}]" if item.env else "")
 
 
 def from_environment(flags: Sequence[Flag], env: Mapping[str, str]) -> dict[str, Any]:
