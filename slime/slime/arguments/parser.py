@@ -12,7 +12,8 @@ from typing import Any, NoReturn
 from slime.arguments.config_file import config_file
 from slime.arguments.declare import Flag, convert, flags_of
 from slime.arguments.rules.engine import python_of, take_engine_words
-from slime.arguments.upstream.refused import check_shape, take_foreign
+from slime.arguments.upstream.refused import take_foreign
+from slime.arguments.upstream.shape import check_shape
 from slime.errors import ConfigError
 from slime.hooks import HOOKS
 from slime.plugins import plugin_modules
