@@ -9,9 +9,12 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from slime.errors import ConfigError
+
+if TYPE_CHECKING:
+    from slime.arguments import Arguments
 
 
 def option(name: str) -> str:
@@ -75,7 +78,7 @@ class Rule:
         yield from (*self.given, *self.missing)
         yield from (name for name, _ in (*self.equal, *self.other))
 
-    def broken(self, args: Any, defaults: dict[str, Any]) -> bool:
+    def broken(self, args: object, defaults: dict[str, Any]) -> bool:
         """Whether every condition holds for these arguments."""
         return (
             all(getattr(args, name) != defaults[name] for name in self.given)
@@ -113,7 +116,7 @@ def default_of(field: dataclasses.Field[Any]) -> Any:
     return field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
 
 
-def check_flags(args: Any) -> None:
+def check_flags(args: Arguments) -> None:
     """Checks every flag's own bounds, then its rules, in the order of their declaration.
 
     Raises:

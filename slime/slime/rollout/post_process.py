@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from slime.errors import DataError
 from slime.hooks import load_hook
 from slime.types import Sample
+
+if TYPE_CHECKING:
+    from slime.arguments.groups.hooks import HookArguments
 
 FIELDS = {
     "rewards": "reward",
@@ -33,7 +36,7 @@ PER_TOKEN = (
 KNOWN = {*FIELDS, "tokens", "response_lengths", "total_lengths", "raw_reward", "truncated"}
 
 
-def post_processed(args: Any, samples: list[Sample]) -> list[Sample]:
+def post_processed(args: HookArguments, samples: list[Sample]) -> list[Sample]:
     """The batch as it is trained on, after --custom-reward-post-process-path and
     --custom-convert-samples-to-train-data-path.
 
@@ -41,9 +44,9 @@ def post_processed(args: Any, samples: list[Sample]) -> list[Sample]:
         DataError: what a hook returns does not fit the samples.
     """
     if (process := load_hook(args, "custom_reward_post_process_path")) is not None:
-        set_rewards(samples, process(args, samples), args.custom_reward_post_process_path)
+        set_rewards(samples, process(args, samples), str(args.custom_reward_post_process_path))
     if (convert := load_hook(args, "custom_convert_samples_to_train_data_path")) is not None:
-        samples = samples_of(convert(args, samples), args.custom_convert_samples_to_train_data_path)
+        samples = samples_of(convert(args, samples), str(args.custom_convert_samples_to_train_data_path))
     return samples
 
 

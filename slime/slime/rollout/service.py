@@ -6,7 +6,7 @@ import contextlib
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from slime import replay
 from slime.errors import DataError
@@ -17,11 +17,14 @@ from slime.rollout.post_process import post_processed
 from slime.rollout.rm_hub import failures
 from slime.types import RolloutFnEvalOutput, RolloutFnTrainOutput, Sample
 
+if TYPE_CHECKING:
+    from slime.arguments.sides import GenerationSide
+
 
 class RolloutService:
     """All methods may be called at the same time from several threads."""
 
-    def __init__(self, args: Any) -> None:
+    def __init__(self, args: GenerationSide) -> None:
         self.args = args
         self.rollout_function = load_hook(args, "rollout_function_path")
         self.eval_function = load_hook(args, "eval_function_path") or self.rollout_function
@@ -122,6 +125,6 @@ class RolloutService:
         return metrics | failures.take_metrics() | extra
 
 
-def reads_no_prompts(args: Any) -> bool:
+def reads_no_prompts(args: GenerationSide) -> bool:
     """Whether the run has no data source: its rollout function has its own, or batches are replayed from files."""
     return bool(args.disable_rollout_global_dataset or args.load_debug_rollout_data)

@@ -11,7 +11,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from slime.errors import DataError, EngineError
 from slime.hooks import load_hook
@@ -25,6 +25,9 @@ from slime.rollout.sample_runner import SampleRunner
 from slime.rollout.state import GenerateState
 from slime.types import RolloutFnEvalOutput, RolloutFnTrainOutput
 
+if TYPE_CHECKING:
+    from slime.arguments.sides import GenerationSide
+
 __all__ = ["GenerateState", "generate", "generate_rollout"]
 
 logger = logging.getLogger(__name__)
@@ -34,7 +37,7 @@ ABORT_PATIENCE = 30.0  # seconds for interrupted samples to come back before the
 
 
 def generate_rollout(
-    args: Any, rollout_id: int, data_source: Any, evaluation: bool = False
+    args: GenerationSide, rollout_id: int, data_source: Any, evaluation: bool = False
 ) -> RolloutFnTrainOutput | RolloutFnEvalOutput:
     """One batch of `--rollout-batch-size` finished groups, in the order in which they were started.
 
@@ -51,7 +54,7 @@ def generate_rollout(
 class Rollout:
     """The collection of one batch."""
 
-    def __init__(self, args: Any, rollout_id: int, source: Any) -> None:
+    def __init__(self, args: GenerationSide, rollout_id: int, source: Any) -> None:
         self.args, self.rollout_id, self.source = args, rollout_id, source
         self.interrupt = Interrupt()
         self.state = GenerateState.of(args)

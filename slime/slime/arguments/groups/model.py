@@ -81,8 +81,8 @@ class ModelArguments:
         "train all but the weights whose names match this regular expression",
         rules=[ALL_ADAPTERS, JOINED],
     )
-    save: str | None = flag(
-        None,
+    save: str = flag(
+        "",
         "folder of checkpoints and weight versions; resumed from its latest (default: RUN_DIR/checkpoints)",
         env=("SAVE_CKPT", "CKPT_SAVE_DIR"),
         aliases=("--save-dir",),

@@ -83,8 +83,8 @@ class CheckpointArguments:
     """Checkpoints: how they are written, and what is taken over from one."""
 
     async_save: bool = flag(False, "write checkpoints in the background; the last one of a run is waited for")
-    update_weight_disk_dir: str | None = flag(
-        None,
+    update_weight_disk_dir: str = flag(
+        "",
         "folder of weight versions, of this run alone (default: weights in --save); on one machine a folder in /dev/shm "
         "keeps them in memory, --keep-weights of them and the live one",
     )
@@ -120,7 +120,7 @@ class TrackingArguments:
     """What is logged; RUN_DIR/metrics.jsonl and RUN_DIR/logs/training.log are always written."""
 
     use_tensorboard: bool = flag(True, "write TensorBoard events")
-    tensorboard_dir: str | None = flag(None, "folder of TensorBoard events (default: RUN_DIR/tensorboard)")
+    tensorboard_dir: str = flag("", "folder of TensorBoard events (default: RUN_DIR/tensorboard)")
     use_wandb: bool = flag(False, "log to Weights & Biases (pip install wandb)")
     wandb_mode: Literal["online", "offline", "disabled"] | None = flag(
         None, "W&B mode (default: its own)", rules=[needs("use_wandb")]

@@ -13,10 +13,14 @@ import math
 import threading
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from slime.errors import ConfigError, RewardError
 from slime.types import Sample
+
+if TYPE_CHECKING:
+    from slime.arguments.groups.reward import RewardArguments
+    from slime.arguments.sides import GenerationSide
 
 logger = logging.getLogger(__name__)
 
@@ -57,7 +61,9 @@ class Failures:
 failures = Failures()
 
 
-async def guarded(args: Any, name: str, samples: list[Sample], call: Callable[[], Awaitable[Any]]) -> Any:
+async def guarded(
+    args: GenerationSide, name: str, samples: list[Sample], call: Callable[[], Awaitable[Any]]
+) -> Any:
     """What `call` gives within --rollout-reward-timeout seconds.
 
     Raises:
@@ -79,7 +85,7 @@ async def guarded(args: Any, name: str, samples: list[Sample], call: Callable[[]
         _fail(args, "error", f"{where} raised {cause}", error)
 
 
-def checked(args: Any, name: str, sample: Sample, value: Any) -> float | dict[str, Any]:
+def checked(args: RewardArguments, name: str, sample: Sample, value: Any) -> float | dict[str, Any]:
     """The reward as a float, or as a dictionary whose numbers are finite. Numpy's and torch's scalars are numbers.
 
     Raises:
@@ -109,7 +115,7 @@ def _plain(value: Any) -> Any:
     return value.item() if count == 1 else value
 
 
-def _fail(args: Any, kind: str, message: str, cause: BaseException | None = None) -> None:
+def _fail(args: RewardArguments, kind: str, message: str, cause: BaseException | None = None) -> None:
     error = RewardError(message)
     failures.bad(kind, error, args.rm_max_failures)
     raise error from cause
