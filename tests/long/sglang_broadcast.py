@@ -21,10 +21,8 @@ from slime.engines.sglang import broadcast
 from slime.engines.sglang.broadcast import Broadcast
 from slime.engines.sglang.routes import SGLangRoutes
 from slime.engines.sglang.transport import Disk
-from slime.plugins import load_attr
+from tests.fakes.sender_process import SenderProcess
 
-ENGINE_TESTS = Path(__file__).parents[1] / "engine"
-SenderProcess = load_attr(f"{ENGINE_TESTS}/sender_process.py:SenderProcess")
 BUCKET = 500_000  # bytes: several buckets of the tiny model
 TOKENS = 150  # of an answer that is under way
 SENDER = SenderProcess()

@@ -22,8 +22,8 @@ from openclaw.judge.teacher.settings import TeacherSettings
 from openclaw.methods.hinted_prompt import HintedPrompts
 from openclaw.store import RolloutStore
 from openclaw.types import SampleDraft, SampleState, Turn
+from tests import ROOT
 
-ROOT = Path(__file__).parents[2]
 MODEL = ROOT / "openclaw-test/tiny_claw/model"
 HINT = "Use plain sentences."
 MakeTurn = Callable[..., Turn]

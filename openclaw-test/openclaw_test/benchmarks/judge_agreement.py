@@ -1,9 +1,9 @@
 """How often a judge agrees with labelled next states: all of them and the clear ones, by language.
 
-`python openclaw-test/openclaw_test/benchmarks/judge_agreement.py` measures the rules on the lists in tests/judge/data
-and prints one JSON line. `opposite` is the share of the clear ones that got the opposite sign, which trains the wrong
-way; a 0 only trains nothing. The judge's own flags choose another judge (`--backend openai --judge-url URL
---judge-model NAME`)."""
+`python openclaw-test/openclaw_test/benchmarks/judge_agreement.py` measures the rules on the lists in
+tests/openclaw/judge/data and prints one JSON line. `opposite` is the share of the clear ones that got the opposite sign,
+which trains the wrong way; a 0 only trains nothing. The judge's own flags choose another judge (`--backend openai
+--judge-url URL --judge-model NAME`)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from openclaw.judge.questions import JudgeQuestion
 from openclaw.judge.settings import add_flags, load_settings
 from openclaw.judge.votes import majority_score
 
-DATA = Path(__file__).resolve().parents[3] / "tests" / "judge" / "data"
+DATA = Path(__file__).resolve().parents[3] / "tests" / "openclaw" / "judge" / "data"
 
 
 def question_of(row: dict[str, Any]) -> JudgeQuestion:
@@ -97,7 +97,7 @@ async def measure(args: argparse.Namespace) -> dict[str, Any]:
 def main(argv: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description="Agreement of a judge with labelled next states.")
     parser.add_argument(
-        "lists", nargs="*", type=Path, help="labelled lists; default: all in tests/judge/data"
+        "lists", nargs="*", type=Path, help="labelled lists; default: all in tests/openclaw/judge/data"
     )
     add_flags(parser.add_argument_group("judge", "Who judges, and how."), short=True)
     args = parser.parse_args(argv)

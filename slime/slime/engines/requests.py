@@ -1,0 +1,237 @@
+"""What a client may send to our engine servers: SGLang's native request names, validated where they enter."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+
+from slime.errors import EngineError
+
+GREEDY_BELOW = 1e-6
+"""A temperature below this means greedy decoding, as in SGLang."""
+DEFAULT_NEW_TOKENS = 128
+
+
+class RequestError(ValueError):
+    """A request this engine cannot serve; the message goes to the client with HTTP status `status`."""
+
+    status = 400
+
+
+class RunningRequestError(RequestError):
+    """The request id belongs to a request that still runs; right after a disconnect a retry helps."""
+
+    status = 409
+
+
+class WeightsError(EngineError):
+    """Weights that must not go live, or did not; the message says which serve."""
+
+
+class _Body(BaseModel):
+    model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
+
+
+class SamplingParams(_Body):
+    """Sampling options of one request.
+
+    `max_new_tokens` in tokens (default 128, less where the context is nearly full); `top_k` -1 is the whole
+    vocabulary; `seed` (or `sampling_seed`) makes the request reproducible whatever shares its batch.
+    """
+
+    max_new_tokens: int | None = Field(default=None, ge=0)
+    temperature: float = Field(default=1.0, ge=0.0)
+    top_p: float = Field(default=1.0, gt=0.0, le=1.0)
+    top_k: int = Field(default=-1, ge=-1)
+    min_p: float = Field(default=0.0, ge=0.0, le=1.0)
+    frequency_penalty: float = Field(default=0.0, ge=-2.0, le=2.0)
+    presence_penalty: float = Field(default=0.0, ge=-2.0, le=2.0)
+    repetition_penalty: float = Field(default=1.0, gt=0.0, le=2.0)
+    logit_bias: dict[int, float] = Field(default_factory=dict)
+    stop: list[str] = Field(default_factory=list)
+    stop_token_ids: list[int] = Field(default_factory=list)
+    ignore_eos: bool = False
+    seed: int | None = None
+    sampling_seed: int | None = None
+    skip_special_tokens: bool = True
+    no_stop_trim: bool = False
+
+    @field_validator("stop", mode="before")
+    @classmethod
+    def _stop_list(cls, value: Any) -> Any:
+        return [] if value is None else [value] if isinstance(value, str) else value
+
+    @field_validator("stop_token_ids", mode="before")
+    @classmethod
+    def _stop_ids(cls, value: Any) -> Any:
+        return [] if value is None else value
+
+    @field_validator("logit_bias", mode="before")
+    @classmethod
+    def _bias(cls, value: Any) -> Any:
+        return {} if value is None else value
+
+    @field_validator("stop")
+    @classmethod
+    def _no_empty_stop(cls, value: list[str]) -> list[str]:
+        if "" in value:
+            raise ValueError("a stop string must not be empty")
+        return value
+
+    @property
+    def greedy(self) -> bool:
+        return self.temperature < GREEDY_BELOW
+
+    @property
+    def changes_logits(self) -> bool:
+        """Whether a bias or a penalty applies."""
+        return bool(
+            self.logit_bias
+            or self.frequency_penalty
+            or self.presence_penalty
+            or self.repetition_penalty != 1.0
+        )
+
+    @property
+    def truncates(self) -> bool:
+        """Whether tokens are cut from the distribution before sampling."""
+        return not self.greedy and (self.top_p < 1.0 or self.top_k > 0 or self.min_p > 0.0)
+
+
+class GenerateRequest(_Body):
+    """Body of `POST /generate`. Exactly one of `input_ids` and `text` is given.
+
+    `logprob_start_len`: first prompt position whose log-prob is returned, -1 for none.
+    `input_logprob_temperature`: divides the logits of prompt log-probs (1.0: the model itself, as in SGLang, which has
+    no such field); the answer's `meta_info` repeats it.
+    """
+
+    input_ids: list[int] | None = None
+    text: str | None = None
+    sampling_params: SamplingParams = Field(default_factory=SamplingParams)
+    return_logprob: bool = False
+    logprob_start_len: int = Field(default=-1, ge=-1)
+    top_logprobs_num: int = Field(default=0, ge=0)
+    input_logprob_temperature: float = Field(default=1.0, gt=0.0, allow_inf_nan=False)
+    token_ids_logprob: list[int] | None = None
+    return_text_in_logprobs: bool = False
+    stream: bool = False
+    rid: str | None = Field(default=None, min_length=1)
+
+    @field_validator("sampling_params", mode="before")
+    @classmethod
+    def _default_sampling(cls, value: Any) -> Any:
+        return {} if value is None else value
+
+    @model_validator(mode="after")
+    def _one_prompt(self) -> GenerateRequest:
+        if (self.input_ids is None) == (self.text is None):
+            raise ValueError("give exactly one of input_ids and text")
+        return self
+
+
+class AbortRequest(_Body):
+    rid: str | None = None
+    abort_all: bool = False
+
+    @model_validator(mode="after")
+    def _one_target(self) -> AbortRequest:
+        if not self.rid and not self.abort_all:
+            raise ValueError("give rid, or abort_all: true")
+        return self
+
+
+class PauseRequest(_Body):
+    mode: str = Field(default="abort", pattern="^(abort|retract|in_place)$")
+
+
+class EmptyRequest(_Body):
+    pass
+
+
+class MemoryRequest(_Body):
+    """SGLang's tags choose parts of the memory; this engine moves all of it or none."""
+
+    tags: list[str] | None = None
+
+    @field_validator("tags")
+    @classmethod
+    def _all_of_it(cls, tags: list[str] | None) -> list[str] | None:
+        if tags is not None and not {"weights", "kv_cache"} <= set(tags):
+            raise ValueError("this engine moves weights and kv_cache together: name both, or leave tags out")
+        return tags
+
+
+class SwitchRequest(_Body):
+    """A weight version: a whole number, as a string on the wire."""
+
+    weight_version: str
+
+    @field_validator("weight_version", mode="before")
+    @classmethod
+    def _whole_number(cls, value: Any) -> Any:
+        text = str(value)
+        if not (text.isascii() and text.isdigit()):
+            raise ValueError(f"must be a whole number such as '4', got {value!r}")
+        return str(int(text))
+
+    @property
+    def version(self) -> int:
+        return int(self.weight_version)
+
+
+class PrepareRequest(SwitchRequest):
+    model_path: str = Field(min_length=1)
+
+
+@dataclass(frozen=True)
+class ModelLimits:
+    """What the served model takes: tokens of prompt and answer, ids in its vocabulary."""
+
+    context_length: int
+    vocabulary: int
+
+    def check(self, request: GenerateRequest, prompt: list[int]) -> None:
+        """Raises RequestError: ids or positions that the model or the prompt does not have."""
+        name = "text" if request.input_ids is None else "input_ids"
+        if not prompt:
+            raise RequestError(f"{name}: the prompt must have at least one token")
+        ids = {
+            name: prompt,
+            "token_ids_logprob": request.token_ids_logprob or [],
+            "sampling_params.logit_bias": list(request.sampling_params.logit_bias),
+        }
+        for field, values in ids.items():
+            if values and not (min(values) >= 0 and max(values) < self.vocabulary):
+                raise RequestError(f"{field}: ids must be between 0 and {self.vocabulary - 1}")
+        if request.top_logprobs_num > self.vocabulary:
+            raise RequestError(f"top_logprobs_num: the vocabulary has only {self.vocabulary} tokens")
+        if request.logprob_start_len >= len(prompt):
+            raise RequestError(
+                f"logprob_start_len: {request.logprob_start_len} is beyond the prompt ({len(prompt)} tokens)"
+            )
+
+    def new_tokens(self, prompt: int, wanted: int | None, least: int = 0) -> int:
+        """Tokens that an answer to `prompt` tokens may have; the engine samples at least `least`. Raises RequestError."""
+        room = self.context_length - prompt
+        if room < (least if wanted == 0 else 1):
+            raise RequestError(
+                f"the prompt of {prompt} tokens fills the context of {self.context_length} tokens"
+            )
+        if wanted is not None and wanted > room:
+            raise RequestError(
+                f"the request needs {prompt + wanted} tokens ({prompt} prompt + {wanted} max_new_tokens), "
+                f"the context has {self.context_length}"
+            )
+        return min(DEFAULT_NEW_TOKENS, room) if wanted is None else wanted
+
+
+def explain(error: ValidationError) -> str:
+    """One line that names every wrong field, for the client."""
+    parts = []
+    for item in error.errors(include_url=False, include_input=False):
+        where = ".".join(str(part) for part in item["loc"])
+        parts.append(f"{where}: {item['msg']}" if where else item["msg"])
+    return "; ".join(parts[:5])

@@ -1,0 +1,177 @@
+"""An engine of another project, in a Python of its own: the launcher's flags, its own flags, and what it loads first.
+
+Its Python runs a small program of ours (`child`), which lets the engine itself check its flags (`--check`) or starts it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from slime.engines.child import EngineGone
+from slime.errors import ConfigError, EngineError
+from slime.processes.servers import bind_error
+
+CHECK_TIMEOUT = 300.0  # seconds; importing an engine for the first time is slow
+NO_KEY = "gateway and trainer reach engines on this machine without a key"
+
+
+@dataclass(frozen=True)
+class LaunchRequest:
+    """One engine to start: whose Python, where, with which words of its own.
+
+    `device` is cpu or cuda where the launcher itself checks it; else it is among the words.
+    """
+
+    python: str
+    model_path: str
+    host: str
+    port: int
+    weights_file: str | None
+    threads: int | None
+    words: list[str]
+    device: str | None = None
+
+    @property
+    def url(self) -> str:
+        return f"http://{self.host}:{self.port}"
+
+
+@dataclass(frozen=True)
+class FirstWeights:
+    """What an engine loads when it starts; `checksum` where a weights file promises one."""
+
+    version: int
+    path: str
+    checksum: str | None
+
+
+@dataclass(frozen=True)
+class ThirdPartyEngine:
+    """How one project's engine is asked for.
+
+    Attributes:
+        name: as its project writes it.
+        key: `--backend KEY`, and `--KEY-FLAG` for its own `--FLAG`.
+        child: path of the program that its Python runs.
+        model_flag: its flag for the model's folder.
+        ours: its flags that the launcher gives itself, or that would break what talks to it, with the reason.
+        common: its flag by the launcher's flag of the same meaning.
+    """
+
+    name: str
+    key: str
+    child: str
+    model_flag: str
+    ours: Mapping[str, str]
+    common: Mapping[str, str]
+
+    @property
+    def prefix(self) -> str:
+        return f"--{self.key}-"
+
+    def parse(self, argv: list[str]) -> LaunchRequest:
+        """The launcher's flags; SystemExit after an unknown one. Raises ConfigError for one that is ours to give."""
+        parser = argparse.ArgumentParser(
+            prog=f"python -m slime.engines.launch --backend {self.key}", allow_abbrev=False
+        )
+        parser.add_argument("--model-path", required=True, help="Hugging Face model folder")
+        parser.add_argument("--host", default="127.0.0.1")
+        parser.add_argument("--port", type=int, default=30010)
+        parser.add_argument(
+            "--weights-file", metavar="JSON", help="names the live weights; read at start if it exists"
+        )
+        parser.add_argument("--threads", type=int, help=f"CPU threads (default: {self.name}'s own)")
+        parser.add_argument(
+            "--engine-python", default=sys.executable, help=f"the Python that has {self.name}"
+        )
+        if "device" not in self.common:
+            parser.add_argument(
+                "--device", choices=["cpu", "cuda"], help="refused where it serves on another"
+            )
+        for name, own in self.common.items():
+            parser.add_argument("--" + name, help=f"{self.name}'s --{own}")
+        args, rest = parser.parse_known_args(argv)
+        words = self.translate(rest)
+        for name, own in self.common.items():
+            value = getattr(args, name.replace("-", "_"))
+            if value is not None:
+                words += ["--" + own, value]
+        device = None if "device" in self.common else args.device
+        return LaunchRequest(
+            args.engine_python,
+            args.model_path,
+            args.host,
+            args.port,
+            args.weights_file,
+            args.threads,
+            words,
+            device,
+        )
+
+    def translate(self, words: list[str]) -> list[str]:
+        """`--sglang-tp-size 2` -> `--tp-size 2`. Raises ConfigError for other flags and for ours."""
+        found: list[str] = []
+        for word in words:
+            name = word.split("=", 1)[0].replace("_", "-")
+            if word.startswith("--") and not name.startswith(self.prefix):
+                raise ConfigError(
+                    f"unknown flag {name}; a flag of {self.name} is written {self.prefix}{name.removeprefix('--')}"
+                )
+            bare = name.removeprefix(self.prefix)
+            if word.startswith("--") and bare in self.ours:
+                raise ConfigError(f"{self.prefix}{bare} is not taken: {self.ours[bare]}")
+            found.append("--" + word[len(self.prefix) :] if word.startswith("--") else word)
+        return found
+
+    def check(self, python: str, words: list[str]) -> str:
+        """Lets the installed engine check flags without starting; returns its version.
+
+        Raises:
+            ConfigError: there is none in that Python, or it refuses a flag; in its words.
+        """
+        command = [python, self.child, "--check", self.model_flag, "unused", *words]
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, timeout=CHECK_TIMEOUT, check=False)
+        except (OSError, subprocess.TimeoutExpired) as error:
+            raise ConfigError(f"the Python of {self.name}, {python}, cannot be run: {error}") from error
+        if done.returncode != 0:
+            last = (done.stderr.strip().splitlines() or ["it said nothing"])[-1]
+            raise ConfigError(last.removeprefix("engine: "))
+        return str(json.loads(done.stdout.strip().splitlines()[-1])["version"])
+
+
+def first_weights(request: LaunchRequest) -> FirstWeights:
+    """What to load at start. Raises ConfigError: a weights file that names none, no model there, a port in use."""
+    first = FirstWeights(0, request.model_path, None)
+    if request.weights_file is not None and Path(request.weights_file).is_file():
+        file = Path(request.weights_file)
+        try:
+            named = json.loads(file.read_text(encoding="utf-8"))
+            path = str(file.parent / named["path"])
+            first = FirstWeights(int(named["version"]), path, str(named["checksum"]))
+        except (ValueError, KeyError, TypeError) as error:
+            raise ConfigError(f"{file} is not a weights file (version, path, checksum): {error!r}") from error
+    if not (Path(first.path) / "config.json").is_file():
+        raise ConfigError(f"{first.path} holds no config.json; give the folder of a Hugging Face model")
+    taken = bind_error(request.host, request.port)
+    if taken is not None:
+        raise ConfigError(f"cannot listen on {request.host}:{request.port}: {taken.strerror or taken}")
+    return first
+
+
+def run(serve: Callable[[], int]) -> int:
+    """The exit status of a launcher: 2 for what was refused, in one line on stderr."""
+    try:
+        return serve()
+    except EngineGone as error:
+        print(f"engine: {error}", file=sys.stderr)
+        return error.status if error.status > 0 else 1
+    except (ConfigError, EngineError) as error:
+        print(f"engine: {error}", file=sys.stderr)
+        return 2

@@ -1,0 +1,55 @@
+"""A launch script's dry run without a Python for each: bash runs the script, this process the planner that it calls."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from slime.plan import dry_run
+from tests import ROOT
+
+RECORDER = """#!/bin/sh
+[ "$1" = -c ] && exit 0
+printf '%s\\0' "$@" > "{folder}/words"
+env -0 > "{folder}/environment"
+"""
+"""In place of Python: keeps what it is called with."""
+
+Done = subprocess.CompletedProcess[str]
+
+
+def bash(*words: str, cwd: Path = ROOT, **env: str) -> Done:
+    """Runs bash with nothing of this process's environment but PATH and its Python."""
+    environ = {"PATH": os.environ["PATH"], "VENV": sys.prefix, "HOME": "/nonexistent", **env}
+    return subprocess.run(["bash", *words], cwd=cwd, env=environ, capture_output=True, text=True, timeout=120)
+
+
+def dry(script: str, *flags: str, cwd: Path = ROOT, **env: str) -> Done:
+    """What the script prints with DRY_RUN=1, and its exit status. `VENV` is that of this process."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        python = folder / "bin" / "python"
+        python.parent.mkdir()
+        python.write_text(RECORDER.format(folder=folder))
+        python.chmod(0o755)
+        done = bash(script, *flags, cwd=cwd, **{**env, "DRY_RUN": "1", "VENV": name})
+        if not (folder / "words").exists():  # refused before
+            return done
+        option, module, *words = _strings(folder / "words")
+        assert (option, module) == ("-m", "slime.plan.dry_run")
+        variables = dict(one.split("=", 1) for one in _strings(folder / "environment"))
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        status = dry_run.main(words, variables)
+    return Done(
+        done.args, status or done.returncode, out.getvalue() + done.stdout, err.getvalue() + done.stderr
+    )
+
+
+def _strings(file: Path) -> list[str]:
+    return file.read_text().split("\0")[:-1]

@@ -1,0 +1,175 @@
+"""An engine whose answers are scripted to the token, over HTTP that breaks where a test says so."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass
+class FakeEngine:
+    """SGLang's `/generate`, scripted. `say` is what it samples, in ids, for any prompt.
+
+    Prompts that begin with an earlier prompt and a part of its answer are continued. After `die_after`
+    tokens it drops every connection for `down` seconds. After `switch_after` tokens `version` is one higher.
+    """
+
+    say: list[int] = field(default_factory=list)
+    finish: dict[str, Any] = field(default_factory=lambda: {"type": "stop", "matched": 2})
+    chunk: int = 3
+    pause: float = 0.0
+    die_after: int | None = None
+    down: float = 0.3
+    version: int = 3
+    switch_after: int | None = None
+    refuse: str | None = None
+    requests: list[dict[str, Any]] = field(default_factory=list)
+    aborted: list[str] = field(default_factory=list)
+    disconnects: int = 0
+    port: int = 0
+
+    def __post_init__(self) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._writers: set[asyncio.StreamWriter] = set()
+        self._prompts: list[tuple[list[int], list[int]]] = []
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        self._loop.run_forever()
+        self._loop.close()
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    def start(self) -> FakeEngine:
+        asyncio.run_coroutine_threadsafe(self._listen(), self._loop).result(5)
+        return self
+
+    def stop(self) -> None:
+        asyncio.run_coroutine_threadsafe(self._close(), self._loop).result(5)
+
+    def end(self) -> None:
+        """For good, with its thread."""
+        asyncio.run_coroutine_threadsafe(self._end(), self._loop).result(5)
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(5)
+
+    def start_later(self, seconds: float) -> None:
+        self._loop.call_soon_threadsafe(
+            lambda: self._loop.call_later(seconds, lambda: self._loop.create_task(self._listen()))
+        )
+
+    async def _listen(self) -> None:
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", self.port)
+        self.port = self._server.sockets[0].getsockname()[1]
+
+    async def _close(self) -> None:
+        self._server.close()
+        for writer in list(self._writers):
+            writer.transport.abort()
+
+    async def _end(self) -> None:
+        await self._close()
+        for task in (left := asyncio.all_tasks() - {asyncio.current_task()}):
+            task.cancel()
+        await asyncio.gather(*left, return_exceptions=True)
+
+    async def _die(self) -> None:
+        await self._close()
+        await asyncio.sleep(self.down)
+        await self._listen()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._writers.add(writer)
+        try:
+            while head := await reader.readuntil(b"\r\n\r\n"):
+                length = [
+                    int(line[15:]) for line in head.split(b"\r\n") if line[:15].lower() == b"content-length:"
+                ]
+                body = json.loads(await reader.readexactly(length[0])) if length else {}
+                await self._answer(head.split(b" ")[1].decode(), body, writer)
+        except (asyncio.IncompleteReadError, ConnectionError):
+            pass
+        finally:
+            self._writers.discard(writer)
+            writer.close()
+
+    async def _answer(self, path: str, body: dict[str, Any], writer: asyncio.StreamWriter) -> None:
+        if path == "/abort_request":
+            self.aborted.append(body["rid"])
+        if path != "/generate":
+            self._whole(writer, 200, {"weight_version": str(self.version), "checksum": "c0ffee"})
+            return
+        self.requests.append(body)
+        if self.refuse:
+            self._whole(writer, 400, {"error": {"message": self.refuse}})
+            return
+        writer.write(
+            b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
+        )
+        try:
+            await self._stream(body, writer)
+        except ConnectionError:
+            self.disconnects += 1
+            raise
+        writer.write(b"0\r\n\r\n")
+
+    def _whole(self, writer: asyncio.StreamWriter, status: int, body: Any) -> None:
+        data = json.dumps(body).encode()
+        writer.write(b"HTTP/1.1 %d X\r\ncontent-length: %d\r\n\r\n%s" % (status, len(data), data))
+
+    def _plan(self, prompt: list[int]) -> tuple[list[int], int]:
+        """(the answer to this prompt, how much of it the prompt has already)."""
+        for known, answer in self._prompts:
+            done = len(prompt) - len(known)
+            if done > 0 and prompt[: len(known)] == known and prompt[len(known) :] == answer[:done]:
+                return answer, done
+        self._prompts.append((prompt, list(self.say)))
+        return list(self.say), 0
+
+    async def _stream(self, body: dict[str, Any], writer: asyncio.StreamWriter) -> None:
+        prompt = body["input_ids"]
+        answer, done = self._plan(prompt)
+        limit = body["sampling_params"]["max_new_tokens"]
+        ids = answer[done:][:limit]
+        finish = self.finish if len(answer) - done <= limit else {"type": "length"}
+        spans = self._spans(done, len(ids))
+        for start in range(0, len(ids), self.chunk):
+            end = min(start + self.chunk, len(ids))
+            if self.die_after is not None and done + end > self.die_after:
+                self.die_after = None
+                asyncio.get_running_loop().create_task(self._die())
+                await asyncio.sleep(self.down)
+                return
+            meta: dict[str, Any] = {"finish_reason": finish if end == len(ids) else None}
+            meta["weight_version"] = str([v for v, s, e in spans if s < end][-1])
+            meta["output_token_logprobs"] = [
+                [self.log_prob(len(prompt) + index + 1, ids[index]), ids[index], None] for index in range(end)
+            ]
+            meta["output_top_logprobs"] = [[[-0.5, token, None], [-1.5, 7, None]] for token in ids[:end]]
+            if end == len(ids):
+                meta["weight_versions"] = [{"version": str(v), "start": s, "end": e} for v, s, e in spans]
+            data = b"data: " + json.dumps({"output_ids": ids[:end], "meta_info": meta}).encode() + b"\n\n"
+            writer.write(b"%x\r\n%s\r\n" % (len(data), data))
+            await writer.drain()
+            if writer.transport.is_closing():
+                raise ConnectionResetError
+            if self.pause:
+                await asyncio.sleep(self.pause)
+        writer.write(b"e\r\ndata: [DONE]\n\n\r\n")
+
+    @staticmethod
+    def log_prob(position: int, token: int) -> float:
+        """What it says of a token: told by its place in prompt and answer together."""
+        return -((position * 7 + token * 3) % 97) / 97 - 0.001
+
+    def _spans(self, done: int, count: int) -> list[tuple[int, int, int]]:
+        at = None if self.switch_after is None else max(self.switch_after - done, 0)
+        if at is None or at >= count:
+            return [(self.version, 0, count)]
+        return [span for span in ((self.version, 0, at), (self.version + 1, at, count)) if span[1] < span[2]]

@@ -1,0 +1,85 @@
+"""The process that broadcasts weights, without Ray: forked from one that has torch, so another one is there at once."""
+
+from __future__ import annotations
+
+import multiprocessing
+import threading
+from concurrent.futures import Future, ThreadPoolExecutor
+from multiprocessing.connection import Connection
+from typing import Any
+
+PRELOAD = ["slime.engines.sglang.sender", "uvicorn", "transformers.models.qwen3.modeling_qwen3"]
+
+
+def context() -> Any:
+    """Forks from a process that has imported what sender and engine need, so that a start costs no import."""
+    found = multiprocessing.get_context("forkserver")
+    found.set_forkserver_preload(PRELOAD)
+    return found
+
+
+class SenderProcess:
+    """A `SenderHandle`. `started` counts its processes."""
+
+    def __init__(self) -> None:
+        self.turn = threading.Lock()
+        self.pool = ThreadPoolExecutor(4)
+        self.process: Any = None
+        self.started = 0
+
+    def meet(self, *words: Any) -> Future[Any]:
+        return self.ask("meet", *words)
+
+    def join(self, *words: Any) -> Future[None]:
+        return self.ask("join", *words)
+
+    def send(self, *words: Any) -> Future[None]:
+        return self.ask("send", *words)
+
+    def leave(self) -> Future[None]:
+        return self.ask("leave")
+
+    def ask(self, *words: Any) -> Future[Any]:
+        if self.process is None:
+            self.started += 1
+            self.pipe, theirs = multiprocessing.Pipe()
+            self.process = context().Process(target=serve, args=(theirs,), daemon=True)
+            self.process.start()
+            theirs.close()
+        return self.pool.submit(self.answer, self.pipe, words)
+
+    @staticmethod
+    def answer(pipe: Connection, words: tuple[Any, ...]) -> Any:
+        pipe.send(words)
+        good, value = pipe.recv()
+        if good:
+            return value
+        raise value
+
+    def kill(self) -> None:
+        if self.process is not None:
+            self.process.kill()
+            self.process.join()
+        self.process = None
+
+    def close(self) -> None:
+        self.kill()
+        self.pool.shutdown()
+
+
+def serve(pipe: Connection) -> None:
+    import torch
+
+    from slime.engines.sglang.sender import Sender
+
+    torch.set_num_threads(1)
+    sender = Sender()
+    while True:
+        try:
+            method, *words = pipe.recv()
+        except EOFError:
+            return
+        try:
+            pipe.send((True, getattr(sender, method)(*words)))
+        except Exception as error:  # whatever it is, it is the answer
+            pipe.send((False, error))

@@ -1,0 +1,168 @@
+"""A server with the control calls of SGLang 0.5.23 over a real tiny model, which can be told to fail as engines do.
+
+`fault`: "loads_nothing" (200, and the old weights stay), "stale_head" (all but the LM head is loaded), "refuses"
+(200 with success false), "breaks" (500), "keeps_version" (loads, and names the old version). Weights by broadcast come
+to the real gloo ranks of `sglang_group.py`, which has faults of its own.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+import uvicorn
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, PlainTextResponse, Response
+from starlette.routing import Route
+
+from tests.fakes.sglang_group import Group
+from tests.fakes.tiny_engine_model import plain_model
+
+
+class FakeSGLang:
+    """One set of weights; `calls` lists the control calls that came.
+
+    `blind`: its machine does not see the trainer's folders. `tp`: ranks, each with a copy of the weights.
+    """
+
+    def __init__(self, folder: Path, load: Any, tp: int = 1) -> None:
+        self.load = load
+        self.model = load(folder)
+        # As in vLLM, a tied head is a tensor of its own, so that it can be left behind.
+        self.head = self.model.get_input_embeddings().weight.detach().clone()
+        self.path, self.version = str(folder), "default"
+        self.fault: str | None = None
+        self.faults_left = 10**6
+        self.paused = self.blind = False
+        self.calls: list[str] = []
+        self.group = Group(self, tp)
+
+    def app(self) -> Starlette:
+        post = {
+            "/generate": self.generate,
+            "/pause_generation": self.pause,
+            "/continue_generation": self.go_on,
+            "/update_weights_from_disk": self.update,
+            "/weights_checker": self.digests,
+            "/release_memory_occupation": self.release,
+            "/resume_memory_occupation": self.resume,
+            **self.group.routes(),
+        }
+        routes = [Route(path, handler, methods=["POST"]) for path, handler in post.items()]
+        return Starlette(
+            routes=[
+                *routes,
+                Route("/model_info", self.info),
+                Route("/health", self.health),
+                Route("/server_info", self.server_info),
+            ]
+        )
+
+    async def health(self, request: Request) -> Response:
+        return PlainTextResponse("")
+
+    async def server_info(self, request: Request) -> Response:
+        parallel = {"tp_size": self.group.tp, "pp_size": 1, "dp_size": 1, **self.group.parallel}
+        return JSONResponse({"version": "0.5.23", "dtype": "float32", "device": "cpu", **parallel})
+
+    async def info(self, request: Request) -> Response:
+        return JSONResponse({"model_path": self.path, "weight_version": self.version})
+
+    async def pause(self, request: Request) -> Response:
+        self.calls.append(f"pause {(await request.json())['mode']}")
+        self.paused = True
+        return JSONResponse({"status": "ok"})
+
+    async def go_on(self, request: Request) -> Response:
+        if self.paused:
+            self.calls.append("continue")
+        self.paused = False
+        return JSONResponse({"status": "ok"})
+
+    async def release(self, request: Request) -> Response:
+        self.calls.append("release")
+        return Response(status_code=200)
+
+    async def resume(self, request: Request) -> Response:
+        self.calls.append("resume")
+        return Response(status_code=200)
+
+    async def update(self, request: Request) -> Response:
+        body = await request.json()
+        self.calls.append(f"update {body['weight_version']}")
+        assert self.paused and body["flush_cache"]
+        fault = self.fault if self.faults_left > 0 else None
+        self.faults_left -= 1
+        if fault == "breaks":
+            return PlainTextResponse("out of memory", 500)
+        if self.blind:
+            return JSONResponse({"success": False, "message": "Failed to get weights iterator"}, 400)
+        if fault == "refuses":
+            return JSONResponse({"success": False, "message": "no such shard"})
+        if fault != "loads_nothing":
+            self.model = self.load(Path(body["model_path"]))
+            if fault != "stale_head":
+                self.head = self.model.get_input_embeddings().weight.detach().clone()
+            self.group.copy_to_others()
+        self.path = body["model_path"]
+        if fault != "keeps_version":
+            self.version = body["weight_version"]
+        return JSONResponse({"success": True, "message": "Succeeded to update model weights."})
+
+    async def digests(self, request: Request) -> Response:
+        first = {**dict(self.model.named_parameters()), "lm_head.weight": self.head}
+        found = [
+            {name: hashlib.sha256(t.detach().numpy().tobytes()).hexdigest() for name, t in tensors.items()}
+            for tensors in (first, *self.group.others)
+        ]
+        return JSONResponse({"success": True, "message": "", "ranks": [{"checksums": one} for one in found]})
+
+    async def generate(self, request: Request) -> Response:
+        if self.paused:
+            return PlainTextResponse("paused", 503)
+        ids = (await request.json())["input_ids"]
+        with torch.no_grad():
+            hidden = self.model.model(torch.tensor([ids])).last_hidden_state[0]
+            table = torch.log_softmax(hidden @ self.head.T, dim=-1)
+        scores = [[None, ids[0], None]]
+        scores += [[table[place, token].item(), token, None] for place, token in enumerate(ids[1:])]
+        best = int(table[-1].argmax())
+        meta = {
+            "input_token_logprobs": scores,
+            "output_token_logprobs": [[table[-1, best].item(), best, None]],
+        }
+        return JSONResponse({"text": "", "output_ids": [best], "meta_info": meta})
+
+
+class Running:
+    """A fake in a thread of its own."""
+
+    def __init__(self, fake: FakeSGLang) -> None:
+        self.fake = fake
+        config = uvicorn.Config(fake.app(), port=0, log_level="error", timeout_graceful_shutdown=1)
+        self.server = uvicorn.Server(config)
+        self.thread = threading.Thread(target=self.server.run, daemon=True)
+        self.thread.start()
+        while not self.server.started:
+            assert self.thread.is_alive(), "the fake engine could not listen"
+            time.sleep(0.01)
+        port = self.server.servers[0].sockets[0].getsockname()[1]
+        self.url = f"http://127.0.0.1:{port}"
+
+    def close(self) -> None:
+        """Does not wait for a request that hangs: its thread ends with the group's own timeout."""
+        self.server.should_exit = True
+        self.thread.join(10)
+
+
+def serve(folder: str, port: int, fault: str | None) -> None:
+    """In a process of its own, which may be killed."""
+    torch.set_num_threads(1)
+    fake = FakeSGLang(Path(folder), plain_model)
+    fake.fault, fake.blind = fault, True
+    uvicorn.run(fake.app(), port=port, log_level="error")

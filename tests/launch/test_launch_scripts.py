@@ -1,0 +1,135 @@
+"""The tiny scripts: what each asks the driver for, read by the driver's own parser."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from openclaw.errors import ConfigError
+from openclaw.trainer_hooks.services import start
+from slime.arguments import Arguments, parse_args
+from tests import ROOT
+
+SCRIPTS = {
+    "rl": "openclaw-rl/run_tiny_openclaw_rl.sh",
+    "opd": "openclaw-opd/run_tiny_openclaw_opd.sh",
+    "opd_topk": "openclaw-opd/run_tiny_openclaw_opd_topk.sh",
+    "combine": "openclaw-combine/run_tiny_openclaw_combine.sh",
+    "topk_select": "openclaw-combine/run_tiny_openclaw_topk_select.sh",
+}
+LORA = "--use-lora --lora-rank 16 --lora-alpha 32"
+SAVE = 'import json, os, sys; print("ARGV " + json.dumps([sys.argv[1:], dict(os.environ)]))'
+
+
+def asked_for(name: str, folder: Path, monkeypatch: pytest.MonkeyPatch, *flags: str, **env: str) -> Arguments:
+    """The driver's arguments as the script starts it. Its Python is one that only tells what it was to run."""
+    fake = folder / "venv" / "bin" / "python"
+    fake.parent.mkdir(parents=True)
+    fake.write_text(f'#!/bin/sh\n[ "$1" = -c ] && exit 0\nexec {sys.executable} -c \'{SAVE}\' "$@"\n')
+    fake.chmod(0o755)
+    files = [ROOT / "requirements.txt", ROOT / "slime/pyproject.toml"]
+    stamp = subprocess.run(["cksum"], input=b"".join(f.read_bytes() for f in files), capture_output=True)
+    (folder / "venv" / ".installed-requirements").write_text(stamp.stdout.decode().strip())
+    run = subprocess.run(
+        ["bash", str(ROOT / SCRIPTS[name]), *flags],
+        env={"PATH": os.environ["PATH"], "VENV": str(folder / "venv"), "RUN_DIR": str(folder / "run"), **env},
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    words, environ = json.loads(run.stdout.split("ARGV ", 1)[1])
+    for variable, value in environ.items():
+        if variable.startswith(("OPENCLAW_", "PRM_")):
+            monkeypatch.setenv(variable, value)
+    assert words[words.index("--") + 2] == str(ROOT / "slime/train_async.py")
+    return parse_args(words[words.index("--") + 3 :])
+
+
+@pytest.mark.parametrize("lora", ["", LORA])
+@pytest.mark.parametrize(
+    ("name", "loss", "source", "method"),
+    [
+        ("rl", "policy_loss", "inference", "openclaw_rl.binary_rl"),
+        ("opd", "policy_loss", "trainer", "openclaw_opd.opd"),
+        ("opd_topk", "opd_topk", "trainer", "openclaw_opd.opd_topk"),
+        ("combine", "combine", "trainer", "openclaw_combine.combine"),
+        ("topk_select", "topk_select", "trainer", "openclaw_combine.topk_select"),
+    ],
+)
+def test_a_script_asks_for_its_method(
+    name: str, loss: str, source: str, method: str, lora: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    args = asked_for(name, tmp_path, monkeypatch, LORA_ARGS=lora)
+    assert (args.loss_type, args.teacher_source, args.use_lora) == (loss, source, bool(lora))
+    assert args.method_path == f"{method}:sample_from_judged_turn"
+    _, judge = start(args, {"policy": ["http://127.0.0.1:1"], "judge": []})
+    assert judge["command"][judge["command"].index("--model-path") + 1] == args.hf_checkpoint
+
+
+def test_the_hybrids_variables_reach_trainer_and_judge(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    env = {"OPENCLAW_TOPK_W_RL": "0.5", "OPENCLAW_TOPK_MAX_CAND": "2", "OPENCLAW_TOPK_SUBSET_MODE": "overlap"}
+    args = asked_for("topk_select", tmp_path, monkeypatch, **env)
+    assert (args.topk_w_rl, args.hint_m, args.distill_subset_mode) == (0.5, 2, "overlap")
+    assert (args.distill_topk, args.hint_selection, args.topk_adv_diff_clip) == (20, "sequence_optimal", 5.0)
+    _, judge = start(args, {"policy": ["http://127.0.0.1:1"], "judge": []})
+    options = {word for word in judge["command"] if "=" in word}
+    assert options == {"topk_w_rl=0.5", "topk_w_opd=12", "hint_m=2", "distill_topk=20"}
+
+
+def test_a_flag_of_the_caller_wins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    args = asked_for("opd_topk", tmp_path, monkeypatch, "--distill-topk", "8", OPTIMIZER_ARGS="--lr 1e-3")
+    assert (args.distill_topk, args.lr) == (8, 1e-3)
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_a_script_says_what_it_is_for(name: str) -> None:
+    told = subprocess.run(["bash", str(ROOT / SCRIPTS[name]), "--help"], capture_output=True, text=True)
+    assert f"bash {SCRIPTS[name]} --demo" in told.stdout and told.stdout.count("\n") == 5
+
+
+def test_a_teacher_on_no_engine_is_refused_before_anything_starts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    args = asked_for("opd", tmp_path, monkeypatch, "--teacher-source", "inference")
+    with pytest.raises(ConfigError, match="--opd-teacher-url"):
+        start(args, {"policy": ["http://127.0.0.1:1"], "judge": []})
+
+
+def test_combine_without_scores_is_refused_before_anything_starts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    args = asked_for("combine", tmp_path, monkeypatch, "--eval-mode", "0")
+    with pytest.raises(ConfigError, match="OPENCLAW_EVAL_MODE=1"):
+        start(args, {"policy": ["http://127.0.0.1:1"], "judge": []})
+
+
+@pytest.mark.parametrize(
+    ("name", "path", "loss"),
+    [
+        ("opd_topk", "topk_distillation_loss.topk_distillation_loss_function", "opd_topk"),
+        ("combine", "combine_loss.combine_loss_function", "combine"),
+        ("topk_select", "openclaw_topk_select_loss.openclaw_topk_select_loss_function", "topk_select"),
+    ],
+)
+def test_the_loss_functions_of_other_launch_scripts_are_the_built_in_losses(
+    name: str, path: str, loss: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flags = ["--loss-type", "custom_loss", "--custom-loss-function-path", path]
+    flags += ["--disable-compute-advantages-and-returns"] if loss == "opd_topk" else []
+    args = asked_for(name, tmp_path, monkeypatch, *flags)
+    assert (args.loss_type, args.custom_loss_function_path) == (loss, None)
+
+
+def test_the_hybrids_rollout_function_has_its_other_name() -> None:
+    import openclaw_combine_rollout
+    import openclaw_combine_select_rollout
+
+    assert (
+        openclaw_combine_select_rollout.generate_rollout_openclaw_combine_select
+        is openclaw_combine_rollout.generate_rollout_openclaw_combine
+    )

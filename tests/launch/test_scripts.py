@@ -1,0 +1,175 @@
+"""Every launch script says what it would start, without a GPU; what cannot work is refused before anything starts."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+import pytest
+
+from tests import ROOT
+from tests.fakes.dry_run import bash, dry
+
+SCRIPTS = sorted(str(path.relative_to(ROOT)) for path in ROOT.glob("openclaw-*/run_qwen*.sh"))
+SELECT = "openclaw-combine/run_qwen3_4b_openclaw_topk_select.sh"
+ONE_GPU = "openclaw-rl/run_qwen3_4b_openclaw_rl_1gpu.sh"
+NAMED = """
+    openclaw-rl: qwen3_4b_openclaw_rl qwen3_4b_openclaw_rl_lora qwen35_4b_openclaw_rl qwen3_7b_openclaw_rl
+    qwen3_7b_lora_openclaw_rl
+    openclaw-opd: qwen3_4b_openclaw_opd qwen3_4b_openclaw_opd_topk qwen3_4b_openclaw_opd_topk_lora
+    qwen35_4b_openclaw_opd qwen3_7b_openclaw_opd
+    openclaw-combine: qwen3_4b_openclaw_combine qwen3_4b_openclaw_combine_lora qwen3_4b_openclaw_topk_select
+    qwen3_4b_openclaw_topk_select_2nodes qwen35_4b_openclaw_combine qwen3_7b_openclaw_combine
+"""
+
+
+def arguments(told: str) -> dict[str, tuple[str, str]]:
+    """(value, source) by flag."""
+    return {
+        flag: (value, source)
+        for flag, value, source in re.findall(r"^  (--\S+) +(.*)  \[(.*)\]$", told, re.M)
+    }
+
+
+def test_every_script_that_others_name_is_there() -> None:
+    for line in " ".join(NAMED.split()).split(" openclaw-"):
+        folder, names = line.removeprefix("openclaw-").split(": ")
+        for name in names.split():
+            assert f"openclaw-{folder}/run_{name}.sh" in SCRIPTS
+            assert os.access(ROOT / f"openclaw-{folder}" / f"run_{name}.sh", os.X_OK)
+
+
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_a_dry_run_shows_a_plan_that_fits_and_where_every_argument_is_from(script: str) -> None:
+    done = dry(script)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "fits     every part" in done.stdout and "problem" not in done.stdout
+    shown = arguments(done.stdout)
+    assert len(shown) > 150
+    assert shown["--rollout-backend"] == ("sglang", "script")
+    assert shown["--lr-warmup-iters"] == ("0", "default")
+    method = shown["--method-path"][0].split(":")[0]
+    assert (ROOT / script).parent.joinpath(*method.split(".")).with_suffix(".py").is_file()
+    assert shown["--use-lora"][0] == str("_lora" in script or ("4b" in script and "_1gpu" in script))
+
+
+def test_the_main_script_runs_as_it_is_printed(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text((ROOT / "openclaw-test/tiny_claw/model/config.json").read_text())
+    env = {
+        "DRY_RUN": "1", "HF_CKPT": str(tmp_path), "PRM_M": "5", "OPENCLAW_TOPK_W_RL": "0.5", "GPU_TYPE": "H200",
+        "OPTIMIZER_ARGS": "--lr 3e-6", "LORA_ARGS": "--use-lora --lora-rank 32", "MEM_FRACTION_STATIC": "0.7",
+        "SGLANG_API_KEY": "a-very-secret-key", "TRAIN_GPUS": "0,1", "ROLLOUT_GPUS": "2,3,4,5", "PRM_GPUS": "6,7",
+    }  # fmt: skip
+    done = bash("../" + SELECT, "--save-interval", "7", cwd=ROOT / "slime", **env)
+    assert done.returncode == 0, done.stderr
+    shown = arguments(done.stdout)
+    assert shown["--hf-checkpoint"][0] == str(tmp_path)
+    assert shown["--lr"] == ("3e-06", "variable OPTIMIZER_ARGS")
+    assert shown["--lora-rank"] == ("32", "variable LORA_ARGS")
+    assert shown["--save-interval"] == ("7", "command line")
+    assert shown["--prm-m"] == ("5", "variable PRM_M")
+    assert shown["--topk-w-rl"] == ("0.5", "variable OPENCLAW_TOPK_W_RL")
+    assert shown["--distill-topk"] == ("4", "script")
+    assert "trainer 2 + policy 4 + judge 2 = 8 of 8 GPUs, H200" in done.stdout
+    assert "2 x 2 GPU" in done.stdout
+    assert "a-very-secret-key" not in done.stdout + done.stderr
+    assert not (ROOT / "runs" / "qwen3_4b_openclaw_topk_select").exists()
+
+
+def test_vllm_serves_in_place_of_sglang_and_has_its_own_flags() -> None:
+    done = dry(SELECT, ROLLOUT_BACKEND="vllm", MEM_FRACTION_STATIC="0.7")
+    assert done.returncode == 0, done.stderr
+    assert arguments(done.stdout)["--rollout-backend"] == ("vllm", "variable ROLLOUT_BACKEND")
+    assert "weights 3.7, keys and values 52.0 GiB a GPU" in done.stdout  # of 80 GB, 0.7 are the engine's
+
+
+def test_a_backend_that_a_flag_names_gets_its_own_flags_from_the_script() -> None:
+    done = dry(SELECT, "--rollout-backend=vllm", SGLANG_PYTHON="/one", VLLM_PYTHON="/other")
+    assert done.returncode == 0, done.stderr
+    shown = arguments(done.stdout)
+    assert shown["--rollout-backend"] == ("vllm", "command line")
+    assert shown["--engine-python"] == ("/other", "variable VLLM_PYTHON")
+    done = dry(SELECT, "--train-backend", "megatron")
+    assert done.returncode == 0, done.stderr
+    assert arguments(done.stdout)["--sequence-parallel"] == ("True", "script")
+
+
+def test_megatron_cuts_nothing_where_tp_is_1_and_no_model_whose_heads_do_not_divide() -> None:
+    done = dry("openclaw-rl/run_qwen3_0.6b_openclaw_rl.sh", MEGATRON="1")
+    assert "--sequence-parallel" not in done.stderr and "trainer 1 + policy 1" in done.stdout
+    done = dry(SELECT, "--tp", "1", "--pp", "4", MEGATRON="1")
+    assert "--sequence-parallel" not in done.stderr and "trainer 4 + policy 2" in done.stdout
+    done = dry("openclaw-rl/run_qwen35_4b_openclaw_rl.sh", MEGATRON="1", ACTOR_GPUS="8")
+    assert done.returncode == 2 and "has 4 heads of a kind, which do not divide by 8" in done.stderr
+
+
+def test_what_is_missing_of_vllm_is_named_where_vllm_serves() -> None:
+    told = bash("instructions/check_gpu.sh", ROLLOUT_BACKEND="vllm", VLLM_PYTHON="/nonexistent").stdout
+    assert "vLLM in /nonexistent" in told and "requirements-vllm.txt" in told and "SGLang" not in told
+
+
+def test_a_plan_that_does_not_fit_says_so() -> None:
+    done = dry(ONE_GPU, GPU_TYPE="12GB")
+    assert done.returncode == 1
+    assert "problem  the trainer needs" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("script", "env", "said"),
+    [
+        (SELECT, {"NUM_GPUS": "4"}, "= 8, but NUM_GPUS=4"),
+        (SELECT, {"ACTOR_GPUS": "four"}, "ACTOR_GPUS=four is not a number"),
+        (SELECT, {"TRAIN_GPUS": "0,1"}, "ROLLOUT_GPUS must list some too"),
+        (SELECT, {"TRAIN_GPUS": "4,5", "ROLLOUT_GPUS": "0,1"}, "GPU 0 stands behind 5"),
+        (SELECT, {"TRAIN_GPUS": "0,1", "ROLLOUT_GPUS": "1,2"}, "GPU 1 stands behind 1"),
+        (SELECT, {"DRY_RUN": "0"}, "set SGLANG_API_KEY to a secret"),
+        (SELECT, {"HOST": "127.0.0.1"}, "hf download Qwen/Qwen3-4B-Thinking-2507"),
+    ],
+)
+def test_what_cannot_work_is_refused(script: str, env: dict[str, str], said: str) -> None:
+    done = bash(script, **env)
+    assert done.returncode == 2
+    assert said in done.stderr
+
+
+def test_a_machine_without_enough_gpus_is_refused_with_the_arithmetic(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text("{}")
+    tool = tmp_path / "bin" / "nvidia-smi"
+    tool.parent.mkdir()
+    tool.write_text("#!/bin/sh\necho 'GPU 0: NVIDIA H100 (UUID: x)'\necho 'GPU 1: NVIDIA H100 (UUID: y)'\n")
+    tool.chmod(0o755)
+    env = {
+        "HF_CKPT": str(tmp_path),
+        "HOST": "127.0.0.1",
+        "PATH": f"{tool.parent}:{os.environ['PATH']}",
+    }
+    done = bash(SELECT, **env)
+    assert done.returncode == 2
+    assert "8 GPUs are asked for and 2 are there" in done.stderr
+    done = bash(SELECT, **env, TRAIN_GPUS="0", ROLLOUT_GPUS="2", TP="1")
+    assert done.returncode == 2
+    assert "GPU 2 is not there" in done.stderr and "this machine has 0 to 1" in done.stderr
+    tool.write_text("#!/bin/sh\necho 'NVIDIA-SMI has failed' >&2; exit 9\n")
+    done = bash(SELECT, **env)
+    assert done.returncode == 2
+    assert "nvidia-smi finds no GPU here" in done.stderr
+
+
+def test_a_machine_that_joins_needs_the_address_of_the_first() -> None:
+    done = bash(
+        "openclaw-combine/run_qwen3_4b_openclaw_topk_select_2nodes.sh", NODE_RANK="0", HOST="127.0.0.1"
+    )
+    assert done.returncode == 2
+    assert "config.json" in done.stderr
+
+
+@pytest.mark.parametrize("script", [SELECT, ONE_GPU])
+def test_a_script_says_what_it_is_for(script: str) -> None:
+    told = bash(script, "--help").stdout
+    assert f"bash {script}" in told and "DRY_RUN=1" in told
+
+
+def test_scripts_kill_nothing_by_name() -> None:
+    for path in ROOT.glob("**/*.sh"):
+        assert not re.search(r"\b(pkill|killall|ray stop)\b", path.read_text()), path

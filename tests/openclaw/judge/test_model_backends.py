@@ -1,0 +1,209 @@
+"""Judge models over HTTP: what is asked, what is retried, and what trouble costs."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import pytest
+
+from openclaw.errors import JudgeError
+from openclaw.formats.tokenizer import Tokenizer
+from openclaw.judge.backends import http
+from openclaw.judge.backends.base import JudgeBackend, make_backend
+from openclaw.judge.backends.http import JudgeUnavailable, RetryBudget
+from openclaw.judge.metrics import JudgeMetrics
+from openclaw.judge.questions import JudgeQuestion
+from openclaw.judge.settings import JudgeSettings
+from tests import MODEL
+
+Make = Callable[..., JudgeBackend]
+
+
+def question(said: str = "Thanks!", response: str = "7") -> JudgeQuestion:
+    return JudgeQuestion(
+        response=response, next_state=[{"role": "user", "content": said}], role="user", messages=[]
+    )
+
+
+@pytest.fixture
+def metrics() -> JudgeMetrics:
+    return JudgeMetrics("test")
+
+
+@pytest.fixture(autouse=True)
+def short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http, "FIRST_WAIT_SECONDS", 0.01)
+
+
+@pytest.fixture
+async def make(judge_server: Any, metrics: JudgeMetrics) -> AsyncIterator[Make]:
+    made: list[JudgeBackend] = []
+
+    def make(kind: str, **settings: Any) -> JudgeBackend:
+        own = {
+            "openai": {"judge_url": f"{judge_server.url}/v1", "judge_model": "m", "judge_api_key": "secret"},
+            "engine": {"judge_engine_url": (judge_server.url,), "prm_model_path": str(MODEL)},
+        }[kind]
+        made.append(make_backend(JudgeSettings(judge_backend=kind, **{**own, **settings}), metrics))
+        return made[-1]
+
+    yield make
+    for backend in made:
+        await backend.close()
+
+
+async def test_an_openai_judge_is_asked_once_a_vote_with_its_own_seed(judge_server: Any, make: Make) -> None:
+    judge_server.script = [r"fine \boxed{1}", r"hm \boxed{-1}", "nothing"]
+    votes = await make("openai").eval_votes(question(), 3)
+    assert sorted(str(vote.score) for vote in votes) == ["-1", "1", "None"]
+    assert sorted(body["seed"] for body in judge_server.bodies) == [0, 1, 2]
+    body = judge_server.bodies[0]
+    assert (body["model"], body["temperature"], body["max_tokens"]) == ("m", 0.6, 4096)
+    assert [message["role"] for message in body["messages"]] == ["system", "user"]
+    assert (
+        "POST /v1/chat/completions" in judge_server.headers[0] and "Bearer secret" in judge_server.headers[0]
+    )
+
+
+async def test_an_engine_judge_gets_the_ids_of_its_own_template(judge_server: Any, make: Make) -> None:
+    judge_server.script = [r"\boxed{-1}"]
+    (first, _) = await make("engine").eval_votes(question("No bullet points."), 2)
+    assert first.score == -1
+    body = judge_server.bodies[0]
+    text = Tokenizer(MODEL).decode(body["input_ids"])
+    assert (
+        text.startswith("<|im_start|>system\nYou are a process reward model") and "No bullet points." in text
+    )
+    assert text.endswith("<|im_start|>assistant\n")
+    assert body["return_logprob"] is False and body["sampling_params"]["max_new_tokens"] == 4096
+    assert {body["sampling_params"]["sampling_seed"] for body in judge_server.bodies} == {0, 1}
+
+
+async def test_a_prompt_that_is_too_long_for_the_engine_is_shortened(judge_server: Any, make: Make) -> None:
+    await make("engine").eval_votes(question("Thanks!", "word " * 60_000), 1)
+    body = judge_server.bodies[0]
+    assert len(body["input_ids"]) + body["sampling_params"]["max_new_tokens"] <= 32768
+
+
+async def test_a_hint_is_asked_for_with_its_own_prompt(judge_server: Any, make: Make) -> None:
+    judge_server.script = [r"\boxed{1} [HINT_START]Write prose, no lists.[HINT_END]"]
+    (vote,) = await make("openai").hint_votes(question(), 1)
+    assert vote.hint == "Write prose, no lists."
+    assert "[HINT_START]" in judge_server.bodies[0]["messages"][0]["content"]
+
+
+@pytest.mark.parametrize("field", ["seed", "temperature"])
+async def test_an_api_without_an_option_is_asked_without_it(
+    judge_server: Any, make: Make, field: str
+) -> None:
+    refusal = (400, "", b'{"error": {"message": "Unsupported parameter: %s"}}' % field.encode())
+    judge_server.script = [lambda body: refusal if field in body else r"\boxed{1}"]
+    backend = make("openai")
+    assert [vote.score for vote in await backend.eval_votes(question(), 3)] == [1, 1, 1]
+    judge_server.bodies.clear()
+    await backend.eval_votes(question("again"), 1)
+    assert len(judge_server.bodies) == 1 and field not in judge_server.bodies[0]
+
+
+async def test_an_api_that_calls_the_limit_otherwise_gets_it_so(judge_server: Any, make: Make) -> None:
+    refusal = (400, "", b'{"error": {"message": "Use max_completion_tokens instead of max_tokens"}}')
+    judge_server.script = [lambda body: refusal if "max_tokens" in body else r"\boxed{1}"]
+    assert [vote.score for vote in await make("openai").eval_votes(question(), 3)] == [1, 1, 1]
+    assert judge_server.bodies[-1]["max_completion_tokens"] == 4096
+
+
+@pytest.mark.parametrize("kind", ["openai", "engine"])
+@pytest.mark.parametrize("trouble", [503, 429, "!close", "!half", "!garbage", (200, "", b'{"choi')])
+async def test_passing_trouble_is_retried(
+    judge_server: Any, make: Make, metrics: JudgeMetrics, kind: str, trouble: Any
+) -> None:
+    judge_server.script = [trouble, trouble, r"\boxed{1}"]
+    (vote,) = await make(kind).eval_votes(question(), 1)
+    assert vote.score == 1
+    assert (metrics.requests, metrics.retries) == (3, 2)
+
+
+@pytest.mark.parametrize("trouble", [503, "!close", "!half", (200, "", b"<html>")])
+async def test_trouble_that_stays_makes_the_judge_unavailable(
+    judge_server: Any, make: Make, trouble: Any
+) -> None:
+    judge_server.script = [trouble]
+    with pytest.raises(JudgeUnavailable):
+        await make("openai").eval_votes(question(), 1)
+    assert len(judge_server.bodies) == 3
+
+
+async def test_a_wrong_key_is_not_tried_again_and_the_key_is_not_told(judge_server: Any, make: Make) -> None:
+    judge_server.script = [401]
+    with pytest.raises(JudgeUnavailable, match="status 401: scripted") as error:
+        await make("openai").eval_votes(question("a private word"), 1)
+    assert len(judge_server.bodies) == 1
+    assert "secret" not in str(error.value) and "private" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "body", [b"[]", b'{"choices": []}', b'{"choices": [{"message": {"content": null}}]}', b"{}"]
+)
+async def test_an_answer_without_a_reply_is_a_judge_error(judge_server: Any, make: Make, body: bytes) -> None:
+    judge_server.script = [(200, "", body)]
+    for kind in ("openai", "engine"):
+        with pytest.raises(JudgeError):
+            await make(kind).eval_votes(question(), 1)
+
+
+async def test_a_vote_that_fails_leaves_the_others(judge_server: Any, make: Make) -> None:
+    judge_server.script = [lambda body: 400 if body["seed"] == 1 else r"\boxed{1}"]
+    votes = await make("openai").eval_votes(question(), 3)
+    assert [vote.score for vote in votes] == [1, None, 1]
+    assert votes[1].text.startswith("no reply: 127.0.0.1")
+
+
+async def test_a_judge_that_hangs_is_left_after_the_request_timeout(judge_server: Any, make: Make) -> None:
+    judge_server.script = ["!hang", r"\boxed{1}"]
+    (vote,) = await make("openai", judge_request_timeout=0.2).eval_votes(question(), 1)
+    assert vote.score == 1
+
+
+async def test_no_more_requests_are_open_than_allowed(judge_server: Any, make: Make) -> None:
+    judge_server.delay = 0.02
+    backend = make("openai", judge_max_requests=3)
+    await asyncio.gather(*(backend.eval_votes(question(str(n)), 4) for n in range(5)))
+    assert len(judge_server.bodies) == 20 and judge_server.most_open == 3
+
+
+async def test_an_identical_question_is_answered_from_the_cache(
+    judge_server: Any, make: Make, metrics: JudgeMetrics
+) -> None:
+    backend = make("openai", judge_cache_size=2)
+    first = await backend.eval_votes(question("a"), 2)
+    assert await backend.eval_votes(question("a"), 2) == first
+    assert (metrics.cache_hits, len(judge_server.bodies)) == (1, 2)
+    await backend.eval_votes(question("b"), 2)
+    await backend.eval_votes(question("c"), 2)
+    await backend.eval_votes(question("a"), 2)
+    assert metrics.cache_hits == 1
+
+
+async def test_invalid_votes_are_not_kept(judge_server: Any, make: Make, metrics: JudgeMetrics) -> None:
+    judge_server.script = ["purple", r"\boxed{1}"]
+    backend = make("openai")
+    assert (await backend.eval_votes(question(), 1))[0].score is None
+    assert (await backend.eval_votes(question(), 1))[0].score == 1
+    assert metrics.cache_hits == 0
+
+
+async def test_another_engine_answers_where_one_is_gone(judge_server: Any, make: Make) -> None:
+    backend = make("engine", judge_engine_url=("http://127.0.0.1:9", judge_server.url))
+    for n in range(4):
+        (vote,) = await backend.eval_votes(question(str(n)), 1)
+        assert vote.score == 1
+
+
+def test_retries_are_a_share_of_the_requests() -> None:
+    budget = RetryBudget(0.5)
+    assert sum(budget.take() for _ in range(100)) == 10
+    for _ in range(6):
+        budget.pay()
+    assert sum(budget.take() for _ in range(100)) == 3

@@ -1,0 +1,65 @@
+"""Settings: flags over variables over defaults, all in one place."""
+
+from __future__ import annotations
+
+import ast
+
+import pytest
+
+from openclaw.errors import ConfigError
+from openclaw.settings import load_settings, markdown
+from tests import ROOT
+
+RUNTIME = ROOT / "openclaw"
+
+
+def test_flags_win_over_variables_and_these_over_defaults() -> None:
+    variables = {"MODEL_PATH": "/m", "PORT": "1234", "SERVED_MODEL_NAME": "env", "SGLANG_API_KEY": "k"}
+    settings = load_settings(
+        ["--port", "99", "--engine-url", "http://a", "--engine-url", "http://b"], variables
+    )
+    assert (settings.port, settings.model_path, settings.model_name) == (99, "/m", "env")
+    assert settings.engine_url == ("http://a", "http://b") and settings.api_key == "k"
+    assert settings.request_timeout == 600.0
+    assert load_settings([], variables).port == 1234
+
+
+def test_aliases_and_switches_of_the_environment_work() -> None:
+    variables = {"BASE_MODEL_PATH": "/base", "OPENCLAW_PORT": "5", "OPENCLAW_API_KEY": "k", "DURABLE": "1"}
+    settings = load_settings([], variables)
+    assert (settings.model_path, settings.port, settings.api_key, settings.durable) == ("/base", 5, "k", True)
+
+
+@pytest.mark.parametrize(
+    ("flags", "variables", "told"),
+    [
+        (["--request-timeout", "0"], {}, "--request-timeout"),
+        (["--context-length", "many"], {}, "--context-length"),
+        ([], {"DURABLE": "maybe"}, "DURABLE"),
+        ([], {"DEFAULT_TURN_TYPE": "loud"}, "main, side"),
+        (["--temperature", "7"], {}, "--temperature"),
+        (["--rl-buffer-dir", "a", "--rl-buffer-url", "b"], {}, "contradict"),
+        (["--host", "0.0.0.0"], {}, "ALLOW_NO_KEY"),
+        (["--unknown"], {}, "--unknown"),
+    ],
+)
+def test_wrong_values_say_what_to_do(flags: list[str], variables: dict[str, str], told: str) -> None:
+    with pytest.raises(ConfigError, match=told):
+        load_settings(["--model-path", "m", *flags], variables)
+
+
+def test_table_names_every_variable_once() -> None:
+    table = markdown()
+    for name in ("SGLANG_API_KEY", "OPENCLAW_ADMIN_KEY", "PORT", "MODEL_PATH", "REQUEST_TIMEOUT"):
+        assert table.count(f"`{name}`") == 1
+    assert "| `REQUEST_TIMEOUT` | `--request-timeout` | float, seconds | `600.0` |" in table
+
+
+def test_nothing_else_reads_the_environment() -> None:
+    readers = [
+        path.relative_to(RUNTIME).as_posix()
+        for path in RUNTIME.rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if (isinstance(node, ast.Attribute) and node.attr in ("environ", "getenv", "environb"))
+    ]
+    assert set(readers) == {"common/declare.py"}

@@ -1,0 +1,229 @@
+"""SGLang is started with flags that it takes itself, announced in one line, and never left behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import httpx
+import psutil
+import pytest
+
+from slime.arguments import Arguments, parse_args
+from slime.engines.launch import main
+from slime.engines.sglang.capabilities import ROUTES
+from slime.errors import ConfigError
+from slime.processes.servers import ServerSpec, healthy
+from slime.ray.engines import model_servers, own_words, server_specs
+from slime.ray.gpu_split import split_of
+from tests import FAKES, ROOT
+
+FAKE = FAKES / "sglang_python.py"
+SLIME = str(ROOT / "slime")
+
+
+@pytest.fixture
+def engine_python(tmp_path: Path) -> str:
+    script = tmp_path / "python"
+    script.write_text(f'#!/bin/sh\nexec "{sys.executable}" "{FAKE}" "$@"\n')
+    script.chmod(0o755)
+    return str(script)
+
+
+@pytest.fixture
+def port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@pytest.fixture
+def launch(model_path: Path, engine_python: str, port: int) -> Iterator[Callable[..., subprocess.Popen[str]]]:
+    running: list[subprocess.Popen[str]] = []
+
+    def start(*flags: str, **env: str) -> subprocess.Popen[str]:
+        command = [sys.executable, "-m", "slime.engines.launch", "--backend", "sglang", "--port", str(port)]
+        command += ["--model-path", str(model_path), "--engine-python", engine_python, *flags]
+        environ = {**os.environ, "PYTHONPATH": SLIME, **env}
+        pipe = subprocess.PIPE
+        running.append(subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, env=environ))
+        return running[-1]
+
+    yield start
+    for process in running:
+        process.kill()
+        process.communicate()
+
+
+def gone(pid: int) -> bool:
+    for _ in range(100):
+        if not psutil.pid_exists(pid):
+            return True
+        time.sleep(0.05)
+    return False
+
+
+def test_it_serves_the_live_weights_and_says_so_in_one_line(launch, other_weights, tmp_path, port):
+    live = tmp_path / "live_weights.json"
+    live.write_text(json.dumps({"version": 12, "path": str(other_weights), "checksum": "0"}))
+    process = launch("--weights-file", str(live), "--sglang-tp-size", "2", "--device", "cpu")
+    ready = json.loads(process.stdout.readline())
+    assert (ready["url"], ready["version"], ready["pid"]) == (f"http://127.0.0.1:{port}", 12, process.pid)
+    assert ready["engine_version"] == "0.5.23"
+    seen = httpx.get(ready["url"] + "/server_info", trust_env=False).json()["seen"]
+    assert (seen["model_path"], seen["weight_version"]) == (str(other_weights), "12")
+    assert (seen["tp_size"], seen["device"]) == ("2", "cpu")
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_no_engine_is_left_behind(launch, number):
+    process = launch()
+    ready = json.loads(process.stdout.readline())
+    child = httpx.get(ready["url"] + "/server_info", trust_env=False).json()["pid"]
+    process.send_signal(number)
+    process.wait(timeout=20)
+    assert gone(child)
+
+
+def test_an_engine_that_ends_takes_its_launcher_along(launch):
+    process = launch()
+    ready = json.loads(process.stdout.readline())
+    os.kill(httpx.get(ready["url"] + "/server_info", trust_env=False).json()["pid"], signal.SIGKILL)
+    assert process.wait(timeout=10) != 0
+
+
+def test_what_sglang_refuses_is_its_own_last_line(launch):
+    process = launch("--sglang-no-such-flag", "1")
+    assert process.wait(timeout=20) == 2
+    assert "SGLang 0.5.23 does not take --no-such-flag" in process.stderr.read()
+
+
+@pytest.mark.parametrize("routes", [ROUTES, ROUTES[:-3]])
+def test_another_version_is_named_and_asked_for_what_is_needed(launch, routes):
+    process = launch(FAKE_SGLANG_VERSION="0.5.9", FAKE_SGLANG_ROUTES=" ".join(routes))
+    if routes == ROUTES:
+        assert json.loads(process.stdout.readline())["engine_version"] == "0.5.9"
+        return
+    assert process.wait(timeout=20) == 2
+    said = process.stderr.read()
+    assert "this is SGLang 0.5.9" in said and "has no /weights_checker" in said
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--sglang-weight-version", "3"], "numbered by the trainer"),
+        (["--sglang-disaggregation-mode", "prefill"], "need a router"),
+        (["--tp-size", "2"], "is written --sglang-tp-size"),
+    ],
+)
+def test_flags_that_are_not_for_the_user_are_refused(capsys, model_path, flags, message):
+    with pytest.raises(SystemExit) as ended:
+        main(["--backend", "sglang", "--model-path", str(model_path), "--port", "1", *flags])
+    assert ended.value.code == 2
+    assert message in capsys.readouterr().err
+
+
+def test_a_python_without_sglang_is_named(model_path):
+    command = [
+        sys.executable,
+        "-m",
+        "slime.engines.launch",
+        "--backend",
+        "sglang",
+        "--model-path",
+        str(model_path),
+    ]
+    done = subprocess.run([*command, "--port", "0"], capture_output=True, text=True, cwd=SLIME, check=False)
+    assert done.returncode == 2 and "has no SGLang" in done.stderr
+
+
+def words_of(model_path: Path, *flags: str) -> Arguments:
+    prompts = model_path.parent / "prompts.jsonl"
+    prompts.write_text('{"prompt": "2 + 3 =", "label": "5"}\n')
+    base = ["--hf-checkpoint", str(model_path), "--num-rollout", "1", "--prompt-data", str(prompts)]
+    base += [
+        "--input-key",
+        "prompt",
+        "--label-key",
+        "label",
+        "--rm-type",
+        "math",
+        "--n-samples-per-prompt",
+        "2",
+    ]
+    return parse_args([*base, *flags], env={})
+
+
+GPUS = ["--backend", "sglang", "--rollout-num-gpus", "4", "--rollout-num-gpus-per-engine", "2"]
+JUDGES = ["--prm-num-gpus", "2", "--prm-teacher-num-gpus", "2"]
+
+
+def test_policy_judge_and_teacher_have_servers_and_settings_of_their_own(model_path, other_weights):
+    args = words_of(
+        model_path, *GPUS, *JUDGES, "--actor-num-gpus-per-node", "2", "--prm-teacher-hf-checkpoint",
+        str(other_weights), "--sglang-mem-fraction-static", "0.8", "--prm-sglang-mem-fraction-static", "0.5",
+    )  # fmt: skip
+    policy, judge, teacher = model_servers(args)
+    assert [(s.count, s.gpus) for s in (policy, judge, teacher)] == [(2, 2), (2, 1), (1, 2)]
+    assert (judge.model, teacher.model) == (str(model_path), str(other_weights))
+    shared = ["--sglang-mem-fraction-static", "0.8"]
+    assert own_words(args, policy) == [*shared, "--sglang-tp-size", "2"]
+    assert own_words(args, judge) == [*shared, "--sglang-mem-fraction-static", "0.5"]
+    assert own_words(args, teacher) == [*shared, "--sglang-tp-size", "2"]
+    assert [(part.name, part.count) for part in split_of(args).parts] == [
+        ("actor", 2), ("rollout", 4), ("prm", 2), ("teacher", 2),
+    ]  # fmt: skip
+
+
+def test_the_specs_of_a_run_are_checked_by_the_installed_sglang(model_path, engine_python, tmp_path):
+    flags = [*GPUS, *JUDGES, "--engine-python", engine_python, "--run-dir", str(tmp_path / "run")]
+    specs = server_specs(words_of(model_path, *flags, "--sglang-mem-fraction-static", "0.8"))
+    assert [(spec.name, spec.role) for spec in specs] == [
+        ("engine-0", "engine"),
+        ("engine-1", "engine"),
+        ("judge-engine-0", "judge_engine"),
+        ("judge-engine-1", "judge_engine"),
+        ("teacher-engine-0", "teacher_engine"),
+    ]
+    assert ["--weights-file" in spec.command for spec in specs] == [True, True, False, False, False]
+    assert len({spec.url for spec in specs}) == 5
+    with pytest.raises(ConfigError, match="does not take --mem-fraction"):
+        server_specs(words_of(model_path, *flags, "--sglang-mem-fraction", "0.8"))
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--backend", "vllm", "--colocate"], "vLLM keeps its memory"),
+        (["--backend", "sglang", "--rollout-num-gpus", "3", "--rollout-num-gpus-per-engine", "2"], "divide"),
+        (["--rollout-num-gpus", "2", "--rollout-num-gpus-per-engine", "2"], "use sglang"),
+        (["--sglang-mem-fraction-static", "0.8"], "--rollout-backend sglang alone"),
+    ],
+)
+def test_engines_that_cannot_be_are_refused(model_path, flags, message):
+    with pytest.raises(ConfigError, match=message):
+        words_of(model_path, *flags)
+
+
+def test_a_paused_engine_still_answers_its_watcher(launch):
+    process = launch("--device", "cpu", FAKE_SGLANG_HEALTH_SECONDS="2")
+    url = json.loads(process.stdout.readline())["url"]
+    httpx.post(url + "/pause_generation", json={}, trust_env=False).raise_for_status()
+    engine = ServerSpec("engine-0", "engine", [], url, health_timeout=1.0)
+    assert healthy(engine)
+
+
+def test_an_engine_that_generates_for_its_health_looks_dead_while_paused(launch):
+    variables = {"FAKE_SGLANG_HEALTH_SECONDS": "2", "SGLANG_ENABLE_HEALTH_ENDPOINT_GENERATION": "1"}
+    process = launch("--device", "cpu", **variables)
+    url = json.loads(process.stdout.readline())["url"]
+    httpx.post(url + "/pause_generation", json={}, trust_env=False).raise_for_status()
+    assert not healthy(ServerSpec("engine-0", "engine", [], url, health_timeout=1.0))

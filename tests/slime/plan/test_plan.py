@@ -1,0 +1,317 @@
+"""The memory and cost planner against transformers' own models, and against numbers that can be worked out by hand."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch.autograd.graph import saved_tensors_hooks
+from transformers import AutoConfig, AutoModelForCausalLM
+
+from slime.errors import ConfigError
+from slime.plan.__main__ import main
+from slime.plan.cost import Batch, step_flops
+from slime.plan.division import Division
+from slime.plan.hardware import GIB, GPUS, _listed, parse_gpus
+from slime.plan.known import KNOWN
+from slime.plan.memory import activations, engine_parts, host_bytes, kv_tokens, trainer_parts
+from slime.plan.parts import EngineMemory, TrainerMemory
+from slime.plan.placement_plan import MemoryPlan, Server, problems
+from slime.plan.shape import read_shape, shape_of
+
+QWEN3_4B = read_shape("Qwen3-4B")
+
+
+@pytest.mark.parametrize("name", [name for name in KNOWN if "-2507" not in name])
+def test_parameters_are_those_of_the_model_that_transformers_builds(name: str) -> None:
+    config = dict(KNOWN[name])
+    with torch.device("meta"):
+        model = AutoModelForCausalLM.from_config(AutoConfig.for_model(config.pop("model_type"), **config))
+    assert read_shape(name).parameters == sum(p.numel() for p in model.parameters())
+
+
+def test_adapters_are_those_that_peft_adds() -> None:
+    from peft import LoraConfig, get_peft_model
+
+    for name in ("Qwen3-0.6B", "Qwen3.5-4B"):
+        config = dict(KNOWN[name])
+        with torch.device("meta"):
+            model = AutoModelForCausalLM.from_config(AutoConfig.for_model(config.pop("model_type"), **config))
+            model = get_peft_model(model, LoraConfig(r=16, target_modules="all-linear"))
+        trained = sum(p.numel() for p in model.parameters() if p.requires_grad)
+        assert read_shape(name).adapters(16) == trained
+
+
+def test_a_token_of_qwen3_4b_keeps_144_kib() -> None:
+    assert QWEN3_4B.kv_bytes == 2 * 36 * 8 * 128 * 2 == 144 * 1024
+    assert read_shape("Qwen3.5-4B").kv_bytes == 2 * 8 * 4 * 256 * 2  # only one layer in four keeps tokens
+
+
+def test_full_training_keeps_sixteen_bytes_a_number_over_all_ranks() -> None:
+    parts = trainer_parts(TrainerMemory(QWEN3_4B, gpus=4, tokens=8192))
+    held = parts["weights"] + parts["gradients"] + parts["optimizer"]
+    assert held == 16 * 4_022_468_096 / 4
+    assert parts["logits"] == 12 * 8192 * 151936
+
+
+def test_offloading_moves_these_bytes_to_the_cpu() -> None:
+    plan = TrainerMemory(QWEN3_4B, gpus=4, tokens=8192, cpu_offload=True, frozen=(QWEN3_4B,))
+    assert host_bytes(plan) == 20 * 4_022_468_096 / 4
+    assert not {"weights", "gradients", "optimizer", "frozen models"} & set(trainer_parts(plan))
+    assert host_bytes(replace(plan, cpu_offload=False)) == 0
+
+
+def test_adapters_alone_have_gradients_and_moments() -> None:
+    parts = trainer_parts(TrainerMemory(QWEN3_4B, gpus=2, tokens=8192, lora_rank=16))
+    adapters = QWEN3_4B.adapters(16)
+    assert parts["weights"] == 4 * (4_022_468_096 + adapters) / 2
+    assert (parts["gradients"], parts["optimizer"]) == (4 * adapters / 2, 8 * adapters / 2)
+
+
+def test_four_bits_are_a_little_over_half_a_byte() -> None:
+    parts = trainer_parts(TrainerMemory(QWEN3_4B, gpus=1, tokens=8192, lora_rank=16, four_bit=True))
+    assert parts["weights in 4 bits"] / QWEN3_4B.linear_parameters == pytest.approx(0.516, abs=0.001)
+    assert parts["weights"] == pytest.approx(4 * (151936 * 2560 + QWEN3_4B.adapters(16)), rel=0.01)
+
+
+def kept_by_autograd(layers: int, tokens: int, checkpointing: bool, **sizes: int) -> int:
+    """Bytes of all tensors but weights that a forward pass in bf16 keeps for the backward pass."""
+    config: dict[str, Any] = {"hidden_size": 128, "num_attention_heads": 4, "num_key_value_heads": 2}
+    config |= {
+        "head_dim": 64,
+        "intermediate_size": 384,
+        "vocab_size": 64,
+        "num_hidden_layers": layers,
+        **sizes,
+    }
+    kind = "qwen3_moe" if "num_experts" in sizes else "qwen3"
+    model = AutoModelForCausalLM.from_config(AutoConfig.for_model(kind, **config)).to(torch.bfloat16).train()
+    if checkpointing:
+        model.activation_checkpointing_enable(activation_checkpointing_kwargs={"use_reentrant": False})
+    weights = {p.untyped_storage().data_ptr() for p in model.parameters()}
+    kept: dict[int, int] = {}
+
+    def pack(tensor: torch.Tensor) -> torch.Tensor:
+        storage = tensor.untyped_storage()
+        if storage.data_ptr() not in weights:
+            kept[storage.data_ptr()] = storage.nbytes()
+        return tensor
+
+    with saved_tensors_hooks(pack, lambda tensor: tensor):
+        model.model(torch.randint(0, 64, (1, tokens)))
+    return sum(kept.values())
+
+
+@pytest.mark.parametrize(
+    "sizes",
+    [
+        {},
+        {"hidden_size": 256},
+        {"num_key_value_heads": 4},
+        {"intermediate_size": 1024},
+        {"num_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_size": 96},
+        {"num_experts": 8, "num_experts_per_tok": 3, "moe_intermediate_size": 192, "hidden_size": 256},
+    ],
+)
+@pytest.mark.parametrize("checkpointing", [False, True])
+def test_activations_are_those_that_autograd_keeps(sizes: dict[str, int], checkpointing: bool) -> None:
+    torch.set_num_threads(1)
+    kind = "qwen3_moe" if "num_experts" in sizes else "qwen3"
+    config = {"model_type": kind, "hidden_size": 128, "num_attention_heads": 4, "num_key_value_heads": 2}
+    config |= {"head_dim": 64, "intermediate_size": 384, "vocab_size": 64, **sizes}
+    few, many = (shape_of(config | {"num_hidden_layers": layers}, "small") for layers in (1, 4))
+    planned = [activations(TrainerMemory(s, 1, 256, checkpointing=checkpointing)) for s in (few, many)]
+    kept = [kept_by_autograd(layers, 256, checkpointing, **sizes) for layers in (1, 4)]
+    assert planned[1] - planned[0] == pytest.approx(kept[1] - kept[0], rel=0.03)
+
+
+def test_an_engine_keeps_what_weights_leave() -> None:
+    engine = EngineMemory(QWEN3_4B, gpus=2, fraction=0.8, context=32768)
+    own = 0.8 * 79.6 * GIB - 4_022_468_096
+    assert engine_parts(engine, GPUS["H100"])["keys and values"] == pytest.approx(own)
+    assert kv_tokens(engine, GPUS["H100"]) == int(own / (72 * 1024))  # half of the heads on each GPU
+    many = EngineMemory(
+        QWEN3_4B, gpus=16, fraction=0.8, context=32768
+    )  # 8 heads on 16 GPUs: one on each, twice
+    left = engine_parts(many, GPUS["H100"])["keys and values"]
+    assert kv_tokens(many, GPUS["H100"]) == int(left / (18 * 1024))
+
+
+def test_a_step_costs_six_flops_a_number_and_token_and_two_for_another_forward() -> None:
+    plan, batch = TrainerMemory(QWEN3_4B, 1, 8192), Batch(samples=2, length=1000, forwards=0)
+    attention = 3 * 2 * 36 * 4096 * 1000
+    assert step_flops(plan, batch) == 2000 * (6 * QWEN3_4B.computed + attention)
+    more = step_flops(plan, replace(batch, forwards=1)) / step_flops(plan, batch)
+    assert more == pytest.approx(4 / 3)
+
+
+def test_a_mixture_of_experts_computes_with_three_of_its_thirty_billion() -> None:
+    shape = read_shape("Qwen3-30B-A3B")
+    assert 30.5e9 < shape.parameters < 30.6e9
+    assert shape.computed == pytest.approx(3.0e9, rel=0.05)
+    assert shape.active == pytest.approx(3.35e9, rel=0.01)  # with the embedding
+    assert QWEN3_4B.active == QWEN3_4B.parameters
+
+
+def test_a_shared_expert_is_counted() -> None:
+    config = AutoConfig.for_model("qwen2_moe", num_hidden_layers=4, num_experts=4, mlp_only_layers=[1])
+    with torch.device("meta"):
+        model = AutoModelForCausalLM.from_config(config)
+    assert shape_of(config.to_dict(), "small").parameters == sum(p.numel() for p in model.parameters())
+
+
+@pytest.mark.parametrize(
+    "some", [{}, {"mlp_only_layers": [0, 5]}, {"decoder_sparse_step": 2, "mlp_only_layers": [1]}]
+)
+def test_layers_without_experts_are_counted_as_what_they_are(some: dict[str, Any]) -> None:
+    config = KNOWN["Qwen3-30B-A3B"] | {"num_hidden_layers": 6, "num_experts": 4} | some
+    sizes = {name: size for name, size in config.items() if name != "model_type"}
+    with torch.device("meta"):
+        model = AutoModelForCausalLM.from_config(AutoConfig.for_model("qwen3_moe", **sizes))
+    shape = shape_of(config, "small")
+    assert shape.parameters == sum(p.numel() for p in model.parameters())
+    in_experts = sum(p.numel() for name, p in model.named_parameters() if ".experts." in name)
+    assert shape.experts_linear == in_experts
+
+
+EXPERTS = read_shape("Qwen3-30B-A3B")
+
+
+def test_experts_are_dealt_to_ranks_and_the_rest_is_cut() -> None:
+    plan = TrainerMemory(
+        EXPERTS, gpus=16, tokens=8192, checkpointing=True, division=Division(tp=2, pp=2, ep=8)
+    )
+    rest = (EXPERTS.parameters - EXPERTS.ends - EXPERTS.experts_linear) / 4 + EXPERTS.embedding / 2
+    parts = trainer_parts(plan)
+    assert parts["weights"] == pytest.approx(2 * (rest + EXPERTS.experts_linear / 16), rel=1e-5)
+    assert parts["optimizer"] == 6 * parts["weights"]
+    assert parts["gradients"] == 2 * parts["weights"]
+
+
+def test_copies_share_out_optimizer_states_of_the_rest_and_hardly_those_of_experts() -> None:
+    whole = TrainerMemory(EXPERTS, gpus=16, tokens=8192, division=Division(tp=2, ep=8))
+    shared = replace(whole, division=Division(tp=2, ep=8, distributed_optimizer=True))
+    rest = EXPERTS.parameters - EXPERTS.experts_linear
+    assert trainer_parts(whole)["optimizer"] == pytest.approx(12 * (rest / 2 + EXPERTS.experts_linear / 8))
+    assert trainer_parts(shared)["optimizer"] == pytest.approx(12 * (rest / 16 + EXPERTS.experts_linear / 16))
+    offloaded = replace(shared, cpu_offload=True)
+    assert host_bytes(offloaded) == trainer_parts(shared)["optimizer"]
+    assert "optimizer" not in trainer_parts(offloaded)
+
+
+def test_a_division_of_the_trainer_is_planned_or_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    usual = ["--model", "Qwen3-30B-A3B", "--gpus", "16xH100", "--train-backend", "megatron"]
+    usual += ["--actor", "8", "--rollout", "8", "--tp", "2"]
+    experts = ["--expert-model-parallel-size", "8", "--use-distributed-optimizer"]
+    assert main([*usual, *experts, "--max-tokens-per-gpu", "8192"]) == 1
+    told = capsys.readouterr().out
+    assert "30.53 billion parameters, 3.35 billion of them for each token" in told
+    assert "--expert-model-parallel-size" in told
+    assert main([*usual, *experts, "--fsdp-cpu-offload", "--max-tokens-per-gpu", "8192"]) == 0
+    for words, complaint in (
+        (["--expert-model-parallel-size", "3"], "do not divide into models of 1"),
+        (["--tensor-model-parallel-size", "8"], "has 4 heads of a kind, which do not divide by 8"),
+        (["--pipeline-model-parallel-size", "8", "--expert-model-parallel-size", "2"], "stages of 2"),
+        (["--train-backend", "fsdp", *experts], "these sizes are of --train-backend megatron"),
+        (["--train-backend", "megatron", "--load-in-4bit", "--lora-rank", "8"], "fsdp only"),
+    ):
+        assert main([*usual, *words]) == 2
+        assert complaint in capsys.readouterr().err
+
+
+@pytest.fixture
+def fitting() -> MemoryPlan:
+    engine = EngineMemory(QWEN3_4B, gpus=2, fraction=0.8, context=32768)
+    trainer = TrainerMemory(QWEN3_4B, 4, 32768, rows=1024, checkpointing=True)
+    servers = (Server("policy", engine, 1), Server("judge", engine, 1))
+    return MemoryPlan(GPUS["H100"], 8, trainer, servers, Batch(16, 8192))
+
+
+def test_the_usual_split_of_eight_gpus_fits(fitting: MemoryPlan) -> None:
+    assert fitting.arithmetic() == "trainer 4 + policy 2 + judge 2 = 8 of 8 GPUs"
+    assert problems(fitting) == []
+
+
+def test_what_does_not_fit_is_named_with_the_flag_to_change(fitting: MemoryPlan) -> None:
+    assert "9 of 8 GPUs" in problems(replace(fitting, trainer=replace(fitting.trainer, gpus=5)))[0]
+    kept = replace(fitting.trainer, checkpointing=False)
+    assert "--gradient-checkpointing" in problems(replace(fitting, trainer=kept))[0]
+    all_rows = replace(fitting.trainer, rows=0)
+    assert "--log-probs-chunk-size" in problems(replace(fitting, trainer=all_rows))[0]
+    large = replace(fitting.trainer, shape=read_shape("Qwen3-32B"))
+    assert "--fsdp-cpu-offload" in problems(replace(fitting, trainer=large))[0]
+    small_card = replace(fitting, gpu=GPUS["RTX4090"], servers=fitting.servers[:1])
+    policy = Server("policy", EngineMemory(read_shape("Qwen3-32B"), 1, 0.8, 32768), 1)
+    assert "more GPUs an engine (TP)" in problems(replace(small_card, servers=(policy,)))[-1]
+    short = Server("policy", EngineMemory(read_shape("Qwen3-8B"), 1, 0.8, 131072), 1)
+    assert "CONTEXT_LENGTH" in problems(replace(small_card, servers=(short,)))[-1]
+
+
+def test_gpus_of_an_engine_must_divide_the_heads(fitting: MemoryPlan) -> None:
+    odd = Server("policy", replace(fitting.servers[0].engine, gpus=3), 1)
+    [said] = problems(replace(fitting, servers=(odd,)))
+    assert "3 GPUs do not divide the 32 attention heads" in said and "(TP)" in said
+
+
+def test_an_engine_on_the_trainers_gpu_leaves_it_the_rest(fitting: MemoryPlan) -> None:
+    alone = replace(fitting, gpus=1, servers=fitting.servers[:0], colocated=True)
+    plan = replace(fitting.trainer, gpus=1, lora_rank=16, four_bit=True, tokens=8192)
+    shares = [Server("policy", EngineMemory(QWEN3_4B, 1, share, 8192), 1) for share in (0.4, 0.9)]
+    card = replace(alone, gpu=GPUS["RTX4090"], trainer=plan)
+    fits, full = (problems(replace(card, servers=(one,))) for one in shares)
+    assert fits == []
+    assert "engines leave" in full[0]
+
+
+def test_gpus_are_named_counted_or_described() -> None:
+    assert parse_gpus("8xH100") == (8, GPUS["H100"])
+    assert parse_gpus("h200") == (1, GPUS["H200"])
+    assert parse_gpus("2x24GB")[1].memory == 24
+    assert _listed("NVIDIA H100 80GB HBM3, 81559").peak == GPUS["H100"].peak
+    assert _listed("NVIDIA GeForce RTX 4090, 24564").memory == pytest.approx(23.99, abs=0.01)
+    with pytest.raises(ConfigError, match="H100"):
+        parse_gpus("8xVoodoo2")
+
+
+def test_a_folder_is_planned_by_its_config(tmp_path: Path) -> None:
+    vision = {
+        "model_type": "qwen3_5",
+        "text_config": KNOWN["Qwen3.5-4B"],
+        "vision_config": {"hidden_size": 1},
+    }
+    (tmp_path / "config.json").write_text(json.dumps(vision))
+    assert read_shape(str(tmp_path)).parameters == read_shape("Qwen/Qwen3.5-4B-Base").parameters
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "mamba"}))
+    with pytest.raises(ConfigError, match="mamba"):
+        read_shape(str(tmp_path))
+    with pytest.raises(ConfigError, match="Qwen3-4B"):
+        read_shape("gpt-7")
+
+
+def test_the_command_says_whether_it_fits(capsys: pytest.CaptureFixture[str]) -> None:
+    usual = [
+        "--model",
+        "Qwen3-4B",
+        "--gpus",
+        "8xH100",
+        "--actor",
+        "4",
+        "--rollout",
+        "2",
+        "--prm",
+        "2",
+        "--tp",
+        "2",
+    ]
+    assert main([*usual, "--price", "2.5", "--json"]) == 0
+    data = json.loads(capsys.readouterr().out)
+    assert data["parameters"] == 4_022_468_096
+    assert data["step_dollars"] == pytest.approx(data["step_seconds"] / 3600 * 8 * 2.5)
+    assert main([*usual, "--rollout", "4"]) == 1
+    assert "problem" in capsys.readouterr().out
+    assert main([*usual, "--tp", "3"]) == 2
+    assert "--tp 3" in capsys.readouterr().err

@@ -1,0 +1,178 @@
+"""Real small server processes under a ServerManager."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import httpx
+import psutil
+import pytest
+
+from slime.errors import ConfigError, EngineError
+from slime.processes import records, servers
+from slime.processes.records import ProcessRecord
+from slime.processes.servers import START_ATTEMPTS, ServerManager, ServerSpec, restart_delay
+from slime.processes.watch import UNHEALTHY_AFTER, ServerWatch, check_health
+from tests import FAKES
+
+FAKE_SERVER = FAKES / "small_server.py"
+
+
+@pytest.fixture
+def manager(tmp_path: Path) -> Iterator[ServerManager]:
+    manager = ServerManager(tmp_path)
+    yield manager
+    manager.stop_all()
+
+
+def spec_for(manager: ServerManager, name: str = "engine-0", *arguments: str) -> ServerSpec:
+    port = manager.choose_port(name)
+    command = [sys.executable, str(FAKE_SERVER), str(port), *arguments]
+    return ServerSpec(name, "engine", command, f"http://127.0.0.1:{port}", start_timeout=20)
+
+
+def eventually(condition: Callable[[], object], seconds: float = 10.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "did not happen in time"
+        time.sleep(0.05)
+
+
+def test_a_started_server_belongs_to_no_session_of_ours_and_has_a_record_and_a_log(
+    manager: ServerManager, tmp_path: Path
+) -> None:
+    record = manager.ensure(spec_for(manager))
+    assert os.getsid(record.pid) != os.getsid(0)
+    assert psutil.Process(record.pid).ppid() != os.getpid()
+    assert records.read_record(tmp_path, "engine-0") == record
+    assert record.create_time == pytest.approx(psutil.Process(record.pid).create_time(), abs=1)
+    assert "serving" in records.log_path(tmp_path, "engine-0").read_text()
+
+
+def test_a_new_manager_adopts_what_the_last_one_started(manager: ServerManager, tmp_path: Path) -> None:
+    first = manager.ensure(spec_for(manager))
+    successor = ServerManager(tmp_path)
+    assert successor.ensure(spec_for(successor)).pid == first.pid
+
+
+def test_a_server_with_another_command_is_replaced_and_one_nobody_wants_is_stopped(
+    manager: ServerManager,
+) -> None:
+    first = manager.ensure(spec_for(manager))
+    extra = manager.ensure(spec_for(manager, "judge-1"))
+    manager.start_all([spec_for(manager, "engine-0", "--new")])
+    [now] = manager.processes()
+    assert now.pid != first.pid and now.url == first.url
+    assert not first.alive() and not extra.alive()
+
+
+def test_a_killed_server_comes_back_on_the_same_port(manager: ServerManager) -> None:
+    record = manager.ensure(spec_for(manager))
+    watch = ServerWatch(manager)
+    watch.start()
+    os.kill(record.pid, signal.SIGKILL)
+    eventually(lambda: [p.pid for p in manager.processes() if p.pid != record.pid])
+    eventually(lambda: servers.healthy(manager.servers["engine-0"].spec))
+    assert manager.servers["engine-0"].restarts == 1
+    watch.close()
+
+
+def test_a_server_that_no_longer_answers_is_replaced(manager: ServerManager) -> None:
+    spec = replace(spec_for(manager), health_timeout=1.0)
+    record = manager.ensure(spec)
+    httpx.get(f"{spec.url}/break", trust_env=False)
+    for _ in range(UNHEALTHY_AFTER):
+        check_health(manager.servers[spec.name])
+    assert not record.alive()
+    manager.restart_dead()
+    eventually(lambda: servers.healthy(spec))
+
+
+def test_starts_wait_longer_while_a_server_never_gets_ready() -> None:
+    assert [restart_delay(failures) for failures in (0, 1, 2, 3, 20)] == [0.0, 0.5, 1.0, 2.0, 10.0]
+
+
+def test_a_server_that_is_killed_again_and_again_in_service_always_starts_at_once(
+    manager: ServerManager,
+) -> None:
+    spec = spec_for(manager)
+    for _ in range(4):
+        os.kill(manager.ensure(spec).pid, signal.SIGKILL)
+        manager.restart_dead()
+        assert manager.wait_ready(spec).alive()
+    assert manager.servers[spec.name].failed_starts == 0
+
+
+def test_stop_all_spares_processes_that_only_share_a_pid_with_a_record(
+    manager: ServerManager, tmp_path: Path
+) -> None:
+    record = manager.ensure(spec_for(manager))
+    bystander = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+    try:
+        stale = ProcessRecord("engine-9", "engine", bystander.pid, 1.0, None, [], 0.0)
+        records.write_json(records.record_path(tmp_path, "engine-9"), asdict(stale))
+        manager.stop_all()
+        assert not record.alive()
+        assert bystander.poll() is None
+    finally:
+        bystander.kill()
+        bystander.wait()
+
+
+def test_stop_takes_the_children_of_a_server_along(manager: ServerManager) -> None:
+    sleep = "import time; time.sleep(60)"
+    code = f"import subprocess, sys; subprocess.Popen([sys.executable, '-c', '{sleep}']); {sleep}"
+    record = manager.ensure(ServerSpec("parent", "engine", [sys.executable, "-c", code]))
+    eventually(lambda: psutil.Process(record.pid).children())
+    [child] = psutil.Process(record.pid).children()
+    manager.stop("parent")
+    eventually(lambda: not child.is_running() or child.status() == psutil.STATUS_ZOMBIE)
+
+
+def test_a_taken_port_is_refused_before_anything_starts(manager: ServerManager) -> None:
+    with socket.socket() as holder:
+        holder.bind(("127.0.0.1", 0))
+        holder.listen()
+        port = holder.getsockname()[1]
+        taken = ServerSpec("gateway", "gateway", ["unused"], f"http://127.0.0.1:{port}")
+        with pytest.raises(ConfigError, match=f"port {port}, wanted by the gateway"):
+            manager.start_all([spec_for(manager), taken])
+    assert manager.processes() == []
+
+
+def test_a_server_that_dies_at_start_is_reported_with_its_last_words(manager: ServerManager) -> None:
+    broken = ServerSpec(
+        "engine-0",
+        "engine",
+        [sys.executable, "-c", "raise SystemExit('no such model: x')"],
+        "http://127.0.0.1:1",
+    )
+    with pytest.raises(ConfigError, match="no such model: x"):
+        manager.ensure(broken)
+
+
+def test_a_server_that_is_killed_while_it_starts_is_not_taken_for_a_broken_one(
+    manager: ServerManager,
+) -> None:
+    slow = replace(spec_for(manager), command=[sys.executable, "-c", "import time; time.sleep(60)"])
+    manager.adopt_or_launch(slow)
+    watched = manager.servers[slow.name]
+    for _ in range(START_ATTEMPTS):
+        os.kill(watched.record.pid, signal.SIGKILL)
+        eventually(lambda: not watched.record.alive())
+        manager.restart_dead()
+        assert watched.record.alive()
+    assert watched.failed_starts == 0
+
+
+def test_a_command_that_does_not_exist_is_an_error_at_once(manager: ServerManager) -> None:
+    with pytest.raises(EngineError, match="could not be started"):
+        manager.ensure(ServerSpec("engine-0", "engine", ["/no/such/program"]))

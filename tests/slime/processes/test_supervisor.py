@@ -1,0 +1,197 @@
+"""The supervisor over scripted drivers that are real records."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import psutil
+import pytest
+
+from slime.processes import records
+from slime.processes.servers import ServerManager, ServerSpec
+from tests import FAKES
+
+FAKE_SERVER = FAKES / "small_server.py"
+
+# Writes a line at every life, then does what the next of its arguments says: an exit status, or "wait".
+DRIVER = """
+import os, subprocess, sys, time
+lives = open(sys.argv[1], "a+"); lives.seek(0); life = len(lives.readlines())
+child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"], start_new_session=True)
+print(os.getpid(), child.pid, file=lives, flush=True)
+deed = sys.argv[2 + life]
+if deed == "wait": time.sleep(600)
+os._exit(int(deed))
+"""
+
+
+class Supervised:
+    def __init__(self, run_dir: Path) -> None:
+        self.run_dir = run_dir
+        self.lives_file = run_dir / "lives"
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def start(self, *deeds: str, flags: Sequence[str] = ()) -> subprocess.Popen[bytes]:
+        command = [
+            sys.executable,
+            "-m",
+            "slime.processes.supervisor",
+            "--run-dir",
+            str(self.run_dir),
+            *flags,
+            "--",
+        ]
+        command += [sys.executable, "-c", DRIVER, str(self.lives_file), *deeds]
+        self.process = subprocess.Popen(command)
+        return self.process
+
+    def lives(self) -> list[list[int]]:
+        if not self.lives_file.exists():
+            return []
+        return [[int(pid) for pid in line.split()] for line in self.lives_file.read_text().splitlines()]
+
+
+@pytest.fixture
+def supervised(tmp_path: Path) -> Iterator[Supervised]:
+    supervised = Supervised(tmp_path)
+    yield supervised
+    if supervised.process is not None:
+        supervised.process.kill()
+        supervised.process.wait()
+    records.kill_marked(tmp_path)
+    ServerManager(tmp_path).stop_all()
+
+
+def eventually(condition: Callable[[], object], seconds: float = 10.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "did not happen in time"
+        time.sleep(0.05)
+
+
+def gone(pid: int) -> bool:
+    try:
+        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
+
+
+def start_server(run_dir: Path) -> records.ProcessRecord:
+    manager = ServerManager(run_dir)
+    port = manager.choose_port("gateway")
+    command = [sys.executable, str(FAKE_SERVER), str(port)]
+    return manager.ensure(ServerSpec("gateway", "gateway", command, f"http://127.0.0.1:{port}"))
+
+
+def test_a_driver_that_dies_is_started_again_and_its_processes_do_not_stay(supervised: Supervised) -> None:
+    assert supervised.start("1", "-9", "0").wait(20) == 0
+    assert len(supervised.lives()) == 3
+    eventually(lambda: all(gone(pid) for life in supervised.lives() for pid in life))
+
+
+def test_servers_go_on_while_the_driver_is_killed_and_end_with_the_supervisor(
+    supervised: Supervised, tmp_path: Path
+) -> None:
+    server = start_server(tmp_path)
+    supervisor = supervised.start("wait", "wait")
+    eventually(lambda: len(supervised.lives()) == 1)
+    os.kill(supervised.lives()[0][0], signal.SIGKILL)
+    eventually(lambda: len(supervised.lives()) == 2)
+    assert server.alive()
+    supervisor.send_signal(signal.SIGINT)
+    assert supervisor.wait(20) == 0
+    assert not server.alive()
+    eventually(lambda: all(gone(pid) for life in supervised.lives() for pid in life))
+
+
+def test_a_wrong_configuration_is_not_tried_again(supervised: Supervised) -> None:
+    assert supervised.start("2", "0").wait(20) == 2
+    assert len(supervised.lives()) == 1
+
+
+def test_restarts_are_bounded(supervised: Supervised) -> None:
+    assert supervised.start("1", "1", "1", "1", flags=["--max-restarts", "1"]).wait(20) == 1
+    assert len(supervised.lives()) == 2
+
+
+def test_a_run_folder_has_one_supervisor(supervised: Supervised, tmp_path: Path) -> None:
+    first = supervised.start("wait")
+    eventually(lambda: len(supervised.lives()) == 1)
+    command = [sys.executable, "-m", "slime.processes.supervisor", "--run-dir", str(tmp_path), "--", "true"]
+    second = subprocess.run(command, capture_output=True, text=True)
+    assert second.returncode == 2
+    assert f"in use by the supervisor with pid {first.pid}" in second.stderr
+
+
+def test_a_supervisor_that_was_killed_is_replaced_together_with_its_driver(supervised: Supervised) -> None:
+    first = supervised.start("wait", "0")
+    eventually(lambda: len(supervised.lives()) == 1)
+    first.kill()
+    first.wait()
+    assert supervised.start("wait", "0").wait(20) == 0
+    assert len(supervised.lives()) == 2
+    eventually(lambda: gone(supervised.lives()[0][0]))
+
+
+def test_a_cluster_that_changed_is_waited_for_while_servers_go_on(
+    supervised: Supervised, tmp_path: Path
+) -> None:
+    server = start_server(tmp_path)
+    supervisor = supervised.start(
+        "1", "3", "3", "wait", flags=["--max-restarts", "1", "--cluster-retry", "0.2"]
+    )
+    eventually(lambda: len(supervised.lives()) == 4)
+    assert server.alive()
+    supervisor.terminate()
+    assert supervisor.wait(20) == 0
+
+
+def test_a_cluster_that_lacks_something_at_the_first_start_is_a_wrong_configuration(
+    supervised: Supervised,
+) -> None:
+    assert supervised.start("3", "0").wait(20) == 2
+    assert len(supervised.lives()) == 1
+
+
+SLOW_TO_END = """
+import signal, time
+signal.signal(signal.SIGTERM, lambda *_: (time.sleep(2), exit()))
+while True: time.sleep(0.1)
+"""
+
+
+def test_servers_end_also_where_the_supervisor_is_killed_while_it_stops_them(
+    supervised: Supervised, tmp_path: Path
+) -> None:
+    server = ServerManager(tmp_path).ensure(
+        ServerSpec("judge-0", "judge", [sys.executable, "-c", SLOW_TO_END])
+    )
+    supervisor = supervised.start("wait")
+    eventually(lambda: len(supervised.lives()) == 1)
+    supervisor.terminate()
+    eventually(lambda: psutil.Process(supervisor.pid).children() and gone(supervised.lives()[0][0]))
+    supervisor.kill()
+    assert server.alive()
+    eventually(lambda: not server.alive())
+
+
+def test_a_run_whose_supervisor_is_gone_can_be_stopped(supervised: Supervised, tmp_path: Path) -> None:
+    server = start_server(tmp_path)
+    supervisor = supervised.start("wait")
+    eventually(lambda: len(supervised.lives()) == 1)
+    stop = [sys.executable, "-m", "slime.processes.supervisor", "--run-dir", str(tmp_path), "--stop"]
+    refused = subprocess.run(stop, capture_output=True, text=True)
+    assert refused.returncode == 2
+    assert f"in use by the supervisor with pid {supervisor.pid}; it ends its run on TERM" in refused.stderr
+    supervisor.kill()
+    supervisor.wait()
+    assert server.alive()
+    assert subprocess.run(stop).returncode == 0
+    assert not server.alive()
+    eventually(lambda: all(gone(pid) for pid in supervised.lives()[0]))

@@ -1,0 +1,169 @@
+"""A cluster of raylets on this machine with made-up GPUs: who lies where, and what is said when a node is missing."""
+
+from __future__ import annotations
+
+import time
+from argparse import Namespace
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import ray
+from ray._raylet import Config
+from ray.cluster_utils import Cluster
+
+from slime.errors import ClusterError, ConfigError
+from slime.ray import placement
+from slime.ray.cluster import check_shared, here, wait_for_nodes
+from slime.ray.gpu_split import GpuSplit, RunPart
+from slime.ray.placement import BundleSite, Placement, in_node_order
+from slime.ray.train_group import TrainerDied, TrainGroup
+
+
+def start() -> Cluster:
+    """Two nodes. Ray gives each 30 s to start, which a busy machine does not always keep."""
+    noticed_soon = {"health_check_initial_delay_ms": 500, "health_check_period_ms": 500}
+    options = {"num_cpus": 8, "num_gpus": 2, "object_store_memory": 80_000_000}
+    made = Cluster()
+    try:
+        made.add_node(include_dashboard=False, _system_config=noticed_soon, **options)
+        made.add_node(**options)
+    except Exception as error:  # Ray raises nothing more precise
+        made.shutdown()
+        pytest.skip(f"the nodes of a cluster did not start in Ray's 30 s: {error}")
+    return made
+
+
+def free(placed: Placement) -> None:
+    for group in placed.groups:
+        ray.util.remove_placement_group(group)
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    """The driver's node and another one, 2 GPUs each."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RAY_AUTH_MODE", "token")
+        patch.setenv("RAY_AUTH_TOKEN", "one-token-for-all-nodes-of-this-test")
+        Config.initialize("")  # Ray read both when it was imported
+        made = start()
+        ray.init(address=made.address, namespace="slime", logging_level="ERROR", log_to_driver=False)
+        yield made
+        ray.shutdown()
+        made.shutdown()
+
+
+def test_trainers_take_other_nodes_first_so_that_engines_are_where_the_driver_is() -> None:
+    sites = [BundleSite(0, "10.0.0.1", 0), BundleSite(1, "10.0.0.2", 1), BundleSite(2, "10.0.0.2", 0)]
+    assert [site.bundle for site in in_node_order(sites)] == [0, 2, 1]
+    assert [site.bundle for site in in_node_order(sites, last="10.0.0.1")] == [2, 1, 0]
+
+
+def test_every_part_gets_gpus_of_its_own(cluster: Cluster) -> None:
+    wait_for_nodes(2, 4, timeout=30)
+    placed = Placement(
+        GpuSplit((RunPart("actor", 2, True), RunPart("rollout", 1, True), RunPart("judge", 1, True)))
+    )
+    bundles = [site.bundle for part in placed.sites.values() for site in part]
+    assert sorted(bundles) == list(range(4))
+    assert [len(placed.sites[name]) for name in ("actor", "rollout", "judge")] == [2, 1, 1]
+    free(placed)
+
+
+def test_more_gpus_than_there_are_is_refused_with_the_arithmetic(cluster: Cluster) -> None:
+    with pytest.raises(ConfigError, match=r"actor 4 \+ rollout 1 = 5 GPUs, but there are 4"):
+        Placement(GpuSplit((RunPart("actor", 4, True), RunPart("rollout", 1, True))))
+
+
+def test_engines_get_gpus_of_the_drivers_machine_and_trainers_those_of_others(cluster: Cluster) -> None:
+    mine = ray.get_runtime_context().get_node_id()
+    placed = Placement(
+        GpuSplit((RunPart("actor", 1, True), RunPart("rollout", 1, True), RunPart("prm", 1, True)))
+    )
+    assert {site.node_id for name in ("rollout", "prm") for site in placed.sites[name]} == {mine}
+    free(placed)
+    shared = Placement(GpuSplit((RunPart("actor", 3, True), RunPart("rollout", 0, True)), shared=2))
+    assert [site.node_id for site in shared.sites["rollout"]] == [mine, mine]
+    free(shared)
+
+
+def test_more_engines_than_the_drivers_machine_has_gpus_are_refused(cluster: Cluster) -> None:
+    with pytest.raises(
+        ClusterError, match=r"driver's machine, which has 2 GPUs, and rollout 2 \+ prm 1 = 3 are"
+    ):
+        Placement(GpuSplit((RunPart("actor", 1, True), RunPart("rollout", 2, True), RunPart("prm", 1, True))))
+
+
+def test_gpus_that_another_run_holds_are_named(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    held = Placement(GpuSplit((RunPart("actor", 2, True),)))
+    monkeypatch.setattr(placement, "PLACEMENT_TIMEOUT", 1.0)
+    with pytest.raises(ConfigError, match=r"(?s)no room in 1 s.*--> the cluster has no such GPUs free"):
+        Placement(GpuSplit((RunPart("actor", 4, True),)))
+    free(held)
+
+
+def test_what_owns_processes_lies_on_the_drivers_node(cluster: Cluster) -> None:
+    @ray.remote(num_cpus=0)
+    def node() -> str:
+        return str(ray.get_runtime_context().get_node_id())
+
+    mine = ray.get_runtime_context().get_node_id()
+    asked = [node.options(scheduling_strategy=here()).remote() for _ in range(4)]
+    assert set(ray.get(asked)) == {mine}
+
+
+def test_a_folder_that_all_nodes_see_is_good(cluster: Cluster, tmp_path: Path) -> None:
+    check_shared(tmp_path / "run")
+    assert list((tmp_path / "run").iterdir()) == []
+
+
+def test_a_folder_that_a_node_does_not_see_is_refused(
+    cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Path, "touch", lambda self: None)
+    monkeypatch.setattr(Path, "unlink", lambda self: None)
+    with pytest.raises(
+        ConfigError, match="RUN_DIR and SAVE_CKPT must be on a file system that all of them share"
+    ):
+        check_shared(tmp_path)
+
+
+def test_a_machine_that_does_not_come_is_missed(cluster: Cluster) -> None:
+    with pytest.raises(ConfigError, match="2 of 3 machines and 4 of 5 GPUs joined in 1 s"):
+        wait_for_nodes(3, 5, timeout=1)
+
+
+def test_the_loss_of_a_machine_is_named_and_training_goes_on_where_another_comes(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    """The group of ranks is lost with the machine; what lies on the driver's goes on."""
+    third = cluster.add_node(num_cpus=2, num_gpus=1, resources={"third": 1})
+    wait_for_nodes(3, 5, timeout=30)
+    placed = Placement(GpuSplit((RunPart("actor", 3, True), RunPart("rollout", 2, True))))
+    assert placed.several_nodes
+    rank = next(i for i, site in enumerate(placed.sites["actor"]) if site.node_id == third.node_id)
+    args = Namespace(run_dir=str(tmp_path), actor_num_gpus_per_node=1, train_nice=0, train_threads=1)
+    group = TrainGroup(args, placed)
+    ray.get([trainer.rendezvous.remote(False) for trainer in group.ranks])
+    cluster.remove_node(third, allow_graceful=False)
+    with pytest.raises(TrainerDied, match=f"rank {rank} ended") as death:
+        for _ in range(300):
+            group.check()
+            time.sleep(0.1)
+    assert "-->" not in str(death.value), "nothing is known of why it ended"
+    group.kill()
+    asked: list[str] = []
+
+    def another_machine() -> None:
+        """What waits for it looks around."""
+        asked.append(placed.lost())
+        if len(asked) == 1:
+            cluster.add_node(num_cpus=2, num_gpus=1)
+
+    placed.make_whole(another_machine)
+    assert asked[0].startswith("machine ") and asked[0].endswith(f" with rank {rank}")
+    assert placed.lost() == "" and third.node_id not in {site.node_id for site in placed.sites["actor"]}
+    again = TrainGroup(args, placed)
+    assert ray.get(again.ranks[rank].rendezvous.remote(True)).startswith("tcp://")
+    again.kill()
+    free(placed)

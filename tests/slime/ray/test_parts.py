@@ -1,0 +1,51 @@
+"""The pure parts: placement, batches, the progress line."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from slime.arguments import Arguments
+from slime.errors import ConfigError
+from slime.ray.gpu_split import GpuSplit, RunPart, split_of
+from slime.ray.placement import BundleSite, in_node_order
+from slime.tracking import progress_line
+
+
+def test_without_gpus_every_rank_gets_a_cpu_bundle() -> None:
+    split = split_of(Arguments(num_train_processes=2))
+    assert split.bundles() == [{"CPU": 1.0}] * 3
+    split.check(gpus=0)
+
+
+def test_debug_modes_and_colocation_leave_out_what_they_do_not_need() -> None:
+    def bundles(**flags: Any) -> int:
+        return split_of(Arguments(num_train_processes=2, rollout_num_engines=3, **flags)).total
+
+    assert bundles() == 5
+    assert bundles(debug_rollout_only=True) == 3
+    assert bundles(debug_train_only=True) == 2
+    assert bundles(colocate=True) == 2
+    gpus = Arguments(actor_num_gpus_per_node=2, rollout_num_gpus=4, colocate=True)
+    with pytest.raises(ConfigError, match="4 engines do not fit on the 2 GPUs of the trainers"):
+        split_of(gpus)
+
+
+def test_a_split_that_does_not_fit_is_refused_with_the_arithmetic() -> None:
+    split = GpuSplit((RunPart("actor", 4, True), RunPart("rollout", 2, True), RunPart("prm", 1, False)))
+    with pytest.raises(ConfigError, match=r"actor 4 \+ rollout 2 = 6 GPUs, but there are 4"):
+        split.check(gpus=4)
+
+
+def test_bundles_are_sorted_by_node_then_gpu() -> None:
+    sites = [BundleSite(0, "10.0.0.10", 0), BundleSite(1, "10.0.0.9", 1), BundleSite(2, "10.0.0.9", 0)]
+    assert [site.bundle for site in in_node_order(sites)] == [2, 1, 0]
+
+
+def test_the_progress_line_shows_what_was_measured() -> None:
+    line = progress_line(7, {"weights/version": 8, "train/loss": -0.12345, "perf/train_time": 1.5})
+    assert line == "rollout 7 | version 8 | loss -0.123 | train 1.5s"
+    wrong = {"rollout/drop/refused": 2, "rollout/error_cat/timeout": 1, "rollout/error_cat/reward": 0}
+    line = progress_line(7, {"train/loss": 0.0, "train/groups_all_equal": 3, **wrong})
+    assert line == "rollout 7 | loss 0 | equal groups 3 | failed 1 timeout | dropped 2 refused"

@@ -1,0 +1,54 @@
+"""The event loop of rollouts: who blocks it is named, and does not block the run for ever."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+import pytest
+
+from slime.errors import ConfigError
+from slime.rollout import event_loop
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(event_loop, "LOOK", 0.05)
+    monkeypatch.setattr(event_loop, "SLOW", 0.1)
+
+
+async def forgets_to_await(seconds: float) -> int:
+    time.sleep(seconds)  # noqa: ASYNC251 (the very mistake)
+    return 5
+
+
+async def waits() -> int:
+    await asyncio.sleep(0.5)
+    return 6
+
+
+async def runs_out_of_time() -> None:
+    await asyncio.wait_for(asyncio.sleep(5), 0.1)
+
+
+def test_an_async_function_that_blocks_is_named_and_ends_the_wait() -> None:
+    with pytest.raises(
+        ConfigError, match=r"test_event_loop.py:\d+ \(forgets_to_await\) holds its event loop"
+    ):
+        event_loop.run(forgets_to_await(1.5), patience=0.3)
+    assert event_loop.run(waits(), patience=10.0) == 6  # the loop itself is sound
+
+
+def test_one_that_blocks_for_a_while_is_told_and_goes_on(caplog: pytest.LogCaptureFixture) -> None:
+    assert event_loop.run(forgets_to_await(0.6), patience=30.0) == 5
+    [told] = [record.message for record in caplog.records]
+    assert "(forgets_to_await) has held the event loop of all rollouts" in told
+
+
+def test_waiting_is_not_blocking_and_a_time_limit_of_the_work_is_its_own(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    assert event_loop.run(waits(), patience=0.2) == 6
+    with pytest.raises(TimeoutError):
+        event_loop.run(runs_out_of_time(), patience=5.0)
+    assert not caplog.records

@@ -1,0 +1,154 @@
+"""Training over recorded rollouts, killed again and again, ends bit for bit where an undisturbed run ends."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch.distributed.checkpoint.format_utils import dcp_to_torch_save
+
+from slime import replay
+from slime.processes import records
+from slime.types import Sample
+from slime.weights import checkpoints
+from tests import FAKES, ROOT
+
+LOSS = FAKES / "deadly_loss.py"
+ROLLOUTS = 6
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Files of rollouts; the samples of rollout 1 have a reward by which the loss knows them."""
+    pattern = str(tmp_path_factory.mktemp("rollouts") / "{rollout_id}.json.gz")
+    chance = random.Random(0)
+    for rollout_id in range(ROLLOUTS):
+        samples = [
+            Sample(
+                group_index=index,
+                index=index,
+                tokens=[chance.randrange(4, 300) for _ in range(16)],
+                response_length=6,
+                reward=1000.0 if rollout_id == 1 else chance.choice([-1.0, 1.0]),
+            )
+            for index in range(4)
+        ]
+        replay.save(pattern, rollout_id, samples)
+    return pattern
+
+
+def environment(folder: Path, deadly: str = "") -> dict[str, str]:
+    paths = [str(ROOT), str(ROOT / "slime"), os.environ.get("PYTHONPATH", "")]
+    shown = {"PYTHONPATH": os.pathsep.join(filter(None, paths)), "HF_HUB_OFFLINE": "1"}
+    return {**os.environ, **shown, "DEADLY": deadly, "DEADLY_DIR": str(folder)}
+
+
+def command(run_dir: Path, model_path: Path, program: str, *more: str) -> list[str]:
+    driver = [sys.executable, str(ROOT / "slime" / program), "--run-dir", str(run_dir)]
+    driver += ["--hf-checkpoint", str(model_path)]
+    driver += ["--num-rollout", str(ROLLOUTS), "--num-train-processes", "2", "--save-interval", "1"]
+    driver += ["--rollout-batch-size", "4", "--disable-rewards-normalization", "--lr", "1e-3"]
+    driver += ["--loss-type", "custom_loss", "--custom-loss-function-path", str(LOSS)]
+    driver += ["--on-weights-live-path", f"{LOSS}:on_weights_live", "--no-use-tensorboard", *more]
+    return [sys.executable, "-m", "slime.processes.supervisor", "--run-dir", str(run_dir), "--", *driver]
+
+
+def final_state(run_dir: Path) -> dict[str, Any]:
+    """Weights, optimizer and random states of the last checkpoint, flat."""
+    folder = checkpoints.latest(run_dir / "checkpoints")
+    assert folder is not None and folder.name == f"checkpoint-{ROLLOUTS}"
+    whole = run_dir / "final.pt"
+    dcp_to_torch_save(folder / "trainer", whole)
+    state = dict(flat("", torch.load(whole, weights_only=False)))
+    for rank in (0, 1):
+        rng = torch.load(folder / "trainer" / f"rng_{rank}.pt", weights_only=True)
+        state[f"rng.{rank}"] = rng["torch"]
+    return state
+
+
+def flat(name: str, value: Any) -> list[tuple[str, Any]]:
+    if not isinstance(value, dict):
+        return [(name, value)]
+    return [pair for key, inner in value.items() for pair in flat(f"{name}.{key}", inner)]
+
+
+def run(command: list[str], env: dict[str, str]) -> str:
+    """What the run said on standard error."""
+    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=400)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stderr
+
+
+def assert_same(expected: dict[str, Any], found: dict[str, Any]) -> None:
+    assert expected.keys() == found.keys() and len(expected) > 20
+    differ = [
+        name
+        for name, value in expected.items()
+        if not (torch.equal(value, found[name]) if isinstance(value, torch.Tensor) else value == found[name])
+    ]
+    assert differ == []
+
+
+@pytest.fixture(scope="module")
+def undisturbed(
+    tmp_path_factory: pytest.TempPathFactory, model_path: Path, recorded: str
+) -> tuple[Path, dict[str, Any]]:
+    run_dir = tmp_path_factory.mktemp("undisturbed")
+    replayed = ("--load-debug-rollout-data", recorded)
+    run(command(run_dir, model_path, "train.py", *replayed, "--keep-checkpoints", "2"), environment(run_dir))
+    return run_dir, final_state(run_dir)
+
+
+def test_an_undisturbed_run_keeps_the_newest_checkpoints_and_tells_its_numbers(
+    undisturbed: tuple[Path, dict[str, Any]],
+) -> None:
+    run_dir, _ = undisturbed
+    kept = sorted(path.name for path in (run_dir / "checkpoints").glob("checkpoint-*"))
+    assert kept == ["checkpoint-5", "checkpoint-6", "checkpoint-latest"]
+    lines = [json.loads(line) for line in (run_dir / "metrics.jsonl").read_text().splitlines()]
+    assert [line["step"] for line in lines] == list(range(ROLLOUTS))
+    assert all(line["perf/train_time"] > 0 and "train/loss" in line for line in lines)
+    assert "rollout 5 | version 6" in (run_dir / "logs" / "training.log").read_text()
+
+
+def test_a_run_that_is_killed_at_every_point_ends_bit_identical(
+    tmp_path: Path, model_path: Path, recorded: str, undisturbed: tuple[Path, dict[str, Any]]
+) -> None:
+    points = "in-step before-commit driver-after-live"
+    replayed = ("--load-debug-rollout-data", recorded)
+    said = run(
+        command(tmp_path, model_path, "train_async.py", *replayed, "--async-save"),
+        environment(tmp_path, points),
+    )
+    assert all((tmp_path / point).exists() for point in points.split()), said
+    assert "training on rollout 1 failed: rank 1 ended" in said
+    assert not [record for record in records.read_records(tmp_path) if record.alive()]
+    assert_same(undisturbed[1], final_state(tmp_path))
+
+
+def test_what_hangs_or_dies_is_named_and_replaced_and_the_run_ends_bit_identical(
+    tmp_path: Path, model_path: Path, recorded: str, undisturbed: tuple[Path, dict[str, Any]]
+) -> None:
+    limits = ["--train-timeout", "8", "--health-timeout", "5", "--rollout-timeout", "6"]
+    prompts = tmp_path / "prompts.jsonl"
+    rows = [sample.to_dict() for number in range(ROLLOUTS) for sample in replay.load(recorded, number)]
+    prompts.write_text("\n".join(json.dumps({"input": "x", "metadata": row}) for row in rows))
+    own = ["--debug-train-only", "--prompt-data", str(prompts), "--save-interval", "2"]
+    own += ["--rollout-function-path", f"{LOSS}:generate_rollout"]
+    env = environment(tmp_path, "hang-in-step manager-stops function-hangs manager-dies")
+    said = run(command(tmp_path, model_path, "train.py", *own, *limits), env)
+    stopped = (tmp_path / "hang-in-step").read_text()
+    assert "training on rollout 1 did not come within 8 s: rank 0 (pid" in said
+    assert f"rank 1 (pid {stopped}, stopped)" in said
+    assert "the rollout manager gave no sign of life for 5 s" in said
+    assert "rollout 3 did not come within 6 s; last seen: {'waiting': {'rollout 3':" in said
+    assert said.count("Starting the rollout manager again") >= 3
+    assert not [record for record in records.read_records(tmp_path) if record.alive()]
+    assert_same(undisturbed[1], final_state(tmp_path))

@@ -1,0 +1,163 @@
+"""Gated delta nets in a pack: neither the convolution nor the state goes from one sample into the next."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch.nn.functional import silu
+from torch.testing import assert_close
+from transformers import (
+    AutoModelForCausalLM,
+    MambaConfig,
+    MambaForCausalLM,
+    Qwen3_5ForCausalLM,
+    Qwen3_5TextConfig,
+)
+from transformers.models.qwen3_5 import modeling_qwen3_5
+
+from slime.errors import ConfigError
+from slime.training.attention.linear import packed_delta_rule
+from slime.training.core.packing import pack
+from slime.types import Sample
+
+
+@pytest.fixture
+def hybrid(tmp_path: Path) -> str:
+    """A random model with a gated delta net, full attention and another gated delta net."""
+    torch.manual_seed(0)
+    config = Qwen3_5TextConfig(
+        vocab_size=63,
+        hidden_size=32,
+        intermediate_size=48,
+        num_hidden_layers=3,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        head_dim=16,
+        linear_num_key_heads=2,
+        linear_num_value_heads=4,
+        linear_key_head_dim=8,
+        linear_value_head_dim=12,
+        layer_types=["linear_attention", "full_attention", "linear_attention"],
+        initializer_range=0.1,
+        tie_word_embeddings=False,
+    )
+    Qwen3_5ForCausalLM(config).save_pretrained(tmp_path / "hybrid")
+    (tmp_path / "hybrid" / "tokenizer_config.json").write_text("{}")
+    return str(tmp_path / "hybrid")
+
+
+def sample(index: int, prompt: list[int], response: list[int]) -> Sample:
+    return Sample(
+        index=index,
+        group_index=index,
+        tokens=prompt + response,
+        response_length=len(response),
+        temperature=0.8,
+    )
+
+
+SAMPLES = [
+    sample(0, [5, 9], [3, 4, 5]),  # a trunk shorter than what the convolution looks back at
+    sample(1, [5, 9], [8]),
+    sample(2, [1, *range(20, 60)], list(range(10, 50))),  # more than one chunk of the kernel
+    sample(3, [1, *range(20, 60)], [2, 62, 7]),
+    sample(4, [7, 1, 2, 3], [3, 2, 1, 0, 9]),
+]
+
+
+@pytest.mark.parametrize("share_prompts", [True, False])
+def test_each_sample_of_a_pack_has_the_log_probs_and_gradients_that_it_has_alone(
+    make_trainer: Any, hybrid: str, share_prompts: bool
+) -> None:
+    model = make_trainer(hf_checkpoint=hybrid, ref_load=hybrid).model
+    alone = AutoModelForCausalLM.from_pretrained(hybrid, attn_implementation="eager")
+    packed = pack(SAMPLES, torch.device("cpu"), share_prompts=share_prompts)
+    ours = model.distribution(packed).log_probs(packed.targets)
+    rows = []
+    for one in SAMPLES:
+        logits = alone(torch.tensor([one.tokens])).logits[0] / one.temperature
+        targets = torch.tensor(one.tokens[one.prompt_length :])
+        rows.append(torch.log_softmax(logits, -1)[one.prompt_length - 1 : -1].gather(-1, targets[:, None]))
+    theirs = torch.cat(rows).squeeze(-1)
+    assert_close(ours, theirs, atol=1e-5, rtol=1e-5)
+    ours.square().sum().backward()
+    theirs.square().sum().backward()
+    wanted = {name: parameter.grad for name, parameter in alone.named_parameters()}
+    for name, parameter in model.named_parameters():
+        gap = (parameter.grad.full_tensor() - wanted[name]).norm()
+        assert gap <= 1e-4 * wanted[name].norm(), name  # fp32, summed up in another order
+
+
+class Wide:
+    """torch, in which transformers' rule finds float64 where it asks for fp32."""
+
+    float32 = torch.float64
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(torch, name)
+
+
+def by_the_book(
+    qkv: torch.Tensor, beta: torch.Tensor, left: torch.Tensor, kernel: torch.Tensor
+) -> torch.Tensor:
+    """One sequence [n, C] token by token, after the convolution: the recurrence of Yang et al. 2024. -> [n, 4, 12]"""
+    padded = torch.cat([qkv.new_zeros(3, qkv.shape[1]), qkv])
+    mixed = silu(torch.stack([(padded[t : t + 4] * kernel.T).sum(0) for t in range(len(qkv))]))
+    q, k, v = (
+        x.unflatten(-1, (heads, -1))
+        for x, heads in zip(mixed.split([16, 16, 48], -1), (2, 2, 4), strict=True)
+    )
+    q, k = (
+        (x * torch.rsqrt(x.square().sum(-1, keepdim=True) + 1e-6)).repeat_interleave(2, dim=1) for x in (q, k)
+    )
+    state, rows = qkv.new_zeros(4, 8, 12), []
+    for t in range(len(qkv)):
+        state = state * left[t].exp()[:, None, None]
+        known = torch.einsum("hkv,hk->hv", state, k[t])
+        state = state + torch.einsum("hk,hv->hkv", k[t], (v[t] - known) * beta[t, :, None])
+        rows.append(torch.einsum("hkv,hk->hv", state, q[t]) * 8**-0.5)
+    return torch.stack(rows)
+
+
+def test_in_float64_a_pack_is_the_rule_token_by_token_with_its_gradients(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(modeling_qwen3_5, "torch", Wide())
+    layout = ((2, 3, 1), (40, 30), (66,))
+    size = sum(length for run in layout for length in run)
+    torch.manual_seed(0)
+    draw = partial(torch.rand, dtype=torch.float64)
+    inputs = draw(1, size, 80) - 0.5, draw(1, size, 4), -draw(1, size, 4), draw(80, 4) - 0.5
+    for x in inputs:
+        x.requires_grad_()
+    qkv, beta, left, kernel = inputs
+    found = packed_delta_rule(*inputs, (8, 12), layout)
+    weight, first, expected = torch.randn_like(found), 0, []
+    for run in layout:
+        trunk = list(range(first, first + run[0]))
+        for number, length in enumerate(run):
+            own = list(range(first, first + length))
+            seen = [*trunk, *own] if number else own
+            rows = by_the_book(qkv[0, seen], beta[0, seen], left[0, seen], kernel)
+            expected.append(rows[-length:])
+            first += length
+    theirs = torch.cat(expected).unsqueeze(0)
+    assert_close(found, theirs, atol=1e-13, rtol=1e-13)
+    for ours, wanted in zip(
+        torch.autograd.grad((found * weight).sum(), inputs),
+        torch.autograd.grad((theirs * weight).sum(), inputs),
+        strict=True,
+    ):
+        assert_close(ours, wanted, atol=1e-12, rtol=1e-12)
+
+
+def test_a_model_with_another_kind_of_state_is_refused(make_trainer: Any, tmp_path: Path) -> None:
+    MambaForCausalLM(MambaConfig(vocab_size=63, hidden_size=16, num_hidden_layers=1)).save_pretrained(
+        tmp_path
+    )
+    with pytest.raises(ConfigError, match="is a mamba, whose layers carry states from token to token"):
+        make_trainer(hf_checkpoint=str(tmp_path), ref_load=str(tmp_path))
