@@ -40,7 +40,7 @@ def _data() -> TrainBatch:
     )
 
 
-def _postprocess(args: HookArguments, function: Any, path: str) -> None:
+def _postprocess(args: HookArguments, function: Callable[..., Any], path: str) -> None:
     data = _data()
     lengths = [len(sample.tokens) for sample in data.samples]
     trained = [sample.effective_response_length for sample in data.samples]
@@ -48,7 +48,7 @@ def _postprocess(args: HookArguments, function: Any, path: str) -> None:
     postprocess(args, 0, data, schedule, rank=0)
 
 
-def _loss(args: Arguments, function: Any, path: str) -> None:
+def _loss(args: Arguments, function: Callable[..., Any], path: str) -> None:
     function, signature = load_custom_loss(path)
     loss, leaf = _sample_loss(args, function) if signature == "sample" else _pack_loss(args, function)
     _expect(bool(torch.isfinite(loss)), f"returned a loss of {float(loss.detach())}")
@@ -59,13 +59,13 @@ def _loss(args: Arguments, function: Any, path: str) -> None:
     )
 
 
-def _sample_loss(args: LossArguments, function: Any) -> tuple[Any, Any]:
+def _sample_loss(args: LossArguments, function: Callable[..., Any]) -> tuple[Any, Any]:
     policy = torch.full((5,), -0.7, requires_grad=True)
     reference, reward = torch.full((5,), -0.8), torch.tensor(1.0)
     return sample_loss(function, custom_config(args), policy, reference, reward, torch.ones(5)), policy
 
 
-def _pack_loss(args: Arguments, function: Any) -> tuple[Any, Any]:
+def _pack_loss(args: Arguments, function: Callable[..., Any]) -> tuple[Any, Any]:
     data, device = _data(), torch.device("cpu")
     samples = list(data.samples)
     everyone = tuple(range(len(samples)))
@@ -78,7 +78,7 @@ def _pack_loss(args: Arguments, function: Any) -> tuple[Any, Any]:
     return pack_loss(function, args, batch, leaf, reducer)[0], leaf
 
 
-def _advantages(args: ObjectiveSide, function: Any, path: str) -> None:
+def _advantages(args: ObjectiveSide, function: Callable[..., Any], path: str) -> None:
     data = _data()
     found = token_advantages(args, data, list(range(len(data.samples))), lambda values: values)
     _expect(
@@ -87,7 +87,7 @@ def _advantages(args: ObjectiveSide, function: Any, path: str) -> None:
     )
 
 
-def _tis(args: Arguments, function: Any, path: str) -> None:
+def _tis(args: Arguments, function: Callable[..., Any], path: str) -> None:
     samples = _samples()
     lengths = [sample.response_length for sample in samples]
     pg_loss = torch.ones(sum(lengths))
@@ -110,7 +110,7 @@ def _tis(args: Arguments, function: Any, path: str) -> None:
     _expect(isinstance(metrics, dict), "must return its metrics as a dictionary")
 
 
-def _reducer(args: Arguments, function: Any, path: str) -> None:
+def _reducer(args: Arguments, function: Callable[..., Any], path: str) -> None:
     samples = _samples()
     lengths = [sample.response_length for sample in samples]
     masks = [torch.tensor(sample.mask, dtype=torch.float32) for sample in samples]

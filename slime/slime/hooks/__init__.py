@@ -42,7 +42,7 @@ def load_path(name: str, path: str) -> Any:
     return function
 
 
-def call_of(hook: Hook, function: Any, path: str) -> Call:
+def call_of(hook: Hook, function: Callable[..., Any], path: str) -> Call:
     """Which of the hook's calls `function` takes.
 
     Raises:

@@ -56,7 +56,7 @@ class TrainGroup:
         state: TrainerState = self.call("load", "the trainer's model", limit, address)
         return state
 
-    def train(self, rollout_id: int, samples: Any) -> dict[str, float]:
+    def train(self, rollout_id: int, samples: object) -> dict[str, float]:
         """One training step. `samples` is the batch or a reference to it; returns rank 0's metrics."""
         what, limit = f"training on rollout {rollout_id}", self.args.train_timeout
         metrics: dict[str, float] = self.call("train", what, limit, rollout_id, samples)

@@ -76,7 +76,7 @@ class RaySender:
             ray.kill(self.actor)
         self.actor = None
 
-    def ask(self, method: str, *words: Any) -> Future[Any]:
+    def ask(self, method: str, *words: object) -> Future[Any]:
         if self.actor is None:
             site = self.placement.sites["actor"][0]
             strategy = self.placement.strategy_of(site.bundle)

@@ -148,6 +148,6 @@ def _defaults(args: GenerationSide) -> dict[str, Any]:
     }
 
 
-def first(*values: Any) -> Any:
+def first(*values: object) -> Any:
     """The first value that was given."""
     return next((value for value in values if value is not None), None)

@@ -31,7 +31,7 @@ class DynamicFilterOutput:
     keep_when_insufficient: bool = False
 
 
-def as_output(found: Any) -> DynamicFilterOutput:
+def as_output(found: object) -> DynamicFilterOutput:
     """A filter may return a bool too."""
     return found if isinstance(found, DynamicFilterOutput) else DynamicFilterOutput(keep=bool(found))
 

@@ -19,6 +19,7 @@ from slime.rollout.state import GenerateState
 
 if TYPE_CHECKING:
     from slime.arguments.sides import GenerationSide
+    from slime.rollout.data_source import DataSource
 
 logger = logging.getLogger(__name__)
 
@@ -42,7 +43,7 @@ class Producer:
         source: asked for one group at a time, when it may start.
     """
 
-    def __init__(self, args: GenerationSide, source: Any, rollout_id: int) -> None:
+    def __init__(self, args: GenerationSide, source: DataSource, rollout_id: int) -> None:
         self.args, self.source = args, source
         self.next_rollout = rollout_id
         self.state = GenerateState.of(args)

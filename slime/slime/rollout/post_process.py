@@ -52,7 +52,7 @@ def post_processed(args: HookArguments, samples: list[Sample]) -> list[Sample]:
     return samples
 
 
-def set_rewards(samples: Sequence[Sample], returned: Any, path: str) -> None:
+def set_rewards(samples: Sequence[Sample], returned: object, path: str) -> None:
     """Takes (raw rewards, rewards), one each a sample; raw ones go to `metadata["raw_reward"]`."""
     if not (isinstance(returned, tuple | list) and len(returned) == 2):
         raise DataError(
@@ -69,7 +69,7 @@ def set_rewards(samples: Sequence[Sample], returned: Any, path: str) -> None:
         sample.get_reward_value()
 
 
-def samples_of(data: Any, path: str) -> list[Sample]:
+def samples_of(data: object, path: str) -> list[Sample]:
     """Samples from training data in slime's form: a dictionary of lists with one entry a sample.
 
     `tokens` and `response_lengths` are needed; the rewards are taken as they are, without normalisation.

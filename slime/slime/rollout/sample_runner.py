@@ -60,7 +60,7 @@ class SampleRunner:
             return await self._rewarded_group(list(group), entries, samples)
         return list(entries)
 
-    async def run_sample(self, entry: Any) -> Any:
+    async def run_sample(self, entry: object) -> Any:
         """A sample with answer and reward, or a list of them where the generate function makes several.
 
         A failure gives the sample as it was before, with status FAILED and `metadata["failure"]`.
@@ -130,7 +130,7 @@ class SampleRunner:
             raise DataError("the generate function left the status of its sample at PENDING")
         return sample
 
-    async def _reward(self, found: Any) -> None:
+    async def _reward(self, found: object) -> None:
         samples = list(flatten([found]))
         if not all(map(is_done, samples)):
             return

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from slime.errors import ConfigError, DataError
 from slime.rollout.dataset import template_variables
@@ -18,12 +18,13 @@ from slime.types import RolloutFnTrainOutput, Sample, SampleStatus
 
 if TYPE_CHECKING:
     from slime.arguments.sides import GenerationSide
+    from slime.rollout.data_source import DataSource
 
 logger = logging.getLogger(__name__)
 
 
 def generate_rollout(
-    args: GenerationSide, rollout_id: int, data_source: Any, evaluation: bool = False
+    args: GenerationSide, rollout_id: int, data_source: DataSource, evaluation: bool = False
 ) -> RolloutFnTrainOutput:
     """`--rollout-batch-size` conversations with their loss masks.
 

@@ -98,7 +98,7 @@ async def batched_async_rm(
     return [checked(args, path, sample, value) for sample, value in zip(samples, values, strict=True)]
 
 
-async def _wrong_count(values: Any, expected: int) -> None:
+async def _wrong_count(values: object, expected: int) -> None:
     found = len(values) if isinstance(values, list | tuple) else type(values).__name__
     raise ValueError(f"it must return a list of {expected} rewards, one a sample, and returned {found}")
 

@@ -90,7 +90,7 @@ def next_state_of(sample: Sample) -> str:
     return "" if found is None else as_text(found)
 
 
-def as_text(value: Any) -> str:
+def as_text(value: object) -> str:
     """Chat messages as lines "role: content"; anything else as it prints."""
     if isinstance(value, str):
         return value

@@ -107,7 +107,7 @@ def checked(args: RewardArguments, name: str, sample: Sample, value: Any) -> flo
     return float(value)
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: object) -> Any:
     """An array or tensor of one number as that number; anything else as it is."""
     if not hasattr(value, "item") or not hasattr(value, "size"):
         return value
@@ -138,7 +138,7 @@ class Apart:
         self.loop: asyncio.AbstractEventLoop | None = None
         self.lock = threading.Lock()
 
-    async def run(self, function: Callable[..., Any], *arguments: Any, **keywords: Any) -> Any:
+    async def run(self, function: Callable[..., Any], *arguments: object, **keywords: Any) -> Any:
         """Calls it and returns its result, awaited where it is awaitable."""
         if inspect.iscoroutinefunction(function):
             return await self._in_loop(function(*arguments, **keywords))
@@ -155,7 +155,7 @@ class Apart:
         here = asyncio.get_running_loop()
         result: asyncio.Future[Any] = here.create_future()
 
-        def settle(value: Any, error: BaseException | None) -> None:
+        def settle(value: object, error: BaseException | None) -> None:
             if result.done():
                 return
             result.set_exception(error) if error is not None else result.set_result(value)
