@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
 from types import NoneType, UnionType
-from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from slime.arguments.refusals import Bounds, Rule, default_of, excludes, needs, option
 from slime.errors import ConfigError
@@ -15,6 +15,7 @@ __all__ = ["FALSE_WORDS", "TRUE_WORDS", "Flag", "convert", "excludes", "flag", "
 
 TRUE_WORDS = {"1", "true", "yes", "on"}
 FALSE_WORDS = {"0", "false", "no", "off"}
+Group = TypeVar("Group")
 
 
 def flag(
@@ -32,6 +33,7 @@ def flag(
     also: float | None = None,
     unit: str = "",
     rules: Sequence[Rule] = (),
+    instead: str = "",
 ) -> Any:
     """A dataclass field that is a flag too.
 
@@ -45,10 +47,11 @@ def flag(
         least, most, above, below: bounds of a number, the last two exclusive; `also` is one more number, such as -1.
         unit: what the number counts, for the message that refuses another.
         rules: the company in which the flag is refused, made by `needs` and `excludes`.
+        instead: what to do where none of the choices is meant; part of the refusal of another value.
     """
     bounds = Bounds(least, most, above, below, also, unit)
     metadata = {"help": help, "env": env, "aliases": aliases, "yields": yields, "env_unless": env_unless}
-    metadata |= {"bounds": bounds, "rules": tuple(rules)}
+    metadata |= {"instead": instead, "bounds": bounds, "rules": tuple(rules)}
     if isinstance(default, list):
         return dataclasses.field(default_factory=lambda: list(default), metadata=metadata)
     return dataclasses.field(default=default, metadata=metadata)
@@ -69,6 +72,7 @@ class Flag:
     yields: bool
     env_unless: str | None
     bounds: Bounds
+    instead: str
 
     @property
     def options(self) -> tuple[str, ...]:
@@ -102,7 +106,21 @@ def _flag(field: dataclasses.Field[Any], hint: Any) -> Flag:
         yields=field.metadata["yields"],
         env_unless=field.metadata["env_unless"],
         bounds=field.metadata["bounds"],
+        instead=field.metadata["instead"],
     )
+
+
+def read(group: type[Group], args: object) -> Group:
+    """The values of one group of flags, typed; a flag that `args` lacks has its default."""
+    names = [field.name for field in dataclasses.fields(group)]  # type: ignore[arg-type]
+    return group(**{name: getattr(args, name) for name in names if hasattr(args, name)})
+
+
+def check_choice(item: Flag, name: str, text: str) -> None:
+    """Raises ConfigError for a text that is none of the flag's choices; the message calls it `name`."""
+    if item.choices and text not in item.choices:
+        more = f"; {item.instead}" if item.instead else ""
+        raise ConfigError(f"{name}={text} is not one of {', '.join(item.choices)}{more}")
 
 
 def convert(item: Flag, name: str, text: str) -> Any:
@@ -111,8 +129,7 @@ def convert(item: Flag, name: str, text: str) -> Any:
     Raises:
         ConfigError: it does not fit; the message calls it `name`.
     """
-    if item.choices and text not in item.choices:
-        raise ConfigError(f"{name}={text} is not one of {', '.join(item.choices)}")
+    check_choice(item, name, text)
     if item.type is bool:
         if text.lower() not in TRUE_WORDS | FALSE_WORDS:
             raise ConfigError(f"{name}={text} is neither 1 nor 0")

@@ -1,7 +1,7 @@
 """What a flag refuses by itself: numbers out of bounds, and company in which it would change nothing or do harm.
 
-A flag is *given* where its value differs from the default of its field. A rule speaks of a given flag alone, so defaults
-never contradict each other.
+A flag is *given* where its value differs from the default of its field and is no empty text, which takes back what a
+script gives. A rule speaks of a given flag alone, so defaults never contradict each other.
 """
 
 from __future__ import annotations
@@ -81,8 +81,8 @@ class Rule:
     def broken(self, args: object, defaults: dict[str, Any]) -> bool:
         """Whether every condition holds for these arguments."""
         return (
-            all(getattr(args, name) != defaults[name] for name in self.given)
-            and all(getattr(args, name) == defaults[name] for name in self.missing)
+            all(is_given(getattr(args, name), defaults[name]) for name in self.given)
+            and not any(is_given(getattr(args, name), defaults[name]) for name in self.missing)
             and all(getattr(args, name) in values for name, values in self.equal)
             and not any(getattr(args, name) in values for name, values in self.other)
         )
@@ -116,6 +116,11 @@ def default_of(field: dataclasses.Field[Any]) -> Any:
     return field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
 
 
+def is_given(value: object, default: object) -> bool:
+    """Whether a value is somebody's wish."""
+    return value not in (default, "")
+
+
 def check_flags(args: Arguments) -> None:
     """Checks every flag's own bounds, then its rules, in the order of their declaration.
 
@@ -131,6 +136,6 @@ def check_flags(args: Arguments) -> None:
     for field in fields:
         value = getattr(args, field.name)
         for rule in field.metadata["rules"]:
-            if value != defaults[field.name] and rule.broken(args, defaults):
+            if is_given(value, defaults[field.name]) and rule.broken(args, defaults):
                 own = {"flag": option(field.name), "value": value}
                 raise ConfigError(rule.text.format_map(vars(args) | own))

@@ -34,6 +34,7 @@ ROLLOUT = (
 )
 TRAINING = (
     "rollout_data_postprocess_path",
+    "loss_spec_path",
     "custom_loss_function_path",
     "custom_advantage_function_path",
     "custom_tis_function_path",

@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from slime.contracts.examples import VOCABULARY, example_groups
 from slime.errors import ConfigError
-from slime.losses import load_custom_loss, pack_loss, sample_loss
+from slime.losses import (
+    DenseDistribution,
+    TopKTargets,
+    compute_loss,
+    load_custom_loss,
+    loss_spec,
+    pack_loss,
+    sample_loss,
+)
 from slime.losses.custom import custom_config
 from slime.losses.reducers import weighted_sum
 from slime.rollout.groups import flatten
@@ -17,6 +26,7 @@ from slime.training.core.batch import TrainBatch, token_advantages
 from slime.training.core.custom_step import custom_batch
 from slime.training.core.packing import pack
 from slime.training.core.postprocess import postprocess
+from slime.training.core.step import loss_batch, step_reducer
 from slime.training.schedule import ScheduleLimits, build_schedule
 from slime.types import Sample
 
@@ -48,9 +58,47 @@ def _postprocess(args: HookArguments, function: Callable[..., Any], path: str) -
     postprocess(args, 0, data, schedule, rank=0)
 
 
+def _spec(args: Arguments, function: Callable[..., Any], path: str) -> None:
+    """Runs the components under random logits; a teacher, where one is asked for, says something else."""
+    args.loss_spec_path = path
+    spec = loss_spec(args)
+    if spec.on_logits is not None:
+        _differentiable(*_pack_loss(args, spec.on_logits))
+        return
+    data, device = _data(), torch.device("cpu")
+    packed, everyone = pack(data.samples, device), tuple(range(len(data.samples)))
+    count = int(packed.targets.numel())
+    torch.manual_seed(0)
+    leaf = torch.randn(count, VOCABULARY, requires_grad=True)
+    student, teacher = DenseDistribution(leaf), DenseDistribution(torch.randn(count, VOCABULARY))
+    batch = loss_batch(everyone, packed, data, float(len(data.samples)), args.reward_key)
+    if spec.teacher == "sampled":
+        said = teacher.log_probs(packed.targets)
+        batch = replace(batch, teacher_log_probs=said, taught=torch.ones(count, dtype=torch.bool))
+    elif spec.teacher == "topk":
+        batch = replace(batch, targets=_targets(student, teacher))
+    reducer = step_reducer(float(len(data.samples)), packed, per_token=False)
+    _differentiable(compute_loss(spec, student, batch, reducer).loss, leaf)
+
+
+def _targets(student: DenseDistribution, teacher: DenseDistribution) -> TopKTargets:
+    """One hint a token, over four likely ids of the student."""
+    own, ids = student.topk(4)
+    number = len(ids)
+    nobody = torch.zeros(number, dtype=torch.long)
+    valid = torch.ones_like(ids, dtype=torch.bool)
+    return TopKTargets(ids, valid, own.detach(), teacher.log_probs(ids), nobody, nobody)
+
+
 def _loss(args: Arguments, function: Callable[..., Any], path: str) -> None:
     function, signature = load_custom_loss(path)
-    loss, leaf = _sample_loss(args, function) if signature == "sample" else _pack_loss(args, function)
+    if signature == "spec":
+        _spec(args, function, path)
+        return
+    _differentiable(*(_sample_loss(args, function) if signature == "sample" else _pack_loss(args, function)))
+
+
+def _differentiable(loss: torch.Tensor, leaf: torch.Tensor) -> None:
     _expect(bool(torch.isfinite(loss)), f"returned a loss of {float(loss.detach())}")
     _expect(loss.requires_grad, "returned a loss that does not depend on the policy; do not detach it")
     loss.backward()  # type: ignore[no-untyped-call]
@@ -129,6 +177,7 @@ def _expect(kept: bool, message: str) -> None:
 
 TRIALS: dict[str, Callable[[Any, Any, str], None]] = {
     "rollout_data_postprocess_path": _postprocess,
+    "loss_spec_path": _spec,
     "custom_loss_function_path": _loss,
     "custom_advantage_function_path": _advantages,
     "custom_tis_function_path": _tis,

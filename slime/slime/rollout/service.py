@@ -47,9 +47,8 @@ class RolloutService:
         if not self._positioned:
             self.load(rollout_id - 1)
         with self._noted(f"rollout {rollout_id}"):
-            output = self.rollout_function(self.args, rollout_id, self.data_source, evaluation=False)
-        if not isinstance(output, RolloutFnTrainOutput):
-            output = RolloutFnTrainOutput(samples=output)
+            returned = self.rollout_function(self.args, rollout_id, self.data_source, evaluation=False)
+        output = RolloutFnTrainOutput.of(returned)
         samples = list(flatten(output.samples))
         if not samples:
             raise DataError("the rollout function returned no samples; it must block until it has one")

@@ -8,7 +8,11 @@ from typing import Literal
 from slime.arguments.declare import excludes, flag, needs
 
 NOT_FOR_SFT = excludes(loss_type="sft_loss")
-POLICY_LOSS = excludes(loss_type="custom_loss", text="{flag} has no meaning with a custom loss; drop it")
+POLICY_LOSS = excludes(
+    loss_type="custom_loss",
+    without=["loss_spec_path"],
+    text="{flag} has no meaning with a custom loss; drop it",
+)
 OF_TIS = needs(
     "use_tis",
     "get_mismatch_metrics",
@@ -26,22 +30,29 @@ DISCOUNTED = ("reinforce_plus_plus", "ppo")
 class LossArguments:
     """Loss."""
 
-    loss_type: Literal["policy_loss", "sft_loss", "custom_loss", "opd_topk", "combine", "topk_select"] = flag(
+    loss_type: Literal["policy_loss", "sft_loss", "custom_loss"] = flag(
         "policy_loss",
-        "clipped policy gradient, likelihood, --custom-loss-function-path, or a distillation: divergence from the "
-        "teacher over its most likely ids, rewards and teacher in one advantage, rewards and selected hints",
+        "clipped policy gradient, likelihood, or a loss of your own: --loss-spec-path or --custom-loss-function-path",
+        instead="the loss of a method is named by --loss-spec-path, see the README of the method's folder",
         rules=[
             excludes(
                 loss_type="custom_loss",
-                without=["custom_loss_function_path"],
-                text="{flag} {value} needs --custom-loss-function-path",
+                without=["custom_loss_function_path", "loss_spec_path"],
+                text="{flag} {value} needs --loss-spec-path or --custom-loss-function-path",
             )
         ],
+    )
+    loss_spec_path: str | None = flag(
+        None,
+        "f(args) -> LossSpec: components, their weights and what they ask for; entropy and KL are added by their own "
+        "flags; implies --loss-type custom_loss",
+        rules=[NOT_FOR_SFT],
     )
     custom_loss_function_path: str | None = flag(
         None,
         "f(args, batch, logits, sum_of_sample_mean), or compute_loss(policy_logits, reference_logits, rewards, "
-        "advantages, config) with log-probs of one sample; implies --loss-type custom_loss",
+        "advantages, config) with log-probs of one sample, or what --loss-spec-path takes; implies --loss-type "
+        "custom_loss",
         rules=[NOT_FOR_SFT],
     )
     calculate_per_token_loss: bool = flag(
@@ -150,6 +161,7 @@ class AdvantageArguments:
             excludes(
                 advantage_estimator=("gspo", "cispo"),
                 loss_type="custom_loss",
+                without=["loss_spec_path"],
                 text="{flag} {value} names a policy loss too, but the loss is a custom one; take grpo",
             ),
             excludes(
@@ -187,7 +199,10 @@ class AdvantageArguments:
             needs(
                 loss_type=("custom_loss", "sft_loss"),
                 text="{flag} has no meaning with --loss-type {loss_type}; drop it",
-            )
+            ),
+            excludes(
+                "loss_spec_path", text="{flag} has no meaning with --loss-spec-path {loss_spec_path}; drop it"
+            ),
         ],
     )
     disable_rewards_normalization: bool = flag(False, "the reward itself is the advantage of every token")

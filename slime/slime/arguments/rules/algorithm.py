@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from slime.arguments.groups.lora import DEFAULT_ALPHA, DEFAULT_RANK
-from slime.arguments.rules.distillation import check_distillation, check_staleness
+from slime.arguments.rules.distillation import check_distillation, check_staleness, spec_of
 from slime.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -31,21 +31,29 @@ def check_algorithm(args: Arguments) -> None:
 
 
 def resolve_custom_loss(args: Arguments) -> None:
-    """A function alone is a custom loss; one that only names a built-in loss becomes that loss."""
-    if not args.custom_loss_function_path or args.loss_type not in ("policy_loss", "custom_loss"):
+    """A function alone is a custom loss; one that makes a `LossSpec` is taken as --loss-spec-path takes it."""
+    path = args.custom_loss_function_path
+    if args.loss_type == "sft_loss" or not (path or args.loss_spec_path):
         return
-    from slime.losses.custom import NamedLoss, load_custom_loss  # loads torch, as the custom loss does
-
     args.loss_type = "custom_loss"
-    function, _ = load_custom_loss(args.custom_loss_function_path)
-    if isinstance(function, NamedLoss):
-        args.loss_type, args.custom_loss_function_path = function.loss_type, None
-        if function.loss_type == "opd_topk":  # has no advantages anyway
+    if not path:
+        return
+    from slime.losses import load_custom_loss, own_spec  # loads torch, as the custom loss does
+
+    if load_custom_loss(path)[1] == "spec":
+        args.loss_spec_path, args.custom_loss_function_path = path, None
+        if not own_spec(args).needs_advantages:
             args.disable_compute_advantages_and_returns = False
+    elif args.loss_spec_path:
+        raise ConfigError(
+            "--custom-loss-function-path and --loss-spec-path name two losses; drop one of them (--loss-spec-path '' "
+            "where a script gives it)"
+        )
 
 
 def _check_estimator(args: Arguments) -> None:
-    if args.disable_compute_advantages_and_returns or args.loss_type == "opd_topk":
+    own = spec_of(args)
+    if args.disable_compute_advantages_and_returns or (own is not None and not own.needs_advantages):
         return
     name = args.advantage_estimator
     ready = args.custom_reward_post_process_path or args.custom_convert_samples_to_train_data_path
