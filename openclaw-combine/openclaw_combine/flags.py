@@ -16,9 +16,14 @@ VARIABLES = {**OF_TEACHER, "teacher_source": ("OPENCLAW_COMBINE_OPD_TEACHER_SOUR
 class CombineFlags:
     """combine: rewards and teacher in one advantage."""
 
-    combine_w_rl: float = flag(1.0, "weight of the rewards in combine", env=("OPENCLAW_COMBINE_W_RL",))
+    combine_w_rl: float = flag(
+        1.0, "weight of the rewards in combine", env=("OPENCLAW_COMBINE_W_RL",), least=0
+    )
     combine_w_opd: float = flag(
-        1.0, "weight of the teacher in combine; at 0 it does not run", env=("OPENCLAW_COMBINE_W_OPD",)
+        1.0,
+        "weight of the teacher in combine; at 0 it does not run",
+        env=("OPENCLAW_COMBINE_W_OPD",),
+        least=0,
     )
 
 
@@ -26,9 +31,12 @@ class CombineFlags:
 class TopkSelectFlags:
     """topk_select: rewards, and distillation from selected hints."""
 
-    topk_w_rl: float = flag(1.0, "weight of the rewards in topk_select", env=("OPENCLAW_TOPK_W_RL",))
+    topk_w_rl: float = flag(1.0, "weight of the rewards in topk_select", env=("OPENCLAW_TOPK_W_RL",), least=0)
     topk_w_opd: float = flag(
-        1.0, "weight of the teacher in topk_select; at 0 it does not run", env=("OPENCLAW_TOPK_W_OPD",)
+        1.0,
+        "weight of the teacher in topk_select; at 0 it does not run",
+        env=("OPENCLAW_TOPK_W_OPD",),
+        least=0,
     )
     topk_plain_teacher: bool = flag(
         True,
@@ -41,7 +49,11 @@ class TopkSelectFlags:
         env=("OPENCLAW_TOPK_ADV_DIFF_CLIP",),
     )
     topk_eps_clip: float | None = flag(
-        None, "--eps-clip of topk_select (default: --eps-clip)", env=("OPENCLAW_TOPK_PPO_CLIP_EPS_LO",)
+        None,
+        "--eps-clip of topk_select (default: --eps-clip)",
+        env=("OPENCLAW_TOPK_PPO_CLIP_EPS_LO",),
+        least=0,
+        below=1,
     )
     topk_eps_clip_high: float | None = flag(
         None,
@@ -54,10 +66,7 @@ FLAGS: tuple[type, ...] = (CombineFlags, TopkSelectFlags)
 
 
 def check_weights(flags: CombineFlags | TopkSelectFlags, names: Sequence[str]) -> None:
-    """Raises ConfigError for a weight below 0, or where all are 0."""
-    for name in names:
-        if not getattr(flags, name) >= 0:
-            raise ConfigError(f"{option(name)} must be 0 or more, got {getattr(flags, name)}")
+    """Raises ConfigError where all weights are 0."""
     if not any(getattr(flags, name) for name in names):
         both = " and ".join(map(option, names))
         raise ConfigError(f"{both} are both 0, so nothing would be trained; raise one of them")

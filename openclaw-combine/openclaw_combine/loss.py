@@ -10,7 +10,6 @@ import torch
 
 from openclaw_combine.flags import FLAGS, VARIABLES, CombineFlags, TopkSelectFlags, check_weights, refuse
 from slime.arguments.declare import read
-from slime.errors import ConfigError
 from slime.losses import (
     Component,
     Compute,
@@ -57,8 +56,6 @@ def topk_select(args: Any) -> LossSpec:
     refuse(args, CombineFlags, "topk_select", "combine")
     low = args.eps_clip if flags.topk_eps_clip is None else flags.topk_eps_clip
     high = args.eps_clip_high if flags.topk_eps_clip_high is None else flags.topk_eps_clip_high
-    if flags.topk_eps_clip is not None and not 0 <= flags.topk_eps_clip < 1:
-        raise ConfigError(f"--topk-eps-clip must be 0 or more and below 1, got {flags.topk_eps_clip}")
     policy = partial(of_rewards, policy_component(args, (low, high)))
     hints = partial(of_hints, flags.topk_adv_diff_clip, (low, high))
     parts = Component("policy", flags.topk_w_rl, policy), Component("opd", flags.topk_w_opd, hints)

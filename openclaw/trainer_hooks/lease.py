@@ -14,6 +14,7 @@ from collections import Counter
 from typing import Any
 
 from openclaw.errors import StoreError
+from openclaw.settings import Settings, add_buffer_flags
 from openclaw.store import RolloutStore
 from openclaw.trainer_hooks.backlog import Backlog, BacklogWatch
 from openclaw.types import DEFAULT_TRAINER, SampleRecord
@@ -30,10 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     if parser.get_default("batch_timeout") is not None:
         return
     group = parser.add_argument_group("rollout buffer", "Where conversations become training batches.")
-    group.add_argument("--rl-buffer-dir", default=None, help="folder of the buffer (a SQLite file in it)")
-    group.add_argument(
-        "--rl-buffer-url", default=None, help="SQLAlchemy URL of the buffer, instead of a folder"
-    )
+    add_buffer_flags(group)
     group.add_argument(
         "--batch-timeout",
         type=_seconds,
@@ -43,7 +41,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--session-ttl",
         type=_seconds,
-        default=900.0,
+        default=Settings.session_ttl,
         help="idle seconds after which a conversation has ended",
     )
     group.add_argument(

@@ -19,7 +19,6 @@ import torch
 from torch import Tensor
 
 from slime.arguments.declare import flag, read
-from slime.errors import ConfigError
 from slime.losses import (
     Component,
     Distribution,
@@ -40,8 +39,8 @@ NO_MASS = -1e4  # stands for log 0 without its gradients of NaN
 class JsdFlags:
     """Jensen-Shannon distillation."""
 
-    jsd_beta: float = flag(0.5, "share of the teacher in the mixture, above 0 and below 1", env=("JSD_BETA",))
-    jsd_w_rl: float = flag(0.0, "weight of the rewards; at 0 the teacher alone is learned from")
+    jsd_beta: float = flag(0.5, "share of the teacher in the mixture", env=("JSD_BETA",), above=0, below=1)
+    jsd_w_rl: float = flag(0.0, "weight of the rewards; at 0 the teacher alone is learned from", least=0)
 
 
 FLAGS = (JsdFlags,)
@@ -54,8 +53,6 @@ def loss_spec(args: Any) -> LossSpec:
         ConfigError: a flag out of range.
     """
     flags = read(JsdFlags, args)
-    if not 0 < flags.jsd_beta < 1:
-        raise ConfigError(f"--jsd-beta must be above 0 and below 1, got {flags.jsd_beta}")
     parts = [Component("jsd", 1.0, partial(jensen_shannon, flags.jsd_beta))]
     if flags.jsd_w_rl:
         parts.append(Component("policy", flags.jsd_w_rl, policy_component(args)))

@@ -56,6 +56,7 @@ def _table(flags: Sequence[Flag]) -> list[str]:
 def _row(item: Flag) -> str:
     kind = " \\| ".join(item.choices) if item.choices else item.type.__name__
     kind += ", repeatable" if item.repeatable else ""
+    kind += f", {item.bounds}" if str(item.bounds) else ""
     names = ", ".join(f"`{name}`" for name in item.options)
     default = "" if item.default in (None, "", []) else str(item.default)
     meaning = item.help.replace("|", "\\|")

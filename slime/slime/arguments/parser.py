@@ -19,7 +19,8 @@ from slime.arguments.plugin_flags import (
     plugin_variables,
 )
 from slime.arguments.rules.engine import python_of, take_engine_words
-from slime.arguments.upstream.refused import check_shape, take_foreign
+from slime.arguments.upstream.refused import take_foreign
+from slime.arguments.upstream.shape import check_shape
 from slime.errors import ConfigError
 from slime.plugins import plugin_modules
 
@@ -151,7 +152,7 @@ def _options(item: Flag) -> dict[str, Any]:
     described = (
         item.help if item.default in (None, "", []) or "(default:" in item.help else _with_default(item)
     )
-    options: dict[str, Any] = {"dest": item.name, "help": (described + _env_note(item)).replace("%", "%%")}
+    options: dict[str, Any] = {"dest": item.name, "help": (described + _notes(item)).replace("%", "%%")}
     if item.type is bool:
         return options | {"action": "store_true" if item.default is False else argparse.BooleanOptionalAction}
     if item.repeatable:
@@ -177,8 +178,9 @@ def _with_default(item: Flag) -> str:
     return item.help if item.type is bool and not item.default else f"{item.help} (default: {item.default})"
 
 
-def _env_note(item: Flag) -> str:
-    return f" [env: {', '.join(item.env)}]" if item.env else ""
+def _notes(item: Flag) -> str:
+    bounds = f" [{item.bounds}]" if str(item.bounds) else ""
+    return bounds + (f" [env: {', '.join(item.env)}]" if item.env else "")
 
 
 def from_environment(flags: Sequence[Flag], env: Mapping[str, str]) -> dict[str, Any]:

@@ -43,7 +43,7 @@ TRAINING = (
 """These need torch. Hooks in neither list act on the world (engines, a store); only their signature is checked."""
 
 
-def check(name: str, path: str, args: Any = None) -> str:
+def check(name: str, path: str, args: Arguments | None = None) -> str:
     """Loads the hook of the flag `name` from `path`, calls it with small made-up inputs, and checks what it returns.
 
     Args:

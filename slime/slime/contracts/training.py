@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -30,6 +30,12 @@ from slime.training.core.step import loss_batch, step_reducer
 from slime.training.schedule import ScheduleLimits, build_schedule
 from slime.types import Sample
 
+if TYPE_CHECKING:
+    from slime.arguments import Arguments
+    from slime.arguments.groups.algorithm import LossArguments
+    from slime.arguments.groups.hooks import HookArguments
+    from slime.arguments.sides import ObjectiveSide
+
 
 def _samples() -> list[Sample]:
     return list(flatten(example_groups()))
@@ -44,7 +50,7 @@ def _data() -> TrainBatch:
     )
 
 
-def _postprocess(args: Any, function: Any, path: str) -> None:
+def _postprocess(args: HookArguments, function: Callable[..., Any], path: str) -> None:
     data = _data()
     lengths = [len(sample.tokens) for sample in data.samples]
     trained = [sample.effective_response_length for sample in data.samples]
@@ -52,7 +58,7 @@ def _postprocess(args: Any, function: Any, path: str) -> None:
     postprocess(args, 0, data, schedule, rank=0)
 
 
-def _spec(args: Any, function: Any, path: str) -> None:
+def _spec(args: Arguments, function: Callable[..., Any], path: str) -> None:
     """Runs the components under random logits; a teacher, where one is asked for, says something else."""
     args.loss_spec_path = path
     spec = loss_spec(args)
@@ -84,7 +90,7 @@ def _targets(student: DenseDistribution, teacher: DenseDistribution) -> TopKTarg
     return TopKTargets(ids, valid, own.detach(), teacher.log_probs(ids), nobody, nobody)
 
 
-def _loss(args: Any, function: Any, path: str) -> None:
+def _loss(args: Arguments, function: Callable[..., Any], path: str) -> None:
     function, signature = load_custom_loss(path)
     if signature == "spec":
         _spec(args, function, path)
@@ -101,13 +107,13 @@ def _differentiable(loss: torch.Tensor, leaf: torch.Tensor) -> None:
     )
 
 
-def _sample_loss(args: Any, function: Any) -> tuple[Any, Any]:
+def _sample_loss(args: LossArguments, function: Callable[..., Any]) -> tuple[Any, Any]:
     policy = torch.full((5,), -0.7, requires_grad=True)
     reference, reward = torch.full((5,), -0.8), torch.tensor(1.0)
     return sample_loss(function, custom_config(args), policy, reference, reward, torch.ones(5)), policy
 
 
-def _pack_loss(args: Any, function: Any) -> tuple[Any, Any]:
+def _pack_loss(args: Arguments, function: Callable[..., Any]) -> tuple[Any, Any]:
     data, device = _data(), torch.device("cpu")
     samples = list(data.samples)
     everyone = tuple(range(len(samples)))
@@ -120,7 +126,7 @@ def _pack_loss(args: Any, function: Any) -> tuple[Any, Any]:
     return pack_loss(function, args, batch, leaf, reducer)[0], leaf
 
 
-def _advantages(args: Any, function: Any, path: str) -> None:
+def _advantages(args: ObjectiveSide, function: Callable[..., Any], path: str) -> None:
     data = _data()
     found = token_advantages(args, data, list(range(len(data.samples))), lambda values: values)
     _expect(
@@ -129,7 +135,7 @@ def _advantages(args: Any, function: Any, path: str) -> None:
     )
 
 
-def _tis(args: Any, function: Any, path: str) -> None:
+def _tis(args: Arguments, function: Callable[..., Any], path: str) -> None:
     samples = _samples()
     lengths = [sample.response_length for sample in samples]
     pg_loss = torch.ones(sum(lengths))
@@ -152,7 +158,7 @@ def _tis(args: Any, function: Any, path: str) -> None:
     _expect(isinstance(metrics, dict), "must return its metrics as a dictionary")
 
 
-def _reducer(args: Any, function: Any, path: str) -> None:
+def _reducer(args: Arguments, function: Callable[..., Any], path: str) -> None:
     samples = _samples()
     lengths = [sample.response_length for sample in samples]
     masks = [torch.tensor(sample.mask, dtype=torch.float32) for sample in samples]

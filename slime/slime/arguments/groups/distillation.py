@@ -44,6 +44,7 @@ class StalenessArguments:
     max_staleness: int | None = flag(
         None,
         "tokens written by weights more than this many versions ago weigh --stale-weight (default: no limit)",
+        least=0,
     )
     stale_weight: float = flag(0.0, "weight of these tokens in the loss, 0 to 1; 0 leaves them out")
     tis_spans: Literal["all", "older"] = flag(
@@ -52,4 +53,5 @@ class StalenessArguments:
     logprob_gap_alarm: float = flag(
         0.05,
         "warn where trainer and engine differ by more than this many nats a token for the same weights; 0: never",
+        least=0,
     )
