@@ -207,6 +207,11 @@ def markdown() -> str:
     return declare.markdown(Settings)
 
 
+def add_buffer_flags(parser: argparse._ActionsContainer) -> None:
+    """Adds --rl-buffer-dir and --rl-buffer-url for a program that opens the buffer and reads no environment."""
+    declare.add_flags(parser, Settings, ("rl_buffer_dir", "rl_buffer_url"), variables=False)
+
+
 def add_flags(parser: argparse._ActionsContainer, names: Sequence[str]) -> None:
     """Adds the flags of these settings to any parser; what the command line does not name stays None."""
     declare.add_flags(parser, Settings, names)

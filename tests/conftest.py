@@ -44,6 +44,8 @@ def training_args(tmp_path: Path) -> Callable[..., Any]:
     """f(model_folder, **values): arguments that train it with raw rewards and save into the test's folder."""
     from slime.arguments import Arguments
 
+    known = Arguments.__dataclass_fields__
+
     def make(model_folder: str, **values: Any) -> Any:
         common: dict[str, Any] = {
             "hf_checkpoint": model_folder,
@@ -51,7 +53,11 @@ def training_args(tmp_path: Path) -> Callable[..., Any]:
             "save": str(tmp_path / "checkpoints"),
             "disable_rewards_normalization": True,
         }
-        return Arguments(**(common | values))
+        values = common | values
+        args = Arguments(**{name: value for name, value in values.items() if name in known})
+        for name in values.keys() - known:  # a flag of a plug-in
+            setattr(args, name, values[name])
+        return args
 
     return make
 

@@ -190,8 +190,8 @@ def training_arguments(run: Path) -> Arguments:
     words = ["--hf-checkpoint", str(MODEL), "--run-dir", str(run), "--save", str(run / "checkpoints")]
     words += ["--disable-rollout-global-dataset", "--service-path", "openclaw.trainer_hooks.services.start"]
     words += ["--rollout-batch-size", "2", "--reward-key", "score", "--rl-buffer-dir", str(run / "buffer")]
-    words += ["--rollout-function-path", "openclaw_rollout.generate_rollout_openclaw"]
-    words += ["--on-weights-live-path", "openclaw_rollout.on_weights_live"]
+    words += ["--rollout-function-path", "openclaw.trainer_hooks.lease.generate_rollout"]
+    words += ["--on-weights-live-path", "openclaw.trainer_hooks.lease.on_weights_live"]
     words += ["--method-path", "openclaw_rl.binary_rl:sample_from_judged_turn"]
     return parse_args([*words, "--advantage-estimator", "grpo", "--disable-rewards-normalization"], env={})
 

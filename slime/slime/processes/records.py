@@ -17,7 +17,6 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 import psutil
 
@@ -54,7 +53,7 @@ class ProcessRecord:
             return False
 
 
-def write_json(path: Path, content: Any) -> None:
+def write_json(path: Path, content: object) -> None:
     """Replaces a small JSON file in one step: a reader sees the old content or the new."""
     path.parent.mkdir(parents=True, exist_ok=True)
     write_text(path, json.dumps(content, indent=1))

@@ -6,7 +6,7 @@ import logging
 import shutil
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from slime.engines.client import EngineControl
 from slime.hooks import load_hook
@@ -28,6 +28,7 @@ from slime.weights.versions import (
 )
 
 if TYPE_CHECKING:
+    from slime.arguments import Arguments
     from slime.engines.sglang.broadcast import SenderHandle
 
 logger = logging.getLogger(__name__)
@@ -45,7 +46,7 @@ class Publisher:
 
     def __init__(
         self,
-        args: Any,
+        args: Arguments,
         specs: list[ServerSpec],
         external: ExternalEngines,
         sender: SenderHandle | None = None,

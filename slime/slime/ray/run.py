@@ -13,7 +13,7 @@ import os
 import time
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING
 
 from ray.exceptions import RayActorError
 
@@ -36,6 +36,9 @@ from slime.utils.logging import log_to_file
 from slime.weights import checkpoints
 from slime.weights.versions import forget_lost
 
+if TYPE_CHECKING:
+    from slime.arguments import Arguments
+
 logger = logging.getLogger(__name__)
 
 FAILURES_IN_A_ROW = 3  # batches that could not be trained on, before the run is given up
@@ -44,7 +47,7 @@ FAILURES_IN_A_ROW = 3  # batches that could not be trained on, before the run is
 class TrainingRun:
     """Everything a training loop uses, in verbs. `args` are the parsed arguments of the driver."""
 
-    def __init__(self, args: Any) -> None:
+    def __init__(self, args: Arguments) -> None:
         self.args = args
         self.run_dir = Path(args.run_dir)
         if args.update_weights_interval > 1 and args.on_weights_live_path:

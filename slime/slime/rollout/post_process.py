@@ -32,7 +32,7 @@ PER_TOKEN = (
 KNOWN = {*FIELDS, "tokens", "response_lengths", "total_lengths", "raw_reward", "truncated"}
 
 
-def set_rewards(samples: Sequence[Sample], returned: Any, path: str) -> None:
+def set_rewards(samples: Sequence[Sample], returned: object, path: str) -> None:
     """Takes (raw rewards, rewards), one each a sample; raw ones go to `metadata["raw_reward"]`. Raises DataError."""
     if not (isinstance(returned, tuple | list) and len(returned) == 2):
         raise DataError(
@@ -49,7 +49,7 @@ def set_rewards(samples: Sequence[Sample], returned: Any, path: str) -> None:
         sample.get_reward_value()
 
 
-def samples_of(data: Any, path: str) -> list[Sample]:
+def samples_of(data: object, path: str) -> list[Sample]:
     """Samples from training data in slime's form: a dictionary of lists with one entry a sample.
 
     `tokens` and `response_lengths` are needed; the rewards are taken as they are, without normalisation.

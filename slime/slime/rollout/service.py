@@ -6,7 +6,7 @@ import contextlib
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from slime import replay
 from slime.errors import DataError
@@ -17,11 +17,14 @@ from slime.rollout.post_process import samples_of, set_rewards
 from slime.rollout.rm_hub import failures
 from slime.types import RolloutFnEvalOutput, RolloutFnTrainOutput, Sample
 
+if TYPE_CHECKING:
+    from slime.arguments.sides import GenerationSide
+
 
 class RolloutService:
     """All methods may be called at the same time from several threads."""
 
-    def __init__(self, args: Any) -> None:
+    def __init__(self, args: GenerationSide) -> None:
         self.args = args
         self.rollout_function = load_hook(args, "rollout_function_path")
         self.eval_function = load_hook(args, "eval_function_path") or self.rollout_function
@@ -46,9 +49,8 @@ class RolloutService:
         if not self._positioned:
             self.load(rollout_id - 1)
         with self._noted(f"rollout {rollout_id}"):
-            output = self.rollout_function(self.args, rollout_id, self.data_source, evaluation=False)
-        if not isinstance(output, RolloutFnTrainOutput):
-            output = RolloutFnTrainOutput(samples=output)
+            returned = self.rollout_function(self.args, rollout_id, self.data_source, evaluation=False)
+        output = RolloutFnTrainOutput.of(returned)
         samples = list(flatten(output.samples))
         if not samples:
             raise DataError("the rollout function returned no samples; it must block until it has one")
@@ -116,12 +118,12 @@ class RolloutService:
         """
         if self.reward_process is not None:
             returned = self.reward_process(self.args, samples)
-            set_rewards(samples, returned, self.args.custom_reward_post_process_path)
+            set_rewards(samples, returned, str(self.args.custom_reward_post_process_path))
             for sample in samples:
                 sample.validate()
         if self.convert_samples is not None:
             returned = self.convert_samples(self.args, samples)
-            samples = samples_of(returned, self.args.custom_convert_samples_to_train_data_path)
+            samples = samples_of(returned, str(self.args.custom_convert_samples_to_train_data_path))
         return samples
 
     def _metrics(
@@ -140,6 +142,6 @@ class RolloutService:
         return metrics | failures.take_metrics() | extra
 
 
-def reads_no_prompts(args: Any) -> bool:
+def reads_no_prompts(args: GenerationSide) -> bool:
     """Whether the run has no data source: its rollout function has its own, or batches are replayed from files."""
     return bool(args.disable_rollout_global_dataset or args.load_debug_rollout_data)

@@ -23,7 +23,7 @@ from slime.training.core.batch import (
 )
 from slime.training.core.distributed import merge_over_ranks
 from slime.training.core.logprob_gap import Mismatch
-from slime.training.core.metrics import mean_of_steps, method_metrics, rollout_metrics
+from slime.training.core.metrics import mean_of_steps, rollout_metrics
 from slime.training.core.optimizer import learning_rate
 from slime.training.core.packing import PackedBatch, check_samples
 from slime.training.core.postprocess import postprocess
@@ -70,7 +70,7 @@ class Trainer(Backend):
         metrics |= advantage_metrics(data, self.add_up, self.args.use_opd)
         metrics |= group_metrics(self.args, self.spec, samples)
         metrics |= Mismatch.alarm(metrics, self.args.logprob_gap_alarm)
-        metrics |= staleness_metrics(samples, schedule, self.version, self.args) | method_metrics(self.args)
+        metrics |= staleness_metrics(samples, schedule, self.version, self.args) | dict(self.spec.reported)
         metrics["train_seconds"] = time.monotonic() - started
         event(logger, "rollout trained", rollout_id=rollout_id, **metrics)
         return metrics

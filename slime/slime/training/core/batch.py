@@ -79,10 +79,10 @@ def check_inputs(args: Any, spec: LossSpec, samples: Sequence[Sample]) -> None:
         for sample in samples if is_needed else ():
             if getattr(sample, name) is None and sample.effective_response_length:
                 raise DataError(f"sample {sample.index!r} has no {name}, which {flag} needs")
-    if in_trainer and (distils or args.loss_type == "opd_topk"):
+    if in_trainer and (distils or (spec.teacher and spec.without_hint == "refuse")):
         check_hints(samples)
     elif spec.teacher == "topk" and not in_trainer:
-        check_topk(args, samples)
+        check_topk(args.distill_topk, samples, every=spec.without_hint == "refuse")
 
 
 def _engine_flag(args: Any) -> str:

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from slime.losses import Candidates, Distribution, TopKTargets, topk_targets
+from slime.losses import Candidates, Distribution, TopKTargets, loss_spec, topk_targets
 from slime.training.core.batch import TrainBatch
 from slime.training.core.model import TrainedModel
 from slime.training.core.packing import PackedBatch, pack
@@ -50,7 +50,8 @@ class Teacher:
     ) -> None:
         self.args, self.rank = args, rank
         self.model, self.computing = model, computing
-        self.over_topk = args.loss_type in ("opd_topk", "topk_select")
+        spec = loss_spec(args)
+        self.over_topk, self.without_hint = spec.teacher == "topk", spec.without_hint
         self.shortest = args.hint_selection == "shortest"
 
     def read(self, step: Step, data: TrainBatch, device: torch.device) -> None:
@@ -206,9 +207,9 @@ class Teacher:
 
     def _prompts(self, sample: Sample) -> list[list[int]]:
         """What the teacher reads, in as many versions as are compared: the hints that are used, or the prompt as it
-        is where the hybrid method has no hint."""
+        is where the loss wants a teacher without a hint too."""
         candidates = sample.teacher_tokens_candidates or []
-        if not candidates and self.args.loss_type == "topk_select" and self.args.topk_plain_teacher:
+        if not candidates and self.without_hint == "plain":
             return [sample.tokens]
         return candidates[: 1 if self.shortest else self.args.hint_m]
 

@@ -260,7 +260,7 @@ MATRIX: list[dict[str, Any]] = [
     {"advantage_estimator": "ppo", "kl_coef": 0.1, "lambd": 0.9},
     {"use_rollout_logprobs": True, "log_probs_chunk_size": 4},
     {"get_mismatch_metrics": True, "ref_update_interval": 1, "use_kl_loss": True, "kl_loss_coef": 0.1},
-    {"loss_type": "combine", "bf16": True},
+    {"loss_spec_path": "openclaw_combine.loss:combine", "bf16": True},
 ]
 
 

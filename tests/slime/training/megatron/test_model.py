@@ -19,8 +19,10 @@ from slime.errors import CheckpointError, ConfigError, TrainError
 from slime.training.core.packing import pack
 from slime.utils.decoders import language_part
 from slime.weights.probe import expected_probe, measure
+from tests import ROOT
 
 CPU = torch.device("cpu")
+OWN_LOSS = ROOT / "slime/examples/own_loss_spec/loss.py"
 MODELS = [
     "qwen3",
     "qwen2",
@@ -109,9 +111,24 @@ JOBS: dict[str, dict[str, Any]] = {
     "entropy_in_bf16": {"entropy_coef": 0.1, "bf16": True, "gradient_checkpointing": True},
     "sft": {"loss_type": "sft_loss"},
     "gspo": {"advantage_estimator": "gspo", "global_batch_size": 3},
-    "opd_topk": {"loss_type": "opd_topk", "distill_topk": 4, "distill_subset_mode": "student"},
-    "topk_select": {"loss_type": "topk_select", "distill_topk": 4, "distill_subset_mode": "overlap"},
-    "combine": {"loss_type": "combine"},
+    "opd_topk": {
+        "loss_spec_path": "openclaw_opd.loss:opd_topk",
+        "distill_topk": 4,
+        "distill_subset_mode": "student",
+    },
+    "topk_select": {
+        "loss_spec_path": "openclaw_combine.loss:topk_select",
+        "distill_topk": 4,
+        "distill_subset_mode": "overlap",
+    },
+    "combine": {"loss_spec_path": "openclaw_combine.loss:combine"},
+    "a_method_of_ones_own": {
+        "loss_spec_path": str(OWN_LOSS),
+        "distill_topk": 4,
+        "distill_subset_mode": "teacher",
+        "jsd_w_rl": 1.0,
+        "global_batch_size": 3,
+    },
     "experts": {
         "hf_checkpoint": "qwen3_moe",
         "ref_load": "qwen3_moe",
@@ -121,7 +138,7 @@ JOBS: dict[str, dict[str, Any]] = {
     "hybrid": {
         "hf_checkpoint": "qwen3_5_vision",
         "ref_load": "qwen3_5_vision",
-        "loss_type": "combine",
+        "loss_spec_path": "openclaw_combine.loss:combine",
         "recompute_granularity": "selective",
         "recompute_modules": "core_attn,mlp",
     },

@@ -46,14 +46,18 @@ DIVISIONS: dict[str, dict[str, int]] = {
 }
 LOSSES: dict[str, dict[str, Any]] = {
     "tensor": {"use_kl_loss": True, "kl_loss_coef": 0.1, "entropy_coef": 0.05, "global_batch_size": 4},
-    "pipeline": {"loss_type": "opd_topk", "distill_topk": 4, "distill_subset_mode": "student"},
+    "pipeline": {
+        "loss_spec_path": "openclaw_opd.loss:opd_topk",
+        "distill_topk": 4,
+        "distill_subset_mode": "student",
+    },
     "context": {
         "advantage_estimator": "reinforce_plus_plus",
         "normalize_advantages": True,
         "calculate_per_token_loss": True,
     },
     "tensor_pipeline": {
-        "loss_type": "topk_select",
+        "loss_spec_path": "openclaw_combine.loss:topk_select",
         "distill_topk": 4,
         "distill_subset_mode": "overlap",
         "entropy_coef": 0.05,
@@ -63,16 +67,23 @@ LOSSES: dict[str, dict[str, Any]] = {
         "global_batch_size": 4,
     },
     "tensor_sequence": {"advantage_estimator": "gspo"},
-    "data": {"loss_type": "combine", "gradient_checkpointing": True},
+    "data": {"loss_spec_path": "openclaw_combine.loss:combine", "gradient_checkpointing": True},
     "experts": {"use_kl_loss": True, "kl_loss_coef": 0.1, "global_batch_size": 4},
     "tensor_experts": {"gradient_checkpointing": True},
     "sequence_experts": {"advantage_estimator": "gspo"},
-    "pipeline_experts": {"loss_type": "opd_topk", "distill_topk": 4, "distill_subset_mode": "student"},
+    "pipeline_experts": {
+        "loss_spec_path": "openclaw_opd.loss:opd_topk",
+        "distill_topk": 4,
+        "distill_subset_mode": "student",
+    },
     "context_experts": {"calculate_per_token_loss": True},
     "shared_experts": {"entropy_coef": 0.05, "global_batch_size": 4},
     "hybrid_tensor_context": {"use_kl_loss": True, "kl_loss_coef": 0.1, "global_batch_size": 4},
     "hybrid_pipeline_shared": {"calculate_per_token_loss": True},
-    "hybrid_sequence_pipeline": {"loss_type": "combine", "gradient_checkpointing": True},
+    "hybrid_sequence_pipeline": {
+        "loss_spec_path": "openclaw_combine.loss:combine",
+        "gradient_checkpointing": True,
+    },
 }
 MODELS = {"pipeline": "qwen2", "context": "llama", "data": "qwen2"}
 MODELS |= dict.fromkeys(("experts", "shared_experts", "pipeline_experts", "context_experts"), "qwen3_moe")
@@ -195,7 +206,9 @@ def test_every_division_of_a_model_trains_like_one_process(
             "hf_checkpoint": folders[MODELS.get(name, "qwen3")],
             "ref_load": folders[MODELS.get(name, "qwen3")],
             "teacher_source": "trainer",
-            "hint_selection": "sequence_optimal" if "topk" in losses.get("loss_type", "") else "shortest",
+            "hint_selection": "sequence_optimal"
+            if "topk" in losses.get("loss_spec_path", "")
+            else "shortest",
             "hint_m": 2,
             "lr": 1e-3,
             **losses,

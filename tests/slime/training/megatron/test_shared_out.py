@@ -17,7 +17,11 @@ CONTEXT = {"context_parallel_size": 2}
 SHARED = {"use_distributed_optimizer": True}
 LORA: dict[str, Any] = {"use_lora": True, "lora_rank": 4, "lora_alpha": 8.0, "lora_dropout": 0.0}
 KL = {"use_kl_loss": True, "kl_loss_coef": 0.1}
-TOPK = {"loss_type": "topk_select", "distill_topk": 4, "distill_subset_mode": "overlap"}
+TOPK = {
+    "loss_spec_path": "openclaw_combine.loss:topk_select",
+    "distill_topk": 4,
+    "distill_subset_mode": "overlap",
+}
 JOBS: dict[str, dict[str, Any]] = {
     "shared_tensor": SHARED | TENSOR | KL | {"global_batch_size": 4, "weight_decay": 0.1},
     "adapters_sequence": LORA | TENSOR | SHARED | {"sequence_parallel": True, "entropy_coef": 0.05},
