@@ -11,6 +11,8 @@ case ${ROLLOUT_BACKEND:-sglang} in
   *) NAME=SGLang ENGINE=sglang VARIABLE=SGLANG_PYTHON ;;
 esac
 ENGINE_PY=${!VARIABLE:-$PY}
+CHECKER=$PY
+[ -x "$CHECKER" ] || CHECKER=python3
 MISSING=0
 
 good() { printf 'ok       %s\n' "$*"; }
@@ -53,8 +55,23 @@ check_engine() {
   local version
   if version=$(has "$ENGINE_PY" "$ENGINE"); then
     good "$NAME $version ($ENGINE_PY)"
+    [ "$ENGINE" != sglang ] || check_kernels
   else
     missing "$NAME in $ENGINE_PY" "python3 -m venv .venv-$ENGINE && .venv-$ENGINE/bin/pip install -r instructions/requirements-$ENGINE.txt; export $VARIABLE=$ROOT/.venv-$ENGINE/bin/python"
+  fi
+}
+
+# check_kernels: SGLang compiles kernels when it first computes, so its Python needs more than packages.
+check_kernels() {
+  local problem found=0
+  while read -r problem; do
+    [ -z "$problem" ] || { missing "for SGLang's kernels: ${problem%%:*}" "${problem#*: }"; found=1; }
+  done < <(PYTHONPATH=$ROOT/slime "$CHECKER" -m slime.engines.sglang.toolchain "$ENGINE_PY" | grep -v 'are there$' || :)
+  [ "$found" = 1 ] || good "nvcc, C++ compiler and Python.h for SGLang's kernels"
+  if "$ENGINE_PY" -c 'import sgl_kernel' 2>/dev/null; then
+    good "sgl_kernel loads"
+  else
+    missing "sgl_kernel that loads" "$ENGINE_PY -c 'import sgl_kernel' says why; its wheels need glibc 2.34 (Ubuntu 22.04, Debian 12)"
   fi
 }
 

@@ -277,7 +277,8 @@ gpu_start() {
   if [ -n "${DATA_PATH:-}" ]; then
     "$PY" -m openclaw.store import-conversations "$DATA_PATH" --model-path "$MODEL_PATH" --rl-buffer-dir "$RUN_DIR/buffer"
   fi
-  export CUDA_DEVICE_MAX_CONNECTIONS=${CUDA_DEVICE_MAX_CONNECTIONS:-1}
+  # Megatron's overlap needs one queue; FSDP's gathers and computation need several beside each other
+  if [ "$TRAIN_BACKEND" = megatron ]; then export CUDA_DEVICE_MAX_CONNECTIONS=${CUDA_DEVICE_MAX_CONNECTIONS:-1}; fi
   if [ -n "${RAY_ADDRESS:-}" ]; then
     meet_cluster 1
     run_driver "$RUN_DIR" "$ROOT/slime/$driver" "${arguments[@]}"

@@ -23,7 +23,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
 from openclaw.common.ports import listen
-from openclaw.engine.client import Engines
+from openclaw.engine.client import EngineClient
 from openclaw.engine.process import EngineProcess
 from openclaw.errors import ClientError, OpenClawError, StoreError
 from openclaw.gateway.gateway import Gateway
@@ -31,8 +31,8 @@ from openclaw.gateway.recorder import Recorder
 from openclaw.http.admin import feedback, health, judge_scale, turns
 from openclaw.http.dialects import chat, completions, messages, responses
 from openclaw.http.metrics import Metrics
-from openclaw.http.middleware.fast_route import Express
-from openclaw.http.middleware.guard import Door
+from openclaw.http.middleware.fast_route import FastRoute
+from openclaw.http.middleware.guard import RequestGuard
 from openclaw.http.middleware.header_limit import HttpProtocol
 from openclaw.settings import Settings, load_settings
 from openclaw.store import RolloutStore
@@ -52,7 +52,7 @@ def create_app(
     recorder = None
     if settings.buffer is not None:
         recorder = Recorder(RolloutStore(settings.buffer, settings.durable), settings.session_ttl)
-    engines = Engines(engine_urls)
+    engines = EngineClient(engine_urls)
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
@@ -66,8 +66,8 @@ def create_app(
     app.state.metrics = Metrics()
     app.state.started = time.time()
     app.state.launched_engine = launched
-    app.add_middleware(Express, handlers={"/v1/chat/completions": chat.chat}, failure=_failure)
-    app.add_middleware(Door, settings=settings)
+    app.add_middleware(FastRoute, handlers={"/v1/chat/completions": chat.chat}, failure=_failure)
+    app.add_middleware(RequestGuard, settings=settings)
     app.include_router(chat.router)
     app.include_router(completions.router)
     app.include_router(messages.router)

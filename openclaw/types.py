@@ -65,28 +65,17 @@ class VersionStatus(StrEnum):
 
 
 @dataclass(frozen=True, kw_only=True)
-class NewTurn:
-    """One finished request and its answer, as the gateway hands it to the store.
+class TurnContext:
+    """What is known of a turn before its first token: the request, its session and its prompt.
 
-    `state` is one of captured, side, aborted, untrainable or imported; untrainable needs a `state_reason`.
-    `completion_log_probs` (natural log, one per completion token) belong to the distribution at the sampling
-    temperature before truncation; None where no engine gave any (an imported turn), then the trainer computes them.
-    `version_spans` cover the completion without gaps. Times are Unix seconds.
+    `sampling` has SGLang's names. Times are Unix seconds.
     """
 
     completion_id: str
     session_id: str
     messages: list[Message]
-    response_message: Message
     prompt_ids: list[int]
-    completion_ids: list[int]
-    completion_log_probs: list[float] | None
-    version_spans: list[VersionSpan]
     sampling: dict[str, Json]
-    finish_reason: str
-    transcript_digest: str
-    state: TurnState = TurnState.CAPTURED
-    state_reason: str | None = None
     policy_id: str = "policy"
     person: str | None = None
     parent_id: str | None = None
@@ -100,6 +89,26 @@ class NewTurn:
     source: Literal["gateway", "import"] = "gateway"
     id: str = field(default_factory=lambda: uuid.uuid4().hex)
     created_at: float = field(default_factory=time.time)
+
+
+@dataclass(frozen=True, kw_only=True)
+class NewTurn(TurnContext):
+    """One finished request and its answer, as the gateway hands it to the store.
+
+    `state` is one of captured, side, aborted, untrainable or imported; untrainable needs a `state_reason`.
+    `completion_log_probs` (natural log, one per completion token) belong to the distribution at the sampling
+    temperature before truncation; None where no engine gave any (an imported turn), then the trainer computes them.
+    `version_spans` cover the completion without gaps.
+    """
+
+    response_message: Message
+    completion_ids: list[int]
+    completion_log_probs: list[float] | None
+    version_spans: list[VersionSpan]
+    finish_reason: str
+    transcript_digest: str
+    state: TurnState = TurnState.CAPTURED
+    state_reason: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -27,7 +27,7 @@ REFUSED = (400, 413, 422)
 """HTTP status with which an engine says that the request is wrong; any other failure is the engine's."""
 
 
-class Engines:
+class EngineClient:
     """The engines behind one gateway.
 
     Args:

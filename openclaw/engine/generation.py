@@ -14,7 +14,7 @@ from contextlib import aclosing
 from dataclasses import dataclass, replace
 from typing import Any
 
-from openclaw.engine.client import REFUSED, Engines
+from openclaw.engine.client import REFUSED, EngineClient
 from openclaw.engine.cumulative_stream import SKIPPED
 from openclaw.errors import ClientError, EngineError
 
@@ -58,7 +58,7 @@ class Generation:
     affinity: what is generated for the same session goes to the same engine.
     """
 
-    def __init__(self, engines: Engines, request: EngineRequest, affinity: str) -> None:
+    def __init__(self, engines: EngineClient, request: EngineRequest, affinity: str) -> None:
         self._engines = engines
         self._request = request
         self._affinity = affinity

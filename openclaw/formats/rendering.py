@@ -16,13 +16,14 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from openclaw.common.messages import text_of
 from openclaw.errors import ClientError, ConfigError
 from openclaw.formats.deltas import AnswerParser
 from openclaw.formats.families import BY_MODEL_TYPE, Family, TemplateOptions, make_renderer, renderer_name
 from openclaw.formats.id_rope import PieceTokenizer, spelled_out
 from openclaw.formats.tokenizer import Tokenizer
+from openclaw.types import Message
 
-Message = dict[str, Any]
 KEPT_RENDERERS = 16
 _STRING_TOGETHER = ("qwen3", "qwen3.5", "qwen3.6", "qwen3.8")
 """Renderers that never look at the ids of a text (their code was read, and a test compares)."""
@@ -133,14 +134,7 @@ class ChatFormat:
 def renderable(message: Message) -> Message:
     """A client's message as templates know it: developer is system, text parts are joined, null is empty."""
     role = "system" if message["role"] == "developer" else message["role"]
-    return {**message, "role": role, "content": text_of(message.get("content"))}
-
-
-def text_of(content: Any) -> str:
-    """The text of a message's content: a string, null, or a list of text parts."""
-    if isinstance(content, list):
-        return "".join(part["text"] for part in content)
-    return content or ""
+    return {**message, "role": role, "content": text_of(message)}
 
 
 def _template_hash(path: Path) -> str:

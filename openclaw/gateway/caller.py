@@ -6,11 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from openclaw.common.messages import messages_in
 from openclaw.errors import ClientError
 from openclaw.gateway.headers import as_utf8, person_of
-from openclaw.gateway.idempotency import Attempt
+from openclaw.gateway.idempotency import RequestKey
 from openclaw.sessions.clients import is_side_turn, named_session
-from openclaw.sessions.transcript import YES, Message, is_true
+from openclaw.sessions.transcript import YES, is_true
 
 LONGEST_NAME = 256
 """Characters of a session's or a person's."""
@@ -18,7 +19,7 @@ _NO = frozenset({"0", "false", "no", "off"})
 
 
 @dataclass(frozen=True)
-class Origin:
+class Caller:
     """What a request says of itself beside its messages. `scope` is the session it names, if any."""
 
     scope: str | None
@@ -26,12 +27,12 @@ class Origin:
     turn_type: Literal["main", "side"]
     train: bool
     done: bool
-    attempt: Attempt
+    key: RequestKey
 
     @classmethod
     def of(
         cls, headers: Mapping[str, str], body: Mapping[str, Any], path_session: str | None, default_type: str
-    ) -> Origin:
+    ) -> Caller:
         """Headers (lower case) win over the path, it over the body, that over what the client is known to
         send. Raises ClientError."""
         headers = {  # looked up often; of equal names the first counts
@@ -45,12 +46,12 @@ class Origin:
         turn_type = headers.get("x-turn-type") or _text(body, "turn_type")
         if turn_type is not None and turn_type not in ("main", "side"):
             raise ClientError(f"turn_type is {turn_type!r}; it must be main or side", "turn_type")
-        side = turn_type == "side" if turn_type else is_side_turn(_messages(body)) or default_type == "side"
+        side = turn_type == "side" if turn_type else is_side_turn(messages_in(body)) or default_type == "side"
         train = _may_train(headers, body)
         done = is_true(headers.get("x-session-done")) or is_true(body.get("session_done"))
         person = person_named(headers, body)
-        attempt = Attempt.of(headers, body, scope)
-        return cls(scope, person, "side" if side else "main", train, done, attempt)
+        key = RequestKey.of(headers, body, scope)
+        return cls(scope, person, "side" if side else "main", train, done, key)
 
 
 def person_named(headers: Mapping[str, str], body: Mapping[str, Any]) -> str | None:
@@ -76,9 +77,3 @@ def _text(body: Mapping[str, Any], name: str) -> str | None:
     if value is not None and not isinstance(value, str):
         raise ClientError(f"{name} must be a string", name)
     return value or None
-
-
-def _messages(body: Mapping[str, Any]) -> list[Message]:
-    """Of a body that was not checked yet."""
-    messages = body.get("messages")
-    return [one for one in messages if isinstance(one, dict)] if isinstance(messages, list) else []

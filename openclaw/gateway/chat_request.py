@@ -10,8 +10,8 @@ import orjson
 from openclaw.errors import ClientError
 from openclaw.formats.families import TemplateOptions
 from openclaw.gateway.fields import boolean, integer, number, string, wrong
+from openclaw.types import Message
 
-Message = dict[str, Any]
 ROLES = ("system", "developer", "user", "assistant", "tool")
 MAX_STOP_STRINGS = 16
 MAX_TOP_LOGPROBS = 20

@@ -5,44 +5,53 @@ from __future__ import annotations
 import asyncio
 import logging
 import uuid
-from typing import Any, Literal
+from dataclasses import dataclass, replace
+from typing import Literal
 
 import orjson
 
-from openclaw.engine.client import Engines
+from openclaw.engine.client import EngineClient
 from openclaw.engine.generation import EngineRequest
 from openclaw.errors import ClientError
-from openclaw.formats.rendering import ChatFormat, ModelFolder, text_of
+from openclaw.formats.rendering import ChatFormat, ModelFolder
 from openclaw.formats.template_probe import probe
 from openclaw.formats.tokenizer import Tokenizer
-from openclaw.gateway.caller import Origin
+from openclaw.gateway.caller import Caller
 from openclaw.gateway.chat_request import ChatRequest
 from openclaw.gateway.exchange import Exchange
-from openclaw.gateway.idempotency import Tries, Try
+from openclaw.gateway.idempotency import InFlight, SharedGeneration
 from openclaw.gateway.recorder import Recorder
-from openclaw.sessions.transcript import Message, Transcript, next_state
+from openclaw.sessions.transcript import Parent, Transcript, next_state, same_answer
 from openclaw.settings import Settings
-from openclaw.types import Turn, TurnState
+from openclaw.types import TurnContext, TurnState
 
 log = logging.getLogger(__name__)
 
 DEFAULT_TEMPERATURE = 0.6
 LARGE_HISTORY_CHARACTERS = 20_000
-"""Of messages and tools as JSON: from here on a prompt is rendered in a thread, so that other streams go on."""
+"""Of messages and tools as JSON: from here on a prompt is rendered in a thread, so that other streams continue."""
 _BRIDGED = (TurnState.CAPTURED, TurnState.ANSWERED, TurnState.JUDGED, TurnState.UNTRAINABLE)
 
 
-class Turns:
-    """One stream begins in a round of the event loop: of many that are asked for at once the first is with the engine
-    before the last is read, and those under way go on in between."""
+class Admission:
+    """Admits one stream in a round of the event loop: of many that arrive at once the first is with the engine before
+    the last is read, and running ones continue in between."""
 
     def __init__(self) -> None:
         self._lock = asyncio.Lock()
 
-    async def take(self) -> None:
-        """Returns when it is the caller's turn."""
+    async def wait(self) -> None:
+        """Returns when the caller is admitted."""
         async with self._lock:
             await asyncio.sleep(0)
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """Rendered prompt ids [T]. `mode`: the whole conversation, or the parent turn's own ids and what is new."""
+
+    ids: list[int]
+    mode: Literal["full", "bridge"]
 
 
 class Gateway:
@@ -51,13 +60,13 @@ class Gateway:
     Raises ConfigError when the model folder cannot be served.
     """
 
-    def __init__(self, settings: Settings, engines: Engines, recorder: Recorder | None) -> None:
+    def __init__(self, settings: Settings, engines: EngineClient, recorder: Recorder | None) -> None:
         folder = ModelFolder.read(settings.model_folder)
         self.settings = settings
         self.engines = engines
         self.recorder = recorder
-        self._tries = recorder.tries if recorder else Tries()
-        self._turns = Turns()
+        self._in_flight = recorder.in_flight if recorder else InFlight()
+        self._admission = Admission()
         self.tokenizer = Tokenizer(folder.path)
         self.format = ChatFormat(folder, self.tokenizer)
         if not self.tokenizer.read_text_as_plain(lambda: probe(self.format)):
@@ -67,63 +76,28 @@ class Gateway:
         own = settings.temperature if settings.temperature is not None else folder.temperature
         self._temperature = DEFAULT_TEMPERATURE if own is None else own
 
-    async def prepare(self, request: ChatRequest, origin: Origin, kind: str = "chatcmpl-") -> Exchange:
-        """Everything before the first token. Its parent turn is told what followed it. `kind` is the beginning
-        of the exchange's id. Raises ClientError and, where the store fails, StoreError."""
+    async def prepare(self, request: ChatRequest, caller: Caller, kind: str = "chatcmpl-") -> Exchange:
+        """Everything before the first token; what followed the parent turn is stored with it. `kind` is the beginning
+        of the completion's id. Raises ClientError and, where the store fails, StoreError."""
         if request.stream:
-            await self._turns.take()
+            await self._admission.wait()
         self._check(request)
-        recorder = self.recorder if origin.train else None
+        request = replace(request, sampling={"temperature": self._temperature, **request.sampling})
+        recorder = self.recorder if caller.train else None
         transcript = Transcript.of(request.messages)
-        found = None
-        if recorder:
-            found = await recorder.find_parent(request.messages, transcript, origin.scope, origin.person)
-        parent, start = found if found else (None, 0)
-        prompt_ids, mode = await self._prompt(request, parent, start)
-        limit = self._room(request, len(prompt_ids))
-        first = self._tries.first(origin.attempt) if request.n == 1 and not request.top_log_probs else None
-        unique = first.turn_id if first else uuid.uuid4().hex
-        session_id = first.session_id if first else origin.scope or (parent.session_id if parent else unique)
-        if recorder and parent and origin.turn_type == "main":
-            followed = next_state(request.messages, start)
-            if followed:
-                recorder.answer_soon(parent, followed)
-        sampling = {"temperature": self._temperature, **request.sampling}
-        request.sampling.setdefault("temperature", self._temperature)
-        engine_request = EngineRequest(
-            id=f"chatcmpl-{unique}",
-            prompt_ids=prompt_ids,
-            max_new_tokens=limit,
-            sampling={**sampling, "stop": request.stop} if request.stop else sampling,
-            stop_ids=frozenset(self.format.stop_ids),
-            log_probs=recorder is not None or request.log_probs or request.return_token_ids,
-            top_log_probs=request.top_log_probs,
-        )
-        if first:
-            engine_request, prompt_ids = first.request, first.request.prompt_ids
+        parent = await _find_parent(recorder, request, transcript, caller)
+        prompt = await self._render(request, parent)
+        generation = self._join_or_begin(request, caller, parent, prompt, recorder is not None)
+        if recorder and parent and caller.turn_type == "main":
+            recorder.answer_soon(parent.turn, next_state(request.messages, parent.start))
         return Exchange(
-            id=kind + unique,
             request=request,
-            session_id=session_id,
-            turn_type=origin.turn_type,
-            person=origin.person,
-            parent=parent,
+            turn=self._turn(request, caller, parent, prompt.mode, generation, kind),
             transcript=transcript,
-            prompt_ids=prompt_ids,
-            render_mode=mode,
-            sampling={
-                **engine_request.sampling,
-                "max_new_tokens": limit,
-                "enable_thinking": request.thinking,
-            },
-            generation=self._tries.begin(
-                origin.attempt, Try(self.engines, engine_request, session_id, unique, first)
-            ),
+            generation=generation,
             parser=self.format.parser(tools=request.tools is not None),
             recorder=recorder,
-            policy_id=self.settings.policy_id,
-            fingerprints=(self.tokenizer.fingerprint, self.format.fingerprint),
-            session_end=self.recorder if origin.done else None,
+            session_end=self.recorder if caller.done else None,
             timeout=self.settings.request_timeout,
         )
 
@@ -158,20 +132,18 @@ class Gateway:
             raise ClientError(message, "messages", "context_length_exceeded")
         return min(room, request.max_tokens or self.settings.max_tokens_default or room)
 
-    async def _prompt(
-        self, request: ChatRequest, parent: Turn | None, start: int
-    ) -> tuple[list[int], Literal["full", "bridge"]]:
-        if parent is not None and _continues(request, parent, start):
+    async def _render(self, request: ChatRequest, parent: Parent | None) -> Prompt:
+        if parent is not None and _continues(request, parent):
             bridged = self.format.bridge(
-                parent.prompt_ids,
-                parent.completion_ids,
-                request.messages[start:],
+                parent.turn.prompt_ids,
+                parent.turn.completion_ids,
+                request.messages[parent.start :],
                 request.tools,
                 request.thinking,
             )
             if bridged is not None:
-                return bridged, "bridge"
-        return await self._rendered(request), "full"
+                return Prompt(bridged, "bridge")
+        return Prompt(await self._rendered(request), "full")
 
     async def _rendered(self, request: ChatRequest) -> list[int]:
         wanted = request.messages, request.tools, request.thinking
@@ -179,22 +151,75 @@ class Gateway:
             return self.format.render(*wanted)
         return await asyncio.to_thread(self.format.render, *wanted)
 
+    def _join_or_begin(
+        self, request: ChatRequest, caller: Caller, parent: Parent | None, prompt: Prompt, recorded: bool
+    ) -> SharedGeneration:
+        """The generation of the first attempt, if the request repeats one that runs; else a new one. Raises
+        ClientError when the prompt fills the context."""
+        limit = self._room(request, len(prompt.ids))
+        first = self._in_flight.find(caller.key) if request.n == 1 and not request.top_log_probs else None
+        if first is not None:
+            wanted, session_id, turn_id = first.request, first.session_id, first.turn_id
+        else:
+            turn_id = uuid.uuid4().hex
+            session_id = caller.scope or (parent.turn.session_id if parent else turn_id)
+            wanted = EngineRequest(
+                id=f"chatcmpl-{turn_id}",
+                prompt_ids=prompt.ids,
+                max_new_tokens=limit,
+                sampling={**request.sampling, "stop": request.stop} if request.stop else request.sampling,
+                stop_ids=frozenset(self.format.stop_ids),
+                log_probs=recorded or request.log_probs or request.return_token_ids,
+                top_log_probs=request.top_log_probs,
+            )
+        generation = SharedGeneration(self.engines, wanted, session_id, turn_id, first)
+        return self._in_flight.add(caller.key, generation)
 
-def _continues(request: ChatRequest, parent: Turn, start: int) -> bool:
-    """Whether a request is its parent turn, unchanged to the letter, and new messages behind it."""
-    if parent.state not in _BRIDGED or parent.sampling.get("enable_thinking") != request.thinking:
+    def _turn(
+        self,
+        request: ChatRequest,
+        caller: Caller,
+        parent: Parent | None,
+        mode: Literal["full", "bridge"],
+        generation: SharedGeneration,
+        kind: str,
+    ) -> TurnContext:
+        wanted = generation.request
+        limits = {"max_new_tokens": wanted.max_new_tokens, "enable_thinking": request.thinking}
+        return TurnContext(
+            id=generation.turn_id,
+            completion_id=kind + generation.turn_id,
+            session_id=generation.session_id,
+            messages=request.messages,
+            tools=request.tools,
+            prompt_ids=wanted.prompt_ids,
+            sampling={**wanted.sampling, **limits},
+            render_mode=mode,
+            turn_type=caller.turn_type,
+            person=caller.person,
+            parent_id=parent.turn.id if parent else None,
+            policy_id=self.settings.policy_id,
+            tokenizer_fingerprint=self.tokenizer.fingerprint,
+            template_fingerprint=self.format.fingerprint,
+        )
+
+
+async def _find_parent(
+    recorder: Recorder | None, request: ChatRequest, transcript: Transcript, caller: Caller
+) -> Parent | None:
+    if recorder is None:
+        return None
+    return await recorder.find_parent(request.messages, transcript, caller.scope, caller.person)
+
+
+def _continues(request: ChatRequest, parent: Parent) -> bool:
+    """Whether a request is its parent turn, unchanged to the letter, and new messages after it."""
+    turn, start = parent.turn, parent.start
+    if turn.state not in _BRIDGED or turn.sampling.get("enable_thinking") != request.thinking:
         return False
-    same = parent.tools == request.tools and parent.messages == request.messages[: start - 1]
+    same = turn.tools == request.tools and turn.messages == request.messages[: start - 1]
     return (
         same
         and start < len(request.messages)
-        and _same_answer(parent.response_message, request.messages[start - 1])
+        and same_answer(turn.response_message, request.messages[start - 1], to_the_letter=True)
     )
-
-
-def _same_answer(stored: Message, sent: Message) -> bool:
-    def told(message: Message) -> tuple[str, list[Any]]:
-        calls = [call["function"] for call in message.get("tool_calls") or []]
-        return text_of(message.get("content")), calls
-
-    return told(stored) == told(sent)

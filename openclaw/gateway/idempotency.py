@@ -1,8 +1,8 @@
-"""The same request sent again while its first try is still being answered: one turn, not two.
+"""The same request sent again while its first attempt is still being answered: one turn, not two.
 
-A client that lost its connection, or its patience, says that it tries again (`X-Stainless-Retry-Count`, as OpenAI's
-clients send it, or the same `Idempotency-Key`). Then it gets the very answer that is being sampled, from its
-beginning. A request that only looks the same is another wish for an answer and gets its own.
+A client that lost its connection, or timed out, says that it repeats a request (`X-Stainless-Retry-Count`, as OpenAI's
+clients send it, or the same `Idempotency-Key`). It gets the answer that is being sampled, from its beginning. A request
+that only looks the same asks for another answer and gets its own.
 """
 
 from __future__ import annotations
@@ -17,40 +17,45 @@ from weakref import WeakSet, WeakValueDictionary
 
 import orjson
 
-from openclaw.engine.client import Engines
+from openclaw.engine.client import EngineClient
 from openclaw.engine.generation import EngineRequest, Generation, Increment
 from openclaw.gateway.headers import PEER_HEADER, PERSON_HEADER
 
-LOOK_SECONDS = 0.02
-"""How often a later try looks for what the first one has got."""
+POLL_SECONDS = 0.02
+"""How often a repeated request looks for new tokens of the first attempt."""
 
 
 @dataclass(frozen=True)
-class Attempt:
-    """What tells a request from others, and whether it says that it was sent before."""
+class RequestKey:
+    """Identifies a request; `repeated`: the client says that it sent the request before."""
 
-    key: bytes
-    again: bool
+    digest: bytes
+    repeated: bool
 
     @classmethod
-    def of(cls, headers: Mapping[str, str], body: Mapping[str, Any], scope: str | None) -> Attempt:
-        """Tries of one request come from the same address, with the same key and the same body."""
+    def of(cls, headers: Mapping[str, str], body: Mapping[str, Any], scope: str | None) -> RequestKey:
+        """Attempts of one request have the same address, key, session and body."""
         name = headers.get("idempotency-key", "")
         who = [headers.get(PERSON_HEADER), headers.get(PEER_HEADER), name, scope]
         counted = headers.get("x-stainless-retry-count", "0")
-        key = hashlib.blake2b(orjson.dumps([who, body]), digest_size=16).digest()
-        return cls(key, bool(name) or counted not in ("", "0"))
+        digest = hashlib.blake2b(orjson.dumps([who, body]), digest_size=16).digest()
+        return cls(digest, bool(name) or counted not in ("", "0"))
 
 
-class Try(Generation):
-    """A generation that later tries of the same request can follow.
+class SharedGeneration(Generation):
+    """A generation that later attempts of the same request can follow.
 
     Args:
-        turn_id: of the turn that all tries are. first: the try to follow; None: there was none.
+        turn_id: of the turn that all attempts share. first: the attempt to follow; None: there is none.
     """
 
     def __init__(
-        self, engines: Engines, request: EngineRequest, session_id: str, turn_id: str, first: Try | None
+        self,
+        engines: EngineClient,
+        request: EngineRequest,
+        session_id: str,
+        turn_id: str,
+        first: SharedGeneration | None,
     ) -> None:
         super().__init__(engines, request, session_id)
         self.request = request
@@ -60,7 +65,7 @@ class Try(Generation):
         self.ended = False
 
     async def run(self) -> AsyncGenerator[Increment, None]:
-        """Increments until finished: of the first try as long as that goes on, then its own."""
+        """Increments until finished: the first attempt's while that runs, then its own."""
         try:
             if self._first is not None:
                 async with aclosing(self._follow(self._first)) as increments:
@@ -73,7 +78,7 @@ class Try(Generation):
         finally:
             self.ended = True
 
-    async def _follow(self, first: Try) -> AsyncGenerator[Increment, None]:
+    async def _follow(self, first: SharedGeneration) -> AsyncGenerator[Increment, None]:
         over = False
         while not over:
             over = first.ended
@@ -84,29 +89,29 @@ class Try(Generation):
                 self.log_probs += new.log_probs
                 yield new
             elif not over:
-                await asyncio.sleep(LOOK_SECONDS)
+                await asyncio.sleep(POLL_SECONDS)
         self._closed_spans = first.spans
         self.finish_reason, self.matched = first.finish_reason, first.matched
 
 
-class Tries:
+class InFlight:
     """The generations that run."""
 
     def __init__(self) -> None:
-        self._newest: WeakValueDictionary[bytes, Try] = WeakValueDictionary()
-        self._all: WeakSet[Try] = WeakSet()
+        self._newest: WeakValueDictionary[bytes, SharedGeneration] = WeakValueDictionary()
+        self._all: WeakSet[SharedGeneration] = WeakSet()
 
-    def first(self, attempt: Attempt) -> Try | None:
-        """The try that a request repeats, if it says so and that is not over."""
-        found = self._newest.get(attempt.key) if attempt.again else None
+    def find(self, key: RequestKey) -> SharedGeneration | None:
+        """The running generation that a request repeats, if the request says that it is repeated."""
+        found = self._newest.get(key.digest) if key.repeated else None
         return None if found is None or found.ended else found
 
-    def begin(self, attempt: Attempt, generation: Try) -> Try:
-        """Note a generation, so that later tries find it."""
-        self._newest[attempt.key] = generation
+    def add(self, key: RequestKey, generation: SharedGeneration) -> SharedGeneration:
+        """Registers a generation, so that repeated requests find it."""
+        self._newest[key.digest] = generation
         self._all.add(generation)
         return generation
 
-    def goes_on(self, turn_id: str) -> bool:
-        """Whether a turn, one of whose tries was given up, is still being answered to another."""
+    def continues(self, turn_id: str) -> bool:
+        """Whether a turn, one of whose attempts was given up, is still being answered to another."""
         return any(one.turn_id == turn_id and not one.ended for one in list(self._all))

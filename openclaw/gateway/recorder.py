@@ -9,10 +9,10 @@ from collections import OrderedDict
 from typing import Any
 
 from openclaw.errors import StoreError
-from openclaw.gateway.idempotency import Tries
-from openclaw.sessions.transcript import Message, Transcript, same_answer
+from openclaw.gateway.idempotency import InFlight
+from openclaw.sessions.transcript import Parent, Transcript, same_answer
 from openclaw.store import RolloutStore, StoreWriter
-from openclaw.types import Feedback, NewTurn, Turn, TurnState
+from openclaw.types import Feedback, Message, NewTurn, Turn, TurnState
 
 log = logging.getLogger(__name__)
 
@@ -28,7 +28,7 @@ class Recorder:
 
     def __init__(self, store: RolloutStore, session_ttl: float) -> None:
         self.store = store
-        self.tries = Tries()
+        self.in_flight = InFlight()
         self._writer = StoreWriter(store)
         self._session_ttl = session_ttl
         self._background: set[asyncio.Task[None]] = set()
@@ -41,8 +41,8 @@ class Recorder:
 
     async def find_parent(
         self, messages: list[Message], transcript: Transcript, scope: str | None, person: str | None
-    ) -> tuple[Turn, int] | None:
-        """The turn that a request follows, and the index of the message behind its answer.
+    ) -> Parent | None:
+        """The turn that a request follows.
 
         It is the stored turn whose messages and answer are the longest beginning of the history. In a named
         session whose history was rewritten (a summary in place of old messages) it is the last turn, if its
@@ -54,30 +54,32 @@ class Recorder:
 
     def _find_parent(
         self, messages: list[Message], transcript: Transcript, scope: str | None, person: str | None
-    ) -> tuple[Turn, int] | None:
+    ) -> Parent | None:
         digests = [digest for digest, _ in transcript.answers]
         since = 0.0 if scope is not None else time.time() - self._session_ttl
         turn = self.store.find_by_digest(digests, scope, since, person)
         if turn is not None:
-            return turn, dict(transcript.answers)[turn.transcript_digest]
+            return Parent(turn, dict(transcript.answers)[turn.transcript_digest])
         last = self.store.last_main_turn(scope) if scope is not None else None
         start = transcript.answers[0][1]
         if last is None or (person and last.person and last.person != person):
             return None
-        return (last, start) if same_answer(last.response_message, messages[start - 1]) else None
+        return Parent(last, start) if same_answer(last.response_message, messages[start - 1]) else None
 
     async def record(self, turn: NewTurn) -> None:
-        """Durable when it returns. A try that was given up while another one goes on is no turn of its own, and an
-        answer that was under way when its session was deleted is not stored. Raises StoreError."""
-        if turn.state is TurnState.ABORTED and self.tries.goes_on(turn.id):
+        """Durable when it returns. An attempt that was given up while another one continues is no turn of its own,
+        and an answer that was running when its session was deleted is not stored. Raises StoreError."""
+        if turn.state is TurnState.ABORTED and self.in_flight.continues(turn.id):
             return
         if turn.created_at <= self._deleted.get(turn.session_id, 0.0):
             return
         await self._writer.submit(lambda: self.store.record_turn(turn))
 
     def answer_soon(self, parent: Turn, next_state: list[Message]) -> None:
-        """What followed the parent's answer, written without waiting: its judge need not wait for this
+        """Store what followed the parent's answer, if anything did, without waiting: its judge need not wait for this
         turn."""
+        if not next_state:
+            return
 
         def write() -> None:
             self.store.touch_session(parent.session_id)

@@ -15,9 +15,10 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from openclaw.errors import ClientError, StoreError
-from openclaw.gateway.caller import Origin
+from openclaw.gateway.caller import Caller
 from openclaw.gateway.chat_request import ChatRequest
-from openclaw.gateway.exchange import Answer, Exchange, Piece
+from openclaw.gateway.completion import Chunk, Completion
+from openclaw.gateway.exchange import Exchange
 from openclaw.gateway.gateway import Gateway
 from openclaw.http.metrics import Metrics
 
@@ -33,10 +34,10 @@ class Dialect(Protocol):
     def start(self) -> bytes:
         """What comes before the first piece."""
 
-    def piece(self, index: int, piece: Piece) -> bytes:
+    def chunk(self, index: int, chunk: Chunk) -> bytes:
         """What a piece adds; empty when nothing of it may be seen yet."""
 
-    def finished(self, index: int, answer: Answer) -> bytes:
+    def finished(self, index: int, answer: Completion) -> bytes:
         """One exchange is over, and stored."""
 
     def end(self) -> bytes:
@@ -49,7 +50,7 @@ class Dialect(Protocol):
         """An error as the whole answer."""
 
 
-async def prepare_all(gateway: Gateway, request: ChatRequest, origin: Origin, kind: str) -> list[Exchange]:
+async def prepare_all(gateway: Gateway, request: ChatRequest, caller: Caller, kind: str) -> list[Exchange]:
     """The exchanges of a request, one for each answer that it wants, all in one session, each a turn of its own.
     Which of them a conversation goes on from shows in its next request. `kind` is the beginning of their ids.
 
@@ -61,9 +62,9 @@ async def prepare_all(gateway: Gateway, request: ChatRequest, origin: Origin, ki
         asked, seed = request, request.sampling.get("sampling_seed")
         if index and seed is not None:
             asked = replace(request, sampling={**request.sampling, "sampling_seed": seed + index})
-        exchange = await gateway.prepare(asked, origin, kind)
+        exchange = await gateway.prepare(asked, caller, kind)
         exchanges.append(exchange.opened(opening, gateway.context_length) if opening else exchange)
-        origin = replace(origin, scope=exchange.session_id)
+        caller = replace(caller, scope=exchange.turn.session_id)
     return exchanges
 
 
@@ -124,14 +125,14 @@ class AnswerResponse(Response):
             await self._fail(send, error)
         except StoreError as error:
             outcome = "not_stored"
-            log.error("answer %s was not stored: %s", self._exchanges[0].id, error)
+            log.error("answer %s was not stored: %s", self._exchanges[0].turn.completion_id, error)
             message = "the answer could not be recorded; nothing is wrong with the request"
             await self._fail(send, ClientError(message, code="not_stored", status=500, kind="server_error"))
         except OSError:
             pass  # the connection went away; the exchange has stored what there was
         except Exception:  # a fault of ours ends this answer, with an error that the client can read
             outcome = "internal_error"
-            log.exception("answer %s failed", self._exchanges[0].id)
+            log.exception("answer %s failed", self._exchanges[0].turn.completion_id)
             message = "something went wrong inside the server; its log has the details"
             await self._fail(send, ClientError(message, code=outcome, status=500, kind="server_error"))
         finally:
@@ -153,20 +154,20 @@ class AnswerResponse(Response):
     async def _run(self, index: int, send: Send) -> None:
         exchange = self._exchanges[index]
 
-        async def on_piece(piece: Piece) -> None:
-            data = self._opening() + self._dialect.piece(index, piece)
+        async def on_chunk(chunk: Chunk) -> None:
+            data = self._opening() + self._dialect.chunk(index, chunk)
             if self._first is None:
                 self._first = time.perf_counter() - self._started
                 self._metrics.first_token.observe(self._first)
             if data and self._streamed:
                 await self._emit(send, data)
 
-        answer = await exchange.run(on_piece)
+        answer = await exchange.run(on_chunk)
         data = self._opening() + self._dialect.finished(index, answer)
         if data and self._streamed:
             await self._emit(send, data)
         self._metrics.whole.observe(time.perf_counter() - self._started)
-        self._metrics.tokens.labels("prompt").inc(len(exchange.prompt_ids))
+        self._metrics.tokens.labels("prompt").inc(len(exchange.turn.prompt_ids))
         self._metrics.tokens.labels("completion").inc(len(exchange.generation.ids))
 
     def _opening(self) -> bytes:

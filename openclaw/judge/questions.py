@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from openclaw.common.messages import LINE_BREAK, text_of
 from openclaw.types import Message, Turn
 
 NextStateRole = Literal["user", "tool"]
@@ -26,7 +27,7 @@ class JudgeQuestion:
     @property
     def next_text(self) -> str:
         """The next state as one text."""
-        return "\n\n".join(text_of(message) for message in self.next_state)
+        return "\n\n".join(text_of(message, LINE_BREAK) for message in self.next_state)
 
 
 def question_about(turn: Turn) -> JudgeQuestion:
@@ -37,19 +38,8 @@ def question_about(turn: Turn) -> JudgeQuestion:
         f"{call['function']['name']}({call['function']['arguments']})" for call in calls if "function" in call
     ]
     return JudgeQuestion(
-        response="\n".join([text_of(turn.response_message), *called]).strip(),
+        response="\n".join([text_of(turn.response_message, LINE_BREAK), *called]).strip(),
         next_state=next_state,
         role="user" if any(message.get("role") == "user" for message in next_state) else "tool",
         messages=turn.messages,
     )
-
-
-def text_of(message: Message) -> str:
-    """A message's text, content parts joined by line breaks."""
-    content = message.get("content")
-    if isinstance(content, str):
-        return content
-    if not isinstance(content, list):
-        return ""
-    texts = (part.get("text") for part in content if isinstance(part, dict))
-    return "\n".join(text for text in texts if isinstance(text, str))

@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from openclaw.common.messages import text_of
 from openclaw.errors import ClientError, HintError
-from openclaw.formats.rendering import ChatFormat, ModelFolder, text_of
+from openclaw.formats.rendering import ChatFormat, ModelFolder
 from openclaw.formats.template_probe import probe
 from openclaw.formats.tokenizer import Tokenizer
 from openclaw.types import Message, Turn
@@ -25,7 +26,7 @@ def with_hint(messages: Sequence[Message], hint: str) -> list[Message]:
         return [{"role": "user", "content": f"{HINT_HEADER}\n{hint}"}]
     users = [index for index, message in enumerate(messages) if message.get("role") == "user"]
     at = users[-1] if users else len(messages) - 1
-    content = f"{text_of(messages[at].get('content'))}\n\n{HINT_HEADER}\n{hint}"
+    content = f"{text_of(messages[at])}\n\n{HINT_HEADER}\n{hint}"
     return [*messages[:at], {**messages[at], "content": content}, *messages[at + 1 :]]
 
 

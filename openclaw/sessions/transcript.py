@@ -13,10 +13,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from openclaw.formats.rendering import text_of
+from openclaw.common.messages import LINE_BREAK, text_of
 from openclaw.sessions.clients import clean_text
-
-Message = dict[str, Any]
+from openclaw.types import Message, Turn
 
 YES = frozenset({"1", "true", "yes", "on"})
 _DIGEST_BYTES = 16
@@ -49,6 +48,14 @@ class Transcript:
         return _chain(bytes.fromhex(self.digest), answer).hex()
 
 
+@dataclass(frozen=True)
+class Parent:
+    """The stored turn that a request follows. `start`: index of the request's first message after its answer."""
+
+    turn: Turn
+    start: int
+
+
 def next_state(messages: Sequence[Message], start: int) -> list[Message]:
     """What followed the answer before `start`: tool results and user text up to the next answer, without
     client noise. Empty when nothing did."""
@@ -57,15 +64,16 @@ def next_state(messages: Sequence[Message], start: int) -> list[Message]:
         if message["role"] == "assistant":
             break
         if message["role"] in ("user", "tool"):
-            text = clean_text(text_of(message.get("content")))
+            text = clean_text(text_of(message, LINE_BREAK))
             if text or message["role"] == "tool":
                 found.append({**message, "content": text})
     return found
 
 
-def same_answer(stored: Message, sent: Message) -> bool:
-    """Whether a client sent this answer back, whatever it changed that does not count."""
-    return _normal(stored) == _normal(sent)
+def same_answer(stored: Message, sent: Message, to_the_letter: bool = False) -> bool:
+    """Whether a client sent this answer back. What clients change on the way counts only `to_the_letter`."""
+    read = _literal if to_the_letter else _normal
+    return read(stored) == read(sent)
 
 
 def is_true(value: Any) -> bool:
@@ -82,11 +90,15 @@ def _chain(digest: bytes, message: Message) -> bytes:
     return hashlib.blake2b(digest + data, digest_size=_DIGEST_BYTES).digest()
 
 
+def _literal(message: Message) -> list[Any]:
+    return [text_of(message), *(call["function"] for call in message.get("tool_calls") or [])]
+
+
 def _normal(message: Message) -> list[Any] | None:
     role = message["role"]
     if role in ("system", "developer"):
         return None
-    text = clean_text(text_of(message.get("content")))
+    text = clean_text(text_of(message))
     if role == "assistant":
         return [role, text, [_call(call) for call in message.get("tool_calls") or []]]
     return [role, text] if text or role == "tool" else None

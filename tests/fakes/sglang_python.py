@@ -4,7 +4,9 @@ import argparse
 import json
 import os
 import sys
-from http.server import BaseHTTPRequestHandler, HTTPServer
+import threading
+import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 VERSION = os.environ.get("FAKE_SGLANG_VERSION", "0.5.23")
 PATHS = os.environ.get("FAKE_SGLANG_ROUTES", "").split()
@@ -32,13 +34,25 @@ if check:
 ANSWERS = {
     "/health": {},
     "/server_info": {"version": VERSION, "seen": vars(args), "pid": os.getpid()},
+    "/pause_generation": {},
+    "/continue_generation": {},
     "/openapi.json": {"paths": {path: {} for path in PATHS}},
     "/generate": {"output_ids": [5], "meta_info": {"output_token_logprobs": [[-0.1, 5, None]]}},
 }
 
 
+GENERATES = os.environ.get("SGLANG_ENABLE_HEALTH_ENDPOINT_GENERATION", "1") not in ("0", "false")
+paused = threading.Event()
+
+
 class Handler(BaseHTTPRequestHandler):
+    """`/health` as SGLang 0.5.23 has it: with generation it waits while the engine is paused, then says 503."""
+
     def do_GET(self):
+        if self.path == "/health" and GENERATES and paused.is_set():
+            time.sleep(float(os.environ.get("FAKE_SGLANG_HEALTH_SECONDS", "20")))
+            self.send_error(503)
+            return
         body = json.dumps(ANSWERS[self.path]).encode()
         self.send_response(200)
         self.send_header("Content-Length", str(len(body)))
@@ -47,6 +61,7 @@ class Handler(BaseHTTPRequestHandler):
 
     def do_POST(self):
         self.rfile.read(int(self.headers["Content-Length"]))
+        {"/pause_generation": paused.set, "/continue_generation": paused.clear}.get(self.path, lambda: None)()
         self.do_GET()
 
     def log_message(self, *args):
@@ -54,4 +69,4 @@ class Handler(BaseHTTPRequestHandler):
 
 
 print("chatter on stdout that is no ready line", flush=True)
-HTTPServer((args.host, args.port), Handler).serve_forever()
+ThreadingHTTPServer((args.host, args.port), Handler).serve_forever()

@@ -1,4 +1,4 @@
-"""The real OpenClaw from npm against the real gateway, with and without the plug-in (openclaw-test/e2e)."""
+"""The real OpenClaw from npm against the real gateway, with and without the plug-in (openclaw_test/e2e)."""
 
 from __future__ import annotations
 

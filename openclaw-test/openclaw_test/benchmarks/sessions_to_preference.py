@@ -1,7 +1,7 @@
 """How many conversations it takes until a model writes as people like it, by method: the learning benchmark.
 
 `python openclaw-test/openclaw_test/benchmarks/sessions_to_preference.py` runs methods x seeds in this process and its
-workers (no Ray, no HTTP, see openclaw-test/learning), and prints one JSON line a method and group of people: mean and
+workers (no Ray, no HTTP, see openclaw_test/offline), and prints one JSON line a method and group of people: mean and
 90 % interval of the sessions a person has had until 0.8 of 200 fresh replies please, and what the model is like after
 40 of each. Every seed that is done is a line of `--out`; the same command goes on where it was cut off. `--search-lr`
 tries learning rates."""

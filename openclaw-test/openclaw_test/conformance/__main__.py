@@ -1,4 +1,4 @@
-"""Do clients get on with the server? `python openclaw-test/conformance --url http://127.0.0.1:30000`.
+"""Do clients get on with the server? `python openclaw-test/openclaw_test/conformance --url http://127.0.0.1:30000`.
 
 Every client runs the same checks; each prints one line. Exit status 1 if one fails. A client that is not
 installed is named as skipped.

@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Sequence
 from typing import Any
 
-from openclaw.formats.rendering import text_of
+from openclaw.common.messages import text_of
 from openclaw.types import Turn, TurnState
 from openclaw_test.e2e.relay import Passage
 from openclaw_test.e2e.scenario import CRON_TEXT, Conversation, mismatches
@@ -56,8 +56,8 @@ def side_counts(turns: Sequence[Turn]) -> dict[str, int]:
 
 
 def side_kind(turn: Turn) -> str:
-    system = " ".join(text_of(one.get("content")) for one in turn.messages if one["role"] == "system")
-    said = " ".join(text_of(one.get("content")) for one in turn.messages if one["role"] == "user")
+    system = " ".join(text_of(one) for one in turn.messages if one["role"] == "system")
+    said = " ".join(text_of(one) for one in turn.messages if one["role"] == "user")
     if "context summarization" in system:
         return "compaction"
     if CRON_TEXT in said:

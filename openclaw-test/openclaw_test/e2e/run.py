@@ -27,8 +27,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[3]
 sys.path[:0] = [str(ROOT), str(ROOT / "openclaw-test"), str(ROOT / "slime")]
 
-from e2e import checks  # noqa: E402
-
+from openclaw_test.e2e import checks  # noqa: E402
 from openclaw_test.e2e.client import OpenClaw  # noqa: E402
 from openclaw_test.e2e.install import Installation, NotHere, ensure  # noqa: E402
 from openclaw_test.e2e.scenario import (  # noqa: E402

@@ -16,6 +16,8 @@ import os
 import sys
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
 from openclaw_test.evaluation.plot import chart
 from openclaw_test.people.gsm8k import BadDataset, WordProblem, read_problems
 from openclaw_test.people.phases import PHASES

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from slime.engines.embedded.arguments import EngineArguments
-from slime.engines.embedded.protocol import GenerateRequest, SamplingParams
+from slime.engines.embedded.arguments import EmbeddedArguments
 from slime.engines.embedded.sequence import Sequence as Request
 from slime.engines.embedded.service import EngineService
-from slime.engines.embedded.step import Step
+from slime.engines.embedded.step import EngineStep
+from slime.engines.requests import GenerateRequest, SamplingParams
 from slime.errors import EngineError
 
 ROWS = 256
@@ -33,7 +33,7 @@ class LocalEngine:
     """One model that answers; `version` is stamped on what it writes."""
 
     def __init__(self, model_path: str) -> None:
-        arguments = EngineArguments(
+        arguments = EmbeddedArguments(
             model_path=model_path,
             device="cpu",
             max_running_requests=ROWS,
@@ -90,7 +90,7 @@ class LocalEngine:
             self._core.scheduler.add(request)
         with torch.inference_mode():
             while self._core.scheduler.has_work:
-                self._core.step(Step())
+                self._core.step(EngineStep())
         return [_reply(request) for request in requests]
 
 

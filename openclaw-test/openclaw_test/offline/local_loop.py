@@ -19,7 +19,7 @@ from openclaw.formats.rendering import ChatFormat, ModelFolder
 from openclaw.formats.stop_strings import StopStrings
 from openclaw.formats.template_probe import probe
 from openclaw.formats.tokenizer import Tokenizer
-from openclaw.gateway.exchange import Answer
+from openclaw.gateway.completion import Completion
 from openclaw.sessions.transcript import Transcript, next_state
 from openclaw.store import RolloutStore
 from openclaw.trainer_hooks.lease import sample_dict
@@ -58,7 +58,7 @@ class ChatModel:
 
     def read(self, prompt: list[int], reply: Reply) -> Message:
         """The assistant message that a client gets."""
-        parser, answer = self.format.parser(tools=False), Answer(StopStrings([]))
+        parser, answer = self.format.parser(tools=False), Completion(StopStrings([]))
         parser.begin(prompt, None)
         answer.add(parser.feed(reply.ids))
         answer.add(parser.finish())

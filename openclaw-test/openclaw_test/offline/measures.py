@@ -12,8 +12,8 @@ from openclaw.types import Message
 from openclaw_test.offline.local_engine import Reply
 from openclaw_test.offline.local_loop import ChatModel
 from openclaw_test.people.tastes import Taste
+from slime.training.core.model import TrainedModel
 from slime.training.core.packing import pack
-from slime.training.fsdp.model import distribution
 from slime.types import Sample
 from tiny_claw import detectors
 from tiny_claw.problems import Problem, held_out_problems, random_problem
@@ -83,7 +83,9 @@ def habits(replies: Replies) -> dict[str, float]:
 
 
 @torch.no_grad()
-def drift(policy: object, start: object, replies: Replies, temperature: float) -> dict[str, float]:
+def drift(
+    policy: TrainedModel, start: TrainedModel, replies: Replies, temperature: float
+) -> dict[str, float]:
     """Entropy of the policy in nats a token, and its divergence from the first weights in nats a reply, both estimated
     on the policy's own replies."""
     device = torch.device("cpu")
@@ -95,7 +97,7 @@ def drift(policy: object, start: object, replies: Replies, temperature: float) -
             for prompt, reply in pairs[at : at + 50]
         ]
         packed = pack(samples, device)
-        now, before = distribution(policy, packed), distribution(start, packed)
+        now, before = policy.distribution(packed), start.distribution(packed)
         entropy += float(now.entropy().sum())
         divergence += float((now.log_probs(packed.targets) - before.log_probs(packed.targets)).sum())
         tokens += len(packed.targets)

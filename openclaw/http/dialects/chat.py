@@ -6,7 +6,7 @@ import orjson
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
-from openclaw.gateway.caller import Origin
+from openclaw.gateway.caller import Caller
 from openclaw.gateway.chat_request import chat_request, parse_body
 from openclaw.gateway.gateway import Gateway
 from openclaw.http.auth import check_client
@@ -32,15 +32,15 @@ async def _chat(request: Request, path_session: str | None) -> Response:
     check_client(request, gateway.settings)
     body = parse_body(await request.body())
     if not body.get("messages"):
-        origin = Origin.of(request.headers, body, path_session, gateway.settings.default_turn_type)
-        if origin.done and origin.scope:
+        caller = Caller.of(request.headers, body, path_session, gateway.settings.default_turn_type)
+        if caller.done and caller.scope:
             if gateway.recorder:
-                await gateway.recorder.end_session(origin.scope)
-            ended = {"object": "session", "session_id": origin.scope, "session_done": True}
+                await gateway.recorder.end_session(caller.scope)
+            ended = {"object": "session", "session_id": caller.scope, "session_done": True}
             return Response(orjson.dumps(ended), media_type="application/json")
     checked = chat_request(body)
-    origin = Origin.of(request.headers, body, path_session, gateway.settings.default_turn_type)
-    exchanges = await prepare_all(gateway, checked, origin, "chatcmpl-")
+    caller = Caller.of(request.headers, body, path_session, gateway.settings.default_turn_type)
+    exchanges = await prepare_all(gateway, checked, caller, "chatcmpl-")
     dialect = Chunks if checked.stream else Whole
     answer = dialect(exchanges, gateway.model_name, gateway.tokenizer)
     return AnswerResponse(request, exchanges, answer, checked.stream)

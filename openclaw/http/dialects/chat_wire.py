@@ -11,14 +11,15 @@ from openclaw.engine.generation import Increment
 from openclaw.errors import ClientError
 from openclaw.formats.deltas import CallArguments, CallStart, Delta, TextDelta
 from openclaw.formats.tokenizer import Tokenizer
-from openclaw.gateway.exchange import Answer, Exchange, Piece
+from openclaw.gateway.completion import Chunk, Completion
+from openclaw.gateway.exchange import Exchange
 
 DONE = b"data: [DONE]\n\n"
 
 
 def usage(exchanges: Sequence[Exchange]) -> dict[str, int]:
     """Tokens of a request: its prompt once, all that was sampled; end tokens count."""
-    prompt = len(exchanges[0].prompt_ids)
+    prompt = len(exchanges[0].turn.prompt_ids)
     completion = sum(len(exchange.generation.ids) for exchange in exchanges)
     return {"prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": prompt + completion}
 
@@ -109,11 +110,11 @@ class Chunks(OpenAIErrors):
         self._choices = [_Choice(index, exchange, tokenizer) for index, exchange in enumerate(exchanges)]
         self._request = exchanges[0].request
         head = {
-            "id": exchanges[0].id,
+            "id": exchanges[0].turn.completion_id,
             "object": "chat.completion.chunk",
-            "created": int(exchanges[0].created),
+            "created": int(exchanges[0].turn.created_at),
             "model": model,
-            "session_id": exchanges[0].session_id,
+            "session_id": exchanges[0].turn.session_id,
         }
         self._head = b"data: " + orjson.dumps(head)[:-1] + b',"choices":'
         self._tail = b',"usage":null}\n\n' if self._request.include_usage else b"}\n\n"
@@ -123,17 +124,17 @@ class Chunks(OpenAIErrors):
         role = {"role": "assistant", "content": ""}
         events = [self._event(_bare(choice, index, role)) for index, choice in enumerate(self._choices)]
         if self._request.return_token_ids:
-            ids = orjson.dumps(self._exchanges[0].prompt_ids)
+            ids = orjson.dumps(self._exchanges[0].turn.prompt_ids)
             events[0] = events[0].removesuffix(b"}\n\n") + b',"prompt_token_ids":' + ids + b"}\n\n"
         return b"".join(events)
 
-    def piece(self, index: int, piece: Piece) -> bytes:
+    def chunk(self, index: int, chunk: Chunk) -> bytes:
         choice = self._choices[index]
-        choice.collect(piece.increment)
-        contents = [choice.content(delta) for delta in piece.deltas]
+        choice.collect(chunk.increment)
+        contents = [choice.content(delta) for delta in chunk.deltas]
         return b"".join([self._event(choice.body(content)) for content in contents if content is not None])
 
-    def finished(self, index: int, answer: Answer) -> bytes:
+    def finished(self, index: int, answer: Completion) -> bytes:
         return self._event(self._choices[index].body({}, answer.finish_reason))
 
     def end(self) -> bytes:
@@ -165,19 +166,19 @@ class Whole(OpenAIErrors):
         self._model = model
         self._tokenizer = tokenizer
         self._log_probs: list[list[dict[str, Any]]] = [[] for _ in exchanges]
-        self._answers: list[Answer | None] = [None for _ in exchanges]
+        self._answers: list[Completion | None] = [None for _ in exchanges]
 
     def start(self) -> bytes:
         return b""
 
-    def piece(self, index: int, piece: Piece) -> bytes:
+    def chunk(self, index: int, chunk: Chunk) -> bytes:
         exchange = self._exchanges[index]
-        if exchange.request.log_probs and piece.increment is not None:
+        if exchange.request.log_probs and chunk.increment is not None:
             hidden = exchange.parser.stop_ids
-            self._log_probs[index] += token_log_probs(piece.increment, self._tokenizer, hidden)
+            self._log_probs[index] += token_log_probs(chunk.increment, self._tokenizer, hidden)
         return b""
 
-    def finished(self, index: int, answer: Answer) -> bytes:
+    def finished(self, index: int, answer: Completion) -> bytes:
         self._answers[index] = answer
         return b""
 
@@ -185,19 +186,19 @@ class Whole(OpenAIErrors):
         """The whole chat completion as JSON."""
         first = self._exchanges[0]
         body: dict[str, Any] = {
-            "id": first.id,
+            "id": first.turn.completion_id,
             "object": "chat.completion",
-            "created": int(first.created),
+            "created": int(first.turn.created_at),
             "model": self._model,
-            "session_id": first.session_id,
+            "session_id": first.turn.session_id,
             "choices": [self._choice(index, answer) for index, answer in enumerate(self._answers) if answer],
             "usage": usage(self._exchanges),
         }
         if first.request.return_token_ids:
-            body["prompt_token_ids"] = first.prompt_ids
+            body["prompt_token_ids"] = first.turn.prompt_ids
         return orjson.dumps(body)
 
-    def _choice(self, index: int, answer: Answer) -> dict[str, Any]:
+    def _choice(self, index: int, answer: Completion) -> dict[str, Any]:
         exchange = self._exchanges[index]
         choice: dict[str, Any] = {
             "index": index,

@@ -21,9 +21,10 @@ from openclaw.formats.deltas import TextDelta
 from openclaw.formats.raw_text import RawText
 from openclaw.formats.rendering import RawPrompt
 from openclaw.formats.tokenizer import Tokenizer
-from openclaw.gateway.caller import Origin
+from openclaw.gateway.caller import Caller
 from openclaw.gateway.chat_request import MAX_ANSWERS, MAX_TOP_LOGPROBS, ChatRequest, chat_request, parse_body
-from openclaw.gateway.exchange import Answer, Exchange, Piece
+from openclaw.gateway.completion import Chunk, Completion
+from openclaw.gateway.exchange import Exchange
 from openclaw.gateway.gateway import LARGE_HISTORY_CHARACTERS, Gateway
 from openclaw.http.auth import check_client
 from openclaw.http.dialects.chat_wire import DONE, OpenAIErrors, usage
@@ -45,10 +46,10 @@ async def complete(request: Request) -> Response:
         checked = completion_requests(body, gateway.tokenizer)
     else:
         checked = await asyncio.to_thread(completion_requests, body, gateway.tokenizer)
-    origin = Origin.of(request.headers, body, None, gateway.settings.default_turn_type)
+    caller = Caller.of(request.headers, body, None, gateway.settings.default_turn_type)
     exchanges: list[Exchange] = []
     for one in checked:
-        exchanges += await prepare_all(gateway, one, origin, "cmpl-")
+        exchanges += await prepare_all(gateway, one, caller, "cmpl-")
     stop = gateway.format.stop_ids
     exchanges = [replace(exchange, parser=RawText(gateway.tokenizer, stop)) for exchange in exchanges]
     stream = checked[0].stream
@@ -122,11 +123,11 @@ class Texts(OpenAIErrors):
         self._offsets = [0] * len(exchanges)
         self._choices: list[dict[str, Any]] = [self._choice(index) for index in range(len(exchanges))]
         self._head = {
-            "id": exchanges[0].id,
+            "id": exchanges[0].turn.completion_id,
             "object": "text_completion",
-            "created": int(exchanges[0].created),
+            "created": int(exchanges[0].turn.created_at),
             "model": model,
-            "session_id": exchanges[0].session_id,
+            "session_id": exchanges[0].turn.session_id,
         }
 
     def start(self) -> bytes:
@@ -135,13 +136,13 @@ class Texts(OpenAIErrors):
         prompts = [exchange.request.messages[0]["content"] for exchange in self._exchanges]
         return b"".join(self._event({**self._choice(i), "text": text}) for i, text in enumerate(prompts))
 
-    def piece(self, index: int, piece: Piece) -> bytes:
+    def chunk(self, index: int, chunk: Chunk) -> bytes:
         choice = self._choice(index) if self._stream else self._choices[index]
-        choice["text"] += "".join(delta.text for delta in piece.deltas if isinstance(delta, TextDelta))
-        self._collect(index, choice, piece.increment)
+        choice["text"] += "".join(delta.text for delta in chunk.deltas if isinstance(delta, TextDelta))
+        self._collect(index, choice, chunk.increment)
         return self._event(choice) if self._stream else b""
 
-    def finished(self, index: int, answer: Answer) -> bytes:
+    def finished(self, index: int, answer: Completion) -> bytes:
         if self._stream:
             return self._event({**self._choice(index), "finish_reason": answer.finish_reason})
         self._choices[index]["finish_reason"] = answer.finish_reason
@@ -160,7 +161,7 @@ class Texts(OpenAIErrors):
     def _usage(self) -> dict[str, int]:
         firsts = self._exchanges[:: self._request.n]
         counts = usage(self._exchanges)
-        counts["prompt_tokens"] = sum(len(exchange.prompt_ids) for exchange in firsts)
+        counts["prompt_tokens"] = sum(len(exchange.turn.prompt_ids) for exchange in firsts)
         counts["total_tokens"] = counts["prompt_tokens"] + counts["completion_tokens"]
         return counts
 
@@ -171,7 +172,7 @@ class Texts(OpenAIErrors):
             choice["logprobs"] = {name: [] for name in names}
         if self._request.return_token_ids:
             choice |= {"token_ids": [], "token_log_probs": []}
-            choice["prompt_token_ids"] = self._exchanges[index].prompt_ids
+            choice["prompt_token_ids"] = self._exchanges[index].turn.prompt_ids
         return choice
 
     def _collect(self, index: int, choice: dict[str, Any], increment: Increment | None) -> None:

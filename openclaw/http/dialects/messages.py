@@ -14,8 +14,9 @@ import orjson
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
+from openclaw.common.messages import content_of
 from openclaw.errors import ClientError
-from openclaw.gateway.caller import Origin
+from openclaw.gateway.caller import Caller
 from openclaw.gateway.chat_request import chat_request, parse_body
 from openclaw.gateway.gateway import Gateway
 from openclaw.http.auth import check_client
@@ -69,8 +70,8 @@ async def _create(request: Request, body: Json) -> Response:
         message = "messages: the last one is the assistant's; an answer that was begun is not continued here"
         raise ClientError(message, "messages", "unsupported_value")
     checked = chat_request(translated)
-    origin = Origin.of(request.headers, translated, None, gateway.settings.default_turn_type)
-    exchanges = await prepare_all(gateway, checked, origin, "msg_")
+    caller = Caller.of(request.headers, translated, None, gateway.settings.default_turn_type)
+    exchanges = await prepare_all(gateway, checked, caller, "msg_")
     events = MessageEvents(exchanges[0], gateway.model_name, checked.stream)
     return AnswerResponse(request, exchanges, events, checked.stream)
 
@@ -134,11 +135,12 @@ def _user(role: str, blocks: list[Json], where: str) -> list[Json]:
     for index, block in enumerate(blocks):
         if block["type"] == "tool_result":
             content = block.get("content")
-            text = "" if content is None else _text(content, f"{where}[{index}].content")
-            found.append({"role": "tool", "tool_call_id": str(block.get("tool_use_id")), "content": text})
+            results = [] if content is None else _texts(content, f"{where}[{index}].content")
+            id_ = str(block.get("tool_use_id"))
+            found.append({"role": "tool", "tool_call_id": id_, "content": content_of(results)})
         else:
-            texts.append(_text([block], f"{where}[{index}]"))
-    return [*found, {"role": role, "content": "".join(texts)}] if texts or not found else found
+            texts += _texts([block], f"{where}[{index}]")
+    return [*found, {"role": role, "content": content_of(texts)}] if texts or not found else found
 
 
 def _assistant(blocks: list[Json], where: str) -> Json:
@@ -166,14 +168,18 @@ def _assistant(blocks: list[Json], where: str) -> Json:
 
 
 def _text(content: Any, where: str) -> str:
+    return "".join(_texts(content, where))
+
+
+def _texts(content: Any, where: str) -> list[str]:
     if isinstance(content, str):
-        return content
+        return [content]
     texts = []
     for block in _blocks(content, where):
         if block["type"] != "text" or not isinstance(block.get("text"), str):
             raise ClientError(f"{where}: this model reads text only, not {block['type']!r}", where)
         texts.append(block["text"])
-    return "".join(texts)
+    return texts
 
 
 def _tools(tools: Any) -> list[Json] | None:

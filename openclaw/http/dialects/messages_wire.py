@@ -9,7 +9,8 @@ import orjson
 
 from openclaw.errors import ClientError
 from openclaw.formats.deltas import CallArguments, CallEnd, CallStart, Delta, TextDelta, TextKind
-from openclaw.gateway.exchange import Answer, Exchange, Piece
+from openclaw.gateway.completion import Chunk, Completion
+from openclaw.gateway.exchange import Exchange
 
 Json = dict[str, Any]
 
@@ -44,7 +45,7 @@ class MessageEvents:
         self._exchange = exchange
         self._model = model
         self._stream = stream
-        self._answer: Answer | None = None
+        self._answer: Completion | None = None
         self._index = -1
         self._open: TextKind | None = None
         self._call: CallStart | None = None
@@ -53,10 +54,10 @@ class MessageEvents:
     def start(self) -> bytes:
         return _event("message_start", message=self._message([], None))
 
-    def piece(self, index: int, piece: Piece) -> bytes:
-        return b"".join([self._delta(delta) for delta in piece.deltas]) if self._stream else b""
+    def chunk(self, index: int, chunk: Chunk) -> bytes:
+        return b"".join([self._delta(delta) for delta in chunk.deltas]) if self._stream else b""
 
-    def finished(self, index: int, answer: Answer) -> bytes:
+    def finished(self, index: int, answer: Completion) -> bytes:
         self._answer = answer
         if not self._stream:
             return b""
@@ -78,7 +79,7 @@ class MessageEvents:
     def _message(self, content: list[Json], reason: str | None) -> Json:
         exchange = self._exchange
         message: Json = {
-            "id": exchange.id,
+            "id": exchange.turn.completion_id,
             "type": "message",
             "role": "assistant",
             "model": self._model,
@@ -86,23 +87,23 @@ class MessageEvents:
             "stop_reason": reason,
             "stop_sequence": self._stop_sequence() if reason else None,
             "usage": self._usage(),
-            "session_id": exchange.session_id,
+            "session_id": exchange.turn.session_id,
         }
         if exchange.request.return_token_ids:
-            message["prompt_token_ids"] = exchange.prompt_ids
+            message["prompt_token_ids"] = exchange.turn.prompt_ids
             message["token_ids"] = exchange.generation.ids
             message["token_log_probs"] = exchange.generation.log_probs
         return message
 
     def _usage(self) -> Json:
         exchange = self._exchange
-        return {"input_tokens": len(exchange.prompt_ids), "output_tokens": len(exchange.generation.ids)}
+        return {"input_tokens": len(exchange.turn.prompt_ids), "output_tokens": len(exchange.generation.ids)}
 
     def _stop_sequence(self) -> str | None:
         matched = self._exchange.generation.matched
         return matched if isinstance(matched, str) else None
 
-    def _reason(self, answer: Answer) -> str:
+    def _reason(self, answer: Completion) -> str:
         if answer.finish_reason == "stop":
             return "stop_sequence" if self._stop_sequence() is not None else "end_turn"
         return {"length": "max_tokens", "tool_calls": "tool_use"}[answer.finish_reason]
@@ -139,7 +140,7 @@ class MessageEvents:
         return _event(name, index=self._index, **fields)
 
 
-def _content(answer: Answer) -> list[Json]:
+def _content(answer: Completion) -> list[Json]:
     blocks: list[Json] = []
     if answer.reasoning:
         blocks.append({"type": "thinking", "thinking": "".join(answer.reasoning), "signature": ""})

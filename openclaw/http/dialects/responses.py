@@ -13,8 +13,9 @@ from typing import Any
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
+from openclaw.common.messages import content_of
 from openclaw.errors import ClientError
-from openclaw.gateway.caller import Origin, person_named
+from openclaw.gateway.caller import Caller, person_named
 from openclaw.gateway.chat_request import chat_request, parse_body
 from openclaw.gateway.gateway import Gateway
 from openclaw.http.auth import check_client
@@ -50,10 +51,10 @@ async def create(request: Request) -> Response:
     previous = await _previous(gateway, body.get("previous_response_id"), person_named(request.headers, body))
     translated = chat_body(body, previous)
     checked = chat_request(translated)
-    origin = Origin.of(request.headers, translated, None, gateway.settings.default_turn_type)
-    if previous is not None and origin.scope is None:
-        origin = replace(origin, scope=previous.session_id)
-    exchanges = await prepare_all(gateway, checked, origin, "resp_")
+    caller = Caller.of(request.headers, translated, None, gateway.settings.default_turn_type)
+    if previous is not None and caller.scope is None:
+        caller = replace(caller, scope=previous.session_id)
+    exchanges = await prepare_all(gateway, checked, caller, "resp_")
     events = ResponseEvents(exchanges[0], gateway.model_name, body)
     return AnswerResponse(request, exchanges, events, checked.stream)
 
@@ -132,12 +133,11 @@ def _messages(given: Any) -> list[Json]:
             raise ClientError(f"{where} must be an object", where)
         kind = item.get("type", "message")
         if kind == "function_call_output":
-            output = _text(item.get("output"), f"{where}.output")
+            output = content_of(_texts(item.get("output"), f"{where}.output"))
             found.append({"role": "tool", "tool_call_id": str(item.get("call_id")), "content": output})
         elif kind == "message" and item.get("role") != "assistant":
-            found.append(
-                {"role": item.get("role"), "content": _text(item.get("content"), f"{where}.content")}
-            )
+            content = content_of(_texts(item.get("content"), f"{where}.content"))
+            found.append({"role": item.get("role"), "content": content})
         else:
             _add_to_answer(found, kind, item, where)
     return found
@@ -165,8 +165,12 @@ def _add_to_answer(found: list[Json], kind: str, item: Json, where: str) -> None
 
 
 def _text(content: Any, where: str) -> str:
+    return "".join(_texts(content, where))
+
+
+def _texts(content: Any, where: str) -> list[str]:
     if isinstance(content, str):
-        return content
+        return [content]
     if not isinstance(content, list):
         raise ClientError(f"{where} must be a string or a list of parts", where)
     texts = []
@@ -177,7 +181,7 @@ def _text(content: Any, where: str) -> str:
             kind = part.get("type") if known else None
             raise ClientError(f"{where}: this model reads text parts only, not {kind!r}", where)
         texts.append(text)
-    return "".join(texts)
+    return texts
 
 
 def _tools(tools: Any) -> list[Json] | None:

@@ -8,7 +8,8 @@ import orjson
 
 from openclaw.errors import ClientError
 from openclaw.formats.deltas import CallArguments, CallEnd, CallStart, Delta, TextDelta
-from openclaw.gateway.exchange import Answer, Exchange, Piece
+from openclaw.gateway.completion import Chunk, Completion
+from openclaw.gateway.exchange import Exchange
 from openclaw.http.dialects.chat_wire import OpenAIErrors, usage
 
 Json = dict[str, Any]
@@ -61,11 +62,11 @@ class ResponseEvents(OpenAIErrors):
         created = self._event("response.created", response=self._response())
         return created + self._event("response.in_progress", response=self._response())
 
-    def piece(self, index: int, piece: Piece) -> bytes:
-        events = b"".join([self._delta(delta) for delta in piece.deltas])
+    def chunk(self, index: int, chunk: Chunk) -> bytes:
+        events = b"".join([self._delta(delta) for delta in chunk.deltas])
         return events if self._stream else b""
 
-    def finished(self, index: int, answer: Answer) -> bytes:
+    def finished(self, index: int, answer: Completion) -> bytes:
         self._status = "incomplete" if answer.finish_reason == "length" else "completed"
         return self._close(self._status)
 
@@ -101,7 +102,9 @@ class ResponseEvents(OpenAIErrors):
         return b""
 
     def _open(self, kind: str, call: CallStart | None = None) -> bytes:
-        self._item = item = _Item(kind, self._count, self._exchange.id.rpartition("_")[2], call)
+        self._item = item = _Item(
+            kind, self._count, self._exchange.turn.completion_id.rpartition("_")[2], call
+        )
         self._count += 1
         body = item.body("in_progress")
         events = self._event("response.output_item.added", output_index=item.number, item=body)
@@ -137,9 +140,9 @@ class ResponseEvents(OpenAIErrors):
         counts = usage([exchange])
         over = self._status in ("completed", "incomplete")
         response: Json = {
-            "id": exchange.id,
+            "id": exchange.turn.completion_id,
             "object": "response",
-            "created_at": int(exchange.created),
+            "created_at": int(exchange.turn.created_at),
             "status": self._status,
             "model": self._model,
             "output": [item.body(self._item_status(item)) for item in self._done],
@@ -150,10 +153,10 @@ class ResponseEvents(OpenAIErrors):
             "tools": self._asked.get("tools") or [],
             **{name: self._asked.get(name) for name in _REPEATED},
             "usage": _usage(counts) if over else None,
-            "session_id": exchange.session_id,
+            "session_id": exchange.turn.session_id,
         }
         if exchange.request.return_token_ids and over:
-            response["prompt_token_ids"] = exchange.prompt_ids
+            response["prompt_token_ids"] = exchange.turn.prompt_ids
             response["token_ids"] = exchange.generation.ids
             response["token_log_probs"] = exchange.generation.log_probs
         return response

@@ -17,7 +17,7 @@ Handler = Callable[[Request], Awaitable[Response]]
 Failure = Callable[[Request, Exception], Awaitable[Response]]
 
 
-class Express:
+class FastRoute:
     """Middleware: POST requests to the paths of `handlers` go straight there; `failure` words their errors."""
 
     def __init__(self, app: ASGIApp, handlers: Mapping[str, Handler], failure: Failure) -> None:

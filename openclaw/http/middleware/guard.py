@@ -28,7 +28,7 @@ LIMITED = ("/v1/", "/sessions/")
 """Paths on which the rate is limited."""
 
 
-class Door:
+class RequestGuard:
     """Middleware. A refusal is an OpenAI error object."""
 
     def __init__(self, app: ASGIApp, settings: Settings) -> None:

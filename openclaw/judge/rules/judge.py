@@ -10,7 +10,8 @@ it says nothing about the answer.
 
 from __future__ import annotations
 
-from openclaw.judge.questions import JudgeQuestion, text_of
+from openclaw.common.messages import LINE_BREAK, text_of
+from openclaw.judge.questions import JudgeQuestion
 from openclaw.judge.rules.chinese import is_chinese, read_chinese_feedback
 from openclaw.judge.rules.corrections import hints_in
 from openclaw.judge.rules.repetition import is_repeated
@@ -44,7 +45,9 @@ class RulesBackend:
 def vote_by_rules(question: JudgeQuestion) -> Vote:
     """One vote; its text says which rule decided."""
     said = _said(question)
-    results = [text_of(message) for message in question.next_state if message.get("role") in _TOOL_ROLES]
+    results = [
+        text_of(message, LINE_BREAK) for message in question.next_state if message.get("role") in _TOOL_ROLES
+    ]
     if said:
         vote = _vote_on_message(said, _last_request(question.messages), question.response)
         if vote.score or not results:
@@ -65,7 +68,7 @@ def hints_by_rules(question: JudgeQuestion) -> list[str]:
 
 
 def _said(question: JudgeQuestion) -> str:
-    texts = [text_of(message) for message in question.next_state if message.get("role") == "user"]
+    texts = [text_of(message, LINE_BREAK) for message in question.next_state if message.get("role") == "user"]
     return "\n".join(texts).strip()
 
 
@@ -79,4 +82,6 @@ def _vote_on_message(said: str, asked: str, response: str) -> Vote:
 
 
 def _last_request(messages: list[Message]) -> str:
-    return next((text_of(message) for message in reversed(messages) if message.get("role") == "user"), "")
+    return next(
+        (text_of(message, LINE_BREAK) for message in reversed(messages) if message.get("role") == "user"), ""
+    )

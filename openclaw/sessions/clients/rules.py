@@ -10,6 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
+from openclaw.common.messages import messages_in, text_of
+
 Messages = Sequence[Mapping[str, Any]]
 Place = Literal["system", "first", "last"]
 """The system prompt, the first or the last text of a user."""
@@ -105,18 +107,18 @@ class Client:
         named += [value for value in counted if _COUNTER.search(value)]
         named += [body.get(name) for name in self.session_fields]
         found = next((value for value in named if isinstance(value, str) and value), None)
-        return _COUNTER.sub("", found) if found else self._session_of_first_text(_messages(body))
+        return _COUNTER.sub("", found) if found else self._session_of_first_text(messages_in(body))
 
     def is_side(self, messages: Messages) -> bool:
         """Whether one of this client's marks is there."""
         users = [message for message in messages if message.get("role") == "user"]
-        system = next((_text(message) for message in messages if message.get("role") == "system"), "")
+        system = next((text_of(message) for message in messages if message.get("role") == "system"), "")
         places = {"system": system, "first": self._words(users), "last": self._words(reversed(users))}
         return any(places[mark.place].startswith(mark.begins) for mark in self.side_marks)
 
     def _session_of_first_text(self, messages: Messages) -> str | None:
         begins, pattern = self.session_line
-        first = next((_text(message) for message in messages if message.get("role") == "user"), "")
+        first = next((text_of(message) for message in messages if message.get("role") == "user"), "")
         at = first.rfind(begins)
         line = first[at:].rstrip() if at >= 0 else ""
         found = pattern.search(line) if line and "\n" not in line else None
@@ -124,22 +126,8 @@ class Client:
 
     def _words(self, messages: Any) -> str:
         """The first text that is more than noise."""
-        texts = (self.clean(_text(message)).strip() for message in messages)
+        texts = (self.clean(text_of(message)).strip() for message in messages)
         return next((text for text in texts if text), "")
 
 
 _COUNTER = re.compile(r":\d+\Z")
-
-
-def _messages(body: Mapping[str, Any]) -> Messages:
-    messages = body.get("messages")
-    return [one for one in messages if isinstance(one, dict)] if isinstance(messages, list) else []
-
-
-def _text(message: Mapping[str, Any]) -> str:
-    content = message.get("content")
-    if isinstance(content, list):
-        return "".join(
-            part["text"] for part in content if isinstance(part, dict) and isinstance(part.get("text"), str)
-        )
-    return content if isinstance(content, str) else ""

@@ -14,9 +14,9 @@ from slime.losses.custom import custom_config
 from slime.losses.reducers import weighted_sum
 from slime.rollout.groups import flatten
 from slime.training.core.batch import RolloutData, token_advantages
+from slime.training.core.custom_step import custom_batch
 from slime.training.core.packing import pack
 from slime.training.core.postprocess import postprocess
-from slime.training.fsdp.custom_step import custom_batch
 from slime.training.schedule import ScheduleLimits, build_schedule
 from slime.types import Sample
 

@@ -5,5 +5,7 @@ Every engine speaks SGLang's native HTTP API (`/generate`, `/abort_request`, `/m
 * `slime.engines.launch` starts one engine as a plain server process;
 * `slime.engines.client` is the client of the orchestration (health, weights, version and checksum);
 * `slime.engines.sglang` launches real SGLang and proves its weight updates;
-* `slime.engines.embedded` is the engine that ships with the project (CPU or one GPU).
+* `slime.engines.vllm` hosts vLLM behind the same API;
+* `slime.engines.embedded` is the engine that ships with the project (CPU or one GPU);
+* `slime.engines.requests` and `slime.engines.json_http` are what both servers of ours take and how they answer.
 """

@@ -13,7 +13,7 @@ from typing import Any
 
 import httpx
 
-from slime.engines.protocol import Call, ControlRoutes, EngineControlError, EngineInfo
+from slime.engines.protocol import ControlRoutes, EngineControlError, EngineInfo, HttpCall
 
 __all__ = ["ROUTES", "EngineControl", "EngineControlError", "EngineInfo"]
 
@@ -23,23 +23,23 @@ KEEPS_MEMORY = "keeps its memory: what it gave back could not be seen to come ba
 class EmbeddedRoutes:
     """Two-phase update of the embedded engine."""
 
-    def prepare(self, call: Call, path: str, version: int) -> str:
+    def prepare(self, call: HttpCall, path: str, version: int) -> str:
         answer = call("POST", "/prepare_weights", {"model_path": path, "weight_version": str(version)})
         return str(answer["checksum"])
 
-    def switch(self, call: Call, version: int) -> str:
+    def switch(self, call: HttpCall, version: int) -> str:
         return str(call("POST", "/switch_weights", {"weight_version": str(version)})["checksum"])
 
-    def discard(self, call: Call) -> None:
+    def discard(self, call: HttpCall) -> None:
         call("POST", "/discard_weights", {})
 
-    def release_memory(self, call: Call) -> None:
+    def release_memory(self, call: HttpCall) -> None:
         call("POST", "/release_memory_occupation", {})
 
-    def resume_memory(self, call: Call) -> None:
+    def resume_memory(self, call: HttpCall) -> None:
         call("POST", "/resume_memory_occupation", {})
 
-    def info(self, call: Call) -> EngineInfo:
+    def info(self, call: HttpCall) -> EngineInfo:
         answer = call("GET", "/model_info")
         return EngineInfo(
             version=int(answer["weight_version"]),
@@ -52,10 +52,10 @@ class EmbeddedRoutes:
 class HostedRoutes(EmbeddedRoutes):
     """The same of vLLM, hosted by our server."""
 
-    def release_memory(self, call: Call) -> None:
+    def release_memory(self, call: HttpCall) -> None:
         raise EngineControlError(f"vLLM {KEEPS_MEMORY}")
 
-    def resume_memory(self, call: Call) -> None:
+    def resume_memory(self, call: HttpCall) -> None:
         """It holds its memory."""
 
 
@@ -138,7 +138,7 @@ class EngineControl:
     ) -> None:
         self.close()
 
-    def _call_with(self, timeout: float) -> Call:
+    def _call_with(self, timeout: float) -> HttpCall:
         def call(method: str, path: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
             try:
                 answer = self._client.request(method, path, json=body, timeout=timeout)

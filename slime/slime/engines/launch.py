@@ -54,7 +54,7 @@ def launch_embedded(argv: list[str]) -> None:
         os.nice(args.nice)
     from slime.engines.embedded.model import ModelError
     from slime.engines.embedded.server import serve
-    from slime.engines.embedded.weights import WeightsError
+    from slime.engines.requests import WeightsError
 
     try:
         serve(args, listener)

@@ -14,8 +14,8 @@ from slime.errors import ConfigError
 from slime.plan.cost import Batch
 from slime.plan.division import Division
 from slime.plan.hardware import parse_gpus
-from slime.plan.memory import Engine, Trainer
-from slime.plan.placement_plan import Server, Split, problems
+from slime.plan.parts import EngineMemory, TrainerMemory
+from slime.plan.placement_plan import MemoryPlan, Server, problems
 from slime.plan.report import as_data, as_text
 from slime.plan.shape import read_shape
 
@@ -57,8 +57,8 @@ def build_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def split_of(args: argparse.Namespace) -> Split:
-    """The split that the command line asks for. Raises ConfigError."""
+def plan_of(args: argparse.Namespace) -> MemoryPlan:
+    """The plan that the command line asks for. Raises ConfigError."""
     count, gpu = parse_gpus(args.gpus)
     shape = read_shape(args.model)
     colocated = args.rollout == 0
@@ -72,7 +72,7 @@ def split_of(args: argparse.Namespace) -> Split:
             raise ConfigError(f"{name} {number} GPUs do not divide into engines of --tp {args.tp}")
     if args.load_in_4bit and not args.lora_rank:
         raise ConfigError("--load-in-4bit keeps a frozen base in 4 bits; it needs --lora-rank")
-    trainer = Trainer(
+    trainer = TrainerMemory(
         shape=shape,
         gpus=actor,
         tokens=args.max_tokens_per_gpu,
@@ -86,14 +86,14 @@ def split_of(args: argparse.Namespace) -> Split:
     )
     if trainer.division is not None:
         trainer.division.check(shape, actor)
-    engine = Engine(shape, args.tp, args.mem_fraction_static, args.context_length)
+    engine = EngineMemory(shape, args.tp, args.mem_fraction_static, args.context_length)
     servers = [Server("policy", engine, serving // args.tp)]
     if args.prm:
         judge = read_shape(args.judge_model or args.model)
-        own = Engine(judge, args.tp, args.mem_fraction_static, args.context_length)
+        own = EngineMemory(judge, args.tp, args.mem_fraction_static, args.context_length)
         servers.append(Server("judge", own, args.prm // args.tp))
     batch = Batch(args.rollout_batch_size, args.length, forwards=1 + args.frozen_models)
-    return Split(gpu, count, trainer, tuple(servers), batch, colocated)
+    return MemoryPlan(gpu, count, trainer, tuple(servers), batch, colocated)
 
 
 def division_of(args: argparse.Namespace) -> Division | None:
@@ -118,13 +118,13 @@ def division_of(args: argparse.Namespace) -> Division | None:
 def main(argv: Sequence[str] | None = None) -> int:
     args = build_parser().parse_args(argv)
     try:
-        split = split_of(args)
-        shown = json.dumps(as_data(split, args.price), indent=1) if args.json else as_text(split, args.price)
+        plan = plan_of(args)
+        shown = json.dumps(as_data(plan, args.price), indent=1) if args.json else as_text(plan, args.price)
     except ConfigError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
     print(shown)
-    return 1 if problems(split) else 0
+    return 1 if problems(plan) else 0
 
 
 if __name__ == "__main__":

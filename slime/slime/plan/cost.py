@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from slime.plan.hardware import Gpu
-from slime.plan.memory import Trainer
+from slime.plan.parts import TrainerMemory
 
 MFU = 0.35
 """Share of a GPU's peak that training reaches; a usual value for packs of long sequences, not a measurement."""
@@ -26,17 +26,17 @@ class Batch:
     epochs: int = 1
 
 
-def step_flops(plan: Trainer, batch: Batch) -> float:
+def step_flops(trainer: TrainerMemory, batch: Batch) -> float:
     """Floating-point operations of all GPUs together."""
-    shape = plan.shape
+    shape = trainer.shape
     forward = (
         2.0 * shape.computed + 2.0 * shape.full_layers * shape.queries * batch.length
     )  # half of it is masked
-    backward = forward if plan.lora_rank else 2 * forward
-    training = forward + backward + (forward if plan.checkpointing else 0.0)
+    backward = forward if trainer.lora_rank else 2 * forward
+    training = forward + backward + (forward if trainer.checkpointing else 0.0)
     return batch.samples * batch.length * (batch.epochs * training + batch.forwards * forward)
 
 
-def step_seconds(plan: Trainer, batch: Batch, gpu: Gpu, mfu: float = MFU) -> float:
+def step_seconds(trainer: TrainerMemory, batch: Batch, gpu: Gpu, mfu: float = MFU) -> float:
     """Seconds that a step keeps the trainer's GPUs busy."""
-    return step_flops(plan, batch) / (plan.gpus * gpu.peak * 1e12 * mfu)
+    return step_flops(trainer, batch) / (trainer.gpus * gpu.peak * 1e12 * mfu)

@@ -22,7 +22,7 @@ from slime.arguments.parser import complete_parser, from_environment
 from slime.errors import ConfigError
 from slime.plan.hardware import DEFAULT, gpus_here, named_gpu
 from slime.plan.known import KNOWN, known_name
-from slime.plan.of_arguments import split_of
+from slime.plan.of_arguments import plan_of
 from slime.plan.placement_plan import problems
 from slime.plan.report import as_text
 from slime.plan.sources import DEFAULT as BY_DEFAULT
@@ -52,7 +52,7 @@ def main(argv: Sequence[str] | None = None, env: Mapping[str, str] | None = None
         with folder_for(model_of(words, env)) as stand_in:
             args = parse_args([*words, *(["--hf-checkpoint", stand_in] if stand_in else [])], env)
             told = origins(args, marked, env, own.script_variables.split())
-            text, fits = plan(args, own.num_gpus, own.gpu, own.usual_gpu)
+            text, fits = planned(args, own.num_gpus, own.gpu, own.usual_gpu)
     except ConfigError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
@@ -66,14 +66,14 @@ def main(argv: Sequence[str] | None = None, env: Mapping[str, str] | None = None
     return 0 if fits else 1
 
 
-def plan(args: Arguments, count: int, name: str, usual: str = DEFAULT) -> tuple[str, bool]:
+def planned(args: Arguments, count: int, name: str, usual: str = DEFAULT) -> tuple[str, bool]:
     """The plan as text, and whether it fits. `name`: which GPU; "" for this machine's, or `usual` where it has none."""
     here = gpus_here()
     gpu = named_gpu(name) if name else (here[0] if here else named_gpu(usual))
-    split = split_of(args, count or len(here), gpu)
-    if split is None:
+    found = plan_of(args, count or len(here), gpu)
+    if found is None:
         return "plan     trains on the CPU", True
-    return as_text(split), not problems(split)
+    return as_text(found), not problems(found)
 
 
 def model_of(words: Sequence[str], env: Mapping[str, str]) -> str:

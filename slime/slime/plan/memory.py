@@ -18,10 +18,11 @@ Engine: `mem_fraction` of its GPU is its own; what bf16 weights leave of it hold
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
-from slime.plan.division import Division, Parts, optimizer_bytes, rank_parts
 from slime.plan.hardware import GIB, Gpu
+from slime.plan.megatron_memory import optimizer_bytes, rank_parts
+from slime.plan.parts import EngineMemory, Parts, TrainerMemory
 from slime.plan.shape import Shape
 
 RUNTIME = int(1.5 * GIB)
@@ -32,74 +33,46 @@ FOUR_BIT = 0.5 + (1 + 4 / 256) / 64
 """Bytes a number in NF4 with double quantisation: half a byte, one byte a block of 64, fp32 for 256 of these."""
 
 
-@dataclass(frozen=True)
-class Trainer:
-    """How a model is trained. `tokens`: of one micro-batch; `rows`: of logits at a time, 0 for all of them;
-    `frozen`: whole models beside it (reference, teacher), in their sizes; `division`: of --train-backend megatron, None
-    for fsdp."""
-
-    shape: Shape
-    gpus: int
-    tokens: int
-    rows: int = 0
-    checkpointing: bool = False
-    cpu_offload: bool = False
-    lora_rank: int = 0
-    four_bit: bool = False
-    frozen: tuple[Shape, ...] = ()
-    division: Division | None = None
-
-
-@dataclass(frozen=True)
-class Engine:
-    """How a model is served: GPUs of one engine, its share of their memory, and the longest request."""
-
-    shape: Shape
-    gpus: int
-    fraction: float
-    context: int
-
-
-def trainer_parts(plan: Trainer) -> Parts:
+def trainer_parts(trainer: TrainerMemory) -> Parts:
     """Bytes of one training GPU by part; what is offloaded to the CPU is not in it (see `host_bytes`)."""
-    shape, trained = plan.shape, _trained(plan)
-    if plan.division is not None:
-        parts = rank_parts(plan, plan.division, layer_bytes(shape))
+    shape, trained = trainer.shape, _trained(trainer)
+    if trainer.division is not None:
+        parts = rank_parts(trainer, trainer.division, layer_bytes(shape))
         parts["runtime and fragments"] = RUNTIME + SLACK * sum(parts.values())
         return {name: size for name, size in parts.items() if size}
     parts = {}
-    if not plan.cpu_offload:
-        parts["weights"] = _resting(plan) / plan.gpus
-        parts["gradients"] = 4 * trained / plan.gpus
-        parts["optimizer"] = 8 * trained / plan.gpus
-        parts["frozen models"] = sum(4 * one.parameters for one in plan.frozen) / plan.gpus
-    if plan.four_bit:
+    if not trainer.cpu_offload:
+        parts["weights"] = _resting(trainer) / trainer.gpus
+        parts["gradients"] = 4 * trained / trainer.gpus
+        parts["optimizer"] = 8 * trained / trainer.gpus
+        parts["frozen models"] = sum(4 * one.parameters for one in trainer.frozen) / trainer.gpus
+    if trainer.four_bit:
         parts["weights in 4 bits"] = FOUR_BIT * shape.linear_parameters
-    parts["layers in bf16"] = 2 * (_whole_blocks(plan) + shape.ends)
-    parts["gradients on their way"] = _whole_gradients(plan)
-    parts["activations"] = activations(plan)
-    parts["logits"] = 12.0 * (plan.rows or plan.tokens) * shape.vocabulary
+    parts["layers in bf16"] = 2 * (_whole_blocks(trainer) + shape.ends)
+    parts["gradients on their way"] = _whole_gradients(trainer)
+    parts["activations"] = activations(trainer)
+    parts["logits"] = 12.0 * (trainer.rows or trainer.tokens) * shape.vocabulary
     parts["runtime and fragments"] = RUNTIME + SLACK * sum(parts.values())
     return {name: size for name, size in parts.items() if size}
 
 
-def host_bytes(plan: Trainer) -> float:
+def host_bytes(trainer: TrainerMemory) -> float:
     """Bytes of CPU memory of one rank that --fsdp-cpu-offload needs."""
-    if not plan.cpu_offload:
+    if not trainer.cpu_offload:
         return 0.0
-    if plan.division is not None:
-        return optimizer_bytes(plan, plan.division)
-    on_gpu = trainer_parts(replace(plan, cpu_offload=False))
+    if trainer.division is not None:
+        return optimizer_bytes(trainer, trainer.division)
+    on_gpu = trainer_parts(replace(trainer, cpu_offload=False))
     return sum(on_gpu.get(name, 0.0) for name in ("weights", "gradients", "optimizer", "frozen models"))
 
 
-def activations(plan: Trainer) -> float:
+def activations(trainer: TrainerMemory) -> float:
     """Bytes that autograd keeps for `tokens` tokens."""
-    shape = plan.shape
+    shape = trainer.shape
     layer = layer_bytes(shape)
-    if plan.checkpointing:
-        return float(plan.tokens * (2 * shape.hidden * shape.layers + layer))
-    return float(plan.tokens * layer * shape.layers)
+    if trainer.checkpointing:
+        return float(trainer.tokens * (2 * shape.hidden * shape.layers + layer))
+    return float(trainer.tokens * layer * shape.layers)
 
 
 def layer_bytes(shape: Shape) -> int:
@@ -119,36 +92,36 @@ def _mixture_bytes(shape: Shape) -> int:
     return chosen + 4 * shape.experts + 8 * shape.shared_mlp
 
 
-def engine_parts(plan: Engine, gpu: Gpu) -> Parts:
+def engine_parts(engine: EngineMemory, gpu: Gpu) -> Parts:
     """Bytes of one engine GPU by part. Keys and values are negative where not even the weights fit."""
-    own = plan.fraction * gpu.memory * GIB
-    weights = 2 * plan.shape.parameters / plan.gpus
+    own = engine.fraction * gpu.memory * GIB
+    weights = 2 * engine.shape.parameters / engine.gpus
     return {"weights": weights, "keys and values": own - weights}
 
 
-def kv_tokens(plan: Engine, gpu: Gpu) -> int:
+def kv_tokens(engine: EngineMemory, gpu: Gpu) -> int:
     """Tokens whose keys and values fit in an engine. Heads are dealt to its GPUs; fewer heads than GPUs are copied."""
-    share = max(plan.shape.kv_heads / plan.gpus, 1.0) / plan.shape.kv_heads
-    return max(0, int(engine_parts(plan, gpu)["keys and values"] / (plan.shape.kv_bytes * share)))
+    share = max(engine.shape.kv_heads / engine.gpus, 1.0) / engine.shape.kv_heads
+    return max(0, int(engine_parts(engine, gpu)["keys and values"] / (engine.shape.kv_bytes * share)))
 
 
-def _trained(plan: Trainer) -> int:
-    return plan.shape.adapters(plan.lora_rank) if plan.lora_rank else plan.shape.parameters
+def _trained(trainer: TrainerMemory) -> int:
+    return trainer.shape.adapters(trainer.lora_rank) if trainer.lora_rank else trainer.shape.parameters
 
 
-def _resting(plan: Trainer) -> float:
+def _resting(trainer: TrainerMemory) -> float:
     """Bytes of fp32 weights of all ranks together."""
-    whole = plan.shape.parameters - (plan.shape.linear_parameters if plan.four_bit else 0)
-    return 4.0 * (whole + (_trained(plan) if plan.lora_rank else 0))
+    whole = trainer.shape.parameters - (trainer.shape.linear_parameters if trainer.four_bit else 0)
+    return 4.0 * (whole + (_trained(trainer) if trainer.lora_rank else 0))
 
 
-def _whole_blocks(plan: Trainer) -> int:
+def _whole_blocks(trainer: TrainerMemory) -> int:
     """Numbers that are whole in bf16: two layers, or one matrix at a time where they are kept in 4 bits."""
-    return plan.shape.hidden * plan.shape.mlp if plan.four_bit else 2 * plan.shape.block
+    return trainer.shape.hidden * trainer.shape.mlp if trainer.four_bit else 2 * trainer.shape.block
 
 
-def _whole_gradients(plan: Trainer) -> float:
+def _whole_gradients(trainer: TrainerMemory) -> float:
     """bf16 and fp32 of one layer and of the ends; adapters' are few."""
-    if plan.lora_rank:
-        return 6.0 * _trained(plan) / plan.shape.layers
-    return 6.0 * (plan.shape.block + plan.shape.ends)
+    if trainer.lora_rank:
+        return 6.0 * _trained(trainer) / trainer.shape.layers
+    return 6.0 * (trainer.shape.block + trainer.shape.ends)

@@ -10,8 +10,8 @@ from slime.errors import ConfigError
 from slime.plan.cost import Batch
 from slime.plan.division import Division
 from slime.plan.hardware import Gpu
-from slime.plan.memory import Engine, Trainer
-from slime.plan.placement_plan import Server, Split
+from slime.plan.parts import EngineMemory, TrainerMemory
+from slime.plan.placement_plan import MemoryPlan, Server
 from slime.plan.shape import Shape, read_shape
 
 SHARES = {"sglang": ("--sglang-mem-fraction-static", 0.85), "vllm": ("--vllm-gpu-memory-utilization", 0.92)}
@@ -19,8 +19,8 @@ SHARES = {"sglang": ("--sglang-mem-fraction-static", 0.85), "vllm": ("--vllm-gpu
 USUAL_LENGTH = 8192  # tokens of a sample, where nothing is known about the conversations
 
 
-def split_of(args: Arguments, gpus: int, gpu: Gpu) -> Split | None:
-    """The split of a run that trains on GPUs; None for one that trains on the CPU. Raises ConfigError."""
+def plan_of(args: Arguments, gpus: int, gpu: Gpu) -> MemoryPlan | None:
+    """The plan of a run that trains on GPUs; None for one that trains on the CPU. Raises ConfigError."""
     if args.actor_num_gpus_per_node == 0:
         return None
     shape = read_shape(args.hf_checkpoint)
@@ -29,7 +29,7 @@ def split_of(args: Arguments, gpus: int, gpu: Gpu) -> Split | None:
     division = division_of(args)
     if division is not None:
         division.check(shape, args.train_world_size)
-    trainer = Trainer(
+    trainer = TrainerMemory(
         shape=shape,
         gpus=args.train_world_size,
         tokens=args.max_tokens_per_gpu
@@ -46,7 +46,7 @@ def split_of(args: Arguments, gpus: int, gpu: Gpu) -> Split | None:
     samples = args.rollout_batch_size * args.n_samples_per_prompt
     forwards = len(frozen) + (1 if args.train_epochs > 1 or args.loss_type in LOSSES else 0)
     batch = Batch(samples, min(USUAL_LENGTH, context), forwards, args.train_epochs)
-    return Split(gpu, gpus, trainer, tuple(servers(args, shape, context)), batch, args.colocate)
+    return MemoryPlan(gpu, gpus, trainer, tuple(servers(args, shape, context)), batch, args.colocate)
 
 
 def division_of(args: Arguments) -> Division | None:
@@ -97,7 +97,7 @@ def servers(args: Arguments, shape: Shape, context: int) -> list[Server]:
     )
     share = mem_fraction(args)
     return [
-        Server(role, Engine(read_shape(model) if model else shape, each, share, context), gpus // each)
+        Server(role, EngineMemory(read_shape(model) if model else shape, each, share, context), gpus // each)
         for role, gpus, each, model in wanted
         if gpus
     ]

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from slime.plan.cost import Batch
-from slime.plan.division import Parts
 from slime.plan.hardware import GIB, Gpu
-from slime.plan.memory import Engine, Trainer, engine_parts, kv_tokens, trainer_parts
+from slime.plan.memory import engine_parts, kv_tokens, trainer_parts
+from slime.plan.parts import EngineMemory, Parts, TrainerMemory
 
 TIGHT = 0.95
 """Share of a GPU that a plan may fill: estimates are no better than that."""
@@ -18,7 +18,7 @@ class Server:
     """Engines of one model: `count` of them, each on `engine.gpus` GPUs. `role`: policy or judge."""
 
     role: str
-    engine: Engine
+    engine: EngineMemory
     count: int
 
     @property
@@ -27,12 +27,12 @@ class Server:
 
 
 @dataclass(frozen=True)
-class Split:
+class MemoryPlan:
     """All parts of a run on `gpus` GPUs. `colocated`: the policy's engines share the trainer's GPUs, and both stay."""
 
     gpu: Gpu
     gpus: int
-    trainer: Trainer
+    trainer: TrainerMemory
     servers: tuple[Server, ...]
     batch: Batch
     colocated: bool = False
@@ -52,54 +52,54 @@ class Split:
         return f"{' + '.join(parts)} = {self.used} of {self.gpus} GPUs"
 
 
-def problems(split: Split) -> list[str]:
+def problems(plan: MemoryPlan) -> list[str]:
     """Why the split does not fit, each with what to change; empty if it does."""
     found = []
-    if split.used > split.gpus:
-        found.append(f"{split.arithmetic()}: make a part smaller")
-    found += _trainer_problem(split)
-    for server in split.servers:
-        found += _server_problem(server, split.gpu)
+    if plan.used > plan.gpus:
+        found.append(f"{plan.arithmetic()}: make a part smaller")
+    found += _trainer_problem(plan)
+    for server in plan.servers:
+        found += _server_problem(server, plan.gpu)
     return found
 
 
-def _trainer_problem(split: Split) -> list[str]:
-    parts = trainer_parts(split.trainer)
-    need, there = sum(parts.values()), TIGHT * split.gpu.memory * GIB
-    shared = [one.engine.fraction for one in split.servers if split.colocated and one.role == "policy"]
-    there -= max(shared, default=0.0) * split.gpu.memory * GIB
+def _trainer_problem(plan: MemoryPlan) -> list[str]:
+    parts = trainer_parts(plan.trainer)
+    need, there = sum(parts.values()), TIGHT * plan.gpu.memory * GIB
+    shared = [one.engine.fraction for one in plan.servers if plan.colocated and one.role == "policy"]
+    there -= max(shared, default=0.0) * plan.gpu.memory * GIB
     if need <= there:
         return []
     place = f"{there / GIB:.1f} GiB that engines leave of" if shared else f"{there / GIB:.1f} GiB usable on"
     return [
-        f"the trainer needs {need / GIB:.1f} GiB a GPU, more than the {place} a {split.gpu.name}: "
-        f"{advice(split.trainer, parts)}"
+        f"the trainer needs {need / GIB:.1f} GiB a GPU, more than the {place} a {plan.gpu.name}: "
+        f"{advice(plan.trainer, parts)}"
     ]
 
 
-def advice(plan: Trainer, parts: Parts) -> str:
+def advice(trainer: TrainerMemory, parts: Parts) -> str:
     """What to change where a trainer does not fit: the flags for its largest parts."""
     ways = {
-        "activations": None if plan.checkpointing else "--gradient-checkpointing",
-        "logits": None if 0 < plan.rows <= 1024 else "--log-probs-chunk-size 512",
-        "optimizer": None if plan.lora_rank else "--fsdp-cpu-offload, or --use-lora",
-        "weights": None if plan.four_bit or not plan.lora_rank else "--load-in-4bit",
+        "activations": None if trainer.checkpointing else "--gradient-checkpointing",
+        "logits": None if 0 < trainer.rows <= 1024 else "--log-probs-chunk-size 512",
+        "optimizer": None if trainer.lora_rank else "--fsdp-cpu-offload, or --use-lora",
+        "weights": None if trainer.four_bit or not trainer.lora_rank else "--load-in-4bit",
         "frozen models": "--fsdp-cpu-offload, or --use-lora (the frozen base then costs nothing)",
     }
-    if plan.division is not None:
+    if trainer.division is not None:
         ways = {
             "activations": ways["activations"] or "--context-parallel-size",
             "logits": "--tensor-model-parallel-size",
-            "optimizer": None if plan.division.distributed_optimizer else "--use-distributed-optimizer",
+            "optimizer": None if trainer.division.distributed_optimizer else "--use-distributed-optimizer",
             "gradients": "--expert-model-parallel-size"
-            if plan.shape.experts
+            if trainer.shape.experts
             else "--pipeline-model-parallel-size",
             "weights": "--tensor-model-parallel-size",
             "frozen models": "--use-lora (the frozen base then costs nothing)",
         }
     largest = sorted(ways, key=lambda name: -parts.get(name, 0.0))
     found = [way for name in largest if parts.get(name) and (way := ways[name])]
-    return "; ".join([*found[:2], f"--max-tokens-per-gpu below {plan.tokens}", "more GPUs"])
+    return "; ".join([*found[:2], f"--max-tokens-per-gpu below {trainer.tokens}", "more GPUs"])
 
 
 def _server_problem(server: Server, gpu: Gpu) -> list[str]:

@@ -7,20 +7,20 @@ from typing import Any
 from slime.plan.cost import MFU, step_seconds
 from slime.plan.hardware import GIB
 from slime.plan.memory import engine_parts, host_bytes, kv_tokens, trainer_parts
-from slime.plan.placement_plan import Split, problems
+from slime.plan.placement_plan import MemoryPlan, problems
 
 
-def as_data(split: Split, price: float | None = None) -> dict[str, Any]:
+def as_data(plan: MemoryPlan, price: float | None = None) -> dict[str, Any]:
     """Everything that is computed; bytes, seconds, and dollars where `price` (of a GPU's hour) is given."""
-    trainer, seconds = split.trainer, step_seconds(split.trainer, split.batch, split.gpu)
+    trainer, seconds = plan.trainer, step_seconds(plan.trainer, plan.batch, plan.gpu)
     data: dict[str, Any] = {
         "model": trainer.shape.name,
         "parameters": trainer.shape.parameters,
         "active_parameters": trainer.shape.active,
-        "gpus": split.gpus,
-        "gpu": split.gpu.name,
-        "gpu_bytes": split.gpu.memory * GIB,
-        "split": split.arithmetic(),
+        "gpus": plan.gpus,
+        "gpu": plan.gpu.name,
+        "gpu_bytes": plan.gpu.memory * GIB,
+        "split": plan.arithmetic(),
         "trainer": trainer_parts(trainer),
         "host_bytes_a_rank": host_bytes(trainer),
         "servers": [
@@ -29,28 +29,28 @@ def as_data(split: Split, price: float | None = None) -> dict[str, Any]:
                 "model": one.engine.shape.name,
                 "engines": one.count,
                 "gpus_an_engine": one.engine.gpus,
-                **engine_parts(one.engine, split.gpu),
+                **engine_parts(one.engine, plan.gpu),
                 "kv_bytes_a_token": one.engine.shape.kv_bytes,
-                "tokens": kv_tokens(one.engine, split.gpu),
+                "tokens": kv_tokens(one.engine, plan.gpu),
                 "context": one.engine.context,
             }
-            for one in split.servers
+            for one in plan.servers
         ],
         "step_seconds": seconds,
-        "problems": problems(split),
+        "problems": problems(plan),
     }
     if price is not None:
-        data["step_dollars"] = seconds / 3600 * split.used * price
+        data["step_dollars"] = seconds / 3600 * plan.used * price
     return data
 
 
-def as_text(split: Split, price: float | None = None) -> str:
+def as_text(plan: MemoryPlan, price: float | None = None) -> str:
     """The same, for a terminal."""
-    data = as_data(split, price)
+    data = as_data(plan, price)
     gib = {name: size / GIB for name, size in data["trainer"].items()}
     lines = [
         f"model    {data['model']}: {data['parameters'] / 1e9:.2f} billion parameters{_active(data)}",
-        f"split    {data['split']}, {split.gpu.name} with {split.gpu.memory:g} GiB each",
+        f"split    {data['split']}, {plan.gpu.name} with {plan.gpu.memory:g} GiB each",
         f"trainer  {sum(gib.values()):.1f} GiB a GPU: " + ", ".join(f"{n} {v:.1f}" for n, v in gib.items()),
     ]
     if data["host_bytes_a_rank"]:
@@ -62,7 +62,7 @@ def as_text(split: Split, price: float | None = None) -> str:
             f"{one['weights'] / GIB:.1f}, keys and values {one['keys and values'] / GIB:.1f} GiB a GPU = "
             f"{one['tokens']:,} tokens an engine, {whole:.1f} requests of {one['context']:,}"
         )
-    batch = split.batch
+    batch = plan.batch
     cost = f" = {data['step_dollars']:.3f} dollars of all GPUs" if price is not None else ""
     lines.append(
         f"step     {batch.samples} samples of {batch.length:,} tokens: about {data['step_seconds']:.0f} s{cost} "

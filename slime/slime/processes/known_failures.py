@@ -26,8 +26,8 @@ TROUBLES = (
         "engine_graphs",
         r"[Cc]apture (?:cuda|CUDA) graph failed|--(?:mem-fraction-static|cuda-graph-max-bs) to a smaller value",
         "the engine's share leaves too little of the GPU for what it computes: a smaller --sglang-mem-fraction-static "
-        "(MEM_FRACTION_STATIC) or --sglang-cuda-graph-max-bs, a smaller --context-length (CONTEXT_LENGTH), or more GPUs "
-        "an engine (TP); nvidia-smi shows whether another program holds memory there",
+        "(MEM_FRACTION_STATIC) or --sglang-cuda-graph-max-bs-decode, a smaller --context-length (CONTEXT_LENGTH), or "
+        "more GPUs an engine (TP); nvidia-smi shows whether another program holds memory there",
     ),
     Trouble(
         "engine_memory",

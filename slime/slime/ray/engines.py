@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from slime.engines.external import OutsideEngine
+from slime.engines.third_party import ThirdPartyEngine
 from slime.errors import ConfigError
 from slime.hooks import load_path
 from slime.processes.servers import ServerManager, ServerSpec
@@ -88,12 +88,12 @@ def check_engine_flags(args: Any, servers: list[ModelServers]) -> None:
     """Asks the installed SGLang or vLLM whether it takes the flags of each server. Raises ConfigError in its words."""
     if args.rollout_backend == "embedded":
         return
-    engine = outside_engine(args.rollout_backend)
+    engine = third_party_engine(args.rollout_backend)
     for words in {tuple(own_words(args, server)) for server in servers if server.count}:
         engine.check(args.engine_python or sys.executable, engine.translate(list(words)))
 
 
-def outside_engine(backend: str) -> OutsideEngine:
+def third_party_engine(backend: str) -> ThirdPartyEngine:
     """How the engine of another project is asked for."""
     from slime.engines.sglang.launch import SGLANG
     from slime.engines.vllm.launch import VLLM

@@ -10,7 +10,7 @@ from slime.errors import ClusterError, ConfigError
 
 
 @dataclass(frozen=True)
-class Part:
+class RunPart:
     """One part of a run: how many bundles it has, each with a GPU or, where `on_gpu` is False, a CPU rank."""
 
     name: str
@@ -19,10 +19,10 @@ class Part:
 
 
 @dataclass(frozen=True)
-class Split:
+class GpuSplit:
     """The parts of a run in the order of their bundles. `shared`: engines lie where the first trainers do."""
 
-    parts: tuple[Part, ...]
+    parts: tuple[RunPart, ...]
     shared: int = 0
 
     @property
@@ -61,29 +61,29 @@ class Split:
             )
 
     @staticmethod
-    def sum_of(parts: Sequence[Part]) -> str:
+    def sum_of(parts: Sequence[RunPart]) -> str:
         return " + ".join(f"{part.name} {part.count}" for part in parts if part.on_gpu and part.count)
 
 
-def split_of(args: Any) -> Split:
+def split_of(args: Any) -> GpuSplit:
     """The split that the flags ask for."""
     trains_on_gpu, serves_on_gpu = args.actor_num_gpus_per_node > 0, args.rollout_num_gpus > 0
     engines = args.rollout_num_gpus or args.rollout_num_engines
     if args.debug_train_only or args.rollout_external_engine_addrs:
         engines = 0
     others = () if args.debug_train_only else judge_parts(args)
-    actor = Part("actor", 0 if args.debug_rollout_only else args.train_world_size, trains_on_gpu)
+    actor = RunPart("actor", 0 if args.debug_rollout_only else args.train_world_size, trains_on_gpu)
     if not args.colocate or args.debug_rollout_only:
-        return Split((actor, Part("rollout", engines, serves_on_gpu), *others))
+        return GpuSplit((actor, RunPart("rollout", engines, serves_on_gpu), *others))
     if serves_on_gpu and engines > actor.count:
         raise ConfigError(
             f"--colocate: {engines} engines do not fit on the {actor.count} GPUs of the trainers; "
             "set --rollout-num-gpus to no more"
         )
-    return Split((actor, Part("rollout", 0, serves_on_gpu), *others), shared=engines)
+    return GpuSplit((actor, RunPart("rollout", 0, serves_on_gpu), *others), shared=engines)
 
 
-def judge_parts(args: Any) -> tuple[Part, ...]:
+def judge_parts(args: Any) -> tuple[RunPart, ...]:
     """The GPUs of judge and teacher engines, where there are any."""
-    parts = (Part("prm", args.prm_num_gpus, True), Part("teacher", args.prm_teacher_num_gpus, True))
+    parts = (RunPart("prm", args.prm_num_gpus, True), RunPart("teacher", args.prm_teacher_num_gpus, True))
     return tuple(part for part in parts if part.count)

@@ -26,7 +26,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy, Place
 from slime.errors import ClusterError
 from slime.processes.known_failures import with_advice
 from slime.ray.cluster import check_shared
-from slime.ray.gpu_split import Split
+from slime.ray.gpu_split import GpuSplit
 from slime.ray.waiting import LOOK_INTERVAL, NOTE_INTERVAL
 
 logger = logging.getLogger(__name__)
@@ -77,7 +77,7 @@ class Placement:
     by their numbers: trainers have the lower ones.
     """
 
-    def __init__(self, split: Split) -> None:
+    def __init__(self, split: GpuSplit) -> None:
         self.split = split
         self.here = ray.get_runtime_context().get_node_id()
         nodes = alive_nodes()
@@ -131,7 +131,7 @@ class Placement:
     def probe(self, bundles: Sequence[int]) -> list[BundleSite]:
         """Asks a small actor in each of these bundles where it is."""
         probes = [
-            Probe.options(num_gpus=1, scheduling_strategy=self.strategy_of(index)).remote()  # type: ignore[attr-defined]
+            BundleProbe.options(num_gpus=1, scheduling_strategy=self.strategy_of(index)).remote()  # type: ignore[attr-defined]
             for index in bundles
         ]
         answers = ray.get([probe.site.remote() for probe in probes])
@@ -220,7 +220,7 @@ def _answer() -> None:
 
 
 @ray.remote(num_cpus=0)
-class Probe:
+class BundleProbe:
     """Tells where a bundle is."""
 
     def site(self) -> tuple[str, int]:

@@ -16,7 +16,7 @@ from slime.errors import ConfigError, DataError
 from slime.processes import records
 from slime.ray.cluster import here
 from slime.ray.rollout_manager import RolloutManager
-from slime.ray.waiting import Pulse, RestartBudget, TaskFailed, WaitTimeout, gather
+from slime.ray.waiting import Heartbeat, RestartBudget, TaskFailed, WaitTimeout, gather
 
 logger = logging.getLogger(__name__)
 
@@ -52,7 +52,7 @@ class Rollouts:
         on_this_node = RolloutManager.options(scheduling_strategy=here())  # type: ignore[attr-defined]
         self.manager = on_this_node.remote(self.args)
         self.opened = self.manager.open.remote()
-        self.pulse = Pulse(
+        self.heartbeat = Heartbeat(
             lambda: self.manager.status.remote(), "the rollout manager", self.args.health_timeout
         )
 
@@ -99,7 +99,7 @@ class Rollouts:
         what = f"rollout {batch.rollout_id}"
 
         def look_around() -> None:
-            self.pulse.check()
+            self.heartbeat.check()
             look()
 
         while True:
@@ -111,7 +111,7 @@ class Rollouts:
             except (RayActorError, WaitTimeout) as lost:
                 reason = str(lost).splitlines()[0]
                 logger.warning(
-                    "%s; last seen: %s. Starting the rollout manager again", reason, self.pulse.answer
+                    "%s; last seen: %s. Starting the rollout manager again", reason, self.heartbeat.answer
                 )
                 self.budget.take(lost)
                 self.restart(self.delivered)
@@ -145,5 +145,5 @@ class Rollouts:
         """Metrics of an evaluation. Raises WaitTimeout, TaskFailed or RayActorError."""
         answer = [self.manager.evaluate.remote(rollout_id)]
         what = f"the evaluation at rollout {rollout_id}"
-        metrics: dict[str, float] = gather(answer, what, self.args.eval_timeout, self.pulse.check)[0]
+        metrics: dict[str, float] = gather(answer, what, self.args.eval_timeout, self.heartbeat.check)[0]
         return metrics

@@ -18,7 +18,7 @@ logger = logging.getLogger(__name__)
 
 LOOK_INTERVAL = 1.0  # seconds between looks around
 NOTE_INTERVAL = 60.0  # seconds between lines in the log
-PULSE_INTERVAL = 5.0  # seconds between questions for a sign of life
+HEARTBEAT_INTERVAL = 5.0  # seconds between questions for a sign of life
 
 
 class WaitTimeout(TrainError):
@@ -83,7 +83,7 @@ def get(reference: Any, what: str) -> Any:
         raise TaskFailed(with_advice(message, str(cause))) from error
 
 
-class Pulse:
+class Heartbeat:
     """Asks an actor for a sign of life now and then; a call that hangs in it does not matter.
 
     Args:
@@ -114,7 +114,7 @@ class Pulse:
         elif self.asked is not None and now - self.since > self.limit:
             self.asked = None
             raise WaitTimeout(f"{self.what} gave no sign of life for {self.limit:g} s")
-        if self.asked is None and now - self.since > min(PULSE_INTERVAL, self.limit):
+        if self.asked is None and now - self.since > min(HEARTBEAT_INTERVAL, self.limit):
             self.asked, self.since = self.ask(), now
 
 

@@ -15,7 +15,7 @@ from slime.processes.servers import ServerManager, ServerSpec
 from slime.processes.watch import ServerWatch
 from slime.ray import actor_process
 from slime.ray.cluster import here
-from slime.ray.waiting import Pulse, WaitTimeout, gather
+from slime.ray.waiting import Heartbeat, WaitTimeout, gather
 
 logger = logging.getLogger(__name__)
 
@@ -65,7 +65,7 @@ class WatcherHandle:
         on_this_node = ServerWatcher.options(scheduling_strategy=here())  # type: ignore[attr-defined]
         self.actor = on_this_node.remote(run_dir, specs, env)
         self.start_limit = sum(spec.start_timeout for spec in specs) + 60.0
-        self.pulse = Pulse(lambda: self.actor.pid.remote(), "the watcher of the servers", limit)
+        self.heartbeat = Heartbeat(lambda: self.actor.pid.remote(), "the watcher of the servers", limit)
 
     def wait_ready(self) -> None:
         """Returns once all servers answer. Raises ConfigError or EngineError with the log of a failure."""
@@ -74,9 +74,9 @@ class WatcherHandle:
     def check(self) -> None:
         """A watcher that gives no sign of life is killed; Ray starts another, which adopts the servers."""
         try:
-            self.pulse.check()
+            self.heartbeat.check()
         except WaitTimeout as error:
             logger.warning("%s: it is started again", error)
-            pid = self.pulse.answer
+            pid = self.heartbeat.answer
             if pid is not None and psutil.pid_exists(pid):
                 psutil.Process(pid).kill()

@@ -17,7 +17,7 @@ from slime.errors import ConfigError, DataError
 from slime.hooks import load_hook
 from slime.rollout.dataset import load_dataset, training_spec
 from slime.rollout.groups import Group
-from slime.rollout.in_flight import Ledger, read_groups, written_groups
+from slime.rollout.in_flight import InFlightGroups, read_groups, written_groups
 from slime.types import Sample
 from slime.utils.files import write_text
 
@@ -127,7 +127,7 @@ class RolloutDataSource(DataSource):
         self.epoch = self.offset = self.group_index = self.sample_index = 0
         self.order = self._order_of(0)
         self.buffer: list[list[Any]] = []
-        self.ledger = Ledger()
+        self.in_flight = InFlightGroups()
         self.lock = threading.RLock()
 
     def __len__(self) -> int:
@@ -149,7 +149,7 @@ class RolloutDataSource(DataSource):
             groups: list[list[Any]] = self._from_buffer(num_samples)
             while len(groups) < num_samples:
                 groups.append(self._next_group())
-            self.ledger.hand_out(groups)
+            self.in_flight.hand_out(groups)
             return groups
 
     def add_samples(self, samples: Sequence[Group]) -> None:
@@ -160,16 +160,16 @@ class RolloutDataSource(DataSource):
                     f"samples, got {len(group)}"
                 )
         with self.lock:
-            self.ledger.forget(samples)
+            self.in_flight.forget(samples)
             self.buffer += [list(group) for group in samples]
 
     def discard_samples(self, samples: Sequence[Group]) -> None:
         with self.lock:
-            self.ledger.forget(samples)
+            self.in_flight.forget(samples)
 
     def settle(self, rollout_id: int, samples: Sequence[Group]) -> None:
         with self.lock:
-            self.ledger.settle(rollout_id, samples)
+            self.in_flight.settle(rollout_id, samples)
 
     def metrics(self) -> dict[str, float]:
         with self.lock:
@@ -182,7 +182,7 @@ class RolloutDataSource(DataSource):
     def state_dict(self, rollout_id: int) -> dict[str, Any]:
         """Position, and the groups that are buffered or out for a later rollout, as they were handed out."""
         with self.lock:
-            waiting = self.ledger.outstanding_after(rollout_id)
+            waiting = self.in_flight.outstanding_after(rollout_id)
             return {
                 "prompts": len(self),
                 "epoch": self.epoch,
@@ -204,7 +204,7 @@ class RolloutDataSource(DataSource):
             self.group_index, self.sample_index = state["group_index"], state["sample_index"]
             self.order = self._order_of(self.epoch)
             self.buffer = read_groups(state["buffer"])
-            self.ledger = Ledger()
+            self.in_flight = InFlightGroups()
 
     def _from_buffer(self, count: int) -> list[list[Any]]:
         taken, self.buffer = self.buffer[:count], self.buffer[count:]

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from slime.errors import DataError, EngineError
-from slime.rollout.group_filter import Intake, Verdict
+from slime.rollout.group_filter import GroupFilter, Verdict
 from slime.rollout.groups import Group, to_retry
-from slime.rollout.policy_clock import LiveClock
+from slime.rollout.policy_clock import PolicyClock
 from slime.rollout.sample_runner import SampleRunner
 from slime.rollout.sglang_rollout import discard
 from slime.rollout.staleness_bound import may_start, missing
@@ -43,8 +43,8 @@ class Producer:
         self.args, self.source = args, source
         self.next_rollout = rollout_id
         self.state = GenerateState.of(args)
-        self.clock = LiveClock(args.run_dir, self.state.pool)
-        self.intake = Intake(args)
+        self.clock = PolicyClock(args.run_dir, self.state.pool)
+        self.group_filter = GroupFilter(args)
         self.running: dict[asyncio.Task[list[Any]], Started] = {}
         self.ready: list[Started] = []
         self.reserve: list[Started] = []
@@ -105,7 +105,7 @@ class Producer:
             done, _ = await asyncio.wait(self.running, timeout=IDLE, return_when=asyncio.FIRST_COMPLETED)
             for task in sorted(done, key=lambda task: self.running[task].number):
                 self._take(self.running.pop(task), task.result())
-            if self.intake.exhausted:
+            if self.group_filter.exhausted:
                 self._use_reserve()
 
     async def _start_allowed(self) -> None:
@@ -135,20 +135,20 @@ class Producer:
     def _take(self, started: Started, group: Group) -> None:
         self.last_finish = time.monotonic()
         started.group = group
-        verdict = self.intake.judge(group)
+        verdict = self.group_filter.judge(group)
         if verdict is Verdict.ACCEPT:
             self.ready.append(started)
         elif verdict is Verdict.RETRY:
             started.group = to_retry(group, keep_partial=True)
             self._start(started)
-        elif self.intake.reserve and self.intake.reserve[-1] is group:
+        elif self.group_filter.reserve and self.group_filter.reserve[-1] is group:
             self._keep_in_reserve(started)
         else:
             discard(self.source, [group])
 
     def _keep_in_reserve(self, started: Started) -> None:
         """The newest, at most a batch of them."""
-        self.intake.reserve.clear()
+        self.group_filter.reserve.clear()
         self.reserve.append(started)
         while len(self.reserve) > self.args.rollout_batch_size:
             discard(self.source, [self.reserve.pop(0).group])
@@ -158,8 +158,8 @@ class Producer:
         bound = self.args.max_staleness
         young = [s for s in self.reserve if bound is None or s.trained + bound >= self.next_rollout]
         if not young:
-            raise self.intake.error()
+            raise self.group_filter.error()
         discard(self.source, [s.group for s in self.reserve if all(s is not kept for kept in young)])
         self.ready += young
         self.reserve = []
-        self.intake.in_a_row.clear()
+        self.group_filter.in_a_row.clear()

@@ -44,12 +44,12 @@ async def _batch(args: Any, rollout_id: int, source: Any) -> RolloutFnTrainOutpu
     if (sample_filter := load_hook(args, "rollout_sample_filter_path")) is not None:
         await asyncio.to_thread(sample_filter, args, batch)
     if (process := load_hook(args, "rollout_all_samples_process_path")) is not None:
-        seen, producer.intake.seen = producer.intake.seen, []
+        seen, producer.group_filter.seen = producer.group_filter.seen, []
         await asyncio.to_thread(process, args, seen, source.get_samples)
     ages = [rollout_id - started.trained for started in taken]
     return RolloutFnTrainOutput(
         samples=[list(group) for group in batch],
-        metrics=producer.intake.metrics()
+        metrics=producer.group_filter.metrics()
         | {
             "rollout/staleness/rollouts_mean": sum(ages) / len(ages),
             "rollout/staleness/rollouts_max": max(ages),

@@ -22,7 +22,7 @@ class Verdict(Enum):
 
 
 @dataclass
-class Intake:
+class GroupFilter:
     """Judges groups of one rollout (or of a producer) and counts.
 
     Attributes:

@@ -13,7 +13,7 @@ ROLLOUTS_IN_FLIGHT = 4
 """A batch may be saved for as long as this many later ones have been made; loops are one ahead."""
 
 
-class Ledger:
+class InFlightGroups:
     """Copies of the groups that are out, as they were handed out, in that order. Not thread-safe."""
 
     def __init__(self) -> None:

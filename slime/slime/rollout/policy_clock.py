@@ -12,7 +12,7 @@ from slime.weights.versions import read_live
 LOOK_EVERY = 0.2  # seconds
 
 
-class LiveClock:
+class PolicyClock:
     """Counts trained rollouts by `live_weights.json` in the run folder, once every engine serves that version.
 
     So a group that starts when the clock says `n` is written by weights after at least `n` rollouts. Where no

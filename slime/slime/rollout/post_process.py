@@ -38,10 +38,12 @@ def post_processed(args: Any, samples: list[Sample]) -> list[Sample]:
     --custom-convert-samples-to-train-data-path.
 
     Raises:
-        DataError: what a hook returns does not fit the samples.
+        DataError: what a hook returns does not fit the samples, or it left one whose parts contradict each other.
     """
     if (process := load_hook(args, "custom_reward_post_process_path")) is not None:
         set_rewards(samples, process(args, samples), args.custom_reward_post_process_path)
+        for sample in samples:
+            sample.validate()
     if (convert := load_hook(args, "custom_convert_samples_to_train_data_path")) is not None:
         samples = samples_of(convert(args, samples), args.custom_convert_samples_to_train_data_path)
     return samples

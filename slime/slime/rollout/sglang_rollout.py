@@ -19,7 +19,7 @@ from slime.rollout.engine_pool import Interrupt
 from slime.rollout.evaluation import evaluate
 from slime.rollout.event_loop import run
 from slime.rollout.generate import generate
-from slime.rollout.group_filter import Intake, Verdict
+from slime.rollout.group_filter import GroupFilter, Verdict
 from slime.rollout.groups import Group, group_id, to_retry
 from slime.rollout.sample_runner import SampleRunner
 from slime.rollout.state import GenerateState
@@ -56,7 +56,7 @@ class Rollout:
         self.interrupt = Interrupt()
         self.state = GenerateState.of(args)
         self.runner = SampleRunner(args, rollout_id, self.state.sampling_params, interrupt=self.interrupt)
-        self.intake = Intake(args)
+        self.group_filter = GroupFilter(args)
         self.order: dict[int | str, int] = {}
         self.running: dict[asyncio.Task[list[Any]], Group] = {}
         self.accepted: list[Group] = []
@@ -102,12 +102,12 @@ class Rollout:
             self._take(task.result())
 
     def _take(self, group: Group) -> None:
-        verdict = self.intake.judge(group)
+        verdict = self.group_filter.judge(group)
         if verdict is Verdict.ACCEPT:
             self.accepted.append(group)
         elif verdict is Verdict.RETRY:
             self._start(to_retry(group, self.args.partial_rollout))
-        elif not any(group is kept for kept in self.intake.reserve):
+        elif not any(group is kept for kept in self.group_filter.reserve):
             discard(self.source, [group])
 
     def _use_reserve(self) -> bool:
@@ -116,13 +116,13 @@ class Rollout:
         Raises:
             DataError: there is not enough of it.
         """
-        if not self.intake.exhausted:
+        if not self.group_filter.exhausted:
             return False
         missing = self.args.rollout_batch_size - len(self.accepted)
-        if len(self.intake.reserve) < missing:
-            raise self.intake.error()
-        self.accepted += self.intake.reserve[:missing]
-        self.intake.reserve = self.intake.reserve[missing:]
+        if len(self.group_filter.reserve) < missing:
+            raise self.group_filter.error()
+        self.accepted += self.group_filter.reserve[:missing]
+        self.group_filter.reserve = self.group_filter.reserve[missing:]
         return True
 
     async def _give_up(self) -> None:
@@ -145,7 +145,7 @@ class Rollout:
         groups = sorted(
             [*surplus, *map(self._interrupted, self.running)], key=lambda g: self.order[group_id(g)]
         )
-        discard(self.source, self.intake.reserve)
+        discard(self.source, self.group_filter.reserve)
         if groups:
             await asyncio.to_thread(self.source.add_samples, groups)
         self.returned = len(groups)
@@ -162,11 +162,11 @@ class Rollout:
         if (sample_filter := load_hook(self.args, "rollout_sample_filter_path")) is not None:
             await asyncio.to_thread(sample_filter, self.args, batch)
         if (process := load_hook(self.args, "rollout_all_samples_process_path")) is not None:
-            await asyncio.to_thread(process, self.args, self.intake.seen, self.source.get_samples)
+            await asyncio.to_thread(process, self.args, self.group_filter.seen, self.source.get_samples)
         return batch
 
     def _metrics(self) -> dict[str, float]:
-        return self.intake.metrics() | {
+        return self.group_filter.metrics() | {
             "rollout/returned_groups": self.returned,
             "rollout/request_retries": self.state.pool.take_retries(),
         }

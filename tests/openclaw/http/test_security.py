@@ -13,7 +13,7 @@ import httpx
 import pytest
 
 from openclaw.errors import ConfigError
-from openclaw.http.middleware.guard import Door
+from openclaw.http.middleware.guard import RequestGuard
 from openclaw.http.middleware.rate_limit import RateLimit
 from openclaw.settings import Settings, load_settings
 
@@ -201,9 +201,9 @@ async def test_client_that_does_not_read_is_let_go(gateway: Any) -> None:
             await asyncio.Event().wait()
 
     app = gateway.app.middleware_stack.app
-    while not isinstance(app, Door):
+    while not isinstance(app, RequestGuard):
         app = app.app
-    await asyncio.wait_for(Door(app._app, settings)(scope, receive, send), 5)
+    await asyncio.wait_for(RequestGuard(app._app, settings)(scope, receive, send), 5)
     assert gateway.store.counts()["turns"] == {"aborted": 1}
 
 

@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from openclaw.judge.questions import JudgeQuestion
+from openclaw.judge.rules.judge import vote_by_rules
 from openclaw.sessions.clients import clean_text
 from openclaw.sessions.transcript import Transcript, next_state
 
@@ -25,6 +27,10 @@ def user(text: Any) -> dict[str, Any]:
 
 def assistant(text: str | None, **more: Any) -> dict[str, Any]:
     return {"role": "assistant", "content": text, **more}
+
+
+def parts(texts: list[str]) -> list[dict[str, Any]]:
+    return [{"type": "text", "text": text} for text in texts]
 
 
 def ask(gateway: Any, messages: list[Any], headers: dict[str, str] | None = None, **body: Any) -> Any:
@@ -52,6 +58,31 @@ def test_next_request_answers_the_turn_before(gateway: Any) -> None:
     assert (second.session_id, second.parent_id, second.turn_index) == (first.session_id, first.id, 1)
     assert answered(gateway, first).next_state == [user("no, shorter")]
     assert state(gateway, second) == "captured"
+
+
+@pytest.mark.parametrize(("texts", "score"), [(["That is", "wrong"], -1), (["Great", "thanks"], 1)])
+def test_text_parts_reach_the_judge_as_separate_words(texts: list[str], score: int) -> None:
+    followed = next_state([user("what is 2 + 2?"), assistant("5"), user(parts(texts))], 2)
+    question = JudgeQuestion(
+        response="5", next_state=followed, role="user", messages=[user("what is 2 + 2?")]
+    )
+    assert vote_by_rules(question).score == score
+
+
+@pytest.mark.parametrize("route", ["chat/completions", "messages", "responses"])
+def test_text_parts_are_one_text_for_the_model_and_lines_for_the_judge(gateway: Any, route: str) -> None:
+    gateway.says("5")
+    first = ask(gateway, [user("what is 2 + 2?")])
+    name = "input" if route == "responses" else "messages"
+    for said in (parts(["That is", "wrong"]), "That iswrong"):
+        if route == "responses" and isinstance(said, list):
+            said = [{**part, "type": "input_text"} for part in said]
+        body = {name: [user("what is 2 + 2?"), assistant("5"), user(said)], "max_tokens": 50}
+        answer = gateway.http.post(f"/v1/{route}", json=body)
+        assert answer.status_code == 200, answer.text
+    apart, together = (request["input_ids"] for request in gateway.engine.requests[1:])
+    assert apart == together
+    assert answered(gateway, first).next_state[-1]["content"] == "That is\nwrong"
 
 
 def test_openclaw_noise_does_not_hide_the_parent(gateway: Any) -> None:

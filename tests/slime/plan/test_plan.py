@@ -18,16 +18,9 @@ from slime.plan.cost import Batch, step_flops
 from slime.plan.division import Division
 from slime.plan.hardware import GIB, GPUS, _listed, parse_gpus
 from slime.plan.known import KNOWN
-from slime.plan.memory import (
-    Engine,
-    Trainer,
-    activations,
-    engine_parts,
-    host_bytes,
-    kv_tokens,
-    trainer_parts,
-)
-from slime.plan.placement_plan import Server, Split, problems
+from slime.plan.memory import activations, engine_parts, host_bytes, kv_tokens, trainer_parts
+from slime.plan.parts import EngineMemory, TrainerMemory
+from slime.plan.placement_plan import MemoryPlan, Server, problems
 from slime.plan.shape import read_shape, shape_of
 
 QWEN3_4B = read_shape("Qwen3-4B")
@@ -59,28 +52,28 @@ def test_a_token_of_qwen3_4b_keeps_144_kib() -> None:
 
 
 def test_full_training_keeps_sixteen_bytes_a_number_over_all_ranks() -> None:
-    parts = trainer_parts(Trainer(QWEN3_4B, gpus=4, tokens=8192))
+    parts = trainer_parts(TrainerMemory(QWEN3_4B, gpus=4, tokens=8192))
     held = parts["weights"] + parts["gradients"] + parts["optimizer"]
     assert held == 16 * 4_022_468_096 / 4
     assert parts["logits"] == 12 * 8192 * 151936
 
 
 def test_offloading_moves_these_bytes_to_the_cpu() -> None:
-    plan = Trainer(QWEN3_4B, gpus=4, tokens=8192, cpu_offload=True, frozen=(QWEN3_4B,))
+    plan = TrainerMemory(QWEN3_4B, gpus=4, tokens=8192, cpu_offload=True, frozen=(QWEN3_4B,))
     assert host_bytes(plan) == 20 * 4_022_468_096 / 4
     assert not {"weights", "gradients", "optimizer", "frozen models"} & set(trainer_parts(plan))
     assert host_bytes(replace(plan, cpu_offload=False)) == 0
 
 
 def test_adapters_alone_have_gradients_and_moments() -> None:
-    parts = trainer_parts(Trainer(QWEN3_4B, gpus=2, tokens=8192, lora_rank=16))
+    parts = trainer_parts(TrainerMemory(QWEN3_4B, gpus=2, tokens=8192, lora_rank=16))
     adapters = QWEN3_4B.adapters(16)
     assert parts["weights"] == 4 * (4_022_468_096 + adapters) / 2
     assert (parts["gradients"], parts["optimizer"]) == (4 * adapters / 2, 8 * adapters / 2)
 
 
 def test_four_bits_are_a_little_over_half_a_byte() -> None:
-    parts = trainer_parts(Trainer(QWEN3_4B, gpus=1, tokens=8192, lora_rank=16, four_bit=True))
+    parts = trainer_parts(TrainerMemory(QWEN3_4B, gpus=1, tokens=8192, lora_rank=16, four_bit=True))
     assert parts["weights in 4 bits"] / QWEN3_4B.linear_parameters == pytest.approx(0.516, abs=0.001)
     assert parts["weights"] == pytest.approx(4 * (151936 * 2560 + QWEN3_4B.adapters(16)), rel=0.01)
 
@@ -131,23 +124,25 @@ def test_activations_are_those_that_autograd_keeps(sizes: dict[str, int], checkp
     config = {"model_type": kind, "hidden_size": 128, "num_attention_heads": 4, "num_key_value_heads": 2}
     config |= {"head_dim": 64, "intermediate_size": 384, "vocab_size": 64, **sizes}
     few, many = (shape_of(config | {"num_hidden_layers": layers}, "small") for layers in (1, 4))
-    planned = [activations(Trainer(s, 1, 256, checkpointing=checkpointing)) for s in (few, many)]
+    planned = [activations(TrainerMemory(s, 1, 256, checkpointing=checkpointing)) for s in (few, many)]
     kept = [kept_by_autograd(layers, 256, checkpointing, **sizes) for layers in (1, 4)]
     assert planned[1] - planned[0] == pytest.approx(kept[1] - kept[0], rel=0.03)
 
 
 def test_an_engine_keeps_what_weights_leave() -> None:
-    engine = Engine(QWEN3_4B, gpus=2, fraction=0.8, context=32768)
+    engine = EngineMemory(QWEN3_4B, gpus=2, fraction=0.8, context=32768)
     own = 0.8 * 79.6 * GIB - 4_022_468_096
     assert engine_parts(engine, GPUS["H100"])["keys and values"] == pytest.approx(own)
     assert kv_tokens(engine, GPUS["H100"]) == int(own / (72 * 1024))  # half of the heads on each GPU
-    many = Engine(QWEN3_4B, gpus=16, fraction=0.8, context=32768)  # 8 heads on 16 GPUs: one on each, twice
+    many = EngineMemory(
+        QWEN3_4B, gpus=16, fraction=0.8, context=32768
+    )  # 8 heads on 16 GPUs: one on each, twice
     left = engine_parts(many, GPUS["H100"])["keys and values"]
     assert kv_tokens(many, GPUS["H100"]) == int(left / (18 * 1024))
 
 
 def test_a_step_costs_six_flops_a_number_and_token_and_two_for_another_forward() -> None:
-    plan, batch = Trainer(QWEN3_4B, 1, 8192), Batch(samples=2, length=1000, forwards=0)
+    plan, batch = TrainerMemory(QWEN3_4B, 1, 8192), Batch(samples=2, length=1000, forwards=0)
     attention = 3 * 2 * 36 * 4096 * 1000
     assert step_flops(plan, batch) == 2000 * (6 * QWEN3_4B.computed + attention)
     more = step_flops(plan, replace(batch, forwards=1)) / step_flops(plan, batch)
@@ -187,7 +182,9 @@ EXPERTS = read_shape("Qwen3-30B-A3B")
 
 
 def test_experts_are_dealt_to_ranks_and_the_rest_is_cut() -> None:
-    plan = Trainer(EXPERTS, gpus=16, tokens=8192, checkpointing=True, division=Division(tp=2, pp=2, ep=8))
+    plan = TrainerMemory(
+        EXPERTS, gpus=16, tokens=8192, checkpointing=True, division=Division(tp=2, pp=2, ep=8)
+    )
     rest = (EXPERTS.parameters - EXPERTS.ends - EXPERTS.experts_linear) / 4 + EXPERTS.embedding / 2
     parts = trainer_parts(plan)
     assert parts["weights"] == pytest.approx(2 * (rest + EXPERTS.experts_linear / 16), rel=1e-5)
@@ -196,7 +193,7 @@ def test_experts_are_dealt_to_ranks_and_the_rest_is_cut() -> None:
 
 
 def test_copies_share_out_optimizer_states_of_the_rest_and_hardly_those_of_experts() -> None:
-    whole = Trainer(EXPERTS, gpus=16, tokens=8192, division=Division(tp=2, ep=8))
+    whole = TrainerMemory(EXPERTS, gpus=16, tokens=8192, division=Division(tp=2, ep=8))
     shared = replace(whole, division=Division(tp=2, ep=8, distributed_optimizer=True))
     rest = EXPERTS.parameters - EXPERTS.experts_linear
     assert trainer_parts(whole)["optimizer"] == pytest.approx(12 * (rest / 2 + EXPERTS.experts_linear / 8))
@@ -227,19 +224,19 @@ def test_a_division_of_the_trainer_is_planned_or_refused(capsys: pytest.CaptureF
 
 
 @pytest.fixture
-def fitting() -> Split:
-    engine = Engine(QWEN3_4B, gpus=2, fraction=0.8, context=32768)
-    trainer = Trainer(QWEN3_4B, 4, 32768, rows=1024, checkpointing=True)
+def fitting() -> MemoryPlan:
+    engine = EngineMemory(QWEN3_4B, gpus=2, fraction=0.8, context=32768)
+    trainer = TrainerMemory(QWEN3_4B, 4, 32768, rows=1024, checkpointing=True)
     servers = (Server("policy", engine, 1), Server("judge", engine, 1))
-    return Split(GPUS["H100"], 8, trainer, servers, Batch(16, 8192))
+    return MemoryPlan(GPUS["H100"], 8, trainer, servers, Batch(16, 8192))
 
 
-def test_the_usual_split_of_eight_gpus_fits(fitting: Split) -> None:
+def test_the_usual_split_of_eight_gpus_fits(fitting: MemoryPlan) -> None:
     assert fitting.arithmetic() == "trainer 4 + policy 2 + judge 2 = 8 of 8 GPUs"
     assert problems(fitting) == []
 
 
-def test_what_does_not_fit_is_named_with_the_flag_to_change(fitting: Split) -> None:
+def test_what_does_not_fit_is_named_with_the_flag_to_change(fitting: MemoryPlan) -> None:
     assert "9 of 8 GPUs" in problems(replace(fitting, trainer=replace(fitting.trainer, gpus=5)))[0]
     kept = replace(fitting.trainer, checkpointing=False)
     assert "--gradient-checkpointing" in problems(replace(fitting, trainer=kept))[0]
@@ -248,22 +245,22 @@ def test_what_does_not_fit_is_named_with_the_flag_to_change(fitting: Split) -> N
     large = replace(fitting.trainer, shape=read_shape("Qwen3-32B"))
     assert "--fsdp-cpu-offload" in problems(replace(fitting, trainer=large))[0]
     small_card = replace(fitting, gpu=GPUS["RTX4090"], servers=fitting.servers[:1])
-    policy = Server("policy", Engine(read_shape("Qwen3-32B"), 1, 0.8, 32768), 1)
+    policy = Server("policy", EngineMemory(read_shape("Qwen3-32B"), 1, 0.8, 32768), 1)
     assert "more GPUs an engine (TP)" in problems(replace(small_card, servers=(policy,)))[-1]
-    short = Server("policy", Engine(read_shape("Qwen3-8B"), 1, 0.8, 131072), 1)
+    short = Server("policy", EngineMemory(read_shape("Qwen3-8B"), 1, 0.8, 131072), 1)
     assert "CONTEXT_LENGTH" in problems(replace(small_card, servers=(short,)))[-1]
 
 
-def test_gpus_of_an_engine_must_divide_the_heads(fitting: Split) -> None:
+def test_gpus_of_an_engine_must_divide_the_heads(fitting: MemoryPlan) -> None:
     odd = Server("policy", replace(fitting.servers[0].engine, gpus=3), 1)
     [said] = problems(replace(fitting, servers=(odd,)))
     assert "3 GPUs do not divide the 32 attention heads" in said and "(TP)" in said
 
 
-def test_an_engine_on_the_trainers_gpu_leaves_it_the_rest(fitting: Split) -> None:
+def test_an_engine_on_the_trainers_gpu_leaves_it_the_rest(fitting: MemoryPlan) -> None:
     alone = replace(fitting, gpus=1, servers=fitting.servers[:0], colocated=True)
     plan = replace(fitting.trainer, gpus=1, lora_rank=16, four_bit=True, tokens=8192)
-    shares = [Server("policy", Engine(QWEN3_4B, 1, share, 8192), 1) for share in (0.4, 0.9)]
+    shares = [Server("policy", EngineMemory(QWEN3_4B, 1, share, 8192), 1) for share in (0.4, 0.9)]
     card = replace(alone, gpu=GPUS["RTX4090"], trainer=plan)
     fits, full = (problems(replace(card, servers=(one,))) for one in shares)
     assert fits == []

@@ -15,7 +15,7 @@ from ray.cluster_utils import Cluster
 from slime.errors import ClusterError, ConfigError
 from slime.ray import placement
 from slime.ray.cluster import check_shared, here, wait_for_nodes
-from slime.ray.gpu_split import Part, Split
+from slime.ray.gpu_split import GpuSplit, RunPart
 from slime.ray.placement import BundleSite, Placement, in_node_order
 from slime.ray.train_group import TrainerDied, TrainGroup
 
@@ -61,7 +61,9 @@ def test_trainers_take_other_nodes_first_so_that_engines_are_where_the_driver_is
 
 def test_every_part_gets_gpus_of_its_own(cluster: Cluster) -> None:
     wait_for_nodes(2, 4, timeout=30)
-    placed = Placement(Split((Part("actor", 2, True), Part("rollout", 1, True), Part("judge", 1, True))))
+    placed = Placement(
+        GpuSplit((RunPart("actor", 2, True), RunPart("rollout", 1, True), RunPart("judge", 1, True)))
+    )
     bundles = [site.bundle for part in placed.sites.values() for site in part]
     assert sorted(bundles) == list(range(4))
     assert [len(placed.sites[name]) for name in ("actor", "rollout", "judge")] == [2, 1, 1]
@@ -70,15 +72,17 @@ def test_every_part_gets_gpus_of_its_own(cluster: Cluster) -> None:
 
 def test_more_gpus_than_there_are_is_refused_with_the_arithmetic(cluster: Cluster) -> None:
     with pytest.raises(ConfigError, match=r"actor 4 \+ rollout 1 = 5 GPUs, but there are 4"):
-        Placement(Split((Part("actor", 4, True), Part("rollout", 1, True))))
+        Placement(GpuSplit((RunPart("actor", 4, True), RunPart("rollout", 1, True))))
 
 
 def test_engines_get_gpus_of_the_drivers_machine_and_trainers_those_of_others(cluster: Cluster) -> None:
     mine = ray.get_runtime_context().get_node_id()
-    placed = Placement(Split((Part("actor", 1, True), Part("rollout", 1, True), Part("prm", 1, True))))
+    placed = Placement(
+        GpuSplit((RunPart("actor", 1, True), RunPart("rollout", 1, True), RunPart("prm", 1, True)))
+    )
     assert {site.node_id for name in ("rollout", "prm") for site in placed.sites[name]} == {mine}
     free(placed)
-    shared = Placement(Split((Part("actor", 3, True), Part("rollout", 0, True)), shared=2))
+    shared = Placement(GpuSplit((RunPart("actor", 3, True), RunPart("rollout", 0, True)), shared=2))
     assert [site.node_id for site in shared.sites["rollout"]] == [mine, mine]
     free(shared)
 
@@ -87,14 +91,14 @@ def test_more_engines_than_the_drivers_machine_has_gpus_are_refused(cluster: Clu
     with pytest.raises(
         ClusterError, match=r"driver's machine, which has 2 GPUs, and rollout 2 \+ prm 1 = 3 are"
     ):
-        Placement(Split((Part("actor", 1, True), Part("rollout", 2, True), Part("prm", 1, True))))
+        Placement(GpuSplit((RunPart("actor", 1, True), RunPart("rollout", 2, True), RunPart("prm", 1, True))))
 
 
 def test_gpus_that_another_run_holds_are_named(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    held = Placement(Split((Part("actor", 2, True),)))
+    held = Placement(GpuSplit((RunPart("actor", 2, True),)))
     monkeypatch.setattr(placement, "PLACEMENT_TIMEOUT", 1.0)
     with pytest.raises(ConfigError, match=r"(?s)no room in 1 s.*--> the cluster has no such GPUs free"):
-        Placement(Split((Part("actor", 4, True),)))
+        Placement(GpuSplit((RunPart("actor", 4, True),)))
     free(held)
 
 
@@ -135,7 +139,7 @@ def test_the_loss_of_a_machine_is_named_and_training_goes_on_where_another_comes
     """The group of ranks is lost with the machine; what lies on the driver's goes on."""
     third = cluster.add_node(num_cpus=2, num_gpus=1, resources={"third": 1})
     wait_for_nodes(3, 5, timeout=30)
-    placed = Placement(Split((Part("actor", 3, True), Part("rollout", 2, True))))
+    placed = Placement(GpuSplit((RunPart("actor", 3, True), RunPart("rollout", 2, True))))
     assert placed.several_nodes
     rank = next(i for i, site in enumerate(placed.sites["actor"]) if site.node_id == third.node_id)
     args = Namespace(run_dir=str(tmp_path), actor_num_gpus_per_node=1, train_nice=0, train_threads=1)

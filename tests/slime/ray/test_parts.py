@@ -8,7 +8,7 @@ import pytest
 
 from slime.arguments import Arguments
 from slime.errors import ConfigError
-from slime.ray.gpu_split import Part, Split, split_of
+from slime.ray.gpu_split import GpuSplit, RunPart, split_of
 from slime.ray.placement import BundleSite, in_node_order
 from slime.tracking import progress_line
 
@@ -33,7 +33,7 @@ def test_debug_modes_and_colocation_leave_out_what_they_do_not_need() -> None:
 
 
 def test_a_split_that_does_not_fit_is_refused_with_the_arithmetic() -> None:
-    split = Split((Part("actor", 4, True), Part("rollout", 2, True), Part("prm", 1, False)))
+    split = GpuSplit((RunPart("actor", 4, True), RunPart("rollout", 2, True), RunPart("prm", 1, False)))
     with pytest.raises(ConfigError, match=r"actor 4 \+ rollout 2 = 6 GPUs, but there are 4"):
         split.check(gpus=4)
 

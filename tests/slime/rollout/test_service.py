@@ -84,6 +84,17 @@ def test_a_sample_that_was_spoilt_is_named(service_of: Any) -> None:
         service_of([bad]).generate(0)
 
 
+def spoils(args: Any, samples: list[Sample]) -> tuple[list[float], list[float]]:
+    samples[0].rollout_log_probs = [-0.5]
+    return [1.0], [1.0]
+
+
+def test_a_sample_that_a_reward_hook_spoilt_is_named(service_of: Any) -> None:
+    words = ["--custom-reward-post-process-path", f"{__file__}:spoils"]
+    with pytest.raises(DataError, match="rollout_log_probs has 1 entries for 2 response tokens"):
+        service_of([sample(1.0)], *words).generate(0)
+
+
 def mine(rollout_id: int, args: Any, samples: Any, extra_metrics: Any, rollout_time: float) -> bool:
     return len(samples) == 2
 

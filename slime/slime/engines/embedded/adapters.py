@@ -29,7 +29,7 @@ class AdapterError(EngineError):
 
 
 @dataclass(frozen=True)
-class Adapter:
+class AdapterDelta:
     """What changes in `base`, a model folder.
 
     Attributes:
@@ -61,7 +61,7 @@ class Adapter:
         return weight.float() + self.scale * (up @ down)
 
 
-def read_adapter(folder: str) -> Adapter | None:
+def read_adapter(folder: str) -> AdapterDelta | None:
     """The adapter in a folder; None where the folder has none.
 
     Raises:
@@ -84,7 +84,7 @@ def read_adapter(folder: str) -> Adapter | None:
     down, up, whole = _sorted(tensors)
     if down.keys() != up.keys():
         raise AdapterError(f"{folder} lacks one half of the adapter of {min(down.keys() ^ up.keys())}")
-    return Adapter(
+    return AdapterDelta(
         base, scale, {name: (down[name], up[name]) for name in down}, whole, weights_checksum(tensors)
     )
 

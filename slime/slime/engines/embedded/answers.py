@@ -10,7 +10,7 @@ from slime.engines.embedded.sequence import LogProb, Sequence
 from slime.engines.embedded.text import IncrementalText, earliest, held_back
 
 
-class Answer:
+class SequenceAnswer:
     """Cumulative snapshots of one sequence. Reads what the engine thread has published, changes nothing."""
 
     def __init__(

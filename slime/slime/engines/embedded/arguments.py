@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields
 
 
 @dataclass(frozen=True)
-class EngineArguments:
+class EmbeddedArguments:
     """How one embedded engine runs; each field is the flag of the same name."""
 
     model_path: str
@@ -53,9 +53,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--log-level", choices=["debug", "info", "warning", "error"], default="warning")
 
 
-def from_namespace(namespace: argparse.Namespace) -> EngineArguments:
-    return EngineArguments(
-        **{field.name: getattr(namespace, field.name) for field in fields(EngineArguments)}
+def from_namespace(namespace: argparse.Namespace) -> EmbeddedArguments:
+    return EmbeddedArguments(
+        **{field.name: getattr(namespace, field.name) for field in fields(EmbeddedArguments)}
     )
 
 

@@ -15,7 +15,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
-from slime.engines.embedded.kv_cache import PrefillCache, Slab, causal_mask
+from slime.engines.embedded.sequence import Sequence
+from slime.engines.embedded.slab import PrefillCache, Slab
 
 NAME = "slime_ragged"
 _UNSUPPORTED = ("softcap", "s_aux", "position_bias", "sinks")
@@ -25,7 +26,7 @@ _UNSUPPORTED = ("softcap", "s_aux", "position_bias", "sinks")
 class DecodeSpan:
     """The rows of one slab, one token each, at offsets [start, start + rows) of the flattened batch."""
 
-    slab: Slab
+    slab: Slab[Sequence]
     start: int
     positions: Tensor  # [rows] position of the new token
     index: Tensor  # [rows] 0, 1, ...
@@ -141,3 +142,11 @@ def ragged_attention(
         for span, a, b in parts
     ]
     return (outs[0] if len(outs) == 1 else torch.cat(outs))[None], None
+
+
+def causal_mask(first: int, last: int, window: int | None, device: torch.device) -> Tensor:
+    """Boolean mask [last - first, last]: query position i sees key position j <= i (and j > i - window)."""
+    keys = torch.arange(last, device=device)[None, :]
+    queries = torch.arange(first, last, device=device)[:, None]
+    mask = keys <= queries
+    return mask & (keys > queries - window) if window is not None else mask

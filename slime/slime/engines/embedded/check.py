@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 
 from slime.engines.embedded.attention import ChunkSpan, RaggedBatch
-from slime.engines.embedded.kv_cache import PrefillCache
 from slime.engines.embedded.model import ModelError, ServedModel, first_line
+from slime.engines.embedded.slab import PrefillCache
 
 _TOKENS = 8
 

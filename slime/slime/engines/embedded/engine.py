@@ -19,9 +19,9 @@ import torch
 
 from slime.engines.embedded.model import ServedModel, first_line
 from slime.engines.embedded.sampler import sample, score_prompt
-from slime.engines.embedded.scheduler import Chunk, Limits, Scheduler
+from slime.engines.embedded.scheduler import Chunk, Scheduler, SchedulerLimits
 from slime.engines.embedded.sequence import Sequence
-from slime.engines.embedded.step import Step
+from slime.engines.embedded.step import EngineStep
 
 logger = logging.getLogger(__name__)
 
@@ -40,7 +40,7 @@ class Counters:
 class Engine:
     """Continuous batching over one model. `version` is the live weight version, stamped on every token."""
 
-    def __init__(self, model: ServedModel, limits: Limits, threads: int = 1) -> None:
+    def __init__(self, model: ServedModel, limits: SchedulerLimits, threads: int = 1) -> None:
         self.model = model
         self.scheduler = Scheduler(limits)
         self.counters = Counters()
@@ -138,7 +138,7 @@ class Engine:
                     self.last_step = time.monotonic()
 
     def _guarded_step(self) -> None:
-        step = Step()
+        step = EngineStep()
         try:
             self.step(step)
         except Exception as error:  # one broken batch must not take the engine down
@@ -149,7 +149,7 @@ class Engine:
                 self._finish(sequence, failure(f"engine step failed: {first_line(error)}"))
             self.on_progress(victims)
 
-    def step(self, step: Step) -> None:
+    def step(self, step: EngineStep) -> None:
         """Schedule, run, sample, publish."""
         step.assemble(self.scheduler, self.model.device)
         if not step.ids:
@@ -165,7 +165,7 @@ class Engine:
         self.counters.steps += 1
         self.on_progress(step.sampled + [c.sequence for c in step.chunks if c.sequence.finish])
 
-    def _advance(self, step: Step) -> None:
+    def _advance(self, step: EngineStep) -> None:
         """The forward pass has stored one more token a row, and the chunks."""
         for span in step.batch.decode:
             for row in span.slab.rows:

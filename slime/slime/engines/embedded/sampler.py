@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from slime.engines.embedded.penalties import adjust
-from slime.engines.embedded.protocol import SamplingParams
 from slime.engines.embedded.sequence import LogProb, LogProbs, Sequence
+from slime.engines.requests import SamplingParams
 
 
 def scaled_log_probs(logits: Tensor, params: Seq[SamplingParams]) -> Tensor:

@@ -6,14 +6,15 @@ from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from slime.engines.embedded.kv_cache import KVStore, PrefillCache, length_class, reserved
+from slime.engines.embedded.kv_cache import KVStore, length_class, reserved
 from slime.engines.embedded.sequence import Sequence
+from slime.engines.embedded.slab import PrefillCache
 
 MOST_RESTARTS = 3
 
 
 @dataclass(frozen=True)
-class Limits:
+class SchedulerLimits:
     """`running`: requests at once; `prefill`: prompt tokens a step; `total`: tokens in the KV store."""
 
     running: int
@@ -37,7 +38,7 @@ class Chunk:
 class Scheduler:
     """Waiting, prefilling and decoding sequences of one engine. Used by the engine thread only."""
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: SchedulerLimits) -> None:
         self.limits = limits
         self.store = KVStore()
         self.waiting: deque[Sequence] = deque()

@@ -5,13 +5,11 @@ from __future__ import annotations
 import random
 import time
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from slime.engines.embedded.protocol import SamplingParams
-
-if TYPE_CHECKING:
-    from slime.engines.embedded.kv_cache import PrefillCache, Slab
-    from slime.engines.embedded.text import StopStrings
+from slime.engines.embedded.slab import PrefillCache, Slab
+from slime.engines.embedded.text import StopStrings
+from slime.engines.requests import SamplingParams
 
 LogProb = tuple[float | None, int, str | None]
 """SGLang's wire triple: (log-prob or null, token id, text or null)."""
@@ -62,7 +60,7 @@ class Sequence:
     cached: int = 0
     """Tokens whose keys and values are stored."""
     prefill: PrefillCache | None = None
-    slab: Slab | None = None
+    slab: Slab[Sequence] | None = None
     row: int = -1
     rng: random.Random = field(init=False)
 

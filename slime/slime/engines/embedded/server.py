@@ -6,44 +6,36 @@ import json
 import os
 import socket
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import asdict
-from typing import Any, TypeVar
+from typing import Any
 
 import orjson
 import uvicorn
-from pydantic import BaseModel, ValidationError
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
-from starlette.routing import Route
 
-from slime.engines.embedded.arguments import EngineArguments
-from slime.engines.embedded.protocol import (
+from slime.engines.embedded.arguments import EmbeddedArguments
+from slime.engines.embedded.service import EngineService
+from slime.engines.embedded.streams import Streams
+from slime.engines.json_http import DONE, SERVER_OPTIONS, JsonHttp
+from slime.engines.requests import (
     AbortRequest,
     EmptyRequest,
     GenerateRequest,
     MemoryRequest,
     PauseRequest,
     PrepareRequest,
-    RequestError,
     SwitchRequest,
-    explain,
 )
-from slime.engines.embedded.service import EngineService
-from slime.engines.embedded.streams import Streams
-from slime.engines.embedded.weights import WeightsError
 
 STUCK_AFTER = 120.0
 """Seconds without a finished step, with work to do, after which /health says 503."""
 
-KEEP_ALIVE = 75
-"""Seconds an idle connection stays open: longer than clients keep theirs, who so never reuse a closed one."""
-
-Body = TypeVar("Body", bound=BaseModel)
-Handler = Callable[[Request], Awaitable[Response]]
+WIRE = JsonHttp(orjson.loads, orjson.dumps)
 
 
 class EngineServer:
@@ -70,9 +62,7 @@ class EngineServer:
             "/update_weights_from_disk": self.update_weights,
         }
         get = {"/health": self.health, "/model_info": self.model_info, "/server_info": self.server_info}
-        routes = [Route(path, _guarded(handler), methods=["POST"]) for path, handler in post.items()]
-        routes += [Route(path, handler, methods=["GET"]) for path, handler in get.items()]
-        return Starlette(routes=routes, lifespan=self._lifespan)
+        return Starlette(routes=WIRE.routes(post, get), lifespan=self._lifespan)
 
     @asynccontextmanager
     async def _lifespan(self, app: Starlette) -> AsyncIterator[None]:
@@ -82,7 +72,7 @@ class EngineServer:
         await run_in_threadpool(self.engine.stop)
 
     async def generate(self, request: Request) -> Response:
-        body = await _parse(request, GenerateRequest)
+        body = await WIRE.parse(request, GenerateRequest)
         sequence = self.service.sequence(body)
         answers = self.streams.run(sequence, request.receive, body.stream, body.return_text_in_logprobs)
         if body.stream:
@@ -92,59 +82,59 @@ class EngineServer:
             answer: dict[str, Any] = await anext(answers, {})  # nothing if the client has gone
         reason = answer.get("meta_info", {}).get("finish_reason") or {}
         if "status_code" in reason:
-            return _json({"error": {"message": reason["message"]}}, reason["status_code"])
-        return _json(answer)
+            return WIRE.answer({"error": {"message": reason["message"]}}, reason["status_code"])
+        return WIRE.answer(answer)
 
     async def abort(self, request: Request) -> Response:
-        body = await _parse(request, AbortRequest)
+        body = await WIRE.parse(request, AbortRequest)
         self.engine.abort(None if body.abort_all else body.rid)
-        return _json({"success": True, "message": "aborting"})
+        return WIRE.answer({"success": True, "message": "aborting"})
 
     async def pause(self, request: Request) -> Response:
-        body = await _parse(request, PauseRequest)
+        body = await WIRE.parse(request, PauseRequest)
         await run_in_threadpool(self.engine.pause, body.mode)
-        return _json({"success": True, "message": f"paused ({body.mode})"})
+        return WIRE.answer({"success": True, "message": f"paused ({body.mode})"})
 
     async def resume(self, request: Request) -> Response:
-        await _parse(request, EmptyRequest)
+        await WIRE.parse(request, EmptyRequest)
         await run_in_threadpool(self.engine.resume)
-        return _json({"success": True, "message": "running"})
+        return WIRE.answer({"success": True, "message": "running"})
 
     async def release_memory(self, request: Request) -> Response:
-        await _parse(request, MemoryRequest)
+        await WIRE.parse(request, MemoryRequest)
         await run_in_threadpool(self.engine.release_memory)
-        return _json({"success": True, "message": "released"})
+        return WIRE.answer({"success": True, "message": "released"})
 
     async def resume_memory(self, request: Request) -> Response:
-        await _parse(request, MemoryRequest)
+        await WIRE.parse(request, MemoryRequest)
         await run_in_threadpool(self.engine.resume_memory)
-        return _json({"success": True, "message": "resumed"})
+        return WIRE.answer({"success": True, "message": "resumed"})
 
     async def flush_cache(self, request: Request) -> Response:
         """Nothing to flush: what a request stored is dropped when it ends and serves no other request."""
-        return _json({"success": True, "message": "no prefix cache: nothing outlives a request"})
+        return WIRE.answer({"success": True, "message": "no prefix cache: nothing outlives a request"})
 
     async def prepare_weights(self, request: Request) -> Response:
-        body = await _parse(request, PrepareRequest)
+        body = await WIRE.parse(request, PrepareRequest)
         prepared = await run_in_threadpool(self.service.weights.prepare, body.model_path, body.version)
-        return _json({"success": True, "message": "prepared", "checksum": prepared.checksum})
+        return WIRE.answer({"success": True, "message": "prepared", "checksum": prepared.checksum})
 
     async def switch_weights(self, request: Request) -> Response:
-        return await self._switch((await _parse(request, SwitchRequest)).version)
+        return await self._switch((await WIRE.parse(request, SwitchRequest)).version)
 
     async def discard_weights(self, request: Request) -> Response:
-        await _parse(request, EmptyRequest)
+        await WIRE.parse(request, EmptyRequest)
         await run_in_threadpool(self.service.weights.discard)
-        return _json({"success": True, "message": "nothing is prepared"})
+        return WIRE.answer({"success": True, "message": "nothing is prepared"})
 
     async def update_weights(self, request: Request) -> Response:
-        body = await _parse(request, PrepareRequest)
+        body = await WIRE.parse(request, PrepareRequest)
         await run_in_threadpool(self.service.weights.prepare, body.model_path, body.version)
         return await self._switch(body.version)
 
     async def _switch(self, version: int) -> Response:
         live = await run_in_threadpool(self.service.weights.switch, version)
-        return _json(
+        return WIRE.answer(
             {
                 "success": True,
                 "message": "live",
@@ -158,13 +148,13 @@ class EngineServer:
         engine = self.engine
         idle = engine.paused or not engine.scheduler.has_work
         if not engine.alive:
-            return _json({"status": "the decode thread has ended"}, 503)
+            return WIRE.answer({"status": "the decode thread has ended"}, 503)
         if not idle and time.monotonic() - engine.last_step > STUCK_AFTER:
-            return _json({"status": f"no step has finished for {STUCK_AFTER:.0f} s"}, 503)
-        return _json({"status": "ok"})
+            return WIRE.answer({"status": f"no step has finished for {STUCK_AFTER:.0f} s"}, 503)
+        return WIRE.answer({"status": "ok"})
 
     async def model_info(self, request: Request) -> Response:
-        return _json(self.service.model_info())
+        return WIRE.answer(self.service.model_info())
 
     async def server_info(self, request: Request) -> Response:
         scheduler = self.engine.scheduler
@@ -177,18 +167,16 @@ class EngineServer:
             "max_total_tokens": scheduler.limits.total,
             "uptime_s": time.time() - self.started,
         }
-        return _json({**asdict(self.service.args), **load, **asdict(self.engine.counters)})
+        return WIRE.answer({**asdict(self.service.args), **load, **asdict(self.engine.counters)})
 
 
-def serve(args: EngineArguments, listener: socket.socket) -> None:
+def serve(args: EmbeddedArguments, listener: socket.socket) -> None:
     """Load the model, serve on `listener` until a signal; prints one JSON line on stdout when ready."""
     service = EngineService(args)
     config = uvicorn.Config(
         EngineServer(service).app(),
         log_level=args.log_level,
-        access_log=False,
-        timeout_keep_alive=KEEP_ALIVE,
-        timeout_graceful_shutdown=2,
+        **SERVER_OPTIONS,
     )
     host, port = listener.getsockname()[:2]
     ready = {
@@ -210,46 +198,12 @@ class _AnnouncedServer(uvicorn.Server):
         print(self._line, flush=True)
 
 
-async def _parse(request: Request, kind: type[Body]) -> Body:
-    raw = await request.body()
-    try:
-        return kind.model_validate(orjson.loads(raw) if raw else {})
-    except orjson.JSONDecodeError as error:
-        raise RequestError(f"the body is not JSON: {error}") from error
-    except ValidationError as error:
-        raise RequestError(explain(error)) from error
-
-
-def _guarded(handler: Handler) -> Handler:
-    """Bad requests are answers, not exceptions."""
-
-    async def route(request: Request) -> Response:
-        try:
-            return await handler(request)
-        except RequestError as error:
-            if request.url.path == "/generate":
-                return _json({"error": {"message": str(error)}}, error.status)
-            return _json({"success": False, "message": str(error)}, error.status)
-        except WeightsError as error:
-            return _json({"success": False, "message": str(error)}, 400)
-
-    return route
-
-
 async def _events(
     first: dict[str, Any] | None, rest: AsyncGenerator[dict[str, Any], None]
 ) -> AsyncIterator[bytes]:
     if first is not None:
-        yield _event(first)
+        yield WIRE.event(first)
         async with aclosing(rest):
             async for answer in rest:
-                yield _event(answer)
-        yield b"data: [DONE]\n\n"
-
-
-def _event(answer: dict[str, Any]) -> bytes:
-    return b"data: " + orjson.dumps(answer) + b"\n\n"
-
-
-def _json(body: dict[str, Any], status: int = 200) -> Response:
-    return Response(orjson.dumps(body), status, media_type="application/json")
+                yield WIRE.event(answer)
+        yield DONE

@@ -10,24 +10,23 @@ from typing import Any
 import torch
 from tokenizers import Tokenizer
 
-from slime.engines.embedded.arguments import EngineArguments
+from slime.engines.embedded.arguments import EmbeddedArguments
 from slime.engines.embedded.check import bytes_per_token
 from slime.engines.embedded.engine import Engine
 from slime.engines.embedded.model import ModelError, ServedModel, build_model, stop_token_ids
-from slime.engines.embedded.protocol import GenerateRequest, RequestError
-from slime.engines.embedded.scheduler import Limits
+from slime.engines.embedded.scheduler import SchedulerLimits
 from slime.engines.embedded.sequence import Sequence
 from slime.engines.embedded.text import StopStrings, load_tokenizer
 from slime.engines.embedded.weights import WeightStore
+from slime.engines.requests import GenerateRequest, ModelLimits, RequestError
 
-DEFAULT_NEW_TOKENS = 128
 CPU_STORE_BYTES = 1 << 30
 
 
 class EngineService:
     """Everything behind the HTTP routes; loads when constructed. Raises ModelError, WeightsError."""
 
-    def __init__(self, args: EngineArguments) -> None:
+    def __init__(self, args: EmbeddedArguments) -> None:
         self.args = args
         self.tokenizer: Tokenizer | None = load_tokenizer(args.model_path)
         self.model: ServedModel = build_model(args.model_path, args.device, args.dtype)
@@ -39,11 +38,12 @@ class EngineService:
                 f"{path} does not hold the weights that {args.weights_file} names: its checksum differs"
             )
         total = args.max_total_tokens or _store_tokens(bytes_per_token(self.model), self.model.device)
-        self.context_length = _context_length(args, self.model.max_positions, total)
+        context_length = _context_length(args, self.model.max_positions, total)
+        self.limits = ModelLimits(context_length, self.model.vocab_size)
         self.stop_ids = stop_token_ids(
             args.model_path, self.tokenizer.token_to_id if self.tokenizer else None
         )
-        limits = Limits(args.max_running_requests, args.chunked_prefill_size, total)
+        limits = SchedulerLimits(args.max_running_requests, args.chunked_prefill_size, total)
         self.engine = Engine(self.model, limits, args.threads)
         self.engine.version = lambda: self.weights.live.version
 
@@ -51,14 +51,7 @@ class EngineService:
         """Check a request against this model; raises RequestError with a message for the client."""
         params = request.sampling_params
         prompt = self._prompt(request)
-        self._check_ids("token_ids_logprob", request.token_ids_logprob or [])
-        self._check_ids("sampling_params.logit_bias", list(params.logit_bias))
-        if request.top_logprobs_num > self.model.vocab_size:
-            raise RequestError(f"top_logprobs_num: the vocabulary has only {self.model.vocab_size} tokens")
-        if request.logprob_start_len >= len(prompt):
-            raise RequestError(
-                f"logprob_start_len: {request.logprob_start_len} is beyond the prompt ({len(prompt)} tokens)"
-            )
+        self.limits.check(request, prompt)
         stops = None
         if params.stop:
             if self.tokenizer is None:
@@ -68,7 +61,7 @@ class EngineService:
             rid=request.rid or uuid.uuid4().hex,
             prompt_ids=prompt,
             sampling=params,
-            max_new_tokens=self._new_tokens(len(prompt), params.max_new_tokens),
+            max_new_tokens=self.limits.new_tokens(len(prompt), params.max_new_tokens),
             stop_ids=frozenset(params.stop_token_ids) | (frozenset() if params.ignore_eos else self.stop_ids),
             return_logprob=request.return_logprob,
             logprob_start=request.logprob_start_len if request.return_logprob else -1,
@@ -85,28 +78,7 @@ class EngineService:
             raise RequestError("text: the model folder has no tokenizer.json, send input_ids")
         else:
             prompt = self.tokenizer.encode(request.text or "").ids
-        name = "text" if request.input_ids is None else "input_ids"
-        if not prompt:
-            raise RequestError(f"{name}: the prompt must have at least one token")
-        self._check_ids(name, prompt)
         return prompt
-
-    def _check_ids(self, name: str, ids: list[int]) -> None:
-        if ids and not (min(ids) >= 0 and max(ids) < self.model.vocab_size):
-            raise RequestError(f"{name}: ids must be between 0 and {self.model.vocab_size - 1}")
-
-    def _new_tokens(self, prompt: int, wanted: int | None) -> int:
-        room = self.context_length - prompt
-        if room < 0 or (room == 0 and wanted != 0):
-            raise RequestError(
-                f"the prompt of {prompt} tokens fills the context of {self.context_length} tokens"
-            )
-        if wanted is not None and wanted > room:
-            raise RequestError(
-                f"the request needs {prompt + wanted} tokens ({prompt} prompt + {wanted} max_new_tokens), "
-                f"the context has {self.context_length}"
-            )
-        return min(DEFAULT_NEW_TOKENS, room) if wanted is None else wanted
 
     def model_info(self) -> dict[str, Any]:
         live = self.weights.live
@@ -115,15 +87,15 @@ class EngineService:
             "weights_path": live.path,
             "weight_version": str(live.version),
             "checksum": live.checksum,
-            "max_context_length": self.context_length,
-            "vocab_size": self.model.vocab_size,
+            "max_context_length": self.limits.context_length,
+            "vocab_size": self.limits.vocabulary,
             "dtype": str(self.model.dtype).removeprefix("torch."),
             "is_generation": True,
             "backend": "embedded",
         }
 
 
-def _first_weights(args: EngineArguments) -> tuple[int, str, str | None]:
+def _first_weights(args: EmbeddedArguments) -> tuple[int, str, str | None]:
     """Version, folder and expected checksum to load at start."""
     if args.weights_file is None or not Path(args.weights_file).is_file():
         return 0, args.model_path, None
@@ -143,7 +115,7 @@ def _store_tokens(token_bytes: int, device: torch.device) -> int:
     return max(1, budget // max(1, token_bytes))
 
 
-def _context_length(args: EngineArguments, positions: int, total: int) -> int:
+def _context_length(args: EmbeddedArguments, positions: int, total: int) -> int:
     """Tokens that a request may have; raises ModelError for a wish that model or store cannot meet."""
     wanted, most = args.context_length, min(positions, total)
     if wanted is not None and wanted > most:

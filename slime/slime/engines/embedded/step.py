@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 import torch
 
 from slime.engines.embedded.attention import ChunkSpan, DecodeSpan, RaggedBatch
-from slime.engines.embedded.kv_cache import Slab
 from slime.engines.embedded.scheduler import Chunk, Scheduler
 from slime.engines.embedded.sequence import Sequence
+from slime.engines.embedded.slab import Slab
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class Scored:
 
 
 @dataclass
-class Step:
+class EngineStep:
     """Inputs, and who wants which logits.
 
     `keep`: offsets in the flattened batch whose logits are computed; `sampled_at`: rows of those logits from
@@ -56,7 +56,7 @@ class Step:
         if self.ids and not self.keep:
             self.keep.append(0)  # the model computes at least one row of logits
 
-    def _add_rows(self, slab: Slab, device: torch.device) -> None:
+    def _add_rows(self, slab: Slab[Sequence], device: torch.device) -> None:
         start, positions = len(self.ids), [row.cached for row in slab.rows]
         index = torch.arange(len(positions), device=device)
         where = torch.tensor(positions, device=device)

@@ -10,16 +10,11 @@ from typing import Any
 from starlette.types import Receive
 from tokenizers import Tokenizer
 
-from slime.engines.embedded.answers import Answer
+from slime.engines.embedded.answers import SequenceAnswer
 from slime.engines.embedded.engine import Engine
-from slime.engines.embedded.protocol import RunningRequestError
 from slime.engines.embedded.sequence import Sequence
-
-SECONDS_PER_STREAM = 0.001
-TOKENS_THAT_DOUBLE = 256
-"""Pause after a chunk: this long for every open stream, and longer as the answer grows. Chunks are
-cumulative, so sending fewer loses nothing and keeps the decode loop (and the client) from drowning in
-JSON."""
+from slime.engines.json_http import disconnected, pause_after_chunk
+from slime.engines.requests import RunningRequestError
 
 
 @dataclass
@@ -64,7 +59,7 @@ class Streams:
             raise RunningRequestError(f"rid: {sequence.rid!r} is already running")
         waiter = self._waiters[sequence.rid] = _Waiter()
         watcher = asyncio.create_task(_watch(receive, waiter))
-        answer = Answer(sequence, self._tokenizer, text_in_logprobs)
+        answer = SequenceAnswer(sequence, self._tokenizer, text_in_logprobs)
         try:
             self._engine.submit(sequence)
             while not waiter.gone:
@@ -76,15 +71,12 @@ class Streams:
                 yield body
                 if last:
                     return
-                await asyncio.sleep(self._pause(answer.sent))
+                await asyncio.sleep(pause_after_chunk(len(self._waiters), answer.sent))
         finally:
             watcher.cancel()
             del self._waiters[sequence.rid]
             if sequence.finish is None:
                 self._engine.abort(sequence.rid)
-
-    def _pause(self, sent: int) -> float:
-        return SECONDS_PER_STREAM * len(self._waiters) * (1 + sent / TOKENS_THAT_DOUBLE)
 
     @property
     def open(self) -> int:
@@ -92,7 +84,6 @@ class Streams:
 
 
 async def _watch(receive: Receive, waiter: _Waiter) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass
+    await disconnected(receive)
     waiter.gone = True
     waiter.changed.set()

@@ -18,14 +18,10 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from slime.engines.embedded.adapters import Adapter, AdapterError, read_adapter
+from slime.engines.embedded.adapters import AdapterDelta, AdapterError, read_adapter
 from slime.engines.embedded.model import ServedModel
-from slime.errors import EngineError
+from slime.engines.requests import WeightsError
 from slime.weights.checksum import weights_checksum
-
-
-class WeightsError(EngineError):
-    """Weights that must not go live; the live ones are untouched."""
 
 
 @dataclass(frozen=True)
@@ -123,7 +119,7 @@ def read_version(folder: str, version: int, model: ServedModel, cast: bool) -> _
 
 
 def read_weights(
-    folder: str, model: ServedModel, cast: bool, adapter: Adapter | None = None
+    folder: str, model: ServedModel, cast: bool, adapter: AdapterDelta | None = None
 ) -> dict[str, Tensor]:
     """All tensors of `model` from the folder's safetensors files, as copies on the model's device.
 
@@ -154,7 +150,7 @@ def read_weights(
     return found
 
 
-def _checked(name: str, handle: Any, model: ServedModel, cast: bool, adapter: Adapter | None) -> Tensor:
+def _checked(name: str, handle: Any, model: ServedModel, cast: bool, adapter: AdapterDelta | None) -> Tensor:
     expected = model.tensors.get(model.aliases.get(name, name))
     if expected is None:
         raise WeightsError(f"unexpected tensor {name}")

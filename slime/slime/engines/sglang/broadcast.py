@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Protocol
 from urllib.parse import urlsplit
 
-from slime.engines.protocol import Call, EngineControlError
+from slime.engines.protocol import EngineControlError, HttpCall
 from slime.engines.sglang.buckets import Bucket, plan_buckets
 from slime.engines.sglang.group_calls import begin, engine_ranks, join_order, receive_order, relabel
 from slime.engines.sglang.sender import Meeting
@@ -79,7 +79,7 @@ class Broadcast:
         self.sent: dict[str, str] = {}  # label that the engine got here -> folder
         self.deadline = 0.0
 
-    def load(self, call: Call, path: str, version: int, held: bool) -> None:
+    def load(self, call: HttpCall, path: str, version: int, held: bool) -> None:
         try:
             self.broadcast(call, path, version, held)
         except Stuck:
@@ -90,7 +90,7 @@ class Broadcast:
         else:
             self.sent = {str(version): path}
 
-    def read_instead(self, call: Call, path: str, version: int, held: bool, reason: EngineError) -> None:
+    def read_instead(self, call: HttpCall, path: str, version: int, held: bool, reason: EngineError) -> None:
         """The engine reads the folder itself, if it sees it."""
         half = isinstance(reason, HalfLoaded)
         logger.warning(
@@ -115,7 +115,7 @@ class Broadcast:
             return str(own)
         return named
 
-    def broadcast(self, call: Call, path: str, version: int, held: bool) -> None:
+    def broadcast(self, call: HttpCall, path: str, version: int, held: bool) -> None:
         """Raises EngineError: the engine holds the old version and serves. HalfLoaded: it waits."""
         began = time.monotonic()
         buckets = plan_buckets(path, self.bucket_bytes)
@@ -137,7 +137,7 @@ class Broadcast:
         )
 
     @contextmanager
-    def group(self, call: Call) -> Iterator[str]:
+    def group(self, call: HttpCall) -> Iterator[str]:
         """A group of rank 0 and the ranks of the engine; yields its name."""
         ranks, device = engine_ranks(call)
         meeting = self.result(self.sender.meet(urlsplit(self.url).hostname or "", self.left()))
@@ -162,7 +162,7 @@ class Broadcast:
         with suppress(EngineError):  # the weights are there, whatever becomes of the group
             self.together(lambda: call("POST", "/destroy_weights_update_group", leave), self.sender.leave())
 
-    def transfer(self, call: Call, name: str, buckets: Sequence[Bucket], version: int) -> None:
+    def transfer(self, call: HttpCall, name: str, buckets: Sequence[Bucket], version: int) -> None:
         """All buckets, in a session of the engine. Raises HalfLoaded: it is not known what the engine holds."""
         try:
             relabel(call, f"{LOADING} {version}")

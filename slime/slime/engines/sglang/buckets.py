@@ -33,7 +33,7 @@ DTYPES = {
 
 
 @dataclass(frozen=True)
-class Entry:
+class TensorEntry:
     """One tensor: its file, name, torch dtype (`bfloat16`) and shape."""
 
     file: str
@@ -56,7 +56,7 @@ class Entry:
 class Bucket:
     """Tensors that travel as one run of bytes, in this order."""
 
-    entries: tuple[Entry, ...]
+    entries: tuple[TensorEntry, ...]
 
     @property
     def size(self) -> int:
@@ -88,7 +88,7 @@ def plan_buckets(folder: str, limit: int) -> list[Bucket]:
     Raises:
         EngineError: a file that cannot be read, or a dtype that cannot be sent.
     """
-    buckets: list[list[Entry]] = []
+    buckets: list[list[TensorEntry]] = []
     filled = 0
     for entry in _entries(folder):
         if not buckets or filled + entry.size > limit:
@@ -99,7 +99,7 @@ def plan_buckets(folder: str, limit: int) -> list[Bucket]:
     return [Bucket(tuple(sorted(each, key=lambda entry: -entry.itemsize))) for each in buckets]
 
 
-def _entries(folder: str) -> Iterator[Entry]:
+def _entries(folder: str) -> Iterator[TensorEntry]:
     for file in weight_files(Path(folder)):
         try:
             with safe_open(file, framework="pt") as handle:
@@ -109,6 +109,6 @@ def _entries(folder: str) -> Iterator[Entry]:
                         raise EngineError(
                             f"{name} of {file} is {view.get_dtype()}, which cannot be sent: use disk"
                         )
-                    yield Entry(str(file), name, DTYPES[view.get_dtype()], tuple(view.get_shape()))
+                    yield TensorEntry(str(file), name, DTYPES[view.get_dtype()], tuple(view.get_shape()))
         except (SafetensorError, OSError) as error:
             raise EngineError(f"cannot read {file}: {error}") from error

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from slime.engines.protocol import Call, EngineControlError
+from slime.engines.protocol import EngineControlError, HttpCall
 from slime.engines.sglang.buckets import Bucket
 from slime.engines.sglang.sender import Meeting
 
 
-def engine_ranks(call: Call) -> tuple[int, str]:
+def engine_ranks(call: HttpCall) -> tuple[int, str]:
     """The number of GPUs (or CPU processes) that take part, and the engine's device.
 
     Raises:
@@ -36,7 +36,7 @@ def join_order(meeting: Meeting, world_size: int, group: str, backend: str) -> d
     }
 
 
-def begin(call: Call) -> None:
+def begin(call: HttpCall) -> None:
     """Opens the session; one that a driver which died left open is closed first."""
     try:
         call("POST", "/begin_weight_update", {})
@@ -47,7 +47,7 @@ def begin(call: Call) -> None:
         call("POST", "/begin_weight_update", {})
 
 
-def relabel(call: Call, label: str) -> None:
+def relabel(call: HttpCall, label: str) -> None:
     call("POST", "/update_weight_version", {"new_version": label, "abort_all_requests": False})
 
 

@@ -12,10 +12,14 @@ import sys
 import httpx
 
 from slime.engines.child import ChildEngine, answers
-from slime.engines.external import NO_KEY, Order, OutsideEngine, first_weights, run
 from slime.engines.sglang import child
 from slime.engines.sglang.capabilities import MEASURED_VERSION, check_capabilities
+from slime.engines.sglang.toolchain import compiler_environment
+from slime.engines.third_party import NO_KEY, LaunchRequest, ThirdPartyEngine, first_weights, run
 
+HEALTH = {"SGLANG_ENABLE_HEALTH_ENDPOINT_GENERATION": "0"}
+"""`/health` says that the server lives. With generation, its default, it waits while the engine is paused for an update,
+and 20 s later says 503: a watcher would take a paused engine for a dead one."""
 COMMON = (
     "context-length",
     "max-running-requests",
@@ -25,7 +29,7 @@ COMMON = (
     "dtype",
     "log-level",
 )
-SGLANG = OutsideEngine(
+SGLANG = ThirdPartyEngine(
     name="SGLang",
     key="sglang",
     child=child.__file__,
@@ -47,24 +51,32 @@ SGLANG = OutsideEngine(
 )
 
 
-def serve(order: Order) -> int:
+def serve(request: LaunchRequest) -> int:
     """Starts SGLang, prints the ready line, waits for its end; returns an exit status.
 
     Raises:
         ConfigError: nothing to serve.
         EngineError: it ended, or lacks what we need.
     """
-    first = first_weights(order)
-    command = [order.python, child.__file__, "--model-path", first.path, "--tokenizer-path", order.model_path]
-    command += ["--host", order.host, "--port", str(order.port), "--weight-version", str(first.version)]
-    threads = {} if order.threads is None else {"OMP_NUM_THREADS": str(order.threads)}
-    with ChildEngine([*command, *order.words], order.url, {**os.environ, **threads}) as engine:
-        engine.wait_until(lambda: answers(order.url))
-        found = _version_of(order.url)
+    first = first_weights(request)
+    command = [
+        request.python,
+        child.__file__,
+        "--model-path",
+        first.path,
+        "--tokenizer-path",
+        request.model_path,
+    ]
+    command += ["--host", request.host, "--port", str(request.port), "--weight-version", str(first.version)]
+    threads = {} if request.threads is None else {"OMP_NUM_THREADS": str(request.threads)}
+    environment = {**HEALTH, **os.environ, **compiler_environment(request.python, os.environ), **threads}
+    with ChildEngine([*command, *request.words], request.url, environment) as engine:
+        engine.wait_until(lambda: answers(request.url))
+        found = _version_of(request.url)
         if found != MEASURED_VERSION:
             print(f"engine: this is SGLang {found}, not the measured {MEASURED_VERSION}", file=sys.stderr)
-            check_capabilities(order.url, found)
-        engine.announce(order.model_path, first.version, backend="sglang", engine_version=found)
+            check_capabilities(request.url, found)
+        engine.announce(request.model_path, first.version, backend="sglang", engine_version=found)
         return engine.wait()
 
 

@@ -11,7 +11,7 @@ import logging
 from dataclasses import dataclass
 from typing import Any
 
-from slime.engines.protocol import Call, EngineControlError, EngineInfo
+from slime.engines.protocol import EngineControlError, EngineInfo, HttpCall
 from slime.engines.sglang.transport import LOADING, REFUSED, Disk, Transport
 from slime.errors import EngineError
 from slime.weights.artifact import Artifact, read_artifact
@@ -63,7 +63,7 @@ class SGLangRoutes:
         self.doubted: tuple[int, str] | None = None
         self.released = False
 
-    def prepare(self, call: Call, path: str, version: int) -> str:
+    def prepare(self, call: HttpCall, path: str, version: int) -> str:
         """Reads the artifact and compares its tensors with those that the engine serves."""
         new = Loaded(version, path, _read(path))
         try:
@@ -75,7 +75,7 @@ class SGLangRoutes:
         self.prepared = new
         return new.artifact.checksum
 
-    def switch(self, call: Call, version: int) -> str:
+    def switch(self, call: HttpCall, version: int) -> str:
         """Loads the prepared version and proves it. What is proven already is left alone."""
         new = self.prepared
         live = self.info(call)  # proves what serves now, to compare with
@@ -93,10 +93,10 @@ class SGLangRoutes:
         self.prepared = self.doubted = None
         return self.proven.checksum
 
-    def discard(self, call: Call) -> None:
+    def discard(self, call: HttpCall) -> None:
         self.prepared = None
 
-    def info(self, call: Call) -> EngineInfo:
+    def info(self, call: HttpCall) -> EngineInfo:
         """What the engine serves. `checksum` is empty where it does not serve what its folder holds."""
         version, path = self._named(call)
         if version == MIXED:
@@ -115,20 +115,20 @@ class SGLangRoutes:
                 return EngineInfo(version, "", path, None)
         return EngineInfo(version, self.proven.checksum, path, None)
 
-    def release_memory(self, call: Call) -> None:
+    def release_memory(self, call: HttpCall) -> None:
         if not self.released:
             call("POST", "/pause_generation", {"mode": "retract"})
             call("POST", "/release_memory_occupation", {})
             self.released = True
 
-    def resume_memory(self, call: Call) -> None:
+    def resume_memory(self, call: HttpCall) -> None:
         """An unpaired resume would end SGLang's scheduler: only what was released here is resumed."""
         if self.released:
             call("POST", "/resume_memory_occupation", {})
             call("POST", "/continue_generation", {})
             self.released = False
 
-    def _named(self, call: Call) -> tuple[int, str]:
+    def _named(self, call: HttpCall) -> tuple[int, str]:
         """The version and folder that the engine serves by its own account; `MIXED` while it holds two versions."""
         answer = call("GET", "/model_info")
         label, path = str(answer["weight_version"]), str(answer["model_path"])
@@ -137,7 +137,7 @@ class SGLangRoutes:
         # An engine that nobody told a version says "default"; that is the model as loaded, 0.
         return int(label) if label.isdigit() else 0, self.transport.folder_of(label, path)
 
-    def _prove(self, call: Call, new: Loaded) -> Proof:
+    def _prove(self, call: HttpCall, new: Loaded) -> Proof:
         digests = tensor_digests(call)
         if self.proven is not None:
             check_digests(self.proven, new, digests)
@@ -146,7 +146,7 @@ class SGLangRoutes:
         return Proof(new, digests)
 
 
-def tensor_digests(call: Call) -> dict[str, str]:
+def tensor_digests(call: HttpCall) -> dict[str, str]:
     """SGLang's own hash of each tensor that it computes with, by "rank/name"."""
     answer = call("POST", "/weights_checker", {"action": "checksum"})
     return {
@@ -178,7 +178,7 @@ def check_digests(old: Proof, new: Loaded, digests: dict[str, str]) -> None:
         )
 
 
-def check_probe(call: Call, wanted: Loaded) -> None:
+def check_probe(call: HttpCall, wanted: Loaded) -> None:
     """Compares log-probs of fixed ids with those that the artifact gives.
 
     Raises:
@@ -197,12 +197,12 @@ def check_probe(call: Call, wanted: Loaded) -> None:
         )
 
 
-def engine_tolerance(call: Call) -> float:
+def engine_tolerance(call: HttpCall) -> float:
     """What the dtype in which the engine computes costs; the coarsest where it chose by itself."""
     return TOLERANCES.get(str(call("GET", "/server_info").get("dtype")), max(TOLERANCES.values()))
 
 
-def scored(call: Call, ids: list[int]) -> list[float]:
+def scored(call: HttpCall, ids: list[int]) -> list[float]:
     """The engine's log-probs of `ids` [T - 1]."""
     answer: dict[str, Any] = call(
         "POST",

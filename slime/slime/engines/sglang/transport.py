@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Protocol
 
-from slime.engines.protocol import Call, EngineControlError
+from slime.engines.protocol import EngineControlError, HttpCall
 
 REFUSED = 400
 LOADING = "loading"
@@ -20,7 +20,7 @@ class HalfLoaded(EngineControlError):
 class Transport(Protocol):
     """Brings a version into one engine. `held`: it waits already, and goes on waiting afterwards."""
 
-    def load(self, call: Call, path: str, version: int, held: bool) -> None:
+    def load(self, call: HttpCall, path: str, version: int, held: bool) -> None:
         """Raises EngineControlError: the engine does not hold the new version, and serves the old one. HalfLoaded: it
         holds neither, and waits."""
 
@@ -31,7 +31,7 @@ class Transport(Protocol):
 class Disk:
     """The engine reads the folder, which its machine must see under the same path."""
 
-    def load(self, call: Call, path: str, version: int, held: bool) -> None:
+    def load(self, call: HttpCall, path: str, version: int, held: bool) -> None:
         body = {"model_path": path, "weight_version": str(version), "flush_cache": True}
         with waiting(call, held):
             answer = call("POST", "/update_weights_from_disk", body)
@@ -43,7 +43,7 @@ class Disk:
 
 
 @contextmanager
-def waiting(call: Call, held: bool) -> Iterator[None]:
+def waiting(call: HttpCall, held: bool) -> Iterator[None]:
     """Requests wait meanwhile: none is refused, and their keys and values are computed anew by the new weights."""
     call("POST", "/pause_generation", {"mode": "retract"})
     whole = True

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from slime.engines.embedded.protocol import GenerateRequest
+from slime.engines.requests import GenerateRequest
 
 Entry = tuple[float | None, int, str | None]
 """SGLang's wire triple: (log-prob or null, token id, text or null)."""
@@ -41,7 +41,7 @@ def rows_of(flat: Any) -> list[Row]:
     ]
 
 
-class Answer:
+class HostedAnswer:
     """The answer to one request; `snapshot` is cumulative.
 
     Args:

@@ -1,7 +1,7 @@
 """Runs in the Python that has vLLM: checks its flags, then serves.
 
 `child.py --check FLAGS` checks and leaves; `child.py JSON FLAGS` serves, and needs `slime` on PYTHONPATH. The JSON object
-is what the launcher orders: host, port, model_path, version, checksum, device. A refusal is one line on stderr and exit
+is what the launcher asks for: host, port, model_path, version, checksum, device. A refusal is one line on stderr and exit
 status 2.
 """
 
@@ -76,13 +76,15 @@ def main(words: list[str]) -> None:
         return
     from vllm.platforms import current_platform
 
-    order = json.loads(words[0])
-    if order["device"] not in (None, current_platform.device_type):
-        refuse(f"--device {order['device']}: this vLLM {version} is built for {current_platform.device_type}")
+    request = json.loads(words[0])
+    if request["device"] not in (None, current_platform.device_type):
+        refuse(
+            f"--device {request['device']}: this vLLM {version} is built for {current_platform.device_type}"
+        )
     complete(args, words[1:], current_platform.is_cpu())
     from slime.engines.vllm.host import serve
 
-    sys.exit(serve(args, order, version))
+    sys.exit(serve(args, request, version))
 
 
 if __name__ == "__main__":

@@ -10,9 +10,8 @@ from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any
 
-from slime.engines.embedded.protocol import RequestError
+from slime.engines.requests import ModelLimits, RequestError
 from slime.engines.vllm.answers import Delta, rows_of
-from slime.engines.vllm.sampling import Limits
 
 PAUSE_MODES = {"abort": ("abort", True), "retract": ("keep", True), "in_place": ("keep", False)}
 """vLLM's mode, and whether stored keys and values are dropped, by SGLang's mode."""
@@ -28,7 +27,7 @@ class Comparison:
     wrong: list[str]
 
 
-class Engine:
+class HostedEngine:
     """A running AsyncLLM.
 
     Args:
@@ -47,7 +46,7 @@ class Engine:
         self._make_params = make_params
         self._refusals = refusals
         config = llm.model_config
-        self.limits = Limits(int(config.max_model_len), int(config.get_vocab_size()))
+        self.limits = ModelLimits(int(config.max_model_len), int(config.get_vocab_size()))
         self.dtype = str(config.dtype).removeprefix("torch.")
         self.tied = bool(config.hf_text_config.tie_word_embeddings)
         self.paused = False

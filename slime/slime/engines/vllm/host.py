@@ -11,41 +11,41 @@ from typing import Any
 
 import uvicorn
 
-from slime.engines.vllm.engine import Engine
+from slime.engines.json_http import SERVER_OPTIONS
+from slime.engines.requests import WeightsError
+from slime.engines.vllm.engine import HostedEngine
 from slime.engines.vllm.server import VLLMServer
-from slime.engines.vllm.weights import WeightsError, WeightStore
-
-KEEP_ALIVE = 75  # seconds; longer than clients keep an idle connection
+from slime.engines.vllm.weights import HostedWeights
 
 
-def serve(args: Any, order: dict[str, Any], version: str) -> int:
+def serve(args: Any, request: dict[str, Any], version: str) -> int:
     """Loads the model, proves it and serves until a signal; returns an exit status. vLLM's processes end with it.
 
     Args:
-        args: vLLM's AsyncEngineArgs. order: see `child`. version: vLLM's.
+        args: vLLM's AsyncEngineArgs. request: see `child`. version: vLLM's.
     """
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, _leave)
-    return asyncio.run(_serve(args, order, version))
+    return asyncio.run(_serve(args, request, version))
 
 
-async def _serve(args: Any, order: dict[str, Any], version: str) -> int:
+async def _serve(args: Any, request: dict[str, Any], version: str) -> int:
     from vllm import SamplingParams
     from vllm.exceptions import VLLMClientError
     from vllm.sampling_params import RequestOutputKind
     from vllm.v1.engine.async_llm import AsyncLLM
 
-    engine = Engine(
+    engine = HostedEngine(
         AsyncLLM.from_engine_args(args),
         lambda **options: SamplingParams(output_kind=RequestOutputKind.DELTA, **options),
         (ValueError, VLLMClientError),
     )
-    weights = WeightStore(engine)
+    weights = HostedWeights(engine)
     try:
         await engine.start()
-        await weights.prove_first(args.model, order["version"], order["checksum"])
+        await weights.prove_first(args.model, request["version"], request["checksum"])
         failed = await _listen(
-            engine, weights, {"model_path": order["model_path"], "version": version}, order
+            engine, weights, {"model_path": request["model_path"], "version": version}, request
         )
     except WeightsError as error:
         print(f"engine: {error}", file=sys.stderr, flush=True)
@@ -55,7 +55,9 @@ async def _serve(args: Any, order: dict[str, Any], version: str) -> int:
     return 1 if failed else 0
 
 
-async def _listen(engine: Engine, weights: WeightStore, about: dict[str, str], order: dict[str, Any]) -> bool:
+async def _listen(
+    engine: HostedEngine, weights: HostedWeights, about: dict[str, str], request: dict[str, Any]
+) -> bool:
     """Serves until a signal (False) or until the engine is broken (True)."""
     broken = asyncio.Event()
 
@@ -65,12 +67,10 @@ async def _listen(engine: Engine, weights: WeightStore, about: dict[str, str], o
 
     config = uvicorn.Config(
         VLLMServer(engine, weights, {**about, "pid": str(os.getpid())}, end).app(),
-        host=order["host"],
-        port=order["port"],
+        host=request["host"],
+        port=request["port"],
         log_level="warning",
-        access_log=False,
-        timeout_keep_alive=KEEP_ALIVE,
-        timeout_graceful_shutdown=2,
+        **SERVER_OPTIONS,
     )
     server = uvicorn.Server(config)
     await server.serve()

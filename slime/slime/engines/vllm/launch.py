@@ -16,12 +16,12 @@ import httpx
 
 import slime
 from slime.engines.child import ChildEngine, answers
-from slime.engines.external import NO_KEY, Order, OutsideEngine, first_weights, run
+from slime.engines.third_party import NO_KEY, LaunchRequest, ThirdPartyEngine, first_weights, run
 from slime.engines.vllm import child
 
 MEASURED_VERSION = "0.32.0"
 UNPROVEN = "what serves could not be compared with what was trained"
-VLLM = OutsideEngine(
+VLLM = ThirdPartyEngine(
     name="vLLM",
     key="vllm",
     child=child.__file__,
@@ -50,43 +50,43 @@ VLLM = OutsideEngine(
 )
 
 
-def serve(order: Order) -> int:
+def serve(request: LaunchRequest) -> int:
     """Starts vLLM, prints the ready line, waits for its end; returns an exit status.
 
     Raises:
         ConfigError: nothing to serve.
         EngineError: it ended, or does not serve what the folder holds.
     """
-    first = first_weights(order)
+    first = first_weights(request)
     ours = {
-        "host": order.host,
-        "port": order.port,
-        "model_path": order.model_path,
+        "host": request.host,
+        "port": request.port,
+        "model_path": request.model_path,
         "version": first.version,
         "checksum": first.checksum,
-        "device": order.device,
+        "device": request.device,
     }
-    command = [order.python, child.__file__, json.dumps(ours), "--model", first.path]
-    command += ["--tokenizer", order.model_path, *order.words]
+    command = [request.python, child.__file__, json.dumps(ours), "--model", first.path]
+    command += ["--tokenizer", request.model_path, *request.words]
     with tempfile.TemporaryDirectory(prefix="slime-vllm-") as visible:
         os.symlink(Path(slime.__file__).parent, Path(visible) / "slime")
-        with ChildEngine(command, order.url, environment(order, visible)) as engine:
-            engine.wait_until(lambda: answers(order.url))
+        with ChildEngine(command, request.url, environment(request, visible)) as engine:
+            engine.wait_until(lambda: answers(request.url))
             found = str(
-                httpx.get(order.url + "/server_info", timeout=60.0, trust_env=False).json()["version"]
+                httpx.get(request.url + "/server_info", timeout=60.0, trust_env=False).json()["version"]
             )
             if found != MEASURED_VERSION:
                 print(f"engine: this is vLLM {found}, not the measured {MEASURED_VERSION}", file=sys.stderr)
-            engine.announce(order.model_path, first.version, backend="vllm", engine_version=found)
+            engine.announce(request.model_path, first.version, backend="vllm", engine_version=found)
             return engine.wait()
 
 
-def environment(order: Order, visible: str) -> dict[str, str]:
+def environment(request: LaunchRequest, visible: str) -> dict[str, str]:
     """The child's: vLLM's Python sees this package, in the folder `visible`, and nothing else of ours."""
     env = {**os.environ, "PYTHONPATH": visible, "VLLM_USE_V2_MODEL_RUNNER": "0", "VLLM_NO_USAGE_STATS": "1"}
     env.setdefault("VLLM_LOGGING_LEVEL", "WARNING")
-    if order.threads is not None:
-        env |= {"OMP_NUM_THREADS": str(order.threads), "VLLM_CPU_OMP_THREADS_BIND": "nobind"}
+    if request.threads is not None:
+        env |= {"OMP_NUM_THREADS": str(request.threads), "VLLM_CPU_OMP_THREADS_BIND": "nobind"}
     return env
 
 

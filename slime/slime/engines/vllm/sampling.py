@@ -2,26 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
-from slime.engines.embedded.protocol import GenerateRequest, RequestError
+from slime.engines.requests import GenerateRequest, ModelLimits, RequestError
 
-DEFAULT_NEW_TOKENS = 128
 SEEDS = 1 << 63  # those of torch's generators; another would end vLLM's worker
 COLDEST = 0.01
 """vLLM raises a lower temperature to this one."""
 
 
-@dataclass(frozen=True)
-class Limits:
-    """What the served model takes, in tokens."""
-
-    context_length: int
-    vocabulary: int
-
-
-def sampling_options(request: GenerateRequest, prompt: list[int], limits: Limits) -> dict[str, Any]:
+def sampling_options(request: GenerateRequest, prompt: list[int], limits: ModelLimits) -> dict[str, Any]:
     """Arguments of SamplingParams. Raises RequestError with a message for the client."""
     _check(request, prompt, limits)
     params = request.sampling_params
@@ -50,39 +40,14 @@ def sampling_options(request: GenerateRequest, prompt: list[int], limits: Limits
     }
 
 
-def new_tokens(request: GenerateRequest, prompt: int, limits: Limits) -> int:
+def new_tokens(request: GenerateRequest, prompt: int, limits: ModelLimits) -> int:
     """Tokens that the answer may have; 0 asks for the prompt's log-probs alone, for which vLLM samples one token."""
-    wanted, room = request.sampling_params.max_new_tokens, limits.context_length - prompt
-    if room < 1:
-        raise RequestError(
-            f"the prompt of {prompt} tokens fills the context of {limits.context_length} tokens"
-        )
-    if wanted is not None and wanted > room:
-        raise RequestError(
-            f"the request needs {prompt + wanted} tokens ({prompt} prompt + {wanted} max_new_tokens), "
-            f"the context has {limits.context_length}"
-        )
-    return min(DEFAULT_NEW_TOKENS, room) if wanted is None else wanted
+    return limits.new_tokens(prompt, request.sampling_params.max_new_tokens, least=1)
 
 
-def _check(request: GenerateRequest, prompt: list[int], limits: Limits) -> None:
-    params, chosen = request.sampling_params, request.token_ids_logprob or []
-    if not prompt:
-        raise RequestError("input_ids: the prompt must have at least one token")
-    ids = {
-        "input_ids": prompt,
-        "token_ids_logprob": chosen,
-        "sampling_params.logit_bias": list(params.logit_bias),
-    }
-    for name, values in ids.items():
-        if values and not (min(values) >= 0 and max(values) < limits.vocabulary):
-            raise RequestError(f"{name}: ids must be between 0 and {limits.vocabulary - 1}")
-    if request.top_logprobs_num > limits.vocabulary:
-        raise RequestError(f"top_logprobs_num: the vocabulary has only {limits.vocabulary} tokens")
-    if request.logprob_start_len >= len(prompt):
-        raise RequestError(
-            f"logprob_start_len: {request.logprob_start_len} is beyond the prompt ({len(prompt)} tokens)"
-        )
+def _check(request: GenerateRequest, prompt: list[int], limits: ModelLimits) -> None:
+    params, chosen = request.sampling_params, request.token_ids_logprob
+    limits.check(request, prompt)
     if chosen and (request.top_logprobs_num or request.logprob_start_len >= 0):
         raise RequestError(
             "token_ids_logprob: vLLM gives them for sampled tokens alone, and without top_logprobs_num"

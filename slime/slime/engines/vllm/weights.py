@@ -12,7 +12,8 @@ import asyncio
 import logging
 from dataclasses import dataclass, replace
 
-from slime.engines.vllm.engine import Engine
+from slime.engines.requests import WeightsError
+from slime.engines.vllm.engine import HostedEngine
 from slime.errors import EngineError
 from slime.weights.artifact import Artifact, read_artifact
 from slime.weights.checksum import LM_HEAD
@@ -21,11 +22,7 @@ from slime.weights.probe import TOLERANCES, Probe, expected_probe
 logger = logging.getLogger(__name__)
 
 
-class WeightsError(EngineError):
-    """Weights that must not go live, or did not; the message says which serve."""
-
-
-class BrokenEngineError(EngineError):
+class BrokenEngineError(WeightsError):
     """Neither the new weights nor the old ones could be loaded: the engine must end, and start again."""
 
 
@@ -40,10 +37,10 @@ class Version:
     checksum: str
 
 
-class WeightStore:
+class HostedWeights:
     """The live version of one engine and at most one prepared version. `lock` is held while weights change."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: HostedEngine) -> None:
         self._engine = engine
         self.lock = asyncio.Lock()
         self._prepared: Version | None = None

@@ -25,10 +25,10 @@ from slime.losses import (
 )
 from slime.training.core import staleness
 from slime.training.core.batch import RolloutData
+from slime.training.core.custom_step import custom_loss
 from slime.training.core.distributed import sum_over_ranks
+from slime.training.core.model import TrainedModel
 from slime.training.core.packing import PackedBatch, pack, trained_values
-from slime.training.fsdp.custom_step import custom_loss
-from slime.training.fsdp.model import distribution
 from slime.training.schedule import MicroBatch, Step
 from slime.types import Sample
 
@@ -38,7 +38,7 @@ Teach = Callable[[int, PackedBatch, Distribution], TopKTargets]
 
 
 def forward_backward(
-    model: Any,
+    model: TrainedModel,
     spec: LossSpec,
     step: Step,
     rank: int,
@@ -66,7 +66,7 @@ def forward_backward(
             )
         else:
             packed = pack([data.samples[i] for i in micro_batch], device)
-            dist = distribution(model, packed)
+            dist = model.distribution(packed)
             batch = loss_batch(micro_batch, packed, data, denominator, args.reward_key)
             if teach is not None:
                 dist.logsumexp()
@@ -175,7 +175,7 @@ def values_of(micro_batch: MicroBatch, packed: PackedBatch, known: Mapping[int, 
 
 @torch.no_grad()
 def trained_log_probs(
-    model: Any,
+    model: TrainedModel,
     micro_batches: Sequence[MicroBatch],
     samples: Sequence[Sample],
     device: torch.device,
@@ -193,7 +193,7 @@ def trained_log_probs(
     model.eval()
     for number, micro_batch in enumerate(micro_batches):
         packed = pack([samples[i] for i in micro_batch], device, **how)
-        dist = distribution(model, packed)
+        dist = model.distribution(packed)
         found |= by_sample(micro_batch, packed, dist.log_probs(packed.targets))
         if on_distribution is not None:
             on_distribution(number, packed, dist)

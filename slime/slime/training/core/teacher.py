@@ -17,10 +17,10 @@ from torch import Tensor
 
 from slime.losses import Candidates, Distribution, TopKTargets, topk_targets
 from slime.training.core.batch import RolloutData
+from slime.training.core.model import TrainedModel
 from slime.training.core.packing import PackedBatch, pack
 from slime.training.core.step import OnDistribution, Teach
 from slime.training.core.teacher_data import given_topk, hint_groups
-from slime.training.fsdp.model import distribution
 from slime.training.schedule import MicroBatch, Step
 from slime.types import Sample
 
@@ -45,7 +45,7 @@ class Teacher:
         self,
         args: Any,
         rank: int,
-        model: Any | None,
+        model: TrainedModel | None,
         computing: Callable[[], AbstractContextManager[None]] = nullcontext,
     ) -> None:
         self.args, self.rank = args, rank
@@ -155,14 +155,16 @@ class Teacher:
 
         As many as the rank with the most has, so that all ranks run the same number of forwards.
         """
+        model = self.model
+        assert model is not None
         packs = [self._packs(rank[number], samples) for rank in step.ranks]
         mine = packs[self.rank]
         for part in [*mine, *[[]] * (max(map(len, packs)) - len(mine))]:
             packed = pack([one.sample for one in part], device)
-            self.model.eval()  # type: ignore[union-attr]
+            model.eval()
             with self.computing():
-                dist = distribution(self.model, packed)
-            self.model.train()  # type: ignore[union-attr]
+                dist = model.distribution(packed)
+            model.train()
             yield part, packed, dist
 
     def _packs(self, micro_batch: MicroBatch, samples: Sequence[Sample]) -> list[list[TeacherSequence]]:

@@ -21,7 +21,7 @@ from slime.training.core.distributed import sum_over_ranks
 from slime.training.core.optimizer import build_optimizer, learning_rate, set_learning_rate
 from slime.training.core.packing import PackedBatch, pack
 from slime.training.core.step import by_sample, clip_and_check, step_reducer, values_of
-from slime.training.fsdp.loading import load_model
+from slime.training.fsdp.loading import load_as
 from slime.training.fsdp.lora import add_adapters
 from slime.training.schedule import MicroBatch, Schedule, Step
 from slime.types import Sample
@@ -60,7 +60,7 @@ class Critic:
     def __init__(self, args: Any, mesh: DeviceMesh, rank: int, device: torch.device) -> None:
         self.args, self.rank, self.device = args, rank, device
         folder = args.critic_load or args.hf_checkpoint
-        self.model = load_model(folder, mesh, args, partial(_value_model, args=args))
+        self.model = load_as(partial(_value_model, args=args), folder, mesh, args)
         self.rate: float = args.lr if args.critic_lr is None else args.critic_lr
         self.optimizer = build_optimizer(self.model, args)
         self.steps = 0

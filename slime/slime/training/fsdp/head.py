@@ -11,7 +11,6 @@ from torch import Tensor
 from slime.errors import ConfigError
 
 AFTER_THE_HEAD = ("final_logit_softcapping", "logit_scale", "logits_scaling")
-ATTRIBUTE = "deferred_head"
 
 
 class DeferredHead:

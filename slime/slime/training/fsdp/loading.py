@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import nn
@@ -16,19 +16,31 @@ from transformers.utils import logging as transformers_logging
 from slime.errors import ConfigError
 from slime.training.attention.kernels import attention_name
 from slime.training.attention.linear import keep_sequences_apart
-from slime.training.fsdp.head import ATTRIBUTE, DeferredHead
+from slime.training.fsdp.model import PackedModel, equip
 from slime.training.fsdp.quantized import four_bit_config, four_bit_parameters
 from slime.utils.decoders import language_part
 
+Model = TypeVar("Model", bound=nn.Module)
+
 
 def load_model(
-    folder: str,
-    mesh: DeviceMesh,
-    args: Any,
-    adapt: Callable[[Any], Any] = lambda model: model,
-    trained: bool = True,
-) -> Any:
+    folder: str, mesh: DeviceMesh, args: Any, adapt: Callable[[Any], Any] | None = None, trained: bool = True
+) -> PackedModel:
     """The causal language model in `folder`, its weights in fp32, sharded over `mesh`.
+
+    Args, Raises: of `load_as`.
+    """
+
+    def as_packed(model: Any) -> PackedModel:
+        return equip(model if adapt is None else adapt(model), args.log_probs_chunk_size)
+
+    return load_as(as_packed, folder, mesh, args, trained)
+
+
+def load_as(
+    adapt: Callable[[Any], Model], folder: str, mesh: DeviceMesh, args: Any, trained: bool = True
+) -> Model:
+    """What `adapt` makes of the causal language model in `folder`.
 
     It computes in bf16 on CUDA and with --bf16, in fp32 otherwise; gradients are always added up in fp32.
 
@@ -56,11 +68,9 @@ def load_model(
         choose_trained(model, args.only_train_params_name_list, args.freeze_params_name_list)
         if args.gradient_checkpointing:
             model.activation_checkpointing_enable(activation_checkpointing_kwargs={"use_reentrant": False})
-    model = adapt(model)
-    if args.log_probs_chunk_size > 0 and hasattr(model, "get_output_embeddings"):
-        setattr(model, ATTRIBUTE, DeferredHead(model, args.log_probs_chunk_size))
-    shard(model, mesh, args)
-    return model
+    adapted = adapt(model)
+    shard(adapted, mesh, args)
+    return adapted
 
 
 def choose_trained(model: nn.Module, only: list[str], frozen: list[str]) -> None:

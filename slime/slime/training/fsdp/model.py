@@ -4,58 +4,85 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import torch
 from peft import PeftModel
 from safetensors.torch import save_file
-from torch import Tensor
+from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 from transformers.core_model_loading import revert_weight_conversion
 
 from slime.losses import ChunkedDistribution, DenseDistribution, Distribution
 from slime.training.core.packing import PackedBatch
-from slime.training.fsdp.head import ATTRIBUTE, DeferredHead
-from slime.training.fsdp.lora import merged
+from slime.training.fsdp.head import DeferredHead
+from slime.training.fsdp.lora import merged, without_adapters
 from slime.training.fsdp.quantized import dequantized
 from slime.weights.checksum import LM_HEAD
 
 WEIGHT_FILES = (".safetensors", ".bin", ".pt", ".pth", ".index.json")
 
 
-def distribution(model: Any, packed: PackedBatch) -> Distribution:
-    """The model's distribution of every target [T] of the pack, at the temperature of its sample.
+class PackedModel(nn.Module):
+    """A causal language model of transformers, or PEFT's wrapper of one, as the training core sees it.
 
-    Logits are computed at these positions only, a few rows at a time with --log-probs-chunk-size. A model that is
-    spread over ranks in another way than FSDP's brings a method of this name.
+    Attributes:
+        deferred: its output head, where that runs a few rows at a time (--log-probs-chunk-size).
     """
-    if (own := getattr(model, "distribution", None)) is not None:
-        spread: Distribution = own(packed)
-        return spread
-    head: DeferredHead | None = getattr(model, ATTRIBUTE, None)
-    if head is None:
-        return DenseDistribution(_logits(model, packed, packed.logit_positions)[0], packed.temperatures)
-    with head.deferred():
-        hidden = _logits(model, packed, packed.logit_positions)[0]
-    return ChunkedDistribution(hidden, head.project, packed.temperatures, head.chunk)
+
+    deferred: DeferredHead | None = None
+
+    def distribution(self, packed: PackedBatch) -> Distribution:
+        """The model's distribution of every target [T] of the pack, at the temperature of its sample.
+
+        Logits are computed at these positions only.
+        """
+        head = self.deferred
+        if head is None:
+            return DenseDistribution(self._logits(packed, packed.logit_positions)[0], packed.temperatures)
+        with head.deferred():
+            hidden = self._logits(packed, packed.logit_positions)[0]
+        return ChunkedDistribution(hidden, head.project, packed.temperatures, head.chunk)
+
+    def all_logits(self, packed: PackedBatch, temperatures: Tensor) -> Tensor:
+        """fp32 logits [1, N, V] of every token of the pack, divided by `temperatures` [N]."""
+        return self._logits(packed, 0).float() / temperatures[:, None]
+
+    def without_adapters(self) -> AbstractContextManager[None]:
+        """Inside, the model computes what its base computes."""
+        return without_adapters(self)
+
+    def _logits(self, packed: PackedBatch, keep: Tensor | int) -> Tensor:
+        output = self(
+            input_ids=packed.input_ids,
+            position_ids=packed.position_ids,
+            use_cache=False,
+            logits_to_keep=keep,
+            packed_layout=packed.layout,
+        )
+        logits: Tensor = output.logits
+        return logits
 
 
-def all_logits(model: Any, packed: PackedBatch, temperatures: Tensor) -> Tensor:
-    """fp32 logits [1, N, V] of every token of the pack, divided by `temperatures` [N]."""
-    return _logits(model, packed, 0).float() / temperatures[:, None]
+def equip(model: Any, chunk: int = 0) -> PackedModel:
+    """Makes `model` a `PackedModel`, in place: its class becomes a subclass of both, as FSDP2 does it too.
+
+    Args:
+        chunk: rows of logits that are computed at a time; 0: all at once.
+    """
+    deferred = DeferredHead(model, chunk) if chunk > 0 else None
+    model.__class__ = _equipped(type(model))
+    model.deferred = deferred
+    equipped: PackedModel = model
+    return equipped
 
 
-def _logits(model: Any, packed: PackedBatch, keep: Tensor | int) -> Tensor:
-    output = model(
-        input_ids=packed.input_ids,
-        position_ids=packed.position_ids,
-        use_cache=False,
-        logits_to_keep=keep,
-        packed_layout=packed.layout,
-    )
-    logits: Tensor = output.logits
-    return logits
+@cache
+def _equipped(kind: type[nn.Module]) -> type[nn.Module]:
+    return type(kind.__name__, (PackedModel, kind), {})
 
 
 def gather_weights(model: Any, dtype: torch.dtype | None, keep: bool) -> dict[str, Tensor]:

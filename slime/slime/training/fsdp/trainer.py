@@ -51,7 +51,7 @@ class FSDPTrainer(Trainer):
         self.device = torch.device("cuda", torch.cuda.current_device()) if on_gpu else torch.device("cpu")
         self.seed()
         self.spec = loss_spec(args)
-        adapt = partial(add_adapters, args=args) if args.use_lora else lambda model: model
+        adapt = partial(add_adapters, args=args) if args.use_lora else None
         first = self.first_weights()
         self.model = load_model(first, self.mesh, args, adapt)
         self.vocabulary = self.model.config.get_text_config().vocab_size

@@ -12,7 +12,8 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from slime.engines.embedded.model import build_model
-from slime.engines.embedded.weights import WeightsError, WeightStore
+from slime.engines.embedded.weights import WeightStore
+from slime.engines.requests import WeightsError
 from slime.weights.checksum import weights_checksum
 
 LORA: dict[str, Any] = {"use_lora": True, "lora_rank": 4, "lora_alpha": 32.0, "lora_dropout": 0.0}

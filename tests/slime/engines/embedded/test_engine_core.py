@@ -8,14 +8,15 @@ import time
 import pytest
 import torch
 
-from slime.engines.embedded.arguments import EngineArguments
-from slime.engines.embedded.kv_cache import PrefillCache, Slab, length_class
+from slime.engines.embedded.arguments import EmbeddedArguments
+from slime.engines.embedded.kv_cache import length_class
 from slime.engines.embedded.model import ModelError
-from slime.engines.embedded.protocol import GenerateRequest, SamplingParams
 from slime.engines.embedded.scheduler import share
 from slime.engines.embedded.sequence import Sequence
 from slime.engines.embedded.service import EngineService
-from slime.engines.embedded.step import Step
+from slime.engines.embedded.slab import PrefillCache, Slab
+from slime.engines.embedded.step import EngineStep
+from slime.engines.requests import GenerateRequest, SamplingParams
 
 
 def prompt_of(length: int, seed: int = 0) -> list[int]:
@@ -49,7 +50,7 @@ def service_of():
     started: list[EngineService] = []
 
     def build(folder, **arguments) -> EngineService:
-        started.append(EngineService(EngineArguments(model_path=str(folder), **arguments)))
+        started.append(EngineService(EmbeddedArguments(model_path=str(folder), **arguments)))
         return started[-1]
 
     yield build
@@ -112,7 +113,7 @@ def test_an_architecture_that_the_store_cannot_serve_is_refused(tmp_path, kind):
         AutoConfig.for_model(kind, **sizes, **extras.get(kind, {}))
     ).save_pretrained(tmp_path)
     with pytest.raises(ModelError, match=r"cannot run this architecture|serves no mixtures of experts"):
-        EngineService(EngineArguments(model_path=str(tmp_path)))
+        EngineService(EmbeddedArguments(model_path=str(tmp_path)))
 
 
 def test_chunked_prefill_equals_whole_prefill(service_of, model_path):
@@ -152,12 +153,12 @@ def test_a_half_read_prompt_is_read_again_after_an_update(
     service.engine.scheduler.add(row)
     with torch.inference_mode():
         for _ in range(3):
-            service.engine.step(Step())
+            service.engine.step(EngineStep())
         assert row.cached > 100
         service.weights.prepare(str(other_weights), 1)
         service.weights.switch(1)
         while row.finish is None:
-            service.engine.step(Step())
+            service.engine.step(EngineStep())
     assert row.spans == [(1, 0, 5)]
     expected = sampled_log_probs(other_reference, prompt, row.output_ids)
     assert [entry[0] for entry in row.output.tokens] == pytest.approx(expected, abs=1e-5)

@@ -20,6 +20,7 @@ from slime.arguments import Arguments, parse_args
 from slime.engines.launch import main
 from slime.engines.sglang.capabilities import ROUTES
 from slime.errors import ConfigError
+from slime.processes.servers import ServerSpec, healthy
 from slime.ray.engines import model_servers, own_words, server_specs
 from slime.ray.gpu_split import split_of
 from tests import FAKES, ROOT
@@ -210,3 +211,19 @@ def test_the_specs_of_a_run_are_checked_by_the_installed_sglang(model_path, engi
 def test_engines_that_cannot_be_are_refused(model_path, flags, message):
     with pytest.raises(ConfigError, match=message):
         words_of(model_path, *flags)
+
+
+def test_a_paused_engine_still_answers_its_watcher(launch):
+    process = launch("--device", "cpu", FAKE_SGLANG_HEALTH_SECONDS="2")
+    url = json.loads(process.stdout.readline())["url"]
+    httpx.post(url + "/pause_generation", json={}, trust_env=False).raise_for_status()
+    engine = ServerSpec("engine-0", "engine", [], url, health_timeout=1.0)
+    assert healthy(engine)
+
+
+def test_an_engine_that_generates_for_its_health_looks_dead_while_paused(launch):
+    variables = {"FAKE_SGLANG_HEALTH_SECONDS": "2", "SGLANG_ENABLE_HEALTH_ENDPOINT_GENERATION": "1"}
+    process = launch("--device", "cpu", **variables)
+    url = json.loads(process.stdout.readline())["url"]
+    httpx.post(url + "/pause_generation", json={}, trust_env=False).raise_for_status()
+    assert not healthy(ServerSpec("engine-0", "engine", [], url, health_timeout=1.0))

@@ -16,9 +16,9 @@ import torch
 from safetensors.torch import load_file
 
 from slime.engines.client import EngineControl, EngineControlError
-from slime.engines.vllm.engine import Engine
+from slime.engines.vllm.engine import HostedEngine
 from slime.engines.vllm.server import VLLMServer
-from slime.engines.vllm.weights import WeightStore
+from slime.engines.vllm.weights import HostedWeights
 from slime.weights.checksum import weights_checksum
 from tests.fakes.engine_process import body
 from tests.fakes.sglang import Running
@@ -33,9 +33,9 @@ class Hosted:
 
     def __init__(self, folder: Path) -> None:
         self.llm = FakeLLM(folder, plain_model)
-        engine = Engine(self.llm, make_params, (ValueError, ClientError))
+        engine = HostedEngine(self.llm, make_params, (ValueError, ClientError))
         self.ended = threading.Event()
-        weights = WeightStore(engine)
+        weights = HostedWeights(engine)
         asyncio.run(weights.prove_first(str(folder), 0, None))
         self.server = VLLMServer(
             engine, weights, {"model_path": str(folder), "version": "0.32.0"}, self.ended.set
@@ -285,8 +285,8 @@ def test_an_engine_process_that_dies_is_seen_and_ends_the_server(hosted: Any) ->
 
 
 def test_weights_that_a_weights_file_names_otherwise_are_refused_at_the_start(model_path: Path) -> None:
-    from slime.engines.vllm.weights import WeightsError
+    from slime.engines.requests import WeightsError
 
-    store = WeightStore(Engine(FakeLLM(model_path, plain_model), make_params))
+    store = HostedWeights(HostedEngine(FakeLLM(model_path, plain_model), make_params))
     with pytest.raises(WeightsError, match="does not hold the weights that the weights file names"):
         asyncio.run(store.prove_first(str(model_path), 3, "0" * 64))

@@ -22,7 +22,6 @@ from transformers.models.qwen3_5 import modeling_qwen3_5
 from slime.errors import ConfigError
 from slime.training.attention.linear import packed_delta_rule
 from slime.training.core.packing import pack
-from slime.training.fsdp.model import distribution
 from slime.types import Sample
 
 
@@ -77,7 +76,7 @@ def test_each_sample_of_a_pack_has_the_log_probs_and_gradients_that_it_has_alone
     model = make_trainer(hf_checkpoint=hybrid, ref_load=hybrid).model
     alone = AutoModelForCausalLM.from_pretrained(hybrid, attn_implementation="eager")
     packed = pack(SAMPLES, torch.device("cpu"), share_prompts=share_prompts)
-    ours = distribution(model, packed).log_probs(packed.targets)
+    ours = model.distribution(packed).log_probs(packed.targets)
     rows = []
     for one in SAMPLES:
         logits = alone(torch.tensor([one.tokens])).logits[0] / one.temperature

@@ -9,7 +9,7 @@ from transformers import AutoConfig, AutoModelForCausalLM
 from slime.errors import DataError
 from slime.training.attention.packed import NAME as ATTENTION
 from slime.training.core.packing import check_samples, pack
-from slime.training.fsdp.model import distribution
+from slime.training.fsdp.model import equip
 from slime.types import Sample
 
 CPU = torch.device("cpu")
@@ -102,12 +102,12 @@ def test_sharing_prompts_changes_neither_log_probs_nor_gradients(
         config.use_sliding_window, config.sliding_window = True, window
         config.layer_types = ["sliding_attention", "full_attention"]
     torch.manual_seed(0)
-    model = AutoModelForCausalLM.from_config(config, attn_implementation=ATTENTION)
+    model = equip(AutoModelForCausalLM.from_config(config, attn_implementation=ATTENTION))
     samples = grouped(make_samples(7))
     found = []
     for share in (True, False):
         packed = pack(samples, CPU, share_prompts=share)
-        values = distribution(model, packed).log_probs(packed.targets)
+        values = model.distribution(packed).log_probs(packed.targets)
         model.zero_grad()
         (values * torch.linspace(-1, 1, len(values))).sum().backward()
         found.append((values.detach(), [parameter.grad.clone() for parameter in model.parameters()]))

@@ -22,7 +22,7 @@ NO_KEY = "gateway and trainer reach engines on this machine without a key"
 
 
 @dataclass(frozen=True)
-class Order:
+class LaunchRequest:
     """One engine to start: whose Python, where, with which words of its own.
 
     `device` is cpu or cuda where the launcher itself checks it; else it is among the words.
@@ -52,7 +52,7 @@ class FirstWeights:
 
 
 @dataclass(frozen=True)
-class OutsideEngine:
+class ThirdPartyEngine:
     """How one project's engine is asked for.
 
     Attributes:
@@ -75,7 +75,7 @@ class OutsideEngine:
     def prefix(self) -> str:
         return f"--{self.key}-"
 
-    def parse(self, argv: list[str]) -> Order:
+    def parse(self, argv: list[str]) -> LaunchRequest:
         """The launcher's flags; SystemExit after an unknown one. Raises ConfigError for one that is ours to give."""
         parser = argparse.ArgumentParser(
             prog=f"python -m slime.engines.launch --backend {self.key}", allow_abbrev=False
@@ -103,7 +103,7 @@ class OutsideEngine:
             if value is not None:
                 words += ["--" + own, value]
         device = None if "device" in self.common else args.device
-        return Order(
+        return LaunchRequest(
             args.engine_python,
             args.model_path,
             args.host,
@@ -146,11 +146,11 @@ class OutsideEngine:
         return str(json.loads(done.stdout.strip().splitlines()[-1])["version"])
 
 
-def first_weights(order: Order) -> FirstWeights:
+def first_weights(request: LaunchRequest) -> FirstWeights:
     """What to load at start. Raises ConfigError: a weights file that names none, no model there, a port in use."""
-    first = FirstWeights(0, order.model_path, None)
-    if order.weights_file is not None and Path(order.weights_file).is_file():
-        file = Path(order.weights_file)
+    first = FirstWeights(0, request.model_path, None)
+    if request.weights_file is not None and Path(request.weights_file).is_file():
+        file = Path(request.weights_file)
         try:
             named = json.loads(file.read_text(encoding="utf-8"))
             path = str(file.parent / named["path"])
@@ -159,9 +159,9 @@ def first_weights(order: Order) -> FirstWeights:
             raise ConfigError(f"{file} is not a weights file (version, path, checksum): {error!r}") from error
     if not (Path(first.path) / "config.json").is_file():
         raise ConfigError(f"{first.path} holds no config.json; give the folder of a Hugging Face model")
-    taken = bind_error(order.host, order.port)
+    taken = bind_error(request.host, request.port)
     if taken is not None:
-        raise ConfigError(f"cannot listen on {order.host}:{order.port}: {taken.strerror or taken}")
+        raise ConfigError(f"cannot listen on {request.host}:{request.port}: {taken.strerror or taken}")
     return first
 
 

@@ -1,13 +1,17 @@
-"""What a client may send: SGLang's native request names, validated where they enter."""
+"""What a client may send to our engine servers: SGLang's native request names, validated where they enter."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
+from slime.errors import EngineError
+
 GREEDY_BELOW = 1e-6
 """A temperature below this means greedy decoding, as in SGLang."""
+DEFAULT_NEW_TOKENS = 128
 
 
 class RequestError(ValueError):
@@ -20,6 +24,10 @@ class RunningRequestError(RequestError):
     """The request id belongs to a request that still runs; right after a disconnect a retry helps."""
 
     status = 409
+
+
+class WeightsError(EngineError):
+    """Weights that must not go live, or did not; the message says which serve."""
 
 
 class _Body(BaseModel):
@@ -176,6 +184,48 @@ class SwitchRequest(_Body):
 
 class PrepareRequest(SwitchRequest):
     model_path: str = Field(min_length=1)
+
+
+@dataclass(frozen=True)
+class ModelLimits:
+    """What the served model takes: tokens of prompt and answer, ids in its vocabulary."""
+
+    context_length: int
+    vocabulary: int
+
+    def check(self, request: GenerateRequest, prompt: list[int]) -> None:
+        """Raises RequestError: ids or positions that the model or the prompt does not have."""
+        name = "text" if request.input_ids is None else "input_ids"
+        if not prompt:
+            raise RequestError(f"{name}: the prompt must have at least one token")
+        ids = {
+            name: prompt,
+            "token_ids_logprob": request.token_ids_logprob or [],
+            "sampling_params.logit_bias": list(request.sampling_params.logit_bias),
+        }
+        for field, values in ids.items():
+            if values and not (min(values) >= 0 and max(values) < self.vocabulary):
+                raise RequestError(f"{field}: ids must be between 0 and {self.vocabulary - 1}")
+        if request.top_logprobs_num > self.vocabulary:
+            raise RequestError(f"top_logprobs_num: the vocabulary has only {self.vocabulary} tokens")
+        if request.logprob_start_len >= len(prompt):
+            raise RequestError(
+                f"logprob_start_len: {request.logprob_start_len} is beyond the prompt ({len(prompt)} tokens)"
+            )
+
+    def new_tokens(self, prompt: int, wanted: int | None, least: int = 0) -> int:
+        """Tokens that an answer to `prompt` tokens may have; the engine samples at least `least`. Raises RequestError."""
+        room = self.context_length - prompt
+        if room < (least if wanted == 0 else 1):
+            raise RequestError(
+                f"the prompt of {prompt} tokens fills the context of {self.context_length} tokens"
+            )
+        if wanted is not None and wanted > room:
+            raise RequestError(
+                f"the request needs {prompt + wanted} tokens ({prompt} prompt + {wanted} max_new_tokens), "
+                f"the context has {self.context_length}"
+            )
+        return min(DEFAULT_NEW_TOKENS, room) if wanted is None else wanted
 
 
 def explain(error: ValidationError) -> str:

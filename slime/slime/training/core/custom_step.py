@@ -11,8 +11,8 @@ from torch import Tensor
 from slime.losses import LossOutput, pack_loss, weighted_sum
 from slime.losses.distribution import DenseDistribution
 from slime.training.core.batch import RolloutData, widened
+from slime.training.core.model import TrainedModel
 from slime.training.core.packing import PackedBatch, pack
-from slime.training.fsdp.model import all_logits
 from slime.training.schedule import MicroBatch
 from slime.types import Sample
 
@@ -22,7 +22,7 @@ FILLER = Sample(tokens=[0, 0], response_length=1, reward=0.0)
 def custom_loss(
     function: Callable[..., Any],
     args: Any,
-    model: Any,
+    model: TrainedModel,
     micro_batch: MicroBatch,
     data: RolloutData,
     denominator: float,
@@ -37,7 +37,7 @@ def custom_loss(
     packed = pack(samples, device, share_prompts=False)
     lengths = torch.tensor(packed.lengths, device=device)
     temperatures = torch.tensor([sample.temperature for sample in samples], device=device)
-    logits = all_logits(model, packed, temperatures.repeat_interleave(lengths))
+    logits = model.all_logits(packed, temperatures.repeat_interleave(lengths))
     batch = custom_batch(samples, micro_batch, packed, data, device)
     masks: list[Tensor] = batch["loss_masks"]
     shares = [mask if args.calculate_per_token_loss else mask / mask.sum().clamp(min=1) for mask in masks]

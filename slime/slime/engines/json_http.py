@@ -1,0 +1,93 @@
+"""What our engine servers share: bodies are parsed, refusals answered, JSON and events written, chunks paced.
+
+Imports nothing that vLLM's Python may lack.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ValidationError
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+from starlette.types import Receive
+
+from slime.engines.requests import RequestError, WeightsError, explain
+
+SERVER_OPTIONS: dict[str, Any] = {
+    "access_log": False,
+    "timeout_keep_alive": 75,  # seconds; longer than clients keep an idle connection, who so never reuse a closed one
+    "timeout_graceful_shutdown": 2,
+}
+"""Of uvicorn."""
+SECONDS_PER_STREAM = 0.001
+TOKENS_THAT_DOUBLE = 256
+
+Body = TypeVar("Body", bound=BaseModel)
+Handler = Callable[[Request], Awaitable[Response]]
+
+
+@dataclass(frozen=True)
+class JsonHttp:
+    """Requests and responses of one server. `loads` and `dumps` are those of its JSON library."""
+
+    loads: Callable[[bytes], Any]
+    dumps: Callable[[Any], bytes]
+
+    def routes(self, post: Mapping[str, Handler], get: Mapping[str, Handler]) -> list[Route]:
+        """Routes by path; bad requests to those of `post` are answers, not exceptions."""
+        routes = [Route(path, self._guarded(handler), methods=["POST"]) for path, handler in post.items()]
+        return routes + [Route(path, handler, methods=["GET"]) for path, handler in get.items()]
+
+    async def parse(self, request: Request, kind: type[Body]) -> Body:
+        """The body as `kind`; no body is an empty object. Raises RequestError."""
+        raw = await request.body()
+        try:
+            content = self.loads(raw) if raw else {}
+        except ValueError as error:
+            raise RequestError(f"the body is not JSON: {error}") from error
+        try:
+            return kind.model_validate(content)
+        except ValidationError as error:
+            raise RequestError(explain(error)) from error
+
+    def answer(self, body: dict[str, Any], status: int = 200) -> Response:
+        return Response(self.dumps(body), status, media_type="application/json")
+
+    def event(self, body: dict[str, Any]) -> bytes:
+        """One server-sent event."""
+        return b"data: " + self.dumps(body) + b"\n\n"
+
+    def _guarded(self, handler: Handler) -> Handler:
+        async def route(request: Request) -> Response:
+            try:
+                return await handler(request)
+            except RequestError as error:
+                if request.url.path == "/generate":
+                    return self.answer({"error": {"message": str(error)}}, error.status)
+                return self.answer({"success": False, "message": str(error)}, error.status)
+            except WeightsError as error:
+                return self.answer({"success": False, "message": str(error)}, 400)
+
+        return route
+
+
+DONE = b"data: [DONE]\n\n"
+"""The event that ends a stream."""
+
+
+def pause_after_chunk(streams: int, tokens: int) -> float:
+    """Seconds to wait after a chunk while `streams` are open, longer as the answer grows to `tokens`.
+
+    Chunks are cumulative: fewer of them lose nothing, and keep engine and client from drowning in JSON.
+    """
+    return SECONDS_PER_STREAM * streams * (1 + tokens / TOKENS_THAT_DOUBLE)
+
+
+async def disconnected(receive: Receive) -> None:
+    """Returns when the client has gone."""
+    while (await receive())["type"] != "http.disconnect":
+        pass

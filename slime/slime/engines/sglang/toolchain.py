@@ -1,0 +1,121 @@
+"""The CUDA compiler of SGLang, which builds kernels with nvcc when it first computes (measured: 0.5.23, CUDA 13.0).
+
+SGLang looks at CUDA_HOME, CUDA_PATH, PATH and /usr/local/cuda. Where none of them has nvcc, the packages of
+instructions/requirements-sglang.txt have brought one into the engine's own Python; it needs two links and CUDA_HOME.
+`python -m slime.engines.sglang.toolchain PYTHON` says whether that Python's SGLang can build kernels.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from slime.errors import ConfigError
+
+PACKAGES = "nvidia-cuda-nvcc nvidia-cuda-crt nvidia-nvvm nvidia-cuda-cccl"
+SYSTEM_HOME = Path("/usr/local/cuda")
+QUESTION = (
+    "import pathlib, sysconfig; paths = sysconfig.get_paths(); "
+    "print(paths['purelib']); print(pathlib.Path(paths['include'], 'Python.h').is_file())"
+)
+ASK_TIMEOUT = 60.0  # seconds
+
+
+def compiler_environment(python: str, environ: Mapping[str, str]) -> dict[str, str]:
+    """What the engine's environment needs more to find nvcc; empty where it finds one by itself, or there is none.
+
+    Raises:
+        ConfigError: the compiler's folder lacks a link and cannot be written to.
+    """
+    if system_compiler(environ) is not None:
+        return {}
+    home = packaged_home(python)
+    if home is None:
+        return {}
+    _link(home / "lib64", "lib")
+    for library in sorted((home / "lib").glob("libcudart.so.*")):
+        _link(home / "lib" / "libcudart.so", library.name)
+    for folder in (home / "bin", home / "nvvm" / "bin"):
+        for program in folder.glob("*"):
+            if program.is_file() and not os.access(program, os.X_OK):
+                program.chmod(0o755)
+    return {"CUDA_HOME": str(home)}
+
+
+def system_compiler(environ: Mapping[str, str]) -> Path | None:
+    """The nvcc that SGLang finds without help, in its order."""
+    homes = [Path(environ[name]) for name in ("CUDA_HOME", "CUDA_PATH") if environ.get(name)]
+    on_path = shutil.which("nvcc", path=environ.get("PATH", ""))
+    for found in (*(home / "bin" / "nvcc" for home in homes), on_path, SYSTEM_HOME / "bin" / "nvcc"):
+        if found is not None and os.access(found, os.X_OK):
+            return Path(found)
+    return None
+
+
+def packaged_home(python: str) -> Path | None:
+    """The folder of the nvcc that pip put into this Python's packages; None: it has none, or cannot be run."""
+    homes = sorted((_packages(python) or Path("/nonexistent")).glob("nvidia/cu*/bin/nvcc"))
+    return homes[-1].parent.parent if homes else None
+
+
+def problems(python: str, environ: Mapping[str, str]) -> list[str]:
+    """What keeps SGLang in `python` from building kernels, each with what to do; empty if nothing does."""
+    found = []
+    answer = _ask(python)
+    if answer is None:
+        return [f"{python} cannot be run: set SGLANG_PYTHON to the Python that has SGLang"]
+    if system_compiler(environ) is None and packaged_home(python) is None:
+        found.append(
+            f"no nvcc: {python} -m pip install -r instructions/requirements-sglang.txt brings one ({PACKAGES}); "
+            "or install the CUDA toolkit"
+        )
+    if not any(shutil.which(name, path=environ.get("PATH", "")) for name in ("c++", "g++")):
+        found.append("no C++ compiler: apt-get install g++")
+    if answer[1] != "True":
+        found.append(
+            "no Python.h of the engine's Python, which Triton compiles against: apt-get install python3-dev"
+        )
+    return found
+
+
+def _packages(python: str) -> Path | None:
+    answer = _ask(python)
+    return None if answer is None else Path(answer[0])
+
+
+def _ask(python: str) -> list[str] | None:
+    try:
+        done = subprocess.run(
+            [python, "-c", QUESTION], capture_output=True, text=True, timeout=ASK_TIMEOUT, check=True
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout.split("\n")
+
+
+def _link(link: Path, target: str) -> None:
+    if link.exists():
+        return
+    try:
+        link.symlink_to(target)
+    except FileExistsError:  # another engine of this machine made it meanwhile
+        return
+    except OSError as error:
+        raise ConfigError(
+            f"SGLang's compiler needs the link {link} -> {target}, which cannot be made ({error}): "
+            "make it as the owner of that folder, or set CUDA_HOME to a CUDA toolkit"
+        ) from error
+
+
+def main() -> int:
+    found = problems(sys.argv[1] if len(sys.argv) > 1 else sys.executable, os.environ)
+    print("\n".join(found) or "nvcc, C++ compiler and Python.h are there")
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
