@@ -1,6 +1,6 @@
 """The runtime's errors, one class a boundary: what failed, where, and what to do about it.
 
-A bad request or a bad turn is data: it is answered or counted, and serving goes on. A bad configuration is
+A bad request or a bad turn is data: it is answered or counted, and serving continues. A bad configuration is
 refused at once, before anything starts.
 """
 

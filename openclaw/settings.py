@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
+from openclaw import __version__
 from openclaw.common import declare
 from openclaw.common.declare import option
 from openclaw.errors import ConfigError
@@ -156,7 +157,7 @@ class Settings:
             )
 
     def _check_keys(self) -> None:
-        """What is wrong with a key is said without the key."""
+        """Raises ConfigError; no message contains a key."""
         names = [name for name, _ in self.client_keys]
         if len(set(names)) != len(names):
             raise ConfigError("OPENCLAW_API_KEYS: a name is there twice; write NAME=KEY,NAME=KEY")
@@ -233,6 +234,7 @@ def _parser() -> _Parser:
         allow_abbrev=False,
     )
     declare.add_flags(parser, Settings)
+    parser.add_argument("--version", action="version", version=f"OpenClaw-RL {__version__}")
     return parser
 
 

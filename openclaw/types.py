@@ -1,4 +1,4 @@
-"""What the runtime remembers: turns, judgements, samples and weight versions.
+"""The records of the runtime: turns, judgements, samples and weight versions.
 
 These records cross every boundary of the runtime (gateway, store, judge, rollout). They are frozen; the
 store is the only place where a state changes.
@@ -137,7 +137,7 @@ class Session:
 
 @dataclass(frozen=True, kw_only=True)
 class Vote:
-    """One judge vote. `score` is 1, -1, 0 or None (the judge said nothing valid); `text` is why, in its
+    """One judge vote. `score` is 1, -1, 0 or None (no valid reply); `text` is the reason in the judge's
     words."""
 
     score: int | None
@@ -147,7 +147,7 @@ class Vote:
 
 @dataclass(frozen=True, kw_only=True)
 class Judgement:
-    """What a judge found about one turn. `latency` in seconds; `prompt` names what the judge was asked."""
+    """The result of judging one turn. `latency` in seconds; `prompt` names the prompt by file and hash."""
 
     kind: Literal["eval", "hint"]
     score: float
@@ -160,7 +160,7 @@ class Judgement:
 
 @dataclass(frozen=True, kw_only=True)
 class Feedback:
-    """What became of a person's word about a turn.
+    """The effect of a person's feedback on a turn.
 
     status: `judging` (the turn is judged with it at once), `waiting` (used as soon as something follows the
     turn) or `recorded` (kept, but the turn is being trained, was trained, or never will be).
@@ -174,7 +174,7 @@ class Feedback:
 
 @dataclass(frozen=True, kw_only=True)
 class TeacherSide:
-    """What a teacher, who knows the hints, is asked and has said about the R completion tokens of a turn.
+    """The input and the output of a teacher, which sees the hints, for the R completion tokens of a turn.
 
     teacher_tokens_candidates: for each accepted hint, shortest first, the ids of the hinted prompt and the turn's own
         completion ids; [] where there is no hint (the teacher sees the plain prompt); None where no teacher is asked.
@@ -195,7 +195,7 @@ class TeacherSide:
 
 @dataclass(frozen=True, kw_only=True)
 class SampleDraft(TeacherSide):
-    """A method's wish to train on a turn. `loss_mask` [completion tokens] of 0/1; None trains every token."""
+    """A sample that a method makes of a turn. `loss_mask` [completion tokens] of 0/1; None trains every token."""
 
     turn_id: str
     reward: float | dict[str, float]

@@ -1,8 +1,8 @@
 """python -m openclaw.chat: talk to the model, and watch it learn.
 
 Every line that begins with / is a command: /help lists them. Without a terminal (a pipe) it answers each line of its
-input, then waits up to --wait seconds for the fate of the turns. With --watch it says nothing and tells of everybody's
-turns, such as OpenClaw's, until Ctrl-C.
+input, then waits up to --wait seconds for the status of the turns. With --watch it sends nothing and reports
+the turns of all clients, such as OpenClaw's, until Ctrl-C.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from rich.console import Console
 
 from openclaw.chat.client import ChatError, Server
-from openclaw.chat.turn_status import AllTurns, FateWatch
+from openclaw.chat.turn_status import AllTurns, TurnWatch
 from openclaw.common import declare
 from openclaw.common.declare import option
 from openclaw.errors import ConfigError
@@ -42,7 +42,7 @@ class ChatSettings:
     wait: float = option(
         float,
         30.0,
-        "How long to wait for the last turns' fate without a terminal, default 30",
+        "How long to wait for the last turns' status without a terminal, default 30",
         unit="seconds",
         least=0,
     )
@@ -63,7 +63,7 @@ class Chat:
         self, server: Server, model: str, show: Callable[[str], None], write: Callable[[str], None]
     ) -> None:
         self.server, self.model, self.show, self.write = server, model, show, write
-        self.watch = FateWatch(server.turn)
+        self.watch = TurnWatch(server.turn)
         self.train = True
         self.begin()
 
@@ -149,7 +149,7 @@ class Chat:
 
 
 def converse(chat: Chat, lines: Iterable[str]) -> None:
-    """Until the input ends or the person leaves. What goes wrong is shown, and the talk goes on."""
+    """Runs until the input ends or the user leaves. Prints errors and continues."""
     for line in lines:
         try:
             if not chat.line(line):
@@ -212,7 +212,7 @@ def talk(server: Server, wait: float) -> None:
         at_terminal(chat)
     else:
         converse(chat, sys.stdin)
-        wait_for_fates(chat, wait)
+        wait_for_turns(chat, wait)
 
 
 def watch(server: Server, admin_key: str | None) -> None:
@@ -240,8 +240,8 @@ def at_terminal(chat: Chat) -> None:
         thread.join()
 
 
-def wait_for_fates(chat: Chat, seconds: float) -> None:
-    """Shows what becomes of the turns until all have ended or the time is over."""
+def wait_for_turns(chat: Chat, seconds: float) -> None:
+    """Prints changes of the turns until all have ended or the time is over."""
     end = time.monotonic() + seconds
     while True:
         for line in chat.watch.news():

@@ -1,4 +1,4 @@
-"""What the chat asks of a server: answers as a stream, feedback, and what became of a turn."""
+"""HTTP client of the gateway: streamed answers, feedback, and the status of turns."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class ChatError(OpenClawError):
 
 
 @dataclass
-class Answer:
+class StreamedAnswer:
     """One answer while it grows. `thinking` is the reasoning, apart from the text."""
 
     completion_id: str = ""
@@ -54,14 +54,14 @@ class Server:
         return self._json("GET", "/status")
 
     def turn(self, completion_id: str) -> dict[str, Any] | None:
-        """What became of a turn; None while the server does not know it."""
+        """The status of a turn; None while the server does not know it."""
         try:
             return self._json("GET", f"/v1/turns/{completion_id}")
         except ChatError:
             return None
 
     def newest_turns(self, admin_key: str | None, limit: int = 100) -> list[dict[str, Any]]:
-        """What became of the newest turns of all clients, newest first; `admin_key` where the server has one."""
+        """The status of the newest turns of all clients, newest first; `admin_key` where the server has one."""
         headers = {"Authorization": f"Bearer {admin_key}"} if admin_key else {}
         found: list[dict[str, Any]] = self._json("GET", f"/admin/turns?limit={limit}", headers=headers)[
             "data"
@@ -79,11 +79,11 @@ class Server:
 
     def chat(
         self, messages: list[dict[str, str]], session_id: str, train: bool = True, **body: Any
-    ) -> Iterator[Answer]:
+    ) -> Iterator[StreamedAnswer]:
         """The same answer after each piece of it that came."""
         headers = {"X-Session-Id": session_id} | ({} if train else {"X-Train": "off"})
         request = {"messages": messages, "stream": True, **body}
-        answer = Answer()
+        answer = StreamedAnswer()
         try:
             with self._http.stream("POST", "/v1/chat/completions", headers=headers, json=request) as response:
                 if response.status_code != 200:
@@ -119,7 +119,7 @@ class Server:
         )
 
 
-def _take(answer: Answer, chunk: dict[str, Any]) -> None:
+def _take(answer: StreamedAnswer, chunk: dict[str, Any]) -> None:
     if "error" in chunk:
         raise ChatError(str(chunk["error"].get("message", chunk["error"])))
     answer.completion_id = chunk.get("id", answer.completion_id)

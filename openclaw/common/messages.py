@@ -1,4 +1,4 @@
-"""Reading chat messages, as every wing reads them."""
+"""The text of chat messages, read in one way everywhere."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ def text_of(message: Mapping[str, Any], between: str = "") -> str:
     """The text of a message whose content is a string, null, or a list of parts; parts without text count as none.
 
     Args:
-        between: joins the parts. Chat templates write parts without anything between them: so do prompts and
-            whatever is compared with them. Readers of the words (judges) pass LINE_BREAK: two parts are no one word.
+        between: joins the parts. The default is how chat templates write parts; prompts, and what is compared with
+            them, use it. Judges pass LINE_BREAK, which keeps the words of two parts apart.
     """
     content = message.get("content")
     if isinstance(content, str):

@@ -123,8 +123,8 @@ def check_server(settings: ConnectSettings) -> Model:
         print(f"server: {server.url} serves {model.id}, {model.context} tokens of context", file=sys.stderr)
         message = [{"role": "user", "content": "Connection test: say hello."}]
         answers = list(server.chat(message, TEST_SESSION, model=model.id, max_tokens=8, turn_type="side"))
-        fate = server.turn(answers[-1].completion_id) if answers else None
-        seen = "it answers, and records nothing" if fate is None else f"test turn: {describe(fate)}"
+        status = server.turn(answers[-1].completion_id) if answers else None
+        seen = "it answers, and records nothing" if status is None else f"test turn: {describe(status)}"
         print(seen, file=sys.stderr)
     finally:
         server.close()

@@ -1,4 +1,4 @@
-"""The OpenClaw that is installed here: its version, and what it says of its settings."""
+"""The OpenClaw program on this machine: its version and its own report of its settings."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SECONDS = 60
 
 @dataclass(frozen=True)
 class Program:
-    """`version` is (year, month, ...), () when it could not be told; `problem` is why it does not run."""
+    """`version` is (year, month, ...), () when it is not known; `problem` is why it does not run."""
 
     path: str | None
     version: tuple[int, ...] = ()
@@ -24,7 +24,7 @@ class Program:
 
     @property
     def can_load_plugin(self) -> bool:
-        """An OpenClaw that is not here, or does not tell, gets the benefit of the doubt."""
+        """True also for an OpenClaw that is not installed here or does not report its version."""
         return not self.version or self.version[:2] >= OLDEST_FOR_PLUGIN
 
     @property

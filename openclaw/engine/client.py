@@ -94,8 +94,8 @@ class EngineClient:
             await asyncio.sleep(READY_POLL_SECONDS)
 
     async def stream(self, url: str, body: dict[str, Any]) -> AsyncGenerator[dict[str, Any], None]:
-        """The newest cumulative answer (see cumulative.py), again and again, until the last. Raises EngineError when the
-        engine is not there or breaks off, ClientError when it refuses the request."""
+        """The newest cumulative answer (see cumulative_stream.py), again and again, until the last. Raises
+        EngineError when the engine is not there or breaks off, ClientError when it refuses the request."""
         try:
             async with self._http.post(f"{url}/generate", data=orjson.dumps(body)) as answer:
                 if answer.status != 200:

@@ -1,7 +1,7 @@
-"""An engine's answers are cumulative: each says again all that the last one said. Of a long one only the end is read.
+"""Parses the end of each cumulative answer alone: an engine's answers repeat everything that came before.
 
-What was read before is compared as bytes, which costs next to nothing, and not parsed again; an answer that does not go
-on from the last one, or that is written in another way, is parsed as a whole.
+The repeated part is compared as bytes, which is cheap, and not parsed again. An answer that does not continue the last
+one, or has another layout, is parsed as a whole.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class CumulativeAnswers:
         return answer
 
     def _rest(self, data: bytes) -> dict[str, Any] | None:
-        """The answer if it goes on from the last one."""
+        """The answer if it continues the last one."""
         if not self._lists:
             return None
         kept, at, tails = [], 0, []

@@ -1,8 +1,7 @@
-"""One answer being sampled: token ids in, token ids out, exactly as the engines gave them.
+"""Samples one answer: token ids in, token ids out, exactly as the engines gave them.
 
-A generation outlives the engine that runs it: when an engine dies, or is not up yet, the generation waits and
-goes on from the ids that it has, on the same engine once it is back or on another one. What the caller got
-stays valid.
+A generation survives its engine: when an engine dies, or is not up yet, the generation waits and resumes from the
+ids that it has, on the same engine once it is back or on another one. Tokens that the caller has stay valid.
 """
 
 from __future__ import annotations
@@ -53,9 +52,9 @@ class Increment:
 class Generation:
     """One answer being sampled. `ids`, `log_probs` and `spans` are exactly the engine's, over all attempts.
 
-    spans: [(weight version, start, end)] over `ids`; None where an engine died before it told.
+    spans: [(weight version, start, end)] over `ids`; without those whose engine died before it reported a version.
     finish_reason: "stop" or "length" once finished; matched: the stop id or string.
-    affinity: what is generated for the same session goes to the same engine.
+    affinity: generations of the same affinity (session) prefer the same engine.
     """
 
     def __init__(self, engines: EngineClient, request: EngineRequest, affinity: str) -> None:

@@ -94,8 +94,8 @@ class EngineProcess:
             raise EngineError(f"the engine printed no ready line but {line[:200]!r}") from error
 
     async def _forward(self, stream: asyncio.StreamReader) -> None:
-        """Chunks, not lines: a progress bar is one line without an end, and an engine whose words nobody takes stands
-        still."""
+        """Reads chunks, not lines: a progress bar is one line without an end, and an engine whose output pipe is full
+        blocks."""
         while data := await stream.read(CHUNK):
             lines = data.decode("utf-8", "replace").splitlines()
             self._last_words = next(

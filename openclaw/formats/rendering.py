@@ -1,7 +1,7 @@
 """Messages to prompt ids, and the parser of the answer, for the model family named in config.json.
 
 Rendering is `renderers`' (the ids a chat template gives, without transformers). Where nothing was edited, the
-prompt of the next turn is the last turn's own ids, as seen and sampled, and what is new behind them.
+prompt of the next turn is the last turn's own ids, prompt and completion, followed by the new messages.
 """
 
 from __future__ import annotations

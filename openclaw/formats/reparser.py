@@ -1,8 +1,8 @@
 """Streams what a family's own parser reads in the ids so far, for families without an incremental parser here.
 
-The parser of `renderers` wants the whole answer. Asked again and again, it may take back what it said: text
-before a `</think>` becomes reasoning, `{` becomes a tool call. So only that is passed on which no marker that
-could come next would change.
+The parser of `renderers` needs the whole answer. Run on growing prefixes, it may revise its output: text
+before a `</think>` becomes reasoning, `{` becomes a tool call. Only output that no
+marker could still change is passed on.
 """
 
 from __future__ import annotations

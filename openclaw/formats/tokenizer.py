@@ -72,8 +72,8 @@ class Tokenizer:
         return list(self._core.encode_batch_fast([text], add_special_tokens=False)[0].ids)
 
     def read_text_as_plain(self, render: Callable[[], list[list[int]]]) -> bool:
-        """From now on nobody can write a special token (the end of a message, the beginning of another) by
-        spelling it in a text. Stays as it was, and returns False, when `render` gives other ids then: the
+        """From now on texts are encoded without special tokens: spelling one (the end of a message, the beginning of
+        another) gives plain text. Changes nothing, and returns False, when `render` gives other ids then: the
         template itself writes special tokens as text."""
         before = render()
         self._text_is_plain = True

@@ -1,4 +1,4 @@
-"""What a request says of itself beside its messages: session, person, type, whether it may be trained on."""
+"""Who sends a request: session, person, turn type, consent to training, and the key that identifies the request."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from openclaw.common.messages import messages_in
 from openclaw.errors import ClientError
+from openclaw.gateway.fields import string
 from openclaw.gateway.headers import as_utf8, person_of
 from openclaw.gateway.idempotency import RequestKey
 from openclaw.sessions.clients import is_side_turn, named_session
@@ -20,7 +21,7 @@ _NO = frozenset({"0", "false", "no", "off"})
 
 @dataclass(frozen=True)
 class Caller:
-    """What a request says of itself beside its messages. `scope` is the session it names, if any."""
+    """The metadata of a request. `scope` is the session that it names, if any; `done`: the session ends with it."""
 
     scope: str | None
     person: str | None
@@ -38,12 +39,12 @@ class Caller:
         headers = {  # looked up often; of equal names the first counts
             name: as_utf8(value) for name, value in reversed(list(headers.items()))
         }
-        scope = headers.get("x-session-id") or path_session or _text(body, "session_id")
+        scope = headers.get("x-session-id") or path_session or string(body, "session_id")
         scope = scope or named_session(headers, body)
         if scope is not None and (len(scope) > LONGEST_NAME or not scope.isprintable()):
             message = f"session_id must be printable and at most {LONGEST_NAME} characters long"
             raise ClientError(message, "session_id")
-        turn_type = headers.get("x-turn-type") or _text(body, "turn_type")
+        turn_type = headers.get("x-turn-type") or string(body, "turn_type") or None
         if turn_type is not None and turn_type not in ("main", "side"):
             raise ClientError(f"turn_type is {turn_type!r}; it must be main or side", "turn_type")
         side = turn_type == "side" if turn_type else is_side_turn(messages_in(body)) or default_type == "side"
@@ -55,25 +56,18 @@ class Caller:
 
 
 def person_named(headers: Mapping[str, str], body: Mapping[str, Any]) -> str | None:
-    """Who speaks: the request's `user`, else the name of its key. Raises ClientError."""
-    user = _text(body, "user")
+    """The person of a request: its `user`, else the name of its key. Raises ClientError."""
+    user = string(body, "user") or None
     if user is not None and (len(user) > LONGEST_NAME or not user.isprintable()):
         raise ClientError(f"user must be printable and at most {LONGEST_NAME} characters long", "user")
     return user or person_of(headers)
 
 
 def _may_train(headers: Mapping[str, str], body: Mapping[str, Any]) -> bool:
-    """A wish for privacy that is spelled wrong is refused, never overheard."""
+    """Raises ClientError for a misspelt opt-out, which must not count as consent."""
     asked, wish = headers.get("x-train"), body.get("train")
     if asked is not None and asked.strip().lower() not in (*YES, *_NO):
         raise ClientError(f"X-Train is {asked!r}; it must be on or off", "train")
     if wish is not None and not isinstance(wish, bool):
         raise ClientError("train must be true or false", "train")
     return wish is not False and (asked is None or is_true(asked))
-
-
-def _text(body: Mapping[str, Any], name: str) -> str | None:
-    value = body.get(name)
-    if value is not None and not isinstance(value, str):
-        raise ClientError(f"{name} must be a string", name)
-    return value or None

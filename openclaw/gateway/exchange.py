@@ -6,18 +6,26 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import aclosing
 from dataclasses import dataclass, replace
+from typing import Any
 
-from openclaw.engine.generation import Generation
+from openclaw.engine.generation import Generation, Increment
 from openclaw.errors import ClientError
-from openclaw.formats.deltas import AnswerParser
+from openclaw.formats.deltas import AnswerParser, CallArguments, CallStart, Delta, TextDelta
 from openclaw.formats.stop_strings import StopStrings
 from openclaw.gateway.chat_request import ChatRequest
-from openclaw.gateway.completion import Chunk, Completion
 from openclaw.gateway.recorder import Recorder
 from openclaw.sessions.transcript import Transcript
-from openclaw.types import NewTurn, TurnContext, TurnState
+from openclaw.types import Message, NewTurn, TurnContext, TurnState
 
-OnChunk = Callable[[Chunk], Awaitable[None]]
+OnChunk = Callable[["Chunk"], Awaitable[None]]
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """What one step of the engine adds to the answer: deltas for the client and the tokens behind them."""
+
+    deltas: list[Delta]
+    increment: Increment | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -142,3 +150,62 @@ class Exchange:
         if reason is None and (not spans or spans[0][1] != 0 or spans[-1][2] != len(self.generation.ids)):
             reason = "unknown_weight_version"
         return (TurnState.CAPTURED, None) if reason is None else (TurnState.UNTRAINABLE, reason)
+
+
+class Completion:
+    """The answer as the client reads it, growing. `one_call`: it ends with its first tool call."""
+
+    def __init__(self, stop: StopStrings, one_call: bool = False) -> None:
+        self._stop = stop
+        self._one_call = one_call
+        self._call: CallStart | None = None
+        self._arguments: list[str] = []
+        self.content: list[str] = []
+        self.reasoning: list[str] = []
+        self.tool_calls: list[dict[str, Any]] = []
+        self.finish_reason: str = ""
+
+    @property
+    def has_enough(self) -> bool:
+        """Whether nothing that could still come would be passed on."""
+        return self._one_call and bool(self.tool_calls)
+
+    def add(self, deltas: list[Delta]) -> list[Delta]:
+        """Take deltas in; returns those that the client may see now."""
+        return [delta for delta in self._stop.filter(deltas) if self._note(delta)]
+
+    def finish(self, matched: int | str | None) -> list[Delta]:
+        """Text that was held back because a stop string might have begun in it."""
+        held = self._stop.finish(matched if isinstance(matched, str) else None)
+        return [delta for delta in held if self._note(delta)]
+
+    def complete(self, reason: str) -> None:
+        self.finish_reason = "tool_calls" if self.tool_calls and reason == "stop" else reason
+
+    def message(self) -> Message:
+        """The assistant message that a client will send back."""
+        content = "".join(self.content)
+        message: Message = {
+            "role": "assistant",
+            "content": content if content or not self.tool_calls else None,
+        }
+        if self.reasoning:
+            message["reasoning_content"] = "".join(self.reasoning)
+        if self.tool_calls:
+            message["tool_calls"] = self.tool_calls
+        return message
+
+    def _note(self, delta: Delta) -> bool:
+        """False for what comes after the only call that is wanted."""
+        if self.has_enough:
+            return False
+        if isinstance(delta, TextDelta):
+            (self.content if delta.kind == "content" else self.reasoning).append(delta.text)
+        elif isinstance(delta, CallStart):
+            self._call, self._arguments = delta, []
+        elif isinstance(delta, CallArguments):
+            self._arguments.append(delta.text)
+        elif delta.complete and self._call is not None:
+            function = {"name": self._call.name, "arguments": "".join(self._arguments)}
+            self.tool_calls.append({"id": self._call.id, "type": "function", "function": function})
+        return True

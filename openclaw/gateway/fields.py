@@ -3,26 +3,27 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
 from openclaw.errors import ClientError
 
 
-def boolean(body: dict[str, Any], name: str, prefix: str = "") -> bool:
+def boolean(body: Mapping[str, Any], name: str, prefix: str = "") -> bool:
     value = body.get(name)
     if value is not None and not isinstance(value, bool):
         raise wrong(prefix + name, "true or false")
     return bool(value)
 
 
-def string(body: dict[str, Any], name: str) -> str | None:
+def string(body: Mapping[str, Any], name: str) -> str | None:
     value = body.get(name)
     if value is not None and not isinstance(value, str):
         raise wrong(name, "a string")
     return value
 
 
-def integer(body: dict[str, Any], name: str, least: int, most: int) -> int | None:
+def integer(body: Mapping[str, Any], name: str, least: int, most: int) -> int | None:
     value = body.get(name)
     if value is None:
         return None
@@ -31,7 +32,7 @@ def integer(body: dict[str, Any], name: str, least: int, most: int) -> int | Non
     return value
 
 
-def number(body: dict[str, Any], name: str, least: float, most: float) -> float | None:
+def number(body: Mapping[str, Any], name: str, least: float, most: float) -> float | None:
     value = body.get(name)
     if value is None:
         return None

@@ -1,4 +1,4 @@
-"""What the gateway writes to and asks of the rollout store, from async code."""
+"""Async access of the gateway to the rollout store."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ class Recorder:
         text: str,
         person: str | None,
     ) -> Feedback | None:
-        """Store a person's word about a turn (see RolloutStore.record_feedback). None when there is no such
+        """Store a person's feedback on a turn (see RolloutStore.record_feedback). None when there is no such
         turn, or it is known to be another person's. Raises StoreError."""
 
         def write() -> Feedback | None:

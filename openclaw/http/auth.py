@@ -1,4 +1,4 @@
-"""Who may ask: keys with names for clients, another key for administration."""
+"""Authentication: named keys for clients, another key for administration."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is counted while serving, for Prometheus."""
+"""Prometheus metrics of serving."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""What the served OpenAPI document says of requests that are read by hand (schema.py), so that tools and
-people know their shape. Fields that are not named here are ignored, as everywhere."""
+"""OpenAPI schemas of the requests that chat_request.py checks by hand. Fields that are not named here are ignored."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs the exchanges of one request and speaks to the client in the dialect that it asked in."""
+"""Runs the exchanges of one request and writes their answers in the dialect of its route."""
 
 from __future__ import annotations
 
@@ -17,8 +17,7 @@ from starlette.types import Receive, Scope, Send
 from openclaw.errors import ClientError, StoreError
 from openclaw.gateway.caller import Caller
 from openclaw.gateway.chat_request import ChatRequest
-from openclaw.gateway.completion import Chunk, Completion
-from openclaw.gateway.exchange import Exchange
+from openclaw.gateway.exchange import Chunk, Completion, Exchange
 from openclaw.gateway.gateway import Gateway
 from openclaw.http.metrics import Metrics
 
@@ -26,16 +25,16 @@ log = logging.getLogger(__name__)
 
 
 class Dialect(Protocol):
-    """One answer in the words of one API: events if it is streamed, else one body at the end.
+    """Writes an answer in the format of one API: events if it is streamed, else one body at the end.
 
-    `index` says which of the request's exchanges is meant.
+    `index` is the number of the exchange within the request.
     """
 
     def start(self) -> bytes:
-        """What comes before the first piece."""
+        """Sent before the first chunk."""
 
     def chunk(self, index: int, chunk: Chunk) -> bytes:
-        """What a piece adds; empty when nothing of it may be seen yet."""
+        """What a chunk adds; empty when nothing of it may be visible yet."""
 
     def finished(self, index: int, answer: Completion) -> bytes:
         """One exchange is over, and stored."""
@@ -52,7 +51,7 @@ class Dialect(Protocol):
 
 async def prepare_all(gateway: Gateway, request: ChatRequest, caller: Caller, kind: str) -> list[Exchange]:
     """The exchanges of a request, one for each answer that it wants, all in one session, each a turn of its own.
-    Which of them a conversation goes on from shows in its next request. `kind` is the beginning of their ids.
+    The next request of the conversation shows which of them it continues. `kind` is the beginning of their ids.
 
     Raises ClientError, StoreError.
     """

@@ -1,1 +1,1 @@
-"""Judging: what a turn was worth, read from what happened next."""
+"""Judging: scores and hints for turns, from their next state."""

@@ -1,4 +1,5 @@
-"""What is asked about one turn: people first, then the judge for what they left open, score and hints at a time."""
+"""Collects the judgements of one turn: feedback of people first, then the judge for what is missing, score and hints
+at the same time."""
 
 from __future__ import annotations
 
@@ -49,7 +50,7 @@ class Asker:
 
     async def judgements(self, turn: Turn) -> list[Judgement]:
         """Score before hints, the judge's before a person's. The judge is asked only for what the method needs and
-        nobody said. Raises TimeoutError, and what the backend raises."""
+        feedback does not give. Raises TimeoutError, and what the backend raises."""
         said = [
             self._capped(one) for one in await asyncio.to_thread(self._store.feedback_judgements, turn.id)
         ]

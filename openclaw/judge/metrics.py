@@ -1,4 +1,4 @@
-"""What a judge worker counts, as one log line now and then, and the alarm when its scores say nothing."""
+"""Metrics of a judge worker, logged at intervals, and alarms for scores and hints that carry no information."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ HINT_ADVICE = "check the hint prompt (--judge-prompt-dir, hint.md) and whether n
 
 
 class NeutralAlarm:
-    """Tells when too many of the last `window` scores are 0: such turns train nothing.
+    """Detects that too many of the last `window` scores are 0: such turns train nothing.
 
-    It sounds once, and again after `window` more judgements if it still holds. `limit`: share above which.
+    It is raised once, and again after `window` more judgements if it still holds. `limit`: share above which.
     """
 
     def __init__(self, limit: float, window: int) -> None:
@@ -37,7 +37,7 @@ class NeutralAlarm:
         self._quiet = 0
 
     def add(self, score: float) -> float | None:
-        """The share of neutral scores if the alarm sounds now."""
+        """The share of neutral scores if the alarm is raised now."""
         self._last.append(score == 0)
         self._quiet -= 1
         share = sum(self._last) / len(self._last)
@@ -48,9 +48,9 @@ class NeutralAlarm:
 
 
 class HintHabit:
-    """Tells when the last `window` turns all had a hint, or none had: such a judge does not look at the turns.
+    """Detects that the last `window` turns all had a hint, or none had: such a judge does not look at the turns.
 
-    It tells once, and again after `window` more turns if it still holds.
+    It is reported once, and again after `window` more turns if it still holds.
     """
 
     def __init__(self, window: int) -> None:
@@ -58,7 +58,7 @@ class HintHabit:
         self._quiet = 0
 
     def add(self, found: bool) -> str | None:
-        """The habit, if it is to be told now."""
+        """The habit, if it is to be reported now."""
         self._last.append(found)
         self._quiet -= 1
         full = len(self._last) == self._last.maxlen

@@ -1,4 +1,4 @@
-"""What a judge is asked, whatever the judge is."""
+"""The question to a judge, the same for every backend."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ class BadLine(Exception):
 
 
 class Line(BaseModel):
-    """What a line may say; other fields are ignored."""
+    """The fields of a line; others are ignored."""
 
     model_config = ConfigDict(extra="ignore")
 

@@ -1,4 +1,4 @@
-"""One answered turn: ask the judge, ask the method, ask its teacher, store the answers together."""
+"""Judges one answered turn: asks judge, method and teacher, and stores the results in one transaction."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _OTHERS_FIRST = 4
 
 
 class Presence:
-    """Whether a judge, or a teacher, answers anybody. Nobody has asked one that is new yet."""
+    """Whether a judge, or a teacher, is reachable; unknown until its first answer."""
 
     def __init__(self) -> None:
         self._answered: float | None = None
@@ -49,7 +49,7 @@ class Presence:
         self._answered, self.rests_until = time.monotonic(), 0.0
 
     def is_down(self, error: Exception) -> bool:
-        """Whether such an error says that it is down."""
+        """Whether such an error means that it is down."""
         if not isinstance(error, JudgeUnavailable):
             return False
         now = time.monotonic()
@@ -66,7 +66,7 @@ class TurnJudge:
     Args:
         method: makes samples; any function of (turn, judgements[, context]).
         context: what the method may use besides.
-        teacher: asked for the log-probs of samples that want one; None: the trainer has the teacher, or nobody.
+        teacher: gives the log-probs of samples that need one; None: the trainer runs the teacher, or there is none.
     """
 
     def __init__(
@@ -93,7 +93,7 @@ class TurnJudge:
 
     @property
     def rests_until(self) -> float:
-        """When it is worth the while to judge again (time.monotonic)."""
+        """Until then (time.monotonic) no turn can be judged."""
         return max(self._presence.rests_until, self._teacher_presence.rests_until)
 
     async def judge(self, turn: Turn) -> None:

@@ -1,4 +1,4 @@
-"""Hindsight in the prompt: the same conversation, with a hint behind the last thing the person said.
+"""Hindsight in the prompt: the same conversation, with a hint after the user's last message.
 
 The teacher of on-policy distillation reads the hinted prompt and the student's own answer, id for id: nothing is
 tokenised a second time, so its log-probs line up with the student's (arXiv 2603.10165; placement as in OpenClaw-RL).

@@ -1,4 +1,4 @@
-"""Which conversation a request belongs to, which turn it follows, and what it says about that turn.
+"""Which conversation a request belongs to, which turn it follows, and the next state of that turn.
 
 Pure functions. An id only narrows the search; the transcript decides. Histories are compared without what
 clients change on the way: time stamps, internal context, ids of tool calls, reasoning, content as text or
@@ -44,7 +44,7 @@ class Transcript:
         return cls(digest.hex(), tuple(reversed(answers)))
 
     def with_answer(self, answer: Message) -> str:
-        """Digest of this history and an answer to it: what a later request that goes on from it will have."""
+        """Digest of this history and an answer to it: the digest of a later request that continues it."""
         return _chain(bytes.fromhex(self.digest), answer).hex()
 
 

@@ -1,4 +1,4 @@
-"""Deletion, with everything that derives from what is deleted; nothing stays behind, not even a mark.
+"""Deletion, with everything that derives from what is deleted; nothing remains, not even a mark.
 
 On SQLite freed space is overwritten with zeros. What a model has learnt is in its weights, not here.
 """
@@ -29,7 +29,7 @@ _ENDED = [
 _SECONDS_A_DAY = 86400.0
 
 
-class Removal(Database):
+class Deletion(Database):
     """Sessions, people and old content leave the store."""
 
     def delete_session(self, session_id: str) -> dict[str, int]:

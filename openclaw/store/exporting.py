@@ -1,6 +1,6 @@
 """A store's content as JSON lines, exactly: ids, log-probs, spans, judgements, states.
 
-What only one database knows stays behind: the numbers of its rows, and the claims of its judges.
+Left out is what only one database knows: the numbers of its rows, and the claims of its judges.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a person says about a turn: kept in its own words, made a judgement that outranks any guess."""
+"""Feedback of people on turns: stored verbatim, and used as a judgement that overrides the judge."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ class FeedbackTable(Database):
         score: float | None = None,
         text: str = "",
     ) -> Feedback | None:
-        """Store a person's word about a turn. None, and no change, when there is no such turn.
+        """Store a person's feedback on a turn. None, and no change, when there is no such turn.
 
         With a score the turn is judged by it at once: a turn that nothing followed too, and one that was
-        judged already as long as its sample is neither leased nor trained. The same word twice in a row is
+        judged already as long as its sample is neither leased nor trained. The same feedback twice in a row is
         one. Of several scores the last one counts; every text is a hint.
 
         Args:
@@ -59,8 +59,8 @@ class FeedbackTable(Database):
         )
 
     def feedback_judgements(self, turn_id: str) -> list[Judgement]:
-        """What people said about a turn, as judgements: an `eval` when anybody gave a score, then a `hint`
-        with every text. Empty when nobody said anything."""
+        """The feedback on a turn as judgements: an `eval` when anybody gave a score, then a `hint`
+        with every text. Empty without feedback."""
         table = schema.feedback
         query = select(table).where(table.c.turn_id == turn_id).order_by(table.c.id)
         with self.reading() as connection:
@@ -85,10 +85,10 @@ class FeedbackTable(Database):
         return judgements
 
 
-def heard(connection: Connection, turn_id: str, judgements: list[Judgement]) -> bool:
-    """Whether these judgements know the last that a person said about the turn.
+def feedback_is_current(connection: Connection, turn_id: str, judgements: list[Judgement]) -> bool:
+    """Whether these judgements include the latest feedback on the turn.
 
-    None at all (the judge gave up) do, once the turn was claimed with that word in the store.
+    An empty list (the judge gave up) counts as current once the turn was claimed with that feedback in the store.
     """
     spoken, turn = schema.feedback.c, schema.turn.c
     newest = connection.scalar(select(func.max(spoken.id)).where(spoken.turn_id == turn_id))
@@ -124,7 +124,7 @@ def _meant(completion_id: str | None, session_id: str | None) -> Select[tuple[st
 
 
 def _insert(connection: Connection, turn_id: str, score: float | None, text: str) -> bool:
-    """False, and no change, when it says what the last word about the turn said."""
+    """False, and no change, when it equals the last feedback on the turn."""
     table = schema.feedback
     last = connection.execute(
         select(table.c.score, table.c.text)

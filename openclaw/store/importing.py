@@ -25,7 +25,7 @@ from openclaw.store.jsonl import (
     read_line,
 )
 from openclaw.store.rollout_store import RolloutStore
-from openclaw.store.rows import body_row, check_new_turn, judgement_row, turn_row
+from openclaw.store.rows import body_row, check_new_turn, judgement_row, mask_fits, turn_row
 from openclaw.store.sessions import touch
 from openclaw.types import Session, TurnState, WeightVersion
 
@@ -84,8 +84,7 @@ def _check(line: TurnLine, path: Path) -> None:
         check_new_turn(replace(turn, state=TurnState.CAPTURED))
     if (turn.state is TurnState.JUDGED) != (sample is not None):
         raise StoreError(f"{path}: turn {turn.id} is {turn.state}: a judged turn, and no other, has a sample")
-    mask = None if sample is None else sample.loss_mask
-    if mask is not None and (len(mask) != len(turn.completion_ids) or not set(mask) <= {0, 1}):
+    if sample is not None and not mask_fits(sample.loss_mask, turn.completion_ids):
         raise StoreError(f"{path}: turn {turn.id}: the loss mask does not fit the completion")
 
 

@@ -12,8 +12,15 @@ from openclaw.errors import StoreError
 from openclaw.store import schema
 from openclaw.store.codec import pack_json, unpack_ids
 from openclaw.store.database import Database
-from openclaw.store.feedback import heard
-from openclaw.store.rows import judgement_from_row, judgement_row, pack_teacher, select_turns, turn_from_row
+from openclaw.store.feedback import feedback_is_current
+from openclaw.store.rows import (
+    judgement_from_row,
+    judgement_row,
+    mask_fits,
+    pack_teacher,
+    select_turns,
+    turn_from_row,
+)
 from openclaw.store.states import check_turn
 from openclaw.types import Drop, Judgement, SampleDraft, SampleState, Turn, TurnState
 
@@ -70,8 +77,8 @@ class JudgementTable(Database):
     ) -> bool:
         """Store what the judge found and what the method made of it, in one transaction.
 
-        False, and no change, when another worker has finished this turn, it was deleted, or a person has spoken
-        about it since these judgements were made (the turn is free to be claimed again then). Raises
+        False, and no change, when another worker has finished this turn, it was deleted, or there is new feedback
+        on it since these judgements were made (the turn is free to be claimed again then). Raises
         StoreError when the turn is not answered, or the draft does not fit the turn.
         """
         now = time.time()
@@ -81,7 +88,7 @@ class JudgementTable(Database):
             if state is None or state == TurnState.JUDGED:
                 return False
             check_turn(turn_id, state, TurnState.JUDGED)
-            if not heard(connection, turn_id, judgements):
+            if not feedback_is_current(connection, turn_id, judgements):
                 return False
             if isinstance(outcome, SampleDraft):
                 _check_draft(connection, turn_id, outcome)
@@ -122,8 +129,7 @@ def _check_draft(connection: Connection, turn_id: str, draft: SampleDraft) -> No
     body = schema.turn_body.c
     packed = connection.scalar(select(body.completion_ids).where(body.turn_id == turn_id))
     completion = unpack_ids(packed or b"")
-    mask = draft.loss_mask
-    if mask is not None and (len(mask) != len(completion) or not set(mask) <= {0, 1}):
+    if not mask_fits(draft.loss_mask, completion):
         raise StoreError(f"turn {turn_id}: the loss mask is not {len(completion)} numbers of 0 or 1")
     _check_teacher(turn_id, draft, completion)
 

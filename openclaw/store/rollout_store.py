@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from openclaw.store.deletion import Removal
+from openclaw.store.deletion import Deletion
 from openclaw.store.feedback import FeedbackTable
 from openclaw.store.judgements import JudgementTable
 from openclaw.store.leases import LeaseTable
 from openclaw.store.statistics import Statistics
-from openclaw.store.turn_status import FateTable
+from openclaw.store.turn_status import TurnStatusTable
 from openclaw.store.turns import TurnTable
 from openclaw.store.versions import VersionTable
 
 
 class RolloutStore(
-    TurnTable, JudgementTable, FeedbackTable, LeaseTable, VersionTable, Removal, Statistics, FateTable
+    TurnTable, JudgementTable, FeedbackTable, LeaseTable, VersionTable, Deletion, Statistics, TurnStatusTable
 ):
     """Turns, sessions, judgements, samples, leases and weight versions in one database.
 

@@ -54,6 +54,11 @@ def check_new_turn(turn: NewTurn) -> None:
         raise StoreError(f"turn {turn.id}: version spans {turn.version_spans} do not cover {length} ids")
 
 
+def mask_fits(mask: list[int] | None, completion_ids: list[int]) -> bool:
+    """Whether a loss mask has one 0 or 1 a completion token; no mask fits any completion."""
+    return mask is None or (len(mask) == len(completion_ids) and set(mask) <= {0, 1})
+
+
 def turn_row(turn: NewTurn, turn_index: int) -> dict[str, Any]:
     row = {name: getattr(turn, name) for name in _SMALL}
     return row | {"state": str(turn.state), "turn_index": turn_index, "judge_attempts": 0}

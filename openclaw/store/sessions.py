@@ -15,7 +15,7 @@ from openclaw.types import Session, TurnState
 
 
 class SessionTable(Database):
-    """Who talked when, and the end of turns that nothing followed."""
+    """Sessions: who, when, and the expiry of turns that nothing followed."""
 
     def touch_session(self, session_id: str, person: str | None = None) -> None:
         """Note that the session is in use (made when new, reopened when ended)."""
@@ -32,7 +32,7 @@ class SessionTable(Database):
         return None if row is None else Session(**row)
 
     def end_session(self, session_id: str) -> int:
-        """End a session by its client's word; an unknown one is no error. Returns the turns that expired."""
+        """End a session on its client's request; an unknown one is no error. Returns the turns that expired."""
         with self.transaction() as connection:
             return _end(connection, session_id, "session_done", time.time())
 

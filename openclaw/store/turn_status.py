@@ -1,4 +1,4 @@
-"""What became of turns: for people who want to see that their words count. No content, only states."""
+"""The status of turns, from capture to training. States only, no content."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from openclaw.store.database import Database
 
 
 @dataclass(frozen=True, kw_only=True)
-class TurnFate:
-    """Where a turn stands. `weight_versions` wrote it, in order; `trained_version` has learned from it.
+class TurnStatus:
+    """The status of a turn. `weight_versions` sampled it, in order; `trained_version` was trained on it.
 
     score: of the last judgement, -1 to 1; None before there is one. sample_state: None before the turn is judged.
     created_at: Unix seconds.
@@ -37,23 +37,23 @@ class TurnFate:
     trained_version: int | None
 
 
-class FateTable(Database):
+class TurnStatusTable(Database):
     """Reads turn, judgement and sample together."""
 
-    def fate(self, completion_id: str) -> TurnFate | None:
-        """What became of one turn; None when there is no such turn."""
+    def turn_status(self, completion_id: str) -> TurnStatus | None:
+        """The status of one turn; None when there is no such turn."""
         with self.reading() as connection:
-            found = _fates(connection, schema.turn.c.completion_id == completion_id, limit=1)
+            found = _statuses(connection, schema.turn.c.completion_id == completion_id, limit=1)
         return found[0] if found else None
 
-    def newest_fates(self, limit: int, session_id: str | None = None) -> list[TurnFate]:
+    def recent_turns(self, limit: int, session_id: str | None = None) -> list[TurnStatus]:
         """Of the `limit` newest turns (of a session), the newest first."""
         which = schema.turn.c.session_id == session_id if session_id is not None else None
         with self.reading() as connection:
-            return _fates(connection, which, limit)
+            return _statuses(connection, which, limit)
 
 
-def _fates(connection: Connection, which: Any, limit: int) -> list[TurnFate]:
+def _statuses(connection: Connection, which: Any, limit: int) -> list[TurnStatus]:
     turn, sample = schema.turn, schema.sample
     query = (
         select(
@@ -71,17 +71,17 @@ def _fates(connection: Connection, which: Any, limit: int) -> list[TurnFate]:
         .limit(limit)
     )
     rows = connection.execute(query if which is None else query.where(which)).mappings().all()
-    return [_fate(connection, row) for row in rows]
+    return [_status(connection, row) for row in rows]
 
 
-def _fate(connection: Connection, row: RowMapping) -> TurnFate:
+def _status(connection: Connection, row: RowMapping) -> TurnStatus:
     judgement = schema.judgement
     query = select(judgement.c.kind, judgement.c.score, judgement.c.hints, judgement.c.judge).where(
         judgement.c.turn_id == row["id"]
     )
     found = connection.execute(query.order_by(judgement.c.id)).mappings().all()
     evals = [one for one in found if one["kind"] == "eval"]
-    return TurnFate(
+    return TurnStatus(
         completion_id=row["completion_id"],
         session_id=row["session_id"],
         turn_index=row["turn_index"],

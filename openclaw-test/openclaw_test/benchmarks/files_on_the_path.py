@@ -31,9 +31,9 @@ from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
 
-ROOT = Path(__file__).resolve().parents[3]
-METHODS = ("openclaw-rl", "openclaw-opd", "openclaw-combine")
-sys.path[:0] = [str(ROOT / folder) for folder in ("", "slime", *METHODS, "openclaw-test")]
+sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
+sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "slime"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "openclaw-rl"))
 
 import httpx
 
@@ -48,6 +48,8 @@ from slime.rollout.service import RolloutService
 from slime.training.fsdp import FSDPTrainer
 from slime.types import Sample
 
+ROOT = Path(__file__).resolve().parents[3]
+METHODS = ("openclaw-rl", "openclaw-opd", "openclaw-combine")
 OURS = tuple(f"{ROOT / folder}{os.sep}" for folder in ("openclaw", "slime/slime", *METHODS))
 MODEL = ROOT / "openclaw-test" / "tiny_claw" / "model"
 KEY = "secret-of-this-benchmark"

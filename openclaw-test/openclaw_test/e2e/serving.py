@@ -82,11 +82,11 @@ class Serving:
         """All stored turns, oldest first."""
         store = RolloutStore(self.folder / "buffer")
         try:
-            fates = store.newest_fates(10_000)[::-1]
+            statuses = store.recent_turns(10_000)[::-1]
             return [
                 turn
-                for fate in fates
-                if (turn := store.get_turn_by_completion(fate.completion_id)) is not None
+                for status in statuses
+                if (turn := store.get_turn_by_completion(status.completion_id)) is not None
             ]
         finally:
             store.close()

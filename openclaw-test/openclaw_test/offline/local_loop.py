@@ -19,7 +19,7 @@ from openclaw.formats.rendering import ChatFormat, ModelFolder
 from openclaw.formats.stop_strings import StopStrings
 from openclaw.formats.template_probe import probe
 from openclaw.formats.tokenizer import Tokenizer
-from openclaw.gateway.completion import Completion
+from openclaw.gateway.exchange import Completion
 from openclaw.sessions.transcript import Transcript, next_state
 from openclaw.store import RolloutStore
 from openclaw.trainer_hooks.lease import sample_dict

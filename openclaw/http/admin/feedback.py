@@ -1,8 +1,7 @@
-"""POST /v1/feedback: a person's own word about an answer."""
+"""POST /v1/feedback: a person's score or text on an answer."""
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +12,7 @@ from starlette.responses import Response
 from openclaw.errors import ClientError
 from openclaw.gateway.caller import person_named
 from openclaw.gateway.chat_request import parse_body
+from openclaw.gateway.fields import string
 from openclaw.gateway.gateway import Gateway
 from openclaw.http.auth import check_client
 
@@ -24,7 +24,7 @@ MAX_TEXT = 20_000
 
 @dataclass(frozen=True)
 class Word:
-    """What a person says. score: -1 (bad) to 1 (good), None if there is only a text."""
+    """The checked body. score: -1 (bad) to 1 (good), None if there is only a text."""
 
     completion_id: str | None
     session_id: str | None
@@ -36,7 +36,7 @@ class Word:
         """Raises ClientError that names the wrong field."""
         word = cls(
             _id(body, "completion_id"), _id(body, "session_id"), _score(body),
-            (_string(body, "text") or "").strip(),
+            (string(body, "text") or "").strip(),
         )  # fmt: skip
         if word.completion_id is None and word.session_id is None:
             raise ClientError("completion_id or session_id must say which answer is meant", "completion_id")
@@ -51,7 +51,7 @@ class Word:
 async def feedback(request: Request) -> Response:
     """`{"completion_id" and/or "session_id", "score": -1..1 or "thumbs": "up"|"down", "text"}`.
 
-    With a session alone its last main turn is meant. `user` says who speaks, as in requests. 404 when there is no
+    With a session alone its last main turn is meant. `user` names the person, as in requests. 404 when there is no
     such turn, or it is another person's.
     """
     gateway: Gateway = request.app.state.gateway
@@ -95,22 +95,13 @@ def _score(body: dict[str, Any]) -> float | None:
         return THUMBS[thumbs]
     if score is None:
         return None
-    if isinstance(score, bool) or not isinstance(score, int | float) or not math.isfinite(score):
-        raise ClientError("score must be a number from -1 to 1", "score")
-    if not -1 <= score <= 1:
+    if isinstance(score, bool) or not isinstance(score, int | float) or not -1 <= score <= 1:
         raise ClientError("score must be a number from -1 to 1", "score")
     return float(score)
 
 
-def _string(body: dict[str, Any], name: str) -> str | None:
-    value = body.get(name)
-    if value is not None and not isinstance(value, str):
-        raise ClientError(f"{name} must be a string", name)
-    return value or None
-
-
 def _id(body: dict[str, Any], name: str) -> str | None:
-    value = _string(body, name)
+    value = string(body, name) or None
     if value is not None and not value.isprintable():
         raise ClientError(f"{name} must be printable", name)
     return value

@@ -1,4 +1,4 @@
-"""What became of a turn: was it judged, and how; is it trained, and by which version. States only, no content."""
+"""The status of turns: judged or not, with which score; trained or not, by which version. No content."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from openclaw.errors import ClientError
 from openclaw.gateway.caller import person_named
 from openclaw.gateway.gateway import Gateway
 from openclaw.http.auth import check_admin, check_client
-from openclaw.store.turn_status import TurnFate
+from openclaw.store.turn_status import TurnStatus
 
 router = APIRouter()
 
@@ -23,18 +23,18 @@ MOST_TURNS = 200
 
 @router.get("/v1/turns/{completion_id}")
 async def turn(request: Request, completion_id: str) -> Response:
-    """One turn by the id of its completion; 404 when it is not recorded, or known to be another person's. `?user=` says
-    who asks, as in requests."""
+    """One turn by the id of its completion; 404 when it is not recorded, or known to be another person's. `?user=`
+    names the person, as in requests."""
     gateway: Gateway = request.app.state.gateway
     check_client(request, gateway.settings)
-    fate = None
+    status = None
     if gateway.recorder is not None and completion_id.isprintable():
-        fate = await asyncio.to_thread(gateway.recorder.store.fate, completion_id)
+        status = await asyncio.to_thread(gateway.recorder.store.turn_status, completion_id)
     person = person_named(request.headers, request.query_params)
-    if fate is None or (person is not None and fate.person not in (None, person)):
+    if status is None or (person is not None and status.person not in (None, person)):
         message = f"there is no recorded turn of completion {completion_id!r}"
         raise ClientError(message, "completion_id", "not_found", 404)
-    return _json(_shown(fate))
+    return _json(_shown(status))
 
 
 @router.get("/admin/turns")
@@ -44,14 +44,14 @@ async def newest(request: Request, session_id: str | None = None, limit: str = "
     check_admin(request, gateway.settings)
     if not limit.isdecimal() or len(limit) > 3 or not 1 <= int(limit) <= MOST_TURNS:
         raise ClientError(f"limit must be a number from 1 to {MOST_TURNS}", "limit")
-    fates: list[TurnFate] = []
+    statuses: list[TurnStatus] = []
     if gateway.recorder is not None and (session_id is None or session_id.isprintable()):
-        fates = await asyncio.to_thread(gateway.recorder.store.newest_fates, int(limit), session_id)
-    return _json({"object": "list", "data": [_shown(fate) for fate in fates]})
+        statuses = await asyncio.to_thread(gateway.recorder.store.recent_turns, int(limit), session_id)
+    return _json({"object": "list", "data": [_shown(status) for status in statuses]})
 
 
-def _shown(fate: TurnFate) -> dict[str, Any]:
-    return {"object": "turn", **asdict(fate)}
+def _shown(status: TurnStatus) -> dict[str, Any]:
+    return {"object": "turn", **asdict(status)}
 
 
 def _json(body: Any) -> Response:

@@ -11,8 +11,7 @@ from openclaw.engine.generation import Increment
 from openclaw.errors import ClientError
 from openclaw.formats.deltas import CallArguments, CallStart, Delta, TextDelta
 from openclaw.formats.tokenizer import Tokenizer
-from openclaw.gateway.completion import Chunk, Completion
-from openclaw.gateway.exchange import Exchange
+from openclaw.gateway.exchange import Chunk, Completion, Exchange
 
 DONE = b"data: [DONE]\n\n"
 
@@ -44,7 +43,7 @@ def _entry(tokenizer: Tokenizer, token: int, log_prob: float) -> dict[str, Any]:
 
 
 class OpenAIErrors:
-    """How OpenAI's chat and completions say that something went wrong."""
+    """The error formats of OpenAI's chat and completions."""
 
     def failure(self, error: ClientError) -> bytes:
         """The last event of the stream; no `[DONE]` follows."""

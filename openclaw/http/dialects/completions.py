@@ -23,8 +23,8 @@ from openclaw.formats.rendering import RawPrompt
 from openclaw.formats.tokenizer import Tokenizer
 from openclaw.gateway.caller import Caller
 from openclaw.gateway.chat_request import MAX_ANSWERS, MAX_TOP_LOGPROBS, ChatRequest, chat_request, parse_body
-from openclaw.gateway.completion import Chunk, Completion
-from openclaw.gateway.exchange import Exchange
+from openclaw.gateway.exchange import Chunk, Completion, Exchange
+from openclaw.gateway.fields import boolean, integer
 from openclaw.gateway.gateway import LARGE_HISTORY_CHARACTERS, Gateway
 from openclaw.http.auth import check_client
 from openclaw.http.dialects.chat_wire import DONE, OpenAIErrors, usage
@@ -60,13 +60,8 @@ async def complete(request: Request) -> Response:
 def completion_requests(body: dict[str, Any], tokenizer: Tokenizer) -> list[ChatRequest]:
     """One checked request a prompt. Raises ClientError that names the wrong field."""
     prompts = _prompts(body.get("prompt"), tokenizer)
-    for name in ("echo", "stream"):
-        if body.get(name) is not None and not isinstance(body[name], bool):
-            raise ClientError(f"{name} must be true or false", name)
-    top = body.get("logprobs")
-    if top is not None and (type(top) is not int or not 0 <= top <= MAX_TOP_LOGPROBS):
-        raise ClientError(f"logprobs must be a whole number from 0 to {MAX_TOP_LOGPROBS}", "logprobs")
-    if top is not None and body.get("echo"):
+    echo, top = boolean(body, "echo"), integer(body, "logprobs", 0, MAX_TOP_LOGPROBS)
+    if top is not None and echo:
         raise ClientError("echo: log-probs of prompts are not given; leave logprobs or echo out", "echo")
     if body.get("suffix"):
         raise ClientError("suffix: this server writes on, it does not fill in", "suffix", "unsupported_value")
@@ -79,10 +74,7 @@ def completion_requests(body: dict[str, Any], tokenizer: Tokenizer) -> list[Chat
     if len(prompts) * checked.n > MAX_ANSWERS:
         raise ClientError(f"prompt: at most {MAX_ANSWERS} answers a request", "prompt")
     limit = DEFAULT_MAX_TOKENS if checked.max_tokens is None else checked.max_tokens
-    return [
-        replace(checked, messages=[prompt], max_tokens=limit, sampling=dict(checked.sampling))
-        for prompt in prompts
-    ]
+    return [replace(checked, messages=[prompt], max_tokens=limit) for prompt in prompts]
 
 
 def _prompts(prompt: Any, tokenizer: Tokenizer) -> list[RawPrompt]:

@@ -9,8 +9,7 @@ import orjson
 
 from openclaw.errors import ClientError
 from openclaw.formats.deltas import CallArguments, CallEnd, CallStart, Delta, TextDelta, TextKind
-from openclaw.gateway.completion import Chunk, Completion
-from openclaw.gateway.exchange import Exchange
+from openclaw.gateway.exchange import Chunk, Completion, Exchange
 
 Json = dict[str, Any]
 

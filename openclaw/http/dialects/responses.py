@@ -60,7 +60,7 @@ async def create(request: Request) -> Response:
 
 
 async def _previous(gateway: Gateway, response_id: Any, person: str | None) -> Turn | None:
-    """The turn to go on from; never another person's. Raises ClientError when there is none."""
+    """The turn to continue; never another person's. Raises ClientError when there is none."""
     if response_id is None:
         return None
     turn = None

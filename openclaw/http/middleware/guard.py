@@ -1,4 +1,4 @@
-"""What every request passes first: sizes, rates and times, and who its key says it is from.
+"""Guards every request: body size, rate, read and write timeouts; adds the sender as headers.
 
 Plain ASGI: it costs a few microseconds a request and a fraction of one a streamed chunk.
 """
@@ -105,9 +105,9 @@ class _Body:
 
 
 class _Reader:
-    """Lets a client go that does not read: when one send has waited for the timeout, the request is
-    cancelled. What the gateway holds for a slow client is bounded by the connection's buffers: until they
-    have room, no more is taken from the engine."""
+    """Cancels the request of a client that does not read: one send has waited for the timeout. What the gateway
+    holds for a slow client is bounded by the connection's buffers: until they have room, no more is taken from
+    the engine."""
 
     def __init__(self, send: Send, timeout: float) -> None:
         self._send = send

@@ -22,7 +22,7 @@ class RateLimit:
         self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()
 
     def take(self, client: str) -> float:
-        """0 when the client may go on, else the seconds after which it may."""
+        """0 when the request is allowed, else the seconds until it is."""
         if not self._per_second:
             return 0.0
         now = time.monotonic()

@@ -29,7 +29,7 @@ class JudgeUnavailable(JudgeError):
 
 
 class Refusal(JudgeError):
-    """The judge says that the request itself is wrong."""
+    """The judge refuses the request itself as wrong."""
 
 
 class RetryBudget:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from openclaw.judge.rules import chinese_phrases as phrases
+from openclaw.judge.rules.wordings import CHINESE
 
 _HAN = re.compile(r"[\u3400-\u4dbf\u4e00-\u9fff]")
 _SENTENCE = re.compile(r"[。!?!?;;\n…~]+")
@@ -33,16 +33,16 @@ def is_chinese(text: str) -> bool:
 def read_chinese_feedback(text: str) -> tuple[int, str]:
     """(score, why): 1 praise or approval, -1 complaint, correction, redo or change request, 0 neither."""
     plain = _QUOTED.sub(" ", text[:_TEXT_LENGTH].lower())
-    plain = phrases.INNOCENT.sub(" ", phrases.DELIGHT.sub("很好", plain))
+    plain = CHINESE["innocent"].sub(" ", CHINESE["delight"].sub("很好", plain))
     clauses = _about_the_answer(plain)
     corrected = _CORRECTION.search(plain)
-    for pattern, what in ((phrases.COMPLAINT, "complaint"), (phrases.WISH, "complaint")):
+    for pattern, what in ((CHINESE["complaint"], "complaint"), (CHINESE["wish"], "complaint")):
         found = next((match.group() for clause in clauses if (match := pattern.search(clause))), None)
         if found:
             return -1, f"{what}: {found}"
     if corrected and clauses:
         return -1, f"complaint: {corrected.group()}"
-    found = next((match.group() for clause in clauses if (match := phrases.PRAISE.search(clause))), None)
+    found = next((match.group() for clause in clauses if (match := CHINESE["praise"].search(clause))), None)
     return (1, f"praise: {found}") if found else (0, "no feedback")
 
 
@@ -55,8 +55,8 @@ def _about_the_answer(plain: str) -> list[str]:
         for clause in filter(None, _CLAUSE.split(sentence)):
             if _CONDITION.search(clause):
                 continue
-            complains = phrases.COMPLAINT.search(clause)
-            if len(found) == _CLAUSES or (phrases.NEW_TASK.search(clause) and not complains):
+            complains = CHINESE["complaint"].search(clause)
+            if len(found) == _CLAUSES or (CHINESE["new_task"].search(clause) and not complains):
                 return found
             if _is_story(clause) and not found:
                 return found
@@ -72,4 +72,6 @@ def _is_story(clause: str) -> bool:
         or re.search(r"[你我这那它]", clause)
     ):
         return False
-    return not any(pattern.search(clause) for pattern in (phrases.COMPLAINT, phrases.WISH, phrases.PRAISE))
+    return not any(
+        pattern.search(clause) for pattern in (CHINESE["complaint"], CHINESE["wish"], CHINESE["praise"])
+    )

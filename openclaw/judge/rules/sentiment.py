@@ -11,8 +11,8 @@ import re
 
 from vaderSentiment.vaderSentiment import SentimentIntensityAnalyzer
 
-from openclaw.judge.rules import english_phrases, english_work_phrases
 from openclaw.judge.rules.topics import brings_new_topic, words_of
+from openclaw.judge.rules.wordings import ENGLISH, ENGLISH_WORK
 
 _SENTENCE = re.compile(r"(?<=[.!?…。！？])\s+|\n+")
 _QUOTED = re.compile(r"\"[^\"]*\"|(?<!\w)'[^']*'(?!\w)")
@@ -47,19 +47,19 @@ def read_feedback(text: str, conversation: str = "") -> tuple[int, str]:
     clauses = [clause for sentence in sentences for clause in _CLAUSE.split(sentence)]
     on_topic = [part for part in dict.fromkeys(sentences + clauses) if not brings_new_topic(part, known)]
     for pattern, where in (
-        (english_phrases.COMPLAINT, sentences),
-        (english_work_phrases.FAULT, sentences),
-        (english_phrases.WISH, on_topic),
-        (english_work_phrases.SLIP, on_topic),
-        (english_work_phrases.CHANGE, on_topic),
+        (ENGLISH["complaint"], sentences),
+        (ENGLISH_WORK["fault"], sentences),
+        (ENGLISH["wish"], on_topic),
+        (ENGLISH_WORK["slip"], on_topic),
+        (ENGLISH_WORK["change"], on_topic),
     ):
         found = _first(pattern, where)
         if found:
             return -1, f"complaint: {found}"
     for pattern, where in (
-        (english_phrases.PRAISE_FIRST, sentences),
-        (english_phrases.PRAISE_INSIDE, on_topic),
-        (english_work_phrases.SUCCESS, sentences),
+        (ENGLISH["praise_first"], sentences),
+        (ENGLISH["praise_inside"], on_topic),
+        (ENGLISH_WORK["success"], sentences),
     ):
         found = _first(pattern, [_QUOTED.sub(" ", sentence) for sentence in where])
         if found:
@@ -76,7 +76,7 @@ def about_the_answer(text: str) -> list[str]:
     plain = (
         text[:_TEXT_LENGTH].replace("’", "'").replace("‘", "'").replace("“", '"').replace("”", '"').lower()
     )
-    plain = english_phrases.INNOCENT.sub(" ", english_phrases.DELIGHT.sub(" thanks ", plain))
+    plain = ENGLISH["innocent"].sub(" ", ENGLISH["delight"].sub(" thanks ", plain))
     found: list[str] = []
     for sentence in _SENTENCE.split(plain):
         before, is_task = before_task(sentence[:_SENTENCE_LENGTH].strip(" ,;:-"))
@@ -89,8 +89,8 @@ def about_the_answer(text: str) -> list[str]:
 
 def before_task(sentence: str) -> tuple[str, bool]:
     """What of the sentence comes before a new task, and whether there is one."""
-    task = english_phrases.NEW_TASK.search(sentence)
-    if task and not english_phrases.COMPLAINT.search(sentence):
+    task = ENGLISH["new_task"].search(sentence)
+    if task and not ENGLISH["complaint"].search(sentence):
         return sentence[: task.start()].strip(" ,;:-"), True
     if _is_story(sentence):
         return "", True
@@ -101,7 +101,7 @@ def _is_story(sentence: str) -> bool:
     """Numbers, and nobody is spoken to: the text of a problem."""
     if not _DIGIT.search(sentence) or len(sentence.split()) < _STORY_WORDS:
         return False
-    return not (_ABOUT_ANSWER.search(sentence) or english_phrases.COMPLAINT.search(sentence))
+    return not (_ABOUT_ANSWER.search(sentence) or ENGLISH["complaint"].search(sentence))
 
 
 def _first(pattern: re.Pattern[str], sentences: list[str]) -> str:

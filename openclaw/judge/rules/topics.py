@@ -1,13 +1,15 @@
-"""Does a sentence bring up something new, or does it speak of the answer at hand?"""
+"""Whether a sentence brings up a new topic or refers to the answer before it."""
 
 from __future__ import annotations
 
 import functools
 import re
 
-from openclaw.judge.rules import english_phrases
+from openclaw.judge.rules.wordings import ENGLISH
 
 _WORD = re.compile(r"[^\W\d_]{2,}(?:'\w+)?")
+_ABOUT_FORM = ("format", "manner", "bad_manner", "prose", "steps", "change", "answer")
+"""Parts of the wordings that are words about the form of answers."""
 _NEW_FROM = 2
 """Words that neither the conversation nor talk about answers in general has, from which a sentence has a
 new topic."""
@@ -60,6 +62,4 @@ def words_of(text: str) -> frozenset[str]:
 
 @functools.cache
 def _form_words() -> re.Pattern[str]:
-    return re.compile(
-        rf"\b(?:{english_phrases.FORMAT}|{english_phrases.MANNER}|{english_phrases.BAD_MANNER}|{english_phrases.PROSE}|{english_phrases.STEPS}|{english_phrases.CHANGE}|{english_phrases.ANSWER})\b"
-    )
+    return re.compile(rf"\b(?:{'|'.join(ENGLISH.parts[name] for name in _ABOUT_FORM)})\b")

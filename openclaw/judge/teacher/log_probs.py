@@ -1,4 +1,4 @@
-"""The teacher on an inference engine: log-probs of the answer's own ids behind the hinted prompt.
+"""The teacher on an inference engine: log-probs of the answer's own ids after the hinted prompt.
 
 SGLang gives the position that a request starts at no log-prob, so the request starts one id before the answer and the
 first id of the answer has its log-prob like any other. The distribution is the student's: logits divided by the turn's

@@ -13,7 +13,7 @@ from slime.losses import load_custom_loss, pack_loss, sample_loss
 from slime.losses.custom import custom_config
 from slime.losses.reducers import weighted_sum
 from slime.rollout.groups import flatten
-from slime.training.core.batch import RolloutData, token_advantages
+from slime.training.core.batch import TrainBatch, token_advantages
 from slime.training.core.custom_step import custom_batch
 from slime.training.core.packing import pack
 from slime.training.core.postprocess import postprocess
@@ -25,11 +25,11 @@ def _samples() -> list[Sample]:
     return list(flatten(example_groups()))
 
 
-def _data() -> RolloutData:
+def _data() -> TrainBatch:
     samples = _samples()
     trained = {i: [-0.6] * sample.effective_response_length for i, sample in enumerate(samples)}
     advantages = {i: torch.ones(len(values)) for i, values in trained.items()}
-    return RolloutData(
+    return TrainBatch(
         samples, advantages=advantages, ref_log_probs=dict(trained), old_log_probs=dict(trained)
     )
 

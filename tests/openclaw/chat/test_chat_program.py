@@ -111,17 +111,17 @@ def test_no_server_and_a_wrong_key_are_one_line_each(gateway, capsys):
 
 
 def test_each_stage_of_a_turn_has_its_words():
-    fate = {
+    status = {
         "turn_type": "main", "turn_index": 2, "session_id": "s", "weight_versions": [3, 4], "score": 1.0,
         "judge": "rules", "hints": ["be short"], "sample_state": "trained", "trained_version": 5,
         "drop_reason": None, "state": "judged", "state_reason": None,
     }  # fmt: skip
-    told = describe(fate)
+    told = describe(status)
     assert told.startswith("main turn 2 of session s, written by v3+v4, judged +1 by rules, hint: be short")
-    assert told.endswith("trained: v5 has learned from it") and is_over(fate)
-    lost = {**fate, "sample_state": None, "state": "expired", "score": None, "hints": []}
+    assert told.endswith("trained: v5 has learned from it") and is_over(status)
+    lost = {**status, "sample_state": None, "state": "expired", "score": None, "hints": []}
     assert describe(lost).endswith("not trained (expired)") and is_over(lost)
-    dropped = {**fate, "sample_state": "dropped", "drop_reason": "neutral_score"}
+    dropped = {**status, "sample_state": "dropped", "drop_reason": "neutral_score"}
     assert describe(dropped).endswith("not trained (neutral_score)")
 
 

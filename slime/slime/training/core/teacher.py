@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from slime.losses import Candidates, Distribution, TopKTargets, topk_targets
-from slime.training.core.batch import RolloutData
+from slime.training.core.batch import TrainBatch
 from slime.training.core.model import TrainedModel
 from slime.training.core.packing import PackedBatch, pack
 from slime.training.core.step import OnDistribution, Teach
@@ -53,13 +53,13 @@ class Teacher:
         self.over_topk = args.loss_type in ("opd_topk", "topk_select")
         self.shortest = args.hint_selection == "shortest"
 
-    def read(self, step: Step, data: RolloutData, device: torch.device) -> None:
+    def read(self, step: Step, data: TrainBatch, device: torch.device) -> None:
         """What the teacher says of the sampled tokens of one step, where the loss asks for these. Every rank must
         call this."""
         if not self.over_topk and self.model is not None:
             data.teacher_log_probs = (data.teacher_log_probs or {}) | self.sampled(step, data.samples, device)
 
-    def keeping(self, number: int, step: Step, data: RolloutData) -> OnDistribution | None:
+    def keeping(self, number: int, step: Step, data: TrainBatch) -> OnDistribution | None:
         """Keeps the teacher's part of a step before which the policy will have moved, from the pass for its old
         log-probs."""
         if not self.over_topk:
@@ -70,7 +70,7 @@ class Teacher:
 
         return keep
 
-    def teaching(self, number: int, step: Step, data: RolloutData) -> Teach | None:
+    def teaching(self, number: int, step: Step, data: TrainBatch) -> Teach | None:
         """What was kept; in the first step the teacher is asked between forward and backward, so that the policy
         needs no pass of its own for it."""
         if not self.over_topk:

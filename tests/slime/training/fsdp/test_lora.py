@@ -75,7 +75,7 @@ def test_only_adapters_are_trained_and_the_base_keeps_every_byte(
     changed = {name for name in before if not torch.equal(before[name], after[name])}
     assert changed == {name for name in before if ".lora_" in name}
     assert len(changed) == 2 * 7 * 2
-    optimized = sum(p.numel() for group in trainer.optimizer.param_groups for p in group["params"])
+    optimized = sum(p.numel() for group in trainer.learner.optimizer.param_groups for p in group["params"])
     assert optimized == sum(after[name].numel() for name in changed)
 
 

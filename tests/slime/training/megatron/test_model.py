@@ -61,9 +61,9 @@ def test_packed_log_probs_and_gradients_are_those_of_transformers(
     dist.log_probs(packed.targets).square().sum().backward()
     chosen.square().sum().backward()
     wanted = gradients_of(model)
-    for each in trainer.gradients.all:
-        entry = trainer.weights.entries[each.name]
-        mine = trainer.weights.separate(entry, [each.parameter.grad])
+    for each in trainer.learner.gradients.all:
+        entry = trainer.model.weights.entries[each.name]
+        mine = trainer.model.weights.separate(entry, [each.parameter.grad])
         for source, gradient in zip(entry.sources, mine, strict=True):
             assert (gradient - wanted[source]).norm() <= near(source) * wanted[source].norm(), source
 
@@ -166,11 +166,13 @@ def first_gradients(trainer: Any, samples: list[Any], gradients_of: Any) -> dict
         if trainer.backend == "fsdp":
             found.update(gradients_of(trainer.model))
             return
-        for each in trainer.gradients.all:
-            entry = trainer.weights.entries[each.name]
-            found.update(zip(entry.sources, trainer.weights.separate(entry, [each.gradient]), strict=True))
+        for each in trainer.learner.gradients.all:
+            entry = trainer.model.weights.entries[each.name]
+            found.update(
+                zip(entry.sources, trainer.model.weights.separate(entry, [each.gradient]), strict=True)
+            )
 
-    trainer.update = keep
+    trainer.learner.move = keep
     trainer.train(0, samples)
     return {name: gradient.clone() for name, gradient in found.items()}
 

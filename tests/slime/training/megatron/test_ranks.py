@@ -95,15 +95,15 @@ def gradient_of(trainer, samples):
     '''Of an objective over three micro-batches, by Hugging Face's names, gathered as weights are.'''
     packs = [pack(part, torch.device("cpu")) for part in (samples[:2], samples[2:5], samples[5:])]
     objective = lambda _, packed, dist: dist.log_probs(packed.targets).square().sum() + dist.entropy().sum()
-    trainer.model.train_step(packs, objective)
-    trainer.gradients.collect()
-    kept = [each.parameter.data for each in trainer.gradients.all]
-    for each in trainer.gradients.all:
+    trainer.learner.accumulate(packs, objective)
+    trained = trainer.learner.gradients.all
+    kept = [each.parameter.data for each in trained]
+    for each in trained:
         each.parameter.data = each.gradient
     found = trainer.gather_weights(None)
-    for each, data in zip(trainer.gradients.all, kept):
+    for each, data in zip(trained, kept):
         each.parameter.data = data
-    trainer.clear_gradients()
+    trainer.learner.clear()
     return {name: gradient / trainer.replicas for name, gradient in found.items()}
 
 

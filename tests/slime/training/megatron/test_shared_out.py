@@ -54,7 +54,7 @@ def work(rank):
         metrics = [trainer.train(i, samples) for i, samples in enumerate(rollouts[:2])]
         trainer.save(1, 2, 1, wait=False)  # written while the next rollout moves the weights
         steps = trainer.global_step
-        states = sum(x.numel() for state in trainer.optimizer.state.values() for x in state.values())
+        states = sum(x.numel() for state in trainer.learner.optimizer.state.values() for x in state.values())
         metrics.append(trainer.train(2, rollouts[2]))
         trainer.finish_save()
         torch.distributed.barrier()  # the first rank names it when all have written

@@ -1,0 +1,41 @@
+"""Reads the wordings of phrases/*.toml: what people write about an answer, as regular expressions."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+FOLDER = Path(__file__).parent / "phrases"
+_PART = re.compile(r"\{([a-z_]+)\}")
+
+
+@dataclass(frozen=True)
+class Wordings:
+    """One file. parts: expressions that several wordings share; lists: one pattern a list, by name."""
+
+    parts: Mapping[str, str]
+    lists: Mapping[str, re.Pattern[str]]
+
+    def __getitem__(self, name: str) -> re.Pattern[str]:
+        return self.lists[name]
+
+    @classmethod
+    def read(cls, name: str) -> Wordings:
+        """`phrases/<name>.toml`."""
+        content = tomllib.loads((FOLDER / f"{name}.toml").read_text("utf-8"))
+        parts = {key: "".join(value) for key, value in content.get("parts", {}).items()}
+        lists = {
+            key: re.compile(
+                "|".join(_PART.sub(lambda found: parts[found[1]], "".join(one)) for one in entries)
+            )
+            for key, entries in content["lists"].items()
+        }
+        return cls(parts, lists)
+
+
+ENGLISH = Wordings.read("en")
+ENGLISH_WORK = Wordings.read("en_work")
+CHINESE = Wordings.read("zh")
