@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
 from slime.losses.kl import approx_kl
 from slime.losses.step_wise import Span
+
+if TYPE_CHECKING:
+    from slime.arguments.sides import ObjectiveSide
 
 WHITENING_EPSILON = 1e-8
 
@@ -37,7 +40,7 @@ class SampleTerms:
 Estimator = Callable[[SampleTerms], Tensor]
 
 
-def estimator(args: Any) -> Estimator:
+def estimator(args: ObjectiveSide) -> Estimator:
     """The estimator that the flags name: a function from a sample to its advantages [T]."""
     name = args.advantage_estimator
     if name == "step_wise":

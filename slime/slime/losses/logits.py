@@ -6,18 +6,21 @@ The logits that slime hands to a custom loss are divided by the sampling tempera
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
 from slime.losses.distribution import DenseDistribution
 
+if TYPE_CHECKING:
+    from slime.arguments import Arguments
+
 
 def get_responses(
     logits: Tensor,
     *,
-    args: Any,
+    args: Arguments,
     unconcat_tokens: Sequence[Tensor],
     total_lengths: Sequence[int],
     response_lengths: Sequence[int],
@@ -32,7 +35,7 @@ def get_responses(
 def get_log_probs_and_entropy(
     logits: Tensor,
     *,
-    args: Any,
+    args: Arguments,
     unconcat_tokens: Sequence[Tensor],
     total_lengths: Sequence[int],
     response_lengths: Sequence[int],

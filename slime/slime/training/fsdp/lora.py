@@ -9,7 +9,7 @@ import copy
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from peft import LoraConfig, PeftModel, get_peft_model
@@ -23,6 +23,9 @@ from torch import Tensor
 from slime.errors import ConfigError
 from slime.weights.folders import PEFT_PREFIX, write_adapter_folder
 
+if TYPE_CHECKING:
+    from slime.arguments.sides import TrainingSide
+
 LINEAR: tuple[type[LoraLayer], ...] = (LoraLinear,)
 if is_bnb_4bit_available():
     from peft.tuners.lora.bnb import Linear4bit
@@ -32,7 +35,7 @@ ADAPTER = "default"
 TIED = ("embed_tokens", "lm_head")
 
 
-def add_adapters(model: Any, args: Any) -> PeftModel:
+def add_adapters(model: Any, args: TrainingSide) -> PeftModel:
     """Freezes `model` and adds adapters that change nothing yet. Every rank draws the same ones.
 
     Raises:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from megatron.core.transformer.transformer_config import TransformerConfig
@@ -13,6 +13,9 @@ from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
 from slime.errors import ConfigError
 from slime.utils.decoders import DENSE, HYBRIDS, MIXTURES, head_dim, language_part
+
+if TYPE_CHECKING:
+    from slime.arguments.sides import TrainingSide
 
 KNOWN = DENSE + MIXTURES + HYBRIDS
 VOCABULARY_UNIT = 16
@@ -87,7 +90,7 @@ def padded_vocabulary(config: Any, ranks: int) -> int:
     return int(-(-config.vocab_size // unit) * unit)
 
 
-def transformer_config(config: Any, args: Any, dtype: torch.dtype) -> TransformerConfig:
+def transformer_config(config: Any, args: TrainingSide, dtype: torch.dtype) -> TransformerConfig:
     """megatron-core's configuration of the same model under the flags.
 
     Raises:
@@ -155,7 +158,7 @@ def _hybrid(config: Any) -> dict[str, Any]:
     return {"attention_output_gate": True, **linear}
 
 
-def _experts(config: Any, args: Any) -> dict[str, Any]:
+def _experts(config: Any, args: TrainingSide) -> dict[str, Any]:
     """The part of megatron-core's configuration that is about experts."""
     ranks = args.expert_model_parallel_size
     if config.model_type not in MIXTURES:
