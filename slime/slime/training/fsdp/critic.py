@@ -14,6 +14,8 @@ from slime.training.fsdp.loading import load_as
 from slime.training.fsdp.lora import add_adapters
 
 if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
     from slime.arguments import Arguments
     from slime.arguments.sides import TrainingSide
 
@@ -24,7 +26,7 @@ class PackedValues(nn.Module):
     With adapters, body and adapters are those of LoRA, and the output is trained as a whole.
     """
 
-    def __init__(self, model: Any, seed: int) -> None:
+    def __init__(self, model: PreTrainedModel, seed: int) -> None:
         super().__init__()
         self.body = model.get_decoder()
         self.config = model.config
@@ -58,7 +60,7 @@ def load_critic(args: Arguments, mesh: DeviceMesh) -> PackedValues:
     return load_as(partial(_value_model, args=args), args.critic_load or args.hf_checkpoint, mesh, args)
 
 
-def _value_model(model: Any, args: TrainingSide) -> PackedValues:
+def _value_model(model: PreTrainedModel, args: TrainingSide) -> PackedValues:
     if args.use_lora:
         add_adapters(model, args)  # in place
     return PackedValues(model, args.seed)

@@ -21,7 +21,7 @@ from slime.training.megatron.fused_rows import Sections, cut
 from slime.training.megatron.norms import GatedRMSNorm
 
 
-def projected(config: Any) -> Sections:
+def projected(config: TransformerConfig) -> Sections:
     """Rows of a layer's input projection, by Hugging Face's modules: queries, keys and values; gate; b; a."""
     keys = config.linear_num_key_heads * config.linear_key_head_dim
     values = config.linear_num_value_heads * config.linear_value_head_dim

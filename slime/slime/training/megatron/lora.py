@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from peft import LoraConfig
@@ -26,6 +26,8 @@ from slime.utils.decoders import HYBRIDS, has_experts, head_dim, is_linear
 from slime.weights.folders import PEFT_PREFIX, write_adapter_folder
 
 if TYPE_CHECKING:
+    from transformers import PretrainedConfig
+
     from slime.arguments.groups.lora import LoraArguments
     from slime.arguments.sides import TrainingSide
 
@@ -70,7 +72,7 @@ def add_adapters(core: PackedGPT, weights: WeightMap, args: TrainingSide) -> Non
         )
 
 
-def _draw(hf: Any, args: TrainingSide) -> dict[str, Factors]:
+def _draw(hf: PretrainedConfig, args: TrainingSide) -> dict[str, Factors]:
     """Whole factors of all chosen modules of the model, by name. Every rank draws the same."""
     every = [
         (_key(layer, name), size)
@@ -113,7 +115,7 @@ def _matches(key: str, name: str) -> bool:
     return key == name or key.endswith(f".{name}")
 
 
-def _sizes(hf: Any, layer: int) -> dict[str, tuple[int, int]]:
+def _sizes(hf: PretrainedConfig, layer: int) -> dict[str, tuple[int, int]]:
     """Inputs and outputs of the linear modules of a layer, in the order in which transformers has them."""
     hidden, inner = hf.hidden_size, hf.intermediate_size
     attention = _linear_attention(hf) if is_linear(hf, layer) else _full_attention(hf)
@@ -124,7 +126,7 @@ def _sizes(hf: Any, layer: int) -> dict[str, tuple[int, int]]:
     }
 
 
-def _full_attention(hf: Any) -> dict[str, tuple[int, int]]:
+def _full_attention(hf: PretrainedConfig) -> dict[str, tuple[int, int]]:
     hidden, size = hf.hidden_size, head_dim(hf)
     queries, keys = hf.num_attention_heads * size, hf.num_key_value_heads * size
     return {
@@ -135,20 +137,20 @@ def _full_attention(hf: Any) -> dict[str, tuple[int, int]]:
     }
 
 
-def _linear_attention(hf: Any) -> dict[str, tuple[int, int]]:
+def _linear_attention(hf: PretrainedConfig) -> dict[str, tuple[int, int]]:
     inner = JOINED["self_attention.in_proj"]
     sizes = [sum(group) for group in projected(hf)]
     into = {name: (hf.hidden_size, size) for name, size in zip(inner, sizes, strict=True)}
     return {"linear_attn.out_proj": (sizes[1], hf.hidden_size)} | into
 
 
-def _sections(hf: Any, name: str) -> Sections:
+def _sections(hf: PretrainedConfig, name: str) -> Sections:
     """Of the rows of the second factor, where ranks have a part of every one."""
     return projected(hf)[:1] if name == "linear_attn.in_proj_qkv" else ()
 
 
 def _build(
-    path: str, own: dict[str, Factors], hf: Any, core: PackedGPT, args: LoraArguments, layer: int
+    path: str, own: dict[str, Factors], hf: PretrainedConfig, core: PackedGPT, args: LoraArguments, layer: int
 ) -> Adapters:
     """This rank's part of the adapters of one module."""
     tp, by_inputs = core.parallel.tp, path in BY_INPUTS

@@ -36,11 +36,13 @@ from slime.training.megatron.recompute import recompute
 from slime.utils.decoders import HYBRIDS, has_experts, is_linear
 
 if TYPE_CHECKING:
+    from transformers import PretrainedConfig
+
     from slime.arguments.sides import TrainingSide
 
 
 def block_spec(
-    config: TransformerConfig, hf: Any, layers: Sequence[int], kernel: str
+    config: TransformerConfig, hf: PretrainedConfig, layers: Sequence[int], kernel: str
 ) -> TransformerBlockSubmodules:
     """What the layers of this stage are made of; `layers`: their numbers in the whole model."""
     norm: Any = ZeroCentredRMSNorm if hf.model_type in HYBRIDS else RMSNorm
@@ -85,7 +87,9 @@ class PackedGPT(GPTModel):  # type: ignore[misc]
 
     has_head = True
 
-    def __init__(self, hf: Any, config: TransformerConfig, parallel: Parallel, args: TrainingSide) -> None:
+    def __init__(
+        self, hf: PretrainedConfig, config: TransformerConfig, parallel: Parallel, args: TrainingSide
+    ) -> None:
         layers = config.num_layers // parallel.pp.size
         first = layers * parallel.pp.rank
         super().__init__(

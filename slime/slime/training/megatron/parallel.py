@@ -12,6 +12,8 @@ from megatron.core.tensor_parallel.random import initialize_rng_tracker
 from torch import Tensor
 
 if TYPE_CHECKING:
+    from torch.distributed import ProcessGroup
+
     from slime.arguments.groups.parallel import ParallelArguments
 
 
@@ -88,7 +90,7 @@ def divide(args: ParallelArguments) -> Parallel:
     )
 
 
-def _axis(group: Any) -> Axis:
+def _axis(group: ProcessGroup) -> Axis:
     return Axis(group.size(), group.rank(), group, tuple(dist.get_process_group_ranks(group)))
 
 
