@@ -13,7 +13,7 @@ from slime.losses.corrections import Correction, custom_tis, measured_only, opsm
 from slime.losses.custom import sample_loss
 from slime.losses.distillation import reverse_kl_topk
 from slime.losses.distribution import Distribution
-from slime.losses.kl import kl_loss
+from slime.losses.kl import KLType, kl_loss
 from slime.losses.output import LossOutput
 from slime.losses.policy import entropy_loss, policy_loss
 from slime.losses.reducers import Reducer
@@ -113,7 +113,7 @@ def entropy(dist: Distribution, batch: LossBatch, reducer: Reducer) -> LossOutpu
 
 
 def divergence(
-    kind: Any, unbiased: bool, dist: Distribution, batch: LossBatch, reducer: Reducer
+    kind: KLType, unbiased: bool, dist: Distribution, batch: LossBatch, reducer: Reducer
 ) -> LossOutput:
     if batch.ref_log_probs is None:
         raise ValueError("kl_loss needs the log-probs of a reference model")

@@ -128,7 +128,7 @@ def custom_tis(function: Callable[..., Any], args: ObjectiveSide) -> Correction:
     return correct
 
 
-def _per_token(value: Any, like: Tensor, samples: Segments) -> Tensor:
+def _per_token(value: object, like: Tensor, samples: Segments) -> Tensor:
     if isinstance(value, list | tuple):
         value = torch.cat(list(value))
     tensor = torch.as_tensor(value, dtype=like.dtype, device=like.device).detach()

@@ -99,5 +99,5 @@ def custom_config(args: LossArguments) -> dict[str, Any]:
     return config | {"kl_coeff": args.kl_loss_coef} if args.kl_loss_coef else config
 
 
-def _described(value: Any) -> str:
+def _described(value: object) -> str:
     return f"a tensor of shape {list(value.shape)}" if isinstance(value, Tensor) else type(value).__name__

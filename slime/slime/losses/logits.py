@@ -6,7 +6,7 @@ The logits that slime hands to a custom loss are divided by the sampling tempera
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -40,7 +40,7 @@ def get_log_probs_and_entropy(
     total_lengths: Sequence[int],
     response_lengths: Sequence[int],
     with_entropy: bool = False,
-    **_: Any,
+    **_: object,
 ) -> tuple[Tensor, dict[str, list[Tensor]]]:
     """An empty tensor (slime's second loss output), and "log_probs" (and "entropy"): [R] for every sample."""
     found: dict[str, list[Tensor]] = {"log_probs": [], **({"entropy": []} if with_entropy else {})}

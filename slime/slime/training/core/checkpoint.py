@@ -151,7 +151,9 @@ class CheckpointWriter:
                 f"a checkpoint could not be written in the background: {_first(error)}"
             ) from error
 
-    def _complete(self, temporary: Path, path: Path, meta: dict[str, Any], group: ProcessGroup | None) -> None:
+    def _complete(
+        self, temporary: Path, path: Path, meta: dict[str, Any], group: ProcessGroup | None
+    ) -> None:
         dist.barrier(group)
         if dist.get_rank() == 0:
             commit(temporary, path, meta)

@@ -100,5 +100,5 @@ def _wide(mask: Any, values: Any) -> Any:
     return widened(mask, None if values is None else torch.as_tensor(values, dtype=torch.float32).cpu())
 
 
-def _tensor(values: Any) -> Any:
+def _tensor(values: object) -> Any:
     return None if values is None else torch.tensor(values)

@@ -35,11 +35,13 @@ class PackedAttention(nn.Module):
         kernel: name of an entry of KERNELS.
     """
 
-    def __init__(self, config: TransformerConfig, kernel: str, pg_collection: Any, **_: Any) -> None:
+    def __init__(self, config: TransformerConfig, kernel: str, pg_collection: Any, **_: object) -> None:
         super().__init__()
         self.kernel, self.cp = KERNELS[kernel], pg_collection.cp
 
-    def forward(self, query: Tensor, key: Tensor, value: Tensor, attention_mask: Layout, **_: Any) -> Tensor:
+    def forward(
+        self, query: Tensor, key: Tensor, value: Tensor, attention_mask: Layout, **_: object
+    ) -> Tensor:
         """query [n, 1, heads, D], key and value [n, 1, kv_heads, D] -> [n, 1, heads x D].
 
         Args:
@@ -59,7 +61,7 @@ class GatedSelfAttention(SelfAttention):  # type: ignore[misc]
     """
 
     def get_query_key_value_tensors(
-        self, hidden_states: Tensor, *_: Any, **__: Any
+        self, hidden_states: Tensor, *_: object, **__: object
     ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Hidden states [n, 1, H] -> query [n, 1, heads, D], key and value [n, 1, kv_heads, D], gate as query."""
         mixed, _none = self.linear_qkv(hidden_states)

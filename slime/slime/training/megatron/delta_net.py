@@ -32,7 +32,7 @@ def projected(config: TransformerConfig) -> Sections:
 class GatedDeltaNet(nn.Module):
     """The attention of one layer; megatron-core passes arguments that it does not use."""
 
-    def __init__(self, config: TransformerConfig, pg_collection: Any, **_: Any) -> None:
+    def __init__(self, config: TransformerConfig, pg_collection: Any, **_: object) -> None:
         super().__init__()
         groups = projected(config)
         self.sizes = [sum(group) // pg_collection.tp.size() for group in groups]
@@ -57,7 +57,7 @@ class GatedDeltaNet(nn.Module):
         )
 
     def forward(
-        self, hidden_states: Tensor, attention_mask: Layout, **_: Any
+        self, hidden_states: Tensor, attention_mask: Layout, **_: object
     ) -> tuple[Tensor, Tensor | None]:
         """Hidden states [n, 1, H] -> the same shape, and no bias.
 

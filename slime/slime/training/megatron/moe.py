@@ -116,7 +116,7 @@ class MixtureOfExperts(nn.Module):
         self.experts = Experts(config, config.num_moe_experts // self.group.size())
         self.shared = SharedExpert(config) if config.moe_shared_expert_intermediate_size else None
 
-    def forward(self, hidden: Tensor, **_: Any) -> tuple[Tensor, None]:
+    def forward(self, hidden: Tensor, **_: object) -> tuple[Tensor, None]:
         """Hidden states [n, 1, H] -> the same shape, and no bias."""
         rows = hidden.flatten(0, 1)
         if self.sharing is not None:

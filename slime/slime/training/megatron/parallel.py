@@ -102,7 +102,7 @@ def sum_over(values: Tensor, axis: Axis) -> Tensor:
     return total
 
 
-def from_last_stage(value: Any, parallel: Parallel) -> Any:
+def from_last_stage(value: object, parallel: Parallel) -> Any:
     """What the last pipeline stage knows, on every stage."""
     if parallel.pp.size == 1:
         return value

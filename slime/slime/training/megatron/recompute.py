@@ -14,12 +14,14 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 if TYPE_CHECKING:
+    from megatron.core.transformer.transformer_block import TransformerBlock
+
     from slime.arguments.sides import TrainingSide
 
 MODULES = {"core_attn": "self_attention.core_attention", "mlp": "mlp"}
 
 
-def recompute(block: Any, args: TrainingSide) -> None:
+def recompute(block: TransformerBlock, args: TrainingSide) -> None:
     """Applies the flags to a transformer block of megatron-core."""
     granularity = args.recompute_granularity
     if args.gradient_checkpointing or (granularity, args.recompute_method) == ("full", "uniform"):
