@@ -69,8 +69,9 @@ def test_files_and_modules_that_documents_name_exist() -> None:
     assert not {name: found for name, found in missing.items() if found}
 
 
-def test_every_folder_of_the_trainer_has_a_readme() -> None:
-    folders = [path.parent for path in (ROOT / "slime" / "slime").glob("*/__init__.py")]
+def test_every_folder_of_runtime_and_trainer_has_a_readme() -> None:
+    packages = (ROOT / "openclaw", ROOT / "slime" / "slime")
+    folders = [path.parent for package in packages for path in package.glob("*/__init__.py")]
     assert folders
     assert not [str(folder) for folder in folders if not (folder / "README.md").is_file()]
 

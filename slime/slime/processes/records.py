@@ -48,9 +48,17 @@ class ProcessRecord:
         try:
             process = psutil.Process(self.pid)
             age_differs = abs(process.create_time() - self.create_time) > CREATE_TIME_TOLERANCE
-            return not age_differs and process.status() != "zombie"
+            return not age_differs and not has_ended(process)
         except psutil.NoSuchProcess:
             return False
+
+
+def has_ended(process: psutil.Process) -> bool:
+    """Whether this very process runs no more; a zombie has ended."""
+    try:
+        return not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
 
 
 def write_json(path: Path, content: object) -> None:

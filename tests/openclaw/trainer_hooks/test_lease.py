@@ -41,6 +41,7 @@ def _timed(args: Any, rollout_id: int) -> tuple[list[dict[str, Any]], float]:
     return lease.lease_batch(args, rollout_id), time.monotonic() - started
 
 
+@pytest.mark.every_database
 def test_a_full_batch_goes_at_once(args: argparse.Namespace, make_sample: MakeSample) -> None:
     for _ in range(3):
         make_sample()
@@ -103,6 +104,7 @@ def test_a_sample_has_the_trainers_field_names(args: argparse.Namespace, make_sa
     }
 
 
+@pytest.mark.every_database
 def test_a_live_version_commits_the_batch(
     args: argparse.Namespace, make_sample: MakeSample, store: RolloutStore
 ) -> None:

@@ -19,7 +19,7 @@ from slime.training.core.learner import Learner
 from slime.training.core.model import ValueModel
 from slime.training.core.optimizer import learning_rate
 from slime.training.core.packing import PackedBatch, pack
-from slime.training.core.step import by_sample, step_reducer, values_of
+from slime.training.core.step import by_sample, step_reducer, summed, values_of
 from slime.training.schedule import Schedule, Step
 from slime.types import Sample
 
@@ -77,7 +77,7 @@ class Critic:
         return {name: sum(step[name] for step in found) / len(found) for name in found[0]} if found else {}
 
     def _step(self, step: Step, data: TrainBatch, where: str) -> dict[str, float]:
-        mine, sums = step.ranks[self.replica], dict[str, float]()
+        mine, metrics_of = step.ranks[self.replica], list[dict[str, Tensor]]()
 
         def loss_of(number: int, packed: PackedBatch, values: Tensor) -> Tensor:
             by_token = self.args.calculate_per_token_loss
@@ -85,15 +85,14 @@ class Critic:
             old, returns = (values_of(mine[number], packed, known) for known in (data.values, data.returns))
             assert old is not None and returns is not None
             output = value_loss(values, old, returns, reducer, self.args.value_clip)
-            for name, value in output.metrics.items():
-                sums[name] = sums.get(name, 0.0) + float(value)
+            metrics_of.append({name: value.detach() for name, value in output.metrics.items()})
             return output.loss
 
         try:
             self.learner.clear()
             packs = [pack([data.samples[i] for i in micro_batch], self.device) for micro_batch in mine]
             self.learner.accumulate(packs, loss_of)
-            metrics = self.learner.add_up(sums)
+            metrics = self.learner.add_up(summed(metrics_of))
             norm = self.learner.clip(metrics["value_loss"], self.args.clip_grad, where)
             rate = learning_rate(self.args, self.steps, self.rate)
             self.learner.update(rate)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -59,7 +59,8 @@ def forward_backward(
         teach: (number of the micro-batch, pack, distribution) -> what a teacher says of likely ids.
     """
     mine, denominator = step.ranks[replica], step.denominator(args.calculate_per_token_loss)
-    records: list[tuple[MicroBatch, PackedBatch, Tensor, dict[str, Tensor]]] = []
+    seen_log_probs: list[tuple[MicroBatch, PackedBatch, Tensor]] = []
+    metrics: list[dict[str, Tensor]] = []
 
     def loss_of(number: int, packed: PackedBatch, seen: Any) -> Tensor:
         micro_batch = mine[number]
@@ -70,18 +71,24 @@ def forward_backward(
         else:
             asked = None if teach is None else partial(teach, number)
             output, log_probs = _loss(spec, args, micro_batch, packed, seen, data, denominator, asked)
-        metrics = {name: value.detach() for name, value in output.metrics.items()}
-        records.append((micro_batch, packed, log_probs.detach(), metrics))
+        metrics.append({name: value.detach() for name, value in output.metrics.items()})
+        seen_log_probs.append((micro_batch, packed, log_probs.detach()))
         return output.loss
 
     lay_out = pack if spec.on_logits is None else custom_pack
     learner.accumulate([lay_out([data.samples[i] for i in part], device) for part in mine], loss_of)
-    sums: dict[str, float] = {}
-    for micro_batch, packed, log_probs, metrics in records:
-        for name, value in metrics.items():
-            sums[name] = sums.get(name, 0.0) + float(value)
+    for micro_batch, packed, log_probs in seen_log_probs:
         on_log_probs(micro_batch, packed, log_probs)
-    return learner.add_up(sums)
+    return learner.add_up(summed(metrics))
+
+
+def summed(metrics: Iterable[Mapping[str, Tensor]]) -> dict[str, float]:
+    """Sums by name. Reading a tensor waits for the GPU, so this follows the last backward."""
+    sums: dict[str, float] = {}
+    for part in metrics:
+        for name, value in part.items():
+            sums[name] = sums.get(name, 0.0) + float(value)
+    return sums
 
 
 def _loss(

@@ -14,7 +14,7 @@ from slime.errors import TrainError
 from slime.training.megatron.optimizer import Masters
 from slime.training.megatron.pieces import Cut, Piece, Trained
 from slime.training.megatron.pipeline import ShardedModel
-from slime.training.megatron.vocab_shards import add_up
+from slime.training.megatron.row_shards import add_up
 
 EMBEDDING, HEAD = "embedding.word_embeddings.weight", "output_layer.weight"
 

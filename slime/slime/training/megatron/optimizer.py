@@ -13,7 +13,7 @@ from torch import nn
 
 from slime.training.megatron.parallel import Axis
 from slime.training.megatron.pieces import Cut, Piece, Trained
-from slime.training.megatron.vocab_shards import add_up, add_up_rows, own_rows, spread_rows
+from slime.training.megatron.row_shards import add_up, add_up_rows, own_rows, spread_rows
 
 
 class Masters:
