@@ -1,5 +1,8 @@
 #!/usr/bin/env bash
-# Sets up what is missing and runs every test on a CPU.   bash run_tests.sh [pytest arguments]
+# Sets up what is missing and runs the tests on a CPU: all of them, in two processes; or what the arguments of pytest name.
+#   bash run_tests.sh                        everything      (TEST_PROCESSES=4: in four)
+#   bash run_tests.sh -m quick               what answers within 90 seconds
+#   bash run_tests.sh tests/openclaw/store   a part, in one process
 set -euo pipefail
 ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 # shellcheck source=launch/env.sh
@@ -18,4 +21,9 @@ install_servers() {
 ensure_env "$ROOT/requirements.txt" "$ROOT/requirements-dev.txt"
 install_servers
 export TOKENIZERS_PARALLELISM=false HF_HUB_OFFLINE=1 RAY_USAGE_STATS_ENABLED=0
-exec "$PY" -m pytest --durations=15 "$@"
+unset PYTHONDONTWRITEBYTECODE # the tests start hundreds of Pythons, and each would compile every file anew
+processes=(-n "${TEST_PROCESSES:-2}")
+for word in "$@"; do
+  if [ "$word" = quick ] || [ -e "${word%%::*}" ]; then processes=(-n 0); fi
+done
+OMP_NUM_THREADS=${OMP_NUM_THREADS:-1} exec "$PY" -m pytest --durations=15 "${processes[@]}" "$@"

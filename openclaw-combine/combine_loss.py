@@ -1,7 +1,5 @@
 """The name that launch scripts know the combined loss by."""
 
-from __future__ import annotations
+from openclaw_combine.loss import combine as combine_loss_function
 
-from slime.losses.custom import NamedLoss
-
-combine_loss_function = NamedLoss("combine")
+__all__ = ["combine_loss_function"]

@@ -4,13 +4,13 @@
 # shellcheck disable=SC2034  # a script uses one of the arrays
 
 COMBINED=(
-  --rollout-function-path openclaw_combine_rollout.generate_rollout_openclaw_combine
-  --on-weights-live-path openclaw_combine_rollout.on_weights_live
+  --rollout-function-path openclaw.trainer_hooks.lease.generate_rollout
+  --on-weights-live-path openclaw.trainer_hooks.lease.on_weights_live
   --disable-rewards-normalization --teacher-model "${PRM_TEACHER_HF:-${PRM_TEACHER_LOAD:-base}}"
 )
-COMBINE=("${COMBINED[@]}" --method-path openclaw_combine.combine:sample_from_judged_turn --loss-type combine)
+COMBINE=("${COMBINED[@]}" --method-path openclaw_combine.combine:sample_from_judged_turn --loss-spec-path openclaw_combine.loss:combine)
 TOPK_SELECT=(
-  "${COMBINED[@]}" --method-path openclaw_combine.topk_select:sample_from_judged_turn --loss-type topk_select --teacher-source trainer
+  "${COMBINED[@]}" --method-path openclaw_combine.topk_select:sample_from_judged_turn --loss-spec-path openclaw_combine.loss:topk_select --teacher-source trainer
 )
 
 topk_select_defaults() {

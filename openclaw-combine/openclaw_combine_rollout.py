@@ -1,22 +1,6 @@
-"""Combine's connection between the trainer and the rollout buffer."""
+"""The names that launch scripts know the lease of a training batch by."""
 
-from __future__ import annotations
+from openclaw.trainer_hooks.lease import generate_rollout as generate_rollout_openclaw_combine
+from openclaw.trainer_hooks.lease import on_weights_live
 
-from typing import Any
-
-from openclaw.trainer_hooks.lease import commit_live, lease_step
-from slime.types import RolloutFnTrainOutput
-
-
-def generate_rollout_openclaw_combine(
-    args: Any, rollout_id: int, data_source: Any, evaluation: bool = False
-) -> RolloutFnTrainOutput:
-    """Leases the samples of one training step, each with what its teachers see; see `lease_batch`.
-
-    Raises:
-        ValueError: if an evaluation is asked for; conversations have no evaluation set.
-    """
-    return RolloutFnTrainOutput.of_rows(*lease_step(args, rollout_id, evaluation))
-
-
-on_weights_live = commit_live
+__all__ = ["generate_rollout_openclaw_combine", "on_weights_live"]

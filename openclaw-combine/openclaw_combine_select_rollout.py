@@ -1,10 +1,6 @@
-"""The name that launch scripts know the hybrid's rollout function by: it is combine's."""
+"""The names that launch scripts know the lease of a training batch by."""
 
-from __future__ import annotations
-
-from openclaw_combine_rollout import (
-    generate_rollout_openclaw_combine as generate_rollout_openclaw_combine_select,
-)
-from openclaw_combine_rollout import on_weights_live
+from openclaw.trainer_hooks.lease import generate_rollout as generate_rollout_openclaw_combine_select
+from openclaw.trainer_hooks.lease import on_weights_live
 
 __all__ = ["generate_rollout_openclaw_combine_select", "on_weights_live"]

@@ -1,7 +1,5 @@
 """The name that launch scripts know the hybrid's loss by."""
 
-from __future__ import annotations
+from openclaw_combine.loss import topk_select as openclaw_topk_select_loss_function
 
-from slime.losses.custom import NamedLoss
-
-openclaw_topk_select_loss_function = NamedLoss("topk_select")
+__all__ = ["openclaw_topk_select_loss_function"]

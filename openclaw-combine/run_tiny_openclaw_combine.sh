@@ -13,10 +13,10 @@ export OPENCLAW_COMBINE_OPD_TEACHER_SOURCE=${OPENCLAW_COMBINE_OPD_TEACHER_SOURCE
 USAGE=${BASH_SOURCE[0]}
 RUN_NAME=tiny_openclaw_combine
 METHOD=(
-  --rollout-function-path openclaw_combine_rollout.generate_rollout_openclaw_combine
-  --on-weights-live-path openclaw_combine_rollout.on_weights_live
+  --rollout-function-path openclaw.trainer_hooks.lease.generate_rollout
+  --on-weights-live-path openclaw.trainer_hooks.lease.on_weights_live
   --method-path openclaw_combine.combine:sample_from_judged_turn
-  --loss-type combine --disable-rewards-normalization
+  --loss-spec-path openclaw_combine.loss:combine --disable-rewards-normalization
   --teacher-model "${PRM_TEACHER_HF:-base}" # base: the model that training began with
   --use-kl-loss --kl-loss-coef 0.05 --kl-loss-type low_var_kl # keeps what the model could do before
 )

@@ -17,10 +17,10 @@ export OPENCLAW_TOPK_MAX_CAND=${OPENCLAW_TOPK_MAX_CAND:-3} PRM_M=${PRM_M:-3}
 USAGE=${BASH_SOURCE[0]}
 RUN_NAME=tiny_openclaw_topk_select
 METHOD=(
-  --rollout-function-path openclaw_combine_rollout.generate_rollout_openclaw_combine
-  --on-weights-live-path openclaw_combine_rollout.on_weights_live
+  --rollout-function-path openclaw.trainer_hooks.lease.generate_rollout
+  --on-weights-live-path openclaw.trainer_hooks.lease.on_weights_live
   --method-path openclaw_combine.topk_select:sample_from_judged_turn
-  --loss-type topk_select --teacher-source trainer --disable-rewards-normalization
+  --loss-spec-path openclaw_combine.loss:topk_select --teacher-source trainer --disable-rewards-normalization
   --teacher-model "${PRM_TEACHER_HF:-base}" # base: the model that training began with
   # as in the learning benchmark, openclaw-test/README.md: an epsilon above the noise of the gradient keeps the arithmetic
   --no-topk-plain-teacher --calculate-per-token-loss --lr 3e-3 --adam-eps 3e-3

@@ -3,12 +3,12 @@
 # shellcheck disable=SC2034  # a script uses one of the arrays
 
 OPD=(
-  --rollout-function-path openclaw_opd_rollout.generate_rollout_openclaw_opd
-  --on-weights-live-path openclaw_opd_rollout.on_weights_live
+  --rollout-function-path openclaw.trainer_hooks.lease.generate_rollout
+  --on-weights-live-path openclaw.trainer_hooks.lease.on_weights_live
   --teacher-source trainer --teacher-model "${PRM_TEACHER_HF:-${PRM_TEACHER_LOAD:-base}}"
 )
 OPD_TOKEN=("${OPD[@]}" --method-path openclaw_opd.opd:sample_from_judged_turn --advantage-estimator on_policy_distillation)
 OPD_TOPK=(
   "${OPD[@]}" --method-path openclaw_opd.opd_topk:sample_from_judged_turn
-  --loss-type opd_topk --distill-topk 50 --rollout-batch-size 4 --lr 1e-6
+  --loss-spec-path openclaw_opd.loss:opd_topk --distill-topk 50 --rollout-batch-size 4 --lr 1e-6
 )

@@ -12,8 +12,8 @@ source "$ROOT/launch/tiny.sh"
 USAGE=${BASH_SOURCE[0]}
 RUN_NAME=tiny_openclaw_opd
 METHOD=(
-  --rollout-function-path openclaw_opd_rollout.generate_rollout_openclaw_opd
-  --on-weights-live-path openclaw_opd_rollout.on_weights_live
+  --rollout-function-path openclaw.trainer_hooks.lease.generate_rollout
+  --on-weights-live-path openclaw.trainer_hooks.lease.on_weights_live
   --method-path openclaw_opd.opd:sample_from_judged_turn
   --advantage-estimator on_policy_distillation --teacher-source trainer
   --teacher-model "${PRM_TEACHER_HF:-base}" # base: the model that training began with

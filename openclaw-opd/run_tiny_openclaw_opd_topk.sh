@@ -12,10 +12,10 @@ source "$ROOT/launch/tiny.sh"
 USAGE=${BASH_SOURCE[0]}
 RUN_NAME=tiny_openclaw_opd_topk
 METHOD=(
-  --rollout-function-path openclaw_opd_rollout.generate_rollout_openclaw_opd
-  --on-weights-live-path openclaw_opd_rollout.on_weights_live
+  --rollout-function-path openclaw.trainer_hooks.lease.generate_rollout
+  --on-weights-live-path openclaw.trainer_hooks.lease.on_weights_live
   --method-path openclaw_opd.opd_topk:sample_from_judged_turn
-  --loss-type opd_topk --distill-topk 50 --teacher-source trainer
+  --loss-spec-path openclaw_opd.loss:opd_topk --distill-topk 50 --teacher-source trainer
   --teacher-model "${PRM_TEACHER_HF:-base}" # base: the model that training began with
 )
 run_tiny "$@"

@@ -1,7 +1,5 @@
 """The name that launch scripts know the top-K distillation by."""
 
-from __future__ import annotations
+from openclaw_opd.loss import opd_topk as topk_distillation_loss_function
 
-from slime.losses.custom import NamedLoss
-
-topk_distillation_loss_function = NamedLoss("opd_topk")
+__all__ = ["topk_distillation_loss_function"]

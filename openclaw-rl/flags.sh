@@ -3,8 +3,8 @@
 # shellcheck disable=SC2034  # a script uses one of the arrays
 
 BINARY_RL=(
-  --rollout-function-path openclaw_rollout.generate_rollout_openclaw
-  --on-weights-live-path openclaw_rollout.on_weights_live
+  --rollout-function-path openclaw.trainer_hooks.lease.generate_rollout
+  --on-weights-live-path openclaw.trainer_hooks.lease.on_weights_live
   --method-path openclaw_rl.binary_rl:sample_from_judged_turn
   --advantage-estimator grpo --disable-rewards-normalization
 )

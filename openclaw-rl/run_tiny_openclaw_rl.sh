@@ -12,8 +12,8 @@ source "$ROOT/launch/tiny.sh"
 USAGE=${BASH_SOURCE[0]}
 RUN_NAME=tiny_openclaw_rl
 METHOD=(
-  --rollout-function-path openclaw_rollout.generate_rollout_openclaw
-  --on-weights-live-path openclaw_rollout.on_weights_live
+  --rollout-function-path openclaw.trainer_hooks.lease.generate_rollout
+  --on-weights-live-path openclaw.trainer_hooks.lease.on_weights_live
   --method-path openclaw_rl.binary_rl:sample_from_judged_turn
   --advantage-estimator grpo --disable-rewards-normalization
   --use-kl-loss --kl-loss-coef 0.05 --kl-loss-type low_var_kl # keeps what the model could do before

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
+from openclaw import __version__
 from openclaw.common import declare
 from openclaw.common.declare import option
 from openclaw.errors import ConfigError
@@ -206,6 +207,11 @@ def markdown() -> str:
     return declare.markdown(Settings)
 
 
+def add_buffer_flags(parser: argparse._ActionsContainer) -> None:
+    """Adds --rl-buffer-dir and --rl-buffer-url for a program that opens the buffer and reads no environment."""
+    declare.add_flags(parser, Settings, ("rl_buffer_dir", "rl_buffer_url"), variables=False)
+
+
 def add_flags(parser: argparse._ActionsContainer, names: Sequence[str]) -> None:
     """Adds the flags of these settings to any parser; what the command line does not name stays None."""
     declare.add_flags(parser, Settings, names)
@@ -233,6 +239,7 @@ def _parser() -> _Parser:
         allow_abbrev=False,
     )
     declare.add_flags(parser, Settings)
+    parser.add_argument("--version", action="version", version=f"OpenClaw-RL {__version__}")
     return parser
 
 

@@ -10,8 +10,33 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests import parts
+
 settings.register_profile("busy machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("busy machine")
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """With `-m quick`, files of other tests are not even imported."""
+    others = collection_path.suffix == ".py" and not parts.is_quick(collection_path)
+    return True if others and config.option.markexpr == "quick" else None
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    server = getattr(item, "callspec", None) is not None and "postgresql" in item.callspec.params.values()  # type: ignore[attr-defined]
+    if parts.is_quick(item.path) and not server:
+        item.add_marker("quick")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """In several processes, the longest queue is the first one."""
+    if config.pluginmanager.has_plugin("dsession") or hasattr(config, "workerinput"):
+        items.sort(key=lambda item: not parts.is_whole(item.path))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    return parts.scheduler(config, log)
 
 
 @pytest.fixture(scope="session")
@@ -44,6 +69,8 @@ def training_args(tmp_path: Path) -> Callable[..., Any]:
     """f(model_folder, **values): arguments that train it with raw rewards and save into the test's folder."""
     from slime.arguments import Arguments
 
+    known = Arguments.__dataclass_fields__
+
     def make(model_folder: str, **values: Any) -> Any:
         common: dict[str, Any] = {
             "hf_checkpoint": model_folder,
@@ -51,7 +78,11 @@ def training_args(tmp_path: Path) -> Callable[..., Any]:
             "save": str(tmp_path / "checkpoints"),
             "disable_rewards_normalization": True,
         }
-        return Arguments(**(common | values))
+        values = common | values
+        args = Arguments(**{name: value for name, value in values.items() if name in known})
+        for name in values.keys() - known:  # a flag of a plug-in
+            setattr(args, name, values[name])
+        return args
 
     return make
 

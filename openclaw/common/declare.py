@@ -61,18 +61,19 @@ def load(cls: type[S], given: Mapping[str, Any], environ: Mapping[str, str] | No
 
 def add_flags(
     parser: argparse._ActionsContainer, cls: type[DataclassInstance], names: Collection[str] | None = None,
-    prefixes: tuple[str, ...] = ("--",),
+    prefixes: tuple[str, ...] = ("--",), variables: bool = True,
 ) -> None:  # fmt: skip
     """Adds the flags of these fields (default: all) to any parser; what the command line does not name stays None.
-    Of a field's further flags come those that start with one of `prefixes`."""
+    Of a field's further flags come those that start with one of `prefixes`; a program that reads no environment
+    leaves the variables out of its help."""
     for item in fields(cls):
         about = item.metadata
         if not about["flag"] or (names is not None and item.name not in names):
             continue
         words = [flag_of(item), *(name for name in about["also"] if name.startswith(prefixes))]
         unit = f"({about['unit']})" if about["unit"] else ""
-        variables = f"[env {', '.join(about['env'])}]" if about["env"] else ""
-        help = " ".join(filter(None, [about["help"], unit, variables]))
+        named = f"[env {', '.join(about['env'])}]" if variables and about["env"] else ""
+        help = " ".join(filter(None, [about["help"], unit, named]))
         if about["kind"] is bool:
             parser.add_argument(*words, dest=item.name, action="store_const", const=True, help=help)
         elif about["kind"] is tuple:

@@ -24,6 +24,7 @@ from openclaw.judge.settings import JudgeSettings, add_flags, load_settings
 from openclaw.judge.teacher import settings as teacher_settings
 from openclaw.judge.turn_judge import TurnJudge
 from openclaw.methods.method import Method, MethodContext, Needs
+from openclaw.settings import add_buffer_flags
 from openclaw.store import RolloutStore, StoreWriter
 
 if TYPE_CHECKING:
@@ -100,9 +101,7 @@ def build_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m openclaw.judge.worker", description="Judges answered turns."
     )
-    where = parser.add_mutually_exclusive_group(required=True)
-    where.add_argument("--rl-buffer-dir", help="folder of the rollout buffer")
-    where.add_argument("--rl-buffer-url", help="SQLAlchemy URL of the rollout buffer")
+    add_buffer_flags(parser.add_mutually_exclusive_group(required=True))
     parser.add_argument(
         "--method-path", required=True, help="module:attr that makes a sample or a drop of a turn"
     )

@@ -2,7 +2,7 @@
 
     def needs(options): return Needs(hint=True, teacher="token")
 
-    @asks(needs, options=("combine_w_opd",))
+    @asks(needs, options=("temperature",))
     def sample_from_judged_turn(turn, judgements, context): return SampleDraft(...) or Drop("why")
 
 A function without `@asks` may have the first two parameters only; it gets the eval judgement.
@@ -13,15 +13,18 @@ from __future__ import annotations
 import inspect
 import pkgutil
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from openclaw.errors import ConfigError, HintError
 from openclaw.types import Drop, Judgement, SampleDraft, Turn
 
 if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
     from openclaw.methods.hinted_prompt import HintedPrompts
 
+Flags = TypeVar("Flags", bound="DataclassInstance")
 Options = Mapping[str, float]
 TeacherKind = Literal["none", "token", "topk"]
 
@@ -53,9 +56,6 @@ class MethodContext:
         self.options = dict(options or {})
         self.unplaced_hints = 0
         """Hints that could not be put into their prompt: no messages, or no room left in the context."""
-
-    def option(self, name: str, default: float) -> float:
-        return self.options.get(name, default)
 
     def candidates(self, turn: Turn, hints: Iterable[str]) -> list[list[int]]:
         """The turn as its teachers see it, one for each hint that can be placed: ids of the hinted prompt and the
@@ -123,6 +123,11 @@ def asks(needs: NeedsFunction, options: tuple[str, ...] = ()) -> Callable[[Metho
         return function
 
     return declare
+
+
+def chosen(group: type[Flags], options: Options) -> Flags:
+    """A method's flags, a dataclass with their defaults, with those values that the options give."""
+    return group(**{item.name: options[item.name] for item in fields(group) if item.name in options})
 
 
 def eval_score(judgements: Iterable[Judgement]) -> float | None:

@@ -14,15 +14,14 @@ from pathlib import Path
 from typing import Any
 
 from openclaw.errors import ConfigError, StoreError
+from openclaw.settings import add_buffer_flags
 from openclaw.store import RolloutStore
 
 
 def build_parser() -> argparse.ArgumentParser:
     """The command line."""
     where = argparse.ArgumentParser(add_help=False)
-    location = where.add_mutually_exclusive_group(required=True)
-    location.add_argument("--rl-buffer-dir", help="folder of the rollout buffer")
-    location.add_argument("--rl-buffer-url", help="SQLAlchemy URL of the rollout buffer")
+    add_buffer_flags(where.add_mutually_exclusive_group(required=True))
     parser = argparse.ArgumentParser(
         prog="python -m openclaw.store", description="Looks after a rollout buffer."
     )

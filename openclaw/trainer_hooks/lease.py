@@ -14,6 +14,7 @@ from collections import Counter
 from typing import Any
 
 from openclaw.errors import StoreError
+from openclaw.settings import Settings, add_buffer_flags
 from openclaw.store import RolloutStore
 from openclaw.trainer_hooks.backlog import Backlog, BacklogWatch
 from openclaw.types import DEFAULT_TRAINER, SampleRecord
@@ -26,12 +27,11 @@ PURGE_EVERY_SECONDS = 600.0
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the flags of the rollout buffer."""
+    """Adds the flags of the rollout buffer, once: hooks of several modules bring them."""
+    if parser.get_default("batch_timeout") is not None:
+        return
     group = parser.add_argument_group("rollout buffer", "Where conversations become training batches.")
-    group.add_argument("--rl-buffer-dir", default=None, help="folder of the buffer (a SQLite file in it)")
-    group.add_argument(
-        "--rl-buffer-url", default=None, help="SQLAlchemy URL of the buffer, instead of a folder"
-    )
+    add_buffer_flags(group)
     group.add_argument(
         "--batch-timeout",
         type=_seconds,
@@ -41,7 +41,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--session-ttl",
         type=_seconds,
-        default=900.0,
+        default=Settings.session_ttl,
         help="idle seconds after which a conversation has ended",
     )
     group.add_argument(
@@ -81,8 +81,8 @@ def lease_batch(args: Any, rollout_id: int) -> list[dict[str, Any]]:
         time.sleep(POLL_SECONDS)
 
 
-def commit_live(args: Any, rollout_id: int, version: int, checkpoint: dict[str, Any]) -> None:
-    """Every engine serves `version`: its batch is trained, for good.
+def on_weights_live(args: Any, rollout_id: int, version: int, checkpoint: dict[str, Any]) -> None:
+    """For --on-weights-live-path: every engine serves `version`, so its batch is trained, for good.
 
     Args:
         checkpoint: `path`, `parent` (int or None), `checksum`, `restored` (the trainer has just started
@@ -102,10 +102,18 @@ def commit_live(args: Any, rollout_id: int, version: int, checkpoint: dict[str, 
     )
 
 
-def lease_step(
-    args: Any, rollout_id: int, evaluation: bool = False
-) -> tuple[list[dict[str, Any]], dict[str, float]]:
-    """A batch as `lease_batch` gives it, and what there is to tell about it; for a method's rollout function.
+def generate_rollout(
+    args: Any, rollout_id: int, data_source: Any = None, evaluation: bool = False
+) -> dict[str, Any]:
+    """For --rollout-function-path: a batch as `lease_batch` gives it, and metrics about it.
+
+    Nobody's answer waits for it. Each turn is a group of its own.
+
+    Args:
+        data_source: not looked at; the batch comes from the buffer.
+
+    Returns:
+        `samples`, one dictionary each, and `metrics`.
 
     Raises:
         ValueError: an evaluation is asked for; conversations have no evaluation set.
@@ -114,7 +122,7 @@ def lease_step(
     if evaluation:
         raise ValueError("conversations are no evaluation set: talk to the model with openclaw-test/ instead")
     rows = lease_batch(args, rollout_id)
-    return rows, batch_metrics(rows)
+    return {"samples": rows, "metrics": batch_metrics(rows)}
 
 
 def batch_metrics(rows: list[dict[str, Any]]) -> dict[str, float]:

@@ -71,16 +71,16 @@ def first_gradient(model: str, backend: str) -> dict[str, torch.Tensor]:
 
     def keep() -> None:
         if isinstance(trainer, MegatronTrainer):
-            for each in trainer.gradients.all:
-                entry = trainer.weights.entries[each.name]
-                parts = trainer.weights.separate(entry, [each.gradient.clone()])
+            for each in trainer.learner.gradients.all:
+                entry = trainer.learner.model.weights.entries[each.name]
+                parts = trainer.learner.model.weights.separate(entry, [each.gradient.clone()])
                 found.update(zip(entry.sources, parts, strict=True))
             return
-        for name, parameter in trainer.model.named_parameters():
+        for name, parameter in trainer.learner.model.named_parameters():
             gradient = parameter.grad
             found[name] = gradient.full_tensor() if isinstance(gradient, DTensor) else gradient
 
-    trainer.update = keep  # type: ignore[method-assign]
+    trainer.learner.move = keep  # type: ignore[method-assign]
     trainer.train(0, samples(trainer.vocabulary, 0))
     return found
 

@@ -69,7 +69,7 @@ def make_samples(prompt_length: int) -> list[Sample]:
 
 
 def make_trainer(model: Path, threads: int, **changes: Any) -> FSDPTrainer:
-    save = str(model / str(changes.get("loss_type", "rl")))
+    save = str(model / ("select" if changes else "rl"))
     common: dict[str, Any] = {"hf_checkpoint": str(model), "ref_load": str(model), "save": save}
     common |= {"train_threads": threads, "disable_rewards_normalization": True, "lr": 1e-5}
     return FSDPTrainer(Arguments(**common, **changes))
@@ -94,7 +94,11 @@ def main() -> None:
     parser.add_argument("--updates", type=int, default=15, help="updates of each side and case")
     parser.add_argument("--threads", type=int, default=1)
     options = parser.parse_args()
-    select: dict[str, Any] = {"loss_type": "topk_select", "teacher_source": "trainer", "distill_topk": 4}
+    select: dict[str, Any] = {
+        "loss_spec_path": "openclaw_combine.loss:topk_select",
+        "teacher_source": "trainer",
+        "distill_topk": 4,
+    }
     select |= {"distill_subset_mode": "student", "hint_selection": "sequence_optimal"}
     with tempfile.TemporaryDirectory() as folder:
         model = Path(folder)

@@ -47,7 +47,7 @@ def main() -> None:
         gradients = {name: p.grad.full_tensor().clone() for name, p in parameters if p.grad is not None}
         save_file(gradients, settings["folder"] + "/ours.safetensors")
 
-    handle = trainer.optimizer.register_step_pre_hook(keep_gradients)
+    handle = trainer.learner.optimizer.register_step_pre_hook(keep_gradients)
     memory = PeakMemory()
     done = 0
     for line in sys.stdin:

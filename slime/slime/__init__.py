@@ -1,3 +1,3 @@
 """The trainer framework: samples in, new weights out, engines kept up to date."""
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"

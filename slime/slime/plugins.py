@@ -55,13 +55,15 @@ def load_module(path: str) -> ModuleType:
 
 
 def plugin_modules(paths: list[str]) -> list[ModuleType]:
-    """The modules behind plug-in paths, each once, in order."""
-    modules: list[ModuleType] = []
+    """The modules behind plug-in paths, each once, in order; behind one that only passes on what another module defines
+    comes that one."""
+    modules: dict[str, ModuleType] = {}
     for path in paths:
         module = load_module(path)
-        if module not in modules:
-            modules.append(module)
-    return modules
+        found = getattr(module, split_path(path)[1] or "", None)
+        origin = sys.modules.get(getattr(found, "__module__", None) or "")
+        modules |= {each.__name__: each for each in (module, origin) if each is not None}
+    return list(modules.values())
 
 
 def split_path(path: str) -> tuple[str, str | None]:

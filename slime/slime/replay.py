@@ -5,11 +5,14 @@ from __future__ import annotations
 import gzip
 import json
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from slime.errors import ConfigError, DataError
 from slime.types import RolloutFnTrainOutput, Sample
 from slime.utils.files import temporary_beside
+
+if TYPE_CHECKING:
+    from slime.arguments.groups.run import LoopArguments
 
 
 def path_of(pattern: str, rollout_id: int, evaluation: bool = False) -> Path:
@@ -61,8 +64,9 @@ def load(pattern: str, rollout_id: int, share: float = 1.0) -> list[Sample]:
 
 
 def replay(
-    args: Any, rollout_id: int, data_source: Any = None, evaluation: bool = False
+    args: LoopArguments, rollout_id: int, data_source: Any = None, evaluation: bool = False
 ) -> RolloutFnTrainOutput:
     """The rollout function of `--load-debug-rollout-data`."""
+    assert args.load_debug_rollout_data is not None
     samples = load(args.load_debug_rollout_data, rollout_id, args.load_debug_rollout_data_subsample)
     return RolloutFnTrainOutput(samples=[samples])

@@ -15,7 +15,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from slime.arguments.upstream.refused import check_shape, take_foreign
+from slime.arguments.upstream.refused import take_foreign
+from slime.arguments.upstream.shape import check_shape
 from slime.errors import SlimeError
 from slime.torch_dist import read_config, write
 from slime.torch_dist.reading import RELEASE

@@ -21,8 +21,8 @@ from torch import Tensor
 
 from slime.errors import CheckpointError, SlimeError
 from slime.torch_dist import TorchDist, read_config, stored_shapes
-from slime.training.fsdp.model import WEIGHT_FILES
 from slime.utils.files import commit_folder, fresh_folder
+from slime.weights.folders import WEIGHT_FILES
 
 CHUNK = 5 * 1024**3
 

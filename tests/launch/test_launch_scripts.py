@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -11,8 +13,16 @@ from pathlib import Path
 import pytest
 
 from openclaw.errors import ConfigError
+from openclaw.trainer_hooks import lease
 from openclaw.trainer_hooks.services import start
+from openclaw_combine.flags import FLAGS
 from slime.arguments import Arguments, parse_args
+from slime.arguments.__main__ import markdown_of
+from slime.arguments.declare import flags_of
+from slime.errors import ConfigError as SlimeConfigError
+from slime.hooks import load_hook
+from slime.losses import own_spec
+from slime.plugins import load_attr
 from tests import ROOT
 
 SCRIPTS = {
@@ -22,6 +32,9 @@ SCRIPTS = {
     "combine": "openclaw-combine/run_tiny_openclaw_combine.sh",
     "topk_select": "openclaw-combine/run_tiny_openclaw_topk_select.sh",
 }
+OPD_TOPK = "openclaw_opd.loss:opd_topk"
+COMBINE = "openclaw_combine.loss:combine"
+SELECT = "openclaw_combine.loss:topk_select"
 LORA = "--use-lora --lora-rank 16 --lora-alpha 32"
 SAVE = 'import json, os, sys; print("ARGV " + json.dumps([sys.argv[1:], dict(os.environ)]))'
 
@@ -52,18 +65,25 @@ def asked_for(name: str, folder: Path, monkeypatch: pytest.MonkeyPatch, *flags: 
 @pytest.mark.parametrize(
     ("name", "loss", "source", "method"),
     [
-        ("rl", "policy_loss", "inference", "openclaw_rl.binary_rl"),
-        ("opd", "policy_loss", "trainer", "openclaw_opd.opd"),
-        ("opd_topk", "opd_topk", "trainer", "openclaw_opd.opd_topk"),
-        ("combine", "combine", "trainer", "openclaw_combine.combine"),
-        ("topk_select", "topk_select", "trainer", "openclaw_combine.topk_select"),
+        ("rl", None, "inference", "openclaw_rl.binary_rl"),
+        ("opd", None, "trainer", "openclaw_opd.opd"),
+        ("opd_topk", OPD_TOPK, "trainer", "openclaw_opd.opd_topk"),
+        ("combine", COMBINE, "trainer", "openclaw_combine.combine"),
+        ("topk_select", SELECT, "trainer", "openclaw_combine.topk_select"),
     ],
 )
 def test_a_script_asks_for_its_method(
-    name: str, loss: str, source: str, method: str, lora: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    name: str,
+    loss: str | None,
+    source: str,
+    method: str,
+    lora: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     args = asked_for(name, tmp_path, monkeypatch, LORA_ARGS=lora)
-    assert (args.loss_type, args.teacher_source, args.use_lora) == (loss, source, bool(lora))
+    assert (args.loss_spec_path, args.teacher_source, args.use_lora) == (loss, source, bool(lora))
+    assert args.loss_type == ("custom_loss" if loss else "policy_loss")
     assert args.method_path == f"{method}:sample_from_judged_turn"
     _, judge = start(args, {"policy": ["http://127.0.0.1:1"], "judge": []})
     assert judge["command"][judge["command"].index("--model-path") + 1] == args.hf_checkpoint
@@ -111,18 +131,71 @@ def test_combine_without_scores_is_refused_before_anything_starts(
 @pytest.mark.parametrize(
     ("name", "path", "loss"),
     [
-        ("opd_topk", "topk_distillation_loss.topk_distillation_loss_function", "opd_topk"),
-        ("combine", "combine_loss.combine_loss_function", "combine"),
-        ("topk_select", "openclaw_topk_select_loss.openclaw_topk_select_loss_function", "topk_select"),
+        ("opd_topk", "topk_distillation_loss.topk_distillation_loss_function", OPD_TOPK),
+        ("combine", "combine_loss.combine_loss_function", COMBINE),
+        ("topk_select", "openclaw_topk_select_loss.openclaw_topk_select_loss_function", SELECT),
     ],
 )
-def test_the_loss_functions_of_other_launch_scripts_are_the_built_in_losses(
+def test_the_loss_functions_of_other_launch_scripts_are_the_methods_own(
     name: str, path: str, loss: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     flags = ["--loss-type", "custom_loss", "--custom-loss-function-path", path]
-    flags += ["--disable-compute-advantages-and-returns"] if loss == "opd_topk" else []
+    flags += ["--disable-compute-advantages-and-returns"] if name == "opd_topk" else []
     args = asked_for(name, tmp_path, monkeypatch, *flags)
-    assert (args.loss_type, args.custom_loss_function_path) == (loss, None)
+    assert (args.loss_spec_path, args.custom_loss_function_path) == (path, None)
+    assert load_hook(args, "loss_spec_path") is load_attr(loss)
+    assert own_spec(args).needs_advantages == (name != "opd_topk")
+    assert not args.disable_compute_advantages_and_returns
+
+
+@pytest.mark.parametrize(
+    "module",
+    [
+        "openclaw_rollout",
+        "openclaw_opd_rollout",
+        "openclaw_combine_rollout",
+        "openclaw_combine_select_rollout",
+    ],
+)
+def test_the_rollout_modules_of_other_launch_scripts_lease_batches(module: str) -> None:
+    names = importlib.import_module(module)
+    (rollout,) = (getattr(names, name) for name in names.__all__ if name.startswith("generate_rollout"))
+    assert (rollout, names.on_weights_live) == (lease.generate_rollout, lease.on_weights_live)
+
+
+@pytest.mark.parametrize(("folder", "path"), [("openclaw-opd", OPD_TOPK), ("openclaw-combine", COMBINE)])
+def test_the_table_of_a_methods_flags_is_generated(folder: str, path: str) -> None:
+    found = re.search(
+        r"<!-- flags: .*?-->\n(.*?)\n<!-- end of flags -->",
+        (ROOT / folder / "README.md").read_text(),
+        re.DOTALL,
+    )
+    assert found is not None
+    wanted = f"paste: python -m slime.arguments --markdown --loss-spec-path {path}"
+    assert found.group(1) == markdown_of([path]), wanted
+
+
+@pytest.mark.parametrize("group", [*FLAGS])
+def test_every_flag_of_a_method_acts(group: type) -> None:
+    files = [
+        ROOT / "openclaw-combine/openclaw_combine" / name
+        for name in ("loss.py", "combine.py", "topk_select.py")
+    ]
+    code = "".join(file.read_text() for file in files)
+    assert [item.name for item in flags_of(group) if f"flags.{item.name}" not in code] == []
+
+
+def test_the_help_of_a_driver_lists_the_flags_of_its_method(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        parse_args(["--loss-spec-path", SELECT, "--help"], env={})
+    told = " ".join(capsys.readouterr().out.split())
+    assert "--topk-adv-diff-clip FLOAT teacher minus student" in told
+    assert "likely ids a position that a loss over them compares (default: 0) [env: OPENCLAW_TOPK_K]" in told
+
+
+def test_a_misspelt_variable_of_a_method_names_itself(tmp_path: Path) -> None:
+    with pytest.raises(SlimeConfigError, match="OPENCLAW_TOPK_W_RL=much"):
+        parse_args(["--loss-spec-path", SELECT], env={"OPENCLAW_TOPK_W_RL": "much"})
 
 
 def test_the_hybrids_rollout_function_has_its_other_name() -> None:

@@ -50,7 +50,7 @@ def test_distillation_without_the_curve_asks_for_hints_alone() -> None:
 
 @pytest.mark.parametrize(("path", "prefix"), [("combine", "combine"), ("topk_select", "topk")])
 def test_a_weight_of_0_asks_for_nothing_of_its_half(path: str, prefix: str) -> None:
-    needs = Method.load(f"{path}:sample_from_judged_turn").needs
+    needs = Method.load(f"openclaw_combine.{path}:sample_from_judged_turn").needs
     assert needs({f"{prefix}_w_opd": 0.0}) == Needs(eval=True, hint=False, teacher="none")
     assert needs({f"{prefix}_w_rl": 0.0}).eval is False
     with pytest.raises(ConfigError, match="OPENCLAW_EVAL_MODE=1"):

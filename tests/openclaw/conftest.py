@@ -103,13 +103,25 @@ def postgresql() -> Iterator[str]:
         yield url
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
-def make_location(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[], str]:
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Tests that are marked `every_database` run on each: what locks, migrates or is SQL of a dialect's own."""
+    if "database" in metafunc.fixturenames and metafunc.definition.get_closest_marker("every_database"):
+        metafunc.parametrize("database", ["sqlite", "postgresql"])
+
+
+@pytest.fixture
+def database() -> str:
+    """The kind of database below `location` and `store`."""
+    return "sqlite"
+
+
+@pytest.fixture
+def make_location(database: str, request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[], str]:
     """Gives places where an empty store may be made: folders, and schemas of their own on a server."""
 
     def make() -> str:
         name = f"test{uuid.uuid4().hex}"
-        if request.param == "sqlite":
+        if database == "sqlite":
             return str(tmp_path / name)
         url = request.getfixturevalue("postgresql")
         engine = create_engine(url)

@@ -13,7 +13,9 @@ SLIME = Path(__file__).parents[2] / "slime"
 
 def test_the_table_of_hooks_is_generated() -> None:
     found = re.search(
-        r"<!-- hooks: .*?-->\n(.*?)\n<!-- end of hooks -->", (SLIME / "README.md").read_text(), re.DOTALL
+        r"<!-- hooks: .*?-->\n(.*?)\n<!-- end of hooks -->",
+        (SLIME / "docs" / "hooks.md").read_text(),
+        re.DOTALL,
     )
     assert found is not None
     assert found.group(1) == hooks(), "paste the output of: python -m slime.hooks"

@@ -9,6 +9,7 @@ import pytest
 
 from slime import replay
 from slime.arguments import Arguments
+from slime.arguments.refusals import check_flags
 from slime.arguments.rules.run import check_run
 from slime.errors import ConfigError, DataError
 from slime.types import Sample
@@ -94,5 +95,7 @@ def test_replay_trains_without_engines_and_colocation_takes_turns() -> None:
     ],
 )
 def test_ways_to_run_that_contradict_each_other_are_refused(changes: dict[str, Any], complaint: str) -> None:
+    args = Arguments(**changes)
     with pytest.raises(ConfigError, match=complaint):
-        check_run(Arguments(**changes))
+        check_run(args)
+        check_flags(args)

@@ -31,9 +31,9 @@ from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
 
-ROOT = Path(__file__).resolve().parents[3]
-METHODS = ("openclaw-rl", "openclaw-opd", "openclaw-combine")
-sys.path[:0] = [str(ROOT / folder) for folder in ("", "slime", *METHODS, "openclaw-test")]
+sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
+sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "slime"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "openclaw-rl"))
 
 import httpx
 
@@ -48,6 +48,8 @@ from slime.rollout.service import RolloutService
 from slime.training.fsdp import FSDPTrainer
 from slime.types import Sample
 
+ROOT = Path(__file__).resolve().parents[3]
+METHODS = ("openclaw-rl", "openclaw-opd", "openclaw-combine")
 OURS = tuple(f"{ROOT / folder}{os.sep}" for folder in ("openclaw", "slime/slime", *METHODS))
 MODEL = ROOT / "openclaw-test" / "tiny_claw" / "model"
 KEY = "secret-of-this-benchmark"
@@ -188,8 +190,8 @@ def training_arguments(run: Path) -> Arguments:
     words = ["--hf-checkpoint", str(MODEL), "--run-dir", str(run), "--save", str(run / "checkpoints")]
     words += ["--disable-rollout-global-dataset", "--service-path", "openclaw.trainer_hooks.services.start"]
     words += ["--rollout-batch-size", "2", "--reward-key", "score", "--rl-buffer-dir", str(run / "buffer")]
-    words += ["--rollout-function-path", "openclaw_rollout.generate_rollout_openclaw"]
-    words += ["--on-weights-live-path", "openclaw_rollout.on_weights_live"]
+    words += ["--rollout-function-path", "openclaw.trainer_hooks.lease.generate_rollout"]
+    words += ["--on-weights-live-path", "openclaw.trainer_hooks.lease.on_weights_live"]
     words += ["--method-path", "openclaw_rl.binary_rl:sample_from_judged_turn"]
     return parse_args([*words, "--advantage-estimator", "grpo", "--disable-rewards-normalization"], env={})
 

@@ -27,9 +27,22 @@ class Method:
 
 _POLICY = ("--advantage-estimator", "grpo", "--disable-rewards-normalization", "--eps-clip-high", "0.28")
 _TOKEN_OPD = ("--advantage-estimator", "on_policy_distillation", "--teacher-source", "trainer", *_POLICY[-2:])
-_TOPK_OPD = ("--loss-type", "opd_topk", "--distill-topk", "50", "--disable-rewards-normalization")
+_TOPK_OPD = (
+    "--loss-spec-path",
+    "openclaw_opd.loss:opd_topk",
+    "--distill-topk",
+    "50",
+    "--disable-rewards-normalization",
+)
 _SELECT = (
-    *("--loss-type", "topk_select", "--distill-topk", "20", "--hint-selection", "sequence_optimal"),
+    *(
+        "--loss-spec-path",
+        "openclaw_combine.loss:topk_select",
+        "--distill-topk",
+        "20",
+        "--hint-selection",
+        "sequence_optimal",
+    ),
     *("--hint-m", "3", "--topk-adv-diff-clip", "5.0", "--no-topk-plain-teacher"),
     *("--topk-w-opd", "12.0", "--topk-w-rl", "3.0"),
 )
@@ -52,7 +65,7 @@ METHODS = {
             "combine",
             "combine",
             "openclaw_combine.combine:sample_from_judged_turn",
-            (*_POLICY, "--loss-type", "combine"),
+            (*_POLICY, "--loss-spec-path", "openclaw_combine.loss:combine"),
         ),
         Method(
             "topk_select",
@@ -84,8 +97,8 @@ class Setting:
             *("--hf-checkpoint", model_path, "--run-dir", run_dir, "--rl-buffer-dir", run_dir),
             "--disable-rollout-global-dataset",
             *(["--calculate-per-token-loss"] if self.per_token else []),
-            *("--rollout-function-path", "openclaw_rollout.generate_rollout_openclaw"),
-            *("--on-weights-live-path", "openclaw_rollout.on_weights_live"),
+            *("--rollout-function-path", "openclaw.trainer_hooks.lease.generate_rollout"),
+            *("--on-weights-live-path", "openclaw.trainer_hooks.lease.on_weights_live"),
             *("--service-path", "openclaw.trainer_hooks.services.start", "--method-path", self.method.hook),
             *("--rollout-batch-size", str(self.batch), "--reward-key", "score"),
             *("--custom-reward-post-process-path", "openclaw.methods.rewards.compare_in_batch"),

@@ -33,6 +33,7 @@ from slime.arguments.groups.run import (
 from slime.arguments.groups.sampling import SamplingArguments
 from slime.arguments.parser import environment, read_values
 from slime.arguments.rules.validation import validate
+from slime.arguments.sides import GenerationSide, ObjectiveSide, ServingSide, TrainingSide
 
 GROUPS: tuple[type, ...] = (
     RunArguments,
@@ -63,6 +64,10 @@ GROUPS: tuple[type, ...] = (
 
 @dataclass
 class Arguments(
+    TrainingSide,
+    ObjectiveSide,
+    GenerationSide,
+    ServingSide,
     OptimizerArguments,
     LoraArguments,
     StalenessArguments,

@@ -1,13 +1,21 @@
-"""`python -m slime.arguments` prints the help of all flags; with `--markdown` as tables for documents."""
+"""`python -m slime.arguments` prints the help of all flags; with `--markdown` as tables for documents.
+
+With a hook, as in `python -m slime.arguments --markdown --loss-spec-path my_loss.py:spec`: the tables of what its module
+declares, and in the help its flags too.
+"""
 
 from __future__ import annotations
 
-import sys
+import argparse
+from collections.abc import Sequence
+from dataclasses import replace
 
 from slime.arguments import GROUPS
 from slime.arguments.declare import Flag, flags_of
-from slime.arguments.parser import add_yielding_flags, build_parser
+from slime.arguments.parser import complete_parser
+from slime.arguments.plugin_flags import plugin_groups, plugin_paths, plugin_variables
 from slime.arguments.upstream.refused import table
+from slime.plugins import plugin_modules
 
 
 def markdown() -> str:
@@ -20,8 +28,7 @@ def markdown() -> str:
     ]
     for group in GROUPS:
         lines += [f"### {(group.__doc__ or '').splitlines()[0].rstrip('.')}", ""]
-        lines += ["| flag | type | default | environment | meaning |", "|---|---|---|---|---|"]
-        lines += [_row(item) for item in flags_of(group)] + [""]
+        lines += [*_table(flags_of(group)), ""]
     lines += [
         "### Flags of the original that slime does not have",
         "",
@@ -32,9 +39,24 @@ def markdown() -> str:
     return "\n".join(lines).rstrip()
 
 
+def markdown_of(paths: list[str]) -> str:
+    """One table of the flags that the modules behind hooks declare, and of slime's flags that get more variables."""
+    modules = plugin_modules(paths)
+    own = [item for group in plugin_groups(modules) for item in flags_of(group)]
+    more = plugin_variables(modules)
+    slimes = [item for group in GROUPS for item in flags_of(group) if item.name in more]
+    return "\n".join(_table([*own, *(replace(item, env=more[item.name]) for item in slimes)]))
+
+
+def _table(flags: Sequence[Flag]) -> list[str]:
+    head = ["| flag | type | default | environment | meaning |", "|---|---|---|---|---|"]
+    return [*head, *map(_row, flags)]
+
+
 def _row(item: Flag) -> str:
     kind = " \\| ".join(item.choices) if item.choices else item.type.__name__
     kind += ", repeatable" if item.repeatable else ""
+    kind += f", {item.bounds}" if str(item.bounds) else ""
     names = ", ".join(f"`{name}`" for name in item.options)
     default = "" if item.default in (None, "", []) else str(item.default)
     meaning = item.help.replace("|", "\\|")
@@ -42,11 +64,14 @@ def _row(item: Flag) -> str:
 
 
 def main() -> None:
-    if "--markdown" in sys.argv[1:]:
-        print(markdown())
+    own = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    own.add_argument("--markdown", action="store_true")
+    chosen, words = own.parse_known_args()
+    parser = complete_parser(words, GROUPS, {}, prog="train_async.py").parser
+    paths = plugin_paths(vars(parser.parse_known_args(words)[0]))
+    if chosen.markdown:
+        print(markdown_of(paths) if paths else markdown())
     else:
-        parser = build_parser(GROUPS, prog="train_async.py")
-        add_yielding_flags(parser, GROUPS)
         print(parser.format_help())
 
 

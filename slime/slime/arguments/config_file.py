@@ -45,7 +45,7 @@ def config_file(path: str | None, flags: Sequence[Flag]) -> dict[str, Any]:
     return values
 
 
-def _typed(item: Flag, value: Any, path: str) -> Any:
+def _typed(item: Flag, value: object, path: str) -> Any:
     where = f"{path}: {item.name}"
     if value is None:
         return item.default

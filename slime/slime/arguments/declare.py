@@ -3,14 +3,28 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from dataclasses import dataclass
-from types import NoneType, UnionType
-from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+from types import NoneType, SimpleNamespace, UnionType
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
+from slime.arguments.refusals import (
+    Bounds,
+    Rule,
+    check_fields,
+    default_of,
+    excludes,
+    flag_fields,
+    needs,
+    option,
+)
 from slime.errors import ConfigError
+
+__all__ = ["FALSE_WORDS", "TRUE_WORDS", "Flag", "convert", "excludes", "flag", "flags_of", "needs", "option"]
 
 TRUE_WORDS = {"1", "true", "yes", "on"}
 FALSE_WORDS = {"0", "false", "no", "off"}
+Group = TypeVar("Group")
 
 
 def flag(
@@ -21,6 +35,14 @@ def flag(
     aliases: tuple[str, ...] = (),
     yields: bool = False,
     env_unless: str | None = None,
+    least: float | None = None,
+    most: float | None = None,
+    above: float | None = None,
+    below: float | None = None,
+    also: float | None = None,
+    unit: str = "",
+    rules: Sequence[Rule] = (),
+    instead: str = "",
 ) -> Any:
     """A dataclass field that is a flag too.
 
@@ -31,8 +53,14 @@ def flag(
         aliases: other spellings of the flag.
         yields: a plug-in may declare the same flag; its own then takes this one's place.
         env_unless: name of a switch; where it is given, the environment is not read for this flag.
+        least, most, above, below: bounds of a number, the last two exclusive; `also` is one more number, such as -1.
+        unit: what the number counts, for the message that refuses another.
+        rules: the company in which the flag is refused, made by `needs` and `excludes`.
+        instead: what to do where none of the choices is meant; part of the refusal of another value.
     """
+    bounds = Bounds(least, most, above, below, also, unit)
     metadata = {"help": help, "env": env, "aliases": aliases, "yields": yields, "env_unless": env_unless}
+    metadata |= {"instead": instead, "bounds": bounds, "rules": tuple(rules)}
     if isinstance(default, list):
         return dataclasses.field(default_factory=lambda: list(default), metadata=metadata)
     return dataclasses.field(default=default, metadata=metadata)
@@ -52,16 +80,13 @@ class Flag:
     repeatable: bool
     yields: bool
     env_unless: str | None
+    bounds: Bounds
+    instead: str
 
     @property
     def options(self) -> tuple[str, ...]:
         """All spellings, the main one first."""
         return (option(self.name), *self.aliases)
-
-
-def option(name: str) -> str:
-    """The flag of a field: `save_interval` -> `--save-interval`."""
-    return "--" + name.replace("_", "-")
 
 
 def flags_of(group: type) -> list[Flag]:
@@ -78,13 +103,10 @@ def _flag(field: dataclasses.Field[Any], hint: Any) -> Flag:
     if get_origin(hint) in (Union, UnionType):
         (hint,) = [part for part in get_args(hint) if part is not NoneType]
     choices = tuple(get_args(hint)) if get_origin(hint) is Literal else None
-    has_factory = field.default_factory is not dataclasses.MISSING
-    default = field.default_factory() if field.default_factory is not dataclasses.MISSING else field.default
-    assert has_factory == repeatable
     return Flag(
         name=field.name,
         type=str if choices else hint,
-        default=default,
+        default=default_of(field),
         help=field.metadata["help"],
         env=field.metadata["env"],
         aliases=field.metadata["aliases"],
@@ -92,7 +114,29 @@ def _flag(field: dataclasses.Field[Any], hint: Any) -> Flag:
         repeatable=repeatable,
         yields=field.metadata["yields"],
         env_unless=field.metadata["env_unless"],
+        bounds=field.metadata["bounds"],
+        instead=field.metadata["instead"],
     )
+
+
+def read(group: type[Group], args: object) -> Group:
+    """The values of one group of flags, typed; a flag that `args` lacks has its default.
+
+    Raises:
+        ConfigError: a bound or a rule of one of its flags is broken.
+    """
+    fields = flag_fields(group)
+    found = group(**{field.name: getattr(args, field.name) for field in fields if hasattr(args, field.name)})
+    known = [*fields, *(flag_fields(args) if dataclasses.is_dataclass(args) else ())]
+    check_fields(SimpleNamespace(**(vars(args) | vars(found))), fields, known)
+    return found
+
+
+def check_choice(item: Flag, name: str, text: str) -> None:
+    """Raises ConfigError for a text that is none of the flag's choices; the message calls it `name`."""
+    if item.choices and text not in item.choices:
+        more = f"; {item.instead}" if item.instead else ""
+        raise ConfigError(f"{name}={text} is not one of {', '.join(item.choices)}{more}")
 
 
 def convert(item: Flag, name: str, text: str) -> Any:
@@ -101,8 +145,7 @@ def convert(item: Flag, name: str, text: str) -> Any:
     Raises:
         ConfigError: it does not fit; the message calls it `name`.
     """
-    if item.choices and text not in item.choices:
-        raise ConfigError(f"{name}={text} is not one of {', '.join(item.choices)}")
+    check_choice(item, name, text)
     if item.type is bool:
         if text.lower() not in TRUE_WORDS | FALSE_WORDS:
             raise ConfigError(f"{name}={text} is neither 1 nor 0")

@@ -7,14 +7,21 @@ import contextlib
 import difflib
 import os
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NoReturn
+from dataclasses import replace
+from typing import Any, NamedTuple, NoReturn
 
 from slime.arguments.config_file import config_file
-from slime.arguments.declare import Flag, convert, flags_of
+from slime.arguments.declare import Flag, check_choice, convert, flags_of
+from slime.arguments.plugin_flags import (
+    add_plugin_flags,
+    plugin_groups,
+    plugin_paths,
+    plugin_variables,
+)
 from slime.arguments.rules.engine import python_of, take_engine_words
-from slime.arguments.upstream.refused import check_shape, take_foreign
+from slime.arguments.upstream.refused import take_foreign
+from slime.arguments.upstream.shape import check_shape
 from slime.errors import ConfigError
-from slime.hooks import HOOKS
 from slime.plugins import plugin_modules
 
 
@@ -28,20 +35,54 @@ class Parser(argparse.ArgumentParser):
         raise ConfigError(message)
 
 
-def build_parser(groups: Sequence[type], prog: str | None = None) -> Parser:
-    """A parser of all flags. None has a default: what is not in the result was not given."""
+class Completed(NamedTuple):
+    """A parser of all flags that a command line may have.
+
+    Attributes:
+        flags: those that are declared as groups, the plug-ins' too.
+        filed: the values of --custom-config-path.
+    """
+
+    parser: Parser
+    flags: list[Flag]
+    filed: dict[str, Any]
+
+
+def build_parser(
+    groups: Sequence[type], prog: str | None = None, variables: Mapping[str, tuple[str, ...]] | None = None
+) -> Parser:
+    """A parser of all flags. None has a default: what is not in the result was not given.
+
+    Args:
+        variables: more names of the environment, by flag.
+
+    Raises:
+        ConfigError: a group of a plug-in declares a flag that exists already.
+    """
     parser = Parser(prog=prog, add_help=False, argument_default=argparse.SUPPRESS)
     for group in groups:
         section = parser.add_argument_group((group.__doc__ or group.__name__).splitlines()[0].rstrip("."))
-        for item in flags_of(group):
+        for item in all_flags([group], variables):
             if not item.yields:
-                section.add_argument(*item.options, **_options(item))
+                try:
+                    section.add_argument(*item.options, **_options(item))
+                except argparse.ArgumentError as error:
+                    raise ConfigError(
+                        f"plug-in {group.__module__} declares a flag that exists already: {error}"
+                    ) from error
     return parser
 
 
-def add_yielding_flags(parser: argparse.ArgumentParser, groups: Sequence[type]) -> None:
+def all_flags(groups: Sequence[type], variables: Mapping[str, tuple[str, ...]] | None = None) -> list[Flag]:
+    """The flags of all groups; `variables` as in `build_parser`."""
+    more = variables or {}
+    flags = [item for group in groups for item in flags_of(group)]
+    return [replace(item, env=(*item.env, *more.get(item.name, ()))) for item in flags]
+
+
+def add_yielding_flags(parser: argparse.ArgumentParser, flags: Sequence[Flag]) -> None:
     """Adds those flags that a plug-in may declare itself and has not."""
-    for item in (item for group in groups for item in flags_of(group) if item.yields):
+    for item in (item for item in flags if item.yields):
         with contextlib.suppress(argparse.ArgumentError):
             parser.add_argument(*item.options, **_options(item), default=argparse.SUPPRESS)
 
@@ -55,9 +96,8 @@ def read_values(
         ConfigError: an unknown flag, a value that does not fit, a plug-in that cannot be loaded.
         SystemExit: after --help.
     """
-    flags = [item for group in groups for item in flags_of(group)]
+    parser, flags, filed = complete_parser(argv, groups, env, prog)
     values = {item.name: item.default for item in flags} | from_environment(flags, env)
-    parser, filed = complete_parser(argv, groups, env, prog)
     parser.add_argument("-h", "--help", action="help", help="show this and leave")
     given, unknown = parser.parse_known_args(list(argv))
     backend = (values | vars(given) | filed)["rollout_backend"]
@@ -75,20 +115,22 @@ def read_values(
 
 def complete_parser(
     argv: Sequence[str], groups: Sequence[type], env: Mapping[str, str], prog: str | None = None
-) -> tuple[Parser, dict[str, Any]]:
-    """A parser of all flags, those of the plug-ins that `argv` names included; the values of --custom-config-path.
+) -> Completed:
+    """A parser of all flags, those of the plug-ins that `argv` names included.
 
     Raises:
         ConfigError: a plug-in that cannot be loaded, or a file that cannot be read.
     """
-    flags = [item for group in groups for item in flags_of(group)]
+    flags = all_flags(groups)
     values = {item.name: item.default for item in flags} | from_environment(flags, env)
-    parser = build_parser(groups, prog)
-    early = values | vars(_quietly(parser).parse_known_args(list(argv))[0])
-    filed = config_file(early["custom_config_path"], flags)
-    add_plugin_flags(parser, plugin_paths(early | filed))
-    add_yielding_flags(parser, groups)
-    return parser, filed
+    early = values | vars(_quietly(build_parser(groups)).parse_known_args(list(argv))[0])
+    modules = plugin_modules(plugin_paths(early | config_file(early["custom_config_path"], flags)))
+    groups, variables = (*groups, *plugin_groups(modules)), plugin_variables(modules)
+    flags = all_flags(groups, variables)
+    parser = build_parser(groups, prog, variables)
+    add_plugin_flags(parser, modules)
+    add_yielding_flags(parser, flags)
+    return Completed(parser, flags, config_file(early["custom_config_path"], flags))
 
 
 def _without_what_others_turn_off(
@@ -101,36 +143,6 @@ def _without_what_others_turn_off(
     return values
 
 
-def plugin_paths(values: Mapping[str, Any]) -> list[str]:
-    """Where the hooks are, in the order of the table of hooks."""
-    paths: list[str] = []
-    for name in HOOKS:
-        value = values.get(name) or []
-        paths += value if isinstance(value, list) else [value]
-    return paths
-
-
-def add_plugin_flags(parser: argparse.ArgumentParser, paths: list[str]) -> None:
-    """Lets the modules of all hooks add flags of their own, each function once.
-
-    Raises:
-        ConfigError: a plug-in that cannot be loaded, or a flag that exists already.
-    """
-    parser.argument_default = None
-    done: list[Callable[[argparse.ArgumentParser], None]] = []
-    for module in plugin_modules(paths):
-        add_arguments = getattr(module, "add_arguments", None)
-        if add_arguments is None or add_arguments in done:
-            continue
-        done.append(add_arguments)
-        try:
-            add_arguments(parser)
-        except argparse.ArgumentError as error:
-            raise ConfigError(
-                f"plug-in {module.__name__} declares a flag that exists already: {error}"
-            ) from error
-
-
 def _quietly(parser: Parser) -> Parser:
     """The same flags, for a first look at which plug-ins are named."""
     return Parser(add_help=False, argument_default=argparse.SUPPRESS, parents=[parser])
@@ -140,22 +152,35 @@ def _options(item: Flag) -> dict[str, Any]:
     described = (
         item.help if item.default in (None, "", []) or "(default:" in item.help else _with_default(item)
     )
-    options: dict[str, Any] = {"dest": item.name, "help": (described + _env_note(item)).replace("%", "%%")}
+    options: dict[str, Any] = {"dest": item.name, "help": (described + _notes(item)).replace("%", "%%")}
     if item.type is bool:
         return options | {"action": "store_true" if item.default is False else argparse.BooleanOptionalAction}
     if item.repeatable:
         options |= {"action": "extend", "nargs": "+"}
+    if item.choices and item.instead:
+        return options | {"type": _choice(item), "metavar": "{" + ",".join(item.choices) + "}"}
     if item.choices:
         return options | {"choices": item.choices}
     return options | {"type": item.type, "metavar": item.type.__name__.upper()}
+
+
+def _choice(item: Flag) -> Callable[[str], str]:
+    """Refuses other values in our words; argparse's own have no room for what to do instead."""
+
+    def read(text: str) -> str:
+        check_choice(item, item.options[0], text)
+        return text
+
+    return read
 
 
 def _with_default(item: Flag) -> str:
     return item.help if item.type is bool and not item.default else f"{item.help} (default: {item.default})"
 
 
-def _env_note(item: Flag) -> str:
-    return f" [env: {', '.join(item.env)}]" if item.env else ""
+def _notes(item: Flag) -> str:
+    bounds = f" [{item.bounds}]" if str(item.bounds) else ""
+    return bounds + (f" [env: {', '.join(item.env)}]" if item.env else "")
 
 
 def from_environment(flags: Sequence[Flag], env: Mapping[str, str]) -> dict[str, Any]:

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from slime.errors import ConfigError
 from slime.utils.files import write_text
+
+if TYPE_CHECKING:
+    from slime.arguments import Arguments
 
 FILE = "arguments.json"
 SECRET = ("api_key", "wandb_key", "password")
 
 
-def write_arguments(run_dir: Path, args: Any) -> None:
+def write_arguments(run_dir: Path, args: Arguments) -> None:
     """Writes the arguments of the driver that starts now; keys of services are left out."""
     values = {name: value for name, value in vars(args).items() if not name.endswith(SECRET)}
     write_text(run_dir / FILE, json.dumps(values, indent=1, sort_keys=True, default=str) + "\n")

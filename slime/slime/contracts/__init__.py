@@ -34,6 +34,7 @@ ROLLOUT = (
 )
 TRAINING = (
     "rollout_data_postprocess_path",
+    "loss_spec_path",
     "custom_loss_function_path",
     "custom_advantage_function_path",
     "custom_tis_function_path",
@@ -42,7 +43,7 @@ TRAINING = (
 """These need torch. Hooks in neither list act on the world (engines, a store); only their signature is checked."""
 
 
-def check(name: str, path: str, args: Any = None) -> str:
+def check(name: str, path: str, args: Arguments | None = None) -> str:
     """Loads the hook of the flag `name` from `path`, calls it with small made-up inputs, and checks what it returns.
 
     Args:

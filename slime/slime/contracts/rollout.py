@@ -6,7 +6,7 @@ import asyncio
 import inspect
 import tempfile
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from slime.contracts.examples import example_group, example_groups
 from slime.errors import ConfigError
@@ -16,8 +16,12 @@ from slime.rollout.post_process import samples_of, set_rewards
 from slime.rollout.rm_hub import async_rm, batched_async_rm
 from slime.types import Sample
 
+if TYPE_CHECKING:
+    from slime.arguments import Arguments
+    from slime.arguments.groups.model import ModelArguments
 
-def _custom_rm(args: Any, function: Any, path: str) -> None:
+
+def _custom_rm(args: Arguments, function: Callable[..., Any], path: str) -> None:
     async def ask() -> None:
         group = example_group(rewarded=False)
         await async_rm(args, group[0])
@@ -26,14 +30,14 @@ def _custom_rm(args: Any, function: Any, path: str) -> None:
     asyncio.run(ask())
 
 
-def _dynamic_filter(args: Any, function: Any, path: str) -> None:
+def _dynamic_filter(args: Arguments, function: Callable[..., Any], path: str) -> None:
     for group in example_groups():
         kept = function(args, group)
         kept = getattr(kept, "keep", kept)
         _expect(isinstance(kept, bool), f"returned {kept!r}; it must be a bool, or have a bool as .keep")
 
 
-def _buffer_filter(args: Any, function: Any, path: str) -> None:
+def _buffer_filter(args: Arguments, function: Callable[..., Any], path: str) -> None:
     buffer = [example_group(number) for number in range(3)]
     before = {id(group) for group in buffer}
     taken = function(args, None, buffer, 2)
@@ -43,19 +47,19 @@ def _buffer_filter(args: Any, function: Any, path: str) -> None:
     _expect(not any(id(group) in rest for group in taken), "left a group in the buffer that it returned")
 
 
-def _sample_filter(args: Any, function: Any, path: str) -> None:
+def _sample_filter(args: Arguments, function: Callable[..., Any], path: str) -> None:
     groups = example_groups()
     _expect(function(args, groups) is None, "must return nothing; it sets sample.remove_sample")
     _still_samples(groups)
 
 
-def _all_samples(args: Any, function: Any, path: str) -> None:
+def _all_samples(args: Arguments, function: Callable[..., Any], path: str) -> None:
     groups = example_groups()
     function(args, groups, lambda count: [example_group(9 + number) for number in range(count)])
     _still_samples(groups)
 
 
-def _sample_hook(args: Any, function: Any, path: str) -> None:
+def _sample_hook(args: Arguments, function: Callable[..., Any], path: str) -> None:
     async def ask() -> Any:
         found = function(args, example_group()[0], rollout_id=0, evaluation=False)
         return await found if inspect.isawaitable(found) else found
@@ -69,7 +73,7 @@ def _sample_hook(args: Any, function: Any, path: str) -> None:
         found.validate()
 
 
-def _data_source(args: Any, function: Any, path: str) -> None:
+def _data_source(args: ModelArguments, function: Callable[..., Any], path: str) -> None:
     with tempfile.TemporaryDirectory() as folder:
         args.save = args.save or folder
         source = function(args)
@@ -86,40 +90,40 @@ def _data_source(args: Any, function: Any, path: str) -> None:
         _expect(len(source.get_samples(1)) == 1, "get_samples(1) after load must return one group")
 
 
-def _reward_post_process(args: Any, function: Any, path: str) -> None:
+def _reward_post_process(args: Arguments, function: Callable[..., Any], path: str) -> None:
     samples = list(flatten(example_groups()))
     set_rewards(samples, function(args, samples), path)
 
 
-def _convert(args: Any, function: Any, path: str) -> None:
+def _convert(args: Arguments, function: Callable[..., Any], path: str) -> None:
     samples = list(flatten(example_groups()))
     made = samples_of(function(args, samples), path)
     _expect(bool(made), "returned no samples")
 
 
-def _rollout_log(args: Any, function: Any, path: str) -> None:
+def _rollout_log(args: Arguments, function: Callable[..., Any], path: str) -> None:
     _truth(function(0, args, list(flatten(example_groups())), {"rollout/extra": 1.0}, 2.5))
 
 
-def _eval_log(args: Any, function: Any, path: str) -> None:
+def _eval_log(args: Arguments, function: Callable[..., Any], path: str) -> None:
     group = example_group()
     data = {"sums": {"rewards": [1.0, 0.0, 0.0], "truncated": [False] * 3, "samples": group}}
     _truth(function(0, args, data, {"eval/extra": 1.0}))
 
 
-def _post_write(args: Any, function: Any, path: str) -> None:
+def _post_write(args: Arguments, function: Callable[..., Any], path: str) -> None:
     with tempfile.TemporaryDirectory() as folder:
         function(args, folder, [])
 
 
-def _service(args: Any, function: Any, path: str) -> None:
+def _service(args: Arguments, function: Callable[..., Any], path: str) -> None:
     services = function(args, {"policy": ["http://127.0.0.1:1"], "judge": []})
     _expect(isinstance(services, list), f"returned a {type(services).__name__}; it must be a list")
     for service in services:
         ServerSpec(**service)
 
 
-def _truth(value: Any) -> None:
+def _truth(value: object) -> None:
     _expect(value is None or isinstance(value, bool), f"returned {value!r}; it must be a bool")
 
 

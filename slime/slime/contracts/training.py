@@ -3,38 +3,54 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from slime.contracts.examples import VOCABULARY, example_groups
 from slime.errors import ConfigError
-from slime.losses import load_custom_loss, pack_loss, sample_loss
+from slime.losses import (
+    DenseDistribution,
+    TopKTargets,
+    compute_loss,
+    load_custom_loss,
+    loss_spec,
+    pack_loss,
+    sample_loss,
+)
 from slime.losses.custom import custom_config
 from slime.losses.reducers import weighted_sum
 from slime.rollout.groups import flatten
-from slime.training.core.batch import RolloutData, token_advantages
+from slime.training.core.batch import TrainBatch, token_advantages
 from slime.training.core.custom_step import custom_batch
 from slime.training.core.packing import pack
 from slime.training.core.postprocess import postprocess
+from slime.training.core.step import loss_batch, step_reducer
 from slime.training.schedule import ScheduleLimits, build_schedule
 from slime.types import Sample
+
+if TYPE_CHECKING:
+    from slime.arguments import Arguments
+    from slime.arguments.groups.algorithm import LossArguments
+    from slime.arguments.groups.hooks import HookArguments
+    from slime.arguments.sides import ObjectiveSide
 
 
 def _samples() -> list[Sample]:
     return list(flatten(example_groups()))
 
 
-def _data() -> RolloutData:
+def _data() -> TrainBatch:
     samples = _samples()
     trained = {i: [-0.6] * sample.effective_response_length for i, sample in enumerate(samples)}
     advantages = {i: torch.ones(len(values)) for i, values in trained.items()}
-    return RolloutData(
+    return TrainBatch(
         samples, advantages=advantages, ref_log_probs=dict(trained), old_log_probs=dict(trained)
     )
 
 
-def _postprocess(args: Any, function: Any, path: str) -> None:
+def _postprocess(args: HookArguments, function: Callable[..., Any], path: str) -> None:
     data = _data()
     lengths = [len(sample.tokens) for sample in data.samples]
     trained = [sample.effective_response_length for sample in data.samples]
@@ -42,9 +58,47 @@ def _postprocess(args: Any, function: Any, path: str) -> None:
     postprocess(args, 0, data, schedule, rank=0)
 
 
-def _loss(args: Any, function: Any, path: str) -> None:
+def _spec(args: Arguments, function: Callable[..., Any], path: str) -> None:
+    """Runs the components under random logits; a teacher, where one is asked for, says something else."""
+    args.loss_spec_path = path
+    spec = loss_spec(args)
+    if spec.on_logits is not None:
+        _differentiable(*_pack_loss(args, spec.on_logits))
+        return
+    data, device = _data(), torch.device("cpu")
+    packed, everyone = pack(data.samples, device), tuple(range(len(data.samples)))
+    count = int(packed.targets.numel())
+    torch.manual_seed(0)
+    leaf = torch.randn(count, VOCABULARY, requires_grad=True)
+    student, teacher = DenseDistribution(leaf), DenseDistribution(torch.randn(count, VOCABULARY))
+    batch = loss_batch(everyone, packed, data, float(len(data.samples)), args.reward_key)
+    if spec.teacher == "sampled":
+        said = teacher.log_probs(packed.targets)
+        batch = replace(batch, teacher_log_probs=said, taught=torch.ones(count, dtype=torch.bool))
+    elif spec.teacher == "topk":
+        batch = replace(batch, targets=_targets(student, teacher))
+    reducer = step_reducer(float(len(data.samples)), packed, per_token=False)
+    _differentiable(compute_loss(spec, student, batch, reducer).loss, leaf)
+
+
+def _targets(student: DenseDistribution, teacher: DenseDistribution) -> TopKTargets:
+    """One hint a token, over four likely ids of the student."""
+    own, ids = student.topk(4)
+    number = len(ids)
+    nobody = torch.zeros(number, dtype=torch.long)
+    valid = torch.ones_like(ids, dtype=torch.bool)
+    return TopKTargets(ids, valid, own.detach(), teacher.log_probs(ids), nobody, nobody)
+
+
+def _loss(args: Arguments, function: Callable[..., Any], path: str) -> None:
     function, signature = load_custom_loss(path)
-    loss, leaf = _sample_loss(args, function) if signature == "sample" else _pack_loss(args, function)
+    if signature == "spec":
+        _spec(args, function, path)
+        return
+    _differentiable(*(_sample_loss(args, function) if signature == "sample" else _pack_loss(args, function)))
+
+
+def _differentiable(loss: torch.Tensor, leaf: torch.Tensor) -> None:
     _expect(bool(torch.isfinite(loss)), f"returned a loss of {float(loss.detach())}")
     _expect(loss.requires_grad, "returned a loss that does not depend on the policy; do not detach it")
     loss.backward()  # type: ignore[no-untyped-call]
@@ -53,13 +107,13 @@ def _loss(args: Any, function: Any, path: str) -> None:
     )
 
 
-def _sample_loss(args: Any, function: Any) -> tuple[Any, Any]:
+def _sample_loss(args: LossArguments, function: Callable[..., Any]) -> tuple[Any, Any]:
     policy = torch.full((5,), -0.7, requires_grad=True)
     reference, reward = torch.full((5,), -0.8), torch.tensor(1.0)
     return sample_loss(function, custom_config(args), policy, reference, reward, torch.ones(5)), policy
 
 
-def _pack_loss(args: Any, function: Any) -> tuple[Any, Any]:
+def _pack_loss(args: Arguments, function: Callable[..., Any]) -> tuple[Any, Any]:
     data, device = _data(), torch.device("cpu")
     samples = list(data.samples)
     everyone = tuple(range(len(samples)))
@@ -72,7 +126,7 @@ def _pack_loss(args: Any, function: Any) -> tuple[Any, Any]:
     return pack_loss(function, args, batch, leaf, reducer)[0], leaf
 
 
-def _advantages(args: Any, function: Any, path: str) -> None:
+def _advantages(args: ObjectiveSide, function: Callable[..., Any], path: str) -> None:
     data = _data()
     found = token_advantages(args, data, list(range(len(data.samples))), lambda values: values)
     _expect(
@@ -81,7 +135,7 @@ def _advantages(args: Any, function: Any, path: str) -> None:
     )
 
 
-def _tis(args: Any, function: Any, path: str) -> None:
+def _tis(args: Arguments, function: Callable[..., Any], path: str) -> None:
     samples = _samples()
     lengths = [sample.response_length for sample in samples]
     pg_loss = torch.ones(sum(lengths))
@@ -104,7 +158,7 @@ def _tis(args: Any, function: Any, path: str) -> None:
     _expect(isinstance(metrics, dict), "must return its metrics as a dictionary")
 
 
-def _reducer(args: Any, function: Any, path: str) -> None:
+def _reducer(args: Arguments, function: Callable[..., Any], path: str) -> None:
     samples = _samples()
     lengths = [sample.response_length for sample in samples]
     masks = [torch.tensor(sample.mask, dtype=torch.float32) for sample in samples]
@@ -123,6 +177,7 @@ def _expect(kept: bool, message: str) -> None:
 
 TRIALS: dict[str, Callable[[Any, Any, str], None]] = {
     "rollout_data_postprocess_path": _postprocess,
+    "loss_spec_path": _spec,
     "custom_loss_function_path": _loss,
     "custom_advantage_function_path": _advantages,
     "custom_tis_function_path": _tis,

@@ -10,24 +10,12 @@ from __future__ import annotations
 
 import argparse
 import os
-import socket
 import sys
 from collections.abc import Callable
 
 from slime.engines.embedded.arguments import add_arguments, from_namespace
-
-
-def listen(host: str, port: int) -> socket.socket:
-    """A bound socket, before anything slow happens; raises OSError if the port is taken."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listener = socket.socket(family, socket.SOCK_STREAM)
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    try:
-        listener.bind((host, port))
-    except OSError:
-        listener.close()
-        raise
-    return listener
+from slime.errors import ConfigError
+from slime.utils.ports import listen
 
 
 def launch_sglang(argv: list[str]) -> None:
@@ -52,13 +40,12 @@ def launch_embedded(argv: list[str]) -> None:
     os.environ["OMP_NUM_THREADS"] = str(args.threads)  # read when torch is imported, below
     if args.nice:
         os.nice(args.nice)
-    from slime.engines.embedded.model import ModelError
     from slime.engines.embedded.server import serve
     from slime.engines.requests import WeightsError
 
     try:
         serve(args, listener)
-    except (ModelError, WeightsError) as error:
+    except (ConfigError, WeightsError) as error:
         sys.exit(_refuse(str(error)))
 
 

@@ -60,17 +60,17 @@ class SamplingParams(_Body):
 
     @field_validator("stop", mode="before")
     @classmethod
-    def _stop_list(cls, value: Any) -> Any:
+    def _stop_list(cls, value: object) -> Any:
         return [] if value is None else [value] if isinstance(value, str) else value
 
     @field_validator("stop_token_ids", mode="before")
     @classmethod
-    def _stop_ids(cls, value: Any) -> Any:
+    def _stop_ids(cls, value: object) -> Any:
         return [] if value is None else value
 
     @field_validator("logit_bias", mode="before")
     @classmethod
-    def _bias(cls, value: Any) -> Any:
+    def _bias(cls, value: object) -> Any:
         return {} if value is None else value
 
     @field_validator("stop")
@@ -122,7 +122,7 @@ class GenerateRequest(_Body):
 
     @field_validator("sampling_params", mode="before")
     @classmethod
-    def _default_sampling(cls, value: Any) -> Any:
+    def _default_sampling(cls, value: object) -> Any:
         return {} if value is None else value
 
     @model_validator(mode="after")
@@ -171,7 +171,7 @@ class SwitchRequest(_Body):
 
     @field_validator("weight_version", mode="before")
     @classmethod
-    def _whole_number(cls, value: Any) -> Any:
+    def _whole_number(cls, value: object) -> Any:
         text = str(value)
         if not (text.isascii() and text.isdigit()):
             raise ValueError(f"must be a whole number such as '4', got {value!r}")

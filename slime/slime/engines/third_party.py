@@ -14,8 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from slime.engines.child import EngineGone
+from slime.engines.weights_file import FirstWeights, first_weights
 from slime.errors import ConfigError, EngineError
-from slime.processes.servers import bind_error
+from slime.utils.ports import bind_error
 
 CHECK_TIMEOUT = 300.0  # seconds; importing an engine for the first time is slow
 NO_KEY = "gateway and trainer reach engines on this machine without a key"
@@ -40,15 +41,6 @@ class LaunchRequest:
     @property
     def url(self) -> str:
         return f"http://{self.host}:{self.port}"
-
-
-@dataclass(frozen=True)
-class FirstWeights:
-    """What an engine loads when it starts; `checksum` where a weights file promises one."""
-
-    version: int
-    path: str
-    checksum: str | None
 
 
 @dataclass(frozen=True)
@@ -146,17 +138,9 @@ class ThirdPartyEngine:
         return str(json.loads(done.stdout.strip().splitlines()[-1])["version"])
 
 
-def first_weights(request: LaunchRequest) -> FirstWeights:
+def servable_weights(request: LaunchRequest) -> FirstWeights:
     """What to load at start. Raises ConfigError: a weights file that names none, no model there, a port in use."""
-    first = FirstWeights(0, request.model_path, None)
-    if request.weights_file is not None and Path(request.weights_file).is_file():
-        file = Path(request.weights_file)
-        try:
-            named = json.loads(file.read_text(encoding="utf-8"))
-            path = str(file.parent / named["path"])
-            first = FirstWeights(int(named["version"]), path, str(named["checksum"]))
-        except (ValueError, KeyError, TypeError) as error:
-            raise ConfigError(f"{file} is not a weights file (version, path, checksum): {error!r}") from error
+    first = first_weights(request.model_path, request.weights_file)
     if not (Path(first.path) / "config.json").is_file():
         raise ConfigError(f"{first.path} holds no config.json; give the folder of a Hugging Face model")
     taken = bind_error(request.host, request.port)

@@ -18,7 +18,7 @@ from slime.plugins import load_attr
 __all__ = ["HOOKS", "Call", "Hook", "call_of", "load_hook", "load_hooks", "load_path", "optional_keywords"]
 
 
-def load_hook(args: Any, name: str) -> Any:
+def load_hook(args: object, name: str) -> Any:
     """The function (or class) behind the flag of this name, None where the flag is not given.
 
     Raises:
@@ -28,7 +28,7 @@ def load_hook(args: Any, name: str) -> Any:
     return found[0] if found else None
 
 
-def load_hooks(args: Any, name: str) -> list[Any]:
+def load_hooks(args: object, name: str) -> list[Any]:
     """All of them, for a flag that may be repeated, in the order of the flags."""
     value = getattr(args, name, None) or []
     return [load_path(name, path) for path in (value if isinstance(value, list) else [value])]
@@ -42,7 +42,7 @@ def load_path(name: str, path: str) -> Any:
     return function
 
 
-def call_of(hook: Hook, function: Any, path: str) -> Call:
+def call_of(hook: Hook, function: Callable[..., Any], path: str) -> Call:
     """Which of the hook's calls `function` takes.
 
     Raises:

@@ -136,6 +136,12 @@ _ALL = (
         "postprocess_rollout_data",
     ),
     Hook(
+        "loss_spec_path",
+        (Call("f(args) -> LossSpec", ("args",)),),
+        "once when the arguments are checked, and once on each training process",
+        "loss_spec",
+    ),
+    Hook(
         "custom_loss_function_path",
         (
             Call(
@@ -147,6 +153,7 @@ _ALL = (
                 "f(args, batch, logits, sum_of_sample_mean) -> (loss, metrics)",
                 ("args", "batch", "logits", "sum_of_sample_mean"),
             ),
+            Call("f(args) -> LossSpec, as --loss-spec-path", ("args",), by_name=True),
         ),
         "on each micro-batch; the first form on each sample, with log-probs [T]",
         "compute_loss",

@@ -1,15 +1,16 @@
 """The loss library: pure torch, shared by all training backends."""
 
 from slime.losses.advantages import group_advantages, group_counts
+from slime.losses.built_in import policy_component, targets_of, topk_divergence, topk_settings
 from slime.losses.chunked import ChunkedDistribution
-from slime.losses.component import Component, LossBatch, LossSpec
+from slime.losses.component import Component, Compute, LossBatch, LossSpec
 from slime.losses.corrections import custom_tis, opsm, tis
 from slime.losses.custom import custom_config, load_custom_loss, pack_loss, sample_loss
 from slime.losses.distillation import (
+    clipped_topk_loss,
     combined_advantages,
     log1mexp,
     reverse_kl_topk,
-    select_loss,
     tail_log_prob,
 )
 from slime.losses.distribution import DenseDistribution, Distribution
@@ -21,7 +22,7 @@ from slime.losses.policy import entropy_loss, policy_loss
 from slime.losses.reducers import Reducer, sample_mean, sample_mean_weights, token_mean, weighted_sum
 from slime.losses.segments import Segments
 from slime.losses.sft import sft_loss
-from slime.losses.spec import compute_loss, loss_spec
+from slime.losses.spec import compute_loss, loss_spec, own_spec
 from slime.losses.step_wise import Span, normalized_spans, spans_of
 from slime.losses.teacher_topk import Candidates, TopKTargets, choose_hints, overlaps, topk_targets
 from slime.losses.values import gae, ppo_advantages, value_loss
@@ -30,6 +31,7 @@ __all__ = [
     "Candidates",
     "ChunkedDistribution",
     "Component",
+    "Compute",
     "DenseDistribution",
     "Distribution",
     "LossBatch",
@@ -42,6 +44,7 @@ __all__ = [
     "TopKTargets",
     "approx_kl",
     "choose_hints",
+    "clipped_topk_loss",
     "combined_advantages",
     "compute_loss",
     "custom_config",
@@ -61,19 +64,23 @@ __all__ = [
     "normalized_spans",
     "opsm",
     "overlaps",
+    "own_spec",
     "pack_loss",
+    "policy_component",
     "policy_loss",
     "ppo_advantages",
     "reverse_kl_topk",
     "sample_loss",
     "sample_mean",
     "sample_mean_weights",
-    "select_loss",
     "sft_loss",
     "spans_of",
     "tail_log_prob",
+    "targets_of",
     "tis",
     "token_mean",
+    "topk_divergence",
+    "topk_settings",
     "topk_targets",
     "value_loss",
     "weighted_sum",

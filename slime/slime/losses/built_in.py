@@ -3,28 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import torch
 
 from slime.hooks import load_hook
-from slime.losses.component import LossBatch
+from slime.losses.component import Compute, LossBatch
 from slime.losses.corrections import Correction, custom_tis, measured_only, opsm, tis
 from slime.losses.custom import sample_loss
-from slime.losses.distillation import combined_advantages, reverse_kl_topk, select_loss
+from slime.losses.distillation import reverse_kl_topk
 from slime.losses.distribution import Distribution
 from slime.losses.kl import kl_loss
 from slime.losses.output import LossOutput
 from slime.losses.policy import entropy_loss, policy_loss
 from slime.losses.reducers import Reducer
 from slime.losses.sft import sft_loss
-from slime.losses.teacher_topk import TopKTargets
-
-Compute = Callable[[Distribution, LossBatch, Reducer], LossOutput]
+from slime.losses.teacher_topk import SubsetMode, TopKTargets
 
 
-def policy(args: Any, clip: tuple[float, float | None] | None = None) -> Compute:
+def policy_component(args: Any, clip: tuple[float, float | None] | None = None) -> Compute:
     """The policy component of the flags, its hooks loaded; `clip` replaces its two clips."""
     low, high = clip or (args.eps_clip, args.eps_clip_high)
     estimator = args.advantage_estimator
@@ -82,46 +79,29 @@ def _pg_reducer(make: Callable[..., Reducer], per_token: bool, batch: LossBatch)
     return lambda values: reduce(segments.widen(values)) / batch.denominator
 
 
-def combine(
-    of_rewards: Compute, args: Any, dist: Distribution, batch: LossBatch, reducer: Reducer
-) -> LossOutput:
-    """The policy loss with the advantage w_opd (teacher - old log-prob) + w_rl reward."""
-    if batch.advantages is None:
-        raise ValueError("combine needs the advantages of rewards")
-    old = dist.log_probs(batch.ids).detach() if batch.old_log_probs is None else batch.old_log_probs
-    taught = batch.taught if batch.taught is not None else torch.zeros_like(old, dtype=torch.bool)
-    teacher = batch.teacher_log_probs if batch.teacher_log_probs is not None else old
-    weights = args.combine_w_rl, args.combine_w_opd
-    advantages, gap = combined_advantages(batch.advantages, old, teacher, taught, *weights)
-    output = of_rewards(dist, replace(batch, advantages=advantages), reducer)
-    measured = {"opd_teacher_student_logprob_abs_mean": gap.abs(), "opd_taught": taught.to(gap.dtype)}
-    return LossOutput(output.loss, output.metrics | {name: reducer(x) for name, x in measured.items()})
-
-
-def hybrid_policy(of_rewards: Compute, dist: Distribution, batch: LossBatch, reducer: Reducer) -> LossOutput:
-    """The policy loss under the metric names of OpenClaw-RL's hybrid method."""
-    names = {"pg_loss": "grpo_pg_loss", "pg_clipfrac": "grpo_pg_clipfrac", "ppo_kl": "ppo_kl_sampled"}
-    output = of_rewards(dist, batch, reducer)
-    return replace(output, metrics={names.get(name, name): x for name, x in output.metrics.items()})
-
-
-def _targets(batch: LossBatch) -> TopKTargets:
+def targets_of(batch: LossBatch) -> TopKTargets:
+    """What a teacher says of likely ids. Raises ValueError where nobody was asked."""
     if batch.targets is None:
         raise ValueError("a distillation over likely ids needs to know what the teacher says of them")
     return batch.targets
 
 
-def reverse_kl(dist: Distribution, batch: LossBatch, reducer: Reducer) -> LossOutput:
-    return reverse_kl_topk(dist, _targets(batch), reducer)
+def topk_divergence(dist: Distribution, batch: LossBatch, reducer: Reducer) -> LossOutput:
+    """`reverse_kl_topk` of the batch, as a component."""
+    return reverse_kl_topk(dist, targets_of(batch), reducer)
 
 
-def topk_clip(args: Any) -> tuple[float, float | None]:
-    low = args.eps_clip if args.topk_eps_clip is None else args.topk_eps_clip
-    return low, args.eps_clip_high if args.topk_eps_clip_high is None else args.topk_eps_clip_high
+def topk_settings(args: Any, subset: SubsetMode) -> dict[str, float]:
+    """How likely ids and hints are chosen, as numbers for `LossSpec.reported`.
 
-
-def select_hints(args: Any, dist: Distribution, batch: LossBatch, reducer: Reducer) -> LossOutput:
-    return select_loss(dist, _targets(batch), reducer, args.topk_adv_diff_clip, *topk_clip(args))
+    Args:
+        subset: as in `LossSpec`.
+    """
+    modes, selections = ("student", "overlap", "teacher"), ("shortest", "token_optimal", "sequence_optimal")
+    return {
+        "distill_subset_mode_id": float(modes.index(args.distill_subset_mode or subset)),
+        "hint_selection_mode_id": float(selections.index(args.hint_selection)),
+    }
 
 
 def entropy(dist: Distribution, batch: LossBatch, reducer: Reducer) -> LossOutput:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from torch import Tensor
@@ -12,7 +12,10 @@ from slime.losses.distribution import Distribution
 from slime.losses.output import LossOutput
 from slime.losses.reducers import Reducer
 from slime.losses.segments import Segments
-from slime.losses.teacher_topk import TopKTargets
+from slime.losses.teacher_topk import SubsetMode, TopKTargets
+
+Compute = Callable[[Distribution, "LossBatch", Reducer], LossOutput]
+TeacherKind = Literal["sampled", "topk"]
 
 
 @dataclass(frozen=True)
@@ -51,16 +54,22 @@ class Component:
 
     name: str
     weight: float
-    compute: Callable[[Distribution, LossBatch, Reducer], LossOutput]
+    compute: Compute
 
 
 @dataclass(frozen=True)
 class LossSpec:
     """What is minimised, and which inputs that needs.
 
+    What the flags of slime's estimators and regularisers need is added by `loss_spec`.
+
     Attributes:
-        teacher: what a teacher must say: log-probs of the "sampled" tokens, or of the "topk" likely ids.
         needs_old: old log-probs of every step before the first one, for advantages or a custom loss.
+        distils: what the loss learns from a teacher: log-probs of the "sampled" tokens, or of the "topk" likely ids.
+        asks_teacher: False where that half has weight 0: no teacher runs, and its flags may stay.
+        subset: whose likely ids are compared where --distill-subset-mode does not say.
+        without_hint: a trained sample without a hint is not taught, or by a teacher on its plain prompt, or refused.
+        reported: numbers that stand beside the metrics of every rollout, such as weights.
         on_logits: a custom loss f(args, batch, logits, sum_of_sample_mean), in place of components.
     """
 
@@ -69,5 +78,14 @@ class LossSpec:
     needs_reference: bool = False
     needs_old: bool = False
     needs_rollout_log_probs: bool = False
-    teacher: Literal["sampled", "topk"] | None = None
+    distils: TeacherKind | None = None
+    asks_teacher: bool = True
+    subset: SubsetMode = "student"
+    without_hint: Literal["skip", "plain", "refuse"] = "skip"
+    reported: Mapping[str, float] = field(default_factory=dict)
     on_logits: Callable[..., Any] | None = None
+
+    @property
+    def teacher(self) -> TeacherKind | None:
+        """What a teacher is asked for; None: no teacher runs."""
+        return self.distils if self.asks_teacher else None

@@ -1,9 +1,10 @@
-"""Losses that users bring: `--custom-loss-function-path`, with one of two signatures.
+"""Losses that users bring: `--custom-loss-function-path`, with one of three signatures.
 
     f(args, batch, logits, sum_of_sample_mean) -> (loss, metrics)
     compute_loss(policy_logits, reference_logits, rewards, advantages, config) -> loss
+    f(args) -> LossSpec, as --loss-spec-path takes it
 
-They are told apart by the names of their parameters. The second one gets log-probs of the sampled tokens, one
+They are told apart by their parameters. The second one gets log-probs of the sampled tokens, one
 sample at a time, so that its result does not depend on how samples are packed.
 """
 
@@ -21,31 +22,20 @@ from slime.hooks import HOOKS, call_of
 from slime.plugins import load_attr
 
 SAMPLE_PARAMETERS = ("policy_logits", "reference_logits", "rewards", "advantages", "config")
-Signature = Literal["sample", "pack"]
-
-
-class NamedLoss:
-    """Stands for a built-in loss where a launch script names a function: `--custom-loss-function-path` of it is
-    `--loss-type` of `loss_type`, on every backend."""
-
-    def __init__(self, loss_type: Literal["opd_topk", "combine", "topk_select"]) -> None:
-        self.loss_type: Literal["opd_topk", "combine", "topk_select"] = loss_type
-
-    def __call__(self, args: Any, batch: Any, logits: Tensor, sum_of_sample_mean: Any) -> Tensor:
-        raise ConfigError(
-            f"this is a name of --loss-type {self.loss_type}, which the trainer computes itself"
-        )
+Signature = Literal["sample", "pack", "spec"]
 
 
 def load_custom_loss(path: str) -> tuple[Callable[..., Any], Signature]:
-    """The function behind `--custom-loss-function-path` and which of the two signatures it has.
+    """The function behind `--custom-loss-function-path` and which of the signatures it has.
 
     Raises:
-        ConfigError: it cannot be loaded, or has neither signature.
+        ConfigError: it cannot be loaded, or has none of them.
     """
     hook = HOOKS["custom_loss_function_path"]
     function: Callable[..., Any] = load_attr(path, hook.attr)
-    return function, "sample" if call_of(hook, function, path).by_name else "pack"
+    found = hook.calls.index(call_of(hook, function, path))
+    signatures: tuple[Signature, ...] = ("sample", "pack", "spec")
+    return function, signatures[found]
 
 
 def sample_loss(

@@ -49,7 +49,7 @@ def reverse_kl_topk(dist: Distribution, targets: TopKTargets, reducer: Reducer) 
     return _output(loss, targets, measured, reducer)
 
 
-def select_loss(
+def clipped_topk_loss(
     dist: Distribution,
     targets: TopKTargets,
     reducer: Reducer,
@@ -57,7 +57,7 @@ def select_loss(
     eps_clip: float = 0.2,
     eps_clip_high: float | None = None,
 ) -> LossOutput:
-    """The distillation of OpenClaw-RL's hybrid method: PPO's clip on each id v of the subset S, then their sum.
+    """PPO's clip on each id v of the subset S, then their sum (arXiv 2603.10165 v2).
 
     w_v = softmax of the old log-probs over S; d_v = teacher - old log-prob, clipped to +- diff_clip (0: not
     clipped); A_v = d_v w_v. A position without valid id has loss 0.

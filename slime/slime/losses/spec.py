@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from slime.errors import ConfigError
+from slime.hooks import load_hook
 from slime.losses import built_in
 from slime.losses.component import Component, LossBatch, LossSpec
 from slime.losses.custom import custom_config, load_custom_loss
@@ -21,54 +23,51 @@ def loss_spec(args: Any) -> LossSpec:
     """The loss that the flags describe.
 
     Raises:
-        ConfigError: for a loss type that does not exist, or a hook that cannot be loaded.
+        ConfigError: a hook that cannot be loaded, or makes something else.
     """
     if args.loss_type == "sft_loss":
         return LossSpec((Component("sft", 1.0, built_in.sft),))
+    if args.loss_spec_path:
+        return completed(args, own_spec(args))
     if args.loss_type == "custom_loss":
         return _custom_spec(args)
+    distils = args.use_opd or args.advantage_estimator == "on_policy_distillation"
+    component = Component("policy", 1.0, built_in.policy_component(args))
+    own = LossSpec((component,), needs_advantages=True, distils="sampled" if distils else None)
+    return completed(args, own)
+
+
+def own_spec(args: Any) -> LossSpec:
+    """What the function of --loss-spec-path makes of the flags.
+
+    Raises:
+        ConfigError: it cannot be loaded, refuses the flags, or makes something else than a `LossSpec`.
+    """
+    found = load_hook(args, "loss_spec_path")(args)
+    if not isinstance(found, LossSpec):
+        raise ConfigError(
+            f"--loss-spec-path {args.loss_spec_path} returned a {type(found).__name__}; it must return a LossSpec"
+        )
+    return found
+
+
+def completed(args: Any, own: LossSpec) -> LossSpec:
+    """A loss with the entropy and KL terms of the flags, and what these and the estimator of advantages need."""
+    if own.on_logits is not None:
+        return own
     use_kl = args.use_kl_loss and args.kl_loss_coef != 0
     common = [Component("entropy", -args.entropy_coef, built_in.entropy)]
     if use_kl:
         divergence = partial(built_in.divergence, args.kl_loss_type, args.use_unbiased_kl)
         common.append(Component("kl", args.kl_loss_coef, divergence))
-    own, teacher, has_policy = _own_components(args)
-    return LossSpec(
-        (*own, *common),
-        needs_advantages=has_policy,
-        needs_reference=use_kl or (has_policy and args.kl_coef != 0),
-        needs_old=has_policy and _advantages_need_old(args),
-        needs_rollout_log_probs=has_policy and _needs_engine(args),
-        teacher=teacher,
+    gradient = own.needs_advantages
+    return replace(
+        own,
+        components=(*own.components, *common),
+        needs_reference=own.needs_reference or use_kl or (gradient and args.kl_coef != 0),
+        needs_old=own.needs_old or (gradient and _advantages_need_old(args)),
+        needs_rollout_log_probs=own.needs_rollout_log_probs or (gradient and _needs_engine(args)),
     )
-
-
-def _own_components(args: Any) -> tuple[list[Component], Literal["sampled", "topk"] | None, bool]:
-    """What a loss type has beside entropy and KL, what it asks a teacher for, and whether it takes advantages."""
-    match args.loss_type:
-        case "policy_loss":
-            distils = args.use_opd or args.advantage_estimator == "on_policy_distillation"
-            return [Component("policy", 1.0, built_in.policy(args))], "sampled" if distils else None, True
-        case "combine":
-            component = Component("combine", 1.0, partial(built_in.combine, built_in.policy(args), args))
-            return [component], "sampled" if args.combine_w_opd else None, True
-        case "opd_topk":
-            return [Component("opd", 1.0, built_in.reverse_kl)], "topk", False
-        case "topk_select":
-            parts = []
-            if args.topk_w_rl:
-                parts.append(
-                    Component(
-                        "policy",
-                        args.topk_w_rl,
-                        partial(built_in.hybrid_policy, built_in.policy(args, built_in.topk_clip(args))),
-                    )
-                )
-            if args.topk_w_opd:
-                parts.append(Component("opd", args.topk_w_opd, partial(built_in.select_hints, args)))
-            return parts, "topk" if args.topk_w_opd else None, bool(args.topk_w_rl)
-    names = "policy_loss, sft_loss, custom_loss, opd_topk, combine or topk_select"
-    raise ConfigError(f"--loss-type {args.loss_type} does not exist; choose {names}")
 
 
 def _needs_engine(args: Any) -> bool:

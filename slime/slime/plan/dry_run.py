@@ -17,7 +17,6 @@ from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 from slime.arguments import GROUPS, Arguments, parse_args
-from slime.arguments.declare import flags_of
 from slime.arguments.parser import complete_parser, from_environment
 from slime.errors import ConfigError
 from slime.plan.hardware import DEFAULT, gpus_here, named_gpu
@@ -78,9 +77,12 @@ def planned(args: Arguments, count: int, name: str, usual: str = DEFAULT) -> tup
 
 def model_of(words: Sequence[str], env: Mapping[str, str]) -> str:
     """The model folder that words and variables name, as they name it."""
-    parser, filed = complete_parser(words, GROUPS, env)
-    flags = [item for group in GROUPS for item in flags_of(group) if item.name == "hf_checkpoint"]
-    values = from_environment(flags, env) | vars(parser.parse_known_args(list(words))[0]) | filed
+    parser, flags, filed = complete_parser(words, GROUPS, env)
+    values = (
+        from_environment([item for item in flags if item.name == "hf_checkpoint"], env)
+        | vars(parser.parse_known_args(list(words))[0])
+        | filed
+    )
     return str(values.get("hf_checkpoint", ""))
 
 

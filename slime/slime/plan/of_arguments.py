@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 from slime.arguments import Arguments
-from slime.arguments.rules.distillation import LOSSES
 from slime.errors import ConfigError
 from slime.plan.cost import Batch
 from slime.plan.division import Division
@@ -44,7 +43,7 @@ def plan_of(args: Arguments, gpus: int, gpu: Gpu) -> MemoryPlan | None:
         division=division,
     )
     samples = args.rollout_batch_size * args.n_samples_per_prompt
-    forwards = len(frozen) + (1 if args.train_epochs > 1 or args.loss_type in LOSSES else 0)
+    forwards = len(frozen) + (1 if args.train_epochs > 1 or args.loss_spec_path else 0)
     batch = Batch(samples, min(USUAL_LENGTH, context), forwards, args.train_epochs)
     return MemoryPlan(gpu, gpus, trainer, tuple(servers(args, shape, context)), batch, args.colocate)
 
@@ -68,9 +67,7 @@ def frozen_models(args: Arguments, shape: Shape) -> tuple[Shape, ...]:
     folders = []
     if (args.use_kl_loss and args.kl_loss_coef) or args.kl_coef:
         folders.append(args.ref_load or args.hf_checkpoint)
-    distils = args.loss_type in LOSSES or args.use_opd
-    distils |= args.advantage_estimator == "on_policy_distillation"
-    if distils and args.teacher_source == "trainer" and args.teacher_model != "self":
+    if args.teacher_source == "trainer" and args.teacher_model != "self":
         folders.append(args.hf_checkpoint if args.teacher_model == "base" else args.teacher_model)
     own = Path(args.hf_checkpoint).resolve()
     whole = dict.fromkeys(Path(folder).resolve() for folder in folders)

@@ -52,21 +52,31 @@ def origins(
         args: what came out of `marked` and `env`.
         script_variables: names of variables that the launch script set by itself.
     """
-    parser, filed = complete_parser([word for word, _ in marked], GROUPS, env)
+    parser, flags, filed = complete_parser([word for word, _ in marked], GROUPS, env)
+    defaults = {item.name: item.default for item in flags}
     actions = {action.dest: action for action in parser._actions}
     by_option = {name: action.dest for action in parser._actions for name in action.option_strings}
     given = {
         by_option[name]: source for word, source in marked if (name := word.split("=", 1)[0]) in by_option
     }
     given |= dict.fromkeys(filed, "--custom-config-path")
-    found = [_origin(name, action, args, given, env) for name, action in actions.items()]
+    found = [
+        _origin(action, args, given, env, defaults.get(name, action.default))
+        for name, action in actions.items()
+    ]
     own = {f"variable {name}" for name in script_variables}
     return [replace(one, source="script") if one.source in own else one for one in found]
 
 
 def _origin(
-    name: str, action: argparse.Action, args: Arguments, given: Mapping[str, str], env: Mapping[str, str]
+    action: argparse.Action,
+    args: Arguments,
+    given: Mapping[str, str],
+    env: Mapping[str, str],
+    default: object,
 ) -> Origin:
+    """`default`: the value without flag and variable."""
+    name = action.dest
     value, source = getattr(args, name, None), given.get(name)
     if source is None:
         listed = _VARIABLES.search(action.help or "")
@@ -76,15 +86,8 @@ def _origin(
         if variable is not None:
             source, value = f"variable {variable}", env[variable] if value is None else value
         else:
-            source = DEFAULT if value == default_of(name, action) else DERIVED
+            source = DEFAULT if value == default else DERIVED
     return Origin(option(name), shown(value), source)
-
-
-def default_of(name: str, action: argparse.Action) -> object:
-    """The value without flag and variable."""
-    if not hasattr(Arguments, name) and name not in Arguments.__dataclass_fields__:
-        return action.default
-    return getattr(Arguments(), name)
 
 
 def shown(value: object) -> str:

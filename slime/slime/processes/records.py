@@ -17,7 +17,6 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 import psutil
 
@@ -49,12 +48,20 @@ class ProcessRecord:
         try:
             process = psutil.Process(self.pid)
             age_differs = abs(process.create_time() - self.create_time) > CREATE_TIME_TOLERANCE
-            return not age_differs and process.status() != "zombie"
+            return not age_differs and not has_ended(process)
         except psutil.NoSuchProcess:
             return False
 
 
-def write_json(path: Path, content: Any) -> None:
+def has_ended(process: psutil.Process) -> bool:
+    """Whether this very process runs no more; a zombie has ended."""
+    try:
+        return not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
+
+
+def write_json(path: Path, content: object) -> None:
     """Replaces a small JSON file in one step: a reader sees the old content or the new."""
     path.parent.mkdir(parents=True, exist_ok=True)
     write_text(path, json.dumps(content, indent=1))

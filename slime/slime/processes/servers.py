@@ -10,7 +10,6 @@ from __future__ import annotations
 import logging
 import os
 import random
-import socket
 import threading
 import time
 from collections.abc import Mapping, Sequence
@@ -26,6 +25,7 @@ from slime.processes import records
 from slime.processes.known_failures import with_advice
 from slime.processes.records import ProcessRecord
 from slime.utils.memory_kills import MemoryKills
+from slime.utils.ports import bind_error
 
 logger = logging.getLogger(__name__)
 
@@ -76,17 +76,6 @@ class Watched:
 def restart_delay(failed_starts: int) -> float:
     """Seconds before the next start: none after a death in service, else 0.5, 1, 2, ... `LONGEST_BACKOFF`."""
     return 0.0 if failed_starts == 0 else min(LONGEST_BACKOFF, 0.5 * 2.0 ** (failed_starts - 1))
-
-
-def bind_error(host: str, port: int) -> OSError | None:
-    """Why a server could not listen there, or None if it could."""
-    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((host, port))
-        except OSError as error:
-            return error
-    return None
 
 
 def is_ready(watched: Watched) -> bool:

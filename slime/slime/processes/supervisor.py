@@ -106,7 +106,7 @@ class Supervisor:
         self.signal_number = number
 
     def must_end(self) -> bool:
-        return self.signal_number is not None or (self.parent is not None and has_ended(self.parent))
+        return self.signal_number is not None or (self.parent is not None and records.has_ended(self.parent))
 
     def run_driver(self) -> int:
         """One life of the driver, after which nothing of it (Ray included) runs any more."""
@@ -171,13 +171,6 @@ def stop_in_a_session_of_its_own(run_dir: Path) -> None:
     command = [sys.executable, "-m", "slime.processes.supervisor", "--run-dir", str(run_dir), "--stop"]
     env = {name: value for name, value in os.environ.items() if name != records.MARK}
     subprocess.run(command, env=env, stdin=subprocess.DEVNULL, start_new_session=True, check=False)
-
-
-def has_ended(process: psutil.Process) -> bool:
-    try:
-        return not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return True
 
 
 def holder_of(run_dir: Path) -> int | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from slime.engines.client import EngineControl
 from slime.processes import records
@@ -13,6 +13,7 @@ from slime.ray.placement import Placement
 from slime.weights.versions import artifact_folder
 
 if TYPE_CHECKING:
+    from slime.arguments.sides import ServingSide
     from slime.engines.sglang.broadcast import SenderHandle
 
 logger = logging.getLogger(__name__)
@@ -20,7 +21,7 @@ logger = logging.getLogger(__name__)
 FOR_EVER = 86400.0  # seconds
 
 
-def weight_sender(args: Any, placement: Placement) -> SenderHandle | None:
+def weight_sender(args: ServingSide, placement: Placement) -> SenderHandle | None:
     """What broadcasts weights; None where engines read them from disk."""
     if args.update_weight_transport == "disk":
         return None
@@ -29,7 +30,9 @@ def weight_sender(args: Any, placement: Placement) -> SenderHandle | None:
     return RaySender(args, placement)
 
 
-def engine_client(args: Any, url: str, sender: SenderHandle | None, own: str | None = None) -> EngineControl:
+def engine_client(
+    args: ServingSide, url: str, sender: SenderHandle | None, own: str | None = None
+) -> EngineControl:
     """The client of the engine at `url`. `own`: the name of its process, where slime started it."""
     limit = args.weight_update_timeout or FOR_EVER
     if sender is None:

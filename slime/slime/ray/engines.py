@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from slime.engines.third_party import ThirdPartyEngine
 from slime.errors import ConfigError
@@ -13,6 +13,11 @@ from slime.hooks import load_path
 from slime.processes.servers import ServerManager, ServerSpec
 from slime.ray.placement import Placement
 from slime.weights.versions import live_file
+
+if TYPE_CHECKING:
+    from slime.arguments import Arguments
+    from slime.arguments.groups.engine import EngineArguments
+    from slime.arguments.sides import ServingSide
 
 SPLIT = {"sglang": "--sglang-tp-size", "vllm": "--vllm-tensor-parallel-size"}
 """The flag that lets an engine share a model among several GPUs."""
@@ -37,13 +42,13 @@ class ModelServers:
     gpus: int
 
 
-def model_servers(args: Any) -> list[ModelServers]:
+def model_servers(args: ServingSide) -> list[ModelServers]:
     """The named model servers that the flags ask for: policy, judge, teacher."""
     per_engine = args.rollout_num_gpus_per_engine if args.rollout_num_gpus else 0
     own = 0 if args.rollout_external_engine_addrs else args.engine_count
     found = [ModelServers("rollout", "engine", "engine", args.hf_checkpoint, own, per_engine)]
     if args.prm_num_gpus:
-        model = getattr(args, "prm_model_path", None) or args.prm_hf_checkpoint or args.hf_checkpoint
+        model = args.prm_model_path or args.prm_hf_checkpoint or args.hf_checkpoint
         gpus = args.prm_num_gpus_per_engine
         found.append(
             ModelServers("prm", "judge-engine", "judge_engine", model, args.prm_num_gpus // gpus, gpus)
@@ -56,7 +61,7 @@ def model_servers(args: Any) -> list[ModelServers]:
     return found
 
 
-def server_specs(args: Any) -> list[ServerSpec]:
+def server_specs(args: Arguments) -> list[ServerSpec]:
     """All servers of the run, none with --debug-train-only; nothing is started.
 
     Raises:
@@ -84,7 +89,7 @@ def server_specs(args: Any) -> list[ServerSpec]:
     return specs
 
 
-def check_engine_flags(args: Any, servers: list[ModelServers]) -> None:
+def check_engine_flags(args: EngineArguments, servers: list[ModelServers]) -> None:
     """Asks the installed SGLang or vLLM whether it takes the flags of each server. Raises ConfigError in its words."""
     if args.rollout_backend == "embedded":
         return
@@ -101,7 +106,7 @@ def third_party_engine(backend: str) -> ThirdPartyEngine:
     return {"sglang": SGLANG, "vllm": VLLM}[backend]
 
 
-def own_words(args: Any, server: ModelServers) -> list[str]:
+def own_words(args: EngineArguments, server: ModelServers) -> list[str]:
     """The `--sglang-` or `--vllm-` words of one server: those for all, then its own, which win."""
     words = args.engine_words
     own = [] if server.part == "rollout" else words.get(server.part, [])
@@ -110,7 +115,7 @@ def own_words(args: Any, server: ModelServers) -> list[str]:
     return [*words.get("rollout", []), *own]
 
 
-def engine_spec(args: Any, server: ModelServers, index: int, manager: ServerManager) -> ServerSpec:
+def engine_spec(args: ServingSide, server: ModelServers, index: int, manager: ServerManager) -> ServerSpec:
     """One engine, on the port that was asked for, else on the one an earlier driver of this run chose."""
     name = f"{server.prefix}-{index}"
     policy = server.role == "engine"
@@ -134,7 +139,7 @@ def engine_spec(args: Any, server: ModelServers, index: int, manager: ServerMana
     return ServerSpec(name, server.role, command, f"http://127.0.0.1:{port}", start_timeout=start_limit)
 
 
-def on_own_gpus(specs: list[ServerSpec], placement: Placement, args: Any) -> list[ServerSpec]:
+def on_own_gpus(specs: list[ServerSpec], placement: Placement, args: ServingSide) -> list[ServerSpec]:
     """Shows each engine only its own GPUs; what serves on the CPU stays as it is.
 
     Raises:

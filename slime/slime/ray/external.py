@@ -6,7 +6,7 @@ from __future__ import annotations
 import logging
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import httpx
 
@@ -17,6 +17,7 @@ from slime.weights.update import go_live, has
 from slime.weights.versions import read_live
 
 if TYPE_CHECKING:
+    from slime.arguments.sides import ServingSide
     from slime.engines.sglang.broadcast import SenderHandle
 
 logger = logging.getLogger(__name__)
@@ -35,7 +36,7 @@ class ExternalEngines:
     `sender`: what broadcasts weights; None: engines read them from disk.
     """
 
-    def __init__(self, args: Any, sender: SenderHandle | None = None) -> None:
+    def __init__(self, args: ServingSide, sender: SenderHandle | None = None) -> None:
         self.args = args
         self.run_dir = Path(args.run_dir)
         urls = [] if args.debug_train_only else args.rollout_external_engine_addrs

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
 
 from slime.errors import ClusterError, ConfigError
+
+if TYPE_CHECKING:
+    from slime.arguments.groups.engine import EngineArguments
+    from slime.arguments.sides import ServingSide
 
 
 @dataclass(frozen=True)
@@ -65,7 +69,7 @@ class GpuSplit:
         return " + ".join(f"{part.name} {part.count}" for part in parts if part.on_gpu and part.count)
 
 
-def split_of(args: Any) -> GpuSplit:
+def split_of(args: ServingSide) -> GpuSplit:
     """The split that the flags ask for."""
     trains_on_gpu, serves_on_gpu = args.actor_num_gpus_per_node > 0, args.rollout_num_gpus > 0
     engines = args.rollout_num_gpus or args.rollout_num_engines
@@ -83,7 +87,7 @@ def split_of(args: Any) -> GpuSplit:
     return GpuSplit((actor, RunPart("rollout", 0, serves_on_gpu), *others), shared=engines)
 
 
-def judge_parts(args: Any) -> tuple[RunPart, ...]:
+def judge_parts(args: EngineArguments) -> tuple[RunPart, ...]:
     """The GPUs of judge and teacher engines, where there are any."""
     parts = (RunPart("prm", args.prm_num_gpus, True), RunPart("teacher", args.prm_teacher_num_gpus, True))
     return tuple(part for part in parts if part.count)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import logging
 import shutil
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from slime.engines.client import EngineControl
 from slime.hooks import load_hook
@@ -27,6 +28,7 @@ from slime.weights.versions import (
 )
 
 if TYPE_CHECKING:
+    from slime.arguments import Arguments
     from slime.engines.sglang.broadcast import SenderHandle
 
 logger = logging.getLogger(__name__)
@@ -44,7 +46,7 @@ class Publisher:
 
     def __init__(
         self,
-        args: Any,
+        args: Arguments,
         specs: list[ServerSpec],
         external: ExternalEngines,
         sender: SenderHandle | None = None,
@@ -69,24 +71,40 @@ class Publisher:
         """All engines that an update waits for."""
         return [*self.own_engines, *self.external.present()]
 
-    def restore(self, trainers: TrainGroup, state: TrainerState) -> None:
-        """Makes the weights that the trainer has loaded the live ones."""
+    def restore(self, trainers: TrainGroup, state: TrainerState, make_way: Callable[[], None]) -> None:
+        """Makes the weights that the trainer has loaded the live ones.
+
+        Args:
+            make_way: called when they are written, before an engine is asked for anything.
+        """
         before = read_live(self.run_dir)
         self.newest = max(state.version, 0 if before is None else before.version)
         self.live = self.weights_of(trainers, state.version)
+        make_way()
         self.update.engines = list(self.engines)
         self.update.publish(Candidate(self.live, state.rollout_id, state.parent, restored=True))
 
-    def publish(self, trainers: TrainGroup, rollout_id: int, metrics: dict[str, float]) -> None:
+    def publish(
+        self,
+        trainers: TrainGroup,
+        rollout_id: int,
+        metrics: dict[str, float],
+        make_way: Callable[[], None],
+    ) -> None:
         """Makes the weights after `rollout_id` live if an update or a checkpoint is due.
 
         A checkpoint's weights go live with it, so that a run resumed from it serves what the first one did.
+
+        Args:
+            make_way: called when they are written, or nothing is due; before an engine is asked for anything.
         """
         due = self.save_due(rollout_id)
         if not due and (not self.engines or (rollout_id + 1) % self.args.update_weights_interval):
+            make_way()
             return
         version, parent = self.numbers.next(self.newest), self.live.version
         weights = self.export(trainers, version, whole=due or not self.args.ship_adapters)
+        make_way()
         candidate = Candidate(weights, rollout_id, parent, metrics=dict(metrics))
 
         def persist() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import ray
 
@@ -12,6 +12,9 @@ from slime import replay
 from slime.ray import actor_process
 from slime.rollout.service import RolloutService
 from slime.types import Sample
+
+if TYPE_CHECKING:
+    from slime.arguments.sides import GenerationSide
 
 
 @ray.remote(num_cpus=0, max_restarts=0, max_concurrency=8)
@@ -22,7 +25,7 @@ class RolloutManager:
     must give the same `rollout_id` the same samples, or new ones as good.
     """
 
-    def __init__(self, args: Any) -> None:
+    def __init__(self, args: GenerationSide) -> None:
         actor_process.enter(Path(args.run_dir), "buffer", role="buffer")
         self.args = args
         self.service: RolloutService | None = None

@@ -7,7 +7,7 @@ import logging
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import ray
 from ray.exceptions import RayActorError
@@ -17,6 +17,9 @@ from slime.processes import records
 from slime.ray.cluster import here
 from slime.ray.rollout_manager import RolloutManager
 from slime.ray.waiting import Heartbeat, RestartBudget, TaskFailed, WaitTimeout, gather
+
+if TYPE_CHECKING:
+    from slime.arguments import Arguments
 
 logger = logging.getLogger(__name__)
 
@@ -40,7 +43,7 @@ class Rollouts:
     The data source's state is written after each batch, so another manager goes on where the last one was.
     """
 
-    def __init__(self, args: Any) -> None:
+    def __init__(self, args: Arguments) -> None:
         self.args = args
         self.has_data = not args.disable_rollout_global_dataset
         self.same_again = self.has_data or args.load_debug_rollout_data is not None

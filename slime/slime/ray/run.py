@@ -13,7 +13,7 @@ import os
 import time
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING
 
 from ray.exceptions import RayActorError
 
@@ -36,6 +36,9 @@ from slime.utils.logging import log_to_file
 from slime.weights import checkpoints
 from slime.weights.versions import forget_lost
 
+if TYPE_CHECKING:
+    from slime.arguments import Arguments
+
 logger = logging.getLogger(__name__)
 
 FAILURES_IN_A_ROW = 3  # batches that could not be trained on, before the run is given up
@@ -44,7 +47,7 @@ FAILURES_IN_A_ROW = 3  # batches that could not be trained on, before the run is
 class TrainingRun:
     """Everything a training loop uses, in verbs. `args` are the parsed arguments of the driver."""
 
-    def __init__(self, args: Any) -> None:
+    def __init__(self, args: Arguments) -> None:
         self.args = args
         self.run_dir = Path(args.run_dir)
         if args.update_weights_interval > 1 and args.on_weights_live_path:
@@ -104,18 +107,28 @@ class TrainingRun:
                 self.replace_trainer(death)
 
     def go_live(self) -> int:
+        """Engines that share GPUs with trainers start first: an engine takes its share of the memory that it finds free,
+        and what comes later is charged to its cache."""
+        if self.args.colocate:
+            self.wait_for_servers()
+            if self.args.offload_rollout:
+                self.publisher.release_engines()
         state = None if self.trainers is None else self.trainers.load()
-        self.watcher.wait_ready()
-        self.external.wait_ready()
+        if not self.args.colocate:
+            self.wait_for_servers()
         for spec in self.specs:
             if spec.url and spec.role != "engine":
                 self.tracker.display.line(f"{spec.name} ready at {spec.url}")
         if self.trainers is None or state is None:
             return 0
-        self.take_turns("engines")
-        self.publisher.restore(self.trainers, state)
+        self.publisher.restore(self.trainers, state, self.make_way)
         self.rollouts.go_on_after(state.rollout_id)
         return state.rollout_id + 1
+
+    def wait_for_servers(self) -> None:
+        """Returns when servers and external engines answer."""
+        self.watcher.wait_ready()
+        self.external.wait_ready()
 
     def request(self, rollout_id: int) -> PendingBatch:
         """Asks for a batch and returns at once."""
@@ -176,8 +189,7 @@ class TrainingRun:
         if self.trainers is not None:
             began = time.monotonic()
             self.tracker.at(rollout_id, f"the weights after rollout {rollout_id} go live")
-            self.take_turns("engines")
-            self.publisher.publish(self.trainers, rollout_id, self.metrics)
+            self.publisher.publish(self.trainers, rollout_id, self.metrics, self.make_way)
             if "weights/version" in self.metrics:  # nothing may have been due
                 self.metrics["perf/update_weights_time"] = time.monotonic() - began
         self.tracker.log(rollout_id, {**self.metrics, **self.step_times()})
@@ -230,6 +242,11 @@ class TrainingRun:
                 self.publisher.resume_engines()
         if self.args.offload_train and self.trainers is not None and turn == "trainers":
             self.trainers.wake_up()
+
+    def make_way(self) -> None:
+        """The weights are written: trainers leave the GPUs, then engines take their memory back."""
+        self.step_aside()
+        self.take_turns("engines")
 
     def step_aside(self) -> None:
         """With --offload-train: trainers leave the GPUs until the next batch is there."""

@@ -7,7 +7,7 @@ import socket
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import ray
 
@@ -15,6 +15,7 @@ from slime.ray import actor_process
 from slime.types import Sample
 
 if TYPE_CHECKING:
+    from slime.arguments import Arguments
     from slime.training.trainer import Trainer
 
 
@@ -35,7 +36,7 @@ def record_name(rank: int) -> str:
 class TrainActor:
     """Rank `rank` of `world_size`. It stands back behind the servers on the same machine."""
 
-    def __init__(self, args: Any, rank: int, world_size: int) -> None:
+    def __init__(self, args: Arguments, rank: int, world_size: int) -> None:
         nice = 0 if args.actor_num_gpus_per_node else args.train_nice
         actor_process.enter(Path(args.run_dir), record_name(rank), role="trainer", nice=nice)
         os.environ["OMP_NUM_THREADS"] = str(args.train_threads)

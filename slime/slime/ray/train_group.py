@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import psutil
 import ray
@@ -17,6 +17,9 @@ from slime.ray.placement import Placement
 from slime.ray.train_actor import TrainActor, TrainerState, record_name
 from slime.ray.waiting import TaskFailed, WaitTimeout, gather
 from slime.utils.memory_kills import MemoryKills
+
+if TYPE_CHECKING:
+    from slime.arguments import Arguments
 
 ENDED_PATIENCE = 2.0  # seconds until the end of a process is known after its peers have noticed
 
@@ -32,7 +35,7 @@ class TrainGroup:
     did not answer in the time that the flag of this call gives it.
     """
 
-    def __init__(self, args: Any, placement: Placement) -> None:
+    def __init__(self, args: Arguments, placement: Placement) -> None:
         self.args, self.placement = args, placement
         sites = placement.sites["actor"]
         self.ranks = [
@@ -53,7 +56,7 @@ class TrainGroup:
         state: TrainerState = self.call("load", "the trainer's model", limit, address)
         return state
 
-    def train(self, rollout_id: int, samples: Any) -> dict[str, float]:
+    def train(self, rollout_id: int, samples: object) -> dict[str, float]:
         """One training step. `samples` is the batch or a reference to it; returns rank 0's metrics."""
         what, limit = f"training on rollout {rollout_id}", self.args.train_timeout
         metrics: dict[str, float] = self.call("train", what, limit, rollout_id, samples)

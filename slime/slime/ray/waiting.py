@@ -70,7 +70,7 @@ def gather(
     return [values[i] for i in range(len(references))]
 
 
-def get(reference: Any, what: str) -> Any:
+def get(reference: object, what: str) -> Any:
     """The value of a reference that is there."""
     try:
         return ray.get(reference)

@@ -15,6 +15,7 @@ from slime.ray import actor_process
 from slime.ray.placement import Placement
 
 if TYPE_CHECKING:
+    from slime.arguments.groups.run import RunArguments
     from slime.engines.sglang.buckets import Bucket
     from slime.engines.sglang.sender import Meeting
 
@@ -49,7 +50,7 @@ class WeightSender:
 class RaySender:
     """The driver's side of it: starts it where it is needed, and another one after `kill`."""
 
-    def __init__(self, args: Any, placement: Placement) -> None:
+    def __init__(self, args: RunArguments, placement: Placement) -> None:
         self.args, self.placement = args, placement
         self.turn = threading.Lock()
         self.actor: Any = None
@@ -75,7 +76,7 @@ class RaySender:
             ray.kill(self.actor)
         self.actor = None
 
-    def ask(self, method: str, *words: Any) -> Future[Any]:
+    def ask(self, method: str, *words: object) -> Future[Any]:
         if self.actor is None:
             site = self.placement.sites["actor"][0]
             strategy = self.placement.strategy_of(site.bundle)

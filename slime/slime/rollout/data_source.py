@@ -11,7 +11,7 @@ import re
 import threading
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from slime.errors import ConfigError, DataError
 from slime.hooks import load_hook
@@ -20,6 +20,9 @@ from slime.rollout.groups import Group
 from slime.rollout.in_flight import InFlightGroups, read_groups, written_groups
 from slime.types import Sample
 from slime.utils.files import write_text
+
+if TYPE_CHECKING:
+    from slime.arguments.sides import GenerationSide
 
 logger = logging.getLogger(__name__)
 
@@ -33,7 +36,7 @@ class DataSource(abc.ABC):
     Methods are called from several threads.
     """
 
-    def __init__(self, args: Any) -> None:
+    def __init__(self, args: GenerationSide) -> None:
         self.args = args
 
     @abc.abstractmethod
@@ -119,7 +122,7 @@ class RolloutDataSource(DataSource):
         ConfigError, DataError: see `load_dataset`.
     """
 
-    def __init__(self, args: Any) -> None:
+    def __init__(self, args: GenerationSide) -> None:
         super().__init__(args)
         if args.prompt_data is None:
             raise ConfigError(f"{type(self).__name__} reads --prompt-data; none is given")
@@ -240,7 +243,7 @@ class RolloutDataSource(DataSource):
 class RolloutDataSourceWithBuffer(RolloutDataSource):
     """The default. Which buffered groups are used again is for `--buffer-filter-path` to say."""
 
-    def __init__(self, args: Any) -> None:
+    def __init__(self, args: GenerationSide) -> None:
         super().__init__(args)
         self.buffer_filter = load_hook(args, "buffer_filter_path")
 

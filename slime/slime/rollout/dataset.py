@@ -6,11 +6,15 @@ import json
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING
 
 from slime.errors import ConfigError, DataError
 from slime.rollout.prompts import Columns, Prompt, as_messages, read_prompts
 from slime.rollout.tokenizer import ChatTokenizer, load_tokenizer
+
+if TYPE_CHECKING:
+    from slime.arguments.groups.data import DataArguments
+    from slime.arguments.sides import GenerationSide
 
 logger = logging.getLogger(__name__)
 
@@ -103,8 +107,9 @@ def _length(where: str, prompt: Prompt, spec: DatasetSpec, tokenizer: ChatTokeni
     return len(tokenizer.encode(text))
 
 
-def training_spec(args: Any) -> DatasetSpec:
+def training_spec(args: GenerationSide) -> DatasetSpec:
     """--prompt-data as the flags say."""
+    assert args.prompt_data is not None
     return DatasetSpec(
         source=args.prompt_data,
         columns=Columns(args.input_key, args.label_key, args.metadata_key, args.tool_key),
@@ -115,7 +120,7 @@ def training_spec(args: Any) -> DatasetSpec:
     )
 
 
-def template_variables(args: Any) -> dict[str, object]:
+def template_variables(args: DataArguments) -> dict[str, object]:
     """--apply-chat-template-kwargs as a dictionary. Raises ConfigError."""
     try:
         found = json.loads(args.apply_chat_template_kwargs)

@@ -186,7 +186,7 @@ def aborted_answer() -> dict[str, Any]:
     return {"text": "", "output_ids": [], "meta_info": {"finish_reason": {"type": "abort"}}}
 
 
-def version_number(name: Any) -> int:
+def version_number(name: object) -> int:
     """A weight version as a number; an engine that was never updated may call its version "default", which is 0."""
     text = str(name)
     return int(text) if text.isdigit() else 0

@@ -6,11 +6,14 @@ import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from slime.errors import ConfigError
 from slime.rollout.dataset import DatasetSpec, training_spec
 from slime.rollout.prompts import Columns, PromptFile
+
+if TYPE_CHECKING:
+    from slime.arguments.sides import GenerationSide
 
 
 @dataclass(frozen=True)
@@ -43,7 +46,7 @@ class EvalDataset:
     custom_generate_function_path: str | None = None
     metadata_overrides: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
-    def spec(self, args: Any) -> DatasetSpec:
+    def spec(self, args: GenerationSide) -> DatasetSpec:
         return dataclasses.replace(
             training_spec(args),
             source=self.path,
@@ -63,7 +66,7 @@ class EvalDataset:
         }
 
 
-def eval_datasets(args: Any) -> list[EvalDataset]:
+def eval_datasets(args: GenerationSide) -> list[EvalDataset]:
     """The data sets of `--eval-config`, else of `--eval-prompt-data`; none where neither is given.
 
     A setting comes from the data set, else from the file's defaults, else from `--eval-*`, else from training.
@@ -103,7 +106,7 @@ def _from_file(path: str) -> list[dict[str, Any]]:
         ) from error
 
 
-def _dataset(args: Any, entry: Mapping[str, Any]) -> EvalDataset:
+def _dataset(args: GenerationSide, entry: Mapping[str, Any]) -> EvalDataset:
     names = {item.name for item in dataclasses.fields(EvalDataset)}
     unknown = sorted(set(entry) - names)
     if unknown or not entry.get("name") or not entry.get("path"):
@@ -125,7 +128,7 @@ def _dataset(args: Any, entry: Mapping[str, Any]) -> EvalDataset:
     return dataset
 
 
-def _defaults(args: Any) -> dict[str, Any]:
+def _defaults(args: GenerationSide) -> dict[str, Any]:
     context = first(args.eval_max_context_len, args.rollout_max_context_len)
     prompt = first(args.eval_max_prompt_len, args.rollout_max_prompt_len)
     return {
@@ -145,6 +148,6 @@ def _defaults(args: Any) -> dict[str, Any]:
     }
 
 
-def first(*values: Any) -> Any:
+def first(*values: object) -> Any:
     """The first value that was given."""
     return next((value for value in values if value is not None), None)

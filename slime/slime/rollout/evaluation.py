@@ -7,7 +7,7 @@ import copy
 import threading
 import time
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from slime.errors import ConfigError, EngineError
 from slime.rollout.dataset import Dataset, DatasetSpec, load_dataset
@@ -20,11 +20,15 @@ from slime.rollout.sample_runner import SampleRunner
 from slime.rollout.state import sampling_params
 from slime.types import RolloutFnEvalOutput, Sample, SampleStatus
 
+if TYPE_CHECKING:
+    from slime.arguments.groups.sampling import SamplingArguments
+    from slime.arguments.sides import GenerationSide
+
 _datasets: dict[str, Dataset] = {}
 _lock = threading.Lock()
 
 
-def evaluate(args: Any, rollout_id: int) -> RolloutFnEvalOutput:
+def evaluate(args: GenerationSide, rollout_id: int) -> RolloutFnEvalOutput:
     """Answers `--eval-prompt-data` or the data sets of `--eval-config`.
 
     A sample that fails is tried `--rollout-max-attempts` times and then counts as wrong (reward 0), in
@@ -40,7 +44,9 @@ def evaluate(args: Any, rollout_id: int) -> RolloutFnEvalOutput:
     return run(_evaluate_all(args, rollout_id, datasets), args.rollout_stall_timeout)
 
 
-async def _evaluate_all(args: Any, rollout_id: int, datasets: Sequence[EvalDataset]) -> RolloutFnEvalOutput:
+async def _evaluate_all(
+    args: GenerationSide, rollout_id: int, datasets: Sequence[EvalDataset]
+) -> RolloutFnEvalOutput:
     began = time.monotonic()
     found = await asyncio.gather(*(_evaluate(args, rollout_id, dataset) for dataset in datasets))
     data = {dataset.name: result for dataset, result in zip(datasets, found, strict=True)}
@@ -50,7 +56,7 @@ async def _evaluate_all(args: Any, rollout_id: int, datasets: Sequence[EvalDatas
     return RolloutFnEvalOutput(data=data, metrics=metrics)
 
 
-async def _evaluate(args: Any, rollout_id: int, dataset: EvalDataset) -> dict[str, Any]:
+async def _evaluate(args: GenerationSide, rollout_id: int, dataset: EvalDataset) -> dict[str, Any]:
     prompts = await asyncio.to_thread(_loaded, dataset.spec(args))
     as_here = copy.copy(args)  # generate functions read the limit of the context there
     as_here.rollout_max_context_len = dataset.max_context_len
@@ -81,7 +87,7 @@ async def _evaluate(args: Any, rollout_id: int, dataset: EvalDataset) -> dict[st
     }
 
 
-async def _answered(args: Any, runner: SampleRunner, sample: Sample) -> Any:
+async def _answered(args: SamplingArguments, runner: SampleRunner, sample: Sample) -> Any:
     entry = await runner.run_sample(sample)
     for _ in range(args.rollout_max_attempts - 1):
         if all(map(is_done, flatten([entry]))):

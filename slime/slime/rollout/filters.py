@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from slime.rollout.groups import flatten
 from slime.types import Sample, SampleStatus
+
+if TYPE_CHECKING:
+    from slime.arguments import Arguments
+    from slime.arguments.groups.rollout import RolloutArguments
 
 SAME = 1e-12  # rewards that differ by no more are equal
 
@@ -27,16 +31,18 @@ class DynamicFilterOutput:
     keep_when_insufficient: bool = False
 
 
-def as_output(found: Any) -> DynamicFilterOutput:
+def as_output(found: object) -> DynamicFilterOutput:
     """A filter may return a bool too."""
     return found if isinstance(found, DynamicFilterOutput) else DynamicFilterOutput(keep=bool(found))
 
 
-def rewards(args: Any, samples: Sequence[Sample]) -> list[float]:
+def rewards(args: RolloutArguments, samples: Sequence[Sample]) -> list[float]:
     return [sample.get_reward_value(args.reward_key) for sample in samples]
 
 
-def check_reward_nonzero_std(args: Any, samples: Sequence[Sample], **kwargs: Any) -> DynamicFilterOutput:
+def check_reward_nonzero_std(
+    args: RolloutArguments, samples: Sequence[Sample], **kwargs: Any
+) -> DynamicFilterOutput:
     """Drops a group whose rewards are all equal: normalised in the group, all its advantages would be 0 (DAPO)."""
     values = rewards(args, samples)
     if max(values) - min(values) > SAME:
@@ -44,19 +50,21 @@ def check_reward_nonzero_std(args: Any, samples: Sequence[Sample], **kwargs: Any
     return DynamicFilterOutput(keep=False, reason=f"zero_std_{round(values[0], 1)}")
 
 
-def prefer_reward_nonzero_std(args: Any, samples: Sequence[Sample], **kwargs: Any) -> DynamicFilterOutput:
+def prefer_reward_nonzero_std(
+    args: RolloutArguments, samples: Sequence[Sample], **kwargs: Any
+) -> DynamicFilterOutput:
     """The same, but such a group still fills a batch that cannot be filled otherwise."""
     found = check_reward_nonzero_std(args, samples)
     return DynamicFilterOutput(found.keep, found.reason, keep_when_insufficient=True)
 
 
-def check_not_all_truncated(args: Any, samples: Sequence[Sample], **kwargs: Any) -> DynamicFilterOutput:
+def check_not_all_truncated(args: Arguments, samples: Sequence[Sample], **kwargs: Any) -> DynamicFilterOutput:
     """Drops a group in which every answer was cut off."""
     cut = all(sample.status is SampleStatus.TRUNCATED for sample in samples)
     return DynamicFilterOutput(keep=not cut, reason="all_truncated" if cut else None)
 
 
-def remove_truncated(args: Any, groups: Sequence[Any]) -> None:
+def remove_truncated(args: Arguments, groups: Sequence[Any]) -> None:
     """A `--rollout-sample-filter-path`: answers that were cut off count in their group and are not trained on."""
     for sample in flatten(groups):
         sample.remove_sample = sample.remove_sample or sample.status is SampleStatus.TRUNCATED

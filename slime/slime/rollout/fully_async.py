@@ -6,7 +6,7 @@ import asyncio
 import logging
 import time
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from slime.errors import DataError, EngineError
 from slime.rollout.group_filter import GroupFilter, Verdict
@@ -16,6 +16,10 @@ from slime.rollout.sample_runner import SampleRunner
 from slime.rollout.sglang_rollout import discard
 from slime.rollout.staleness_bound import may_start, missing
 from slime.rollout.state import GenerateState
+
+if TYPE_CHECKING:
+    from slime.arguments.sides import GenerationSide
+    from slime.rollout.data_source import DataSource
 
 logger = logging.getLogger(__name__)
 
@@ -39,7 +43,7 @@ class Producer:
         source: asked for one group at a time, when it may start.
     """
 
-    def __init__(self, args: Any, source: Any, rollout_id: int) -> None:
+    def __init__(self, args: GenerationSide, source: DataSource, rollout_id: int) -> None:
         self.args, self.source = args, source
         self.next_rollout = rollout_id
         self.state = GenerateState.of(args)
@@ -122,7 +126,7 @@ class Producer:
 
     def _may_start(self, trained: int) -> bool:
         size = self.args.rollout_batch_size
-        if len(self.running) >= max(size, self.args.over_sampling_batch_size):
+        if len(self.running) >= max(size, self.args.over_sampling_batch_size or size):
             return False
         if self.args.max_staleness is None:
             return self.open < BATCHES_AHEAD * int(size)

@@ -8,7 +8,7 @@ away for their age.
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from typing import TYPE_CHECKING
 
 from slime.hooks import load_hook
 from slime.rollout.evaluation import evaluate
@@ -16,11 +16,15 @@ from slime.rollout.event_loop import run
 from slime.rollout.fully_async import Producer
 from slime.types import RolloutFnEvalOutput, RolloutFnTrainOutput
 
+if TYPE_CHECKING:
+    from slime.arguments.sides import GenerationSide
+    from slime.rollout.data_source import DataSource
+
 _producers: dict[int, Producer] = {}
 
 
 def generate_rollout_fully_async(
-    args: Any, rollout_id: int, data_source: Any, evaluation: bool = False
+    args: GenerationSide, rollout_id: int, data_source: DataSource, evaluation: bool = False
 ) -> RolloutFnTrainOutput | RolloutFnEvalOutput:
     """One batch of `--rollout-batch-size` groups; the next ones are under way when it returns.
 
@@ -35,7 +39,7 @@ def generate_rollout_fully_async(
 generate_rollout = generate_rollout_fully_async
 
 
-async def _batch(args: Any, rollout_id: int, source: Any) -> RolloutFnTrainOutput:
+async def _batch(args: GenerationSide, rollout_id: int, source: DataSource) -> RolloutFnTrainOutput:
     producer = _producers.get(id(source))  # it holds the source, so that the id stays the source's
     if producer is None or producer.work.done():
         producer = _producers[id(source)] = Producer(args, source, rollout_id)

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from slime.errors import ConfigError, EngineError
 from slime.rollout.engine_pool import version_number
 from slime.rollout.state import GenerateState, current_interrupt
 from slime.types import Sample, SampleStatus
+
+if TYPE_CHECKING:
+    from slime.arguments.sides import GenerationSide
 
 FINISHED = {
     "stop": SampleStatus.COMPLETED,
@@ -21,7 +24,7 @@ POOL_SHARE = 0.9
 """Of the time for a sample: the pool gives up a little before that, for it knows what the last try met."""
 
 
-async def generate(args: Any, sample: Sample, sampling_params: dict[str, Any]) -> Sample:
+async def generate(args: GenerationSide, sample: Sample, sampling_params: dict[str, Any]) -> Sample:
     """Continues `sample` by one request, up to `max_new_tokens` response tokens in all.
 
     Sends the ids of the prompt and of what was generated before, so an interrupted answer goes on where it was.

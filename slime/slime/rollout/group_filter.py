@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 from enum import Enum, auto
-from typing import Any
+from typing import TYPE_CHECKING
 
 from slime.errors import DataError
 from slime.hooks import load_hook
@@ -13,6 +13,9 @@ from slime.rollout.filters import as_output
 from slime.rollout.groups import ATTEMPTS, FAILURE, Group, flatten, has_bad_reward, statuses
 from slime.rollout.rm_hub import failures as reward_failures
 from slime.types import SampleStatus
+
+if TYPE_CHECKING:
+    from slime.arguments.sides import GenerationSide
 
 
 class Verdict(Enum):
@@ -31,7 +34,7 @@ class GroupFilter:
         seen: every group that was accepted or dropped, where a hook wants them.
     """
 
-    args: Any
+    args: GenerationSide
     drops: Counter[str] = field(default_factory=Counter)
     filtered: Counter[str] = field(default_factory=Counter)
     retries: Counter[str] = field(default_factory=Counter)
@@ -86,7 +89,8 @@ class GroupFilter:
     @property
     def exhausted(self) -> bool:
         """Whether more groups in a row were dropped than --rollout-drop-limit."""
-        return bool(self.in_a_row.total() >= self.args.rollout_drop_limit)
+        assert self.args.rollout_drop_limit is not None
+        return self.in_a_row.total() >= self.args.rollout_drop_limit
 
     def error(self) -> DataError:
         """What to say once `exhausted` and nothing is in reserve."""

@@ -69,7 +69,7 @@ def to_retry(group: Group, keep_partial: bool) -> list[Any]:
     return [_entry_to_retry(entry, keep_partial) for entry in group]
 
 
-def _entry_to_retry(entry: Any, keep_partial: bool) -> Any:
+def _entry_to_retry(entry: object, keep_partial: bool) -> Any:
     samples = list(flatten(entry))
     if all(map(is_done, samples)):
         return entry
@@ -89,7 +89,7 @@ def has_bad_reward(group: Group, reward_key: str | None) -> bool:
     )
 
 
-def _is_finite(reward: Any, key: str | None) -> bool:
+def _is_finite(reward: object, key: str | None) -> bool:
     value = reward.get(key) if isinstance(reward, dict) and key is not None else reward
     return not isinstance(value, float) or math.isfinite(value)
 

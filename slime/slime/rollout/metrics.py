@@ -7,19 +7,24 @@ import zlib
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from slime.rollout.groups import FAILURE, flatten, rewards_of
 from slime.rollout.pass_rate import pass_rates
 from slime.types import Sample, SampleStatus
 from slime.weights.versions import read_live
 
+if TYPE_CHECKING:
+    from slime.arguments.groups.engine import EngineArguments
+    from slime.arguments.groups.run import RunArguments
+    from slime.arguments.sides import GenerationSide
+
 REPETITIVE = 10.0  # times that zlib makes the end of an answer smaller
 END = 10_000  # characters of an answer that are looked at
 SAME = 1e-12
 
 
-def batch_metrics(args: Any, groups: Sequence[Any]) -> dict[str, float]:
+def batch_metrics(args: GenerationSide, groups: Sequence[Any]) -> dict[str, float]:
     """`rollout/*` of a batch."""
     samples = list(flatten(groups))
     rewards = rewards_of(samples, args.reward_key)
@@ -70,7 +75,7 @@ def pass_rate_metrics(samples: Sequence[Sample], reward_key: str | None) -> dict
     return {f"passrate/pass@{k}": value for k, value in pass_rates(full, size).items()} if size else {}
 
 
-def staleness_metrics(args: Any, samples: Sequence[Sample]) -> dict[str, float]:
+def staleness_metrics(args: RunArguments, samples: Sequence[Sample]) -> dict[str, float]:
     """By how many versions the oldest token of a sample is behind the live weights: `rollout/staleness/*`."""
     known = [sample.versions for sample in samples if sample.versions]
     if not known:
@@ -86,7 +91,7 @@ def staleness_metrics(args: Any, samples: Sequence[Sample]) -> dict[str, float]:
     }
 
 
-def speed_metrics(args: Any, samples: Sequence[Sample], seconds: float) -> dict[str, float]:
+def speed_metrics(args: EngineArguments, samples: Sequence[Sample], seconds: float) -> dict[str, float]:
     """`perf/*` of a rollout that took `seconds`."""
     engines = max(1, args.engine_count)
     tokens = sum(sample.response_length for sample in samples)

@@ -1,4 +1,4 @@
-"""Two hooks between a finished batch and training: other rewards, or other training data altogether."""
+"""What two hooks between a finished batch and training may return: other rewards, or other training data altogether."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from slime.errors import DataError
-from slime.hooks import load_hook
 from slime.types import Sample
 
 FIELDS = {
@@ -33,24 +32,8 @@ PER_TOKEN = (
 KNOWN = {*FIELDS, "tokens", "response_lengths", "total_lengths", "raw_reward", "truncated"}
 
 
-def post_processed(args: Any, samples: list[Sample]) -> list[Sample]:
-    """The batch as it is trained on, after --custom-reward-post-process-path and
-    --custom-convert-samples-to-train-data-path.
-
-    Raises:
-        DataError: what a hook returns does not fit the samples, or it left one whose parts contradict each other.
-    """
-    if (process := load_hook(args, "custom_reward_post_process_path")) is not None:
-        set_rewards(samples, process(args, samples), args.custom_reward_post_process_path)
-        for sample in samples:
-            sample.validate()
-    if (convert := load_hook(args, "custom_convert_samples_to_train_data_path")) is not None:
-        samples = samples_of(convert(args, samples), args.custom_convert_samples_to_train_data_path)
-    return samples
-
-
-def set_rewards(samples: Sequence[Sample], returned: Any, path: str) -> None:
-    """Takes (raw rewards, rewards), one each a sample; raw ones go to `metadata["raw_reward"]`."""
+def set_rewards(samples: Sequence[Sample], returned: object, path: str) -> None:
+    """Takes (raw rewards, rewards), one each a sample; raw ones go to `metadata["raw_reward"]`. Raises DataError."""
     if not (isinstance(returned, tuple | list) and len(returned) == 2):
         raise DataError(
             f"{path} must return (raw rewards, rewards), and returned a {type(returned).__name__}"
@@ -66,7 +49,7 @@ def set_rewards(samples: Sequence[Sample], returned: Any, path: str) -> None:
         sample.get_reward_value()
 
 
-def samples_of(data: Any, path: str) -> list[Sample]:
+def samples_of(data: object, path: str) -> list[Sample]:
     """Samples from training data in slime's form: a dictionary of lists with one entry a sample.
 
     `tokens` and `response_lengths` are needed; the rewards are taken as they are, without normalisation.

@@ -141,7 +141,7 @@ def _column(where: str, row: Mapping[str, Any], name: str, flag: str) -> Any:
     return row[name]
 
 
-def _json(where: str, column: str | None, value: Any) -> Any:
+def _json(where: str, column: str | None, value: object) -> Any:
     """Parquet files often hold objects as JSON text."""
     if not isinstance(value, str):
         return value
@@ -151,7 +151,7 @@ def _json(where: str, column: str | None, value: Any) -> Any:
         raise DataError(f"{where}: column {column!r} is not JSON: {error}") from error
 
 
-def _message(where: str, message: Any) -> dict[str, Any]:
+def _message(where: str, message: object) -> dict[str, Any]:
     if not isinstance(message, dict) or not isinstance(message.get("role"), str):
         raise DataError(f"{where}: a message needs a role and content, got {message!r:.80}")
     return {name: value for name, value in message.items() if value is not None}

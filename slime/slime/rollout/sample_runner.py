@@ -7,7 +7,7 @@ import copy
 import inspect
 import logging
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from slime.errors import ConfigError, DataError, EngineError, RewardError
 from slime.hooks import load_hook, load_hooks, load_path
@@ -17,6 +17,9 @@ from slime.rollout.groups import ATTEMPTS, FAILURE, Group, flatten, fresh, is_do
 from slime.rollout.rm_hub import async_rm, batched_async_rm
 from slime.rollout.state import GenerateState, current_interrupt
 from slime.types import Sample, SampleStatus
+
+if TYPE_CHECKING:
+    from slime.arguments.sides import GenerationSide
 
 logger = logging.getLogger(__name__)
 
@@ -32,7 +35,7 @@ class SampleRunner:
 
     def __init__(
         self,
-        args: Any,
+        args: GenerationSide,
         rollout_id: int,
         sampling_params: dict[str, Any],
         *,
@@ -57,7 +60,7 @@ class SampleRunner:
             return await self._rewarded_group(list(group), entries, samples)
         return list(entries)
 
-    async def run_sample(self, entry: Any) -> Any:
+    async def run_sample(self, entry: object) -> Any:
         """A sample with answer and reward, or a list of them where the generate function makes several.
 
         A failure gives the sample as it was before, with status FAILED and `metadata["failure"]`.
@@ -127,7 +130,7 @@ class SampleRunner:
             raise DataError("the generate function left the status of its sample at PENDING")
         return sample
 
-    async def _reward(self, found: Any) -> None:
+    async def _reward(self, found: object) -> None:
         samples = list(flatten([found]))
         if not all(map(is_done, samples)):
             return

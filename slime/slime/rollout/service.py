@@ -6,27 +6,32 @@ import contextlib
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from slime import replay
 from slime.errors import DataError
 from slime.hooks import load_hook
 from slime.rollout.groups import flatten
 from slime.rollout.metrics import batch_metrics, pass_rate_metrics, speed_metrics
-from slime.rollout.post_process import post_processed
+from slime.rollout.post_process import samples_of, set_rewards
 from slime.rollout.rm_hub import failures
 from slime.types import RolloutFnEvalOutput, RolloutFnTrainOutput, Sample
+
+if TYPE_CHECKING:
+    from slime.arguments.sides import GenerationSide
 
 
 class RolloutService:
     """All methods may be called at the same time from several threads."""
 
-    def __init__(self, args: Any) -> None:
+    def __init__(self, args: GenerationSide) -> None:
         self.args = args
         self.rollout_function = load_hook(args, "rollout_function_path")
         self.eval_function = load_hook(args, "eval_function_path") or self.rollout_function
         self.log_function = load_hook(args, "custom_rollout_log_function_path")
         self.eval_log_function = load_hook(args, "custom_eval_rollout_log_function_path")
+        self.reward_process = load_hook(args, "custom_reward_post_process_path")
+        self.convert_samples = load_hook(args, "custom_convert_samples_to_train_data_path")
         self.data_source: Any = None if reads_no_prompts(args) else load_hook(args, "data_source_path")(args)
         self._positioned = False
         self._under_way: dict[str, float] = {}
@@ -44,9 +49,8 @@ class RolloutService:
         if not self._positioned:
             self.load(rollout_id - 1)
         with self._noted(f"rollout {rollout_id}"):
-            output = self.rollout_function(self.args, rollout_id, self.data_source, evaluation=False)
-        if not isinstance(output, RolloutFnTrainOutput):
-            output = RolloutFnTrainOutput(samples=output)
+            returned = self.rollout_function(self.args, rollout_id, self.data_source, evaluation=False)
+        output = RolloutFnTrainOutput.of(returned)
         samples = list(flatten(output.samples))
         if not samples:
             raise DataError("the rollout function returned no samples; it must block until it has one")
@@ -54,7 +58,7 @@ class RolloutService:
             sample.validate()
         self._settle(rollout_id, samples)
         metrics = self._metrics(rollout_id, output, samples, time.monotonic() - began)
-        return post_processed(self.args, samples), metrics
+        return self._post_processed(samples), metrics
 
     def evaluate(self, rollout_id: int) -> dict[str, float]:
         """Evaluates the weights that serve now; returns the metrics. Trains nothing, takes no training prompts."""
@@ -106,6 +110,22 @@ class RolloutService:
         if hasattr(self.data_source, "settle"):
             self.data_source.settle(rollout_id, [[s] for s in samples if s.group_index is not None])
 
+    def _post_processed(self, samples: list[Sample]) -> list[Sample]:
+        """The batch as it is trained on, after the hooks for rewards and training data.
+
+        Raises:
+            DataError: what a hook returns does not fit the samples, or it left one whose parts contradict each other.
+        """
+        if self.reward_process is not None:
+            returned = self.reward_process(self.args, samples)
+            set_rewards(samples, returned, str(self.args.custom_reward_post_process_path))
+            for sample in samples:
+                sample.validate()
+        if self.convert_samples is not None:
+            returned = self.convert_samples(self.args, samples)
+            samples = samples_of(returned, str(self.args.custom_convert_samples_to_train_data_path))
+        return samples
+
     def _metrics(
         self, rollout_id: int, output: RolloutFnTrainOutput, samples: list[Sample], seconds: float
     ) -> dict[str, float]:
@@ -122,6 +142,6 @@ class RolloutService:
         return metrics | failures.take_metrics() | extra
 
 
-def reads_no_prompts(args: Any) -> bool:
+def reads_no_prompts(args: GenerationSide) -> bool:
     """Whether the run has no data source: its rollout function has its own, or batches are replayed from files."""
     return bool(args.disable_rollout_global_dataset or args.load_debug_rollout_data)

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import logging
-from typing import Any
+from typing import TYPE_CHECKING
 
 from slime.errors import ConfigError, DataError
 from slime.rollout.dataset import template_variables
@@ -16,11 +16,15 @@ from slime.rollout.sglang_rollout import discard
 from slime.rollout.tokenizer import load_tokenizer
 from slime.types import RolloutFnTrainOutput, Sample, SampleStatus
 
+if TYPE_CHECKING:
+    from slime.arguments.sides import GenerationSide
+    from slime.rollout.data_source import DataSource
+
 logger = logging.getLogger(__name__)
 
 
 def generate_rollout(
-    args: Any, rollout_id: int, data_source: Any, evaluation: bool = False
+    args: GenerationSide, rollout_id: int, data_source: DataSource, evaluation: bool = False
 ) -> RolloutFnTrainOutput:
     """`--rollout-batch-size` conversations with their loss masks.
 
@@ -49,12 +53,13 @@ def generate_rollout(
             dropped[reason] = dropped.get(reason, 0) + 1
             in_a_row += 1
             discard(data_source, [group])
+        assert args.rollout_drop_limit is not None
         if in_a_row >= args.rollout_drop_limit:
             raise DataError(f"{in_a_row} conversations in a row were dropped; the last one because {last}")
     return RolloutFnTrainOutput(batch, {f"rollout/drop/{reason}": count for reason, count in dropped.items()})
 
 
-def fill(args: Any, group: list[Sample]) -> tuple[str, str] | None:
+def fill(args: GenerationSide, group: list[Sample]) -> tuple[str, str] | None:
     """Turns the samples of a group into trained ones; or says why not: a word to count, and a sentence."""
     for sample in flatten(group):
         try:
@@ -73,7 +78,7 @@ def fill(args: Any, group: list[Sample]) -> tuple[str, str] | None:
     return None
 
 
-def conversation(args: Any, sample: Sample) -> Masked:
+def conversation(args: GenerationSide, sample: Sample) -> Masked:
     """Ids and mask of the messages of a sample."""
     if isinstance(sample.prompt, str):
         raise ConfigError(

@@ -11,7 +11,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from slime.errors import DataError, EngineError
 from slime.hooks import load_hook
@@ -25,6 +25,10 @@ from slime.rollout.sample_runner import SampleRunner
 from slime.rollout.state import GenerateState
 from slime.types import RolloutFnEvalOutput, RolloutFnTrainOutput
 
+if TYPE_CHECKING:
+    from slime.arguments.sides import GenerationSide
+    from slime.rollout.data_source import DataSource
+
 __all__ = ["GenerateState", "generate", "generate_rollout"]
 
 logger = logging.getLogger(__name__)
@@ -34,7 +38,7 @@ ABORT_PATIENCE = 30.0  # seconds for interrupted samples to come back before the
 
 
 def generate_rollout(
-    args: Any, rollout_id: int, data_source: Any, evaluation: bool = False
+    args: GenerationSide, rollout_id: int, data_source: DataSource, evaluation: bool = False
 ) -> RolloutFnTrainOutput | RolloutFnEvalOutput:
     """One batch of `--rollout-batch-size` finished groups, in the order in which they were started.
 
@@ -51,7 +55,7 @@ def generate_rollout(
 class Rollout:
     """The collection of one batch."""
 
-    def __init__(self, args: Any, rollout_id: int, source: Any) -> None:
+    def __init__(self, args: GenerationSide, rollout_id: int, source: DataSource) -> None:
         self.args, self.rollout_id, self.source = args, rollout_id, source
         self.interrupt = Interrupt()
         self.state = GenerateState.of(args)
@@ -77,7 +81,9 @@ class Rollout:
     async def _start_missing(self) -> None:
         """Starts `--over-sampling-batch-size` groups whenever those accepted and under way cannot fill the batch."""
         while len(self.accepted) + len(self.running) < self.args.rollout_batch_size:
-            groups = await asyncio.to_thread(self.source.get_samples, self.args.over_sampling_batch_size)
+            groups = await asyncio.to_thread(
+                self.source.get_samples, self.args.over_sampling_batch_size or self.args.rollout_batch_size
+            )
             if not groups and not self.running:
                 raise DataError(f"rollout {self.rollout_id}: the data source has no prompts")
             for group in groups:
@@ -172,7 +178,7 @@ class Rollout:
         }
 
 
-def discard(source: Any, groups: Sequence[Group]) -> None:
+def discard(source: DataSource, groups: Sequence[Group]) -> None:
     """Tells a data source that keeps account of its groups that these are gone."""
     if groups and hasattr(source, "discard_samples"):
         source.discard_samples(groups)

@@ -6,11 +6,15 @@ import asyncio
 import contextvars
 import threading
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from slime.processes.records import read_records
 from slime.rollout.engine_pool import EnginePool, Interrupt
 from slime.rollout.tokenizer import ChatTokenizer, load_tokenizer
+
+if TYPE_CHECKING:
+    from slime.arguments.groups.sampling import SamplingArguments
+    from slime.arguments.sides import GenerationSide
 
 current_interrupt: contextvars.ContextVar[Interrupt | None] = contextvars.ContextVar(
     "interrupt", default=None
@@ -30,7 +34,7 @@ class GenerateState:
     _known: dict[str, GenerateState] = {}  # noqa: RUF012
     _lock = threading.Lock()
 
-    def __init__(self, args: Any) -> None:
+    def __init__(self, args: GenerationSide) -> None:
         self.args = args
         self.pool = EnginePool(lambda: engine_urls(args))
         self.sampling_params = sampling_params(args)
@@ -38,7 +42,7 @@ class GenerateState:
         self.semaphore = asyncio.Semaphore(args.sglang_server_concurrency * engines)
 
     @classmethod
-    def of(cls, args: Any) -> GenerateState:
+    def of(cls, args: GenerationSide) -> GenerateState:
         """The state of the run that `args` belong to, made once."""
         with cls._lock:
             if args.run_dir not in cls._known:
@@ -50,14 +54,14 @@ class GenerateState:
         return load_tokenizer(self.args.hf_checkpoint)
 
 
-def engine_urls(args: Any) -> list[str]:
+def engine_urls(args: GenerationSide) -> list[str]:
     """Addresses of the engines of the run, from the records in its folder, and of those that others run for it."""
     records = read_records(Path(args.run_dir))
     own = [record.url for record in records if record.role == "engine" and record.url]
     return [*own, *args.rollout_external_engine_addrs]
 
 
-def sampling_params(args: Any) -> dict[str, Any]:
+def sampling_params(args: SamplingArguments) -> dict[str, Any]:
     """The sampling parameters of training rollouts."""
     return {
         "max_new_tokens": args.rollout_max_response_len,

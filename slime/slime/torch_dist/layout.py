@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import torch
 from torch import Tensor
 
 from slime.utils.decoders import has_experts, join_qkv, split_qkv
 from slime.weights.checksum import LM_HEAD
+
+if TYPE_CHECKING:
+    from transformers import PretrainedConfig
 
 LAYERS = "decoder.layers."
 Kind = Literal["plain", "qkv", "halves", "experts"]
@@ -67,7 +70,7 @@ ENDS = {
 }
 
 
-def rules_of(config: Any, layer: int) -> tuple[Rule, ...]:
+def rules_of(config: PretrainedConfig, layer: int) -> tuple[Rule, ...]:
     """The tensors of one layer."""
     attention: tuple[Rule, ...] = ATTENTION
     if config.model_type.startswith("qwen2"):
@@ -79,7 +82,7 @@ def rules_of(config: Any, layer: int) -> tuple[Rule, ...]:
     return attention + EXPERTS + (SHARED_EXPERT if config.model_type == "qwen2_moe" else ())
 
 
-def sources_of(rule: Rule, config: Any, layer: int) -> list[str]:
+def sources_of(rule: Rule, config: PretrainedConfig, layer: int) -> list[str]:
     """Hugging Face's names of a tensor of one layer."""
     names = rule.sources
     if rule.kind == "experts":
@@ -87,12 +90,12 @@ def sources_of(rule: Rule, config: Any, layer: int) -> list[str]:
     return [f"model.layers.{layer}.{name}" for name in names]
 
 
-def ends_of(config: Any) -> dict[str, str]:
+def ends_of(config: PretrainedConfig) -> dict[str, str]:
     """What is outside of the layers, by megatron-core's name; a tied output head is not there."""
     return {key: name for key, name in ENDS.items() if name != LM_HEAD or not config.tie_word_embeddings}
 
 
-def join(rule: Rule, tensors: list[Tensor], config: Any) -> Tensor:
+def join(rule: Rule, tensors: list[Tensor], config: PretrainedConfig) -> Tensor:
     """Hugging Face's tensors of a rule as one."""
     if rule.kind == "qkv":
         return join_qkv(tensors, config)
@@ -101,7 +104,7 @@ def join(rule: Rule, tensors: list[Tensor], config: Any) -> Tensor:
     return torch.cat(tensors)
 
 
-def separate(rule: Rule, whole: Tensor, config: Any) -> list[Tensor]:
+def separate(rule: Rule, whole: Tensor, config: PretrainedConfig) -> list[Tensor]:
     """The way back from `join`."""
     if rule.kind == "qkv":
         return split_qkv(whole, config)

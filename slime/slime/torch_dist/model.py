@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM
@@ -12,6 +12,9 @@ from transformers.core_model_loading import revert_weight_conversion
 from slime.errors import ConfigError
 from slime.utils.decoders import DENSE, MIXTURES
 from slime.weights.checksum import LM_HEAD
+
+if TYPE_CHECKING:
+    from transformers import PretrainedConfig
 
 
 def read_config(folder: Path) -> Any:
@@ -33,7 +36,7 @@ def read_config(folder: Path) -> Any:
     return config
 
 
-def stored_shapes(config: Any) -> dict[str, list[int]]:
+def stored_shapes(config: PretrainedConfig) -> dict[str, list[int]]:
     """Name and shape of every tensor in a folder of this model; a tied output head is not there."""
     with torch.device("meta"):
         model = AutoModelForCausalLM.from_config(config)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -16,6 +16,9 @@ from slime.errors import CheckpointError
 from slime.torch_dist.layout import ALIASES, LAYERS, Rule, ends_of, rules_of, separate, sources_of
 from slime.training.core.safe_loading import SafePlanner, SafeReader
 from slime.weights.checkpoints import EARLIER_TRACKER
+
+if TYPE_CHECKING:
+    from transformers import PretrainedConfig
 
 RELEASE = "release"
 
@@ -38,7 +41,7 @@ def find(folder: Path) -> Path:
 class TorchDist:
     """A checkpoint to read. Raises CheckpointError where it is broken or not of the model of `config`."""
 
-    def __init__(self, folder: Path, config: Any) -> None:
+    def __init__(self, folder: Path, config: PretrainedConfig) -> None:
         self.folder, self.config = find(folder), config
         index = SafeReader(self.folder).read_metadata()
         self.stored = {

@@ -6,7 +6,7 @@ import json
 import warnings
 from argparse import Namespace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -18,8 +18,11 @@ from slime.utils.decoders import MIXTURES, has_experts, head_dim
 from slime.weights.checkpoints import MEGATRON_INDEX
 from slime.weights.files import WeightFiles
 
+if TYPE_CHECKING:
+    from transformers import PretrainedConfig
 
-def write(source: Path, config: Any, target: Path, dtype: torch.dtype | None = None) -> None:
+
+def write(source: Path, config: PretrainedConfig, target: Path, dtype: torch.dtype | None = None) -> None:
     """Writes the weights of a Hugging Face folder as a checkpoint into `target`, cast to `dtype` (None: as they are).
 
     All weights are in memory at a time. Dense models have the tensors of all layers in one, mixtures of experts do
@@ -54,7 +57,7 @@ def write(source: Path, config: Any, target: Path, dtype: torch.dtype | None = N
     (target / MEGATRON_INDEX).write_text(json.dumps(backend | versions))
 
 
-def extra_states(config: Any) -> dict[str, Any]:
+def extra_states(config: PretrainedConfig) -> dict[str, Any]:
     """What megatron-core wants to find beside the weights of a module: nothing, or Transformer Engine's fp8 scales."""
     found: dict[str, Any] = {}
     mixture, count = config.model_type in MIXTURES, config.num_hidden_layers
@@ -73,7 +76,7 @@ def extra_states(config: Any) -> dict[str, Any]:
     return found
 
 
-def megatron_arguments(config: Any) -> Namespace:
+def megatron_arguments(config: PretrainedConfig) -> Namespace:
     """The shape of the model under the names that Megatron-LM's checkpoints give it."""
     shape = {
         "num_layers": config.num_hidden_layers,

@@ -5,12 +5,15 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from slime.tracking.lines import evaluation_line, progress_line
 from slime.tracking.sinks import JsonlSink, Sink, TensorBoardSink, WandbSink
 from slime.tracking.terminal import display
 from slime.utils.logging import PROGRESS
+
+if TYPE_CHECKING:
+    from slime.arguments import Arguments
 
 logger = logging.getLogger(__name__)
 METRICS_FILE = "metrics.jsonl"
@@ -26,7 +29,7 @@ class Tracker:
         ConfigError: W&B is wanted and cannot be had.
     """
 
-    def __init__(self, args: Any) -> None:
+    def __init__(self, args: Arguments) -> None:
         self.sinks: list[Sink] = [JsonlSink(Path(args.run_dir) / METRICS_FILE)]
         if args.use_tensorboard:
             self.sinks.append(TensorBoardSink(args.tensorboard_dir))

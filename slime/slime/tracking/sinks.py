@@ -8,10 +8,13 @@ import math
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from slime.errors import ConfigError
 from slime.utils.files import write_text
+
+if TYPE_CHECKING:
+    from slime.arguments import Arguments
 
 WANDB_RUN = "wandb_run_id"
 
@@ -63,7 +66,7 @@ class WandbSink:
         ConfigError: wandb is not installed, or does not start.
     """
 
-    def __init__(self, args: Any) -> None:
+    def __init__(self, args: Arguments) -> None:
         try:
             wandb = importlib.import_module("wandb")
         except ImportError as error:

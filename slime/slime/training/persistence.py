@@ -11,18 +11,17 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from slime.errors import CheckpointError, ConfigError
+from slime.errors import CheckpointError
 from slime.training.core.checkpoint import CheckpointWriter, Part, load_checkpoint
+from slime.training.core.critic import PREFIX as CRITIC
+from slime.training.core.critic import Critic
 from slime.training.core.distributed import broadcast
-from slime.training.fsdp.critic import PREFIX as CRITIC
-from slime.training.fsdp.loading import stored_dtype
-from slime.training.fsdp.lora import describe
-from slime.training.fsdp.model import write_model_folder
 from slime.utils.files import commit_folder, fresh_folder
 from slime.utils.logging import event
 from slime.weights import checkpoints
 from slime.weights.checkpoints import CheckpointState, is_checkpoint
 from slime.weights.checksum import weights_checksum
+from slime.weights.folders import stored_dtype, write_model_folder
 from slime.weights.probe import FILE as PROBE
 from slime.weights.probe import Probe, write_probe
 
@@ -39,7 +38,7 @@ class Persistent(ABC):
     backend: str
     args: Any
     rank: int
-    critic: Any = None
+    critic: Critic | None = None
     writer: CheckpointWriter
     global_step: int = 0
     version: int = 0
@@ -58,9 +57,24 @@ class Persistent(ABC):
         """What the present weights say of fixed ids, where an engine's update is proven by it. Every rank must call
         this."""
 
+    @abstractmethod
+    def gather_adapter(self, base: str) -> Callable[[Path], dict[str, Tensor]]:
+        """What writes the adapter in PEFT's format on rank 0 and returns its tensors. Every rank must call this.
+
+        Args:
+            base: folder of the model that the adapter belongs to.
+        """
+
     def write_extras(self) -> Callable[[Path], None]:
-        """What writes files of this backend into a checkpoint on rank 0. Every rank must call this."""
-        return lambda folder: None
+        """What writes the adapter into a checkpoint on rank 0, where there is one. Every rank must call this."""
+        if not self.args.use_lora:
+            return lambda folder: None
+        write = self.adapter_writer()
+
+        def write_extras(folder: Path) -> None:
+            write(folder / "adapter")
+
+        return write_extras
 
     def load(self) -> CheckpointState:
         """Resumes from the latest checkpoint of `save`, else from `load`; without one it is a fresh start.
@@ -74,7 +88,7 @@ class Persistent(ABC):
         if folder is not None:
             self._check_backend(folder)
             reset = own is None and self.args.reset_optimizer_states
-            state = load_checkpoint(folder, self.parts, describe(self.args), reset)
+            state = load_checkpoint(folder, self.parts, lora_settings(self.args), reset)
         self.global_step, self.version = state.global_step, state.version
         if self.critic is not None:
             self.critic.steps = state.steps_of.get(CRITIC, 0)
@@ -98,7 +112,7 @@ class Persistent(ABC):
         state = CheckpointState(rollout_id, version, parent, None, self.global_step)
         extra = {
             "hf_checkpoint": self.args.hf_checkpoint,
-            "lora": describe(self.args),
+            "lora": lora_settings(self.args),
             "backend": self.backend,
         }
         write_extras = self.write_extras()
@@ -117,12 +131,9 @@ class Persistent(ABC):
         self.writer.finish()
 
     def adapter_writer(self) -> Callable[[Path], str]:
-        """What writes the adapter alone on rank 0 and returns the checksum of its tensors. Every rank must call this.
-
-        Raises:
-            ConfigError: the backend trains no adapters.
-        """
-        raise ConfigError(f"--train-backend {self.backend} has no adapters to write")
+        """What writes the adapter alone on rank 0 and returns the checksum of its tensors. Every rank must call this."""
+        write = self.gather_adapter(str(Path(self.first_weights()).resolve()))
+        return lambda folder: weights_checksum(write(folder))
 
     def export_weights(self, folder: str, version: int, whole: bool = True) -> str:
         """Writes the weights as a Hugging Face folder and returns their checksum, on every rank.
@@ -176,3 +187,11 @@ class Persistent(ABC):
         return (
             torch.float32 if args.rollout_num_gpus == 0 and not has_gpus else stored_dtype(args.hf_checkpoint)
         )
+
+
+def lora_settings(args: Any) -> dict[str, Any] | None:
+    """What a checkpoint must agree with to be resumed; None without LoRA."""
+    if not args.use_lora:
+        return None
+    names = ("lora_rank", "lora_alpha", "lora_target_modules", "lora_modules_to_save")
+    return {name: getattr(args, name) for name in names}

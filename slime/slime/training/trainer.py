@@ -1,25 +1,20 @@
 """What training a rollout means, whatever holds the model: samples in, metrics and weights out.
 
-A backend brings the model, its gradients and its checkpoints. It knows nothing of Ray, engines or rollouts.
+It knows nothing of Ray, engines or rollouts.
 """
 
 from __future__ import annotations
 
 import logging
-import random
 import time
-from abc import abstractmethod
 from collections.abc import Sequence
-from typing import Any
 
-import numpy as np
-import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from slime.losses import LossSpec
+from slime.training.backend import Backend
 from slime.training.core.batch import (
-    RolloutData,
+    TrainBatch,
     advantage_metrics,
     check_inputs,
     engine_log_probs,
@@ -28,15 +23,13 @@ from slime.training.core.batch import (
 )
 from slime.training.core.distributed import merge_over_ranks
 from slime.training.core.logprob_gap import Mismatch
-from slime.training.core.metrics import mean_of_steps, method_metrics, rollout_metrics
-from slime.training.core.optimizer import learning_rate, set_learning_rate
+from slime.training.core.metrics import mean_of_steps, rollout_metrics
+from slime.training.core.optimizer import learning_rate
 from slime.training.core.packing import PackedBatch, check_samples
 from slime.training.core.postprocess import postprocess
 from slime.training.core.staleness import staleness_metrics
-from slime.training.core.step import OnLogProbs, by_sample, trained_log_probs
-from slime.training.core.teacher import Teacher
+from slime.training.core.step import by_sample, forward_backward, trained_log_probs
 from slime.training.core.teacher_data import check_ids
-from slime.training.persistence import Persistent
 from slime.training.schedule import MicroBatch, Schedule, ScheduleLimits, Step, build_schedule
 from slime.types import Sample
 from slime.utils.logging import event
@@ -45,48 +38,8 @@ from slime.weights.probe import Probe, probe_ids
 logger = logging.getLogger(__name__)
 
 
-class Trainer(Persistent):
-    """One rank of a training run; all ranks make the same calls and get all samples.
-
-    A replica is the ranks that hold one model together; replicas train on different samples.
-
-    Attributes:
-        replica, replicas: the number of this rank's replica, and how many there are.
-        model: what `slime.training.fsdp.model.distribution` can run on a pack.
-        asks_teacher_before: the teacher cannot be asked between forward and backward, but is before every step.
-    """
-
-    replica: int
-    replicas: int
-    device: torch.device
-    spec: LossSpec
-    model: Any
-    vocabulary: int
-    optimizer: torch.optim.Optimizer
-    reference: Any = None
-    teacher: Teacher | None = None
-    asks_teacher_before: bool = False
-
-    @abstractmethod
-    def forward_backward(
-        self, number: int, step: Step, data: RolloutData, on_log_probs: OnLogProbs, where: str
-    ) -> dict[str, float]:
-        """The gradient of one step, over all ranks and clipped, and its metrics with `loss` and `grad_norm`.
-
-        Raises:
-            TrainError: loss or gradient is not finite.
-        """
-
-    @abstractmethod
-    def add_up(self, values: Tensor) -> Tensor:
-        """Sum of a CPU tensor over the replicas."""
-
-    def clear_gradients(self) -> None:
-        self.optimizer.zero_grad(set_to_none=True)
-
-    def update(self) -> None:
-        """Moves the weights by the gradient."""
-        self.optimizer.step()
+class Trainer(Backend):
+    """One rank of a training run; all ranks make the same calls and get all samples."""
 
     def train(self, rollout_id: int, samples: Sequence[Sample]) -> dict[str, float]:
         """Trains on one rollout and returns its metrics, the same on every rank, which all get all samples.
@@ -117,7 +70,7 @@ class Trainer(Persistent):
         metrics |= advantage_metrics(data, self.add_up, self.args.use_opd)
         metrics |= group_metrics(self.args, self.spec, samples)
         metrics |= Mismatch.alarm(metrics, self.args.logprob_gap_alarm)
-        metrics |= staleness_metrics(samples, schedule, self.version, self.args) | method_metrics(self.args)
+        metrics |= staleness_metrics(samples, schedule, self.version, self.args) | dict(self.spec.reported)
         metrics["train_seconds"] = time.monotonic() - started
         event(logger, "rollout trained", rollout_id=rollout_id, **metrics)
         return metrics
@@ -152,13 +105,6 @@ class Trainer(Persistent):
         if dist.is_initialized():
             dist.destroy_process_group()
 
-    def seed(self) -> None:
-        """Seeds every random generator of this rank."""
-        seed = self.args.seed + self.rank
-        torch.manual_seed(seed)
-        np.random.seed(seed)
-        random.seed(seed)
-
     def _limits(self, global_batch_size: int | None) -> ScheduleLimits:
         args = self.args
         return ScheduleLimits(
@@ -175,10 +121,10 @@ class Trainer(Persistent):
         trained = [sample.effective_response_length for sample in samples]
         return build_schedule(lengths, trained, self._limits(self.args.global_batch_size))
 
-    def _prepare(self, schedule: Schedule, samples: Sequence[Sample]) -> RolloutData:
+    def _prepare(self, schedule: Schedule, samples: Sequence[Sample]) -> TrainBatch:
         """Reference log-probs, values, advantages, and old log-probs for the steps before which the policy will
         have moved."""
-        data = RolloutData(samples, version=self.version)
+        data = TrainBatch(samples, version=self.version)
         mine = [i for step in schedule.steps for micro_batch in step.ranks[self.replica] for i in micro_batch]
         from_engine = self.args.use_rollout_logprobs
         if from_engine:
@@ -204,20 +150,24 @@ class Trainer(Persistent):
         return data
 
     def _step(
-        self, number: int, step: Step, data: RolloutData, mismatch: Mismatch, where: str
+        self, number: int, step: Step, data: TrainBatch, mismatch: Mismatch, where: str
     ) -> dict[str, float]:
         def compare(micro_batch: MicroBatch, packed: PackedBatch, log_probs: Tensor) -> None:
             for i, values in by_sample(micro_batch, packed, log_probs).items():
                 known = {} if self.args.use_rollout_logprobs else data.old_log_probs
                 mismatch.add(data.samples[i], known.get(i, values))
 
-        self.clear_gradients()
+        learner, args = self.learner, self.args
+        teach = self.teacher.teaching(number, step, data) if self.teacher else None
         try:
-            metrics = self.forward_backward(number, step, data, compare, where)
-            metrics["lr"] = learning_rate(self.args, self.global_step)
-            set_learning_rate(self.optimizer, metrics["lr"])
-            self.update()
+            learner.clear()
+            metrics = forward_backward(
+                learner, self.spec, step, self.replica, data, self.device, args, compare, teach
+            )
+            metrics["grad_norm"] = learner.clip(metrics["loss"], args.clip_grad, where)
+            metrics["lr"] = learning_rate(args, self.global_step)
+            learner.update(metrics["lr"])
         finally:
-            self.clear_gradients()
+            learner.clear()
         self.global_step += 1
         return metrics

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
+
+if TYPE_CHECKING:
+    from transformers import PretrainedConfig
 
 DENSE = ("llama", "qwen2", "qwen3")
 MIXTURES = ("qwen2_moe", "qwen3_moe")
@@ -20,11 +23,11 @@ PARTS = ("gate", "up", "down")
 EXPERT = re.compile(r"(.+\.experts)\.(\d+)\.(gate|up|down)_proj\.weight")
 
 
-def head_dim(config: Any) -> int:
+def head_dim(config: PretrainedConfig) -> int:
     return int(getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads)
 
 
-def language_part(config: Any) -> Any:
+def language_part(config: PretrainedConfig) -> Any:
     """The configuration of the decoder in a model with vision; any other one as it is. `body` reads it."""
     if config.model_type not in WITH_VISION:
         return config
@@ -35,31 +38,31 @@ def language_part(config: Any) -> Any:
     return text
 
 
-def body(config: Any) -> str:
+def body(config: PretrainedConfig) -> str:
     """What the names of a decoder's weights begin with in its folder, but for the output head."""
     return str(getattr(config, "body", BODY))
 
 
-def is_linear(config: Any, layer: int) -> bool:
+def is_linear(config: PretrainedConfig, layer: int) -> bool:
     """Whether a layer, counted from 0, has linear attention."""
     return bool(config.model_type in HYBRIDS and config.layer_types[layer] == "linear_attention")
 
 
-def has_experts(config: Any, layer: int) -> bool:
+def has_experts(config: PretrainedConfig, layer: int) -> bool:
     """Whether a layer, counted from 0, is a mixture of experts."""
     if config.model_type not in MIXTURES or layer in config.mlp_only_layers:
         return False
     return bool(config.num_experts > 0 and (layer + 1) % config.decoder_sparse_step == 0)
 
 
-def join_qkv(tensors: Sequence[Tensor], config: Any) -> Tensor:
+def join_qkv(tensors: Sequence[Tensor], config: PretrainedConfig) -> Tensor:
     """Matrices or biases of queries, keys and values -> one, in which each head of keys follows its queries."""
     groups, size = config.num_key_value_heads, head_dim(config)
     parts = [x.reshape(groups, -1, size, *x.shape[1:]) for x in tensors]
     return torch.cat(parts, 1).flatten(0, 2)
 
 
-def split_qkv(whole: Tensor, config: Any) -> list[Tensor]:
+def split_qkv(whole: Tensor, config: PretrainedConfig) -> list[Tensor]:
     """The way back from `join_qkv`."""
     groups, size = config.num_key_value_heads, head_dim(config)
     heads = whole.reshape(groups, -1, size, *whole.shape[1:])

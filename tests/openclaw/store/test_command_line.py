@@ -22,6 +22,7 @@ def _run(capsys: pytest.CaptureFixture[str], *args: object) -> Any:
     return json.loads(capsys.readouterr().out)
 
 
+@pytest.mark.every_database
 def test_a_buffer_is_counted_exported_imported_and_emptied(
     tmp_path: Path, location: str, make_sample: Callable[..., Turn], capsys: pytest.CaptureFixture[str]
 ) -> None:

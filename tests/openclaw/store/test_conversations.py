@@ -133,6 +133,7 @@ def test_an_imported_turn_is_judged_and_leased_without_engine_log_probs(
     assert sample["tokens"] == turn.prompt_ids + turn.completion_ids and sample["temperature"] == 1.0
 
 
+@pytest.mark.every_database
 def test_importing_twice_stores_once(store: RolloutStore, load: Import) -> None:
     load(DOCUMENTED)
     assert load(DOCUMENTED) == {"sessions": 1, "known": 2}

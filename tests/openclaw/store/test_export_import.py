@@ -61,6 +61,7 @@ def other(tmp_path: Path) -> Any:
     store.close()
 
 
+@pytest.mark.every_database
 def test_a_store_comes_back_exactly(
     store: RolloutStore, other: RolloutStore, tmp_path: Path, make_turn: MakeTurn, make_sample: MakeSample
 ) -> None:

@@ -20,6 +20,8 @@ from openclaw.store import RolloutStore, StoreWriter, failures
 from openclaw.trainer_hooks.services import store_flags
 from openclaw.types import NewTurn, Turn
 
+pytestmark = pytest.mark.every_database
+
 MakeTurn = Callable[..., NewTurn]
 
 

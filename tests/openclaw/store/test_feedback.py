@@ -52,6 +52,7 @@ def test_an_expired_turn_is_judged_by_late_feedback(store: RolloutStore, make_tu
     assert store.counts()["dropped"] == {}
 
 
+@pytest.mark.every_database
 @pytest.mark.parametrize("drop", [None, "neutral_score"])
 def test_a_guess_that_is_not_used_yet_is_replaced(
     store: RolloutStore, make_sample: MakeSample, drop: str | None
@@ -98,6 +99,7 @@ def test_a_judge_may_give_up_on_a_turn_with_feedback(store: RolloutStore, make_t
     assert store.finish_judgement(turn.id, [], Drop("judge_error"))
 
 
+@pytest.mark.every_database
 def test_the_last_score_counts_and_every_text_is_kept(store: RolloutStore, make_turn: MakeTurn) -> None:
     turn = store.record_turn(make_turn())
     _status(store, turn, 1.0, "fine")

@@ -26,12 +26,14 @@ def answered(store: RolloutStore, make_turn: MakeTurn) -> Turn:
     return turn
 
 
+@pytest.mark.every_database
 def test_two_workers_never_hold_one_turn(store: RolloutStore, answered: Turn, make_turn: MakeTurn) -> None:
     (claimed,) = store.claim_answered("a", limit=4, claim_seconds=10)
     assert claimed.id == answered.id and claimed.next_state == [{"role": "user", "content": "Wrong."}]
     assert store.claim_answered("b", limit=4, claim_seconds=10) == []
 
 
+@pytest.mark.every_database
 def test_a_claim_that_ran_out_goes_to_the_next_worker(store: RolloutStore, answered: Turn) -> None:
     (first,) = store.claim_answered("a", limit=1, claim_seconds=0.02)
     time.sleep(0.03)
@@ -39,6 +41,7 @@ def test_a_claim_that_ran_out_goes_to_the_next_worker(store: RolloutStore, answe
     assert (first.judge_attempts, second.judge_attempts) == (1, 2)
 
 
+@pytest.mark.every_database
 def test_a_released_claim_waits_for_its_retry_time(store: RolloutStore, answered: Turn) -> None:
     store.claim_answered("a", limit=1, claim_seconds=10)
     store.release_claim(answered.id, retry_after=0.8)
@@ -54,6 +57,7 @@ def test_a_claim_that_was_no_try_is_not_counted(store: RolloutStore, answered: T
     assert again.judge_attempts == 1
 
 
+@pytest.mark.every_database
 def test_a_restarted_worker_gives_back_the_claims_of_its_name(store: RolloutStore, answered: Turn) -> None:
     store.claim_answered("judge-0", limit=1, claim_seconds=1000)
     assert store.release_claims_of("judge-1") == 0
@@ -61,6 +65,7 @@ def test_a_restarted_worker_gives_back_the_claims_of_its_name(store: RolloutStor
     assert len(store.claim_answered("judge-0", limit=1, claim_seconds=10)) == 1
 
 
+@pytest.mark.every_database
 def test_judgement_and_sample_are_stored_together(store: RolloutStore, answered: Turn) -> None:
     draft = SampleDraft(turn_id=answered.id, reward={"score": -1.0}, loss_mask=[0, 1], metadata={"note": "x"})
     assert store.finish_judgement(answered.id, [JUDGEMENT], draft)
@@ -77,6 +82,7 @@ def test_a_drop_is_counted_by_its_reason(store: RolloutStore, answered: Turn) ->
     assert store.ready_count() == 0
 
 
+@pytest.mark.every_database
 def test_the_second_judge_of_a_turn_changes_nothing(store: RolloutStore, answered: Turn) -> None:
     assert store.finish_judgement(answered.id, [JUDGEMENT], Drop("neutral_score"))
     assert not store.finish_judgement(answered.id, [JUDGEMENT], SampleDraft(turn_id=answered.id, reward=1.0))

@@ -11,6 +11,8 @@ from openclaw.errors import StoreError
 from openclaw.store import RolloutStore
 from openclaw.types import SampleState, Turn
 
+pytestmark = pytest.mark.every_database
+
 MakeSample = Callable[..., Turn]
 
 

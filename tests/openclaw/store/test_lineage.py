@@ -43,6 +43,7 @@ def _statuses(store: RolloutStore) -> dict[int, str]:
     return {version.version: str(version.status) for version in store.versions()}
 
 
+@pytest.mark.every_database
 def test_a_live_version_commits_its_lease_and_supersedes_its_parent(
     store: RolloutStore, make_sample: MakeSample
 ) -> None:
@@ -54,6 +55,7 @@ def test_a_live_version_commits_its_lease_and_supersedes_its_parent(
     assert store.versions()[1].checksum == "sum1"
 
 
+@pytest.mark.every_database
 def test_telling_the_store_twice_changes_nothing(store: RolloutStore, make_sample: MakeSample) -> None:
     _live(store, -1, 0, None, restored=True)
     _train(store, make_sample, 0, 1, parent=0)
@@ -96,6 +98,7 @@ def test_a_crash_after_the_commit_loses_nothing(store: RolloutStore, make_sample
     assert store.ready_count() == 0
 
 
+@pytest.mark.every_database
 def test_a_trainer_restored_to_an_older_version_gets_the_lost_samples_again(
     store: RolloutStore, make_sample: MakeSample
 ) -> None:
@@ -121,6 +124,7 @@ def test_a_fresh_trainer_on_a_used_store_trains_everything_again(
     assert store.ready_count() == 1
 
 
+@pytest.mark.every_database
 def test_going_back_to_a_rolled_back_branch_restores_what_it_trained(
     store: RolloutStore, make_sample: MakeSample
 ) -> None:

@@ -12,6 +12,8 @@ from openclaw.store.migrations import MIGRATIONS
 from openclaw.store.schema import SCHEMA_VERSION
 from openclaw.types import NewTurn
 
+pytestmark = pytest.mark.every_database
+
 
 def _tables(store: RolloutStore) -> dict[str, dict[str, str]]:
     """Columns and indexes by table, as the database describes them."""

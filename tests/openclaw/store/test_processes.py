@@ -7,8 +7,12 @@ import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
+import pytest
+
 from openclaw.store import RolloutStore
 from openclaw.types import TurnState
+
+pytestmark = pytest.mark.every_database
 
 COMMON = """
 import asyncio, sys

@@ -43,6 +43,7 @@ def _age(store: RolloutStore, days: float) -> None:
         connection.execute(update(session).values(last_seen=session.c.last_seen - seconds))
 
 
+@pytest.mark.every_database
 def test_a_deleted_session_leaves_nothing(
     store: RolloutStore, make_turn: MakeTurn, make_sample: MakeSample
 ) -> None:
@@ -89,6 +90,7 @@ def test_a_deleted_person_leaves_nothing_in_any_session(
     assert store.get_session("a1") is None
 
 
+@pytest.mark.every_database
 def test_a_judge_that_still_holds_a_deleted_turn_changes_nothing(
     store: RolloutStore, make_turn: MakeTurn
 ) -> None:
@@ -121,6 +123,7 @@ def test_deleted_words_are_not_in_the_files_any_more(
     store.close()
 
 
+@pytest.mark.every_database
 def test_retention_deletes_what_is_done_with_and_old(
     store: RolloutStore, make_turn: MakeTurn, make_sample: MakeSample
 ) -> None:

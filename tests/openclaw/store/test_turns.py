@@ -45,6 +45,7 @@ def test_json_round_trips_short_and_compressed(value: object) -> None:
         assert unpack_json(pack_json(kept)) == kept
 
 
+@pytest.mark.every_database
 def test_the_same_completion_is_stored_once(store: RolloutStore, make_turn: MakeTurn) -> None:
     new = make_turn()
     first = store.record_turn(new)
@@ -53,6 +54,7 @@ def test_the_same_completion_is_stored_once(store: RolloutStore, make_turn: Make
     assert store.counts()["turns"] == {"captured": 1}
 
 
+@pytest.mark.every_database
 def test_a_long_history_is_stored_compactly(store: RolloutStore, make_turn: MakeTurn) -> None:
     history = [{"role": "user", "content": "The same words come again and again. " * 1600}]
     turn = store.record_turn(make_turn(messages=history))
@@ -97,6 +99,7 @@ def test_an_aborted_turn_may_lack_log_probs(store: RolloutStore, make_turn: Make
     assert turn.state is TurnState.ABORTED
 
 
+@pytest.mark.every_database
 def test_the_parent_is_the_turn_with_the_longest_known_prefix(
     store: RolloutStore, make_turn: MakeTurn
 ) -> None:
@@ -122,6 +125,7 @@ def test_the_parent_search_stays_within_session_and_time(store: RolloutStore, ma
     assert store.find_by_digest(["d"], since=101.0) is None
 
 
+@pytest.mark.every_database
 def test_a_turn_is_answered_once(store: RolloutStore, make_turn: MakeTurn) -> None:
     turn = store.record_turn(make_turn())
     assert store.answer_turn(turn.id, [{"role": "user", "content": "Thanks"}])
@@ -146,6 +150,7 @@ def test_answering_an_unknown_turn_is_an_error(store: RolloutStore) -> None:
         store.answer_turn("nobody", [])
 
 
+@pytest.mark.every_database
 def test_turns_of_a_session_are_numbered(store: RolloutStore, make_turn: MakeTurn) -> None:
     indexes = [store.record_turn(make_turn(session_id="a")).turn_index for _ in range(3)]
     assert indexes == [0, 1, 2]
@@ -171,6 +176,7 @@ def test_ending_a_session_expires_what_nothing_followed(store: RolloutStore, mak
     assert store.counts()["dropped"] == {"session_done": 1}
 
 
+@pytest.mark.every_database
 def test_only_idle_sessions_expire_and_a_used_one_is_open_again(
     store: RolloutStore, make_turn: MakeTurn
 ) -> None:
@@ -201,6 +207,7 @@ def test_counts_name_states_and_reasons(store: RolloutStore, make_turn: MakeTurn
 
 @settings(deadline=None, max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(text=st.text())
+@pytest.mark.every_database
 def test_any_text_is_data(store: RolloutStore, make_turn: MakeTurn, text: str) -> None:
     session = f"'; DROP TABLE turn; -- {text}".replace("\x00", "")
     turn = store.record_turn(

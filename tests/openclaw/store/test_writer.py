@@ -20,6 +20,7 @@ async def writer(store: RolloutStore) -> AsyncIterator[StoreWriter]:
     await asyncio.to_thread(writer.close)
 
 
+@pytest.mark.every_database
 async def test_what_submit_returned_for_is_seen_by_every_other_store(
     location: str, store: RolloutStore, writer: StoreWriter, make_turn: MakeTurn
 ) -> None:
@@ -29,6 +30,7 @@ async def test_what_submit_returned_for_is_seen_by_every_other_store(
     other.close()
 
 
+@pytest.mark.every_database
 async def test_what_waits_is_committed_together(
     store: RolloutStore, writer: StoreWriter, make_turn: MakeTurn
 ) -> None:

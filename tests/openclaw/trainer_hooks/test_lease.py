@@ -41,6 +41,7 @@ def _timed(args: Any, rollout_id: int) -> tuple[list[dict[str, Any]], float]:
     return lease.lease_batch(args, rollout_id), time.monotonic() - started
 
 
+@pytest.mark.every_database
 def test_a_full_batch_goes_at_once(args: argparse.Namespace, make_sample: MakeSample) -> None:
     for _ in range(3):
         make_sample()
@@ -103,6 +104,7 @@ def test_a_sample_has_the_trainers_field_names(args: argparse.Namespace, make_sa
     }
 
 
+@pytest.mark.every_database
 def test_a_live_version_commits_the_batch(
     args: argparse.Namespace, make_sample: MakeSample, store: RolloutStore
 ) -> None:
@@ -111,7 +113,7 @@ def test_a_live_version_commits_the_batch(
     lease.lease_batch(args, 0)
     checkpoint = {"path": "/c", "parent": 0, "checksum": "ab", "restored": False}
     for _ in range(2):
-        lease.commit_live(args, 0, 1, checkpoint)
+        lease.on_weights_live(args, 0, 1, checkpoint)
     assert store.counts()["samples"] == {"trained": 1}
     assert store.live_version() == 1
 
@@ -161,7 +163,7 @@ def test_stale_samples_stay_where_they_may_train_with_less_weight(
 
 def test_an_evaluation_is_refused(args: argparse.Namespace) -> None:
     with pytest.raises(ValueError, match="no evaluation set"):
-        lease.lease_step(args, 0, evaluation=True)
+        lease.generate_rollout(args, 0, evaluation=True)
 
 
 @pytest.mark.parametrize(

@@ -28,7 +28,7 @@ def read(model_folder: str, tmp_path: Path) -> Any:
 
 def test_the_names_of_the_launch_scripts_work_as_they_stand(read: Any) -> None:
     args = read(
-        "--loss-type topk_select",
+        "--loss-spec-path openclaw_combine.loss:topk_select",
         OPENCLAW_TOPK_K="8",
         OPENCLAW_TOPK_W_RL="0.5",
         OPENCLAW_TOPK_W_OPD="2",
@@ -45,15 +45,22 @@ def test_the_names_of_the_launch_scripts_work_as_they_stand(read: Any) -> None:
     assert (args.distill_subset_mode, args.hint_selection) == ("overlap", "sequence_optimal")
     assert args.teacher_source == "trainer"
     args = read(
-        "--loss-type combine --teacher-source sglang", OPENCLAW_COMBINE_W_RL="0", OPENCLAW_COMBINE_W_OPD="3"
+        "--loss-spec-path openclaw_combine.loss:combine --teacher-source sglang",
+        OPENCLAW_COMBINE_W_RL="0",
+        OPENCLAW_COMBINE_W_OPD="3",
     )
     assert (args.combine_w_rl, args.combine_w_opd, args.teacher_source) == (0.0, 3.0, "inference")
 
 
 def test_where_the_teacher_is_and_whose_ids_count_follows_from_the_loss(read: Any) -> None:
-    assert read("--loss-type opd_topk --distill-topk 5").distill_subset_mode == "teacher"
-    assert read("--loss-type topk_select --distill-topk 5").distill_subset_mode == "student"
-    assert read("--loss-type combine").teacher_source == "trainer"
+    assert (
+        read("--loss-spec-path openclaw_opd.loss:opd_topk --distill-topk 5").distill_subset_mode == "teacher"
+    )
+    assert (
+        read("--loss-spec-path openclaw_combine.loss:topk_select --distill-topk 5").distill_subset_mode
+        == "student"
+    )
+    assert read("--loss-spec-path openclaw_combine.loss:combine").teacher_source == "trainer"
     assert read("--advantage-estimator on_policy_distillation").teacher_source == "inference"
     assert read("--use-opd --teacher-source mcore").teacher_source == "trainer"
 
@@ -61,35 +68,68 @@ def test_where_the_teacher_is_and_whose_ids_count_follows_from_the_loss(read: An
 @pytest.mark.parametrize(
     ("words", "complaint"),
     [
-        ("--loss-type topk_select", "needs a --distill-topk from 1 to 48"),
-        ("--loss-type opd_topk --distill-topk 49", "from 1 to 48 .the vocabulary., got 49"),
-        ("--loss-type topk_select --distill-topk 4 --topk-w-rl 0 --topk-w-opd 0", "are both 0"),
-        ("--loss-type combine --combine-w-rl 0 --combine-w-opd 0", "are both 0"),
-        ("--loss-type combine --combine-w-opd -1", "must be 0 or more"),
-        ("--loss-type combine --distill-topk 4", "--distill-topk has no meaning with --loss-type combine"),
-        ("--topk-w-rl 0.5", "--topk-w-rl has no meaning with --loss-type policy_loss"),
-        ("--loss-type topk_select --distill-topk 4 --combine-w-rl 2", "--combine-w-rl has no meaning"),
+        ("--loss-spec-path openclaw_combine.loss:topk_select", "needs a --distill-topk from 1 to 48"),
+        (
+            "--loss-spec-path openclaw_opd.loss:opd_topk --distill-topk 49",
+            "from 1 to 48 .the vocabulary., got 49",
+        ),
+        (
+            "--loss-spec-path openclaw_combine.loss:topk_select --distill-topk 4 --topk-w-rl 0 --topk-w-opd 0",
+            "are both 0",
+        ),
+        ("--loss-spec-path openclaw_combine.loss:combine --combine-w-rl 0 --combine-w-opd 0", "are both 0"),
+        ("--loss-spec-path openclaw_combine.loss:combine --combine-w-opd -1", "must be 0 or more"),
+        (
+            "--loss-spec-path openclaw_combine.loss:combine --distill-topk 4",
+            "--distill-topk has no meaning with --loss-spec-path openclaw_combine.loss:combine",
+        ),
+        ("--topk-w-rl 0.5", "unknown flag --topk-w-rl"),
+        (
+            "--loss-spec-path openclaw_combine.loss:topk_select --distill-topk 4 --combine-w-rl 2",
+            "--combine-w-rl has no meaning",
+        ),
         ("--hint-selection token_optimal", "--hint-selection has no meaning"),
-        ("--loss-type combine --hint-m 2", "--hint-m has no meaning"),
-        ("--loss-type topk_select --distill-topk 4 --hint-m 0", "--hint-m must be 1 or more"),
-        ("--loss-type combine --teacher-source nowhere", "is not one of trainer, megatron"),
+        ("--loss-spec-path openclaw_combine.loss:combine --hint-m 2", "--hint-m has no meaning"),
+        (
+            "--loss-spec-path openclaw_combine.loss:topk_select --distill-topk 4 --hint-m 0",
+            "--hint-m must be 1 or more",
+        ),
+        (
+            "--loss-spec-path openclaw_combine.loss:combine --teacher-source nowhere",
+            "is not one of trainer, megatron",
+        ),
         ("--teacher-source trainer", "nothing to teach"),
         ("--loss-type sft_loss --teacher-model self", "--teacher-model has no meaning"),
         (
-            "--loss-type combine --teacher-source inference --teacher-model self",
+            "--loss-spec-path openclaw_combine.loss:combine --teacher-source inference --teacher-model self",
             "--teacher-model has no meaning",
         ),
-        ("--loss-type combine --teacher-model nowhere", "neither base nor self nor the folder"),
         (
-            "--loss-type topk_select --distill-topk 4 --teacher-source inference",
+            "--loss-spec-path openclaw_combine.loss:combine --teacher-model nowhere",
+            "neither base nor self nor the folder",
+        ),
+        (
+            "--loss-spec-path openclaw_combine.loss:topk_select --distill-topk 4 --teacher-source inference",
             "ids that only the trainer knows",
         ),
-        ("--loss-type combine --use-opd", "distils by itself"),
-        ("--loss-type combine --normalize-advantages", "would whiten only the rewards"),
-        ("--loss-type combine --advantage-estimator gspo", "names a policy loss too"),
-        ("--loss-type combine --use-rollout-logprobs", "log-probs of the trainer on both sides"),
-        ("--loss-type opd_topk --distill-topk 4 --use-tis", "which has no policy gradient"),
-        ("--loss-type topk_select --distill-topk 4 --topk-eps-clip 1", "below 1"),
+        ("--loss-spec-path openclaw_combine.loss:combine --use-opd", "distils by itself"),
+        (
+            "--loss-spec-path openclaw_combine.loss:combine --normalize-advantages",
+            "would whiten only the rewards",
+        ),
+        (
+            "--loss-spec-path openclaw_combine.loss:combine --advantage-estimator gspo",
+            "names a policy loss too",
+        ),
+        (
+            "--loss-spec-path openclaw_combine.loss:combine --use-rollout-logprobs",
+            "log-probs of the trainer on both sides",
+        ),
+        (
+            "--loss-spec-path openclaw_opd.loss:opd_topk --distill-topk 4 --use-tis",
+            "which has no policy gradient",
+        ),
+        ("--loss-spec-path openclaw_combine.loss:topk_select --distill-topk 4 --topk-eps-clip 1", "below 1"),
     ],
 )
 def test_what_cannot_work_is_refused_in_one_line(read: Any, words: str, complaint: str) -> None:

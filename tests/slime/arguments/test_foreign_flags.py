@@ -11,7 +11,8 @@ import pytest
 
 from slime.arguments import GROUPS, parse_args
 from slime.arguments.declare import flags_of
-from slime.arguments.upstream.refused import FOREIGN, PREFIXES, SHAPE, SHAPE_SWITCHES, SHAPE_WORDS
+from slime.arguments.upstream.refused import FOREIGN, PREFIXES
+from slime.arguments.upstream.shape import SHAPE, SHAPE_SWITCHES, SHAPE_WORDS
 from slime.errors import ConfigError
 from slime.hooks import HOOKS
 

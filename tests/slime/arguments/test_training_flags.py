@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from slime.arguments import Arguments
-from slime.arguments.rules.algorithm import check_algorithm, check_lora
-from slime.arguments.rules.model import check_model
+from slime.arguments.refusals import check_flags
+from slime.arguments.rules.algorithm import check_algorithm, check_lora, switch_adapters
 from slime.arguments.rules.optimizer import check_optimizer
 from slime.errors import ConfigError
 from slime.training.core.optimizer import learning_rate
@@ -18,9 +18,10 @@ from slime.training.core.optimizer import learning_rate
 def checked(**changes: Any) -> Arguments:
     values: dict[str, Any] = {"n_samples_per_prompt": 4, "rollout_batch_size": 2, "global_batch_size": 4}
     args = Arguments(**(values | changes))
+    switch_adapters(args)
+    check_flags(args)
     check_algorithm(args)
     check_lora(args)
-    check_model(args)
     check_optimizer(args)
     return args
 

@@ -183,10 +183,13 @@ def test_own_engines_are_not_started_beside_external_ones(model_path: Path, tmp_
     ],
 )
 def test_flags_of_external_engines_that_contradict_are_refused(flags: dict[str, Any], said: str) -> None:
+    from slime.arguments.refusals import check_flags
     from slime.arguments.rules.engine import check_engine
 
+    args = Arguments(**flags)
     with pytest.raises(ConfigError, match=said):
-        check_engine(Arguments(**flags))
+        check_flags(args)
+        check_engine(args)
 
 
 @pytest.mark.parametrize("backend", ["sglang", "embedded"])

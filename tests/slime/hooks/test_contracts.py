@@ -75,6 +75,11 @@ def log_eval_rollout(rollout_id, args, data, extra_metrics):
 def postprocess_rollout_data(args, rollout_id, rollout_data):
     rollout_data["advantages"] = [values * 2 for values in rollout_data["advantages"]]
 
+def loss_spec(args):
+    from slime.losses import Component, LossSpec, policy_component, topk_divergence
+    parts = Component("policy", 1.0, policy_component(args)), Component("opd", 0.5, topk_divergence)
+    return LossSpec(parts, needs_advantages=True, distils="topk")
+
 def compute_loss(policy_logits, reference_logits, rewards, advantages, config):
     return -(torch.exp(policy_logits - reference_logits) * advantages).mean()
 
@@ -113,6 +118,7 @@ def unknown_key(args, samples): return {"tokens": [[1]], "response_lengths": [1]
 def number(rollout_id, args, samples, extra_metrics, rollout_time): return 3
 def number_too(rollout_id, args, data, extra_metrics): return 3
 def short(args, rollout_id, rollout_data): rollout_data["advantages"] = [torch.ones(1)]
+def no_spec(args): return "mean squared error"
 def detached(policy_logits, reference_logits, rewards, advantages, config): return torch.tensor(1.0)
 def forgets(args, rollout_data): ...
 def two_values(*, pg_loss, loss_masks, **others): return pg_loss, loss_masks
@@ -136,6 +142,7 @@ BROKEN = [
     ("custom_rollout_log_function_path", "number", "must be a bool"),
     ("custom_eval_rollout_log_function_path", "number_too", "must be a bool"),
     ("rollout_data_postprocess_path", "short", "one tensor of response_length numbers"),
+    ("loss_spec_path", "no_spec", "returned a str; it must return a LossSpec"),
     ("custom_loss_function_path", "detached", "does not depend on the policy"),
     ("custom_advantage_function_path", "forgets", "must set rollout_data['advantages']"),
     ("custom_tis_function_path", "two_values", "must return (pg_loss, loss_masks, metrics)"),

@@ -15,11 +15,11 @@ from slime.losses import (
     DenseDistribution,
     TopKTargets,
     choose_hints,
+    clipped_topk_loss,
     combined_advantages,
     log1mexp,
     overlaps,
     reverse_kl_topk,
-    select_loss,
     tail_log_prob,
     topk_targets,
     weighted_sum,
@@ -113,7 +113,9 @@ def test_each_of_the_nine_cells_has_the_loss_and_gradient_of_the_slow_reference(
         scene = Scene(seed)
         weights = torch.tensor([0.5, 0.5, 0.0, 1.0, 1.0])
         dist = DenseDistribution(scene.new, TEMPERATURE)
-        output = select_loss(dist, scene.targets(mode, selection), weighted_sum(weights, 3), clip, 0.2, 0.28)
+        output = clipped_topk_loss(
+            dist, scene.targets(mode, selection), weighted_sum(weights, 3), clip, 0.2, 0.28
+        )
         (fast,) = torch.autograd.grad(output.loss, scene.new)
         slow_loss = sum(
             w * x
@@ -172,7 +174,7 @@ def test_the_worked_example_of_the_hybrid_method() -> None:
     both = Candidates(torch.ones(1, 2, dtype=torch.bool), log_probs[None], ids[None])
     targets = topk_targets(dist, both, 2, "overlap", "sequence_optimal", groups)
     assert targets.valid.tolist() == [[False, False], [True, True]]
-    output = select_loss(dist, targets, weighted_sum(torch.tensor([0.5, 0.5])), diff_clip=1.0)
+    output = clipped_topk_loss(dist, targets, weighted_sum(torch.tensor([0.5, 0.5])), diff_clip=1.0)
     # -(-0.5199) - 0.25, halved: the first token has no common id and still counts in the mean.
     assert float(output.loss) == pytest.approx((0.75 * math.log(2) - 0.25) / 2, abs=1e-9)
 
@@ -182,7 +184,7 @@ def test_the_worked_example_of_the_hybrid_method() -> None:
     targets = topk_targets(dist, at_student, 2, "student", "sequence_optimal", groups)
     current = dist.log_probs(student)
     (slope,) = torch.autograd.grad(
-        select_loss(_Given(current), targets, weighted_sum(torch.tensor([0.0, 1.0])), 1.0).loss, current
+        clipped_topk_loss(_Given(current), targets, weighted_sum(torch.tensor([0.0, 1.0])), 1.0).loss, current
     )
     assert slope[1].tolist() == pytest.approx([0.75 * math.log(2), -0.25])
 
@@ -233,7 +235,7 @@ def test_a_token_that_nobody_teaches_has_no_valid_id(mode: Any) -> None:
     assert scene.targets("student", "shortest").valid.all(-1).tolist() == [True, True, True, False, True]
 
 
-@pytest.mark.parametrize("loss", [select_loss, reverse_kl_topk])
+@pytest.mark.parametrize("loss", [clipped_topk_loss, reverse_kl_topk])
 def test_an_empty_overlap_and_a_token_without_teacher_add_nothing_and_have_no_gradient(loss: Any) -> None:
     logits = torch.randn(2, V, requires_grad=True)
     dist = DenseDistribution(logits)
@@ -280,7 +282,7 @@ def test_a_policy_that_has_not_moved_has_ratio_one_and_the_gradient_of_the_advan
     scene = Scene(1)
     logits = scene.old.clone().requires_grad_()
     dist = DenseDistribution(logits, TEMPERATURE)
-    output = select_loss(dist, scene.targets("student", "shortest"), weighted_sum(torch.ones(T)), 1.0)
+    output = clipped_topk_loss(dist, scene.targets("student", "shortest"), weighted_sum(torch.ones(T)), 1.0)
     assert float(output.metrics["opd_pg_clipfrac"]) == 0.0
     weighted = scene.targets("student", "shortest")
     share = torch.softmax(weighted.old_log_probs, -1)
@@ -293,7 +295,7 @@ def test_an_exploded_ratio_stays_finite() -> None:
     ids = torch.tensor([[0, 1]])
     old = torch.tensor([[-0.1, -200.0]])
     targets = TopKTargets(ids, torch.ones(1, 2, dtype=torch.bool), old, old, torch.zeros(1), torch.zeros(1))
-    output = select_loss(DenseDistribution(logits), targets, weighted_sum(torch.ones(1)))
+    output = clipped_topk_loss(DenseDistribution(logits), targets, weighted_sum(torch.ones(1)))
     output.loss.backward()
     assert float(output.loss) == 0.0
     assert logits.grad is not None
@@ -321,6 +323,6 @@ def test_the_normaliser_is_computed_once_for_all_ids(monkeypatch: pytest.MonkeyP
 
     monkeypatch.setattr(torch, "logsumexp", counted)
     dist.log_probs(torch.zeros(T, dtype=torch.long))
-    select_loss(dist, targets, weighted_sum(torch.ones(T)))
+    clipped_topk_loss(dist, targets, weighted_sum(torch.ones(T)))
     reverse_kl_topk(dist, targets, weighted_sum(torch.ones(T)))
     assert calls.count(V) == 1

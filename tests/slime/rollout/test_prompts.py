@@ -144,7 +144,7 @@ def test_the_chat_template_gets_messages_tools_and_variables(make_args: Any) -> 
 
 def test_template_variables_that_are_no_object_are_refused(make_args: Any) -> None:
     with pytest.raises(ConfigError, match="must be a JSON object"):
-        make_args([{"input": "a"}], "--apply-chat-template-kwargs", "[1]")
+        make_args([{"input": "a"}], "--apply-chat-template", "--apply-chat-template-kwargs", "[1]")
 
 
 def test_epochs_become_full_batches(make_args: Any, rows: list[dict[str, Any]]) -> None:

@@ -56,6 +56,17 @@ def test_groups_of_any_depth_become_one_batch_with_its_metrics(service_of: Any) 
     assert metrics["perf/rollout_time"] > 0
 
 
+def test_a_rollout_function_may_return_plain_rows_each_a_group_of_its_own(service_of: Any) -> None:
+    row = {"tokens": [5, 6, 7], "response_length": 2, "reward": 1.0, "response": "xx"}
+    rows = [row, row | {"reward": -1.0}]
+    service = service_of({"samples": rows, "metrics": {"rollout/mine": 3.0}})
+    samples, metrics = service.generate(0)
+    assert [s.reward for s in samples] == [1.0, -1.0] and metrics["rollout/mine"] == 3.0
+    assert metrics["rollout/reward_mean"] == 0.0
+    with pytest.raises(DataError, match="colour"):
+        service_of({"samples": [row | {"colour": "red"}]}).generate(0)
+
+
 def test_metrics_count_groups_that_teach_nothing_and_stale_samples(service_of: Any) -> None:
     groups = [[sample(1.0, group=i), sample(float(i > 1), group=i)] for i in range(3)]
     groups[0][0].version_spans = [(1, 0, 1), (3, 1, 2)]

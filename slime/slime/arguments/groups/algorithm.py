@@ -5,70 +5,139 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from slime.arguments.declare import flag
+from slime.arguments.declare import excludes, flag, needs
+
+NOT_FOR_SFT = excludes(loss_type="sft_loss")
+POLICY_LOSS = excludes(
+    loss_type="custom_loss",
+    without=["loss_spec_path"],
+    text="{flag} has no meaning with a custom loss; drop it",
+)
+OF_TIS = needs(
+    "use_tis",
+    "get_mismatch_metrics",
+    text="--tis-mode, --tis-clip, --tis-clip-low and --custom-tis-function-path need --use-tis",
+)
+NOTHING_TO_WEIGH = (
+    "{flag} makes the engine's log-probs the old ones; there is nothing left to weigh, so drop --use-tis and "
+    "--get-mismatch-metrics"
+)
+SHAPED = ("reinforce_plus_plus", "reinforce_plus_plus_baseline", "ppo")
+DISCOUNTED = ("reinforce_plus_plus", "ppo")
 
 
 @dataclass
 class LossArguments:
     """Loss."""
 
-    loss_type: Literal["policy_loss", "sft_loss", "custom_loss", "opd_topk", "combine", "topk_select"] = flag(
+    loss_type: Literal["policy_loss", "sft_loss", "custom_loss"] = flag(
         "policy_loss",
-        "clipped policy gradient, likelihood, --custom-loss-function-path, or a distillation: divergence from the "
-        "teacher over its most likely ids, rewards and teacher in one advantage, rewards and selected hints",
+        "clipped policy gradient, likelihood, or a loss of your own: --loss-spec-path or --custom-loss-function-path",
+        instead="the loss of a method is named by --loss-spec-path, see the README of the method's folder",
+        rules=[
+            excludes(
+                loss_type="custom_loss",
+                without=["custom_loss_function_path", "loss_spec_path"],
+                text="{flag} {value} needs --loss-spec-path or --custom-loss-function-path",
+            )
+        ],
+    )
+    loss_spec_path: str | None = flag(
+        None,
+        "f(args) -> LossSpec: components, their weights and what they ask for; entropy and KL are added by their own "
+        "flags; implies --loss-type custom_loss",
+        rules=[NOT_FOR_SFT],
     )
     custom_loss_function_path: str | None = flag(
         None,
         "f(args, batch, logits, sum_of_sample_mean), or compute_loss(policy_logits, reference_logits, rewards, "
-        "advantages, config) with log-probs of one sample; implies --loss-type custom_loss",
+        "advantages, config) with log-probs of one sample, or what --loss-spec-path takes; implies --loss-type "
+        "custom_loss",
+        rules=[NOT_FOR_SFT],
     )
     calculate_per_token_loss: bool = flag(
         False, "every trained token weighs the same; otherwise every sample does, whatever its length"
     )
     custom_pg_loss_reducer_function_path: str | None = flag(
-        None, "f(total_lengths, response_lengths, loss_masks, per_token) -> reducer of the policy loss"
+        None,
+        "f(total_lengths, response_lengths, loss_masks, per_token) -> reducer of the policy loss",
+        rules=[NOT_FOR_SFT, POLICY_LOSS],
     )
-    eps_clip: float = flag(0.2, "the probability ratio is clipped below 1 - this")
+    eps_clip: float = flag(0.2, "the probability ratio is clipped below 1 - this", least=0, below=1)
     eps_clip_high: float | None = flag(
-        None, "the probability ratio is clipped above 1 + this (default: --eps-clip)"
+        None, "the probability ratio is clipped above 1 + this (default: --eps-clip)", least=0
     )
     eps_clip_c: float | None = flag(
-        None, "dual clip, above 1: bound of the loss of tokens with negative advantage"
+        None,
+        "dual clip, above 1: bound of the loss of tokens with negative advantage",
+        above=1,
+        rules=[
+            NOT_FOR_SFT,
+            POLICY_LOSS,
+            excludes(
+                advantage_estimator="cispo",
+                text="{flag} bounds a clipped ratio, which cispo does not have; drop it",
+            ),
+        ],
     )
-    entropy_coef: float = flag(0.0, "weight of the entropy bonus")
-    use_kl_loss: bool = flag(False, "add the divergence from a reference model to the loss")
-    kl_loss_coef: float = flag(0.0, "weight of that divergence; at 0 no reference model is loaded")
+    entropy_coef: float = flag(0.0, "weight of the entropy bonus", least=0, rules=[NOT_FOR_SFT, POLICY_LOSS])
+    use_kl_loss: bool = flag(
+        False, "add the divergence from a reference model to the loss", rules=[NOT_FOR_SFT]
+    )
+    kl_loss_coef: float = flag(
+        0.0,
+        "weight of that divergence; at 0 no reference model is loaded",
+        least=0,
+        rules=[needs("use_kl_loss", text="{flag} {value} needs --use-kl-loss")],
+    )
     kl_loss_type: Literal["k1", "k2", "k3", "low_var_kl"] = flag(
         "k1", "estimator of that divergence, and of the one of --kl-coef"
     )
     use_unbiased_kl: bool = flag(
-        False, "weight the estimator by the probability ratio, so its gradient is unbiased"
+        False,
+        "weight the estimator by the probability ratio, so its gradient is unbiased",
+        rules=[needs("kl_loss_coef", text="{flag} needs --use-kl-loss and a --kl-loss-coef above 0")],
     )
     use_opsm: bool = flag(
         False,
         "drop tokens with negative advantage where the policy has drifted (off-policy sequence masking)",
+        rules=[NOT_FOR_SFT, POLICY_LOSS],
     )
     opsm_delta: float = flag(
-        1e-4, "mean log-prob, in nats a token, by which a sample has become less likely before OPSM drops it"
+        1e-4,
+        "mean log-prob, in nats a token, by which a sample has become less likely before OPSM drops it",
+        least=0,
+        rules=[needs("use_opsm")],
     )
     use_rollout_logprobs: bool = flag(
-        False, "take the engine's log-probs as those of the old policy instead of computing them again"
+        False,
+        "take the engine's log-probs as those of the old policy instead of computing them again",
+        rules=[
+            NOT_FOR_SFT,
+            excludes("use_tis", text=NOTHING_TO_WEIGH),
+            excludes("get_mismatch_metrics", text=NOTHING_TO_WEIGH),
+        ],
     )
     get_mismatch_metrics: bool = flag(
-        False, "measure the weights of --use-tis (or --custom-tis-function-path) without applying them"
+        False,
+        "measure the weights of --use-tis (or --custom-tis-function-path) without applying them",
+        rules=[NOT_FOR_SFT, POLICY_LOSS],
     )
     use_tis: bool = flag(
-        False, "weigh tokens by the probability of the trainer over that of the engine that sampled them"
+        False,
+        "weigh tokens by the probability of the trainer over that of the engine that sampled them",
+        rules=[NOT_FOR_SFT, POLICY_LOSS],
     )
     tis_mode: Literal["truncate", "icepop"] = flag(
-        "truncate", "clip these weights to their range, or drop tokens outside of it (IcePop)"
+        "truncate", "clip these weights to their range, or drop tokens outside of it (IcePop)", rules=[OF_TIS]
     )
-    tis_clip: float = flag(2.0, "upper end of that range")
-    tis_clip_low: float = flag(0.0, "lower end of that range")
+    tis_clip: float = flag(2.0, "upper end of that range", least=0, rules=[OF_TIS])
+    tis_clip_low: float = flag(0.0, "lower end of that range", least=0, rules=[OF_TIS])
     custom_tis_function_path: str | None = flag(
         None,
         "f(*, args, pg_loss, train_log_probs, rollout_log_probs, loss_masks, total_lengths, response_lengths) -> "
         "(pg_loss, new loss masks, metrics) in place of --tis-mode",
+        rules=[OF_TIS],
     )
 
 
@@ -88,27 +157,107 @@ class AdvantageArguments:
     ] = flag(
         "grpo",
         "how rewards become advantages; gspo and cispo also change the policy loss, ppo trains a critic",
+        rules=[
+            excludes(
+                advantage_estimator=("gspo", "cispo"),
+                loss_type="custom_loss",
+                without=["loss_spec_path"],
+                text="{flag} {value} names a policy loss too, but the loss is a custom one; take grpo",
+            ),
+            excludes(
+                "normalize_advantages",
+                advantage_estimator="step_wise",
+                text="--normalize-advantages would undo the normalisation of single steps; drop it",
+            ),
+            excludes(
+                "use_opd",
+                advantage_estimator="on_policy_distillation",
+                text="--use-opd adds distillation to another estimator; drop one of the two",
+            ),
+            excludes(
+                "custom_advantage_function_path",
+                advantage_estimator="ppo",
+                text="--custom-advantage-function-path takes the place of ppo's advantages, and its "
+                "critic would have nothing to learn; drop one of the two",
+            ),
+            excludes(
+                "disable_compute_advantages_and_returns",
+                advantage_estimator="ppo",
+                text="{flag} ppo needs advantages; drop the flag that disables them",
+            ),
+        ],
     )
     custom_advantage_function_path: str | None = flag(
-        None, 'f(args, rollout_data), which sets rollout_data["advantages"], in place of the estimator'
+        None,
+        'f(args, rollout_data), which sets rollout_data["advantages"], in place of the estimator',
+        rules=[NOT_FOR_SFT],
     )
     disable_compute_advantages_and_returns: bool = flag(
-        False, "no advantages, rewards and old log-probs for a custom loss on logits"
+        False,
+        "no advantages, rewards and old log-probs for a custom loss on logits",
+        rules=[
+            needs(
+                loss_type=("custom_loss", "sft_loss"),
+                text="{flag} has no meaning with --loss-type {loss_type}; drop it",
+            ),
+            excludes(
+                "loss_spec_path", text="{flag} has no meaning with --loss-spec-path {loss_spec_path}; drop it"
+            ),
+        ],
     )
     disable_rewards_normalization: bool = flag(False, "the reward itself is the advantage of every token")
     disable_grpo_std_normalization: bool = flag(
-        False, "subtract the mean of the group, do not divide by its deviation"
+        False,
+        "subtract the mean of the group, do not divide by its deviation",
+        rules=[
+            excludes(
+                "disable_rewards_normalization",
+                text="{flag} changes nothing with --disable-rewards-normalization; drop it",
+            )
+        ],
     )
     normalize_advantages: bool = flag(
-        False, "whiten advantages over all trained tokens of the rollout and all training processes"
+        False,
+        "whiten advantages over all trained tokens of the rollout and all training processes",
+        rules=[NOT_FOR_SFT],
     )
     kl_coef: float = flag(
         0.0,
         "weight of the divergence from a reference model in the reward of a token (reinforce_plus_plus*, ppo)",
+        least=0,
+        rules=[
+            NOT_FOR_SFT,
+            excludes(
+                "kl_loss_coef",
+                text="--kl-coef and --kl-loss-coef are two ways to the same end; drop one of them",
+            ),
+            needs(
+                advantage_estimator=SHAPED,
+                text=f"--kl-coef shapes the rewards of {' and '.join(SHAPED)}, not of "
+                f"{{advantage_estimator}}; use --use-kl-loss with --kl-loss-coef",
+            ),
+        ],
     )
-    gamma: float = flag(1.0, "discount of the reward from token to token (reinforce_plus_plus, ppo), 0 to 1")
+    gamma: float = flag(
+        1.0,
+        "discount of the reward from token to token (reinforce_plus_plus, ppo)",
+        least=0,
+        most=1,
+        rules=[
+            needs(
+                advantage_estimator=DISCOUNTED,
+                text="{flag} has no meaning with --advantage-estimator {advantage_estimator}; drop it",
+            )
+        ],
+    )
     use_opd: bool = flag(
         False,
         "on-policy distillation: advantages also follow the teacher_log_probs of samples that have them",
+        rules=[NOT_FOR_SFT],
     )
-    opd_kl_coef: float = flag(1.0, "weight of old minus teacher log-prob, subtracted from the advantage")
+    opd_kl_coef: float = flag(
+        1.0,
+        "weight of old minus teacher log-prob, subtracted from the advantage",
+        least=0,
+        rules=[needs("use_opd")],
+    )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from slime.arguments.declare import flag
+from slime.arguments.declare import excludes, flag
 
 
 @dataclass
@@ -12,10 +12,12 @@ class BatchArguments:
     """Steps and micro-batches."""
 
     global_batch_size: int | None = flag(
-        None, "samples of one optimizer step (default: from --num-steps-per-rollout, else the whole rollout)"
+        None,
+        "samples of one optimizer step (default: from --num-steps-per-rollout, else the whole rollout)",
+        least=1,
     )
     num_steps_per_rollout: int | None = flag(
-        None, "optimizer steps of a full rollout; sets --global-batch-size"
+        None, "optimizer steps of a full rollout; sets --global-batch-size", least=1
     )
     trim_to_global_batch: bool = flag(
         False, "leave samples beyond full steps untrained instead of making a smaller last step"
@@ -25,11 +27,31 @@ class BatchArguments:
         8192,
         "tokens of a packed micro-batch; a longer sample gets one of its own",
         env=("MAX_TOKENS_PER_GPU",),
+        least=1,
     )
     micro_batch_size: int | None = flag(
-        None, "samples of a micro-batch with --no-use-dynamic-batch-size (default: 1)"
+        None,
+        "samples of a micro-batch with --no-use-dynamic-batch-size (default: 1)",
+        least=1,
+        rules=[
+            excludes(
+                use_dynamic_batch_size=True,
+                text="{flag} counts samples, but micro-batches are packed by tokens; drop it or add "
+                "--no-use-dynamic-batch-size",
+            )
+        ],
     )
     log_probs_chunk_size: int = flag(
-        -1, "rows of logits in memory at a time, computed again for gradients: memory for time; -1: all"
+        -1,
+        "rows of logits in memory at a time, computed again for gradients: memory for time; -1: all",
+        least=1,
+        also=-1,
+        rules=[
+            excludes(
+                train_backend="megatron",
+                text="{flag} does not work with --train-backend megatron; cut the logits by "
+                "--tensor-model-parallel-size, or drop it",
+            )
+        ],
     )
     balance_data: bool = flag(False, "spread micro-batches over training processes by their tokens")

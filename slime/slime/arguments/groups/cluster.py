@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from slime.arguments.declare import flag
+from slime.arguments.declare import flag, needs
+from slime.arguments.rules.shared import on_gpus
 
 
 @dataclass
@@ -15,16 +16,29 @@ class ClusterArguments:
     train_backend: Literal["fsdp", "megatron"] = flag(
         "fsdp", "training backend: FSDP2 on the Hugging Face model, or megatron-core"
     )
-    actor_num_nodes: int = flag(1, "machines that train")
-    actor_num_gpus_per_node: int = flag(0, "GPUs that train on each machine; 0 trains on the CPU")
-    num_train_processes: int = flag(1, "training processes where no GPU trains")
-    train_threads: int = flag(1, "CPU threads of one training process")
-    train_nice: int = flag(5, "added to the niceness of training processes that use the CPU, 0 to 19")
-    trainer_max_restarts: int = flag(10, "times that a dead training process is started again")
+    actor_num_nodes: int = flag(1, "machines that train", least=1)
+    actor_num_gpus_per_node: int = flag(0, "GPUs that train on each machine; 0 trains on the CPU", least=0)
+    num_train_processes: int = flag(
+        1,
+        "training processes where no GPU trains",
+        least=1,
+        rules=[
+            needs(
+                actor_num_gpus_per_node=0,
+                text="{flag} {value} is for training on the CPU; drop it, or set --actor-num-gpus-per-node 0",
+            )
+        ],
+    )
+    train_threads: int = flag(1, "CPU threads of one training process", least=1)
+    train_nice: int = flag(
+        5, "added to the niceness of training processes that use the CPU, 0 to 19", least=0
+    )
+    trainer_max_restarts: int = flag(10, "times that a dead training process is started again", least=0)
     fsdp_cpu_offload: bool = flag(
         False,
         "keep fp32 weights, gradients and optimizer states of GPU training in CPU memory, and step there",
         aliases=("--optimizer-cpu-offload", "--offload-optimizer-state"),
+        rules=[on_gpus("moves weights and optimizer states from GPUs to CPU memory")],
     )
     gradient_checkpointing: bool = flag(
         False, "recompute activations in the backward pass: less memory, more time"

@@ -4,19 +4,33 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from slime.arguments.declare import flag
+from slime.arguments.declare import flag, needs
+
+OF_CRITIC = needs(advantage_estimator="ppo", why="which has a critic")
 
 
 @dataclass
 class CriticArguments:
     """Critic (--advantage-estimator ppo). It lives in the training processes, beside the policy."""
 
-    lambd: float = flag(1.0, "decay of later surprises in generalised advantage estimation, 0 to 1")
-    value_clip: float = flag(0.2, "largest step of a value within one rollout that its loss rewards")
-    critic_lr: float | None = flag(None, "highest learning rate of the critic (default: --lr)")
+    lambd: float = flag(
+        1.0,
+        "decay of later surprises in generalised advantage estimation",
+        least=0,
+        most=1,
+        rules=[OF_CRITIC],
+    )
+    value_clip: float = flag(
+        0.2, "largest step of a value within one rollout that its loss rewards", above=0, rules=[OF_CRITIC]
+    )
+    critic_lr: float | None = flag(
+        None, "highest learning rate of the critic (default: --lr)", least=0, rules=[OF_CRITIC]
+    )
     critic_load: str | None = flag(
-        None, "folder of the Hugging Face model that the critic starts from (default: --hf-checkpoint)"
+        None,
+        "folder of the Hugging Face model that the critic starts from (default: --hf-checkpoint)",
+        rules=[OF_CRITIC],
     )
     num_critic_only_steps: int = flag(
-        0, "first rollouts, in which the critic is trained and the policy waits"
+        0, "first rollouts, in which the critic is trained and the policy waits", least=0, rules=[OF_CRITIC]
     )

@@ -5,7 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from slime.arguments.declare import flag
+from slime.arguments.declare import excludes, flag, needs
+from slime.arguments.rules.shared import BUFFERED_SOURCE, FINE_TUNING, GENERATING, PLAIN_SOURCE, SOURCES
+
+COUNTS_PASSES = "{flag} counts passes over --prompt-data; give --num-rollout instead"
+READ_BY_BUFFER = f"{{flag}} would change nothing: it is read by {BUFFERED_SOURCE}; drop it"
 
 
 @dataclass
@@ -17,10 +21,15 @@ class DataArguments:
         "JSON Lines or Parquet file of prompts; FILE@[a:b] takes rows a to b, as Python slices do",
         env=("DATA_PATH",),
         env_unless="disable_rollout_global_dataset",
+        rules=[
+            excludes(
+                "disable_rollout_global_dataset",
+                without=["load_debug_rollout_data"],
+                text="{flag} is not read with --disable-rollout-global-dataset; drop one of them",
+            )
+        ],
     )
-    data_source_path: str = flag(
-        "slime.rollout.data_source.RolloutDataSourceWithBuffer", "class(args) that hands out prompts"
-    )
+    data_source_path: str = flag(BUFFERED_SOURCE, "class(args) that hands out prompts")
     disable_rollout_global_dataset: bool = flag(
         False, "no prompt data set: the rollout function has its own source"
     )
@@ -31,29 +40,62 @@ class DataArguments:
     )
     tool_key: str = flag("tools", "column with tool definitions for the chat template, where a row has it")
     apply_chat_template: bool = flag(
-        False, "render messages (a text becomes one user message) with the model's chat template"
+        False,
+        "render messages (a text becomes one user message) with the model's chat template",
+        rules=[
+            excludes(
+                rollout_function_path=FINE_TUNING,
+                text="supervised fine-tuning renders conversations itself; drop {flag}",
+            )
+        ],
     )
     apply_chat_template_kwargs: str = flag(
-        "{}", 'JSON object of variables for the chat template, such as {"enable_thinking": false}'
+        "{}",
+        'JSON object of variables for the chat template, such as {"enable_thinking": false}',
+        rules=[
+            excludes(
+                rollout_function_path=GENERATING,
+                apply_chat_template=False,
+                text="{flag} would change nothing: it needs --apply-chat-template",
+            )
+        ],
     )
     rollout_shuffle: bool = flag(False, "another order of the prompts in every epoch, from --rollout-seed")
     rollout_seed: int = flag(42, "seed of the order of prompts and of every sampled answer")
     num_epoch: int | None = flag(
-        None, "passes over --prompt-data; sets --num-rollout where that is not given (full batches only)"
+        None,
+        "passes over --prompt-data; sets --num-rollout where that is not given (full batches only)",
+        least=1,
+        rules=[
+            excludes("disable_rollout_global_dataset", text=COUNTS_PASSES),
+            needs(data_source_path=SOURCES, text=COUNTS_PASSES),
+        ],
     )
     rollout_max_prompt_len: int | None = flag(
-        None, "prompts of more tokens are dropped and counted (default: --rollout-max-context-len - 1)"
+        None,
+        "prompts of more tokens are dropped and counted (default: --rollout-max-context-len - 1)",
+        least=1,
     )
     rollout_max_context_len: int | None = flag(
-        None, "tokens of prompt and answer together; an answer is cut where they are used up"
+        None, "tokens of prompt and answer together; an answer is cut where they are used up", least=2
     )
     buffer_filter_path: str | None = flag(
         None,
         "f(args, rollout_id, buffer, num_samples) -> groups to use again, which it takes out of buffer "
         "(default: the oldest)",
+        rules=[
+            excludes("disable_rollout_global_dataset", text=READ_BY_BUFFER),
+            excludes(data_source_path=PLAIN_SOURCE, text=READ_BY_BUFFER),
+        ],
     )
     loss_mask_type: Literal["qwen", "qwen3", "distill_qwen"] = flag(
         "qwen",
         "what supervised fine-tuning trains on: every answer as the template shows it, every answer as it was "
         "generated (thinking kept), or the last answer only",
+        rules=[
+            excludes(
+                rollout_function_path=GENERATING,
+                text=f"{{flag}} would change nothing: it is for --rollout-function-path {FINE_TUNING}; drop it",
+            )
+        ],
     )

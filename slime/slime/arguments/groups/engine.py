@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from slime.arguments.declare import flag
+from slime.arguments.declare import excludes, flag, needs
+
+ONE_GPU = "{flag} {value}: the embedded engine uses one GPU; use sglang or vllm"
 
 
 @dataclass
@@ -20,42 +22,99 @@ class EngineArguments:
         "the Python that has SGLang or vLLM, each with a variable of its own (default: the one that runs this)",
         env=("SGLANG_PYTHON", "VLLM_PYTHON"),
     )
-    rollout_num_gpus: int = flag(0, "GPUs of all engines together; 0 serves on the CPU")
+    rollout_num_gpus: int = flag(0, "GPUs of all engines together; 0 serves on the CPU", least=0)
     rollout_num_gpus_per_engine: int = flag(
-        1, "GPUs over which one engine splits the model (SGLang: --tp-size, vLLM: --tensor-parallel-size)"
+        1,
+        "GPUs over which one engine splits the model (SGLang: --tp-size, vLLM: --tensor-parallel-size)",
+        least=1,
+        rules=[excludes("rollout_num_gpus", rollout_backend="embedded", text=ONE_GPU)],
     )
-    rollout_num_engines: int = flag(1, "engines where no GPU serves")
+    rollout_num_engines: int = flag(
+        1,
+        "engines where no GPU serves",
+        least=1,
+        rules=[
+            needs(
+                rollout_num_gpus=0,
+                text="{flag} {value} is for serving on the CPU; drop it, or set --rollout-num-gpus 0",
+            )
+        ],
+    )
     rollout_external_engine_addrs: list[str] = flag(  # noqa: RUF009
         [],
         "engines that others run, HOST:PORT each, instead of own ones: they get every version of the weights from disk, "
         "which they must see under the same path (else --update-weight-transport nccl), and are never started or stopped",
+        rules=[
+            excludes(
+                "rollout_num_gpus",
+                text="--rollout-num-gpus {rollout_num_gpus}: the engines of {flag} have GPUs of their "
+                "own; set it to 0 (ROLLOUT_GPUS=0)",
+            ),
+            excludes(
+                "engine_port",
+                text="--engine-port {engine_port} is of engines that slime starts, and {flag} names others",
+            ),
+            excludes(
+                "colocate",
+                text="--colocate shares GPUs with engines that slime starts, and {flag} names others; drop one",
+            ),
+        ],
     )
-    rollout_external: bool = flag(False, "engines are run by others; needs --rollout-external-engine-addrs")
+    rollout_external: bool = flag(
+        False,
+        "engines are run by others; needs --rollout-external-engine-addrs",
+        rules=[
+            needs(
+                "rollout_external_engine_addrs",
+                text="{flag}: name the engines with --rollout-external-engine-addrs HOST:PORT ...",
+            )
+        ],
+    )
     update_weight_transport: Literal["disk", "nccl"] = flag(
         "disk",
         "how weights get into engines: read from their folder, or (SGLang) broadcast by a process beside the trainer's "
         "first rank, by NCCL between GPUs and by gloo else; an engine that cannot be reached so reads the folder",
+        rules=[
+            needs(
+                rollout_backend="sglang",
+                text="{flag} {value}: the engines of --rollout-backend {rollout_backend} read each "
+                "version from its folder; drop it",
+            ),
+            excludes(
+                "colocate",
+                text="{flag} {value}: with --colocate engine and trainer share a GPU, which NCCL does "
+                "not join to itself, and the folder is on their machine; drop one of them",
+            ),
+        ],
     )
     update_weight_buffer_size: int = flag(
-        512 * 1024**2, "bytes that are broadcast at a time, which both sides hold beside the weights"
+        512 * 1024**2,
+        "bytes that are broadcast at a time, which both sides hold beside the weights",
+        least=1,
+        rules=[needs(update_weight_transport="nccl")],
     )
-    engine_port: int = flag(0, "port of the first engine, the next ones follow; 0 takes free ports")
-    engine_threads: int = flag(1, "CPU threads of one engine")
+    engine_port: int = flag(
+        0, "port of the first engine, the next ones follow; 0 takes free ports", least=0, most=65535
+    )
+    engine_threads: int = flag(1, "CPU threads of one engine", least=1)
     context_length: int | None = flag(
         None,
         "tokens of prompt and answer (default: the model's)",
         env=("CONTEXT_LENGTH",),
         aliases=("--sglang-context-length",),
+        least=1,
     )
     max_running_requests: int | None = flag(
         None,
         "requests that one engine answers at the same time (default: 64; SGLang and vLLM decide themselves)",
         aliases=("--sglang-max-running-requests",),
+        least=1,
     )
     chunked_prefill_size: int | None = flag(
         None,
         "prompt tokens that an engine reads between two decode steps (default: 512; SGLang and vLLM decide themselves)",
         aliases=("--sglang-chunked-prefill-size",),
+        least=1,
     )
     engine_words: ClassVar[dict[str, list[str]]] = {}
 
@@ -65,11 +124,18 @@ class EngineArguments:
         env=("PRM_MODEL_PATH", "JUDGE_MODEL_PATH"),
     )
     prm_num_gpus: int = flag(
-        0, "GPUs of all engines of the judge model (--prm-model-path); 0: none is started"
+        0, "GPUs of all engines of the judge model (--prm-model-path); 0: none is started", least=0
     )
-    prm_num_gpus_per_engine: int = flag(1, "GPUs of one engine of the judge model")
+    prm_num_gpus_per_engine: int = flag(
+        1,
+        "GPUs of one engine of the judge model",
+        least=1,
+        rules=[excludes("prm_num_gpus", rollout_backend="embedded", text=ONE_GPU)],
+    )
     prm_teacher_num_gpus: int = flag(
-        0, "GPUs of the engine of a teacher that is asked by --teacher-source inference; 0: none is started"
+        0,
+        "GPUs of the engine of a teacher that is asked by --teacher-source inference; 0: none is started",
+        least=0,
     )
     prm_teacher_hf_checkpoint: str | None = flag(
         None, "folder of that teacher (default: --hf-checkpoint)", env=("PRM_TEACHER_HF",)

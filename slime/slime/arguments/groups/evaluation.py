@@ -4,28 +4,52 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from slime.arguments.declare import flag
+from slime.arguments.declare import excludes, flag, needs
+from slime.arguments.rules.shared import DEFAULT_ROLLOUT, FINE_TUNING
+
+EVALUATED = needs(
+    "eval_interval",
+    text="{flag} would change nothing: it is looked at every --eval-interval rollouts; give that too",
+)
 
 
 @dataclass
 class EvaluationArguments:
     """Evaluation. What is not given is as in training."""
 
-    eval_interval: int | None = flag(None, "evaluate every so many rollouts (default: never)")
+    eval_interval: int | None = flag(
+        None,
+        "evaluate every so many rollouts (default: never)",
+        least=1,
+        rules=[
+            excludes(
+                rollout_function_path=FINE_TUNING,
+                without=["eval_function_path"],
+                text=f"supervised fine-tuning generates nothing to evaluate; give --eval-function-path {DEFAULT_ROLLOUT}",
+            ),
+            excludes(
+                "debug_train_only",
+                without=["eval_function_path"],
+                text="{flag} would change nothing: --debug-train-only starts no engine to evaluate; drop one of them",
+            ),
+        ],
+    )
     eval_prompt_data: list[str] = flag(  # noqa: RUF009
-        [], "NAME FILE [NAME FILE ...]: data sets to evaluate on"
+        [], "NAME FILE [NAME FILE ...]: data sets to evaluate on", rules=[EVALUATED]
     )
     eval_config: str | None = flag(
         None,
         "YAML file with eval.datasets, each with name and path and any setting of its own, and eval.defaults",
+        rules=[EVALUATED],
     )
     eval_function_path: str | None = flag(
         None,
         "f(args, rollout_id, data_source, evaluation=True) -> RolloutFnEvalOutput "
         "(default: --rollout-function-path)",
+        rules=[EVALUATED],
     )
     skip_eval_before_train: bool = flag(False, "no evaluation before the first rollout")
-    n_samples_per_eval_prompt: int = flag(1, "answers to each prompt")
+    n_samples_per_eval_prompt: int = flag(1, "answers to each prompt", least=1)
     eval_temperature: float | None = flag(None, "sampling temperature; 0 takes the most likely token")
     eval_top_p: float | None = flag(None, "as --rollout-top-p")
     eval_top_k: int | None = flag(None, "as --rollout-top-k")

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from slime.arguments.declare import flag
+from slime.arguments.declare import excludes, flag, needs
+from slime.arguments.rules.shared import not_by_megatron, on_gpus
 
 DEFAULT_RANK, DEFAULT_ALPHA = 8, 16.0
 
@@ -18,14 +19,27 @@ class LoraArguments:
         None,
         "between checkpoints, engines get the adapter alone and merge it themselves; otherwise merged models "
         "(default: with the embedded engine, and not with --load-in-4bit)",
+        rules=[needs("use_lora", text="{flag} needs --use-lora")],
     )
     load_in_4bit: bool = flag(
-        False, "QLoRA: keep the frozen base in 4 bits (NF4, bitsandbytes); needs a GPU", aliases=("--qlora",)
+        False,
+        "QLoRA: keep the frozen base in 4 bits (NF4, bitsandbytes); needs a GPU",
+        aliases=("--qlora",),
+        rules=[
+            on_gpus("computes with bitsandbytes' GPU kernels"),
+            excludes(
+                "ref_update_interval",
+                text="--ref-update-interval cannot write into a model in 4 bits; drop {flag}",
+            ),
+            not_by_megatron("its matrices are not kept in 4 bits"),
+        ],
     )
-    lora_rank: int | None = flag(None, "rank of the adapters (default: 8)")
-    lora_alpha: float | None = flag(None, "adapters are scaled by this over their rank (default: 16)")
+    lora_rank: int | None = flag(None, f"rank of the adapters (default: {DEFAULT_RANK})", least=1)
+    lora_alpha: float | None = flag(
+        None, f"adapters are scaled by this over their rank (default: {DEFAULT_ALPHA:g})", above=0
+    )
     lora_dropout: float | None = flag(
-        None, "share of adapter inputs that a training pass leaves out (default: 0)"
+        None, "share of adapter inputs that a training pass leaves out (default: 0)", least=0, below=1
     )
     lora_target_modules: str | None = flag(
         None,
@@ -34,4 +48,5 @@ class LoraArguments:
     lora_modules_to_save: str | None = flag(
         None,
         "modules to train as a whole beside the adapters, their names separated by commas (default: none)",
+        rules=[not_by_megatron("adapters alone are trained with it")],
     )

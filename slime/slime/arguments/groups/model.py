@@ -5,7 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from slime.arguments.declare import flag
+from slime.arguments.declare import excludes, flag, needs
+from slime.arguments.rules.shared import not_by_megatron, on_gpus
+
+JOINED = not_by_megatron("its weights are joined in other matrices than the model's names say")
+ALL_ADAPTERS = excludes(
+    "use_lora",
+    text="{flag}: with LoRA the base is frozen and all of the adapters are trained; choose modules by "
+    "--lora-target-modules instead of names of weights",
+)
 
 
 @dataclass
@@ -22,21 +30,59 @@ class ModelArguments:
         None, "folder of the reference model of the KL term (default: --hf-checkpoint)", env=("REF_LOAD",)
     )
     ref_update_interval: int | None = flag(
-        None, "rollouts after which the reference model takes over the policy's weights (default: never)"
+        None,
+        "rollouts after which the reference model takes over the policy's weights (default: never)",
+        least=1,
+        rules=[
+            needs(
+                "kl_coef", "kl_loss_coef", text="{flag} needs a reference model: --kl-loss-coef or --kl-coef"
+            )
+        ],
     )
     attn_implementation: Literal["sdpa", "flex_attention", "flash_attention_2"] = flag(
-        "sdpa", "attention of packed sequences; all but sdpa need a GPU, the last one flash-attn too"
+        "sdpa",
+        "attention of packed sequences; all but sdpa need a GPU, the last one flash-attn too",
+        rules=[
+            excludes(
+                actor_num_gpus_per_node=0,
+                text="{flag} {value} needs a GPU; on the CPU take sdpa, which computes the same",
+            ),
+            excludes(
+                "fp32",
+                attn_implementation="flash_attention_2",
+                text="{flag} {value} computes in bfloat16; drop --fp32",
+            ),
+        ],
     )
-    bf16: bool = flag(False, "compute in bfloat16 over fp32 weights (default on GPUs)")
-    fp32: bool = flag(False, "compute in fp32 on GPUs too")
+    bf16: bool = flag(
+        False,
+        "compute in bfloat16 over fp32 weights (default on GPUs)",
+        rules=[excludes("fp32", text="--bf16 and --fp32 are two precisions; drop one of them")],
+    )
+    fp32: bool = flag(
+        False,
+        "compute in fp32 on GPUs too",
+        rules=[on_gpus("changes the precision of GPUs; on the CPU it is fp32 without --bf16")],
+    )
     only_train_params_name_list: list[str] = flag(  # noqa: RUF009
-        [], "train only weights whose names match this regular expression"
+        [],
+        "train only weights whose names match this regular expression",
+        rules=[
+            excludes(
+                "freeze_params_name_list",
+                text="--only-train-params-name-list and --freeze-params-name-list say the same from two sides; drop one",
+            ),
+            ALL_ADAPTERS,
+            JOINED,
+        ],
     )
     freeze_params_name_list: list[str] = flag(  # noqa: RUF009
-        [], "train all but the weights whose names match this regular expression"
+        [],
+        "train all but the weights whose names match this regular expression",
+        rules=[ALL_ADAPTERS, JOINED],
     )
-    save: str | None = flag(
-        None,
+    save: str = flag(
+        "",
         "folder of checkpoints and weight versions; resumed from its latest (default: RUN_DIR/checkpoints)",
         env=("SAVE_CKPT", "CKPT_SAVE_DIR"),
         aliases=("--save-dir",),
@@ -47,6 +93,8 @@ class ModelArguments:
         env=("RESUME_CKPT",),
         aliases=("--resume-from-checkpoint",),
     )
-    save_interval: int = flag(1, "checkpoint every so many rollouts")
-    keep_checkpoints: int = flag(3, "newest checkpoints to keep; 0 keeps all")
-    keep_weights: int = flag(3, "newest weight versions to keep; 0 keeps all; the live one always stays")
+    save_interval: int = flag(1, "checkpoint every so many rollouts", least=1)
+    keep_checkpoints: int = flag(3, "newest checkpoints to keep; 0 keeps all", least=0)
+    keep_weights: int = flag(
+        3, "newest weight versions to keep; 0 keeps all; the live one always stays", least=0
+    )

@@ -5,33 +5,63 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from slime.arguments.declare import flag
+from slime.arguments.declare import excludes, flag, needs
+
+WITH_END = ("linear", "cosine", "WSD")
+OF_WSD = needs(
+    lr_decay_style="WSD", text="--lr-wsd-decay-iters and --lr-wsd-decay-style need --lr-decay-style WSD"
+)
 
 
 @dataclass
 class OptimizerArguments:
     """Optimizer (AdamW) and learning rate."""
 
-    lr: float = flag(1e-6, "highest learning rate")
-    min_lr: float = flag(0.0, "learning rate at the end of the decay")
+    lr: float = flag(1e-6, "highest learning rate", least=0)
+    min_lr: float = flag(
+        0.0,
+        "learning rate at the end of the decay",
+        least=0,
+        rules=[
+            excludes(lr_decay_style="constant", text="{flag} needs a --lr-decay-style other than constant")
+        ],
+    )
     lr_decay_style: Literal["constant", "linear", "cosine", "inverse-square-root", "WSD"] = flag(
         "constant", "how the learning rate falls; WSD: warm-up, stable, decay"
     )
-    lr_warmup_iters: int = flag(0, "optimizer steps of linear warm-up")
+    lr_warmup_iters: int = flag(0, "optimizer steps of linear warm-up", least=0)
     lr_warmup_fraction: float | None = flag(
-        None, "share of the steps until --lr-decay-iters, in place of --lr-warmup-iters"
+        None,
+        "share of the steps until --lr-decay-iters, in place of --lr-warmup-iters",
+        least=0,
+        below=1,
+        rules=[
+            excludes(
+                "lr_warmup_iters",
+                text="--lr-warmup-fraction and --lr-warmup-iters say the same; drop one of them",
+            )
+        ],
     )
     lr_wsd_decay_iters: int | None = flag(
-        None, "last steps, in which WSD decays (default: a tenth of --lr-decay-iters)"
+        None, "last steps, in which WSD decays (default: a tenth of --lr-decay-iters)", rules=[OF_WSD]
     )
     lr_wsd_decay_style: Literal["linear", "cosine", "exponential", "minus_sqrt"] = flag(
-        "exponential", "how WSD decays"
+        "exponential", "how WSD decays", rules=[OF_WSD]
     )
     lr_decay_iters: int | None = flag(
-        None, "optimizer steps until --min-lr (default: those of --num-rollout)"
+        None,
+        "optimizer steps until --min-lr (default: those of --num-rollout)",
+        least=1,
+        rules=[
+            needs(
+                "lr_warmup_fraction",
+                lr_decay_style=WITH_END,
+                text="{flag} needs --lr-decay-style linear, cosine or WSD",
+            )
+        ],
     )
-    weight_decay: float = flag(0.0, "decoupled weight decay")
-    adam_beta1: float = flag(0.9, "decay of the first moment")
-    adam_beta2: float = flag(0.95, "decay of the second moment")
-    adam_eps: float = flag(1e-8, "added to the root of the second moment")
-    clip_grad: float = flag(1.0, "largest norm of the gradient; 0 does not clip")
+    weight_decay: float = flag(0.0, "decoupled weight decay", least=0)
+    adam_beta1: float = flag(0.9, "decay of the first moment", least=0, below=1)
+    adam_beta2: float = flag(0.95, "decay of the second moment", least=0, below=1)
+    adam_eps: float = flag(1e-8, "added to the root of the second moment", above=0)
+    clip_grad: float = flag(1.0, "largest norm of the gradient; 0 does not clip", least=0)

@@ -5,36 +5,77 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from slime.arguments.declare import flag
+from slime.arguments.declare import excludes, flag, needs, option
+from slime.arguments.refusals import Rule
+
+OF_MEGATRON = excludes(
+    train_backend="fsdp",
+    text="{flag} belongs to the Megatron backend, and this is --train-backend fsdp; drop it, or take "
+    "--train-backend megatron",
+)
+CUT_ON_GPUS = "{flag} needs GPUs and --tensor-model-parallel-size above 1; drop it"
+
+
+def full_needs(name: str) -> Rule:
+    """Refuses whole layers that are computed again without saying which."""
+    text = f"{{flag}} full needs {option(name)} too; for every layer use --gradient-checkpointing"
+    return excludes(recompute_granularity="full", without=[name], text=text)
 
 
 @dataclass
 class ParallelArguments:
     """Division of the model (--train-backend megatron)."""
 
-    tensor_model_parallel_size: int = flag(1, "ranks among which every matrix is cut", aliases=("--tp",))
-    pipeline_model_parallel_size: int = flag(1, "ranks among which the layers are dealt", aliases=("--pp",))
+    tensor_model_parallel_size: int = flag(
+        1, "ranks among which every matrix is cut", aliases=("--tp",), least=1, rules=[OF_MEGATRON]
+    )
+    pipeline_model_parallel_size: int = flag(
+        1, "ranks among which the layers are dealt", aliases=("--pp",), least=1, rules=[OF_MEGATRON]
+    )
     context_parallel_size: int = flag(
-        1, "ranks among which the tokens of a micro-batch are dealt", aliases=("--cp",)
+        1,
+        "ranks among which the tokens of a micro-batch are dealt",
+        aliases=("--cp",),
+        least=1,
+        rules=[OF_MEGATRON],
     )
     expert_model_parallel_size: int = flag(
-        1, "ranks among which the experts of a mixture are dealt; they may be copies too", aliases=("--ep",)
+        1,
+        "ranks among which the experts of a mixture are dealt; they may be copies too",
+        aliases=("--ep",),
+        least=1,
+        rules=[OF_MEGATRON],
     )
     sequence_parallel: bool = flag(
-        False, "deal the tokens between matrices too, among the ranks that cut them; needs GPUs"
+        False,
+        "deal the tokens between matrices too, among the ranks that cut them; needs GPUs",
+        rules=[
+            OF_MEGATRON,
+            excludes(tensor_model_parallel_size=1, text=CUT_ON_GPUS),
+            excludes(actor_num_gpus_per_node=0, text=CUT_ON_GPUS),
+        ],
     )
     use_distributed_optimizer: bool = flag(
-        False, "every copy of the model keeps and moves a share of the optimizer's states, not all of them"
+        False,
+        "every copy of the model keeps and moves a share of the optimizer's states, not all of them",
+        rules=[OF_MEGATRON],
     )
     recompute_granularity: Literal["full", "selective"] | None = flag(
-        None, "what the backward pass computes again: whole layers, or --recompute-modules of them"
+        None,
+        "what the backward pass computes again: whole layers, or --recompute-modules of them",
+        rules=[full_needs("recompute_method"), full_needs("recompute_num_layers")],
     )
     recompute_method: Literal["uniform", "block"] | None = flag(
         None,
         "with full: uniform keeps the input of every --recompute-num-layers layers, block computes that many first "
         "layers of a stage again",
+        rules=[needs(recompute_granularity="full")],
     )
-    recompute_num_layers: int | None = flag(None, "with full: number of layers")
+    recompute_num_layers: int | None = flag(
+        None, "with full: number of layers", least=1, rules=[needs(recompute_granularity="full")]
+    )
     recompute_modules: str | None = flag(
-        None, "with selective: core_attn, mlp, their names separated by commas (default: core_attn)"
+        None,
+        "with selective: core_attn, mlp, their names separated by commas (default: core_attn)",
+        rules=[needs(recompute_granularity="selective")],
     )

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from slime.arguments.declare import flag
+from slime.arguments.declare import excludes, flag
+from slime.arguments.rules.shared import GENERATES_NOTHING
 
 
 @dataclass
@@ -15,6 +16,7 @@ class RewardArguments:
         None,
         "math, deepscaler, dapo, f1, gpqa, ifbench, random or remote_rm; boxed_NAME judges only the last boxed answer; "
         "a sample's metadata.rm_type comes first",
+        rules=[GENERATES_NOTHING],
     )
     rm_url: str | None = flag(
         None, "where remote_rm POSTs prompt, response and label; the answer is the reward"
@@ -23,6 +25,13 @@ class RewardArguments:
         None,
         "async f(args, sample, **kw) -> reward, the same with a list of samples, or get_reward_model(config) -> "
         "object with .score(prompt, response, next_state)",
+        rules=[
+            GENERATES_NOTHING,
+            excludes(
+                "rm_type",
+                text="--custom-rm-path and --rm-type both say where rewards come from; drop one of them",
+            ),
+        ],
     )
     prm_model_path: str | None = flag(
         None,
@@ -31,9 +40,13 @@ class RewardArguments:
         yields=True,
     )
     rm_retries: int = flag(
-        5, "times that remote_rm asks again after a connection that failed or a status of 5xx"
+        5, "times that remote_rm asks again after a connection that failed or a status of 5xx", least=0
     )
-    rm_concurrency: int = flag(64, "rewards that are computed, or requests to --rm-url, at the same time")
+    rm_concurrency: int = flag(
+        64, "rewards that are computed, or requests to --rm-url, at the same time", least=1
+    )
     rm_max_failures: int = flag(
-        32, "rewards that may fail one after another before the run ends with the reason; 0 goes on for ever"
+        32,
+        "rewards that may fail one after another before the run ends with the reason; 0 goes on for ever",
+        least=0,
     )

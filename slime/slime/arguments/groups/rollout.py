@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from slime.arguments.declare import flag
+from slime.arguments.rules.shared import DEFAULT_ROLLOUT, GENERATES_NOTHING
 
 UNBOUNDED = 10**8
 
@@ -14,7 +15,7 @@ class RolloutArguments:
     """Rollout and hooks. Hooks are named package.module.NAME or folder/file.py:NAME."""
 
     rollout_function_path: str = flag(
-        "slime.rollout.sglang_rollout.generate_rollout",
+        DEFAULT_ROLLOUT,
         "f(args, rollout_id, data_source, evaluation=False) -> RolloutFnTrainOutput: one batch",
     )
     service_path: list[str] = flag(  # noqa: RUF009
@@ -23,31 +24,41 @@ class RolloutArguments:
     on_weights_live_path: str | None = flag(
         None, "f(args, rollout_id, version, checkpoint), called after every engine confirmed a version"
     )
-    num_rollout: int = flag(UNBOUNDED, "rollouts to train; a run that is resumed counts those before")
-    rollout_batch_size: int = flag(4, "prompts of one rollout")
+    num_rollout: int = flag(
+        UNBOUNDED, "rollouts to train; a run that is resumed counts those before", least=1
+    )
+    rollout_batch_size: int = flag(4, "prompts of one rollout", least=1)
     n_samples_per_prompt: int = flag(
-        1, "samples of one prompt, which form a group", aliases=("--num-rollouts-per-prompt",)
+        1, "samples of one prompt, which form a group", aliases=("--num-rollouts-per-prompt",), least=1
     )
     reward_key: str | None = flag(None, "which of several rewards to train on")
-    update_weights_interval: int = flag(1, "make weights live every so many rollouts")
+    update_weights_interval: int = flag(1, "make weights live every so many rollouts", least=1)
     custom_generate_function_path: str | None = flag(
         None,
         "async f(args, sample, sampling_params[, evaluation]) -> Sample or list of samples, in place of one request",
+        rules=[GENERATES_NOTHING],
     )
     rollout_sample_hook_path: list[str] = flag(  # noqa: RUF009
-        [], "f(args, sample, *, rollout_id, evaluation) -> Sample or None, before the reward; may be repeated"
+        [],
+        "f(args, sample, *, rollout_id, evaluation) -> Sample or None, before the reward; may be repeated",
+        rules=[GENERATES_NOTHING],
     )
-    group_rm: bool = flag(False, "rewards are asked for a whole group at once")
+    group_rm: bool = flag(False, "rewards are asked for a whole group at once", rules=[GENERATES_NOTHING])
     dynamic_sampling_filter_path: str | None = flag(
         None,
         "f(args, group) -> DynamicFilterOutput or bool: which finished groups are trained on, such as "
         "slime.rollout.filters.check_reward_nonzero_std",
+        rules=[GENERATES_NOTHING],
     )
     rollout_sample_filter_path: str | None = flag(
-        None, "f(args, groups) -> None, sets remove_sample on samples of a batch that are not to be trained"
+        None,
+        "f(args, groups) -> None, sets remove_sample on samples of a batch that are not to be trained",
+        rules=[GENERATES_NOTHING],
     )
     rollout_all_samples_process_path: str | None = flag(
-        None, "f(args, all_groups, get_samples) -> None, sees every finished group, dropped ones too"
+        None,
+        "f(args, all_groups, get_samples) -> None, sees every finished group, dropped ones too",
+        rules=[GENERATES_NOTHING],
     )
     custom_rollout_log_function_path: str | None = flag(
         None,

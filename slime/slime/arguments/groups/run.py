@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from slime.arguments.declare import flag
+from slime.arguments.declare import excludes, flag, needs
+from slime.arguments.rules.shared import not_by_megatron
+from slime.engines.client import KEEPS_MEMORY
 
 
 @dataclass
@@ -25,15 +27,34 @@ class RunArguments:
 class LoopArguments:
     """Loop: what takes turns, what is left out, what is replayed."""
 
-    train_epochs: int = flag(1, "passes over the batch of every rollout", env=("TRAIN_EPOCHS",))
+    train_epochs: int = flag(1, "passes over the batch of every rollout", env=("TRAIN_EPOCHS",), least=1)
     colocate: bool = flag(False, "engines and trainers share their processors or GPUs and take turns")
     offload_rollout: bool | None = flag(
-        None, "engines give back their memory while the trainer works (default: with --colocate)"
+        None,
+        "engines give back their memory while the trainer works (default: with --colocate)",
+        rules=[
+            excludes(
+                offload_rollout=True,
+                rollout_backend="vllm",
+                text=f"--offload-rollout (which --colocate means): vLLM {KEEPS_MEMORY}, or add --no-offload-rollout",
+            )
+        ],
     )
     offload_train: bool | None = flag(
-        None, "trainers on GPUs move to CPU memory while engines work (default: with --colocate on GPUs)"
+        None,
+        "trainers on GPUs move to CPU memory while engines work (default: with --colocate on GPUs)",
+        rules=[not_by_megatron("weights and optimizer states stay on the GPU", offload_train=True)],
     )
-    debug_rollout_only: bool = flag(False, "collect rollouts and train nothing; no trainer starts")
+    debug_rollout_only: bool = flag(
+        False,
+        "collect rollouts and train nothing; no trainer starts",
+        rules=[
+            excludes(
+                "debug_train_only",
+                text="--debug-rollout-only and --debug-train-only leave nothing to do; drop one of them",
+            )
+        ],
+    )
     debug_train_only: bool = flag(False, "train without engines and services")
     save_debug_rollout_data: str | None = flag(
         None,
@@ -44,13 +65,17 @@ class LoopArguments:
         None, "replay such files instead of collecting rollouts; means --debug-train-only"
     )
     load_debug_rollout_data_subsample: float = flag(
-        1.0, "share of the samples of each replayed file to take, from its head and its tail"
+        1.0,
+        "share of the samples of each replayed file to take, from its head and its tail",
+        above=0,
+        most=1,
+        rules=[needs("load_debug_rollout_data")],
     )
     profile: bool = flag(
         False, "write a torch profiler trace to RUN_DIR/profile", aliases=("--use-pytorch-profiler",)
     )
-    profile_step_start: int = flag(1, "first rollout to profile")
-    profile_step_end: int = flag(2, "rollout before which profiling ends")
+    profile_step_start: int = flag(1, "first rollout to profile", rules=[needs("profile")])
+    profile_step_end: int = flag(2, "rollout before which profiling ends", rules=[needs("profile")])
 
 
 @dataclass
@@ -58,8 +83,8 @@ class CheckpointArguments:
     """Checkpoints: how they are written, and what is taken over from one."""
 
     async_save: bool = flag(False, "write checkpoints in the background; the last one of a run is waited for")
-    update_weight_disk_dir: str | None = flag(
-        None,
+    update_weight_disk_dir: str = flag(
+        "",
         "folder of weight versions, of this run alone (default: weights in --save); on one machine a folder in /dev/shm "
         "keeps them in memory, --keep-weights of them and the live one",
     )
@@ -67,7 +92,9 @@ class CheckpointArguments:
         None, "folder for a Hugging Face model at every checkpoint; {rollout_id} in it is replaced"
     )
     reset_optimizer_states: bool = flag(
-        False, "take over the weights of --load, not its optimizer and learning-rate schedule"
+        False,
+        "take over the weights of --load, not its optimizer and learning-rate schedule",
+        rules=[needs("load", text="{flag} is about the checkpoint of --load; give one")],
     )
 
 
@@ -75,15 +102,17 @@ class CheckpointArguments:
 class LimitArguments:
     """Limits of waiting, in seconds; 0 waits for ever."""
 
-    ray_start_timeout: float = flag(180.0, "for Ray to start")
-    engine_start_timeout: float = flag(300.0, "for an engine to answer after its start")
-    load_timeout: float = flag(1800.0, "for trainers to load model and checkpoint")
-    rollout_timeout: float = flag(0.0, "for a rollout; then its rollout manager is started anew")
-    eval_timeout: float = flag(3600.0, "for an evaluation")
-    train_timeout: float = flag(3600.0, "for a training step; then the trainer is started anew")
-    save_timeout: float = flag(1800.0, "for a checkpoint or an export of weights")
-    weight_update_timeout: float = flag(300.0, "for one stage of a weight update on one engine")
-    health_timeout: float = flag(60.0, "for a sign of life of a helper process; then it is started anew")
+    ray_start_timeout: float = flag(180.0, "for Ray to start", least=0)
+    engine_start_timeout: float = flag(300.0, "for an engine to answer after its start", least=0)
+    load_timeout: float = flag(1800.0, "for trainers to load model and checkpoint", least=0)
+    rollout_timeout: float = flag(0.0, "for a rollout; then its rollout manager is started anew", least=0)
+    eval_timeout: float = flag(3600.0, "for an evaluation", least=0)
+    train_timeout: float = flag(3600.0, "for a training step; then the trainer is started anew", least=0)
+    save_timeout: float = flag(1800.0, "for a checkpoint or an export of weights", least=0)
+    weight_update_timeout: float = flag(300.0, "for one stage of a weight update on one engine", least=0)
+    health_timeout: float = flag(
+        60.0, "for a sign of life of a helper process; then it is started anew", least=0
+    )
 
 
 @dataclass
@@ -91,15 +120,21 @@ class TrackingArguments:
     """What is logged; RUN_DIR/metrics.jsonl and RUN_DIR/logs/training.log are always written."""
 
     use_tensorboard: bool = flag(True, "write TensorBoard events")
-    tensorboard_dir: str | None = flag(None, "folder of TensorBoard events (default: RUN_DIR/tensorboard)")
+    tensorboard_dir: str = flag("", "folder of TensorBoard events (default: RUN_DIR/tensorboard)")
     use_wandb: bool = flag(False, "log to Weights & Biases (pip install wandb)")
-    wandb_mode: Literal["online", "offline", "disabled"] | None = flag(None, "W&B mode (default: its own)")
-    wandb_project: str | None = flag(None, "W&B project")
-    wandb_team: str | None = flag(None, "W&B team or user")
-    wandb_group: str | None = flag(None, "name under which W&B groups runs")
-    wandb_run_id: str | None = flag(None, "W&B run to go on with (default: the one that RUN_DIR began)")
-    wandb_dir: str | None = flag(None, "folder of W&B's files (default: RUN_DIR)")
-    wandb_always_use_train_step: bool = flag(False, "count W&B steps in optimizer steps, not in rollouts")
+    wandb_mode: Literal["online", "offline", "disabled"] | None = flag(
+        None, "W&B mode (default: its own)", rules=[needs("use_wandb")]
+    )
+    wandb_project: str | None = flag(None, "W&B project", rules=[needs("use_wandb")])
+    wandb_team: str | None = flag(None, "W&B team or user", rules=[needs("use_wandb")])
+    wandb_group: str | None = flag(None, "name under which W&B groups runs", rules=[needs("use_wandb")])
+    wandb_run_id: str | None = flag(
+        None, "W&B run to go on with (default: the one that RUN_DIR began)", rules=[needs("use_wandb")]
+    )
+    wandb_dir: str | None = flag(None, "folder of W&B's files (default: RUN_DIR)", rules=[needs("use_wandb")])
+    wandb_always_use_train_step: bool = flag(
+        False, "count W&B steps in optimizer steps, not in rollouts", rules=[needs("use_wandb")]
+    )
     progress: Literal["auto", "bar", "lines"] = flag(
         "auto", "a progress bar, or a line a rollout; auto: a bar in a terminal"
     )

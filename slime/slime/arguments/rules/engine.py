@@ -1,4 +1,4 @@
-"""Refuses engines that cannot be: GPUs that do not divide, flags of another engine, an engine that is not there."""
+"""Flags that go to the engine itself; refuses GPUs that do not divide and addresses that are none."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from slime.engines.client import KEEPS_MEMORY
 from slime.errors import ConfigError
 
 if TYPE_CHECKING:
     from slime.arguments import Arguments
+    from slime.arguments.groups.engine import EngineArguments
 
 PREFIXES = {"--": "rollout", "--prm-teacher-": "teacher", "--prm-": "prm"}
 """What stands before `sglang-` or `vllm-` in flags that go to the engine itself, and to which servers: those of the first
@@ -48,53 +48,38 @@ def python_of(backend: str, env: Mapping[str, str]) -> str | None:
 
 
 def check_engine(args: Arguments) -> None:
-    """Checks the flags of `slime.arguments.groups.engine`. Raises ConfigError."""
-    if args.rollout_backend == "vllm" and (
-        args.colocate if args.offload_rollout is None else args.offload_rollout
-    ):
-        raise ConfigError(
-            f"--offload-rollout (which --colocate means): vLLM {KEEPS_MEMORY}, or add --no-offload-rollout"
-        )
+    """Checks the flags of `slime.arguments.groups.engine` that only arithmetic or the engine's own words decide.
+
+    Raises:
+        ConfigError: what contradicts what, and what to do.
+    """
     check_external(args)
-    check_transport(args)
+    if args.update_weight_transport == "nccl":
+        check_broadcast(args)
     splits = [
         ("--rollout-num-gpus", args.rollout_num_gpus, args.rollout_num_gpus_per_engine),
         ("--prm-num-gpus", args.prm_num_gpus, args.prm_num_gpus_per_engine),
     ]
     for name, gpus, per_engine in splits:
-        if per_engine < 1 or gpus % per_engine:
+        if gpus % per_engine:
             raise ConfigError(f"{name} {gpus} does not divide into engines of {name}-per-engine {per_engine}")
-        if args.rollout_backend == "embedded" and gpus and per_engine != 1:
-            raise ConfigError(
-                f"{name}-per-engine {per_engine}: the embedded engine uses one GPU; use sglang or vllm"
-            )
-    if args.rollout_backend == "embedded" and args.prm_teacher_num_gpus > 1:
+    if args.rollout_backend != "embedded":
+        return
+    args.engine_python = None  # SGLANG_PYTHON may be exported for other runs
+    if args.prm_teacher_num_gpus > 1:
         raise ConfigError(
             f"--prm-teacher-num-gpus {args.prm_teacher_num_gpus}: the embedded engine uses one GPU; use sglang or vllm"
         )
-    if args.rollout_backend == "embedded" and args.engine_python is not None:
-        args.engine_python = None  # SGLANG_PYTHON may be exported for other runs
 
 
-def check_transport(args: Arguments) -> None:
-    """Refuses weights by broadcast to engines that take none. Raises ConfigError."""
-    if args.update_weight_transport == "disk":
-        return
-    name = f"--update-weight-transport {args.update_weight_transport}"
-    if args.rollout_backend != "sglang":
-        raise ConfigError(
-            f"{name}: the engines of --rollout-backend {args.rollout_backend} read each version from its folder; drop it"
-        )
-    if args.colocate:
-        raise ConfigError(
-            f"{name}: with --colocate engine and trainer share a GPU, which NCCL does not join to itself, and the folder "
-            "is on their machine; drop one of them"
-        )
+def check_broadcast(args: EngineArguments) -> None:
+    """Refuses a division inside of SGLang under which it takes no weights by broadcast. Raises ConfigError."""
     words = [word.replace("_", "-") for word in args.engine_words.get("rollout", [])]
     for divided in ("pp-size", "pipeline-parallel-size", "dp-size", "data-parallel-size"):
         if _value(words, f"--sglang-{divided}") not in (None, "1"):
             raise ConfigError(
-                f"{name}: SGLang takes no weights by broadcast with --{divided}; drop one of them"
+                f"--update-weight-transport nccl: SGLang takes no weights by broadcast with --{divided}; drop one of "
+                "them"
             )
 
 
@@ -108,29 +93,12 @@ def _value(words: Sequence[str], name: str) -> str | None:
     return None
 
 
-def check_external(args: Arguments) -> None:
-    """Engines that others run: their addresses as URLs, and nothing that own ones would need. Raises ConfigError."""
-    name, given = "--rollout-external-engine-addrs", args.rollout_external_engine_addrs
-    if args.rollout_external and not given:
-        raise ConfigError(f"--rollout-external: name the engines with {name} HOST:PORT ...")
-    if not given:
-        return
+def check_external(args: EngineArguments) -> None:
+    """The addresses of engines that others run, as URLs. Raises ConfigError for one that is none, or is named twice."""
+    given = args.rollout_external_engine_addrs
     args.rollout_external_engine_addrs = [engine_url(address) for address in given]
     if len(set(args.rollout_external_engine_addrs)) < len(given):
-        raise ConfigError(f"{name} names an engine twice: {' '.join(given)}")
-    if args.rollout_num_gpus:
-        raise ConfigError(
-            f"--rollout-num-gpus {args.rollout_num_gpus}: the engines of {name} have GPUs of their own; set it to 0 "
-            "(ROLLOUT_GPUS=0)"
-        )
-    if args.engine_port:
-        raise ConfigError(
-            f"--engine-port {args.engine_port} is of engines that slime starts, and {name} names others"
-        )
-    if args.colocate:
-        raise ConfigError(
-            f"--colocate shares GPUs with engines that slime starts, and {name} names others; drop one"
-        )
+        raise ConfigError(f"--rollout-external-engine-addrs names an engine twice: {' '.join(given)}")
 
 
 def engine_url(address: str) -> str:

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from slime.arguments.declare import option
+from slime.arguments.groups.optimizer import WITH_END
 from slime.arguments.groups.rollout import UNBOUNDED
 from slime.errors import ConfigError
 
 if TYPE_CHECKING:
     from slime.arguments import Arguments
-
-WITH_END = ("linear", "cosine", "WSD")
 
 
 def check_optimizer(args: Arguments) -> None:
@@ -20,29 +18,13 @@ def check_optimizer(args: Arguments) -> None:
     Raises:
         ConfigError: what contradicts what, and what to do.
     """
-    for name in ("adam_beta1", "adam_beta2"):
-        if not 0 <= getattr(args, name) < 1:
-            raise ConfigError(f"{option(name)} must be 0 or more and below 1, got {getattr(args, name)}")
-    if not args.adam_eps > 0:
-        raise ConfigError(f"--adam-eps must be above 0, got {args.adam_eps}")
     if args.min_lr > args.lr:
         raise ConfigError(f"--min-lr {args.min_lr} is above --lr {args.lr}")
-    _refuse_without_effect(args)
     if args.lr_decay_style in WITH_END or args.lr_warmup_fraction is not None:
         _resolve_end(args)
     _resolve_warmup(args)
     if args.lr_decay_style == "WSD":
         _resolve_stable(args)
-
-
-def _refuse_without_effect(args: Arguments) -> None:
-    style = args.lr_decay_style
-    if style == "constant" and args.min_lr:
-        raise ConfigError("--min-lr needs a --lr-decay-style other than constant")
-    if style not in WITH_END and args.lr_decay_iters and args.lr_warmup_fraction is None:
-        raise ConfigError("--lr-decay-iters needs --lr-decay-style linear, cosine or WSD")
-    if style != "WSD" and (args.lr_wsd_decay_iters is not None or args.lr_wsd_decay_style != "exponential"):
-        raise ConfigError("--lr-wsd-decay-iters and --lr-wsd-decay-style need --lr-decay-style WSD")
 
 
 def _resolve_end(args: Arguments) -> None:
@@ -57,12 +39,6 @@ def _resolve_end(args: Arguments) -> None:
 
 def _resolve_warmup(args: Arguments) -> None:
     if args.lr_warmup_fraction is not None:
-        if not 0 <= args.lr_warmup_fraction < 1:
-            raise ConfigError(
-                f"--lr-warmup-fraction must be 0 or more and below 1, got {args.lr_warmup_fraction}"
-            )
-        if args.lr_warmup_iters:
-            raise ConfigError("--lr-warmup-fraction and --lr-warmup-iters say the same; drop one of them")
         assert args.lr_decay_iters is not None
         args.lr_warmup_iters = round(args.lr_warmup_fraction * args.lr_decay_iters)
         args.lr_warmup_fraction = None

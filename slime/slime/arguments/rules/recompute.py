@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from slime.arguments.declare import option
 from slime.errors import ConfigError
 
 if TYPE_CHECKING:
     from slime.arguments import Arguments
+    from slime.arguments.groups.parallel import ParallelArguments
 
 MODULES = ("core_attn", "mlp")
-OF_FULL = ("recompute_method", "recompute_num_layers")
 EVERY_LAYER = ("full", "uniform", 1)
 
 
@@ -21,7 +20,8 @@ def check_recompute(args: Arguments) -> None:
     Raises:
         ConfigError: what contradicts what, and what to do.
     """
-    _check_granularity(args)
+    if args.recompute_granularity == "selective":
+        _choose_modules(args)
     asked = (args.recompute_granularity, args.recompute_method, args.recompute_num_layers)
     if asked == EVERY_LAYER:
         args.gradient_checkpointing = True
@@ -39,23 +39,7 @@ def check_recompute(args: Arguments) -> None:
             )
 
 
-def _check_granularity(args: Arguments) -> None:
-    granularity = args.recompute_granularity
-    full, selective = granularity == "full", granularity == "selective"
-    for name in OF_FULL:
-        if full and getattr(args, name) is None:
-            raise ConfigError(
-                f"--recompute-granularity full needs {option(name)} too; for every layer use "
-                "--gradient-checkpointing"
-            )
-        if not full and getattr(args, name) is not None:
-            raise ConfigError(f"{option(name)} needs --recompute-granularity full")
-    if args.recompute_num_layers is not None and args.recompute_num_layers < 1:
-        raise ConfigError(f"--recompute-num-layers must be 1 or more, got {args.recompute_num_layers}")
-    if not selective:
-        if args.recompute_modules is not None:
-            raise ConfigError("--recompute-modules needs --recompute-granularity selective")
-        return
+def _choose_modules(args: ParallelArguments) -> None:
     args.recompute_modules = args.recompute_modules or MODULES[0]
     for name in args.recompute_modules.split(","):
         if name not in MODULES:

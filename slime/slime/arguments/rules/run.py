@@ -10,41 +10,19 @@ from slime.errors import ConfigError
 if TYPE_CHECKING:
     from slime.arguments import Arguments
 
-TIMEOUTS = (
-    "ray_start_timeout",
-    "engine_start_timeout",
-    "load_timeout",
-    "rollout_timeout",
-    "eval_timeout",
-    "train_timeout",
-    "save_timeout",
-    "weight_update_timeout",
-    "health_timeout",
-)
 REPLAY = "slime.replay.replay"
 PLACEHOLDER = "{rollout_id}"
 
 
 def check_run(args: Arguments) -> None:
     """Checks and completes the flags of `slime.arguments.groups.run`, in place. Raises ConfigError."""
-    for name in TIMEOUTS:
-        if getattr(args, name) < 0:
-            raise ConfigError(f"{option(name)} must be 0 (no limit) or more, got {getattr(args, name)}")
-    if args.train_epochs < 1:
-        raise ConfigError(f"--train-epochs must be 1 or more, got {args.train_epochs}")
     if args.profile and args.profile_step_end <= args.profile_step_start:
         raise ConfigError("--profile-step-end must be above --profile-step-start")
-    if args.reset_optimizer_states and args.load is None:
-        raise ConfigError("--reset-optimizer-states is about the checkpoint of --load; give one")
     _check_replay(args)
-    if args.debug_rollout_only and args.debug_train_only:
-        raise ConfigError("--debug-rollout-only and --debug-train-only leave nothing to do; drop one of them")
     _check_turns(args)
 
 
 def _check_replay(args: Arguments) -> None:
-    if not 0 < args.load_debug_rollout_data_subsample <= 1:
-        raise ConfigError("--load-debug-rollout-data-subsample must be above 0 and at most 1")
     for name in ("save_debug_rollout_data", "load_debug_rollout_data"):
         path = getattr(args, name)
         if path is not None and PLACEHOLDER not in path:

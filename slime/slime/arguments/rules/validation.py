@@ -6,15 +6,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from slime.arguments.declare import option
-from slime.arguments.rules.algorithm import check_algorithm, check_lora
-from slime.arguments.rules.effect import check_effect
+from slime.arguments.refusals import check_flags
+from slime.arguments.rules.algorithm import (
+    check_algorithm,
+    check_lora,
+    resolve_custom_loss,
+    switch_adapters,
+)
 from slime.arguments.rules.engine import check_engine
-from slime.arguments.rules.model import check_model
 from slime.arguments.rules.optimizer import check_optimizer
 from slime.arguments.rules.parallel import check_parallel
 from slime.arguments.rules.recompute import check_recompute
-from slime.arguments.rules.reward import check_reward
-from slime.arguments.rules.rollout import check_rollout, resolve_epochs
+from slime.arguments.rules.rollout import check_reward, check_rollout, resolve_epochs
 from slime.arguments.rules.run import check_run
 from slime.errors import ConfigError
 from slime.hooks import HOOKS, load_hooks
@@ -22,58 +25,6 @@ from slime.weights.checkpoints import is_torch_dist
 
 if TYPE_CHECKING:
     from slime.arguments import Arguments
-
-AT_LEAST_ONE = (
-    "actor_num_nodes",
-    "num_train_processes",
-    "train_threads",
-    "engine_threads",
-    "rollout_num_engines",
-    "max_running_requests",
-    "chunked_prefill_size",
-    "context_length",
-    "rm_concurrency",
-    "rollout_batch_size",
-    "n_samples_per_prompt",
-    "num_rollout",
-    "update_weights_interval",
-    "update_weight_buffer_size",
-    "save_interval",
-    "global_batch_size",
-    "num_steps_per_rollout",
-    "max_tokens_per_gpu",
-    "micro_batch_size",
-    "lr_decay_iters",
-)
-NOT_NEGATIVE = (
-    "actor_num_gpus_per_node",
-    "rollout_num_gpus",
-    "prm_num_gpus",
-    "prm_teacher_num_gpus",
-    "engine_port",
-    "rm_retries",
-    "rm_max_failures",
-    "train_nice",
-    "trainer_max_restarts",
-    "keep_checkpoints",
-    "keep_weights",
-    "eps_clip",
-    "eps_clip_high",
-    "entropy_coef",
-    "kl_loss_coef",
-    "kl_coef",
-    "opd_kl_coef",
-    "max_staleness",
-    "logprob_gap_alarm",
-    "opsm_delta",
-    "tis_clip",
-    "tis_clip_low",
-    "lr",
-    "min_lr",
-    "lr_warmup_iters",
-    "weight_decay",
-    "clip_grad",
-)
 
 
 def validate(args: Arguments) -> None:
@@ -83,21 +34,20 @@ def validate(args: Arguments) -> None:
         ConfigError: what contradicts what, and what to do.
     """
     check_run(args)
-    _check_ranges(args)
+    switch_adapters(args)
+    resolve_custom_loss(args)
+    check_flags(args)
     _check_model(args)
-    _check_processes(args)
     check_engine(args)
     check_rollout(args)
     resolve_epochs(args)
     _resolve_batches(args)
     check_algorithm(args)
     check_lora(args)
-    check_model(args)
     check_parallel(args)
     check_recompute(args)
     check_reward(args)
     check_optimizer(args)
-    check_effect(args)
     _check_hooks(args)
     args.ref_load = args.ref_load or args.hf_checkpoint
     args.run_dir = str(Path(args.run_dir).expanduser().resolve())
@@ -105,16 +55,6 @@ def validate(args: Arguments) -> None:
     versions = Path(args.update_weight_disk_dir or f"{args.save}/weights")
     args.update_weight_disk_dir = str(versions.expanduser().resolve())
     args.tensorboard_dir = args.tensorboard_dir or f"{args.run_dir}/tensorboard"
-
-
-def _check_ranges(args: Arguments) -> None:
-    for names, least in ((AT_LEAST_ONE, 1), (NOT_NEGATIVE, 0)):
-        for name in names:
-            value = getattr(args, name)
-            if value is not None and not value >= least:
-                raise ConfigError(f"{option(name)} must be {least} or more, got {value}")
-    if args.engine_port > 65535:
-        raise ConfigError(f"--engine-port must be 65535 or less, got {args.engine_port}")
 
 
 def _check_model(args: Arguments) -> None:
@@ -141,19 +81,6 @@ def _require_model_folder(name: str, folder: str) -> None:
         raise ConfigError(f"{name} {folder} holds no config.json; give the folder of a Hugging Face model")
 
 
-def _check_processes(args: Arguments) -> None:
-    if args.actor_num_gpus_per_node and args.num_train_processes != 1:
-        raise ConfigError(
-            f"--num-train-processes {args.num_train_processes} is for training on the CPU; "
-            "drop it, or set --actor-num-gpus-per-node 0"
-        )
-    if args.rollout_num_gpus and args.rollout_num_engines != 1:
-        raise ConfigError(
-            f"--rollout-num-engines {args.rollout_num_engines} is for serving on the CPU; "
-            "drop it, or set --rollout-num-gpus 0"
-        )
-
-
 def _resolve_batches(args: Arguments) -> None:
     samples = args.rollout_batch_size * args.n_samples_per_prompt
     if args.num_steps_per_rollout is not None:
@@ -175,11 +102,6 @@ def _resolve_batches(args: Arguments) -> None:
         raise ConfigError(
             f"--global-batch-size {args.global_batch_size} is more than the {samples} samples of a rollout "
             "(--rollout-batch-size x --n-samples-per-prompt)"
-        )
-    if args.use_dynamic_batch_size and args.micro_batch_size is not None:
-        raise ConfigError(
-            "--micro-batch-size counts samples, but micro-batches are packed by tokens; "
-            "drop it or add --no-use-dynamic-batch-size"
         )
     if args.micro_batch_size is None:
         args.micro_batch_size = None if args.use_dynamic_batch_size else 1

@@ -5,13 +5,16 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
 from slime.engines.embedded.attention import NAME, RaggedBatch, ragged_attention
 from slime.errors import ConfigError
+
+if TYPE_CHECKING:
+    from transformers import PretrainedConfig
 
 
 class ModelError(ConfigError):
@@ -124,7 +127,7 @@ def _read_json(path: Path) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def _dtype(name: str, config: Any, device: torch.device) -> torch.dtype:
+def _dtype(name: str, config: PretrainedConfig, device: torch.device) -> torch.dtype:
     if name == "auto":
         stored = getattr(config, "dtype", None)
         return stored if device.type != "cpu" and isinstance(stored, torch.dtype) else torch.float32

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import uuid
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -19,23 +17,24 @@ from slime.engines.embedded.sequence import Sequence
 from slime.engines.embedded.text import StopStrings, load_tokenizer
 from slime.engines.embedded.weights import WeightStore
 from slime.engines.requests import GenerateRequest, ModelLimits, RequestError
+from slime.engines.weights_file import first_weights
 
 CPU_STORE_BYTES = 1 << 30
 
 
 class EngineService:
-    """Everything behind the HTTP routes; loads when constructed. Raises ModelError, WeightsError."""
+    """Everything behind the HTTP routes; loads when constructed. Raises ConfigError, WeightsError."""
 
     def __init__(self, args: EmbeddedArguments) -> None:
         self.args = args
         self.tokenizer: Tokenizer | None = load_tokenizer(args.model_path)
         self.model: ServedModel = build_model(args.model_path, args.device, args.dtype)
         self.weights = WeightStore(self.model, lambda install: self.engine.replace_weights(install))
-        version, path, checksum = _first_weights(args)
-        live = self.weights.load(path, version)
-        if checksum is not None and live.checksum != checksum:
+        first = first_weights(args.model_path, args.weights_file)
+        live = self.weights.load(first.path, first.version)
+        if first.checksum is not None and live.checksum != first.checksum:
             raise ModelError(
-                f"{path} does not hold the weights that {args.weights_file} names: its checksum differs"
+                f"{first.path} does not hold the weights that {args.weights_file} names: its checksum differs"
             )
         total = args.max_total_tokens or _store_tokens(bytes_per_token(self.model), self.model.device)
         context_length = _context_length(args, self.model.max_positions, total)
@@ -93,20 +92,6 @@ class EngineService:
             "is_generation": True,
             "backend": "embedded",
         }
-
-
-def _first_weights(args: EmbeddedArguments) -> tuple[int, str, str | None]:
-    """Version, folder and expected checksum to load at start."""
-    if args.weights_file is None or not Path(args.weights_file).is_file():
-        return 0, args.model_path, None
-    file = Path(args.weights_file)
-    try:
-        named = json.loads(file.read_text(encoding="utf-8"))
-        return int(named["version"]), str(file.parent / named["path"]), str(named["checksum"])
-    except (ValueError, KeyError, TypeError) as error:
-        raise ModelError(
-            f"{args.weights_file} is not a weights file (version, path, checksum): {error!r}"
-        ) from error
 
 
 def _store_tokens(token_bytes: int, device: torch.device) -> int:

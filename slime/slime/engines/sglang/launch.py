@@ -15,7 +15,7 @@ from slime.engines.child import ChildEngine, answers
 from slime.engines.sglang import child
 from slime.engines.sglang.capabilities import MEASURED_VERSION, check_capabilities
 from slime.engines.sglang.toolchain import compiler_environment
-from slime.engines.third_party import NO_KEY, LaunchRequest, ThirdPartyEngine, first_weights, run
+from slime.engines.third_party import NO_KEY, LaunchRequest, ThirdPartyEngine, run, servable_weights
 
 HEALTH = {"SGLANG_ENABLE_HEALTH_ENDPOINT_GENERATION": "0"}
 """`/health` says that the server lives. With generation, its default, it waits while the engine is paused for an update,
@@ -58,7 +58,7 @@ def serve(request: LaunchRequest) -> int:
         ConfigError: nothing to serve.
         EngineError: it ended, or lacks what we need.
     """
-    first = first_weights(request)
+    first = servable_weights(request)
     command = [
         request.python,
         child.__file__,

@@ -16,7 +16,7 @@ import httpx
 
 import slime
 from slime.engines.child import ChildEngine, answers
-from slime.engines.third_party import NO_KEY, LaunchRequest, ThirdPartyEngine, first_weights, run
+from slime.engines.third_party import NO_KEY, LaunchRequest, ThirdPartyEngine, run, servable_weights
 from slime.engines.vllm import child
 
 MEASURED_VERSION = "0.32.0"
@@ -57,7 +57,7 @@ def serve(request: LaunchRequest) -> int:
         ConfigError: nothing to serve.
         EngineError: it ended, or does not serve what the folder holds.
     """
-    first = first_weights(request)
+    first = servable_weights(request)
     ours = {
         "host": request.host,
         "port": request.port,

@@ -9,6 +9,8 @@ import time
 
 import psutil
 
+from slime.processes.records import has_ended
+
 LOOK_SECONDS = 0.5
 
 
@@ -22,7 +24,7 @@ def end_with(server: int) -> None:
 
 
 def _watch(watched: psutil.Process, family: list[int]) -> None:
-    while watched.is_running() and watched.status() != psutil.STATUS_ZOMBIE:
+    while not has_ended(watched):
         time.sleep(LOOK_SECONDS)
     for pid in family:
         os.kill(pid, signal.SIGKILL)

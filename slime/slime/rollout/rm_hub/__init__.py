@@ -10,7 +10,7 @@ import asyncio
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from slime.errors import ConfigError
 from slime.rollout.rm_hub.answers import last_boxed
@@ -21,6 +21,11 @@ from slime.rollout.rm_hub.mathematics import dapo_reward, deepscaler_reward, mat
 from slime.rollout.rm_hub.remote import remote_reward
 from slime.rollout.rm_hub.text import f1_reward, gpqa_reward
 from slime.types import Sample
+
+if TYPE_CHECKING:
+    from slime.arguments.groups.data import DataArguments
+    from slime.arguments.groups.reward import RewardArguments
+    from slime.arguments.sides import GenerationSide
 
 __all__ = ["BOXED", "RM_TYPES", "async_rm", "batched_async_rm", "check_rm_type", "failures"]
 
@@ -37,7 +42,7 @@ RULES: dict[str, Callable[[Any, Sample], Any]] = {
 RM_TYPES = (*RULES, "remote_rm")
 
 
-async def async_rm(args: Any, sample: Sample, **keywords: Any) -> float | dict[str, Any]:
+async def async_rm(args: GenerationSide, sample: Sample, **keywords: Any) -> float | dict[str, Any]:
     """The reward of one sample.
 
     Raises:
@@ -64,7 +69,7 @@ async def async_rm(args: Any, sample: Sample, **keywords: Any) -> float | dict[s
 
 
 async def batched_async_rm(
-    args: Any, samples: Sequence[Sample], **keywords: Any
+    args: GenerationSide, samples: Sequence[Sample], **keywords: Any
 ) -> list[float | dict[str, Any]]:
     """The rewards of several samples, in order; a function of the user's that takes `samples` gets all at once.
 
@@ -93,18 +98,18 @@ async def batched_async_rm(
     return [checked(args, path, sample, value) for sample, value in zip(samples, values, strict=True)]
 
 
-async def _wrong_count(values: Any, expected: int) -> None:
+async def _wrong_count(values: object, expected: int) -> None:
     found = len(values) if isinstance(values, list | tuple) else type(values).__name__
     raise ValueError(f"it must return a list of {expected} rewards, one a sample, and returned {found}")
 
 
-def custom_path(args: Any, sample: Sample) -> str | None:
+def custom_path(args: RewardArguments, sample: Sample) -> str | None:
     """`sample.custom_rm_path` or --custom-rm-path."""
     path: str | None = sample.custom_rm_path or args.custom_rm_path
     return path
 
 
-def rm_type_of(args: Any, sample: Sample) -> str:
+def rm_type_of(args: RewardArguments, sample: Sample) -> str:
     """`metadata["rm_type"]` or --rm-type.
 
     Raises:
@@ -130,7 +135,7 @@ def check_rm_type(kind: str, url: str | None) -> None:
         raise ConfigError("reward type remote_rm needs --rm-url")
 
 
-async def _built_in(args: Any, kind: str, sample: Sample) -> Any:
+async def _built_in(args: GenerationSide, kind: str, sample: Sample) -> Any:
     if kind.startswith(BOXED):
         kind, sample = kind.removeprefix(BOXED), replace(sample, response=last_boxed(sample.response) or "")
     if kind == "remote_rm":
@@ -138,7 +143,7 @@ async def _built_in(args: Any, kind: str, sample: Sample) -> Any:
     return await apart(args.rm_concurrency).run(RULES[kind], args, sample)
 
 
-def random_reward(args: Any, sample: Sample) -> float:
+def random_reward(args: DataArguments, sample: Sample) -> float:
     """0.0 or 1.0 by chance, the same for the same --rollout-seed, sample and response; teaches nothing."""
     dice = random.Random(f"{args.rollout_seed} {sample.group_index} {sample.index} {sample.response}")
     return float(dice.randint(0, 1))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from fractions import Fraction
-from typing import Any
 
 _SPACES = re.compile(r"\\[,;:! ]|~|\s+")
 _WRAPPED = re.compile(r"\\(?:text|textbf|mathrm|mathbf|mbox|operatorname)\s*\{([^{}]*)\}")
@@ -47,7 +46,7 @@ def after_thinking(text: str) -> str | None:
     return None
 
 
-def labels_of(label: Any) -> list[str]:
+def labels_of(label: object) -> list[str]:
     """The right answers of a sample as texts: one, or any of a list; one in a box is taken out of it."""
     several = label if isinstance(label, list | tuple) else [label]
     texts = [str(one).strip() for one in several if one is not None]

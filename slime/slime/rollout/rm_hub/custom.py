@@ -37,7 +37,7 @@ class CustomReward:
     kind: Kind
 
 
-def load_custom_reward(args: Any, path: str) -> CustomReward:
+def load_custom_reward(args: object, path: str) -> CustomReward:
     """Loads it; a reward model is made once for each path and process.
 
     Raises:
@@ -55,7 +55,7 @@ _models: dict[str, Any] = {}
 _lock = threading.Lock()
 
 
-def _model(path: str, make: Callable[..., Any], args: Any) -> Any:
+def _model(path: str, make: Callable[..., Any], args: object) -> Any:
     with _lock:
         if path not in _models:
             try:
@@ -72,12 +72,12 @@ def _model(path: str, make: Callable[..., Any], args: Any) -> Any:
         return _models[path]
 
 
-def reward_config(args: Any) -> dict[str, Any]:
+def reward_config(args: object) -> dict[str, Any]:
     """What `get_reward_model` finds in `config`: every flag by its name, `prm_model_path` among them."""
     return {"prm_model_path": None, **vars(args)}
 
 
-def arguments_of(reward: CustomReward, args: Any, sample: Sample) -> tuple[Any, ...]:
+def arguments_of(reward: CustomReward, args: object, sample: Sample) -> tuple[Any, ...]:
     """What the function is called with for one sample."""
     if reward.kind == "model":
         return as_text(sample.prompt), sample.response, next_state_of(sample)
@@ -90,7 +90,7 @@ def next_state_of(sample: Sample) -> str:
     return "" if found is None else as_text(found)
 
 
-def as_text(value: Any) -> str:
+def as_text(value: object) -> str:
     """Chat messages as lines "role: content"; anything else as it prints."""
     if isinstance(value, str):
         return value

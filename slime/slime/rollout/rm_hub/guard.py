@@ -13,10 +13,14 @@ import math
 import threading
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from slime.errors import ConfigError, RewardError
 from slime.types import Sample
+
+if TYPE_CHECKING:
+    from slime.arguments.groups.reward import RewardArguments
+    from slime.arguments.sides import GenerationSide
 
 logger = logging.getLogger(__name__)
 
@@ -57,7 +61,9 @@ class Failures:
 failures = Failures()
 
 
-async def guarded(args: Any, name: str, samples: list[Sample], call: Callable[[], Awaitable[Any]]) -> Any:
+async def guarded(
+    args: GenerationSide, name: str, samples: list[Sample], call: Callable[[], Awaitable[Any]]
+) -> Any:
     """What `call` gives within --rollout-reward-timeout seconds.
 
     Raises:
@@ -79,7 +85,7 @@ async def guarded(args: Any, name: str, samples: list[Sample], call: Callable[[]
         _fail(args, "error", f"{where} raised {cause}", error)
 
 
-def checked(args: Any, name: str, sample: Sample, value: Any) -> float | dict[str, Any]:
+def checked(args: RewardArguments, name: str, sample: Sample, value: Any) -> float | dict[str, Any]:
     """The reward as a float, or as a dictionary whose numbers are finite. Numpy's and torch's scalars are numbers.
 
     Raises:
@@ -101,7 +107,7 @@ def checked(args: Any, name: str, sample: Sample, value: Any) -> float | dict[st
     return float(value)
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: object) -> Any:
     """An array or tensor of one number as that number; anything else as it is."""
     if not hasattr(value, "item") or not hasattr(value, "size"):
         return value
@@ -109,7 +115,7 @@ def _plain(value: Any) -> Any:
     return value.item() if count == 1 else value
 
 
-def _fail(args: Any, kind: str, message: str, cause: BaseException | None = None) -> None:
+def _fail(args: RewardArguments, kind: str, message: str, cause: BaseException | None = None) -> None:
     error = RewardError(message)
     failures.bad(kind, error, args.rm_max_failures)
     raise error from cause
@@ -132,7 +138,7 @@ class Apart:
         self.loop: asyncio.AbstractEventLoop | None = None
         self.lock = threading.Lock()
 
-    async def run(self, function: Callable[..., Any], *arguments: Any, **keywords: Any) -> Any:
+    async def run(self, function: Callable[..., Any], *arguments: object, **keywords: Any) -> Any:
         """Calls it and returns its result, awaited where it is awaitable."""
         if inspect.iscoroutinefunction(function):
             return await self._in_loop(function(*arguments, **keywords))
@@ -149,7 +155,7 @@ class Apart:
         here = asyncio.get_running_loop()
         result: asyncio.Future[Any] = here.create_future()
 
-        def settle(value: Any, error: BaseException | None) -> None:
+        def settle(value: object, error: BaseException | None) -> None:
             if result.done():
                 return
             result.set_exception(error) if error is not None else result.set_result(value)

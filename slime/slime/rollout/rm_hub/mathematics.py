@@ -13,7 +13,7 @@ DAPO_TAIL = 300
 _DAPO_ANSWER = re.compile(r"(?i)answer\s*:\s*([^\n]+)")
 
 
-def is_right(answer: str, label: Any) -> bool:
+def is_right(answer: str, label: object) -> bool:
     """Whether `answer` equals the label (or one of several): as number, as word, else by algebra."""
     for right in labels_of(label):
         same = plainly_same(answer, right)
@@ -22,13 +22,13 @@ def is_right(answer: str, label: Any) -> bool:
     return False
 
 
-def math_reward(response: str, label: Any) -> float:
+def math_reward(response: str, label: object) -> float:
     """1.0 where the last boxed answer, or the response itself if it has none, is right; else 0.0."""
     boxed = last_boxed(response)
     return float(is_right(response if boxed is None else boxed, label))
 
 
-def deepscaler_reward(response: str, label: Any) -> float:
+def deepscaler_reward(response: str, label: object) -> float:
     """1.0 for a right boxed answer after the end of the thoughts (``</think>`` or ``###Response``).
 
     Thoughts that do not end, or an answer that is not boxed, are worth 0.0 (Luo et al., DeepScaleR, 2025).
@@ -38,7 +38,7 @@ def deepscaler_reward(response: str, label: Any) -> float:
     return 0.0 if boxed is None else float(is_right(boxed, label))
 
 
-def dapo_reward(response: str, label: Any) -> dict[str, Any]:
+def dapo_reward(response: str, label: object) -> dict[str, Any]:
     """{"score": 1.0 or -1.0, "acc": right or not, "pred": the answer} from the last ``Answer:`` near the end.
 
     Numbers are compared by value, all else as text; no algebra (Yu et al., DAPO, arXiv 2503.14476).

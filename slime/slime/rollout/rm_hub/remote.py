@@ -6,12 +6,16 @@ import asyncio
 import random
 import time
 import weakref
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import httpx
 
 from slime.errors import RewardError
 from slime.types import Sample
+
+if TYPE_CHECKING:
+    from slime.arguments.groups.reward import RewardArguments
+    from slime.arguments.sides import GenerationSide
 
 FIRST_PAUSE = 0.25  # seconds before the first retry; doubled each time, plus up to as much by chance
 AGAIN = {408, 425, 429, 500, 502, 503, 504}
@@ -21,7 +25,7 @@ _clients: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, httpx.AsyncClient
 )
 
 
-async def remote_reward(args: Any, sample: Sample) -> Any:
+async def remote_reward(args: GenerationSide, sample: Sample) -> Any:
     """POSTs {"prompt", "response", "label"} to --rm-url; the answer is a number or an object of numbers.
 
     A connection that fails and the statuses 408, 425, 429 and 5xx are tried again, up to --rm-retries times and within
@@ -30,6 +34,7 @@ async def remote_reward(args: Any, sample: Sample) -> Any:
     Raises:
         RewardError: no answer that can be used.
     """
+    assert args.rm_url is not None
     until = time.monotonic() + (args.rollout_reward_timeout or float("inf"))
     body = {"prompt": sample.prompt, "response": sample.response, "label": sample.label}
     for attempt in range(args.rm_retries + 1):
@@ -48,7 +53,7 @@ async def remote_reward(args: Any, sample: Sample) -> Any:
     raise AssertionError("unreachable")
 
 
-def _reward(args: Any, answer: httpx.Response) -> Any:
+def _reward(args: RewardArguments, answer: httpx.Response) -> Any:
     if answer.status_code != 200:
         raise RewardError(f"{args.rm_url} answered {answer.status_code}: {answer.text[:200]}")
     try:
@@ -57,7 +62,7 @@ def _reward(args: Any, answer: httpx.Response) -> Any:
         raise RewardError(f"{args.rm_url} answered no JSON: {answer.text[:200]}") from error
 
 
-def _client(args: Any) -> httpx.AsyncClient:
+def _client(args: RewardArguments) -> httpx.AsyncClient:
     """One a running event loop, with at most --rm-concurrency connections."""
     loop = asyncio.get_running_loop()
     if loop not in _clients:

@@ -26,7 +26,7 @@ def words_of(text: str) -> list[str]:
     return [word for word in text.lower().translate(_PUNCTUATION).split() if word not in ("a", "an", "the")]
 
 
-def f1_reward(response: str, label: Any) -> float:
+def f1_reward(response: str, label: object) -> float:
     """Overlap of the words of response and label, harmonic mean of precision and recall, 0 to 1.
 
     The best of several labels counts. Yes, no and noanswer are right or wrong as a whole (Rajpurkar et al., SQuAD,
@@ -43,7 +43,7 @@ def _f1(found: list[str], right: list[str]) -> float:
     return 2 * shared / (len(found) + len(right)) if shared else 0.0
 
 
-def gpqa_reward(response: str, label: Any, metadata: Mapping[str, Any]) -> float:
+def gpqa_reward(response: str, label: object, metadata: Mapping[str, Any]) -> float:
     """1.0 where the response chooses the right letter, or where it has none, ends with the text of that choice.
 
     The right choice is `metadata["correct_letter"]`, or the label: a letter, a number from 0, or a choice's text.
@@ -74,7 +74,7 @@ def _chosen(text: str, valid: set[str]) -> str | None:
     return None
 
 
-def _choices(given: Any) -> dict[str, str]:
+def _choices(given: object) -> dict[str, str]:
     if isinstance(given, Mapping):
         return {str(letter).upper(): str(text) for letter, text in given.items()}
     if isinstance(given, Sequence) and not isinstance(given, str):
@@ -82,7 +82,7 @@ def _choices(given: Any) -> dict[str, str]:
     return {}
 
 
-def _right_letter(label: Any, metadata: Mapping[str, Any], choices: Mapping[str, str]) -> str:
+def _right_letter(label: object, metadata: Mapping[str, Any], choices: Mapping[str, str]) -> str:
     named = metadata.get("correct_letter")
     if isinstance(named, str) and named:
         return named.strip().upper()

@@ -31,7 +31,7 @@ from slime.types import Sample
 
 
 @dataclass
-class RolloutData:
+class TrainBatch:
     """Values over trained tokens, by sample position; a rank has those of its own samples only.
 
     Attributes:
@@ -79,10 +79,10 @@ def check_inputs(args: Any, spec: LossSpec, samples: Sequence[Sample]) -> None:
         for sample in samples if is_needed else ():
             if getattr(sample, name) is None and sample.effective_response_length:
                 raise DataError(f"sample {sample.index!r} has no {name}, which {flag} needs")
-    if in_trainer and (distils or args.loss_type == "opd_topk"):
+    if in_trainer and (distils or (spec.teacher and spec.without_hint == "refuse")):
         check_hints(samples)
     elif spec.teacher == "topk" and not in_trainer:
-        check_topk(args, samples)
+        check_topk(args.distill_topk, samples, every=spec.without_hint == "refuse")
 
 
 def _engine_flag(args: Any) -> str:
@@ -129,7 +129,7 @@ def group_metrics(args: Any, spec: LossSpec, samples: Sequence[Sample]) -> dict[
     return group_counts(rewards, [sample.group_index for sample in samples])
 
 
-def sample_terms(args: Any, data: RolloutData, mine: Sequence[int]) -> dict[int, SampleTerms]:
+def sample_terms(args: Any, data: TrainBatch, mine: Sequence[int]) -> dict[int, SampleTerms]:
     """What the estimators look at, for the samples at positions `mine`.
 
     Raises:
@@ -155,7 +155,7 @@ def sample_terms(args: Any, data: RolloutData, mine: Sequence[int]) -> dict[int,
 
 
 def token_advantages(
-    args: Any, data: RolloutData, mine: Sequence[int], add_up: Callable[[Tensor], Tensor]
+    args: Any, data: TrainBatch, mine: Sequence[int], add_up: Callable[[Tensor], Tensor]
 ) -> dict[int, Tensor]:
     """Advantages of the trained tokens of the samples at positions `mine`, by position.
 
@@ -183,7 +183,7 @@ def token_advantages(
 
 
 def advantage_metrics(
-    data: RolloutData, add_up: Callable[[Tensor], Tensor], use_opd: bool
+    data: TrainBatch, add_up: Callable[[Tensor], Tensor], use_opd: bool
 ) -> dict[str, float]:
     """Mean advantage over samples of the mean over their tokens; with distillation also the mean of old minus
     teacher log-prob, and the number of samples that have a teacher. Every rank must call this."""
@@ -201,12 +201,12 @@ def advantage_metrics(
     return metrics | ({"opd_reverse_kl": gap / max(taught, 1), "opd_samples": taught} if use_opd else {})
 
 
-def _gap(data: RolloutData, i: int) -> float | None:
+def _gap(data: TrainBatch, i: int) -> float | None:
     teacher = _tensor(data.teacher_of(i))
     return None if teacher is None else float((torch.tensor(data.old_log_probs[i]) - teacher).mean())
 
 
-def _custom(args: Any, data: RolloutData, terms: dict[int, SampleTerms]) -> list[Tensor]:
+def _custom(args: Any, data: TrainBatch, terms: dict[int, SampleTerms]) -> list[Tensor]:
     """Calls f(args, rollout_data), whose lists hold one entry a sample, per-token ones as tensors [R]."""
     samples = [data.samples[i] for i in terms]
     rollout_data: dict[str, Any] = {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -10,8 +11,7 @@ from torch import Tensor
 
 from slime.losses import LossOutput, pack_loss, weighted_sum
 from slime.losses.distribution import DenseDistribution
-from slime.training.core.batch import RolloutData, widened
-from slime.training.core.model import TrainedModel
+from slime.training.core.batch import TrainBatch, widened
 from slime.training.core.packing import PackedBatch, pack
 from slime.training.schedule import MicroBatch
 from slime.types import Sample
@@ -19,25 +19,30 @@ from slime.types import Sample
 FILLER = Sample(tokens=[0, 0], response_length=1, reward=0.0)
 
 
+def custom_pack(samples: Sequence[Sample], device: torch.device) -> PackedBatch:
+    """The samples one after the other; no sample gives a pack of one that counts nothing."""
+    packed = pack(samples or [FILLER], device, share_prompts=False)
+    return packed if samples else replace(packed, is_filler=True)
+
+
 def custom_loss(
     function: Callable[..., Any],
     args: Any,
-    model: TrainedModel,
     micro_batch: MicroBatch,
-    data: RolloutData,
+    packed: PackedBatch,
+    logits: Tensor,
+    data: TrainBatch,
     denominator: float,
-    device: torch.device,
-) -> tuple[LossOutput, PackedBatch, Tensor]:
-    """Loss and metrics, and the pack with the log-probs of its targets [T].
+) -> tuple[LossOutput, Tensor]:
+    """Loss and metrics of a pack of `custom_pack` with its raw logits [1, N, V], and the log-probs of its targets [T].
 
     The function returns sums over samples (tokens with --calculate-per-token-loss); `denominator` is how many
-    of them the whole step has. An empty micro-batch is one sample that counts nothing.
+    of them the whole step has.
     """
-    samples = [data.samples[i] for i in micro_batch] or [FILLER]
-    packed = pack(samples, device, share_prompts=False)
+    samples, device = [data.samples[i] for i in micro_batch] or [FILLER], logits.device
     lengths = torch.tensor(packed.lengths, device=device)
     temperatures = torch.tensor([sample.temperature for sample in samples], device=device)
-    logits = model.all_logits(packed, temperatures.repeat_interleave(lengths))
+    logits = logits.float() / temperatures.repeat_interleave(lengths)[:, None]
     batch = custom_batch(samples, micro_batch, packed, data, device)
     masks: list[Tensor] = batch["loss_masks"]
     shares = [mask if args.calculate_per_token_loss else mask / mask.sum().clamp(min=1) for mask in masks]
@@ -47,14 +52,14 @@ def custom_loss(
     loss = loss * scale
     with torch.no_grad():
         log_probs = DenseDistribution(logits[0, packed.logit_positions]).log_probs(packed.targets)
-    return LossOutput(loss, {**metrics, "loss": loss.detach()}), packed, log_probs
+    return LossOutput(loss, {**metrics, "loss": loss.detach()}), log_probs
 
 
 def custom_batch(
     samples: Sequence[Sample],
     micro_batch: MicroBatch,
     packed: PackedBatch,
-    data: RolloutData,
+    data: TrainBatch,
     device: torch.device,
 ) -> dict[str, Any]:
     """slime's names; lists hold one entry a sample, per-token ones tensors [R], None for what it does not have."""

@@ -8,7 +8,7 @@ import torch
 
 from slime.errors import DataError
 from slime.hooks import load_hook
-from slime.training.core.batch import RolloutData, widened
+from slime.training.core.batch import TrainBatch, widened
 from slime.training.schedule import Schedule
 
 CHANGEABLE = {
@@ -20,7 +20,7 @@ CHANGEABLE = {
 """Names in the dictionary, and the field of the data that a change goes to."""
 
 
-def postprocess(args: Any, rollout_id: int, data: RolloutData, schedule: Schedule, rank: int) -> None:
+def postprocess(args: Any, rollout_id: int, data: TrainBatch, schedule: Schedule, rank: int) -> None:
     """Calls f(args, rollout_id, rollout_data), whose lists hold one entry a sample of this rank, and takes over what it
     changed of advantages, returns, log_probs (old ones) and ref_log_probs, each [R] or None.
 
@@ -44,7 +44,7 @@ def postprocess(args: Any, rollout_id: int, data: RolloutData, schedule: Schedul
             data.unmoved = frozenset()
 
 
-def _dictionary(data: RolloutData, masks: dict[int, Any]) -> dict[str, Any]:
+def _dictionary(data: TrainBatch, masks: dict[int, Any]) -> dict[str, Any]:
     samples = [data.samples[i] for i in masks]
     wide = {
         name: [_wide(mask, (getattr(data, field) or {}).get(i)) for i, mask in masks.items()]

@@ -9,6 +9,13 @@ import numpy as np
 import torch
 
 
+def seed_all(seed: int) -> None:
+    """Seeds every random generator of this process."""
+    torch.manual_seed(seed)
+    np.random.seed(seed)
+    random.seed(seed)
+
+
 def random_state() -> dict[str, Any]:
     """The state of every random generator of this process."""
     name, keys, *rest = np.random.get_state(legacy=True)

@@ -1,21 +1,20 @@
-"""One optimizer step over the micro-batches of a schedule: forward, backward, checks, update."""
+"""The gradient of one optimizer step over the micro-batches of a schedule, and log-probs without one."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.distributed.tensor import DTensor
-from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 
-from slime.errors import TrainError
 from slime.losses import (
     Distribution,
     LossBatch,
+    LossOutput,
     LossSpec,
     Reducer,
     Segments,
@@ -24,9 +23,9 @@ from slime.losses import (
     weighted_sum,
 )
 from slime.training.core import staleness
-from slime.training.core.batch import RolloutData
-from slime.training.core.custom_step import custom_loss
-from slime.training.core.distributed import sum_over_ranks
+from slime.training.core.batch import TrainBatch
+from slime.training.core.custom_step import custom_loss, custom_pack
+from slime.training.core.learner import Learner
 from slime.training.core.model import TrainedModel
 from slime.training.core.packing import PackedBatch, pack, trained_values
 from slime.training.schedule import MicroBatch, Step
@@ -38,11 +37,11 @@ Teach = Callable[[int, PackedBatch, Distribution], TopKTargets]
 
 
 def forward_backward(
-    model: TrainedModel,
+    learner: Learner[TrainedModel],
     spec: LossSpec,
     step: Step,
-    rank: int,
-    data: RolloutData,
+    replica: int,
+    data: TrainBatch,
     device: torch.device,
     args: Any,
     on_log_probs: OnLogProbs,
@@ -50,35 +49,61 @@ def forward_backward(
 ) -> dict[str, float]:
     """Accumulates the gradient of the step's loss and returns its metrics, both over all ranks.
 
-    FSDP averages gradients over ranks, so each rank's loss is multiplied by their number.
-
     Args:
+        replica: which micro-batches of the step are this rank's.
         teach: (number of the micro-batch, pack, distribution) -> what a teacher says of likely ids.
     """
-    world_size = len(step.ranks)
-    sums: dict[str, float] = {}
-    per_token = args.calculate_per_token_loss
-    denominator = step.denominator(per_token)
-    for number, micro_batch in enumerate(step.ranks[rank]):
+    mine, denominator = step.ranks[replica], step.denominator(args.calculate_per_token_loss)
+    seen_log_probs: list[tuple[MicroBatch, PackedBatch, Tensor]] = []
+    metrics: list[dict[str, Tensor]] = []
+
+    def loss_of(number: int, packed: PackedBatch, seen: Any) -> Tensor:
+        micro_batch = mine[number]
         if spec.on_logits is not None:
-            output, packed, log_probs = custom_loss(
-                spec.on_logits, args, model, micro_batch, data, denominator, device
+            output, log_probs = custom_loss(
+                spec.on_logits, args, micro_batch, packed, seen, data, denominator
             )
         else:
-            packed = pack([data.samples[i] for i in micro_batch], device)
-            dist = model.distribution(packed)
-            batch = loss_batch(micro_batch, packed, data, denominator, args.reward_key)
-            if teach is not None:
-                dist.logsumexp()
-                batch = replace(batch, targets=teach(number, packed, dist))
-            reducer = step_reducer(denominator, packed, per_token, token_weights(micro_batch, data, args))
-            output = compute_loss(spec, dist, batch, reducer)
-            log_probs = dist.log_probs(packed.targets).detach()
-        torch.autograd.backward(output.loss * world_size)
-        for name, value in output.metrics.items():
-            sums[name] = sums.get(name, 0.0) + float(value)
+            asked = None if teach is None else partial(teach, number)
+            output, log_probs = _loss(spec, args, micro_batch, packed, seen, data, denominator, asked)
+        metrics.append({name: value.detach() for name, value in output.metrics.items()})
+        seen_log_probs.append((micro_batch, packed, log_probs.detach()))
+        return output.loss
+
+    lay_out = pack if spec.on_logits is None else custom_pack
+    learner.accumulate([lay_out([data.samples[i] for i in part], device) for part in mine], loss_of)
+    for micro_batch, packed, log_probs in seen_log_probs:
         on_log_probs(micro_batch, packed, log_probs)
-    return sum_over_ranks(sums)
+    return learner.add_up(summed(metrics))
+
+
+def summed(metrics: Iterable[Mapping[str, Tensor]]) -> dict[str, float]:
+    """Sums by name. Reading a tensor waits for the GPU, so this follows the last backward."""
+    sums: dict[str, float] = {}
+    for part in metrics:
+        for name, value in part.items():
+            sums[name] = sums.get(name, 0.0) + float(value)
+    return sums
+
+
+def _loss(
+    spec: LossSpec,
+    args: Any,
+    micro_batch: MicroBatch,
+    packed: PackedBatch,
+    dist: Distribution,
+    data: TrainBatch,
+    denominator: float,
+    teach: Callable[[PackedBatch, Distribution], TopKTargets] | None,
+) -> tuple[LossOutput, Tensor]:
+    """Loss and metrics of a pack, and the log-probs of its targets [T]."""
+    batch = loss_batch(micro_batch, packed, data, denominator, args.reward_key)
+    if teach is not None:
+        dist.logsumexp()
+        batch = replace(batch, targets=teach(packed, dist))
+    weights = token_weights(micro_batch, data, args)
+    reducer = step_reducer(denominator, packed, args.calculate_per_token_loss, weights)
+    return compute_loss(spec, dist, batch, reducer), dist.log_probs(packed.targets)
 
 
 def step_reducer(
@@ -95,7 +120,7 @@ def step_reducer(
     return weighted_sum(weights, denominator)
 
 
-def token_weights(micro_batch: MicroBatch, data: RolloutData, args: Any) -> list[float] | None:
+def token_weights(micro_batch: MicroBatch, data: TrainBatch, args: Any) -> list[float] | None:
     """Of the trained tokens, by their age; None without --max-staleness."""
     if args.max_staleness is None:
         return None
@@ -105,7 +130,7 @@ def token_weights(micro_batch: MicroBatch, data: RolloutData, args: Any) -> list
 def loss_batch(
     micro_batch: MicroBatch,
     packed: PackedBatch,
-    data: RolloutData,
+    data: TrainBatch,
     denominator: float = 1.0,
     reward_key: str | None = None,
 ) -> LossBatch:
@@ -146,7 +171,7 @@ def _reward(sample: Sample, key: str | None) -> float:
     return math.nan if sample.reward is None else sample.get_reward_value(key)
 
 
-def _teacher(micro_batch: MicroBatch, packed: PackedBatch, data: RolloutData) -> tuple[Tensor, Tensor] | None:
+def _teacher(micro_batch: MicroBatch, packed: PackedBatch, data: TrainBatch) -> tuple[Tensor, Tensor] | None:
     """The teacher's log-probs of the sampled tokens, and where there are some; None if nowhere."""
     known = [data.teacher_of(i) for i in micro_batch]
     if all(part is None for part in known):
@@ -156,7 +181,7 @@ def _teacher(micro_batch: MicroBatch, packed: PackedBatch, data: RolloutData) ->
     return values, packed.spread([float(part is not None) for part in known]).bool()
 
 
-def _older(micro_batch: MicroBatch, packed: PackedBatch, data: RolloutData) -> Tensor:
+def _older(micro_batch: MicroBatch, packed: PackedBatch, data: TrainBatch) -> Tensor:
     """Which tokens older weights wrote than those before the update."""
     found = [age > 0 for i in micro_batch for age in staleness.ages(data.samples[i], data.version)]
     return torch.tensor(found if micro_batch else [False], device=packed.targets.device)
@@ -207,23 +232,3 @@ def by_sample(micro_batch: MicroBatch, packed: PackedBatch, values: Tensor) -> d
         return {}
     parts = torch.split(values, list(packed.counts))
     return {i: part.tolist() for i, part in zip(micro_batch, parts, strict=True)}
-
-
-def clip_and_check(model: Any, loss: float, max_norm: float, where: str) -> float:
-    """The gradient's norm over all ranks, after which it is clipped to `max_norm` (0: not at all).
-
-    Raises:
-        TrainError: loss or gradient is not finite. Every rank sees the same numbers, so all raise or none.
-    """
-    if not math.isfinite(loss):
-        raise TrainError(f"{where}: the loss is {loss}; the step was refused and nothing of it applied")
-    parameters = [p for p in model.parameters() if p.grad is not None]
-    total = get_total_norm([p.grad for p in parameters])
-    norm = total.full_tensor() if isinstance(total, DTensor) else total
-    if not bool(torch.isfinite(norm)):
-        raise TrainError(
-            f"{where}: the gradient's norm is {float(norm)}; the step was refused and not applied"
-        )
-    if max_norm > 0:
-        clip_grads_with_norm_(parameters, max_norm, norm)
-    return float(norm)

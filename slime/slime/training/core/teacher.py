@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from slime.losses import Candidates, Distribution, TopKTargets, topk_targets
-from slime.training.core.batch import RolloutData
+from slime.losses import Candidates, Distribution, TopKTargets, loss_spec, topk_targets
+from slime.training.core.batch import TrainBatch
 from slime.training.core.model import TrainedModel
 from slime.training.core.packing import PackedBatch, pack
 from slime.training.core.step import OnDistribution, Teach
@@ -50,16 +50,17 @@ class Teacher:
     ) -> None:
         self.args, self.rank = args, rank
         self.model, self.computing = model, computing
-        self.over_topk = args.loss_type in ("opd_topk", "topk_select")
+        spec = loss_spec(args)
+        self.over_topk, self.without_hint = spec.teacher == "topk", spec.without_hint
         self.shortest = args.hint_selection == "shortest"
 
-    def read(self, step: Step, data: RolloutData, device: torch.device) -> None:
+    def read(self, step: Step, data: TrainBatch, device: torch.device) -> None:
         """What the teacher says of the sampled tokens of one step, where the loss asks for these. Every rank must
         call this."""
         if not self.over_topk and self.model is not None:
             data.teacher_log_probs = (data.teacher_log_probs or {}) | self.sampled(step, data.samples, device)
 
-    def keeping(self, number: int, step: Step, data: RolloutData) -> OnDistribution | None:
+    def keeping(self, number: int, step: Step, data: TrainBatch) -> OnDistribution | None:
         """Keeps the teacher's part of a step before which the policy will have moved, from the pass for its old
         log-probs."""
         if not self.over_topk:
@@ -70,7 +71,7 @@ class Teacher:
 
         return keep
 
-    def teaching(self, number: int, step: Step, data: RolloutData) -> Teach | None:
+    def teaching(self, number: int, step: Step, data: TrainBatch) -> Teach | None:
         """What was kept; in the first step the teacher is asked between forward and backward, so that the policy
         needs no pass of its own for it."""
         if not self.over_topk:
@@ -206,9 +207,9 @@ class Teacher:
 
     def _prompts(self, sample: Sample) -> list[list[int]]:
         """What the teacher reads, in as many versions as are compared: the hints that are used, or the prompt as it
-        is where the hybrid method has no hint."""
+        is where the loss wants a teacher without a hint too."""
         candidates = sample.teacher_tokens_candidates or []
-        if not candidates and self.args.loss_type == "topk_select" and self.args.topk_plain_teacher:
+        if not candidates and self.without_hint == "plain":
             return [sample.tokens]
         return candidates[: 1 if self.shortest else self.args.hint_m]
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import accumulate, chain, pairwise
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -36,18 +35,16 @@ def check_hints(samples: Sequence[Sample]) -> None:
             )
 
 
-def check_topk(args: Any, samples: Sequence[Sample]) -> None:
-    """Raises DataError for a sample whose teacher said less than --distill-topk asks for."""
+def check_topk(k: int, samples: Sequence[Sample], every: bool) -> None:
+    """Raises DataError for a sample whose teacher said less than --distill-topk `k` asks for, or, where `every` one
+    needs a teacher, has none."""
     for sample in samples:
         ids = sample.teacher_topk_indices
-        if ids is None and args.loss_type == "opd_topk" and sample.effective_response_length:
+        if ids is None and every and sample.effective_response_length:
+            raise DataError(f"sample {sample.index!r} has no teacher_topk_indices, which this loss needs")
+        if ids and len(ids[0]) < k:
             raise DataError(
-                f"sample {sample.index!r} has no teacher_topk_indices, which --loss-type opd_topk needs"
-            )
-        if ids and len(ids[0]) < args.distill_topk:
-            raise DataError(
-                f"sample {sample.index!r} brings {len(ids[0])} ids a token from its teacher, --distill-topk asks for "
-                f"{args.distill_topk}"
+                f"sample {sample.index!r} brings {len(ids[0])} ids a token from its teacher, --distill-topk asks for {k}"
             )
 
 

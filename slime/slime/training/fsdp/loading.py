@@ -16,6 +16,7 @@ from transformers.utils import logging as transformers_logging
 from slime.errors import ConfigError
 from slime.training.attention.kernels import attention_name
 from slime.training.attention.linear import keep_sequences_apart
+from slime.training.fsdp.lora import add_adapters
 from slime.training.fsdp.model import PackedModel, equip
 from slime.training.fsdp.quantized import four_bit_config, four_bit_parameters
 from slime.utils.decoders import language_part
@@ -23,24 +24,23 @@ from slime.utils.decoders import language_part
 Model = TypeVar("Model", bound=nn.Module)
 
 
-def load_model(
-    folder: str, mesh: DeviceMesh, args: Any, adapt: Callable[[Any], Any] | None = None, trained: bool = True
-) -> PackedModel:
-    """The causal language model in `folder`, its weights in fp32, sharded over `mesh`.
+def load_model(folder: str, mesh: DeviceMesh, args: Any, trained: bool = True) -> PackedModel:
+    """The causal language model in `folder`, with adapters if it is trained and the flags want them.
 
     Args, Raises: of `load_as`.
     """
 
-    def as_packed(model: Any) -> PackedModel:
-        return equip(model if adapt is None else adapt(model), args.log_probs_chunk_size)
+    def adapt(model: Any) -> PackedModel:
+        adapted = add_adapters(model, args) if trained and args.use_lora else model
+        return equip(adapted, args.log_probs_chunk_size)
 
-    return load_as(as_packed, folder, mesh, args, trained)
+    return load_as(adapt, folder, mesh, args, trained)
 
 
 def load_as(
     adapt: Callable[[Any], Model], folder: str, mesh: DeviceMesh, args: Any, trained: bool = True
 ) -> Model:
-    """What `adapt` makes of the causal language model in `folder`.
+    """What `adapt` makes of the causal language model in `folder`, its weights in fp32, sharded over `mesh`.
 
     It computes in bf16 on CUDA and with --bf16, in fp32 otherwise; gradients are always added up in fp32.
 
@@ -91,12 +91,6 @@ def choose_trained(model: nn.Module, only: list[str], frozen: list[str]) -> None
             parameter.requires_grad_(chosen and not stays and parameter.requires_grad)
     if not any(parameter.requires_grad for parameter in model.parameters()):
         raise ConfigError("--freeze-params-name-list leaves no weight to train")
-
-
-def stored_dtype(folder: str) -> torch.dtype | None:
-    """The dtype that the folder's configuration names, or None if it names none."""
-    dtype = AutoConfig.from_pretrained(folder, local_files_only=True).dtype
-    return dtype if isinstance(dtype, torch.dtype) else None
 
 
 def shard(model: Any, mesh: DeviceMesh, args: Any) -> None:

@@ -18,10 +18,10 @@ from peft.tuners.lora import Linear as LoraLinear
 from peft.tuners.lora import LoraLayer
 from peft.tuners.tuners_utils import BaseTunerLayer
 from peft.utils.other import ModulesToSaveWrapper
-from safetensors.torch import save_file
 from torch import Tensor
 
 from slime.errors import ConfigError
+from slime.weights.folders import PEFT_PREFIX, write_adapter_folder
 
 LINEAR: tuple[type[LoraLayer], ...] = (LoraLinear,)
 if is_bnb_4bit_available():
@@ -29,7 +29,6 @@ if is_bnb_4bit_available():
 
     LINEAR = (LoraLinear, Linear4bit)
 ADAPTER = "default"
-PREFIX = "base_model.model."
 TIED = ("embed_tokens", "lm_head")
 
 
@@ -61,7 +60,9 @@ def add_adapters(model: Any, args: Any) -> PeftModel:
             raise ConfigError(f"LoRA cannot be added to this model: {str(error).splitlines()[0]}") from error
     for name, module in wrapped.named_modules():
         if isinstance(module, LoraLayer) and not isinstance(module, LINEAR):
-            raise ConfigError(f"--lora-target-modules: {name.removeprefix(PREFIX)} is not a linear module")
+            raise ConfigError(
+                f"--lora-target-modules: {name.removeprefix(PEFT_PREFIX)} is not a linear module"
+            )
     missing = [name for name in names[1] or () if not _has_saved(wrapped, name)]
     if missing:
         raise ConfigError(f"--lora-modules-to-save: the model has no module {missing[0]!r}")
@@ -135,20 +136,15 @@ def merged_shapes(model: Any) -> dict[str, torch.Size]:
 
 def _plain(name: str) -> str:
     """The name that a tensor has in the model without adapters."""
-    return name.removeprefix(PREFIX).replace(".base_layer.", ".").replace(f".modules_to_save.{ADAPTER}.", ".")
-
-
-def describe(args: Any) -> dict[str, Any] | None:
-    """What a checkpoint must agree with to be resumed; None without LoRA."""
-    if not args.use_lora:
-        return None
-    names = ("lora_rank", "lora_alpha", "lora_target_modules", "lora_modules_to_save")
-    return {name: getattr(args, name) for name in names}
+    return (
+        name.removeprefix(PEFT_PREFIX)
+        .replace(".base_layer.", ".")
+        .replace(f".modules_to_save.{ADAPTER}.", ".")
+    )
 
 
 def write_adapter(folder: Path, model: Any, weights: dict[str, Tensor], base: str) -> dict[str, Tensor]:
-    """The adapter in PEFT's format, which `PeftModel.from_pretrained`, `merge_lora_adapter.py` and the embedded
-    engine read. Returns its tensors as they are named there.
+    """The adapter in PEFT's format. Returns its tensors as they are named there.
 
     Args:
         weights: whole trained tensors by their names in the wrapped model.
@@ -156,10 +152,9 @@ def write_adapter(folder: Path, model: Any, weights: dict[str, Tensor], base: st
     """
     config = copy.copy(model.peft_config[ADAPTER])
     config.base_model_name_or_path, config.inference_mode = base, True
-    config.save_pretrained(str(folder))
     stored = {
         name.replace(f".modules_to_save.{ADAPTER}.", ".").replace(f".{ADAPTER}.", "."): tensor
         for name, tensor in weights.items()
     }
-    save_file(stored, str(folder / "adapter_model.safetensors"), metadata={"format": "pt"})
+    write_adapter_folder(folder, stored, config)
     return stored

@@ -2,28 +2,23 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import torch
 from peft import PeftModel
-from safetensors.torch import save_file
 from torch import Tensor, nn
-from torch.distributed.tensor import DTensor
+from torch.distributed.tensor import DTensor, distribute_tensor
 from transformers.core_model_loading import revert_weight_conversion
 
 from slime.losses import ChunkedDistribution, DenseDistribution, Distribution
 from slime.training.core.packing import PackedBatch
 from slime.training.fsdp.head import DeferredHead
-from slime.training.fsdp.lora import merged, without_adapters
+from slime.training.fsdp.lora import merged, merged_shapes, without_adapters
 from slime.training.fsdp.quantized import dequantized
 from slime.weights.checksum import LM_HEAD
-
-WEIGHT_FILES = (".safetensors", ".bin", ".pt", ".pth", ".index.json")
 
 
 class PackedModel(nn.Module):
@@ -33,7 +28,13 @@ class PackedModel(nn.Module):
         deferred: its output head, where that runs a few rows at a time (--log-probs-chunk-size).
     """
 
+    config: Any
     deferred: DeferredHead | None = None
+
+    @property
+    def vocabulary(self) -> int:
+        """Tokens that it knows."""
+        return int(self.config.get_text_config().vocab_size)
 
     def distribution(self, packed: PackedBatch) -> Distribution:
         """The model's distribution of every target [T] of the pack, at the temperature of its sample.
@@ -47,13 +48,25 @@ class PackedModel(nn.Module):
             hidden = self._logits(packed, packed.logit_positions)[0]
         return ChunkedDistribution(hidden, head.project, packed.temperatures, head.chunk)
 
-    def all_logits(self, packed: PackedBatch, temperatures: Tensor) -> Tensor:
-        """fp32 logits [1, N, V] of every token of the pack, divided by `temperatures` [N]."""
-        return self._logits(packed, 0).float() / temperatures[:, None]
+    def all_logits(self, packed: PackedBatch) -> Tensor:
+        """Logits [1, N, V] of every token of the pack, as the model gives them."""
+        return self._logits(packed, 0)
 
     def without_adapters(self) -> AbstractContextManager[None]:
         """Inside, the model computes what its base computes."""
         return without_adapters(self)
+
+    def shapes(self) -> dict[str, torch.Size]:
+        """Of the weights by name, as they are with adapters merged."""
+        return merged_shapes(self)
+
+    @torch.no_grad()
+    def take_over(self, policy: PackedModel) -> None:
+        """Copies the weights of `policy`, adapters merged. Every rank must call this."""
+        weights, targets = policy.state_dict(), self.state_dict()
+        wrapped = isinstance(policy, PeftModel)
+        for name, tensor in merged(policy, whole_tensors(weights)) if wrapped else weights.items():
+            _assign(targets[name], tensor)
 
     def _logits(self, packed: PackedBatch, keep: Tensor | int) -> Tensor:
         output = self(
@@ -67,6 +80,15 @@ class PackedModel(nn.Module):
         return logits
 
 
+def _assign(target: Tensor, tensor: Tensor) -> None:
+    """Writes a tensor, whole or sharded alike, into a tensor of another model."""
+    if isinstance(target, DTensor) and not isinstance(tensor, DTensor):
+        tensor = distribute_tensor(
+            tensor.to(target.dtype), target.device_mesh, target.placements, src_data_rank=None
+        )
+    target.copy_(tensor)
+
+
 def equip(model: Any, chunk: int = 0) -> PackedModel:
     """Makes `model` a `PackedModel`, in place: its class becomes a subclass of both, as FSDP2 does it too.
 
@@ -74,7 +96,7 @@ def equip(model: Any, chunk: int = 0) -> PackedModel:
         chunk: rows of logits that are computed at a time; 0: all at once.
     """
     deferred = DeferredHead(model, chunk) if chunk > 0 else None
-    model.__class__ = _equipped(type(model))
+    model.__class__ = _equipped(model.__class__)
     model.deferred = deferred
     equipped: PackedModel = model
     return equipped
@@ -123,11 +145,3 @@ def whole_tensors(tensors: dict[str, Tensor]) -> Iterator[tuple[str, Tensor]]:
     """Names and whole tensors, one after the other. Every rank must take all of them."""
     for name, tensor in tensors.items():
         yield name, tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
-
-
-def write_model_folder(folder: Path, weights: dict[str, Tensor], source: str) -> None:
-    """A Hugging Face folder: `weights`, and the configuration and tokenizer files of the `source` folder."""
-    for file in sorted(Path(source).iterdir()):
-        if file.is_file() and not file.name.endswith(WEIGHT_FILES):
-            shutil.copyfile(file, folder / file.name)
-    save_file(weights, str(folder / "model.safetensors"), metadata={"format": "pt"})

@@ -6,7 +6,8 @@ projection). Each of these has an adapter of its own here too, so that they are 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -110,3 +111,16 @@ class Adapters(nn.Module):
 def adapters_of(model: nn.Module) -> list[Adapters]:
     """All of a model; empty without LoRA."""
     return [module for module in model.modules() if isinstance(module, Adapters)]
+
+
+@contextmanager
+def without_adapters(model: nn.Module) -> Iterator[None]:
+    """Inside, `model` computes what its base computes."""
+    switched = adapters_of(model)
+    for adapters in switched:
+        adapters.on = False
+    try:
+        yield
+    finally:
+        for adapters in switched:
+            adapters.on = True

@@ -18,8 +18,8 @@ from torch.utils.dlpack import from_dlpack
 
 from slime.training.core.checkpoint import Part
 from slime.training.megatron.gradients import Gradients
-from slime.training.megatron.optimizer import Piece
 from slime.training.megatron.parallel import Axis
+from slime.training.megatron.pieces import Piece
 
 MOMENTS = ("exp_avg", "exp_avg_sq")
 

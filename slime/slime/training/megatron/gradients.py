@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -12,59 +11,12 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from slime.errors import TrainError
-from slime.training.megatron.optimizer import Cut, Masters, Piece
-from slime.training.megatron.parallel import Axis
+from slime.training.megatron.optimizer import Masters
+from slime.training.megatron.pieces import Cut, Piece, Trained
 from slime.training.megatron.pipeline import ShardedModel
-from slime.training.megatron.vocab_shards import add_up
-from slime.training.megatron.weights import WeightMap
+from slime.training.megatron.row_shards import add_up
 
 EMBEDDING, HEAD = "embedding.word_embeddings.weight", "output_layer.weight"
-
-
-@dataclass
-class Trained:
-    """One parameter.
-
-    Attributes:
-        copies: the ranks that have the same part of it.
-        wide: dtype of its gradient and of what the optimizer moves.
-        share: what this rank's part counts in a norm over the ranks of one model; those who have the same share it.
-        partial: the ranks of a tensor-parallel group have parts of the gradient of a parameter that each has whole.
-    """
-
-    name: str
-    parameter: nn.Parameter
-    copies: Axis
-    wide: torch.dtype
-    share: float
-    partial: bool
-    added: Tensor | None = None
-
-    def watch(self) -> None:
-        """Where gradients come narrower than they are wanted, adds them up as soon as they are there."""
-        if self.parameter.dtype != self.wide:
-            self.parameter.register_post_accumulate_grad_hook(self._add)  # type: ignore[no-untyped-call]
-
-    def _add(self, parameter: Tensor) -> None:
-        assert parameter.grad is not None
-        wide = parameter.grad.to(self.wide)
-        self.added = wide if self.added is None else self.added.add_(wide)
-        parameter.grad = None
-
-    @property
-    def gradient(self) -> Tensor:
-        """What was added up so far; zeros where no micro-batch reached the parameter."""
-        found = self.added if self.parameter.dtype != self.wide else self.parameter.grad
-        if found is None:
-            found = torch.zeros_like(self.parameter, dtype=self.wide)
-            if self.parameter.dtype != self.wide:
-                self.added = found
-            else:
-                self.parameter.grad = found
-        return found
-
-    def forget(self) -> None:
-        self.added = self.parameter.grad = None
 
 
 class Gradients:
@@ -74,9 +26,9 @@ class Gradients:
         args: how the optimizer's states are kept; None: no gradients will be taken, what computes is all there is.
     """
 
-    def __init__(self, model: ShardedModel, weights: WeightMap, args: Any | None = None) -> None:
-        self.parallel, self.weights = model.parallel, weights
-        tied = weights.hf.tie_word_embeddings and model.core.has_head
+    def __init__(self, model: ShardedModel, args: Any | None = None) -> None:
+        self.parallel, self.weights = model.parallel, model.weights
+        tied = model.weights.hf.tie_word_embeddings and model.core.has_head
         self.tied_head = tied and self.parallel.pp.size > 1
         self.all = [
             self._trained(model, name, parameter, args is None)

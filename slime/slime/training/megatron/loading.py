@@ -8,6 +8,7 @@ import torch
 
 from slime.training.attention.kernels import attention_name
 from slime.training.megatron.core_config import read_config, transformer_config
+from slime.training.megatron.lora import add_adapters
 from slime.training.megatron.model import PackedGPT
 from slime.training.megatron.parallel import Parallel
 from slime.training.megatron.pipeline import ShardedModel
@@ -22,17 +23,31 @@ def computing_dtype(args: Any, device: torch.device) -> torch.dtype:
 
 
 def load_model(
-    folder: str, args: Any, parallel: Parallel, device: torch.device
-) -> tuple[ShardedModel, WeightMap]:
-    """This rank's part of the model in `folder`, and where its weights come from. Raises ConfigError as `load_core`."""
+    folder: str,
+    args: Any,
+    parallel: Parallel,
+    device: torch.device,
+    trained: bool = False,
+    on_logits: bool = False,
+) -> ShardedModel:
+    """This rank's part of the model in `folder`, with adapters if it is trained and the flags want them.
+
+    Args:
+        on_logits: what its losses see.
+
+    Raises:
+        ConfigError: as `load_core`, or adapters that it cannot have.
+    """
     core, weights = load_core(PackedGPT, folder, args, parallel, device)
-    return ShardedModel(core), weights
+    if trained and args.use_lora:
+        add_adapters(core, weights, args)
+    return ShardedModel(core, weights, on_logits)
 
 
 def load_core(
     kind: type[Core], folder: str, args: Any, parallel: Parallel, device: torch.device
 ) -> tuple[Core, WeightMap]:
-    """The same, not yet spread over pipeline stages, as a `kind` of stage.
+    """This rank's part of the model in `folder` as a `kind` of stage, and where its weights come from.
 
     Raises:
         ConfigError: a model that this backend cannot build or that does not divide by the ranks; a missing weight;

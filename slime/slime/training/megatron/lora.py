@@ -6,18 +6,15 @@ The base never changes. Engines get base + scale * B A, which each rank computes
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import torch
 from peft import LoraConfig
-from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from slime.errors import ConfigError
-from slime.training.fsdp.lora import PREFIX
 from slime.training.megatron.adapters import Adapter, Adapters, Output, adapters_of
 from slime.training.megatron.delta_net import projected
 from slime.training.megatron.fused_rows import Sections, cut
@@ -26,6 +23,7 @@ from slime.training.megatron.parallel import Parallel
 from slime.training.megatron.weight_map import Entry
 from slime.training.megatron.weights import WeightMap, to_first_stage
 from slime.utils.decoders import HYBRIDS, has_experts, head_dim, is_linear
+from slime.weights.folders import PEFT_PREFIX, write_adapter_folder
 
 JOINED = {
     "self_attention.linear_qkv": ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"),
@@ -176,7 +174,7 @@ def _enter(weights: WeightMap, linear: str, layer: int, own: dict[str, Factors],
             ("down", "A", 1 if adapters.by_inputs else None),
             ("up", "B", None if adapters.by_inputs else 0),
         ):
-            stored = f"{PREFIX}{_key(layer, name)}.lora_{letter}.weight"
+            stored = f"{PEFT_PREFIX}{_key(layer, name)}.lora_{letter}.weight"
             sections = _sections(weights.hf, name) if factor == "up" else ()
             entry = Entry((stored,), "adapter", dim, sections=sections)
             weights.entries[f"{linear}.adapters.parts.{_last(name)}.{factor}"] = entry
@@ -184,19 +182,6 @@ def _enter(weights: WeightMap, linear: str, layer: int, own: dict[str, Factors],
 
 def _last(name: str) -> str:
     return name.rpartition(".")[2]
-
-
-@contextmanager
-def without_adapters(model: nn.Module) -> Iterator[None]:
-    """Inside, `model` computes what its base computes."""
-    switched = adapters_of(model)
-    for adapters in switched:
-        adapters.on = False
-    try:
-        yield
-    finally:
-        for adapters in switched:
-            adapters.on = True
 
 
 def adapter_writer(
@@ -222,8 +207,7 @@ def adapter_writer(
             base_model_name_or_path=base,
             inference_mode=True,
         )
-        config.save_pretrained(str(folder))
-        save_file(whole, str(folder / "adapter_model.safetensors"), metadata={"format": "pt"})
+        write_adapter_folder(folder, whole, config)
         return whole
 
     return write

@@ -11,7 +11,10 @@ import torch
 from megatron.core.fusions.fused_bias_dropout import get_bias_dropout_add
 from megatron.core.models.gpt.gpt_model import GPTModel
 from megatron.core.tensor_parallel import ColumnParallelLinear, RowParallelLinear
-from megatron.core.tensor_parallel.mappings import gather_from_sequence_parallel_region
+from megatron.core.tensor_parallel.mappings import (
+    gather_from_sequence_parallel_region,
+    gather_from_tensor_model_parallel_region,
+)
 from megatron.core.transformer.attention import SelfAttention, SelfAttentionSubmodules
 from megatron.core.transformer.enums import AttnMaskType
 from megatron.core.transformer.identity_op import IdentityOp
@@ -158,6 +161,12 @@ class PackedGPT(GPTModel):  # type: ignore[misc]
         weight = self.embedding.word_embeddings.weight if tied else None
         logits: Tensor = self.output_layer(hidden, weight=weight)[0].squeeze(1)
         return logits[:, : max(self.real_vocabulary - self.first_column, 0)]
+
+    def whole_vocabulary(self, logits: Tensor) -> Tensor:
+        """The columns of this rank [n, columns] -> the logits [n, V] on every rank, each of which goes on alike."""
+        missing = self.vocab_size // self.parallel.tp.size - logits.shape[1]
+        whole: Tensor = gather_from_tensor_model_parallel_region(nn.functional.pad(logits, (0, missing)))
+        return whole[:, : self.real_vocabulary]
 
 
 def _part(values: Tensor, rank: int, ranks: int) -> Tensor:

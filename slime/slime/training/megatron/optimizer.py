@@ -7,50 +7,13 @@ which moves them and tells the others. AdamW looks at each number alone, so the 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from slime.training.megatron.parallel import Axis
-from slime.training.megatron.vocab_shards import add_up, add_up_rows, own_rows, spread_rows
-
-if TYPE_CHECKING:
-    from slime.training.megatron.gradients import Trained
-
-
-@dataclass(frozen=True)
-class Cut:
-    """How ranks divide a tensor: along which dimension, and which ranks."""
-
-    dim: int
-    axis: Axis
-
-
-@dataclass
-class Piece:
-    """Rows of a parameter that make one tensor of a checkpoint.
-
-    Attributes:
-        name: in the whole model. trained: the parameter. rows: those of this rank's part of it.
-        cut: among the ranks that hold one model together; None: whole on each of them.
-        mine: those of `rows` that this rank moves, counted from the first one.
-        master: them, as wide as they are optimized. Shares the parameter's memory where that is as wide.
-        gradient: of `master`, but where the model computes.
-    """
-
-    name: str
-    trained: Trained
-    rows: slice
-    cut: Cut | None
-    mine: slice
-    master: nn.Parameter
-    gradient: Tensor | None = None
-
-    def of(self, tensor: Tensor) -> Tensor:
-        """The rows of this piece in the parameter, its gradient or a tensor like it."""
-        return tensor[self.rows]
+from slime.training.megatron.pieces import Cut, Piece, Trained
+from slime.training.megatron.row_shards import add_up, add_up_rows, own_rows, spread_rows
 
 
 class Masters:

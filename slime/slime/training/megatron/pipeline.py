@@ -8,6 +8,8 @@ only the last one sees the loss.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -16,20 +18,46 @@ from torch import Tensor, nn
 
 from slime.losses import DenseDistribution, Distribution
 from slime.losses.sharded import ShardedDistribution
+from slime.training.core.learner import LossOf
 from slime.training.core.packing import PackedBatch
+from slime.training.megatron.adapters import without_adapters
 from slime.training.megatron.model import PackedGPT
 from slime.training.megatron.parallel import Axis
-
-LossOf = Callable[[int, PackedBatch, Distribution], Tensor]
+from slime.training.megatron.weights import WeightMap
 
 
 class ShardedModel(nn.Module):
-    """One rank's part of a model. Every rank makes the same calls."""
+    """One rank's part of a model. Every rank makes the same calls.
 
-    def __init__(self, core: PackedGPT) -> None:
+    Args:
+        weights: where those of `core` come from, and what they are with adapters merged.
+        on_logits: losses see the logits of every token of a pack for the whole vocabulary, not a distribution.
+    """
+
+    def __init__(self, core: PackedGPT, weights: WeightMap, on_logits: bool = False) -> None:
         super().__init__()
-        self.core, self.parallel = core, core.parallel
+        self.core, self.weights, self.parallel, self.on_logits = core, weights, core.parallel, on_logits
         self.dtype: torch.dtype = core.config.params_dtype
+
+    @property
+    def vocabulary(self) -> int:
+        """Tokens that it knows."""
+        return self.core.real_vocabulary
+
+    def without_adapters(self) -> AbstractContextManager[None]:
+        """Inside, the model computes what its base computes."""
+        return without_adapters(self)
+
+    def shapes(self) -> dict[str, torch.Size]:
+        """Of this rank's parts of the weights by name, as they are with adapters merged."""
+        named = self.core.named_parameters()
+        return {name: x.shape for name, x in named if self.weights.entries[name].kind != "adapter"}
+
+    @torch.no_grad()
+    def take_over(self, policy: ShardedModel) -> None:
+        """Copies the weights of `policy`, adapters merged."""
+        for name, parameter in self.core.named_parameters():
+            parameter.copy_(policy.weights.value(name))
 
     def distribution(self, packed: PackedBatch) -> Distribution:
         """The model's distribution of every target [T] of the pack, without gradients over more than one stage."""
@@ -67,9 +95,15 @@ class ShardedModel(nn.Module):
     ) -> tuple[int, Tensor | None, Tensor]:
         if received is not None:
             received.requires_grad_()
-        output = self.core.stage(packs[number], received)
+        packed = packs[number]
+        output = self.core.stage(_all_positions(packed) if self.on_logits else packed, received)
         if self.parallel.is_last:
-            output = loss_of(number, packs[number], self._of(output, packs[number]))
+            seen = (
+                self.core.whole_vocabulary(output).unsqueeze(0)
+                if self.on_logits
+                else self._of(output, packed)
+            )
+            output = loss_of(number, packed, seen)
         return number, received, output
 
     def _of(self, logits: Tensor, packed: PackedBatch) -> Distribution:
@@ -98,6 +132,13 @@ class ShardedModel(nn.Module):
         for work in dist.batch_isend_irecv(operations) if operations else ():
             work.wait()
         return found
+
+
+def _all_positions(packed: PackedBatch) -> PackedBatch:
+    """A pack of which the logits of every token are wanted."""
+    return replace(
+        packed, logit_positions=torch.arange(packed.input_ids.shape[1], device=packed.input_ids.device)
+    )
 
 
 def _backward(number: int, received: Tensor | None, output: Tensor, gradient: Tensor | None) -> Tensor | None:

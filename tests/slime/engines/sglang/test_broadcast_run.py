@@ -17,6 +17,7 @@ import torch
 from safetensors.torch import load_file
 
 from slime.arguments import Arguments, parse_args
+from slime.arguments.refusals import check_flags
 from slime.arguments.rules.engine import check_engine
 from slime.engines.sglang.sender import own_address
 from slime.errors import ConfigError, EngineError
@@ -96,6 +97,7 @@ def test_engines_that_take_no_broadcast_are_refused_at_the_start(flags: dict[str
     for name, value in flags.items():
         setattr(args, name, value)
     with pytest.raises(ConfigError, match=said):
+        check_flags(args)
         check_engine(args)
 
 

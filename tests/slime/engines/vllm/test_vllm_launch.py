@@ -103,6 +103,14 @@ def test_a_python_without_vllm_is_named(model_path: Path) -> None:
     assert done.returncode == 2 and "has no vLLM" in done.stderr
 
 
+def test_what_runs_in_vllms_python_does_without_our_other_requirements() -> None:
+    absent = ("orjson", "httpx", "ray", "openclaw", "transformers", "tokenizers")
+    program = f"import sys; sys.modules.update(dict.fromkeys({absent}))\n"
+    program += "import slime.engines.vllm.child, slime.engines.vllm.host, slime.engines.vllm.worker"
+    env = {**os.environ, "PYTHONPATH": str(SLIME)}
+    subprocess.run([sys.executable, "-c", program], env=env, check=True)
+
+
 def test_an_engine_computes_in_the_dtype_of_its_model_and_takes_a_part_of_the_machine(
     model_path: Path,
 ) -> None:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from typing import Any
 
+import psutil
 import pytest
 import torch
 from torch import nn
@@ -135,3 +138,26 @@ def test_log_probs_are_scaled_by_the_temperature_and_not_truncated() -> None:
         divisors = torch.tensor([value or 1.0 for value in temperatures])[:, None]
         assert torch.equal(found, (logits / divisors).log_softmax(-1))
     assert sampler.sample(logits.clone(), Metadata([1.0, 1.0, 1.0], None))[1] is None
+
+
+START = "import subprocess, sys, time; subprocess.Popen([sys.executable, '-c', {!r}]); time.sleep(60)"
+WORK = """
+import os, psutil, time
+from slime.engines.vllm.lifetime import end_with
+engine = psutil.Process(os.getppid())
+end_with(engine.ppid())
+print(engine.pid, os.getpid(), flush=True)
+time.sleep(60)
+"""
+
+
+def test_engine_and_worker_end_when_their_server_is_killed() -> None:
+    command = [sys.executable, "-c", START.format(START.format(WORK))]
+    server = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    assert server.stdout is not None
+    left = [psutil.Process(int(pid)) for pid in server.stdout.readline().split()]
+    server.kill()
+    server.wait()
+    _, alive = psutil.wait_procs(left, timeout=20)
+    server.stdout.close()
+    assert len(left) == 2 and alive == []

@@ -34,7 +34,7 @@ print(trainer.export_weights(folder, 9))
 
 def full_state(trainer: Any) -> dict[str, torch.Tensor]:
     state = {f"w.{name}": tensor.full_tensor() for name, tensor in trainer.model.state_dict().items()}
-    for number, moments in trainer.optimizer.state_dict()["state"].items():
+    for number, moments in trainer.learner.optimizer.state_dict()["state"].items():
         for name, value in moments.items():
             state[f"o.{number}.{name}"] = value.full_tensor() if hasattr(value, "full_tensor") else value
     return state
@@ -192,12 +192,12 @@ def test_the_optimizer_can_start_anew_from_a_loaded_checkpoint_but_not_from_the_
     path = first.save(0, version=1, parent=0)
     flags = {"load": path, "reset_optimizer_states": True, "save": str(tmp_path / "new")}
     anew = make_trainer(**flags)
-    assert anew.load().global_step == 0 and not anew.optimizer.state_dict()["state"]
+    assert anew.load().global_step == 0 and not anew.learner.optimizer.state_dict()["state"]
     assert torch.equal(*(full_state(t)["w.model.norm.weight"] for t in (first, anew)))
     anew.train(1, make_samples(2))
     anew.save(1, version=2, parent=1)
     again = make_trainer(**flags)
-    assert again.load().global_step == 1 and again.optimizer.state_dict()["state"]
+    assert again.load().global_step == 1 and again.learner.optimizer.state_dict()["state"]
 
 
 def test_a_checkpoint_is_a_hugging_face_model_too(

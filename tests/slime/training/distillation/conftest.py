@@ -40,7 +40,7 @@ def small_folder(tmp_path_factory: pytest.TempPathFactory, write_qwen3: Callable
 def make_args(model_folder: str, training_args: Callable[..., Arguments]) -> Callable[..., Arguments]:
     def make(**changes: Any) -> Arguments:
         values: dict[str, Any] = {"model_folder": model_folder, "logprob_gap_alarm": 0.0, "lr": 3e-3}
-        if changes.get("loss_type") in ("topk_select", "opd_topk"):
+        if "topk" in changes.get("loss_spec_path", ""):
             values["distill_topk"] = 4
         args = training_args(**(values | changes))
         check_distillation(args)

@@ -21,6 +21,11 @@ from slime.types import Sample
 
 MODES = ("student", "teacher", "overlap")
 SELECTIONS = ("shortest", "token_optimal", "sequence_optimal")
+SPECS = {
+    "opd_topk": "openclaw_opd.loss:opd_topk",
+    "combine": "openclaw_combine.loss:combine",
+    "topk_select": "openclaw_combine.loss:topk_select",
+}
 LORA: dict[str, Any] = {"use_lora": True, "lora_rank": 4, "lora_alpha": 8.0, "lora_dropout": 0.0}
 
 
@@ -62,7 +67,7 @@ def test_each_of_the_nine_cells_trains_what_a_loop_without_packing_computes(
 ) -> None:
     samples = make_samples()
     trainer = make_trainer(
-        loss_type="topk_select",
+        loss_spec_path="openclaw_combine.loss:topk_select",
         teacher_model=other_folder,
         distill_subset_mode=mode,
         hint_selection=selection,
@@ -82,7 +87,11 @@ def test_each_of_the_nine_cells_trains_what_a_loop_without_packing_computes(
 def test_the_result_does_not_depend_on_how_hints_are_packed(
     make_trainer: Any, make_samples: Any, other_folder: str, limits: dict[str, Any]
 ) -> None:
-    how = {"loss_type": "topk_select", "teacher_model": other_folder, "hint_selection": "token_optimal"}
+    how = {
+        "loss_spec_path": "openclaw_combine.loss:topk_select",
+        "teacher_model": other_folder,
+        "hint_selection": "token_optimal",
+    }
     metrics = [make_trainer(**how, **more).train(0, make_samples()) for more in ({}, limits)]
     for name in ("loss", "grad_norm", "sel_k_star_mean", "sel_overlap_at_k_star"):
         assert metrics[0][name] == pytest.approx(metrics[1][name], abs=1e-5, rel=1e-4), name
@@ -109,13 +118,15 @@ def test_every_hint_is_read_once_and_only_where_somebody_asks(
     }
     for (loss, selection, most), expected in wanted.items():
         read.clear()
-        trainer = make_trainer(loss_type=loss, hint_selection=selection, hint_m=most, teacher_model="self")
+        trainer = make_trainer(
+            loss_spec_path=SPECS[loss], hint_selection=selection, hint_m=most, teacher_model="self"
+        )
         trainer.train(0, samples)
         assert sorted(read) == expected, (loss, selection)
     read.clear()
     for weights in (
-        {"loss_type": "combine", "combine_w_opd": 0.0},
-        {"loss_type": "topk_select", "topk_w_opd": 0.0},
+        {"loss_spec_path": "openclaw_combine.loss:combine", "combine_w_opd": 0.0},
+        {"loss_spec_path": "openclaw_combine.loss:topk_select", "topk_w_opd": 0.0},
     ):
         trainer = make_trainer(**weights)
         trainer.train(0, samples)
@@ -126,7 +137,9 @@ def test_every_hint_is_read_once_and_only_where_somebody_asks(
 def test_the_policy_runs_no_pass_of_its_own_for_the_first_step_and_one_for_later_ones(
     make_trainer: Any, make_samples: Any, monkeypatch: pytest.MonkeyPatch, other_folder: str
 ) -> None:
-    trainer = make_trainer(loss_type="topk_select", teacher_model=other_folder, global_batch_size=2)
+    trainer = make_trainer(
+        loss_spec_path="openclaw_combine.loss:topk_select", teacher_model=other_folder, global_batch_size=2
+    )
     runs: list[bool] = []
     trainer.model.register_forward_hook(lambda *_: runs.append(torch.is_grad_enabled()))
     trainer.train(0, make_samples((1, 1, 1, 1)))
@@ -138,7 +151,7 @@ def test_the_live_policy_as_teacher_of_plain_prompts_teaches_nothing_new_in_any_
 ) -> None:
     """`self` is the policy before the update, also for the second step: its log-probs are the old ones."""
     trainer = make_trainer(
-        loss_type="topk_select",
+        loss_spec_path="openclaw_combine.loss:topk_select",
         teacher_model="self",
         global_batch_size=2,
         distill_subset_mode="teacher",
@@ -152,7 +165,7 @@ def test_the_live_policy_as_teacher_of_plain_prompts_teaches_nothing_new_in_any_
 def test_without_hint_the_frozen_base_pulls_back_a_policy_that_has_moved(
     make_trainer: Any, make_samples: Any
 ) -> None:
-    trainer = make_trainer(loss_type="topk_select", lr=1e-2)
+    trainer = make_trainer(loss_spec_path="openclaw_combine.loss:topk_select", lr=1e-2)
     samples = make_samples((0, 0, 0))
     gaps = [trainer.train(i, samples)["opd_teacher_student_logp_topk_abs_mean"] for i in range(3)]
     assert gaps[0] == pytest.approx(0.0, abs=1e-5)
@@ -162,7 +175,11 @@ def test_without_hint_the_frozen_base_pulls_back_a_policy_that_has_moved(
 def test_without_the_plain_teacher_only_turns_with_a_hint_are_distilled(
     make_trainer: Any, make_samples: Any, other_folder: str
 ) -> None:
-    flags = {"loss_type": "topk_select", "teacher_model": other_folder, "topk_plain_teacher": False}
+    flags = {
+        "loss_spec_path": "openclaw_combine.loss:topk_select",
+        "teacher_model": other_folder,
+        "topk_plain_teacher": False,
+    }
     assert make_trainer(**flags).train(0, make_samples((0, 0, 0)))["opd_loss"] == 0.0
     some, plain = (make_trainer(**flags).train(0, make_samples(hints)) for hints in ((2, 0), (2, 2)))
     assert some["opd_loss"] != 0.0
@@ -176,8 +193,8 @@ def test_the_base_of_adapters_teaches_as_the_same_model_loaded_apart(
     copy = tmp_path / "copy"
     shutil.copytree(model_folder, copy)
     samples = make_samples((2, 1, 3))
-    shared = make_trainer(loss_type=loss, **LORA, gradient_checkpointing=True)
-    apart = make_trainer(loss_type=loss, **LORA, teacher_model=str(copy))
+    shared = make_trainer(loss_spec_path=SPECS[loss], **LORA, gradient_checkpointing=True)
+    apart = make_trainer(loss_spec_path=SPECS[loss], **LORA, teacher_model=str(copy))
     assert shared.teacher.model is shared.model
     assert apart.teacher.model is not apart.model
     for i in range(2):
@@ -188,11 +205,11 @@ def test_the_base_of_adapters_teaches_as_the_same_model_loaded_apart(
 
 def test_a_reference_model_that_is_the_base_teaches_too(make_trainer: Any, other_folder: str) -> None:
     kl = {"use_kl_loss": True, "kl_loss_coef": 0.1}
-    trainer = make_trainer(loss_type="topk_select", **kl)
+    trainer = make_trainer(loss_spec_path="openclaw_combine.loss:topk_select", **kl)
     assert trainer.teacher.model is trainer.reference.model
-    following = make_trainer(loss_type="topk_select", **kl, ref_update_interval=2)
+    following = make_trainer(loss_spec_path="openclaw_combine.loss:topk_select", **kl, ref_update_interval=2)
     assert following.teacher.model is not following.reference.model
-    other = make_trainer(loss_type="topk_select", **kl, teacher_model=other_folder)
+    other = make_trainer(loss_spec_path="openclaw_combine.loss:topk_select", **kl, teacher_model=other_folder)
     assert other.teacher.model is not other.reference.model
 
 
@@ -200,7 +217,7 @@ def test_a_teacher_with_another_vocabulary_is_refused_at_start(
     make_args: Any, make_trainer: Any, small_folder: str, model_folder: str, tmp_path: Path
 ) -> None:
     with pytest.raises(ConfigError, match="has 40 tokens and the student 48"):
-        make_args(loss_type="combine", teacher_model=small_folder)
+        make_args(loss_spec_path="openclaw_combine.loss:combine", teacher_model=small_folder)
     folders = [tmp_path / name for name in ("student", "teacher", "twin")]
     for folder, words in zip(folders, ("abc", "acb", "abc"), strict=True):
         shutil.copytree(model_folder, folder)
@@ -209,8 +226,16 @@ def test_a_teacher_with_another_vocabulary_is_refused_at_start(
         described = {"tokenizer_class": "PreTrainedTokenizerFast"}
         (folder / "tokenizer_config.json").write_text(json.dumps(described))
     with pytest.raises(ConfigError, match="they disagree on id 1"):
-        make_trainer(loss_type="combine", hf_checkpoint=str(folders[0]), teacher_model=str(folders[1]))
-    make_trainer(loss_type="combine", hf_checkpoint=str(folders[0]), teacher_model=str(folders[2]))
+        make_trainer(
+            loss_spec_path="openclaw_combine.loss:combine",
+            hf_checkpoint=str(folders[0]),
+            teacher_model=str(folders[1]),
+        )
+    make_trainer(
+        loss_spec_path="openclaw_combine.loss:combine",
+        hf_checkpoint=str(folders[0]),
+        teacher_model=str(folders[2]),
+    )
 
 
 def test_steps_of_an_agent_get_a_hint_each(make_trainer: Any, make_samples: Any, other_folder: str) -> None:
@@ -222,7 +247,7 @@ def test_steps_of_an_agent_get_a_hint_each(make_trainer: Any, make_samples: Any,
                 {"step_wise": {"step_token_spans": cut, "step_scores": [1.0] * len(cut)}} if cut else {}
             )
         how = {
-            "loss_type": "topk_select",
+            "loss_spec_path": "openclaw_combine.loss:topk_select",
             "hint_selection": "sequence_optimal",
             "teacher_model": other_folder,
         }
@@ -236,11 +261,11 @@ def test_samples_that_a_loss_without_rewards_cannot_use_are_refused_before_anyth
 ) -> None:
     samples = make_samples((1, 0))
     with pytest.raises(DataError, match="sample 1 has no hint"):
-        make_trainer(loss_type="opd_topk").train(0, samples)
+        make_trainer(loss_spec_path="openclaw_opd.loss:opd_topk").train(0, samples)
     distils = {"advantage_estimator": "on_policy_distillation", "teacher_source": "trainer"}
     with pytest.raises(DataError, match="sample 1 has no hint"):
         make_trainer(**distils).train(0, samples)
-    trainer = make_trainer(loss_type="opd_topk", teacher_source="inference")
+    trainer = make_trainer(loss_spec_path="openclaw_opd.loss:opd_topk", teacher_source="inference")
     with pytest.raises(DataError, match="sample 0 has no teacher_topk_indices"):
         trainer.train(0, samples)
     narrow = make_samples((1,))[0]
@@ -257,5 +282,5 @@ def test_samples_that_a_loss_without_rewards_cannot_use_are_refused_before_anyth
 def test_an_empty_answer_is_dropped_and_counted(make_trainer: Any, make_samples: Any) -> None:
     empty = Sample(index="empty", tokens=[1, 2, 3], reward=1.0, teacher_tokens_candidates=[[1, 2]])
     for loss in ("topk_select", "opd_topk", "combine"):
-        metrics = make_trainer(loss_type=loss).train(0, [*make_samples((1, 2)), empty])
+        metrics = make_trainer(loss_spec_path=SPECS[loss]).train(0, [*make_samples((1, 2)), empty])
         assert (metrics["num_samples"], metrics["num_dropped"]) == (2.0, 1.0)

@@ -45,11 +45,14 @@ def same(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -> bool:
 @pytest.mark.parametrize(
     ("changes", "metric"),
     [
-        ({"loss_type": "opd_topk", "distill_subset_mode": "student"}, "opd_loss"),
-        ({"loss_type": "opd_topk", "distill_subset_mode": "teacher"}, "opd_loss"),
-        ({"loss_type": "topk_select", "topk_w_rl": 0.0}, "opd_teacher_student_logp_topk_abs_mean"),
+        ({"loss_spec_path": "openclaw_opd.loss:opd_topk", "distill_subset_mode": "student"}, "opd_loss"),
+        ({"loss_spec_path": "openclaw_opd.loss:opd_topk", "distill_subset_mode": "teacher"}, "opd_loss"),
         (
-            {"loss_type": "topk_select", "hint_selection": "sequence_optimal"},
+            {"loss_spec_path": "openclaw_combine.loss:topk_select", "topk_w_rl": 0.0},
+            "opd_teacher_student_logp_topk_abs_mean",
+        ),
+        (
+            {"loss_spec_path": "openclaw_combine.loss:topk_select", "hint_selection": "sequence_optimal"},
             "opd_teacher_student_logp_topk_abs_mean",
         ),
     ],
@@ -86,7 +89,7 @@ def test_token_distillation_with_a_teacher_in_the_trainer_equals_one_whose_log_p
     for loss in (
         {"advantage_estimator": "on_policy_distillation"},
         {"use_opd": True, "opd_kl_coef": 0.5},
-        {"loss_type": "combine", "combine_w_opd": 0.5},
+        {"loss_spec_path": "openclaw_combine.loss:combine", "combine_w_opd": 0.5},
     ):
         here = make_trainer(**loss, teacher_source="trainer", teacher_model=other_folder)
         given = make_trainer(**loss, teacher_source="inference")
@@ -99,7 +102,7 @@ def test_top_k_distillation_takes_the_same_from_samples_as_from_a_teacher_in_the
     make_trainer: Any, make_samples: Any, other_folder: str
 ) -> None:
     samples = make_samples((1, 1, 1))
-    here = make_trainer(loss_type="opd_topk", teacher_model=other_folder)
+    here = make_trainer(loss_spec_path="openclaw_opd.loss:opd_topk", teacher_model=other_folder)
     read = [
         Sample(
             tokens=s.teacher_tokens_candidates[0],
@@ -118,7 +121,7 @@ def test_top_k_distillation_takes_the_same_from_samples_as_from_a_teacher_in_the
                 sample.teacher_topk_log_probs = log_probs.tolist()
                 sample.teacher_topk_indices = indices.tolist()
     for mode in ("teacher", "overlap"):
-        changes = {"loss_type": "opd_topk", "distill_subset_mode": mode}
+        changes = {"loss_spec_path": "openclaw_opd.loss:opd_topk", "distill_subset_mode": mode}
         left = make_trainer(**changes, teacher_model=other_folder).train(0, samples)
         right = make_trainer(**changes, teacher_source="inference").train(0, samples)
         assert left["opd_loss"] == pytest.approx(right["opd_loss"], rel=1e-4)
@@ -139,7 +142,9 @@ def test_samples_without_hint_have_no_distillation_in_combine_at_all(
         samples = make_samples((0, 0, 0), teacher_tokens_candidates=none)
         for sample in samples:
             sample.rollout_log_probs = [-3.0] * sample.response_length
-        with_teacher = make_trainer(loss_type="combine", teacher_model=other_folder)
+        with_teacher = make_trainer(
+            loss_spec_path="openclaw_combine.loss:combine", teacher_model=other_folder
+        )
         without = make_trainer()
         left, right = with_teacher.train(0, samples), without.train(0, samples)
         assert same(weights_of(with_teacher), weights_of(without))
@@ -156,7 +161,9 @@ def test_the_four_cases_of_combine(make_trainer: Any, make_samples: Any, other_f
         "rl": (0, 1.0),
         "none": (0, 0.0),
     }.items():
-        trainer = make_trainer(loss_type="combine", teacher_model=other_folder, clip_grad=0.0)
+        trainer = make_trainer(
+            loss_spec_path="openclaw_combine.loss:combine", teacher_model=other_folder, clip_grad=0.0
+        )
         metrics = trainer.train(0, make_samples((hints,), reward=reward, seed=3))
         gradients[case] = metrics["grad_norm"], metrics["opd_taught"], metrics["loss"]
     assert gradients["none"][0] == 0.0
@@ -169,7 +176,11 @@ def test_the_four_cases_of_combine(make_trainer: Any, make_samples: Any, other_f
 def test_a_resumed_run_is_bit_exact(
     make_trainer: Any, make_samples: Any, changes: dict[str, Any], tmp_path: Path
 ) -> None:
-    how = {"loss_type": "topk_select", "hint_selection": "sequence_optimal", "global_batch_size": 2} | changes
+    how = {
+        "loss_spec_path": "openclaw_combine.loss:topk_select",
+        "hint_selection": "sequence_optimal",
+        "global_batch_size": 2,
+    } | changes
     rollouts = [make_samples(seed=seed) for seed in range(3)]
     straight = make_trainer(**how, save=str(tmp_path / "straight"))
     for i, samples in enumerate(rollouts):
@@ -189,12 +200,16 @@ def test_two_ranks_reach_the_losses_and_the_weights_of_one(
 ) -> None:
     """Ranks with unequal numbers of hints run the same number of passes; fillers count nothing."""
     samples = make_samples((3, 0, 1, 0, 2), rollout_log_probs=None)
-    selects = {"loss_type": "topk_select", "hint_selection": "token_optimal", "max_tokens_per_gpu": 30}
+    selects = {
+        "loss_spec_path": "openclaw_combine.loss:topk_select",
+        "hint_selection": "token_optimal",
+        "max_tokens_per_gpu": 30,
+    }
     jobs = {
         "other": {**selects, "teacher_model": other_folder},
         "base_lora": {**selects, **LORA, "global_batch_size": 3},
         "self": {**selects, "teacher_model": "self", "global_batch_size": 3},
-        "combine_lora": {"loss_type": "combine", **LORA, "max_tokens_per_gpu": 30},
+        "combine_lora": {"loss_spec_path": "openclaw_combine.loss:combine", **LORA, "max_tokens_per_gpu": 30},
     }
     orders = {
         name: make_args(**changes, save=str(tmp_path / f"save_{name}")) for name, changes in jobs.items()

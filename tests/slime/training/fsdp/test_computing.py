@@ -106,7 +106,7 @@ def test_bf16_computes_over_fp32_weights_and_is_near(make_trainer: Any, make_sam
     loss, near = (trainer.train(0, samples)["grad_norm"] for trainer in (exact, rough))
     assert near != loss
     assert near == pytest.approx(loss, rel=0.05)
-    assert {state["exp_avg"].dtype for state in rough.optimizer.state.values()} == {torch.float32}
+    assert {state["exp_avg"].dtype for state in rough.learner.optimizer.state.values()} == {torch.float32}
 
 
 def test_only_chosen_weights_are_trained_and_stored(make_trainer: Any, make_samples: Any) -> None:

@@ -137,14 +137,14 @@ def test_a_step_that_is_not_finite_is_refused_and_leaves_everything_as_it_was(
     trainer = make_trainer()
     trainer.train(0, samples)
     before, position = weights_of(trainer), trainer.global_step
-    moments = trainer.optimizer.state_dict()["state"][0]["exp_avg"].full_tensor().clone()
+    moments = trainer.learner.optimizer.state_dict()["state"][0]["exp_avg"].full_tensor().clone()
     for sample in samples:
         sample.reward = reward
     with pytest.raises(TrainError, match=f"rollout 1, step 0: the {broken}"):
         trainer.train(1, samples)
     assert same(before, weights_of(trainer))
     assert trainer.global_step == position
-    assert torch.equal(moments, trainer.optimizer.state_dict()["state"][0]["exp_avg"].full_tensor())
+    assert torch.equal(moments, trainer.learner.optimizer.state_dict()["state"][0]["exp_avg"].full_tensor())
 
 
 def test_a_reward_that_is_not_a_number_is_refused_before_anything_happens(

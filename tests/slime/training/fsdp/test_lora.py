@@ -75,7 +75,7 @@ def test_only_adapters_are_trained_and_the_base_keeps_every_byte(
     changed = {name for name in before if not torch.equal(before[name], after[name])}
     assert changed == {name for name in before if ".lora_" in name}
     assert len(changed) == 2 * 7 * 2
-    optimized = sum(p.numel() for group in trainer.optimizer.param_groups for p in group["params"])
+    optimized = sum(p.numel() for group in trainer.learner.optimizer.param_groups for p in group["params"])
     assert optimized == sum(after[name].numel() for name in changed)
 
 
@@ -260,7 +260,7 @@ MATRIX: list[dict[str, Any]] = [
     {"advantage_estimator": "ppo", "kl_coef": 0.1, "lambd": 0.9},
     {"use_rollout_logprobs": True, "log_probs_chunk_size": 4},
     {"get_mismatch_metrics": True, "ref_update_interval": 1, "use_kl_loss": True, "kl_loss_coef": 0.1},
-    {"loss_type": "combine", "bf16": True},
+    {"loss_spec_path": "openclaw_combine.loss:combine", "bf16": True},
 ]
 
 

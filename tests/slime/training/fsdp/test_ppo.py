@@ -162,4 +162,4 @@ def test_values_stand_before_the_trained_tokens(make_trainer: Any, make_samples:
     (sample,) = make_samples(1, loss_mask=None)
     critic = make_trainer(**PPO).critic
     packed = pack([sample], torch.device("cpu"))
-    assert critic._values(packed).shape == (sample.response_length,)
+    assert critic.model.values(packed).shape == (sample.response_length,)

@@ -15,14 +15,18 @@ from slime.errors import CheckpointError, ConfigError
 from slime.weights.checksum import weights_checksum
 
 LORA: dict[str, Any] = {"use_lora": True, "lora_rank": 4, "lora_alpha": 8.0, "lora_dropout": 0.0}
-TOPK = {"loss_type": "topk_select", "distill_topk": 4, "distill_subset_mode": "student"}
+TOPK = {
+    "loss_spec_path": "openclaw_combine.loss:topk_select",
+    "distill_topk": 4,
+    "distill_subset_mode": "student",
+}
 JOBS: dict[str, dict[str, Any]] = {
     "policy": {"weight_decay": 0.1},
     "kl_to_the_base": {"use_kl_loss": True, "kl_loss_coef": 0.1, "global_batch_size": 2},
     "following_reference": {"use_kl_loss": True, "kl_loss_coef": 0.1, "ref_update_interval": 1},
     "some_modules": {"lora_target_modules": "k_proj,up_proj", "hf_checkpoint": "qwen2", "entropy_coef": 0.1},
     "taught_by_the_base": TOPK | {"gradient_checkpointing": True},
-    "bf16": {"bf16": True, "loss_type": "combine"},
+    "bf16": {"bf16": True, "loss_spec_path": "openclaw_combine.loss:combine"},
     "hybrid": {"hf_checkpoint": "qwen3_5", "entropy_coef": 0.1},
     "linear_attention_in_part": {
         "hf_checkpoint": "qwen3_5_vision",

@@ -73,7 +73,7 @@ def test_optimizer_states_in_cpu_memory_move_the_weights_alike(
         resumed.load()
         sums += [one.train(1, make_samples(6, seed=1)) for one in (trainer, resumed)]
         sums += [one.export_weights(str(tmp_path / "out"), 2) for one in (trainer, resumed)]
-        for piece in resumed.gradients.masters.pieces:
+        for piece in resumed.learner.gradients.masters.pieces:
             here = piece.of(piece.trained.parameter.detach())
             assert (here.data_ptr() != piece.master.data_ptr()) == (apart or bf16)
     assert sums[2] == sums[3] == sums[6] == sums[7]

@@ -19,8 +19,10 @@ from slime.errors import CheckpointError, ConfigError, TrainError
 from slime.training.core.packing import pack
 from slime.utils.decoders import language_part
 from slime.weights.probe import expected_probe, measure
+from tests import ROOT
 
 CPU = torch.device("cpu")
+OWN_LOSS = ROOT / "slime/examples/own_loss_spec/loss.py"
 MODELS = [
     "qwen3",
     "qwen2",
@@ -61,9 +63,9 @@ def test_packed_log_probs_and_gradients_are_those_of_transformers(
     dist.log_probs(packed.targets).square().sum().backward()
     chosen.square().sum().backward()
     wanted = gradients_of(model)
-    for each in trainer.gradients.all:
-        entry = trainer.weights.entries[each.name]
-        mine = trainer.weights.separate(entry, [each.parameter.grad])
+    for each in trainer.learner.gradients.all:
+        entry = trainer.model.weights.entries[each.name]
+        mine = trainer.model.weights.separate(entry, [each.parameter.grad])
         for source, gradient in zip(entry.sources, mine, strict=True):
             assert (gradient - wanted[source]).norm() <= near(source) * wanted[source].norm(), source
 
@@ -109,9 +111,24 @@ JOBS: dict[str, dict[str, Any]] = {
     "entropy_in_bf16": {"entropy_coef": 0.1, "bf16": True, "gradient_checkpointing": True},
     "sft": {"loss_type": "sft_loss"},
     "gspo": {"advantage_estimator": "gspo", "global_batch_size": 3},
-    "opd_topk": {"loss_type": "opd_topk", "distill_topk": 4, "distill_subset_mode": "student"},
-    "topk_select": {"loss_type": "topk_select", "distill_topk": 4, "distill_subset_mode": "overlap"},
-    "combine": {"loss_type": "combine"},
+    "opd_topk": {
+        "loss_spec_path": "openclaw_opd.loss:opd_topk",
+        "distill_topk": 4,
+        "distill_subset_mode": "student",
+    },
+    "topk_select": {
+        "loss_spec_path": "openclaw_combine.loss:topk_select",
+        "distill_topk": 4,
+        "distill_subset_mode": "overlap",
+    },
+    "combine": {"loss_spec_path": "openclaw_combine.loss:combine"},
+    "a_method_of_ones_own": {
+        "loss_spec_path": str(OWN_LOSS),
+        "distill_topk": 4,
+        "distill_subset_mode": "teacher",
+        "jsd_w_rl": 1.0,
+        "global_batch_size": 3,
+    },
     "experts": {
         "hf_checkpoint": "qwen3_moe",
         "ref_load": "qwen3_moe",
@@ -121,7 +138,7 @@ JOBS: dict[str, dict[str, Any]] = {
     "hybrid": {
         "hf_checkpoint": "qwen3_5_vision",
         "ref_load": "qwen3_5_vision",
-        "loss_type": "combine",
+        "loss_spec_path": "openclaw_combine.loss:combine",
         "recompute_granularity": "selective",
         "recompute_modules": "core_attn,mlp",
     },
@@ -166,11 +183,13 @@ def first_gradients(trainer: Any, samples: list[Any], gradients_of: Any) -> dict
         if trainer.backend == "fsdp":
             found.update(gradients_of(trainer.model))
             return
-        for each in trainer.gradients.all:
-            entry = trainer.weights.entries[each.name]
-            found.update(zip(entry.sources, trainer.weights.separate(entry, [each.gradient]), strict=True))
+        for each in trainer.learner.gradients.all:
+            entry = trainer.model.weights.entries[each.name]
+            found.update(
+                zip(entry.sources, trainer.model.weights.separate(entry, [each.gradient]), strict=True)
+            )
 
-    trainer.update = keep
+    trainer.learner.move = keep
     trainer.train(0, samples)
     return {name: gradient.clone() for name, gradient in found.items()}
 

@@ -46,14 +46,18 @@ DIVISIONS: dict[str, dict[str, int]] = {
 }
 LOSSES: dict[str, dict[str, Any]] = {
     "tensor": {"use_kl_loss": True, "kl_loss_coef": 0.1, "entropy_coef": 0.05, "global_batch_size": 4},
-    "pipeline": {"loss_type": "opd_topk", "distill_topk": 4, "distill_subset_mode": "student"},
+    "pipeline": {
+        "loss_spec_path": "openclaw_opd.loss:opd_topk",
+        "distill_topk": 4,
+        "distill_subset_mode": "student",
+    },
     "context": {
         "advantage_estimator": "reinforce_plus_plus",
         "normalize_advantages": True,
         "calculate_per_token_loss": True,
     },
     "tensor_pipeline": {
-        "loss_type": "topk_select",
+        "loss_spec_path": "openclaw_combine.loss:topk_select",
         "distill_topk": 4,
         "distill_subset_mode": "overlap",
         "entropy_coef": 0.05,
@@ -63,16 +67,23 @@ LOSSES: dict[str, dict[str, Any]] = {
         "global_batch_size": 4,
     },
     "tensor_sequence": {"advantage_estimator": "gspo"},
-    "data": {"loss_type": "combine", "gradient_checkpointing": True},
+    "data": {"loss_spec_path": "openclaw_combine.loss:combine", "gradient_checkpointing": True},
     "experts": {"use_kl_loss": True, "kl_loss_coef": 0.1, "global_batch_size": 4},
     "tensor_experts": {"gradient_checkpointing": True},
     "sequence_experts": {"advantage_estimator": "gspo"},
-    "pipeline_experts": {"loss_type": "opd_topk", "distill_topk": 4, "distill_subset_mode": "student"},
+    "pipeline_experts": {
+        "loss_spec_path": "openclaw_opd.loss:opd_topk",
+        "distill_topk": 4,
+        "distill_subset_mode": "student",
+    },
     "context_experts": {"calculate_per_token_loss": True},
     "shared_experts": {"entropy_coef": 0.05, "global_batch_size": 4},
     "hybrid_tensor_context": {"use_kl_loss": True, "kl_loss_coef": 0.1, "global_batch_size": 4},
     "hybrid_pipeline_shared": {"calculate_per_token_loss": True},
-    "hybrid_sequence_pipeline": {"loss_type": "combine", "gradient_checkpointing": True},
+    "hybrid_sequence_pipeline": {
+        "loss_spec_path": "openclaw_combine.loss:combine",
+        "gradient_checkpointing": True,
+    },
 }
 MODELS = {"pipeline": "qwen2", "context": "llama", "data": "qwen2"}
 MODELS |= dict.fromkeys(("experts", "shared_experts", "pipeline_experts", "context_experts"), "qwen3_moe")
@@ -95,15 +106,15 @@ def gradient_of(trainer, samples):
     '''Of an objective over three micro-batches, by Hugging Face's names, gathered as weights are.'''
     packs = [pack(part, torch.device("cpu")) for part in (samples[:2], samples[2:5], samples[5:])]
     objective = lambda _, packed, dist: dist.log_probs(packed.targets).square().sum() + dist.entropy().sum()
-    trainer.model.train_step(packs, objective)
-    trainer.gradients.collect()
-    kept = [each.parameter.data for each in trainer.gradients.all]
-    for each in trainer.gradients.all:
+    trainer.learner.accumulate(packs, objective)
+    trained = trainer.learner.gradients.all
+    kept = [each.parameter.data for each in trained]
+    for each in trained:
         each.parameter.data = each.gradient
     found = trainer.gather_weights(None)
-    for each, data in zip(trainer.gradients.all, kept):
+    for each, data in zip(trained, kept):
         each.parameter.data = data
-    trainer.clear_gradients()
+    trainer.learner.clear()
     return {name: gradient / trainer.replicas for name, gradient in found.items()}
 
 
@@ -195,7 +206,9 @@ def test_every_division_of_a_model_trains_like_one_process(
             "hf_checkpoint": folders[MODELS.get(name, "qwen3")],
             "ref_load": folders[MODELS.get(name, "qwen3")],
             "teacher_source": "trainer",
-            "hint_selection": "sequence_optimal" if "topk" in losses.get("loss_type", "") else "shortest",
+            "hint_selection": "sequence_optimal"
+            if "topk" in losses.get("loss_spec_path", "")
+            else "shortest",
             "hint_m": 2,
             "lr": 1e-3,
             **losses,

@@ -17,7 +17,11 @@ CONTEXT = {"context_parallel_size": 2}
 SHARED = {"use_distributed_optimizer": True}
 LORA: dict[str, Any] = {"use_lora": True, "lora_rank": 4, "lora_alpha": 8.0, "lora_dropout": 0.0}
 KL = {"use_kl_loss": True, "kl_loss_coef": 0.1}
-TOPK = {"loss_type": "topk_select", "distill_topk": 4, "distill_subset_mode": "overlap"}
+TOPK = {
+    "loss_spec_path": "openclaw_combine.loss:topk_select",
+    "distill_topk": 4,
+    "distill_subset_mode": "overlap",
+}
 JOBS: dict[str, dict[str, Any]] = {
     "shared_tensor": SHARED | TENSOR | KL | {"global_batch_size": 4, "weight_decay": 0.1},
     "adapters_sequence": LORA | TENSOR | SHARED | {"sequence_parallel": True, "entropy_coef": 0.05},
@@ -54,7 +58,7 @@ def work(rank):
         metrics = [trainer.train(i, samples) for i, samples in enumerate(rollouts[:2])]
         trainer.save(1, 2, 1, wait=False)  # written while the next rollout moves the weights
         steps = trainer.global_step
-        states = sum(x.numel() for state in trainer.optimizer.state.values() for x in state.values())
+        states = sum(x.numel() for state in trainer.learner.optimizer.state.values() for x in state.values())
         metrics.append(trainer.train(2, rollouts[2]))
         trainer.finish_save()
         torch.distributed.barrier()  # the first rank names it when all have written

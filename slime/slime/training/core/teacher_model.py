@@ -2,55 +2,59 @@
 
 from __future__ import annotations
 
-from functools import partial
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from torch.distributed.device_mesh import DeviceMesh
 from transformers import AutoTokenizer
 
 from slime.errors import ConfigError
+from slime.training.core.model import TrainedModel
+from slime.training.core.reference import Reference
 from slime.training.core.teacher import Teacher
-from slime.training.fsdp.loading import load_model
-from slime.training.fsdp.lora import without_adapters
-from slime.training.fsdp.reference import Reference
 
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt")
 
 
 def make_teacher(
-    args: Any, rank: int, mesh: DeviceMesh, policy: Any, reference: Reference | None, first: str
+    args: Any,
+    replica: int,
+    policy: TrainedModel,
+    reference: Reference | None,
+    first: str,
+    load: Callable[[str], TrainedModel],
 ) -> Teacher:
     """The teacher of the flags.
 
     Args:
+        replica: which samples of a step are this rank's.
         policy: the model that is trained. reference: of the KL term; its model teaches too where it is the same
             and stays the same.
         first: folder of the weights that training began with.
+        load: the model in a folder, spread over the ranks as the policy is.
 
     Raises:
         ConfigError: a model that cannot be loaded, or with another vocabulary.
     """
     if args.teacher_source != "trainer":
-        return Teacher(args, rank, None)
+        return Teacher(args, replica, None)
     if args.teacher_model == "self":
-        return Teacher(args, rank, policy)
+        return Teacher(args, replica, policy)
     base = args.teacher_model == "base"
     folder = first if base else str(args.teacher_model)
-    without = partial(without_adapters, policy)
     if args.use_lora and Path(folder).resolve() == Path(first).resolve():
-        return Teacher(args, rank, policy, without)
-    frozen = reference is not None and reference.interval is None
-    if frozen and Path(folder).resolve() == Path(args.ref_load).resolve():
-        return Teacher(args, rank, reference.model)  # type: ignore[union-attr]
+        return Teacher(args, replica, policy, policy.without_adapters)
+    if reference is not None and reference.is_always(folder):
+        return Teacher(args, replica, reference.model)
     if not base:
         check_tokenizer(folder, args.hf_checkpoint)
-    model = load_model(folder, mesh, args, trained=False)
+    model = load(folder)
     model.requires_grad_(False)
-    sizes = [each.config.get_text_config().vocab_size for each in (model, policy)]
-    if sizes[0] != sizes[1]:
-        raise ConfigError(f"the teacher in {folder} has {sizes[0]} tokens, the student {sizes[1]}")
-    return Teacher(args, rank, model)
+    if model.vocabulary != policy.vocabulary:
+        raise ConfigError(
+            f"the teacher in {folder} has {model.vocabulary} tokens, the student {policy.vocabulary}"
+        )
+    return Teacher(args, replica, model)
 
 
 def check_tokenizer(teacher: str, student: str) -> None:

@@ -1,0 +1,80 @@
+"""Flags of the two combined methods, with what they may be, and variables of their launch scripts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+
+from openclaw_opd.flags import VARIABLES as OF_TEACHER
+from slime.arguments.declare import flag, option, read
+from slime.errors import ConfigError
+
+VARIABLES = {**OF_TEACHER, "teacher_source": ("OPENCLAW_COMBINE_OPD_TEACHER_SOURCE",)}
+
+
+@dataclass(frozen=True)
+class CombineFlags:
+    """combine: rewards and teacher in one advantage."""
+
+    combine_w_rl: float = flag(
+        1.0, "weight of the rewards in combine", env=("OPENCLAW_COMBINE_W_RL",), least=0
+    )
+    combine_w_opd: float = flag(
+        1.0,
+        "weight of the teacher in combine; at 0 it does not run",
+        env=("OPENCLAW_COMBINE_W_OPD",),
+        least=0,
+    )
+
+
+@dataclass(frozen=True)
+class TopkSelectFlags:
+    """topk_select: rewards, and distillation from selected hints."""
+
+    topk_w_rl: float = flag(1.0, "weight of the rewards in topk_select", env=("OPENCLAW_TOPK_W_RL",), least=0)
+    topk_w_opd: float = flag(
+        1.0,
+        "weight of the teacher in topk_select; at 0 it does not run",
+        env=("OPENCLAW_TOPK_W_OPD",),
+        least=0,
+    )
+    topk_plain_teacher: bool = flag(
+        True,
+        "in topk_select, turns without a hint are drawn to the teacher on their plain prompt, as in OpenClaw-RL; "
+        "otherwise they learn from their rewards alone",
+    )
+    topk_adv_diff_clip: float = flag(
+        2.0,
+        "teacher minus student log-prob is clipped to +- this, in nats, in topk_select; 0: not clipped",
+        env=("OPENCLAW_TOPK_ADV_DIFF_CLIP",),
+    )
+    topk_eps_clip: float | None = flag(
+        None,
+        "--eps-clip of topk_select (default: --eps-clip)",
+        env=("OPENCLAW_TOPK_PPO_CLIP_EPS_LO",),
+        least=0,
+        below=1,
+    )
+    topk_eps_clip_high: float | None = flag(
+        None,
+        "--eps-clip-high of topk_select (default: --eps-clip-high)",
+        env=("OPENCLAW_TOPK_PPO_CLIP_EPS_HI",),
+    )
+
+
+FLAGS: tuple[type, ...] = (CombineFlags, TopkSelectFlags)
+
+
+def check_weights(flags: CombineFlags | TopkSelectFlags, names: Sequence[str]) -> None:
+    """Raises ConfigError where all weights are 0."""
+    if not any(getattr(flags, name) for name in names):
+        both = " and ".join(map(option, names))
+        raise ConfigError(f"{both} are both 0, so nothing would be trained; raise one of them")
+
+
+def refuse(args: object, group: type, loss: str, owner: str) -> None:
+    """Raises ConfigError for a flag of `group` that was given although `loss` is trained, not `owner`."""
+    given, default = read(group, args), group()
+    for item in fields(group):
+        if getattr(given, item.name) != getattr(default, item.name):
+            raise ConfigError(f"{option(item.name)} has no meaning with {loss}, it is for {owner}; drop it")

@@ -1,0 +1,105 @@
+"""The losses of the two combined methods (OpenClaw-RL, arXiv 2603.10165), as sums of slime's components."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import torch
+
+from openclaw_combine.flags import FLAGS, VARIABLES, CombineFlags, TopkSelectFlags, check_weights, refuse
+from slime.arguments.declare import read
+from slime.losses import (
+    Component,
+    Compute,
+    Distribution,
+    LossBatch,
+    LossOutput,
+    LossSpec,
+    Reducer,
+    clipped_topk_loss,
+    combined_advantages,
+    policy_component,
+    targets_of,
+    topk_settings,
+)
+
+__all__ = ["FLAGS", "VARIABLES", "combine", "topk_select"]
+
+POLICY_METRICS = {"pg_loss": "grpo_pg_loss", "pg_clipfrac": "grpo_pg_clipfrac", "ppo_kl": "ppo_kl_sampled"}
+
+
+def combine(args: Any) -> LossSpec:
+    """The policy loss over one advantage of rewards and teacher. Raises ConfigError for flags that cannot work."""
+    flags = read(CombineFlags, args)
+    check_weights(flags, ("combine_w_rl", "combine_w_opd"))
+    refuse(args, TopkSelectFlags, "combine", "topk_select")
+    compute = partial(of_both, policy_component(args), flags)
+    return LossSpec(
+        (Component("combine", 1.0, compute),),
+        needs_advantages=True,
+        distils="sampled",
+        asks_teacher=bool(flags.combine_w_opd),
+        reported={"w_rl": flags.combine_w_rl, "w_opd": flags.combine_w_opd},
+    )
+
+
+def topk_select(args: Any) -> LossSpec:
+    """The policy loss over rewards, and distillation from the hints that the trainer selects.
+
+    Raises:
+        ConfigError: flags that cannot work.
+    """
+    flags = read(TopkSelectFlags, args)
+    check_weights(flags, ("topk_w_rl", "topk_w_opd"))
+    refuse(args, CombineFlags, "topk_select", "combine")
+    low = args.eps_clip if flags.topk_eps_clip is None else flags.topk_eps_clip
+    high = args.eps_clip_high if flags.topk_eps_clip_high is None else flags.topk_eps_clip_high
+    policy = partial(of_rewards, policy_component(args, (low, high)))
+    hints = partial(of_hints, flags.topk_adv_diff_clip, (low, high))
+    parts = Component("policy", flags.topk_w_rl, policy), Component("opd", flags.topk_w_opd, hints)
+    return LossSpec(
+        tuple(part for part in parts if part.weight),
+        needs_advantages=bool(flags.topk_w_rl),
+        distils="topk",
+        asks_teacher=bool(flags.topk_w_opd),
+        without_hint="plain" if flags.topk_plain_teacher else "skip",
+        reported={
+            **topk_settings(args, LossSpec.subset),
+            "w_rl": flags.topk_w_rl,
+            "w_opd": flags.topk_w_opd,
+        },
+    )
+
+
+def of_both(
+    policy: Compute, flags: CombineFlags, dist: Distribution, batch: LossBatch, reducer: Reducer
+) -> LossOutput:
+    """The policy loss with the advantage w_opd (teacher - old log-prob) + w_rl reward."""
+    if batch.advantages is None:
+        raise ValueError("combine needs the advantages of rewards")
+    old = dist.log_probs(batch.ids).detach() if batch.old_log_probs is None else batch.old_log_probs
+    taught = batch.taught if batch.taught is not None else torch.zeros_like(old, dtype=torch.bool)
+    teacher = batch.teacher_log_probs if batch.teacher_log_probs is not None else old
+    weights = flags.combine_w_rl, flags.combine_w_opd
+    advantages, gap = combined_advantages(batch.advantages, old, teacher, taught, *weights)
+    output = policy(dist, replace(batch, advantages=advantages), reducer)
+    measured = {"opd_teacher_student_logprob_abs_mean": gap.abs(), "opd_taught": taught.to(gap.dtype)}
+    return LossOutput(output.loss, output.metrics | {name: reducer(x) for name, x in measured.items()})
+
+
+def of_rewards(policy: Compute, dist: Distribution, batch: LossBatch, reducer: Reducer) -> LossOutput:
+    """The policy loss under the metric names of OpenClaw-RL's hybrid method."""
+    output = policy(dist, batch, reducer)
+    return replace(output, metrics={POLICY_METRICS.get(name, name): x for name, x in output.metrics.items()})
+
+
+def of_hints(
+    diff_clip: float,
+    clip: tuple[float, float | None],
+    dist: Distribution,
+    batch: LossBatch,
+    reducer: Reducer,
+) -> LossOutput:
+    return clipped_topk_loss(dist, targets_of(batch), reducer, diff_clip, *clip)

@@ -1,0 +1,10 @@
+"""Variables of on-policy distillation's launch scripts for the trainer's flags."""
+
+from __future__ import annotations
+
+VARIABLES = {
+    "distill_topk": ("OPENCLAW_TOPK_K",),
+    "distill_subset_mode": ("OPENCLAW_TOPK_SUBSET_MODE",),
+    "hint_selection": ("OPENCLAW_TOPK_HINT_SELECTION",),
+    "hint_m": ("OPENCLAW_TOPK_MAX_CAND",),
+}

@@ -1,0 +1,40 @@
+"""The loss of top-K distillation: reverse KL over the teacher's likely ids and one bin for the rest."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from openclaw_opd.flags import VARIABLES
+from slime.arguments.declare import option
+from slime.errors import ConfigError
+from slime.losses import Component, LossSpec, topk_divergence, topk_settings
+
+__all__ = ["VARIABLES", "opd_topk"]
+
+OF_POLICY_GRADIENT = (
+    "use_tis",
+    "use_opsm",
+    "eps_clip_c",
+    "custom_pg_loss_reducer_function_path",
+    "custom_advantage_function_path",
+)
+
+
+def opd_topk(args: Any) -> LossSpec:
+    """Every trained sample needs a hint; rewards and advantages are not looked at.
+
+    Raises:
+        ConfigError: a flag of a policy gradient.
+    """
+    for name in OF_POLICY_GRADIENT:
+        if getattr(args, name):
+            raise ConfigError(
+                f"{option(name)} has no meaning with opd_topk, which has no policy gradient; drop it"
+            )
+    return LossSpec(
+        (Component("opd", 1.0, topk_divergence),),
+        distils="topk",
+        subset="teacher",
+        without_hint="refuse",
+        reported=topk_settings(args, "teacher"),
+    )

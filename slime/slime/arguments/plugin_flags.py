@@ -1,0 +1,60 @@
+"""Flags that plug-ins bring: the module of a hook may declare groups, more variables, or `add_arguments`.
+
+FLAGS = (MyFlags,)                                  dataclasses of `slime.arguments.declare.flag`
+VARIABLES = {"distill_topk": ("MY_TOPK",)}          more names of the environment for slime's own flags
+def add_arguments(parser): ...                      flags for argparse itself
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Mapping, Sequence
+from types import ModuleType
+from typing import Any
+
+from slime.errors import ConfigError
+from slime.hooks import HOOKS
+
+
+def plugin_paths(values: Mapping[str, Any]) -> list[str]:
+    """Where the hooks are, in the order of the table of hooks."""
+    paths: list[str] = []
+    for name in HOOKS:
+        value = values.get(name) or []
+        paths += value if isinstance(value, list) else [value]
+    return paths
+
+
+def plugin_groups(modules: Sequence[ModuleType]) -> list[type]:
+    """The groups of flags that plug-ins name in `FLAGS`, each once."""
+    return list(dict.fromkeys(group for module in modules for group in getattr(module, "FLAGS", ())))
+
+
+def plugin_variables(modules: Sequence[ModuleType]) -> dict[str, tuple[str, ...]]:
+    """More names of the environment for slime's own flags, which plug-ins name in `VARIABLES`, by flag."""
+    found: dict[str, tuple[str, ...]] = {}
+    for module in modules:
+        for name, variables in getattr(module, "VARIABLES", {}).items():
+            found[name] = tuple(dict.fromkeys((*found.get(name, ()), *variables)))
+    return found
+
+
+def add_plugin_flags(parser: argparse.ArgumentParser, modules: Sequence[ModuleType]) -> None:
+    """Lets the modules of all hooks add flags of their own, each function once.
+
+    Raises:
+        ConfigError: a flag that exists already.
+    """
+    parser.argument_default = None
+    done: list[Callable[[argparse.ArgumentParser], None]] = []
+    for module in modules:
+        add_arguments = getattr(module, "add_arguments", None)
+        if add_arguments is None or add_arguments in done:
+            continue
+        done.append(add_arguments)
+        try:
+            add_arguments(parser)
+        except argparse.ArgumentError as error:
+            raise ConfigError(
+                f"plug-in {module.__name__} declares a flag that exists already: {error}"
+            ) from error

@@ -1,0 +1,158 @@
+"""What a flag refuses by itself: numbers out of bounds, and company in which it would change nothing or do harm.
+
+A flag is *given* where its value differs from the default of its field and is no empty text, which takes back what a
+script gives. A rule speaks of a given flag alone, so defaults never contradict each other.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from slime.errors import ConfigError
+
+if TYPE_CHECKING:
+    from slime.arguments import Arguments
+
+
+def option(name: str) -> str:
+    """The flag of a field: `save_interval` -> `--save-interval`."""
+    return "--" + name.replace("_", "-")
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """The numbers that a flag takes: `above` and `below` are not among them, `also` is one more, such as -1."""
+
+    least: float | None = None
+    most: float | None = None
+    above: float | None = None
+    below: float | None = None
+    also: float | None = None
+    unit: str = ""
+
+    def hold(self, value: float) -> bool:
+        """Whether `value` is one of them; not a number is none."""
+        inside = (
+            (self.least is None or value >= self.least)
+            and (self.most is None or value <= self.most)
+            and (self.above is None or value > self.above)
+            and (self.below is None or value < self.below)
+        )
+        return value == value and (inside or value == self.also)
+
+    def __str__(self) -> str:
+        if self.least is not None and self.most is not None:
+            text = f"from {self.least} to {self.most}"
+        else:
+            ends = [(self.least, "{} or more"), (self.above, "above {}")]
+            ends += [(self.most, "at most {}"), (self.below, "below {}")]
+            text = " and ".join(words.format(end) for end, words in ends if end is not None)
+        unit = f"a number of {self.unit} " if self.unit else ""
+        return unit + text + ("" if self.also is None else f", or {self.also}")
+
+
+@dataclass(frozen=True)
+class Rule:
+    """Refuses a given flag while all conditions hold.
+
+    Attributes:
+        text: the refusal; {flag} and {value} are the flag's, {any_other_name} is the value of that one.
+        given: other flags that are given.
+        missing: other flags that are not.
+        equal: names (the flag's own too) and values of which they have one.
+        other: names and values of which they have none.
+    """
+
+    text: str
+    given: Sequence[str] = ()
+    missing: Sequence[str] = ()
+    equal: tuple[tuple[str, tuple[Any, ...]], ...] = ()
+    other: tuple[tuple[str, tuple[Any, ...]], ...] = ()
+
+    @property
+    def names(self) -> Iterator[str]:
+        """Every flag that the conditions look at."""
+        yield from (*self.given, *self.missing)
+        yield from (name for name, _ in (*self.equal, *self.other))
+
+    def broken(self, args: object, defaults: dict[str, Any]) -> bool:
+        """Whether every condition holds for these arguments."""
+        return (
+            all(is_given(getattr(args, name), defaults[name]) for name in self.given)
+            and not any(is_given(getattr(args, name), defaults[name]) for name in self.missing)
+            and all(getattr(args, name) in values for name, values in self.equal)
+            and not any(getattr(args, name) in values for name, values in self.other)
+        )
+
+
+def needs(*names: str, text: str = "", why: str = "", **equal: Any) -> Rule:
+    """Refuses a flag unless one of `names` is given, or a flag of `equal` has that value (or one of a tuple)."""
+    conditions = _pairs(equal)
+    wanted = [option(name) for name in names]
+    wanted += [f"{option(name)} {' or '.join(map(str, values))}" for name, values in conditions]
+    reason = f"it needs {' or '.join(wanted)}{why and ', '}{why}"
+    return Rule(text or "{flag} would change nothing: " + reason, missing=names, other=conditions)
+
+
+def excludes(*names: str, text: str = "", without: Sequence[str] = (), **equal: Any) -> Rule:
+    """Refuses a flag where all of `names` are given, none of `without` is, and all of `equal` have that value (or one of
+    a tuple)."""
+    conditions = _pairs(equal)
+    company = [option(name) for name in names]
+    company += [f"{option(name)} {{{name}}}" for name, _ in conditions]
+    reason = f"{{flag}} has no meaning with {' and '.join(company)}; drop it"
+    return Rule(text or reason, given=names, missing=without, equal=conditions)
+
+
+def _pairs(equal: dict[str, Any]) -> tuple[tuple[str, tuple[Any, ...]], ...]:
+    return tuple((name, value if isinstance(value, tuple) else (value,)) for name, value in equal.items())
+
+
+def default_of(field: dataclasses.Field[Any]) -> Any:
+    """What a field is where nobody gives it."""
+    return field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
+
+
+def is_given(value: object, default: object) -> bool:
+    """Whether a value is somebody's wish."""
+    return value not in (default, "")
+
+
+def check_flags(args: Arguments) -> None:
+    """Checks every flag's own bounds, then its rules, in the order of their declaration.
+
+    Raises:
+        ConfigError: which flag, why not, and what to do.
+    """
+    fields = flag_fields(args)
+    check_fields(args, fields, fields)
+
+
+def flag_fields(group: Any) -> list[dataclasses.Field[Any]]:
+    """The fields of a group of flags, or of an object of them, that are flags."""
+    return [field for field in dataclasses.fields(group) if "help" in field.metadata]
+
+
+def check_fields(
+    args: object, fields: Sequence[dataclasses.Field[Any]], known: Sequence[dataclasses.Field[Any]]
+) -> None:
+    """As `check_flags`, for these `fields` alone.
+
+    Args:
+        args: values of all `known` fields.
+        known: those that rules may look at.
+    """
+    for field in fields:
+        value, bounds = getattr(args, field.name), field.metadata["bounds"]
+        if value is not None and not bounds.hold(value):
+            raise ConfigError(f"{option(field.name)} must be {bounds}, got {value}")
+    defaults = {field.name: default_of(field) for field in known}
+    for field in fields:
+        value = getattr(args, field.name)
+        for rule in field.metadata["rules"]:
+            if is_given(value, defaults[field.name]) and rule.broken(args, defaults):
+                own = {"flag": option(field.name), "value": value}
+                raise ConfigError(rule.text.format_map(vars(args) | own))

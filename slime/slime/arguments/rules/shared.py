@@ -1,0 +1,32 @@
+"""Rules and names that flags of several groups share."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from slime.arguments.refusals import Rule, excludes
+
+DEFAULT_ROLLOUT = "slime.rollout.sglang_rollout.generate_rollout"
+FINE_TUNING = "slime.rollout.sft_rollout.generate_rollout"
+GENERATING = (DEFAULT_ROLLOUT, "slime.rollout.fully_async_rollout.generate_rollout_fully_async")
+PLAIN_SOURCE = "slime.rollout.data_source.RolloutDataSource"
+BUFFERED_SOURCE = "slime.rollout.data_source.RolloutDataSourceWithBuffer"
+SOURCES = (PLAIN_SOURCE, BUFFERED_SOURCE)
+
+GENERATES_NOTHING = excludes(
+    rollout_function_path=FINE_TUNING,
+    text="{flag} would change nothing: supervised fine-tuning generates nothing and asks for no rewards; drop it",
+)
+
+
+def on_gpus(what: str) -> Rule:
+    """Refuses on the CPU a flag that does `what` on GPUs."""
+    return excludes(
+        actor_num_gpus_per_node=0, text=f"{{flag}} {what}, and this run trains on the CPU; drop it"
+    )
+
+
+def not_by_megatron(reason: str, **equal: Any) -> Rule:
+    """Refuses what the Megatron backend cannot do, where the flags in `equal` have these values."""
+    text = f"{{flag}} does not work with --train-backend megatron: {reason}; drop it"
+    return excludes(train_backend="megatron", text=text, **equal)

@@ -1,0 +1,100 @@
+"""Flags of the model's shape: it is read from config.json, and what a launch script says of it must agree."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+from slime.arguments.declare import option
+from slime.errors import ConfigError
+
+SHAPE = {
+    "num-layers": "num_hidden_layers",
+    "hidden-size": "hidden_size",
+    "ffn-hidden-size": "intermediate_size",
+    "num-attention-heads": "num_attention_heads",
+    "num-query-groups": "num_key_value_heads",
+    "kv-channels": "head_dim",
+    "vocab-size": "vocab_size",
+    "norm-epsilon": "rms_norm_eps",
+    "rotary-base": "rope_theta",
+    "max-position-embeddings": "max_position_embeddings",
+    "num-experts": "num_experts",
+    "moe-router-topk": "num_experts_per_tok",
+    "moe-ffn-hidden-size": "moe_intermediate_size",
+}
+SHAPE_SWITCHES = (
+    "qk-layernorm",
+    "swiglu",
+    "untie-embeddings-and-output-weights",
+    "add-qkv-bias",
+    "disable-bias-linear",
+    "group-query-attention",
+    "use-rotary-position-embeddings",
+)
+SHAPE_WORDS = {"normalization": "RMSNorm", "position-embedding-type": "rope"}
+MIXED_LAYERS = "moe-layer-freq"
+
+
+def is_shape(name: str) -> bool:
+    """Whether a flag (without its dashes) has a value that config.json has too."""
+    return name in SHAPE or name in SHAPE_WORDS or name == MIXED_LAYERS
+
+
+def check_shape(folder: str, shape: dict[str, str]) -> None:
+    """Compares flags of the model's shape with its config.json.
+
+    Raises:
+        ConfigError: they contradict it.
+    """
+    if not shape:
+        return
+    config: dict[str, Any] = json.loads((Path(folder) / "config.json").read_text())
+    config |= config.get("text_config") or {}
+    config["rope_theta"] = config.get("rope_theta") or (config.get("rope_parameters") or {}).get("rope_theta")
+    for name, value in shape.items():
+        if name == MIXED_LAYERS and not same_layers(value, config):
+            raise ConfigError(f"--{name} {value} contradicts {folder}/config.json; drop it")
+        known = SHAPE_WORDS.get(name) or config.get(SHAPE.get(name, ""))
+        if known is None or str(known) == value:
+            continue
+        if name in SHAPE and _number(value) == float(known):
+            continue
+        raise ConfigError(
+            f"{option(name)} {value} contradicts {folder}/config.json, which says {known}; drop it"
+        )
+
+
+def same_layers(text: str, config: dict[str, Any]) -> bool:
+    """Whether --moe-layer-freq, one 0 or 1 a layer, names the layers with experts that config.json names."""
+    from slime.utils.decoders import has_experts  # imports torch, which the driver does without
+
+    defaults = {
+        "mlp_only_layers": [],
+        "decoder_sparse_step": 1,
+        "num_experts": config.get("num_local_experts", 0),
+    }
+    model = SimpleNamespace(**(defaults | config))
+    mixed = [int(has_experts(model, layer)) for layer in range(config["num_hidden_layers"])]
+    try:
+        return bool(json.loads(text) == mixed)
+    except ValueError:
+        return False
+
+
+def _number(text: str) -> float | None:
+    try:
+        return float(text)
+    except ValueError:
+        return None
+
+
+def shape_table() -> list[tuple[str, str, str]]:
+    """(flag, values that are taken, reason) of all of them, for documents."""
+    reason = "the shape of the model is read from its config.json"
+    valued = [
+        (option(name), "what config.json says", reason) for name in (*SHAPE, *SHAPE_WORDS, MIXED_LAYERS)
+    ]
+    return valued + [(option(name), "the switch", reason) for name in SHAPE_SWITCHES]

@@ -1,0 +1,97 @@
+"""The critic of PPO: a model of its own that says, before every trained token, what reward is still to come.
+
+It lives in the same process as the policy, is cut into micro-batches by the same schedule and is spread over the
+same ranks, so that policy and critic see the same samples without any transport.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from slime.losses import value_loss
+from slime.training.core.batch import TrainBatch
+from slime.training.core.checkpoint import Part
+from slime.training.core.learner import Learner
+from slime.training.core.model import ValueModel
+from slime.training.core.optimizer import learning_rate
+from slime.training.core.packing import PackedBatch, pack
+from slime.training.core.step import by_sample, step_reducer, summed, values_of
+from slime.training.schedule import Schedule, Step
+from slime.types import Sample
+
+PREFIX = "critic_"
+
+
+class Critic:
+    """The model, and optimizer steps so far. All ranks make the same calls.
+
+    Args:
+        replica: which samples of a step are this rank's.
+    """
+
+    def __init__(self, args: Any, learner: Learner[ValueModel], replica: int, device: torch.device) -> None:
+        self.args, self.learner, self.replica, self.device = args, learner, replica, device
+        self.rate: float = args.lr if args.critic_lr is None else args.critic_lr
+        self.steps = 0
+
+    @property
+    def model(self) -> ValueModel:
+        return self.learner.model
+
+    @property
+    def part(self) -> Part:
+        """What a checkpoint holds of it."""
+        return self.learner.part(PREFIX, self.steps)
+
+    @torch.no_grad()
+    def values(self, schedule: Schedule, samples: Sequence[Sample]) -> dict[int, list[float]]:
+        """Value before every trained token of this rank's samples, by position."""
+        found: dict[int, list[float]] = {}
+        self.model.eval()
+        for step in schedule.steps:
+            for micro_batch in step.ranks[self.replica]:
+                packed = pack([samples[i] for i in micro_batch], self.device)
+                found |= by_sample(micro_batch, packed, self.model.values(packed))
+        self.model.train()
+        return found
+
+    def train(self, schedule: Schedule, data: TrainBatch, where: str) -> dict[str, float]:
+        """One optimizer step for each step of the schedule; mean of their metrics.
+
+        Raises:
+            TrainError: loss or gradient is not finite; that step and later ones were not applied.
+        """
+        found = [
+            self._step(step, data, f"{where}, step {number} of the critic")
+            for number, step in enumerate(schedule.steps)
+        ]
+        return {name: sum(step[name] for step in found) / len(found) for name in found[0]} if found else {}
+
+    def _step(self, step: Step, data: TrainBatch, where: str) -> dict[str, float]:
+        mine, metrics_of = step.ranks[self.replica], list[dict[str, Tensor]]()
+
+        def loss_of(number: int, packed: PackedBatch, values: Tensor) -> Tensor:
+            by_token = self.args.calculate_per_token_loss
+            reducer = step_reducer(step.denominator(by_token), packed, by_token)
+            old, returns = (values_of(mine[number], packed, known) for known in (data.values, data.returns))
+            assert old is not None and returns is not None
+            output = value_loss(values, old, returns, reducer, self.args.value_clip)
+            metrics_of.append({name: value.detach() for name, value in output.metrics.items()})
+            return output.loss
+
+        try:
+            self.learner.clear()
+            packs = [pack([data.samples[i] for i in micro_batch], self.device) for micro_batch in mine]
+            self.learner.accumulate(packs, loss_of)
+            metrics = self.learner.add_up(summed(metrics_of))
+            norm = self.learner.clip(metrics["value_loss"], self.args.clip_grad, where)
+            rate = learning_rate(self.args, self.steps, self.rate)
+            self.learner.update(rate)
+        finally:
+            self.learner.clear()
+        self.steps += 1
+        return metrics | {"critic_grad_norm": norm, "critic_lr": rate}

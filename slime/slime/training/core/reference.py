@@ -1,0 +1,72 @@
+"""The model that the policy is compared with by KL: frozen, or following the policy every so many rollouts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from slime.errors import ConfigError
+from slime.training.core.model import TrainedModel
+from slime.training.core.step import trained_log_probs
+from slime.training.schedule import MicroBatch
+from slime.types import Sample
+
+PREFIX = "reference_"
+
+
+class Reference:
+    """The reference of one rank; every rank makes the same calls.
+
+    Frozen, it is the base of the policy's adapters where that is the same model, so it takes no memory. One that
+    follows the policy (--ref-update-interval) is part of checkpoints.
+
+    Args:
+        policy: the model that is trained.
+        first: folder of the weights that the policy started from.
+        load: the model in a folder, spread over the ranks as the policy is.
+
+    Raises:
+        ConfigError: the reference shall follow a policy of another shape.
+    """
+
+    def __init__(
+        self, args: Any, policy: TrainedModel, first: str, load: Callable[[str], TrainedModel]
+    ) -> None:
+        self.policy, self.interval = policy, args.ref_update_interval
+        self.model, self.folder = policy, Path(args.ref_load).resolve()
+        if args.use_lora and self.is_always(first):
+            return
+        self.model = load(args.ref_load)
+        self.model.requires_grad_(self.follows)  # checkpoints hold what could be trained
+        if self.follows and self.model.shapes() != policy.shapes():
+            raise ConfigError(
+                f"--ref-update-interval: the model in {args.ref_load} has another shape than the policy and cannot "
+                "take over its weights"
+            )
+
+    @property
+    def follows(self) -> bool:
+        """Whether it takes over the policy's weights now and then."""
+        return self.interval is not None
+
+    def is_always(self, folder: str) -> bool:
+        """Whether it is the model in `folder` and stays so."""
+        return not self.follows and self.folder == Path(folder).resolve()
+
+    def log_probs(
+        self, micro_batches: Sequence[MicroBatch], samples: Sequence[Sample], device: torch.device
+    ) -> dict[int, list[float]]:
+        """Log-probs of the trained tokens, by position of the sample."""
+        with self.policy.without_adapters() if self.model is self.policy else nullcontext():
+            return trained_log_probs(self.model, micro_batches, samples, device)
+
+    def follow(self, rollout_id: int) -> bool:
+        """Takes over the policy's weights if `rollout_id`, just trained, ends an interval. Tells whether it did."""
+        if self.interval is None or (rollout_id + 1) % self.interval:
+            return False
+        self.model.take_over(self.policy)
+        return True

@@ -1,0 +1,85 @@
+"""Which tests answer at once, and which run beside which in two processes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from tests import ROOT
+
+QUICK = (
+    "methods/test_samples.py",
+    "openclaw/engine/",
+    "openclaw/formats/",
+    "openclaw/judge/",
+    "openclaw/methods/",
+    "openclaw/store/",
+    "openclaw/test_settings.py",
+    "openclaw/trainer_hooks/",
+    "openclaw_test/test_detectors.py",
+    "openclaw_test/test_problems.py",
+    "openclaw_test/test_scripted_user.py",
+    "openclaw_test/test_tastes.py",
+    "repository/test_arrows.py",
+    "repository/test_environment.py",
+    "repository/test_names.py",
+    "slime/arguments/",
+    "slime/hooks/test_contracts.py",
+    "slime/losses/",
+    "slime/rewards/test_reward_rules.py",
+    "slime/rollout/",
+    "slime/test_plugins.py",
+    "slime/test_types.py",
+    "slime/tracking/",
+    "slime/training/test_schedule.py",
+    "slime/utils/",
+    "slime/weights/test_weight_update.py",
+)
+"""Pure functions, and contracts without another process."""
+WITH_PROCESSES = (
+    "test_command.py",
+    "test_engine_judge.py",
+    "test_families.py",
+    "test_fully_async.py",
+    "test_judge_faults.py",
+    "test_processes.py",
+    "test_real_engine.py",
+    "test_worker_process.py",
+)
+"""Files of these folders that are slow all the same."""
+WHOLE = (
+    "system/",
+    "slime/test_training_run.py",
+    "slime/test_resume.py",
+    "slime/ray/",
+    "slime/engines/sglang/test_broadcast_run.py",
+    "slime/processes/",
+    "openclaw_client/",
+)
+"""Whole runs, clusters and supervisors: many processes that mostly wait. They run one after another, beside the rest."""
+
+
+def is_quick(path: Path) -> bool:
+    return _place(path).startswith(QUICK) and path.name not in WITH_PROCESSES
+
+
+def is_whole(path: Path) -> bool:
+    return _place(path).startswith(WHOLE)
+
+
+def _place(path: Path) -> str:
+    tests = ROOT / "tests"
+    return path.relative_to(tests).as_posix() if path.is_relative_to(tests) else ""
+
+
+def scheduler(config: Any, log: Any) -> Any:
+    """Of pytest-xdist: a file stays in one process with its fixtures, and what is `WHOLE` is one queue."""
+    from xdist.scheduler import LoadScopeScheduling
+
+    class ByFile(LoadScopeScheduling):  # type: ignore[misc]
+        def _split_scope(self, nodeid: str) -> str:
+            file = nodeid.split("::", 1)[0]
+            return "whole runs" if is_whole(ROOT / file) else file
+
+    config.option.loadscopereorder = False  # what is whole comes first
+    return ByFile(config, log)

@@ -1,0 +1,121 @@
+"""Imports go one way: the runtime knows no trainer, the trainer no runtime, neither a method, a track or a cloud.
+
+Within each of the two, a wing imports only wings that stand on a lower floor, and no two files import each other.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from tests import ROOT
+from tests.imports import circles, files, graph, named
+
+RUNTIME = (
+    ("errors", "types"),
+    ("common",),
+    ("settings", "engine", "formats", "sessions"),
+    ("store", "methods"),
+    ("judge", "gateway"),
+    ("http", "trainer_hooks", "chat"),
+    ("connect", "server"),
+)
+"""The wings of openclaw, floor by floor from the ground."""
+TRAINER = (
+    ("errors", "utils"),
+    ("types", "plugins"),
+    ("hooks", "processes", "replay", "tracking"),
+    ("losses", "weights"),
+    ("engines", "rollout", "training"),
+    ("arguments", "torch_dist"),
+    ("plan", "contracts", "ray"),
+)
+"""The wings of slime/slime."""
+FLOORS = {"openclaw": RUNTIME, "slime": TRAINER}
+FOLDERS = sorted(path.name for path in ROOT.glob("*-*/") if next(path.glob("*/__init__.py"), None))
+"""Folders of methods, tracks, clouds and of the tests' programs, each with one package."""
+ADDED = {path.parent.name for folder in FOLDERS for path in (ROOT / folder).glob("*/__init__.py")}
+PUT_ON_THE_PATH = ADDED | {path.stem for folder in FOLDERS for path in (ROOT / folder).glob("*.py")}
+
+
+def imported_from_outside(package: str) -> dict[str, set[str]]:
+    """Modules by each first part of a name that is imported from another package."""
+    found: dict[str, set[str]] = {}
+    for module, path in files(package).items():
+        for name in named(path):
+            found.setdefault(name.split(".")[0], set()).add(module)
+    return found
+
+
+@pytest.mark.parametrize(("package", "other"), [("openclaw", "slime"), ("slime", "openclaw")])
+def test_runtime_and_trainer_import_neither_each_other_nor_what_stands_on_them(
+    package: str, other: str
+) -> None:
+    outside = imported_from_outside(package)
+    assert {name: modules for name, modules in outside.items() if name in {other, *PUT_ON_THE_PATH}} == {}
+    assert {"openclaw_rl", "openclaw_opd", "openclaw_combine", "openclaw_test"} <= ADDED
+
+
+@pytest.mark.parametrize("package", FLOORS)
+def test_no_files_import_each_other(package: str) -> None:
+    assert circles(graph(package)) == []
+
+
+@pytest.mark.parametrize("package", FLOORS)
+def test_no_start_of_a_package_needs_itself(package: str) -> None:
+    """Importing a module runs the `__init__` of each package around it, unless the importer lies in it."""
+    arrows = {
+        module: targets
+        | {name for target in targets for name in _around(target) - _around(module)} - {module}
+        for module, targets in graph(package, late=False).items()
+    }
+    assert circles(arrows) == []
+
+
+def _around(module: str) -> set[str]:
+    parts = module.split(".")
+    return {".".join(parts[:end]) for end in range(2, len(parts))}
+
+
+@pytest.mark.parametrize("package", FLOORS)
+def test_a_wing_imports_only_lower_floors(package: str) -> None:
+    assert climbing(graph(package), FLOORS[package]) == []
+
+
+def climbing(arrows: dict[str, set[str]], floors: Sequence[Sequence[str]]) -> list[str]:
+    """Arrows between wings that do not go down. Raises KeyError for a wing that has no floor."""
+    floor = {wing: number for number, wings in enumerate(floors) for wing in wings}
+    return [
+        f"{module} -> {target}"
+        for module, targets in sorted(arrows.items())
+        for target in sorted(targets)
+        if (own := _wing(module)) and (other := _wing(target)) and own != other and floor[own] <= floor[other]
+    ]
+
+
+def _wing(module: str) -> str:
+    return module.split(".")[1] if "." in module else ""
+
+
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_a_folder_has_one_package_and_modules_that_only_give_other_names(folder: str) -> None:
+    packages = [path.parent.name for path in (ROOT / folder).glob("*/__init__.py")]
+    own = folder.replace("-", "_")
+    assert own in packages and set(packages) <= {own, "tiny_claw"}
+    programs = {"openclaw-test": {"TA_chat", "student_chat", "teacher_chat", "test_sglang"}}.get(
+        folder, set()
+    )
+    flat = {path.stem: path for path in (ROOT / folder).glob("*.py") if path.stem not in programs}
+    assert [name for name, path in flat.items() if not gives_names_only(path)] == []
+
+
+def gives_names_only(path: Path) -> bool:
+    """Whether a file holds imports, assignments and functions of a statement or two, as upstream's names need."""
+    small = (ast.Import, ast.ImportFrom, ast.Assign, ast.AnnAssign, ast.Expr)
+    return all(
+        isinstance(node, small) or (isinstance(node, ast.FunctionDef) and len(node.body) <= 3)
+        for node in ast.parse(path.read_text()).body
+    )

@@ -1,0 +1,40 @@
+"""The runtime and the trainer know no method, track or cloud by name: who differs lies outside, and hooks lead there."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests import ROOT
+from tests.imports import ROOTS
+
+METHODS = (
+    r"(?i:topk[_-]select|opd[_-]topk|(?:combine|topk)[_-]w(?:[_-](?:rl|opd))?\b|binary[_-]rl)"
+    r"|(?i:hybrid method|--(?:topk|combine)-)"
+    r"|openclaw_(?:rl|opd|combine)"
+)
+TRACKS = r"(?i:(?:terminal|gui|swe|toolcall)[_-]rl)"
+CLOUDS = r"(?i:tinker|fireworks)"
+OUTSIDE = "|".join((METHODS, TRACKS, CLOUDS))
+FORBIDDEN = {"openclaw": re.compile(OUTSIDE), "slime": re.compile(f"{OUTSIDE}|(?i:openclaw)")}
+TEXTS = {".py", ".tsv", ".md", ".toml", ".txt", ".sh"}
+STILL: dict[str, set[str]] = {"openclaw": set(), "slime": set()}
+"""Files that still name one. This list only gets shorter: an entry that is not needed any more fails the test."""
+
+
+def texts(package: str) -> list[Path]:
+    """Sources, tables and READMEs of the package."""
+    return [path for path in sorted((ROOTS[package] / package).rglob("*.*")) if path.suffix in TEXTS]
+
+
+@pytest.mark.parametrize("package", FORBIDDEN)
+def test_no_method_track_or_cloud_is_named(package: str) -> None:
+    naming = {
+        path.relative_to(ROOT).as_posix(): sorted(found)
+        for path in texts(package)
+        if (found := set(FORBIDDEN[package].findall(path.read_text())))
+    }
+    assert {path: words for path, words in naming.items() if path not in STILL[package]} == {}
+    assert STILL[package] - set(naming) == set(), "no longer needed in the list"

@@ -1,0 +1,105 @@
+"""Trainers and engines on the same GPUs: who holds the memory when, as the calls come."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from slime.ray import publisher as publishing
+from slime.ray.publisher import Publisher
+from slime.ray.run import TrainingRun
+from slime.ray.train_actor import TrainerState
+from slime.weights.versions import WeightVersion
+
+
+class Calls:
+    """Stands for any part of a run: notes `part.method` in one list."""
+
+    def __init__(self, part: str, calls: list[str], **returned: Any) -> None:
+        self.part, self.calls, self.returned = part, calls, returned
+
+    def __getattr__(self, name: str) -> Any:
+        def call(*args: Any, **more: Any) -> Any:
+            self.calls.append(f"{self.part}.{name}")
+            return self.returned.get(name)
+
+        return call
+
+
+def make_run(calls: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, **flags: bool) -> TrainingRun:
+    defaults = {"colocate": True, "offload_rollout": True, "offload_train": True, "ship_adapters": False}
+    args = SimpleNamespace(
+        **(defaults | flags), num_rollout=9, save_interval=5, update_weights_interval=1, keep_weights=3,
+        keep_checkpoints=3,
+    )  # fmt: skip
+    monkeypatch.setattr(publishing, "load_hook", lambda *_: None)
+    run: Any = TrainingRun.__new__(TrainingRun)
+    run.args, run.specs, run.metrics, run.step_began = args, [], {}, 0.0
+    run.watcher, run.external = Calls("watcher", calls), Calls("external", calls, present=[])
+    run.rollouts, run.tracker = Calls("rollouts", calls), Calls("tracker", calls)
+    run.trainers = Calls("trainers", calls, load=TrainerState(4, 5, 4), export_weights="sum")
+    published: Any = Publisher.__new__(Publisher)
+    published.args, published.run_dir, published.save_dir = args, tmp_path, tmp_path
+    published.weights_dir, published.newest = tmp_path, 5
+    published.live = WeightVersion(5, str(tmp_path), "sum")
+    published.external, published.own_engines = run.external, [Calls("engine", calls)]
+    published.numbers, published.update = Calls("numbers", calls, next=6), Calls("update", calls)
+    run.publisher = published
+    return run
+
+
+def seen(calls: list[str]) -> list[str]:
+    told = ("trainers.load", "trainers.export_weights", "trainers.sleep", "trainers.wake_up", "watcher.wait_ready",
+            "engine.release_memory", "engine.resume_memory", "update.publish")  # fmt: skip
+    return [call for call in calls if call in told]
+
+
+def test_engines_start_and_leave_before_a_trainer_loads(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[str] = []
+    make_run(calls, tmp_path, monkeypatch).go_live()
+    assert seen(calls) == [
+        "watcher.wait_ready", "engine.release_memory", "trainers.load", "trainers.export_weights", "trainers.sleep",
+        "engine.resume_memory", "update.publish",
+    ]  # fmt: skip
+
+
+def test_a_trainer_that_stays_loads_after_its_engines_have_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[str] = []
+    make_run(calls, tmp_path, monkeypatch, offload_rollout=False, offload_train=False).go_live()
+    assert seen(calls) == ["watcher.wait_ready", "trainers.load", "trainers.export_weights", "update.publish"]
+
+
+def test_on_gpus_of_their_own_trainers_load_while_engines_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[str] = []
+    alone = {"colocate": False, "offload_rollout": False, "offload_train": False}
+    make_run(calls, tmp_path, monkeypatch, **alone).go_live()
+    assert seen(calls)[:2] == ["trainers.load", "watcher.wait_ready"]
+
+
+def test_trainers_write_and_leave_before_engines_take_their_memory_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[str] = []
+    make_run(calls, tmp_path, monkeypatch).publish(5)
+    assert seen(calls) == [
+        "trainers.export_weights", "trainers.sleep", "engine.resume_memory", "update.publish"
+    ]  # fmt: skip
+
+
+def test_engines_come_back_also_where_no_update_is_due(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[str] = []
+    run = make_run(calls, tmp_path, monkeypatch)
+    run.args.update_weights_interval = 4
+    run.publish(5)
+    assert seen(calls) == ["trainers.sleep", "engine.resume_memory"]
