@@ -32,11 +32,10 @@ from openclaw.http.admin import feedback, health, judge_scale, turns
 from openclaw.http.dialects import chat, completions, messages, responses
 from openclaw.http.metrics import Metrics
 from openclaw.http.middleware.fast_route import FastRoute
-from openclaw.http.middleware.guard import RequestGuard
-from openclaw.http.middleware.header_limit import HttpProtocol
+from openclaw.http.middleware.guard import HttpProtocol, RequestGuard
 from openclaw.settings import Settings, load_settings
 from openclaw.store import RolloutStore
-from openclaw.store.failures import shown
+from openclaw.store.database import shown
 
 log = logging.getLogger(__name__)
 

@@ -11,10 +11,9 @@ from renderers.configs import config_from_name
 
 from openclaw.errors import ClientError, ConfigError
 from openclaw.formats.deltas import AnswerParser
-from openclaw.formats.id_rope import PieceTokenizer
 from openclaw.formats.qwen_parser import Qwen3Format, Qwen3StreamParser
 from openclaw.formats.reparser import WholeFormat, WholeParser
-from openclaw.formats.tokenizer import Tokenizer
+from openclaw.formats.tokenizer import PieceTokenizer, Tokenizer
 
 TemplateOptions = bool | dict[str, Any]
 """Whether the model thinks; or, where a client sets more of the chat template, all that it sets."""

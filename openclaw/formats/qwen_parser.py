@@ -80,7 +80,7 @@ class Qwen3StreamParser:
         self._held: list[int] = []
         self._read_call = read_call
         self._known: list[dict[str, Any]] | None = None
-        self._call: CallReader = JsonReader(self._bytes)
+        self._call: CallReader
         self._deltas: list[Delta] = []
         self.stop_ids = form.stop
 

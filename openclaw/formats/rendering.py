@@ -20,8 +20,7 @@ from openclaw.common.messages import text_of
 from openclaw.errors import ClientError, ConfigError
 from openclaw.formats.deltas import AnswerParser
 from openclaw.formats.families import BY_MODEL_TYPE, Family, TemplateOptions, make_renderer, renderer_name
-from openclaw.formats.id_rope import PieceTokenizer, spelled_out
-from openclaw.formats.tokenizer import Tokenizer
+from openclaw.formats.tokenizer import PieceTokenizer, Tokenizer, spelled_out
 from openclaw.types import Message
 
 KEPT_RENDERERS = 16

@@ -8,7 +8,7 @@ from openclaw.formats.deltas import Delta, TextDelta
 
 
 class StopStrings:
-    """Cuts the answer at the first stop string, and holds back text in which one may have begun.
+    """Cuts the answer at the first stop string of one or more, and holds back text in which one may have begun.
 
     The engine stops at a match too; here the text is kept from running ahead of it.
     """
@@ -20,8 +20,6 @@ class StopStrings:
 
     def filter(self, deltas: list[Delta]) -> list[Delta]:
         """The deltas that are certain to come before any stop string."""
-        if not self._stops:
-            return deltas
         shown: list[Delta] = []
         for delta in deltas:
             if self._stopped:

@@ -3,6 +3,10 @@
 It has the surface that `renderers` asks of a tokenizer (no character offsets: the gateway needs ids only).
 Byte-level BPE is what every model family served here uses, so the bytes of a text are the joined bytes of its
 tokens and an answer can be decoded token by token.
+
+`PieceTokenizer` renders without carrying every id about: a text's ids pass through the renderer as one entry. A renderer
+notes for each id which message it is from, in Python; for a long text that costs as much as reading it. It is fit for
+renderers that only string together what the tokenizer gives, and never look at it.
 """
 
 from __future__ import annotations
@@ -14,7 +18,7 @@ import sys
 import threading
 from array import array
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -130,6 +134,41 @@ class Tokenizer:
             return None
         text = token.get("content") if isinstance(token, dict) else token
         return self._core.token_to_id(text) if isinstance(text, str) else None
+
+
+class TextPiece(int):
+    """Stands in a list of ids for `ids` [T]; as a number it is no id."""
+
+    ids: list[int]
+
+
+class PieceTokenizer:
+    """A tokenizer whose every text is one TextPiece."""
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self._tokenizer = tokenizer
+
+    def encode(self, text: str, *args: Any, **kwargs: Any) -> list[int]:
+        ids = self._tokenizer.encode(text)
+        if not ids:
+            return []
+        piece = TextPiece(-1)
+        piece.ids = ids
+        return [piece]
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._tokenizer, name)
+
+
+def spelled_out(entries: Iterable[int]) -> list[int]:
+    """Ids [T] of entries some of which are TextPieces."""
+    ids: list[int] = []
+    for entry in entries:
+        if type(entry) is TextPiece:
+            ids += entry.ids
+        else:
+            ids.append(entry)
+    return ids
 
 
 _ENTRY_BYTES = 150

@@ -2,21 +2,42 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+import orjson
+
 from openclaw.common.messages import messages_in
 from openclaw.errors import ClientError
 from openclaw.gateway.fields import string
-from openclaw.gateway.headers import as_utf8, person_of
-from openclaw.gateway.idempotency import RequestKey
 from openclaw.sessions.clients import is_side_turn, named_session
 from openclaw.sessions.transcript import YES, is_true
 
 LONGEST_NAME = 256
 """Characters of a session's or a person's."""
 _NO = frozenset({"0", "false", "no", "off"})
+PERSON_HEADER = "openclaw-person"
+PEER_HEADER = "openclaw-peer"
+"""Set here: the name of the client's key, its address. What a client sends under these names is thrown away."""
+
+
+@dataclass(frozen=True)
+class RequestKey:
+    """Identifies a request; `repeated`: the client says that it sent the request before."""
+
+    digest: bytes
+    repeated: bool
+
+    @classmethod
+    def of(cls, headers: Mapping[str, str], body: Mapping[str, Any], scope: str | None) -> RequestKey:
+        """Attempts of one request have the same address, key, session and body."""
+        name = headers.get("idempotency-key", "")
+        who = [headers.get(PERSON_HEADER), headers.get(PEER_HEADER), name, scope]
+        counted = headers.get("x-stainless-retry-count", "0")
+        digest = hashlib.blake2b(orjson.dumps([who, body]), digest_size=16).digest()
+        return cls(digest, bool(name) or counted not in ("", "0"))
 
 
 @dataclass(frozen=True)
@@ -71,3 +92,19 @@ def _may_train(headers: Mapping[str, str], body: Mapping[str, Any]) -> bool:
     if wish is not None and not isinstance(wish, bool):
         raise ClientError("train must be true or false", "train")
     return wish is not False and (asked is None or is_true(asked))
+
+
+def as_utf8(value: str) -> str:
+    """What a client wrote in a header: mostly UTF-8, of which ASGI makes Latin-1."""
+    if value.isascii():
+        return value
+    try:
+        return value.encode("latin-1").decode()
+    except UnicodeError:
+        return value
+
+
+def person_of(headers: Mapping[str, str]) -> str | None:
+    """The name of the request's key, if it has one."""
+    name = headers.get(PERSON_HEADER)
+    return None if name is None else as_utf8(name)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 from typing import Any
@@ -70,7 +70,7 @@ class Exchange:
         ClientError when the engine refuses or `timeout` seconds have passed, StoreError when the turn cannot
         be stored.
         """
-        completion = Completion(StopStrings(self.request.stop), one_call=not self.request.parallel_tool_calls)
+        completion = Completion(self.request.stop, one_call=not self.request.parallel_tool_calls)
         try:
             async with asyncio.timeout(self.timeout):
                 await self._sample(completion, on_chunk)
@@ -153,10 +153,10 @@ class Exchange:
 
 
 class Completion:
-    """The answer as the client reads it, growing. `one_call`: it ends with its first tool call."""
+    """The answer as the client reads it, growing, up to a string of `stop`; with `one_call`, to its first tool call."""
 
-    def __init__(self, stop: StopStrings, one_call: bool = False) -> None:
-        self._stop = stop
+    def __init__(self, stop: Sequence[str], one_call: bool = False) -> None:
+        self._stop = StopStrings(stop) if stop else None
         self._one_call = one_call
         self._call: CallStart | None = None
         self._arguments: list[str] = []
@@ -172,10 +172,13 @@ class Completion:
 
     def add(self, deltas: list[Delta]) -> list[Delta]:
         """Take deltas in; returns those that the client may see now."""
-        return [delta for delta in self._stop.filter(deltas) if self._note(delta)]
+        certain = deltas if self._stop is None else self._stop.filter(deltas)
+        return [delta for delta in certain if self._note(delta)]
 
     def finish(self, matched: int | str | None) -> list[Delta]:
         """Text that was held back because a stop string might have begun in it."""
+        if self._stop is None:
+            return []
         held = self._stop.finish(matched if isinstance(matched, str) else None)
         return [delta for delta in held if self._note(delta)]
 

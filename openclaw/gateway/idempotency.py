@@ -8,38 +8,16 @@ that only looks the same asks for another answer and gets its own.
 from __future__ import annotations
 
 import asyncio
-import hashlib
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from dataclasses import dataclass
-from typing import Any
 from weakref import WeakSet, WeakValueDictionary
-
-import orjson
 
 from openclaw.engine.client import EngineClient
 from openclaw.engine.generation import EngineRequest, Generation, Increment
-from openclaw.gateway.headers import PEER_HEADER, PERSON_HEADER
+from openclaw.gateway.caller import RequestKey
 
 POLL_SECONDS = 0.02
 """How often a repeated request looks for new tokens of the first attempt."""
-
-
-@dataclass(frozen=True)
-class RequestKey:
-    """Identifies a request; `repeated`: the client says that it sent the request before."""
-
-    digest: bytes
-    repeated: bool
-
-    @classmethod
-    def of(cls, headers: Mapping[str, str], body: Mapping[str, Any], scope: str | None) -> RequestKey:
-        """Attempts of one request have the same address, key, session and body."""
-        name = headers.get("idempotency-key", "")
-        who = [headers.get(PERSON_HEADER), headers.get(PEER_HEADER), name, scope]
-        counted = headers.get("x-stainless-retry-count", "0")
-        digest = hashlib.blake2b(orjson.dumps([who, body]), digest_size=16).digest()
-        return cls(digest, bool(name) or counted not in ("", "0"))
 
 
 class SharedGeneration(Generation):

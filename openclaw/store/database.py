@@ -1,4 +1,4 @@
-"""One database, opened by many processes: connections, short write transactions, the schema check.
+"""One database, opened by many processes: connections, short write transactions, the schema check, what a failure means.
 
 SQLite: WAL, `BEGIN IMMEDIATE` for writes, `synchronous` NORMAL (survives kill -9) or FULL (survives power loss). Every
 connection keeps up to 2 MiB of pages for itself, so the one used last is used next: connections that only a rush needed
@@ -16,11 +16,9 @@ from typing import Any, TypeVar
 
 from sqlalchemy import Connection, Engine, create_engine, event
 from sqlalchemy.engine import make_url
-from sqlalchemy.exc import ArgumentError
+from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 
-from openclaw.errors import StoreError
-from openclaw.store import failures
-from openclaw.store.failures import as_store_error
+from openclaw.errors import StoreError, StoreUnavailable
 from openclaw.store.migrations import prepare_schema
 
 T = TypeVar("T")
@@ -30,6 +28,31 @@ SLICE = 500
 """Values in one statement: databases allow some 30,000."""
 _LOCK_KEY = 0x6F636C61
 """Of PostgreSQL's advisory lock: any number will do, as long as every process takes the same."""
+BUSY_TIMEOUT_SECONDS = 30.0
+"""How long a write waits for another one's lock before it fails."""
+
+_BUSY = "another process held the write lock for more than {seconds:g} s: look for one that hangs; try again"
+_FULL = "nothing of this write was stored: free space on that disk; serving may go on"
+_READ_ONLY = "this user may not write there: give the buffer a writable folder or file"
+_DOWN = "check that the server runs and that host, port, user and database of the URL are right"
+_ADVICE: tuple[tuple[str, str], ...] = (
+    ("database is locked", _BUSY),
+    ("lock timeout", _BUSY),
+    ("deadlock detected", "two writers waited for each other and this one was undone: try again"),
+    ("disk is full", _FULL),
+    ("No space left on device", _FULL),
+    ("readonly database", _READ_ONLY),
+    ("read-only", _READ_ONLY),
+    ("unable to open database file", "the folder of the buffer is missing, or this user may not use it"),
+    ("disk I/O error", "the disk failed, or the file was removed: look at the system's log"),
+    ("malformed", "the file is damaged: restore a copy, or export what `python -m openclaw.store` can read"),
+    ("not a database", "choose another --rl-buffer-dir"),
+    ("connection is bad", _DOWN),
+    ("connection failed", _DOWN),
+    ("server closed the connection", _DOWN),
+    ("terminating connection", _DOWN),
+)
+"""Part of a driver's message -> what to do."""
 
 
 class Database:
@@ -136,7 +159,7 @@ def _engine(url: str, durable: bool) -> Engine:
             raise StoreError(
                 f"the rollout buffer cannot be a {kind} database: use sqlite or postgresql+psycopg"
             )
-        waits = {"timeout": failures.BUSY_TIMEOUT_SECONDS, "check_same_thread": False}
+        waits = {"timeout": BUSY_TIMEOUT_SECONDS, "check_same_thread": False}
         engine = create_engine(parsed, connect_args=waits, pool_use_lifo=True)
     except (ArgumentError, ImportError) as error:
         raise StoreError(f"cannot use the rollout buffer URL: {error}") from error
@@ -149,7 +172,7 @@ def _sqlite_settings(durable: bool) -> Any:
     def on_connect(connection: Any, _record: Any) -> None:
         connection.isolation_level = None  # the driver begins nothing by itself: _sqlite_begin does
         cursor = connection.cursor()
-        cursor.execute(f"PRAGMA busy_timeout = {int(failures.BUSY_TIMEOUT_SECONDS * 1000)}")
+        cursor.execute(f"PRAGMA busy_timeout = {int(BUSY_TIMEOUT_SECONDS * 1000)}")
         cursor.execute("PRAGMA journal_mode = WAL")
         cursor.execute("PRAGMA secure_delete = ON")
         cursor.execute(f"PRAGMA synchronous = {'FULL' if durable else 'NORMAL'}")
@@ -161,7 +184,7 @@ def _sqlite_settings(durable: bool) -> Any:
 def _postgresql_settings(durable: bool) -> Any:
     def on_connect(connection: Any, _record: Any) -> None:
         cursor = connection.cursor()
-        cursor.execute(f"SET lock_timeout = {int(failures.BUSY_TIMEOUT_SECONDS * 1000)}")
+        cursor.execute(f"SET lock_timeout = {int(BUSY_TIMEOUT_SECONDS * 1000)}")
         if durable:
             cursor.execute("SET synchronous_commit = on")
         cursor.close()
@@ -173,3 +196,27 @@ def _postgresql_settings(durable: bool) -> Any:
 def _sqlite_begin(connection: Connection) -> None:
     write = connection.get_execution_options().get("openclaw_write", False)
     connection.exec_driver_sql("BEGIN IMMEDIATE" if write else "BEGIN")
+
+
+def shown(location: str) -> str:
+    """A folder or URL as it may be printed: without its password."""
+    return make_url(location).render_as_string(hide_password=True) if "://" in location else location
+
+
+@contextmanager
+def as_store_error(url: str) -> Iterator[None]:
+    """Database errors leave as StoreUnavailable: the database (no password), the driver's words, what to do."""
+    try:
+        yield
+    except SQLAlchemyError as error:
+        cause = str(getattr(error, "orig", None) or error).strip()
+        raise StoreUnavailable(f"rollout store {shown(url)}: {cause}{_advice(cause)}") from error
+    except UnicodeEncodeError as error:
+        raise StoreError(f"a text that is no valid Unicode cannot be stored: {error.reason}") from error
+
+
+def _advice(cause: str) -> str:
+    for words, advice in _ADVICE:
+        if words in cause:
+            return "; " + advice.format(seconds=BUSY_TIMEOUT_SECONDS)
+    return ""

@@ -11,7 +11,6 @@ from collections.abc import Iterator, Sequence
 from sqlalchemy import ColumnElement, Connection, RowMapping, Table, or_, select, true
 
 from openclaw.store import schema
-from openclaw.store.codec import unpack_json
 from openclaw.store.jsonl import (
     SAMPLE_COLUMNS,
     FeedbackEntry,
@@ -25,7 +24,7 @@ from openclaw.store.jsonl import (
     dump_line,
 )
 from openclaw.store.rollout_store import RolloutStore
-from openclaw.store.rows import judgement_from_row, select_turns, turn_from_row, unpack_teacher
+from openclaw.store.rows import judgement_from_row, select_turns, turn_from_row, unpack_json, unpack_teacher
 from openclaw.store.versions import version_from_row
 from openclaw.types import SampleState, Session
 

@@ -9,8 +9,8 @@ from sqlalchemy import Connection, RowMapping, Select, delete, func, insert, sel
 
 from openclaw.errors import StoreError
 from openclaw.store import schema
-from openclaw.store.codec import pack_json, unpack_json
 from openclaw.store.database import Database
+from openclaw.store.rows import pack_json, unpack_json
 from openclaw.types import Feedback, Judgement, SampleState, TurnState, Vote
 
 USER_JUDGE = "user"

@@ -13,7 +13,6 @@ from sqlalchemy import Connection, insert, or_, select, update
 
 from openclaw.errors import StoreError
 from openclaw.store import schema
-from openclaw.store.codec import pack_json
 from openclaw.store.jsonl import (
     SAMPLE_COLUMNS,
     HeaderLine,
@@ -25,7 +24,7 @@ from openclaw.store.jsonl import (
     read_line,
 )
 from openclaw.store.rollout_store import RolloutStore
-from openclaw.store.rows import body_row, check_new_turn, judgement_row, mask_fits, turn_row
+from openclaw.store.rows import body_row, check_new_turn, judgement_row, mask_fits, pack_json, turn_row
 from openclaw.store.sessions import touch
 from openclaw.types import Session, TurnState, WeightVersion
 

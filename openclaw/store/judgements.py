@@ -6,20 +6,21 @@ import math
 import time
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, insert, or_, select, update
+from sqlalchemy import ColumnElement, Connection, func, insert, or_, select, update
 
 from openclaw.errors import StoreError
 from openclaw.store import schema
-from openclaw.store.codec import pack_json, unpack_ids
 from openclaw.store.database import Database
 from openclaw.store.feedback import feedback_is_current
 from openclaw.store.rows import (
     judgement_from_row,
     judgement_row,
     mask_fits,
+    pack_json,
     pack_teacher,
     select_turns,
     turn_from_row,
+    unpack_ids,
 )
 from openclaw.store.states import check_turn
 from openclaw.types import Drop, Judgement, SampleDraft, SampleState, Turn, TurnState
@@ -27,6 +28,12 @@ from openclaw.types import Drop, Judgement, SampleDraft, SampleState, Turn, Turn
 
 class JudgementTable(Database):
     """answered -> judged. A claim that its worker does not finish in time is free for the next worker."""
+
+    def answered_count(self) -> int:
+        """How many turns wait for a judgement, claimed ones included."""
+        with self.reading() as connection:
+            query = select(func.count()).where(schema.turn.c.state == str(TurnState.ANSWERED))
+            return connection.scalar(query) or 0
 
     def claim_answered(self, worker: str, limit: int, claim_seconds: float) -> list[Turn]:
         """Take up to `limit` answered turns, oldest first, for `claim_seconds`. Two workers never hold one

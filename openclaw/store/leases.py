@@ -10,9 +10,8 @@ from sqlalchemy import ColumnElement, Connection, func, insert, select, update
 
 from openclaw.errors import StoreError
 from openclaw.store import schema
-from openclaw.store.codec import unpack_json
 from openclaw.store.database import Database, slices, take_turns
-from openclaw.store.rows import select_turns, turn_from_row, unpack_teacher
+from openclaw.store.rows import select_turns, turn_from_row, unpack_json, unpack_teacher
 from openclaw.store.states import check_sample
 from openclaw.types import DEFAULT_TRAINER, SampleRecord, SampleState
 

@@ -8,8 +8,8 @@ from typing import Any
 from sqlalchemy import Connection, RowMapping, select
 
 from openclaw.store import schema
-from openclaw.store.codec import unpack_json
 from openclaw.store.database import Database
+from openclaw.store.rows import unpack_json
 
 
 @dataclass(frozen=True, kw_only=True)

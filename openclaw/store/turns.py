@@ -9,8 +9,7 @@ from sqlalchemy import Connection, bindparam, func, insert, or_, select, update
 
 from openclaw.errors import StoreError
 from openclaw.store import schema
-from openclaw.store.codec import pack_json
-from openclaw.store.rows import body_row, check_new_turn, select_turns, turn_from_row, turn_row
+from openclaw.store.rows import body_row, check_new_turn, pack_json, select_turns, turn_from_row, turn_row
 from openclaw.store.sessions import SessionTable, touch
 from openclaw.types import Message, NewTurn, Turn, TurnState
 

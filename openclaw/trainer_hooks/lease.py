@@ -201,8 +201,7 @@ def _housekeeping(store: RolloutStore) -> dict[str, float]:
 
 def _tell_backlog(store: RolloutStore, args: Any) -> None:
     """Once a batch: who does not keep up, and which flag changes it."""
-    states = store.counts()["turns"]
-    backlog = Backlog(store.ready_count(), states.get("answered", 0), args.rollout_batch_size)
+    backlog = Backlog(store.ready_count(), store.answered_count(), args.rollout_batch_size)
     for line in _backlog_watch(store).news(backlog):
         log.warning("%s", line)
 

@@ -1,31 +1,47 @@
-"""Guards every request: body size, rate, read and write timeouts; adds the sender as headers.
+"""Guards every request: sizes of headers and body, rate, read and write timeouts; adds the sender as headers.
 
-Plain ASGI: it costs a few microseconds a request and a fraction of one a streamed chunk.
+`HttpProtocol` is uvicorn's HTTP with a limit on headers. The rest is plain ASGI: it costs a few microseconds a request
+and a fraction of one a streamed chunk.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import math
+import time
+from collections import OrderedDict
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import orjson
 from starlette.datastructures import Headers
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from openclaw.errors import ClientError
-from openclaw.gateway.headers import PEER_HEADER, PERSON_HEADER
+from openclaw.gateway.caller import PEER_HEADER, PERSON_HEADER
 from openclaw.http.auth import key_name
-from openclaw.http.middleware.rate_limit import RateLimit
 from openclaw.settings import Settings
+
+if TYPE_CHECKING:
+    from asyncio import Transport
 
 log = logging.getLogger(__name__)
 
 _OWN = (PERSON_HEADER.encode(), PEER_HEADER.encode())
 LIMITED = ("/v1/", "/sessions/")
 """Paths on which the rate is limited."""
+REMEMBERED_CLIENTS = 10_000
+LONGEST_HEAD = 64 << 10
+"""Bytes."""
+_TOO_LONG = b'{"error":{"message":"address and headers are longer than %d bytes",' % LONGEST_HEAD
+_TOO_LONG += b'"type":"invalid_request_error","param":null,"code":"headers_too_large"}}'
+_REFUSAL = (
+    b"HTTP/1.1 431 Request Header Fields Too Large\r\ncontent-type: application/json\r\nconnection: close\r\n"
+)
+_REFUSAL += b"content-length: %d\r\n\r\n%s" % (len(_TOO_LONG), _TOO_LONG)
 
 
 class RequestGuard:
@@ -76,6 +92,32 @@ class RequestGuard:
         length = headers.get("content-length", "")
         if length.isdigit() and int(length) > self._settings.max_body_bytes:
             raise _too_long(self._settings)
+
+
+class RateLimit:
+    """A bucket of requests for each client, filled evenly.
+
+    Args:
+        per_minute: requests that a client may make a minute, all at once too; 0: no limit.
+    """
+
+    def __init__(self, per_minute: float) -> None:
+        self._size = max(per_minute, 1.0)
+        self._per_second = per_minute / 60
+        self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()
+
+    def take(self, client: str) -> float:
+        """0 when the request is allowed, else the seconds until it is."""
+        if not self._per_second:
+            return 0.0
+        now = time.monotonic()
+        tokens, filled = self._buckets.pop(client, (self._size, now))
+        tokens = min(self._size, tokens + (now - filled) * self._per_second)
+        allowed = tokens >= 1
+        self._buckets[client] = (tokens - 1 if allowed else tokens, now)
+        if len(self._buckets) > REMEMBERED_CLIENTS:
+            self._buckets.popitem(last=False)
+        return 0.0 if allowed else math.ceil((1 - tokens) / self._per_second)
 
 
 class _Body:
@@ -156,3 +198,35 @@ async def _refuse(send: Send, error: ClientError) -> None:
         headers.append((b"retry-after", str(round(error.retry_after)).encode()))
     await send({"type": "http.response.start", "status": error.status, "headers": headers})
     await send({"type": "http.response.body", "body": body})
+
+
+class HttpProtocol(HttpToolsProtocol):
+    """One connection, with a limit on what a client may send beside bodies: address, headers, trailers, chunk extensions.
+
+    What is neither head nor body yet is counted; when it is too much, the client is let go.
+    """
+
+    def connection_made(self, transport: Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._unread = 0
+
+    def data_received(self, data: bytes) -> None:
+        self._unread += len(data)
+        super().data_received(data)
+        if self._unread > LONGEST_HEAD and not self.transport.is_closing():
+            log.info("a client that sent more than %d bytes of headers was let go", LONGEST_HEAD)
+            if self.cycle is None or self.cycle.response_complete:
+                self.transport.write(_REFUSAL)
+            self.transport.close()
+
+    def on_headers_complete(self) -> None:
+        self._unread = 0
+        super().on_headers_complete()
+
+    def on_body(self, body: bytes) -> None:
+        self._unread = 0
+        super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        self._unread = 0
+        super().on_message_complete()

@@ -14,8 +14,6 @@ import httpx
 import pytest
 from sqlalchemy import event
 
-from openclaw.store import failures
-
 HELLO: list[Any] = [{"role": "user", "content": "hello"}]
 CALL = {"id": "c1", "type": "function", "function": {"name": "read", "arguments": "{}"}}
 RESULT = {"role": "tool", "content": "42", "tool_call_id": "c1"}
@@ -187,7 +185,7 @@ def test_locked_database_holds_the_answer_until_it_is_free(gateway: Any) -> None
 def test_database_that_stays_locked_is_a_server_error(
     start_gateway: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(failures, "BUSY_TIMEOUT_SECONDS", 0.3)
+    monkeypatch.setattr("openclaw.store.database.BUSY_TIMEOUT_SECONDS", 0.3)
     gateway = start_gateway()
     gateway.says("hi")
     lock = sqlite3.connect(gateway.buffer / "buffer.db", isolation_level=None)

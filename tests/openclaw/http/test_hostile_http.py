@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
-from openclaw.http.middleware.header_limit import LONGEST_HEAD
+from openclaw.http.middleware.guard import LONGEST_HEAD
 
 HELLO: list[Any] = [{"role": "user", "content": "hello"}]
 CHAT = b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer secret-key\r\n"

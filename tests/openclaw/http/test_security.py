@@ -13,8 +13,7 @@ import httpx
 import pytest
 
 from openclaw.errors import ConfigError
-from openclaw.http.middleware.guard import RequestGuard
-from openclaw.http.middleware.rate_limit import RateLimit
+from openclaw.http.middleware.guard import RateLimit, RequestGuard
 from openclaw.settings import Settings, load_settings
 
 HELLO: list[Any] = [{"role": "user", "content": "hello"}]

@@ -16,7 +16,7 @@ import pytest
 from sqlalchemy import event
 
 from openclaw.errors import ConfigError, StoreError, StoreUnavailable
-from openclaw.store import RolloutStore, StoreWriter, failures
+from openclaw.store import RolloutStore, StoreWriter, database
 from openclaw.trainer_hooks.services import store_flags
 from openclaw.types import NewTurn, Turn
 
@@ -61,7 +61,7 @@ async def test_a_full_disk_fails_the_caller_and_loses_nothing_that_was_promised(
 def test_a_lock_that_somebody_keeps_is_named_after_the_wait(
     location: str, make_turn: MakeTurn, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(failures, "BUSY_TIMEOUT_SECONDS", 0.3)
+    monkeypatch.setattr(database, "BUSY_TIMEOUT_SECONDS", 0.3)
     store, other = RolloutStore(location), RolloutStore(location)
     locked, done = threading.Event(), threading.Event()
 
@@ -118,7 +118,7 @@ def test_text_that_is_no_unicode_is_refused(store: RolloutStore) -> None:
 async def test_who_waits_behind_a_lock_that_stays_is_told_together(
     tmp_path: Path, make_turn: MakeTurn, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(failures, "BUSY_TIMEOUT_SECONDS", 0.4)
+    monkeypatch.setattr(database, "BUSY_TIMEOUT_SECONDS", 0.4)
     store = RolloutStore(tmp_path)
     writer = StoreWriter(store)
     lock = sqlite3.connect(tmp_path / "buffer.db", isolation_level=None)
@@ -136,8 +136,8 @@ async def test_who_waits_behind_a_lock_that_stays_is_told_together(
 
 def test_a_password_is_neither_printed_nor_put_on_a_command_line() -> None:
     url = "postgresql+psycopg://ann:hunter2@db.example/rl"
-    assert "hunter2" not in failures.shown(url) and "db.example" in failures.shown(url)
-    assert failures.shown("./rl_buffer") == "./rl_buffer"
+    assert "hunter2" not in database.shown(url) and "db.example" in database.shown(url)
+    assert database.shown("./rl_buffer") == "./rl_buffer"
     with pytest.raises(ConfigError, match="PGPASSWORD") as refused:
         store_flags(argparse.Namespace(rl_buffer_url=url))
     assert "hunter2" not in str(refused.value)

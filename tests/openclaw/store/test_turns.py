@@ -13,7 +13,7 @@ from sqlalchemy import event
 
 from openclaw.errors import StoreError
 from openclaw.store import RolloutStore
-from openclaw.store.codec import pack_floats, pack_ids, pack_json, unpack_floats, unpack_ids, unpack_json
+from openclaw.store.rows import pack_floats, pack_ids, pack_json, unpack_floats, unpack_ids, unpack_json
 from openclaw.types import NewTurn, TurnState
 
 MakeTurn = Callable[..., NewTurn]

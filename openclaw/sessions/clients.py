@@ -1,6 +1,7 @@
-"""The form of one client's rules: tables of marks, read by a few functions.
+"""What is special about one client, as a table each: noise in its messages, session ids, marks of side turns.
 
-Texts come from outside and may be long: each rule looks at a text once, from its beginning or its end.
+`CLIENTS` lists the tables. Their rules never contradict: any client's request may be given to all of them. Texts come
+from outside and may be long: each rule looks at a text once, from its beginning or its end.
 """
 
 from __future__ import annotations
@@ -131,3 +132,60 @@ class Client:
 
 
 _COUNTER = re.compile(r":\d+\Z")
+_STAMP = r"\[(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun) \d{4}-\d\d-\d\d \d\d:\d\d(?::\d\d)? [A-Z][\w+:-]*\] ?"
+_RUNTIME = "Runtime: agent="
+
+OPENCLAW = Client(
+    name="openclaw",
+    noise=(
+        Block("<<<BEGIN_OPENCLAW_INTERNAL_CONTEXT>>>", "<<<END_OPENCLAW_INTERNAL_CONTEXT>>>"),
+        Tail(_RUNTIME),
+        Head(re.compile(_STAMP)),
+        Head(re.compile(r"\[Queued user message from a previous active turn[^\]\n]*\]\n")),
+        Tail("Continue the current task from the existing transcript, preserving completed work."),
+    ),
+    session_headers=("x-session-affinity", "session_id"),
+    counted_headers=("x-client-request-id",),
+    session_fields=("prompt_cache_key",),
+    session_line=(_RUNTIME, re.compile(r"\bsessionId=([^\s|]+)")),
+    side_marks=(
+        SideMark("heartbeat", "last", "Follow the heartbeat monitor"),
+        SideMark("heartbeat", "last", "Read HEARTBEAT.md"),
+        SideMark("scheduled job", "last", "[cron:"),
+        SideMark("memory flush", "last", "Pre-compaction memory flush"),
+        SideMark("compaction", "system", "You are a context summarization assistant"),
+        SideMark("subagent", "first", "[Subagent Context]"),
+        SideMark("subagent result", "last", "A background task completed"),
+        SideMark("message of another session", "last", "[Inter-session message]"),
+    ),
+)
+"""The OpenClaw agent (measured with 2026.3.13 and 2026.9.6).
+
+It stamps user texts with the time, ends the first one with a line on its runtime, and closes every request
+with a message of internal context that is gone from the history of the next one. A request that failed comes
+again with its user text wrapped. Its own housekeeping (heartbeats, memory, summaries, subagents) comes over
+the same route; without a plug-in only the text tells. Marks of side turns drift by version: this is their one place.
+"""
+
+CLIENTS: tuple[Client, ...] = (OPENCLAW,)
+
+
+def clean_text(text: str) -> str:
+    """A user's or tool's text without what a client has put around it."""
+    for client in CLIENTS:
+        text = client.clean(text)
+    return text.strip()
+
+
+def named_session(headers: Mapping[str, str], body: Mapping[str, Any]) -> str | None:
+    """The session id in a client's own headers, fields or messages; None if it sends none."""
+    for client in CLIENTS:
+        found = client.session(headers, body)
+        if found:
+            return found
+    return None
+
+
+def is_side_turn(messages: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether these messages are a client's housekeeping, not a person's conversation."""
+    return any(client.is_side(messages) for client in CLIENTS)
