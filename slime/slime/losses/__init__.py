@@ -1,6 +1,13 @@
 """The loss library: pure torch, shared by all training backends."""
 
-from slime.losses.advantages import group_advantages, group_counts
+from slime.losses.advantages import (
+    SampleTerms,
+    distilled,
+    estimator,
+    group_advantages,
+    group_counts,
+    whiten,
+)
 from slime.losses.built_in import policy_component, targets_of, topk_divergence, topk_settings
 from slime.losses.chunked import ChunkedDistribution
 from slime.losses.component import Component, Compute, LossBatch, LossSpec
@@ -14,7 +21,6 @@ from slime.losses.distillation import (
     tail_log_prob,
 )
 from slime.losses.distribution import DenseDistribution, Distribution
-from slime.losses.estimators import SampleTerms, distilled, estimator, whiten
 from slime.losses.kl import approx_kl, kl_loss
 from slime.losses.logits import get_log_probs_and_entropy, get_responses
 from slime.losses.output import LossOutput

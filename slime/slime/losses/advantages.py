@@ -1,4 +1,4 @@
-"""From rewards to advantages.
+"""From rewards to the advantages of trained tokens: compared in groups, then spread by an estimator.
 
 Groups are the samples of one prompt. They are told apart by their group index, never by their position in
 the batch, so uneven groups and groups that were cut by a filter are normalised right. A group of one has no
@@ -10,9 +10,20 @@ from __future__ import annotations
 
 import statistics
 from collections import defaultdict
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-STD_EPSILON = 1e-6
+import torch
+from torch import Tensor
+
+from slime.losses.kl import KLType, approx_kl
+from slime.losses.step_wise import STD_EPSILON, Span
+
+if TYPE_CHECKING:
+    from slime.arguments.sides import ObjectiveSide
+
+WHITENING_EPSILON = 1e-8
 
 
 def group_advantages(
@@ -61,3 +72,116 @@ def _members(groups: Sequence[Hashable]) -> list[list[int]]:
     for position, group in enumerate(groups):
         members[("alone", position) if group is None else ("group", group)].append(position)
     return list(members.values())
+
+
+@dataclass(frozen=True)
+class SampleTerms:
+    """One sample: R response tokens, T of them trained. What an estimator does not use may be None.
+
+    Attributes:
+        reward: after normalisation in its group.
+        mask: [R] of bool.
+        old_log_probs, ref_log_probs, teacher_log_probs: [T].
+        spans: steps with their rewards, normalised (`step_wise`).
+    """
+
+    reward: float
+    mask: Tensor
+    old_log_probs: Tensor | None = None
+    ref_log_probs: Tensor | None = None
+    teacher_log_probs: Tensor | None = None
+    spans: tuple[Span, ...] = ()
+
+
+Estimator = Callable[[SampleTerms], Tensor]
+
+
+def estimator(args: ObjectiveSide) -> Estimator:
+    """The estimator that the flags name: a function from a sample to its advantages [T]."""
+    name = args.advantage_estimator
+    if name == "step_wise":
+        return step_wise
+    if name == "on_policy_distillation":
+        return lambda terms: -distillation_gap(terms)
+    if name == "reinforce_plus_plus":
+        return lambda terms: reinforce_plus_plus(terms, args.kl_coef, args.kl_loss_type, args.gamma)
+    if name == "reinforce_plus_plus_baseline":
+        return lambda terms: baseline(terms, args.kl_coef, args.kl_loss_type)
+    return constant
+
+
+def constant(terms: SampleTerms) -> Tensor:
+    """GRPO, GSPO, CISPO: the reward of the sample on every token."""
+    return torch.full((int(terms.mask.sum()),), terms.reward)
+
+
+def step_wise(terms: SampleTerms) -> Tensor:
+    """The reward of the step that wrote the token; 0 between the steps."""
+    wide = torch.zeros(len(terms.mask))
+    for span in terms.spans:
+        wide[span.start : span.end] = span.reward
+    return wide[terms.mask]
+
+
+def baseline(terms: SampleTerms, kl_coef: float, kind: KLType) -> Tensor:
+    """REINFORCE++ with a group baseline (Hu 2025): A - kl_coef * KL of the token."""
+    return terms.reward - kl_coef * reward_divergence(terms, kl_coef, kind)
+
+
+def reinforce_plus_plus(terms: SampleTerms, kl_coef: float, kind: KLType, gamma: float) -> Tensor:
+    """REINFORCE++ (Hu 2025): G_t = r_t + gamma G_{t+1} over the response tokens.
+
+    The reward of a token is -kl_coef * KL, and that of the sample comes with its last trained token. Tokens
+    that are not trained have no reward, but take time.
+    """
+    rewards = torch.zeros(len(terms.mask), dtype=torch.float64)
+    rewards[terms.mask] = -kl_coef * reward_divergence(terms, kl_coef, kind).double()
+    rewards[int(terms.mask.nonzero()[-1])] += terms.reward
+    running = 0.0
+    returns = rewards.tolist()
+    for t in reversed(range(len(returns))):
+        running = returns[t] = returns[t] + gamma * running
+    return torch.tensor(returns)[terms.mask]
+
+
+def reward_divergence(terms: SampleTerms, kl_coef: float, kind: KLType) -> Tensor:
+    """KL estimate of each trained token [T], that of --kl-coef; zeros where its weight is 0."""
+    if kl_coef == 0:
+        return torch.zeros(int(terms.mask.sum()))
+    if terms.old_log_probs is None or terms.ref_log_probs is None:
+        raise ValueError("KL as part of the reward needs log-probs of the policy and of a reference model")
+    return approx_kl(terms.old_log_probs, terms.ref_log_probs, kind)
+
+
+def distillation_gap(terms: SampleTerms) -> Tensor:
+    """log-prob of the policy minus that of the teacher, on the sampled tokens [T]: an estimate of the reverse
+    KL."""
+    if terms.old_log_probs is None or terms.teacher_log_probs is None:
+        raise ValueError("on-policy distillation needs log-probs of the policy and of a teacher")
+    return terms.old_log_probs - terms.teacher_log_probs
+
+
+def distilled(advantages: Tensor, terms: SampleTerms, coef: float) -> Tensor:
+    """On-policy distillation as a component: A - coef * (old - teacher log-prob).
+
+    A sample without teacher keeps its advantages: no distillation, not one against the engine's own numbers.
+    """
+    if terms.teacher_log_probs is None:
+        return advantages
+    return advantages - coef * distillation_gap(terms)
+
+
+def whiten(
+    advantages: Sequence[Tensor], add_up: Callable[[Tensor], Tensor] = lambda sums: sums
+) -> list[Tensor]:
+    """(A - mean) / sqrt(variance + 1e-8) over all tokens, with the unbiased variance.
+
+    Args:
+        add_up: adds a vector up over the data-parallel ranks; each must call this, even without samples.
+    """
+    flat = torch.cat([torch.zeros(0), *advantages]).double()
+    count, total = add_up(torch.stack([torch.tensor(float(len(flat))).double(), flat.sum()])).tolist()
+    mean = total / max(count, 1.0)
+    (squares,) = add_up((flat - mean).square().sum().reshape(1)).tolist()
+    scale = (squares / max(count - 1.0, 1.0) + WHITENING_EPSILON) ** -0.5
+    return [((part.double() - mean) * scale).to(part.dtype) for part in advantages]

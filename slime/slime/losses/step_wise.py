@@ -14,8 +14,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from slime.errors import DataError
-from slime.losses.advantages import STD_EPSILON
 from slime.types import Sample
+
+STD_EPSILON = 1e-6
+"""Added to every standard deviation that rewards are divided by."""
 
 
 @dataclass(frozen=True)

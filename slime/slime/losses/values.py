@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from slime.losses.estimators import SampleTerms, reward_divergence
+from slime.losses.advantages import SampleTerms, reward_divergence
 from slime.losses.output import LossOutput
 from slime.losses.reducers import Reducer
 

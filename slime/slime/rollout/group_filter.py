@@ -11,7 +11,7 @@ from slime.errors import DataError
 from slime.hooks import load_hook
 from slime.rollout.filters import as_output
 from slime.rollout.groups import ATTEMPTS, FAILURE, Group, flatten, has_bad_reward, statuses
-from slime.rollout.rm_hub import failures as reward_failures
+from slime.rollout.metrics import reward_failures
 from slime.types import SampleStatus
 
 if TYPE_CHECKING:

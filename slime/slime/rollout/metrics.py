@@ -1,7 +1,9 @@
-"""Numbers about samples: lengths, what was cut off or failed, groups that teach nothing, how old the weights were."""
+"""Numbers about samples: lengths, what was cut off or failed, groups that teach nothing, how old the weights were, failed
+rewards."""
 
 from __future__ import annotations
 
+import logging
 import statistics
 import zlib
 from collections import Counter, defaultdict
@@ -9,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from slime.errors import ConfigError, RewardError
 from slime.rollout.groups import FAILURE, flatten, rewards_of
 from slime.rollout.pass_rate import pass_rates
 from slime.types import Sample, SampleStatus
@@ -18,6 +21,8 @@ if TYPE_CHECKING:
     from slime.arguments.groups.engine import EngineArguments
     from slime.arguments.groups.run import RunArguments
     from slime.arguments.sides import GenerationSide
+
+logger = logging.getLogger(__name__)
 
 REPETITIVE = 10.0  # times that zlib makes the end of an answer smaller
 END = 10_000  # characters of an answer that are looked at
@@ -121,3 +126,36 @@ def ratio(values: Iterable[bool]) -> float:
     """Share of true ones; 0 of nothing."""
     known = list(values)
     return sum(known) / len(known) if known else 0.0
+
+
+class RewardFailures:
+    """How often rewards failed, by kind (timeout, error, value), since the last look; and how often in a row."""
+
+    def __init__(self) -> None:
+        self.counts: Counter[str] = Counter()
+        self.in_a_row = 0
+
+    def good(self) -> None:
+        self.in_a_row = 0
+
+    def bad(self, kind: str, error: RewardError, limit: int) -> None:
+        """Counts and logs one.
+
+        Raises:
+            ConfigError: it is the `limit`-th in a row.
+        """
+        self.counts[kind] += 1
+        self.in_a_row += 1
+        logger.warning("reward failed: %s", error)
+        if limit and self.in_a_row >= limit:
+            self.in_a_row = 0
+            raise ConfigError(f"{limit} rewards failed one after another; the last one: {error}") from error
+
+    def take_metrics(self) -> dict[str, float]:
+        """`rollout/reward_failed/{kind}` since the last call."""
+        taken = {f"rollout/reward_failed/{kind}": float(count) for kind, count in self.counts.items()}
+        self.counts.clear()
+        return taken
+
+
+reward_failures = RewardFailures()

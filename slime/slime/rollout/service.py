@@ -12,9 +12,8 @@ from slime import replay
 from slime.errors import DataError
 from slime.hooks import load_hook
 from slime.rollout.groups import flatten
-from slime.rollout.metrics import batch_metrics, pass_rate_metrics, speed_metrics
+from slime.rollout.metrics import batch_metrics, pass_rate_metrics, reward_failures, speed_metrics
 from slime.rollout.post_process import samples_of, set_rewards
-from slime.rollout.rm_hub import failures
 from slime.types import RolloutFnEvalOutput, RolloutFnTrainOutput, Sample
 
 if TYPE_CHECKING:
@@ -139,7 +138,7 @@ class RolloutService:
             metrics |= pass_rate_metrics(samples, self.args.reward_key)
         if hasattr(self.data_source, "metrics"):
             metrics |= self.data_source.metrics()
-        return metrics | failures.take_metrics() | extra
+        return metrics | reward_failures.take_metrics() | extra
 
 
 def reads_no_prompts(args: GenerationSide) -> bool:

@@ -15,21 +15,23 @@ from torch import Tensor
 from slime.training.backend import Backend
 from slime.training.core.batch import (
     TrainBatch,
-    advantage_metrics,
     check_inputs,
     engine_log_probs,
-    group_metrics,
     token_advantages,
 )
 from slime.training.core.distributed import merge_over_ranks
-from slime.training.core.logprob_gap import Mismatch
-from slime.training.core.metrics import mean_of_steps, rollout_metrics
+from slime.training.core.metrics import (
+    Mismatch,
+    advantage_metrics,
+    group_metrics,
+    mean_of_steps,
+    rollout_metrics,
+    staleness_metrics,
+)
 from slime.training.core.optimizer import learning_rate
 from slime.training.core.packing import PackedBatch, check_samples
 from slime.training.core.postprocess import postprocess
-from slime.training.core.staleness import staleness_metrics
 from slime.training.core.step import by_sample, forward_backward, trained_log_probs
-from slime.training.core.teacher_data import check_ids
 from slime.training.schedule import MicroBatch, Schedule, ScheduleLimits, Step, build_schedule
 from slime.types import Sample
 from slime.utils.logging import event
@@ -50,11 +52,11 @@ class Trainer(Backend):
         """
         started = time.monotonic()
         check_samples(samples, self.vocabulary)
-        check_ids(samples, self.vocabulary)
         check_inputs(self.args, self.spec, samples)
         schedule = self._schedule(samples)
         data = self._prepare(schedule, samples)
-        postprocess(self.args, rollout_id, data, schedule, self.replica)
+        if self.args.rollout_data_postprocess_path:
+            postprocess(self.args, rollout_id, data, schedule, self.replica)
         mismatch = Mismatch(self.version)
         where = f"rollout {rollout_id}"
         metrics = self.critic.train(schedule, data, where) if self.critic else {}

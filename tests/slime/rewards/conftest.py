@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from slime.rollout.rm_hub import failures
+from slime.rollout.metrics import reward_failures
 
 
 @pytest.fixture(autouse=True)
 def no_failures() -> Iterator[None]:
-    failures.__init__()  # type: ignore[misc]
+    reward_failures.__init__()  # type: ignore[misc]
     yield
 
 

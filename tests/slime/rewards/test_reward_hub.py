@@ -11,7 +11,8 @@ import pytest
 
 from slime.arguments import parse_args
 from slime.errors import ConfigError, RewardError
-from slime.rollout.rm_hub import async_rm, batched_async_rm, failures
+from slime.rollout.metrics import reward_failures
+from slime.rollout.rm_hub import async_rm, batched_async_rm
 from slime.types import Sample
 
 OWN = """
@@ -216,8 +217,8 @@ async def test_a_reward_that_fails_names_its_sample_and_is_counted(
     args = reward_args(custom_rm_path=f"{own}:{name}", rollout_reward_timeout=0.2)
     with pytest.raises(RewardError, match=complaint):
         await async_rm(args, sample(5))
-    assert failures.take_metrics() == {f"rollout/reward_failed/{kind}": 1.0}
-    assert failures.take_metrics() == {}
+    assert reward_failures.take_metrics() == {f"rollout/reward_failed/{kind}": 1.0}
+    assert reward_failures.take_metrics() == {}
 
 
 async def test_a_reward_that_only_ever_fails_ends_the_run(reward_args: Any, own: str) -> None:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from slime.errors import ConfigError
 from slime.rollout.rm_hub.answers import last_boxed
 from slime.rollout.rm_hub.custom import accepted_keywords, arguments_of, load_custom_reward
-from slime.rollout.rm_hub.guard import apart, checked, failures, guarded
+from slime.rollout.rm_hub.guard import apart, checked, guarded
 from slime.rollout.rm_hub.ifbench import ifbench_reward
 from slime.rollout.rm_hub.mathematics import dapo_reward, deepscaler_reward, math_reward
 from slime.rollout.rm_hub.remote import remote_reward
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from slime.arguments.groups.reward import RewardArguments
     from slime.arguments.sides import GenerationSide
 
-__all__ = ["BOXED", "RM_TYPES", "async_rm", "batched_async_rm", "check_rm_type", "failures"]
+__all__ = ["BOXED", "RM_TYPES", "async_rm", "batched_async_rm", "check_rm_type"]
 
 BOXED = "boxed_"
 RULES: dict[str, Callable[[Any, Sample], Any]] = {
@@ -46,7 +46,7 @@ async def async_rm(args: GenerationSide, sample: Sample, **keywords: object) -> 
     """The reward of one sample.
 
     Raises:
-        RewardError: it hung, raised or is not finite; the message names the sample, and `failures` has counted it.
+        RewardError: it hung, raised or is not finite; the message names the sample, and `reward_failures` has counted it.
         ConfigError: there is no such reward, or too many failed one after another.
     """
     path = custom_path(args, sample)

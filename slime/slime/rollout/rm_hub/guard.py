@@ -1,4 +1,4 @@
-"""What stands between slime and a reward function: a time limit, threads, a check of the value, and a count of failures.
+"""What stands between slime and a reward function: a time limit, threads, a check of the value.
 
 A reward that hangs, raises or is not finite is a `RewardError` that names its sample; the rollout goes on without the
 sample. Where one failure follows another without a single reward between them, the run ends: the function is broken.
@@ -8,57 +8,21 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import logging
 import math
 import threading
-from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from slime.errors import ConfigError, RewardError
+from slime.rollout.metrics import reward_failures
 from slime.types import Sample
 
 if TYPE_CHECKING:
     from slime.arguments.groups.reward import RewardArguments
     from slime.arguments.sides import GenerationSide
 
-logger = logging.getLogger(__name__)
-
 LONGEST_CAUSE = 300
 """Characters of a function's own message that an error repeats."""
-
-
-class Failures:
-    """How often rewards failed, by kind (timeout, error, value), since the last look; and how often in a row."""
-
-    def __init__(self) -> None:
-        self.counts: Counter[str] = Counter()
-        self.in_a_row = 0
-
-    def good(self) -> None:
-        self.in_a_row = 0
-
-    def bad(self, kind: str, error: RewardError, limit: int) -> None:
-        """Counts and logs one.
-
-        Raises:
-            ConfigError: it is the `limit`-th in a row.
-        """
-        self.counts[kind] += 1
-        self.in_a_row += 1
-        logger.warning("reward failed: %s", error)
-        if limit and self.in_a_row >= limit:
-            self.in_a_row = 0
-            raise ConfigError(f"{limit} rewards failed one after another; the last one: {error}") from error
-
-    def take_metrics(self) -> dict[str, float]:
-        """`rollout/reward_failed/{kind}` since the last call."""
-        taken = {f"rollout/reward_failed/{kind}": float(count) for kind, count in self.counts.items()}
-        self.counts.clear()
-        return taken
-
-
-failures = Failures()
 
 
 async def guarded(
@@ -101,9 +65,9 @@ def checked(args: RewardArguments, name: str, sample: Sample, value: Any) -> flo
     if isinstance(value, Mapping):
         if not value:
             _fail(args, "value", f"{name} for {_named([sample])} gave no reward in its dictionary")
-        failures.good()
+        reward_failures.good()
         return {str(key): _plain(one) for key, one in value.items()}
-    failures.good()
+    reward_failures.good()
     return float(value)
 
 
@@ -117,7 +81,7 @@ def _plain(value: object) -> Any:
 
 def _fail(args: RewardArguments, kind: str, message: str, cause: BaseException | None = None) -> None:
     error = RewardError(message)
-    failures.bad(kind, error, args.rm_max_failures)
+    reward_failures.bad(kind, error, args.rm_max_failures)
     raise error from cause
 
 

@@ -19,7 +19,6 @@ from slime.losses import (
     distilled,
     estimator,
     group_advantages,
-    group_counts,
     normalized_spans,
     ppo_advantages,
     spans_of,
@@ -31,6 +30,7 @@ from slime.types import Sample
 
 if TYPE_CHECKING:
     from slime.arguments.groups.algorithm import LossArguments
+    from slime.arguments.groups.distillation import StalenessArguments
     from slime.arguments.sides import ObjectiveSide
 
 
@@ -111,26 +111,17 @@ def rewards_of(args: ObjectiveSide, samples: Sequence[Sample]) -> list[float]:
     return group_advantages(
         [sample.get_reward_value(args.reward_key) for sample in samples],
         [sample.group_index for sample in samples],
-        normalize=_compares(args),
+        normalize=compares_groups(args),
         by_std=not args.disable_grpo_std_normalization
         and args.advantage_estimator != "reinforce_plus_plus_baseline",
     )
 
 
-def _compares(args: ObjectiveSide) -> bool:
+def compares_groups(args: ObjectiveSide) -> bool:
     """Whether rewards are compared with those of their group."""
     done = args.custom_reward_post_process_path or args.custom_convert_samples_to_train_data_path
     by_group = args.advantage_estimator not in ("reinforce_plus_plus", "ppo")
     return by_group and not done and not args.disable_rewards_normalization
-
-
-def group_metrics(args: ObjectiveSide, spec: LossSpec, samples: Sequence[Sample]) -> dict[str, float]:
-    """Groups whose rewards were compared, and how many of them teach nothing: one sample, or all alike."""
-    without = args.advantage_estimator in ("step_wise", "on_policy_distillation")
-    if without or not spec.needs_advantages or not _compares(args):
-        return {}
-    rewards = [sample.get_reward_value(args.reward_key) for sample in samples]
-    return group_counts(rewards, [sample.group_index for sample in samples])
 
 
 def sample_terms(args: ObjectiveSide, data: TrainBatch, mine: Sequence[int]) -> dict[int, SampleTerms]:
@@ -186,30 +177,6 @@ def token_advantages(
     return dict(zip(terms, found, strict=True))
 
 
-def advantage_metrics(
-    data: TrainBatch, add_up: Callable[[Tensor], Tensor], use_opd: bool
-) -> dict[str, float]:
-    """Mean advantage over samples of the mean over their tokens; with distillation also the mean of old minus
-    teacher log-prob, and the number of samples that have a teacher. Every rank must call this."""
-    if data.advantages is None:
-        return {}
-    gaps = [_gap(data, i) for i in data.advantages] if use_opd else []
-    known = [gap for gap in gaps if gap is not None]
-    sums = [
-        sum(float(values.mean()) for values in data.advantages.values()),
-        len(data.advantages),
-        sum(known),
-    ]
-    total, count, gap, taught = add_up(torch.tensor([*sums, len(known)], dtype=torch.float64)).tolist()
-    metrics = {"advantage": total / max(count, 1)}
-    return metrics | ({"opd_reverse_kl": gap / max(taught, 1), "opd_samples": taught} if use_opd else {})
-
-
-def _gap(data: TrainBatch, i: int) -> float | None:
-    teacher = _tensor(data.teacher_of(i))
-    return None if teacher is None else float((torch.tensor(data.old_log_probs[i]) - teacher).mean())
-
-
 def _custom(args: ObjectiveSide, data: TrainBatch, terms: dict[int, SampleTerms]) -> list[Tensor]:
     """Calls f(args, rollout_data), whose lists hold one entry a sample, per-token ones as tensors [R]."""
     samples = [data.samples[i] for i in terms]
@@ -243,6 +210,26 @@ def _kl(args: LossArguments, item: SampleTerms) -> Tensor | None:
     if item.old_log_probs is None or item.ref_log_probs is None:
         return None
     return approx_kl(item.old_log_probs, item.ref_log_probs, args.kl_loss_type)
+
+
+def ages(sample: Sample, version: int) -> list[int]:
+    """How many versions before `version` the weights were that wrote each trained token.
+
+    A turn may span weight updates, so each version span has its own age. Tokens of unknown version count as written
+    by the present weights.
+    """
+    wide = [0] * sample.response_length
+    for written, start, end in sample.version_spans:
+        wide[start:end] = [max(version - written, 0)] * (end - start)
+    return [age for age, kept in zip(wide, sample.mask, strict=True) if kept]
+
+
+def stale_weights(sample: Sample, version: int, args: StalenessArguments) -> list[float]:
+    """Weight of each trained token in the loss: --stale-weight where it is older than --max-staleness."""
+    limit = args.max_staleness
+    if limit is None:
+        return [1.0] * sample.effective_response_length
+    return [args.stale_weight if age > limit else 1.0 for age in ages(sample, version)]
 
 
 def widened(mask: Tensor, values: Tensor | None) -> Tensor | None:

@@ -1,11 +1,31 @@
-"""Numbers of a whole rollout that every rank knows without asking the others."""
+"""Numbers of a whole rollout, the same on every rank: its size, advantages, the age of its tokens, and how far the
+trainer's log-probs are from those that the engine reported while sampling."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
+import torch
+from torch import Tensor
+
+from slime.losses import LossSpec, group_counts
+from slime.training.core.batch import TrainBatch, ages, compares_groups
+from slime.training.core.distributed import max_over_ranks, sum_over_ranks
+from slime.training.core.packing import trained_values
 from slime.training.schedule import Schedule
 from slime.types import Sample
+
+if TYPE_CHECKING:
+    from slime.arguments.groups.distillation import StalenessArguments
+    from slime.arguments.sides import ObjectiveSide
+
+logger = logging.getLogger(__name__)
+
+METRIC = "train_rollout_logprob_abs_diff"
+KINDS = ("", "_stale", "_spanning")
 
 
 def mean_of_steps(steps: list[dict[str, float]]) -> dict[str, float]:
@@ -21,3 +41,118 @@ def rollout_metrics(samples: Sequence[Sample], schedule: Schedule) -> dict[str, 
         "num_dropped": float(len(schedule.dropped)),
         "response_length": sum(samples[i].response_length for i in trained) / max(len(trained), 1),
     }
+
+
+def group_metrics(args: ObjectiveSide, spec: LossSpec, samples: Sequence[Sample]) -> dict[str, float]:
+    """Groups whose rewards were compared, and how many of them teach nothing: one sample, or all alike."""
+    without = args.advantage_estimator in ("step_wise", "on_policy_distillation")
+    if without or not spec.needs_advantages or not compares_groups(args):
+        return {}
+    rewards = [sample.get_reward_value(args.reward_key) for sample in samples]
+    return group_counts(rewards, [sample.group_index for sample in samples])
+
+
+def advantage_metrics(
+    data: TrainBatch, add_up: Callable[[Tensor], Tensor], use_opd: bool
+) -> dict[str, float]:
+    """Mean advantage over samples of the mean over their tokens; with distillation also the mean of old minus
+    teacher log-prob, and the number of samples that have a teacher. Every rank must call this."""
+    if data.advantages is None:
+        return {}
+    gaps = [_gap(data, i) for i in data.advantages] if use_opd else []
+    known = [gap for gap in gaps if gap is not None]
+    sums = [
+        sum(float(values.mean()) for values in data.advantages.values()),
+        len(data.advantages),
+        sum(known),
+    ]
+    total, count, gap, taught = add_up(torch.tensor([*sums, len(known)], dtype=torch.float64)).tolist()
+    metrics = {"advantage": total / max(count, 1)}
+    return metrics | ({"opd_reverse_kl": gap / max(taught, 1), "opd_samples": taught} if use_opd else {})
+
+
+def _gap(data: TrainBatch, i: int) -> float | None:
+    teacher = data.teacher_of(i)
+    if teacher is None:
+        return None
+    return float((torch.tensor(data.old_log_probs[i]) - torch.tensor(teacher)).mean())
+
+
+def staleness_metrics(
+    samples: Sequence[Sample], schedule: Schedule, version: int, args: StalenessArguments
+) -> dict[str, float]:
+    """Mean age of the trained tokens and the largest, in versions; the share of older tokens, and how many tokens
+    and samples hold some beyond --max-staleness."""
+    found = [ages(samples[i], version) for step in schedule.steps for i in step.samples]
+    count = max(sum(map(len, found)), 1)
+    metrics = {
+        "staleness": sum(map(sum, found)) / count,
+        "staleness_max": float(max((max(part) for part in found if part), default=0)),
+        "older_tokens": sum(age > 0 for part in found for age in part) / count,
+    }
+    if args.max_staleness is not None:
+        beyond = [sum(age > args.max_staleness for age in part) for part in found]
+        metrics["stale_tokens"] = float(sum(beyond))
+        metrics["stale_samples"] = float(sum(number > 0 for number in beyond))
+    return metrics
+
+
+@dataclass
+class Mismatch:
+    """Collects |trainer - engine| over the log-probs of trained tokens; the trainer holds the weights of `version`.
+
+    Three kinds of turns are told apart, because only in the first do both sides speak of the same weights: turns
+    written by the version that is trained on (or by an unknown one), turns written by one older version
+    (`_stale`) and turns that span a weight update (`_spanning`).
+    """
+
+    version: int
+    total: dict[str, float] = field(default_factory=lambda: dict.fromkeys(KINDS, 0.0))
+    count: dict[str, float] = field(default_factory=lambda: dict.fromkeys(KINDS, 0.0))
+    largest: dict[str, float] = field(default_factory=lambda: dict.fromkeys(KINDS, 0.0))
+
+    def add(self, sample: Sample, trainer_log_probs: list[float]) -> None:
+        """Compares the trained tokens of one sample; a sample without engine log-probs is left out."""
+        if sample.rollout_log_probs is None:
+            return
+        kind = self._kind(sample)
+        engine = trained_values(sample, sample.rollout_log_probs)
+        differences = [abs(a - b) for a, b in zip(trainer_log_probs, engine, strict=True)]
+        self.total[kind] += sum(differences)
+        self.count[kind] += len(differences)
+        self.largest[kind] = max([self.largest[kind], *differences])
+
+    def metrics(self) -> dict[str, float]:
+        """Mean and `_max` of every kind that occurred on any rank. Every rank must call this."""
+        total, count = sum_over_ranks(self.total), sum_over_ranks(self.count)
+        largest = max_over_ranks(self.largest)
+        found: dict[str, float] = {}
+        for kind in KINDS:
+            if count[kind]:
+                found[f"{METRIC}{kind}"] = total[kind] / count[kind]
+                found[f"{METRIC}_max{kind}"] = largest[kind]
+        return found
+
+    @staticmethod
+    def alarm(metrics: dict[str, float], limit: float) -> dict[str, float]:
+        """1 where tokens of the present weights differ by more than `limit` nats on average, else 0; says so too.
+
+        Weights that are the same must give the same numbers: such a gap is a fault of the engine or of the trainer
+        (another dtype, temperature or template), and it enters every importance ratio.
+        """
+        if not limit or METRIC not in metrics:
+            return {}
+        gap = metrics[METRIC]
+        if gap > limit:
+            logger.warning(
+                "trainer and engine disagree on the same weights by %.3f nats a token (limit %.3f); look at "
+                "temperature, dtype and chat template, or weigh tokens with --use-tis",
+                gap,
+                limit,
+            )
+        return {f"{METRIC}_alarm": float(gap > limit)}
+
+    def _kind(self, sample: Sample) -> str:
+        if len(sample.versions) > 1:
+            return "_spanning"
+        return "" if sample.versions <= {self.version} else "_stale"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 
 import torch
 from torch import Tensor
@@ -57,7 +58,8 @@ def check_samples(samples: Sequence[Sample], vocabulary: int) -> None:
     """Every rank checks all samples before any is run: one that failed alone would leave the others waiting.
 
     Raises:
-        DataError: no prompt token, so nothing predicts the first response token; an id that the model lacks.
+        DataError: no prompt token, so nothing predicts the first response token; an id, of the sample or of its teacher,
+            that the model lacks.
     """
     for sample in samples:
         sample.validate()
@@ -66,6 +68,12 @@ def check_samples(samples: Sequence[Sample], vocabulary: int) -> None:
         unknown = [token for token in sample.tokens if not 0 <= token < vocabulary]
         if unknown:
             raise DataError(f"sample {sample.index!r} has token {unknown[0]}, the model {vocabulary} tokens")
+        read = chain(*(sample.teacher_tokens_candidates or ()), *(sample.teacher_topk_indices or ()))
+        lacking = next((token for token in read if not 0 <= token < vocabulary), None)
+        if lacking is not None:
+            raise DataError(
+                f"sample {sample.index!r}: its teacher has token {lacking}, the model {vocabulary} tokens"
+            )
 
 
 def pack(

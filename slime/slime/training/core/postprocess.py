@@ -33,8 +33,6 @@ def postprocess(
         DataError: a changed list that does not fit its samples.
     """
     hook = load_hook(args, "rollout_data_postprocess_path")
-    if hook is None:
-        return
     mine = [i for step in schedule.steps for micro_batch in step.ranks[rank] for i in micro_batch]
     masks = {i: torch.tensor(data.samples[i].mask, dtype=torch.bool) for i in mine}
     given = _dictionary(data, masks)

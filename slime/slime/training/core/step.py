@@ -22,8 +22,7 @@ from slime.losses import (
     compute_loss,
     weighted_sum,
 )
-from slime.training.core import staleness
-from slime.training.core.batch import TrainBatch
+from slime.training.core.batch import TrainBatch, ages, stale_weights
 from slime.training.core.custom_step import custom_loss, custom_pack
 from slime.training.core.learner import Learner
 from slime.training.core.model import TrainedModel
@@ -129,7 +128,7 @@ def token_weights(micro_batch: MicroBatch, data: TrainBatch, args: StalenessArgu
     """Of the trained tokens, by their age; None without --max-staleness."""
     if args.max_staleness is None:
         return None
-    return [weight for i in micro_batch for weight in staleness.weights(data.samples[i], data.version, args)]
+    return [weight for i in micro_batch for weight in stale_weights(data.samples[i], data.version, args)]
 
 
 def loss_batch(
@@ -188,7 +187,7 @@ def _teacher(micro_batch: MicroBatch, packed: PackedBatch, data: TrainBatch) -> 
 
 def _older(micro_batch: MicroBatch, packed: PackedBatch, data: TrainBatch) -> Tensor:
     """Which tokens older weights wrote than those before the update."""
-    found = [age > 0 for i in micro_batch for age in staleness.ages(data.samples[i], data.version)]
+    found = [age > 0 for i in micro_batch for age in ages(data.samples[i], data.version)]
     return torch.tensor(found if micro_batch else [False], device=packed.targets.device)
 
 

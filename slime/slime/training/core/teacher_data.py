@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import accumulate, chain, pairwise
+from itertools import accumulate, pairwise
 
 import torch
 from torch import Tensor
@@ -13,17 +13,6 @@ from slime.losses import Candidates
 from slime.losses.teacher_topk import OUTSIDE
 from slime.training.core.packing import PackedBatch
 from slime.types import Sample
-
-
-def check_ids(samples: Sequence[Sample], vocabulary: int) -> None:
-    """Raises DataError for an id in what a teacher reads or says that the model lacks."""
-    for sample in samples:
-        read = chain(*(sample.teacher_tokens_candidates or ()), *(sample.teacher_topk_indices or ()))
-        unknown = next((token for token in read if not 0 <= token < vocabulary), None)
-        if unknown is not None:
-            raise DataError(
-                f"sample {sample.index!r}: its teacher has token {unknown}, the model {vocabulary} tokens"
-            )
 
 
 def check_hints(samples: Sequence[Sample]) -> None:

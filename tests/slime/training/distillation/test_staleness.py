@@ -10,7 +10,7 @@ import torch
 
 from slime.errors import ConfigError
 from slime.losses import DenseDistribution, policy_loss, tis, weighted_sum
-from slime.training.core.staleness import ages
+from slime.training.core.batch import ages
 from slime.types import Sample
 
 
