@@ -16,8 +16,6 @@ ROLES = ("system", "developer", "user", "assistant", "tool")
 MAX_STOP_STRINGS = 16
 MAX_TOP_LOGPROBS = 20
 MAX_ANSWERS = 16
-MAX_DEPTH = 100
-"""Levels of objects and lists in a request body; a tool's JSON schema has perhaps ten."""
 
 
 @dataclass(frozen=True)
@@ -55,18 +53,6 @@ class ChatRequest:
 
 
 _PENALTIES = {"frequency_penalty", "presence_penalty", "repetition_penalty"}
-
-
-def parse_body(data: bytes) -> dict[str, Any]:
-    """The JSON object of a request. Raises ClientError."""
-    try:
-        body = orjson.loads(data)
-    except orjson.JSONDecodeError as error:
-        raise ClientError(f"the request body is not JSON: {error}", code="invalid_json") from error
-    if not isinstance(body, dict):
-        raise ClientError("the request body must be a JSON object", code="invalid_json")
-    check_depth(body)
-    return body
 
 
 def chat_request(body: dict[str, Any]) -> ChatRequest:
@@ -251,18 +237,3 @@ def _template_options(body: dict[str, Any], may_think: bool) -> TemplateOptions:
 
 
 _THINKING = {"enable_thinking"}
-
-
-def check_depth(value: Any) -> None:
-    """Raises ClientError for JSON that is nested more than MAX_DEPTH levels."""
-    level = [value]
-    for _ in range(MAX_DEPTH + 1):
-        level = [
-            inner
-            for outer in level
-            for inner in (outer.values() if isinstance(outer, dict) else outer)
-            if isinstance(inner, (dict, list))
-        ]
-        if not level:
-            return
-    raise ClientError(f"the request body is nested more than {MAX_DEPTH} levels deep", code="invalid_json")

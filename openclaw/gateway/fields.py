@@ -1,4 +1,4 @@
-"""Single fields of a request body. Each raises ClientError that names the field; absent and null are the same."""
+"""The body of a request as JSON, and its single fields: a wrong one is named, absent and null are the same."""
 
 from __future__ import annotations
 
@@ -6,7 +6,24 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+import orjson
+
 from openclaw.errors import ClientError
+
+MAX_DEPTH = 100
+"""Levels of objects and lists in a request body; a tool's JSON schema has perhaps ten."""
+
+
+def parse_body(data: bytes) -> dict[str, Any]:
+    """The JSON object of a request. Raises ClientError."""
+    try:
+        body = orjson.loads(data)
+    except orjson.JSONDecodeError as error:
+        raise ClientError(f"the request body is not JSON: {error}", code="invalid_json") from error
+    if not isinstance(body, dict):
+        raise ClientError("the request body must be a JSON object", code="invalid_json")
+    check_depth(body)
+    return body
 
 
 def boolean(body: Mapping[str, Any], name: str, prefix: str = "") -> bool:
@@ -45,3 +62,18 @@ def number(body: Mapping[str, Any], name: str, least: float, most: float) -> flo
 
 def wrong(param: str, expected: str) -> ClientError:
     return ClientError(f"{param} must be {expected}", param)
+
+
+def check_depth(value: Any) -> None:
+    """Raises ClientError for JSON that is nested more than MAX_DEPTH levels."""
+    level = [value]
+    for _ in range(MAX_DEPTH + 1):
+        level = [
+            inner
+            for outer in level
+            for inner in (outer.values() if isinstance(outer, dict) else outer)
+            if isinstance(inner, (dict, list))
+        ]
+        if not level:
+            return
+    raise ClientError(f"the request body is nested more than {MAX_DEPTH} levels deep", code="invalid_json")

@@ -11,8 +11,7 @@ from starlette.responses import Response
 
 from openclaw.errors import ClientError
 from openclaw.gateway.caller import person_named
-from openclaw.gateway.chat_request import parse_body
-from openclaw.gateway.fields import string
+from openclaw.gateway.fields import parse_body, string
 from openclaw.gateway.gateway import Gateway
 from openclaw.http.auth import check_client
 

@@ -16,7 +16,7 @@ from starlette.responses import Response
 
 from openclaw.common.run_folder import live_processes
 from openclaw.errors import ClientError
-from openclaw.gateway.chat_request import parse_body
+from openclaw.gateway.fields import parse_body
 from openclaw.gateway.gateway import Gateway
 from openclaw.http.auth import check_admin
 

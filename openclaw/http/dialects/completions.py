@@ -22,12 +22,12 @@ from openclaw.formats.raw_text import RawText
 from openclaw.formats.rendering import RawPrompt
 from openclaw.formats.tokenizer import Tokenizer
 from openclaw.gateway.caller import Caller
-from openclaw.gateway.chat_request import MAX_ANSWERS, MAX_TOP_LOGPROBS, ChatRequest, chat_request, parse_body
+from openclaw.gateway.chat_request import MAX_ANSWERS, MAX_TOP_LOGPROBS, ChatRequest, chat_request
 from openclaw.gateway.exchange import Chunk, Completion, Exchange
-from openclaw.gateway.fields import boolean, integer
+from openclaw.gateway.fields import boolean, integer, parse_body
 from openclaw.gateway.gateway import LARGE_HISTORY_CHARACTERS, Gateway
 from openclaw.http.auth import check_client
-from openclaw.http.dialects.chat_wire import DONE, OpenAIErrors, usage
+from openclaw.http.dialects.chat import DONE, OpenAIErrors, usage
 from openclaw.http.openapi import COMPLETION
 from openclaw.http.response import AnswerResponse, prepare_all
 

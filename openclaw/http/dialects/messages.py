@@ -17,7 +17,8 @@ from starlette.responses import Response
 from openclaw.common.messages import content_of
 from openclaw.errors import ClientError
 from openclaw.gateway.caller import Caller
-from openclaw.gateway.chat_request import chat_request, parse_body
+from openclaw.gateway.chat_request import chat_request
+from openclaw.gateway.fields import parse_body
 from openclaw.gateway.gateway import Gateway
 from openclaw.http.auth import check_client
 from openclaw.http.dialects.messages_wire import MessageEvents, error_body

@@ -16,7 +16,8 @@ from starlette.responses import Response
 from openclaw.common.messages import content_of
 from openclaw.errors import ClientError
 from openclaw.gateway.caller import Caller, person_named
-from openclaw.gateway.chat_request import chat_request, parse_body
+from openclaw.gateway.chat_request import chat_request
+from openclaw.gateway.fields import parse_body
 from openclaw.gateway.gateway import Gateway
 from openclaw.http.auth import check_client
 from openclaw.http.dialects.responses_wire import ResponseEvents

@@ -9,7 +9,7 @@ import orjson
 from openclaw.errors import ClientError
 from openclaw.formats.deltas import CallArguments, CallEnd, CallStart, Delta, TextDelta
 from openclaw.gateway.exchange import Chunk, Completion, Exchange
-from openclaw.http.dialects.chat_wire import OpenAIErrors, usage
+from openclaw.http.dialects.chat import OpenAIErrors, usage
 
 Json = dict[str, Any]
 

@@ -10,7 +10,7 @@ from slime.losses.advantages import (
 )
 from slime.losses.built_in import policy_component, targets_of, topk_divergence, topk_settings
 from slime.losses.chunked import ChunkedDistribution
-from slime.losses.component import Component, Compute, LossBatch, LossSpec
+from slime.losses.component import Component, Compute, LossBatch, LossSpec, compute_loss
 from slime.losses.corrections import custom_tis, opsm, tis
 from slime.losses.custom import custom_config, load_custom_loss, pack_loss, sample_loss
 from slime.losses.distillation import (
@@ -28,7 +28,7 @@ from slime.losses.policy import entropy_loss, policy_loss
 from slime.losses.reducers import Reducer, sample_mean, sample_mean_weights, token_mean, weighted_sum
 from slime.losses.segments import Segments
 from slime.losses.sft import sft_loss
-from slime.losses.spec import compute_loss, loss_spec, own_spec
+from slime.losses.spec import loss_spec, own_spec
 from slime.losses.step_wise import Span, normalized_spans, spans_of
 from slime.losses.teacher_topk import Candidates, TopKTargets, choose_hints, overlaps, topk_targets
 from slime.losses.values import gae, ppo_advantages, value_loss

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+import torch
 from torch import Tensor
 
 from slime.losses.distribution import Distribution
@@ -89,3 +90,25 @@ class LossSpec:
     def teacher(self) -> TeacherKind | None:
         """What a teacher is asked for; None: no teacher runs."""
         return self.distils if self.asks_teacher else None
+
+
+def compute_loss(spec: LossSpec, dist: Distribution, batch: LossBatch, reducer: Reducer) -> LossOutput:
+    """Sum of the components; metrics of all of them, and `loss`.
+
+    Raises:
+        ValueError: two components report the same metric.
+    """
+    total: Tensor | None = None
+    metrics: dict[str, Tensor] = {}
+    for component in spec.components:
+        with torch.set_grad_enabled(torch.is_grad_enabled() and component.weight != 0):
+            part = component.compute(dist, batch, reducer)
+        if twice := metrics.keys() & part.metrics.keys():
+            raise ValueError(f"metrics {sorted(twice)} of component {component.name!r} exist already")
+        metrics |= part.metrics
+        if component.weight != 0:
+            weighted = component.weight * part.loss
+            total = weighted if total is None else total + weighted
+    if total is None:
+        raise ValueError("every component of the loss has weight 0")
+    return LossOutput(loss=total, metrics=metrics | {"loss": total.detach()})

@@ -1,4 +1,4 @@
-"""A training loss as a sum of weighted components with one dictionary of metrics, built from the flags."""
+"""The training loss that the flags describe."""
 
 from __future__ import annotations
 
@@ -6,17 +6,11 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-import torch
-from torch import Tensor
-
 from slime.errors import ConfigError
 from slime.hooks import load_hook
 from slime.losses import built_in
-from slime.losses.component import Component, LossBatch, LossSpec
+from slime.losses.component import Component, LossSpec
 from slime.losses.custom import custom_config, load_custom_loss
-from slime.losses.distribution import Distribution
-from slime.losses.output import LossOutput
-from slime.losses.reducers import Reducer
 
 if TYPE_CHECKING:
     from slime.arguments.groups.algorithm import LossArguments
@@ -95,25 +89,3 @@ def _custom_spec(args: ObjectiveSide) -> LossSpec:
         raise ConfigError("this custom loss takes advantages; drop --disable-compute-advantages-and-returns")
     component = Component("custom", 1.0, partial(built_in.custom, function, custom_config(args)))
     return LossSpec((component,), True, needs_reference=True, needs_old=_advantages_need_old(args))
-
-
-def compute_loss(spec: LossSpec, dist: Distribution, batch: LossBatch, reducer: Reducer) -> LossOutput:
-    """Sum of the components; metrics of all of them, and `loss`.
-
-    Raises:
-        ValueError: two components report the same metric.
-    """
-    total: Tensor | None = None
-    metrics: dict[str, Tensor] = {}
-    for component in spec.components:
-        with torch.set_grad_enabled(torch.is_grad_enabled() and component.weight != 0):
-            part = component.compute(dist, batch, reducer)
-        if twice := metrics.keys() & part.metrics.keys():
-            raise ValueError(f"metrics {sorted(twice)} of component {component.name!r} exist already")
-        metrics |= part.metrics
-        if component.weight != 0:
-            weighted = component.weight * part.loss
-            total = weighted if total is None else total + weighted
-    if total is None:
-        raise ValueError("every component of the loss has weight 0")
-    return LossOutput(loss=total, metrics=metrics | {"loss": total.detach()})
