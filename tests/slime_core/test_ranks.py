@@ -38,6 +38,11 @@ JOBS: dict[str, dict[str, Any]] = {
         "kl_loss_type": "k3",
         "calculate_per_token_loss": True,
     },
+    "a_loss_on_logits_and_a_rank_without_samples": {
+        "loss_type": "custom_loss",
+        "custom_loss_function_path": f"{Path(__file__).with_name('example_loss_on_logits.py')}:custom_loss",
+        "global_batch_size": 1,
+    },
 }
 RANK = """
 import pickle, sys
