@@ -5,7 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from slime.errors import ConfigError, DataError
 from slime.types import RolloutFnTrainOutput, Sample
@@ -13,6 +13,7 @@ from slime.utils.files import temporary_beside
 
 if TYPE_CHECKING:
     from slime.arguments.groups.run import LoopArguments
+    from slime.rollout.data_source import DataSource
 
 
 def path_of(pattern: str, rollout_id: int, evaluation: bool = False) -> Path:
@@ -64,7 +65,7 @@ def load(pattern: str, rollout_id: int, share: float = 1.0) -> list[Sample]:
 
 
 def replay(
-    args: LoopArguments, rollout_id: int, data_source: Any = None, evaluation: bool = False
+    args: LoopArguments, rollout_id: int, data_source: DataSource | None = None, evaluation: bool = False
 ) -> RolloutFnTrainOutput:
     """The rollout function of `--load-debug-rollout-data`."""
     assert args.load_debug_rollout_data is not None

@@ -88,7 +88,7 @@ class Rule:
         )
 
 
-def needs(*names: str, text: str = "", why: str = "", **equal: Any) -> Rule:
+def needs(*names: str, text: str = "", why: str = "", **equal: object) -> Rule:
     """Refuses a flag unless one of `names` is given, or a flag of `equal` has that value (or one of a tuple)."""
     conditions = _pairs(equal)
     wanted = [option(name) for name in names]
@@ -97,7 +97,7 @@ def needs(*names: str, text: str = "", why: str = "", **equal: Any) -> Rule:
     return Rule(text or "{flag} would change nothing: " + reason, missing=names, other=conditions)
 
 
-def excludes(*names: str, text: str = "", without: Sequence[str] = (), **equal: Any) -> Rule:
+def excludes(*names: str, text: str = "", without: Sequence[str] = (), **equal: object) -> Rule:
     """Refuses a flag where all of `names` are given, none of `without` is, and all of `equal` have that value (or one of
     a tuple)."""
     conditions = _pairs(equal)
@@ -107,7 +107,7 @@ def excludes(*names: str, text: str = "", without: Sequence[str] = (), **equal: 
     return Rule(text or reason, given=names, missing=without, equal=conditions)
 
 
-def _pairs(equal: dict[str, Any]) -> tuple[tuple[str, tuple[Any, ...]], ...]:
+def _pairs(equal: dict[str, object]) -> tuple[tuple[str, tuple[Any, ...]], ...]:
     return tuple((name, value if isinstance(value, tuple) else (value,)) for name, value in equal.items())
 
 

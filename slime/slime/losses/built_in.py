@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -13,15 +13,19 @@ from slime.losses.corrections import Correction, custom_tis, measured_only, opsm
 from slime.losses.custom import sample_loss
 from slime.losses.distillation import reverse_kl_topk
 from slime.losses.distribution import Distribution
-from slime.losses.kl import kl_loss
+from slime.losses.kl import KLType, kl_loss
 from slime.losses.output import LossOutput
 from slime.losses.policy import entropy_loss, policy_loss
 from slime.losses.reducers import Reducer
 from slime.losses.sft import sft_loss
 from slime.losses.teacher_topk import SubsetMode, TopKTargets
 
+if TYPE_CHECKING:
+    from slime.arguments.groups.distillation import DistillationArguments
+    from slime.arguments.sides import ObjectiveSide
 
-def policy_component(args: Any, clip: tuple[float, float | None] | None = None) -> Compute:
+
+def policy_component(args: ObjectiveSide, clip: tuple[float, float | None] | None = None) -> Compute:
     """The policy component of the flags, its hooks loaded; `clip` replaces its two clips."""
     low, high = clip or (args.eps_clip, args.eps_clip_high)
     estimator = args.advantage_estimator
@@ -58,7 +62,7 @@ def policy_component(args: Any, clip: tuple[float, float | None] | None = None) 
     return compute
 
 
-def _engine_weights(args: Any) -> Correction:
+def _engine_weights(args: ObjectiveSide) -> Correction:
     """Weights of trainer over engine, as the flags want them."""
     if args.custom_tis_function_path:
         return custom_tis(load_hook(args, "custom_tis_function_path"), args)
@@ -91,7 +95,7 @@ def topk_divergence(dist: Distribution, batch: LossBatch, reducer: Reducer) -> L
     return reverse_kl_topk(dist, targets_of(batch), reducer)
 
 
-def topk_settings(args: Any, subset: SubsetMode) -> dict[str, float]:
+def topk_settings(args: DistillationArguments, subset: SubsetMode) -> dict[str, float]:
     """How likely ids and hints are chosen, as numbers for `LossSpec.reported`.
 
     Args:
@@ -109,7 +113,7 @@ def entropy(dist: Distribution, batch: LossBatch, reducer: Reducer) -> LossOutpu
 
 
 def divergence(
-    kind: Any, unbiased: bool, dist: Distribution, batch: LossBatch, reducer: Reducer
+    kind: KLType, unbiased: bool, dist: Distribution, batch: LossBatch, reducer: Reducer
 ) -> LossOutput:
     if batch.ref_log_probs is None:
         raise ValueError("kl_loss needs the log-probs of a reference model")

@@ -8,12 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
 from slime.losses.segments import Segments
+
+if TYPE_CHECKING:
+    from slime.arguments.sides import ObjectiveSide
 
 
 @dataclass(frozen=True)
@@ -99,7 +102,7 @@ def measured_only(correct: Correction) -> Correction:
     return measure
 
 
-def custom_tis(function: Callable[..., Any], args: Any) -> Correction:
+def custom_tis(function: Callable[..., Any], args: ObjectiveSide) -> Correction:
     """slime's hook: f(*, args, pg_loss, train_log_probs, rollout_log_probs, loss_masks, total_lengths,
     response_lengths) -> (pg_loss, new loss masks, metrics).
 
@@ -125,7 +128,7 @@ def custom_tis(function: Callable[..., Any], args: Any) -> Correction:
     return correct
 
 
-def _per_token(value: Any, like: Tensor, samples: Segments) -> Tensor:
+def _per_token(value: object, like: Tensor, samples: Segments) -> Tensor:
     if isinstance(value, list | tuple):
         value = torch.cat(list(value))
     tensor = torch.as_tensor(value, dtype=like.dtype, device=like.device).detach()

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 from torch import Tensor
@@ -20,6 +20,10 @@ from torch import Tensor
 from slime.errors import ConfigError
 from slime.hooks import HOOKS, call_of
 from slime.plugins import load_attr
+
+if TYPE_CHECKING:
+    from slime.arguments.groups.algorithm import LossArguments
+    from slime.arguments.sides import ObjectiveSide
 
 SAMPLE_PARAMETERS = ("policy_logits", "reference_logits", "rewards", "advantages", "config")
 Signature = Literal["sample", "pack", "spec"]
@@ -67,7 +71,7 @@ def sample_loss(
 
 def pack_loss(
     function: Callable[..., Any],
-    args: Any,
+    args: ObjectiveSide,
     batch: dict[str, Any],
     logits: Tensor,
     reducer: Callable[[Tensor], Tensor],
@@ -88,12 +92,12 @@ def pack_loss(
     return loss.reshape(()), {name: torch.as_tensor(value).detach() for name, value in metrics.items()}
 
 
-def custom_config(args: Any) -> dict[str, Any]:
+def custom_config(args: LossArguments) -> dict[str, Any]:
     """What a loss of the second signature finds in `config`: every flag by its name, `clip_range` (--eps-clip),
     and `kl_coeff` where --kl-loss-coef is given."""
     config = dict(vars(args)) | {"clip_range": args.eps_clip}
     return config | {"kl_coeff": args.kl_loss_coef} if args.kl_loss_coef else config
 
 
-def _described(value: Any) -> str:
+def _described(value: object) -> str:
     return f"a tensor of shape {list(value.shape)}" if isinstance(value, Tensor) else type(value).__name__

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
-from slime.losses.kl import approx_kl
+from slime.losses.kl import KLType, approx_kl
 from slime.losses.step_wise import Span
+
+if TYPE_CHECKING:
+    from slime.arguments.sides import ObjectiveSide
 
 WHITENING_EPSILON = 1e-8
 
@@ -37,7 +40,7 @@ class SampleTerms:
 Estimator = Callable[[SampleTerms], Tensor]
 
 
-def estimator(args: Any) -> Estimator:
+def estimator(args: ObjectiveSide) -> Estimator:
     """The estimator that the flags name: a function from a sample to its advantages [T]."""
     name = args.advantage_estimator
     if name == "step_wise":
@@ -64,12 +67,12 @@ def step_wise(terms: SampleTerms) -> Tensor:
     return wide[terms.mask]
 
 
-def baseline(terms: SampleTerms, kl_coef: float, kind: Any) -> Tensor:
+def baseline(terms: SampleTerms, kl_coef: float, kind: KLType) -> Tensor:
     """REINFORCE++ with a group baseline (Hu 2025): A - kl_coef * KL of the token."""
     return terms.reward - kl_coef * reward_divergence(terms, kl_coef, kind)
 
 
-def reinforce_plus_plus(terms: SampleTerms, kl_coef: float, kind: Any, gamma: float) -> Tensor:
+def reinforce_plus_plus(terms: SampleTerms, kl_coef: float, kind: KLType, gamma: float) -> Tensor:
     """REINFORCE++ (Hu 2025): G_t = r_t + gamma G_{t+1} over the response tokens.
 
     The reward of a token is -kl_coef * KL, and that of the sample comes with its last trained token. Tokens
@@ -85,7 +88,7 @@ def reinforce_plus_plus(terms: SampleTerms, kl_coef: float, kind: Any, gamma: fl
     return torch.tensor(returns)[terms.mask]
 
 
-def reward_divergence(terms: SampleTerms, kl_coef: float, kind: Any) -> Tensor:
+def reward_divergence(terms: SampleTerms, kl_coef: float, kind: KLType) -> Tensor:
     """KL estimate of each trained token [T], that of --kl-coef; zeros where its weight is 0."""
     if kl_coef == 0:
         return torch.zeros(int(terms.mask.sum()))

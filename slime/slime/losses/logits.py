@@ -6,18 +6,21 @@ The logits that slime hands to a custom loss are divided by the sampling tempera
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from slime.losses.distribution import DenseDistribution
 
+if TYPE_CHECKING:
+    from slime.arguments import Arguments
+
 
 def get_responses(
     logits: Tensor,
     *,
-    args: Any,
+    args: Arguments,
     unconcat_tokens: Sequence[Tensor],
     total_lengths: Sequence[int],
     response_lengths: Sequence[int],
@@ -32,12 +35,12 @@ def get_responses(
 def get_log_probs_and_entropy(
     logits: Tensor,
     *,
-    args: Any,
+    args: Arguments,
     unconcat_tokens: Sequence[Tensor],
     total_lengths: Sequence[int],
     response_lengths: Sequence[int],
     with_entropy: bool = False,
-    **_: Any,
+    **_: object,
 ) -> tuple[Tensor, dict[str, list[Tensor]]]:
     """An empty tensor (slime's second loss output), and "log_probs" (and "entropy"): [R] for every sample."""
     found: dict[str, list[Tensor]] = {"log_probs": [], **({"entropy": []} if with_entropy else {})}

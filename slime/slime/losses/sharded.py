@@ -6,18 +6,21 @@ of the group must make the same calls.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
+
+if TYPE_CHECKING:
+    from torch.distributed import ProcessGroup
 
 
 class _Sum(torch.autograd.Function):
     """Adds the ranks' parts up. What follows is the same on every rank, so a part's gradient is that of the sum."""
 
     @staticmethod
-    def forward(ctx: Any, part: Tensor, group: Any) -> Tensor:
+    def forward(ctx: Any, part: Tensor, group: ProcessGroup) -> Tensor:
         total = part.clone(memory_format=torch.contiguous_format)
         dist.all_reduce(total, group=group)
         return total
@@ -31,7 +34,7 @@ class _Spread(torch.autograd.Function):
     """Hands one value to the ranks' own columns; its gradient is the sum of theirs."""
 
     @staticmethod
-    def forward(ctx: Any, value: Tensor, group: Any) -> Tensor:
+    def forward(ctx: Any, value: Tensor, group: ProcessGroup) -> Tensor:
         ctx.group = group
         return value.view_as(value)
 
@@ -52,7 +55,7 @@ class ShardedDistribution:
         group: the ranks that hold the whole vocabulary together.
     """
 
-    def __init__(self, logits: Tensor, temperatures: Tensor, first: int, group: Any) -> None:
+    def __init__(self, logits: Tensor, temperatures: Tensor, first: int, group: ProcessGroup) -> None:
         scaled = logits if logits.dtype == torch.float64 else logits.float()
         self.logits = scaled / temperatures.to(scaled.dtype).reshape(-1, 1)
         self.first, self.group = first, group

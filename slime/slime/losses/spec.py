@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -18,8 +18,12 @@ from slime.losses.distribution import Distribution
 from slime.losses.output import LossOutput
 from slime.losses.reducers import Reducer
 
+if TYPE_CHECKING:
+    from slime.arguments.groups.algorithm import LossArguments
+    from slime.arguments.sides import ObjectiveSide
 
-def loss_spec(args: Any) -> LossSpec:
+
+def loss_spec(args: ObjectiveSide) -> LossSpec:
     """The loss that the flags describe.
 
     Raises:
@@ -37,7 +41,7 @@ def loss_spec(args: Any) -> LossSpec:
     return completed(args, own)
 
 
-def own_spec(args: Any) -> LossSpec:
+def own_spec(args: LossArguments) -> LossSpec:
     """What the function of --loss-spec-path makes of the flags.
 
     Raises:
@@ -51,7 +55,7 @@ def own_spec(args: Any) -> LossSpec:
     return found
 
 
-def completed(args: Any, own: LossSpec) -> LossSpec:
+def completed(args: ObjectiveSide, own: LossSpec) -> LossSpec:
     """A loss with the entropy and KL terms of the flags, and what these and the estimator of advantages need."""
     if own.on_logits is not None:
         return own
@@ -70,17 +74,18 @@ def completed(args: Any, own: LossSpec) -> LossSpec:
     )
 
 
-def _needs_engine(args: Any) -> bool:
+def _needs_engine(args: LossArguments) -> bool:
     return bool(args.use_tis or args.get_mismatch_metrics or args.use_rollout_logprobs)
 
 
-def _advantages_need_old(args: Any) -> bool:
+def _advantages_need_old(args: ObjectiveSide) -> bool:
     distils = args.use_opd or args.advantage_estimator == "on_policy_distillation"
     hooked = args.custom_advantage_function_path or args.rollout_data_postprocess_path
     return bool(distils or args.kl_coef != 0 or hooked)
 
 
-def _custom_spec(args: Any) -> LossSpec:
+def _custom_spec(args: ObjectiveSide) -> LossSpec:
+    assert args.custom_loss_function_path is not None
     function, signature = load_custom_loss(args.custom_loss_function_path)
     advantages = not args.disable_compute_advantages_and_returns
     if signature == "pack":

@@ -8,7 +8,7 @@ the recursion, because nothing trains the critic on it.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -17,6 +17,9 @@ from torch.nn.utils.rnn import pad_sequence
 from slime.losses.estimators import SampleTerms, reward_divergence
 from slime.losses.output import LossOutput
 from slime.losses.reducers import Reducer
+
+if TYPE_CHECKING:
+    from slime.arguments.sides import ObjectiveSide
 
 
 @torch.no_grad()
@@ -47,7 +50,7 @@ def gae(
 
 
 def ppo_advantages(
-    args: Any, terms: Sequence[SampleTerms], values: Sequence[Tensor]
+    args: ObjectiveSide, terms: Sequence[SampleTerms], values: Sequence[Tensor]
 ) -> tuple[list[Tensor], list[Tensor]]:
     """GAE over trained tokens, where the reward of a token is -kl_coef * KL and that of the sample comes with
     the last of them.

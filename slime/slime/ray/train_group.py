@@ -85,7 +85,7 @@ class TrainGroup:
     def wake_up(self) -> None:
         self.call("wake_up", "the trainer's move to its GPUs", self.args.save_timeout)
 
-    def call(self, method: str, what: str, limit: float, *args: Any) -> Any:
+    def call(self, method: str, what: str, limit: float, *args: object) -> Any:
         """Runs a method on all ranks; returns rank 0's answer."""
         return self.collect([getattr(rank, method).remote(*args) for rank in self.ranks], what, limit)[0]
 

@@ -41,7 +41,7 @@ def rewards(args: RolloutArguments, samples: Sequence[Sample]) -> list[float]:
 
 
 def check_reward_nonzero_std(
-    args: RolloutArguments, samples: Sequence[Sample], **kwargs: Any
+    args: RolloutArguments, samples: Sequence[Sample], **kwargs: object
 ) -> DynamicFilterOutput:
     """Drops a group whose rewards are all equal: normalised in the group, all its advantages would be 0 (DAPO)."""
     values = rewards(args, samples)
@@ -51,14 +51,16 @@ def check_reward_nonzero_std(
 
 
 def prefer_reward_nonzero_std(
-    args: RolloutArguments, samples: Sequence[Sample], **kwargs: Any
+    args: RolloutArguments, samples: Sequence[Sample], **kwargs: object
 ) -> DynamicFilterOutput:
     """The same, but such a group still fills a batch that cannot be filled otherwise."""
     found = check_reward_nonzero_std(args, samples)
     return DynamicFilterOutput(found.keep, found.reason, keep_when_insufficient=True)
 
 
-def check_not_all_truncated(args: Arguments, samples: Sequence[Sample], **kwargs: Any) -> DynamicFilterOutput:
+def check_not_all_truncated(
+    args: Arguments, samples: Sequence[Sample], **kwargs: object
+) -> DynamicFilterOutput:
     """Drops a group in which every answer was cut off."""
     cut = all(sample.status is SampleStatus.TRUNCATED for sample in samples)
     return DynamicFilterOutput(keep=not cut, reason="all_truncated" if cut else None)

@@ -126,7 +126,8 @@ class Producer:
 
     def _may_start(self, trained: int) -> bool:
         size = self.args.rollout_batch_size
-        if len(self.running) >= max(size, self.args.over_sampling_batch_size or size):
+        assert self.args.over_sampling_batch_size is not None
+        if len(self.running) >= max(size, self.args.over_sampling_batch_size):
             return False
         if self.args.max_staleness is None:
             return self.open < BATCHES_AHEAD * int(size)

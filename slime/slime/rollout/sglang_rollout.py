@@ -80,10 +80,9 @@ class Rollout:
 
     async def _start_missing(self) -> None:
         """Starts `--over-sampling-batch-size` groups whenever those accepted and under way cannot fill the batch."""
+        assert self.args.over_sampling_batch_size is not None
         while len(self.accepted) + len(self.running) < self.args.rollout_batch_size:
-            groups = await asyncio.to_thread(
-                self.source.get_samples, self.args.over_sampling_batch_size or self.args.rollout_batch_size
-            )
+            groups = await asyncio.to_thread(self.source.get_samples, self.args.over_sampling_batch_size)
             if not groups and not self.running:
                 raise DataError(f"rollout {self.rollout_id}: the data source has no prompts")
             for group in groups:

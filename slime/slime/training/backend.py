@@ -7,7 +7,7 @@ same for all backends.
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -25,6 +25,9 @@ from slime.training.core.reference import Reference
 from slime.training.core.teacher import Teacher
 from slime.training.core.teacher_model import make_teacher
 from slime.training.persistence import Persistent
+
+if TYPE_CHECKING:
+    from slime.arguments import Arguments
 
 
 class Backend(Persistent):
@@ -54,7 +57,12 @@ class Backend(Persistent):
     teacher: Teacher | None = None
 
     def __init__(
-        self, args: Any, rank: int = 0, world_size: int = 1, init_method: str | None = None, store: Any = None
+        self,
+        args: Arguments,
+        rank: int = 0,
+        world_size: int = 1,
+        init_method: str | None = None,
+        store: Any = None,
     ) -> None:
         self.args, self.rank, self.world_size = args, rank, world_size
         on_gpu = args.actor_num_gpus_per_node > 0

@@ -6,7 +6,7 @@ import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -24,6 +24,9 @@ from slime.weights.checksum import weights_checksum
 from slime.weights.folders import stored_dtype, write_model_folder
 from slime.weights.probe import FILE as PROBE
 from slime.weights.probe import Probe, write_probe
+
+if TYPE_CHECKING:
+    from slime.arguments.groups.lora import LoraArguments
 
 logger = logging.getLogger(__name__)
 
@@ -189,7 +192,7 @@ class Persistent(ABC):
         )
 
 
-def lora_settings(args: Any) -> dict[str, Any] | None:
+def lora_settings(args: LoraArguments) -> dict[str, Any] | None:
     """What a checkpoint must agree with to be resumed; None without LoRA."""
     if not args.use_lora:
         return None

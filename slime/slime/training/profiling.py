@@ -8,10 +8,13 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch.profiler import ProfilerActivity, profile
+
+if TYPE_CHECKING:
+    from slime.arguments.sides import ServingSide
 
 logger = logging.getLogger(__name__)
 
@@ -21,7 +24,7 @@ def trace_file(run_dir: str, rollout_id: int, rank: int) -> Path:
 
 
 @contextmanager
-def profiled(args: Any, rollout_id: int, rank: int) -> Iterator[None]:
+def profiled(args: ServingSide, rollout_id: int, rank: int) -> Iterator[None]:
     """Profiles what runs inside if `--profile` asks for this rollout; writes `trace_file`."""
     if not args.profile or not args.profile_step_start <= rollout_id < args.profile_step_end:
         yield

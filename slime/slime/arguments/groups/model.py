@@ -26,8 +26,8 @@ class ModelArguments:
         env=("HF_CKPT", "MODEL_PATH", "BASE_MODEL_PATH"),
         aliases=("--model-path",),
     )
-    ref_load: str | None = flag(
-        None, "folder of the reference model of the KL term (default: --hf-checkpoint)", env=("REF_LOAD",)
+    ref_load: str = flag(
+        "", "folder of the reference model of the KL term (default: --hf-checkpoint)", env=("REF_LOAD",)
     )
     ref_update_interval: int | None = flag(
         None,

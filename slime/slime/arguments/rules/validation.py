@@ -69,7 +69,7 @@ def _check_model(args: Arguments) -> None:
             )
     args.hf_checkpoint = str(Path(args.hf_checkpoint).expanduser().resolve())
     _require_model_folder("--hf-checkpoint", args.hf_checkpoint)
-    if args.ref_load is not None:
+    if args.ref_load:
         args.ref_load = str(Path(args.ref_load).expanduser().resolve())
         _require_model_folder("--ref-load", args.ref_load)
     if args.load is not None and not Path(args.load).is_dir():

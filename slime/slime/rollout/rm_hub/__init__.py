@@ -42,7 +42,7 @@ RULES: dict[str, Callable[[Any, Sample], Any]] = {
 RM_TYPES = (*RULES, "remote_rm")
 
 
-async def async_rm(args: GenerationSide, sample: Sample, **keywords: Any) -> float | dict[str, Any]:
+async def async_rm(args: GenerationSide, sample: Sample, **keywords: object) -> float | dict[str, Any]:
     """The reward of one sample.
 
     Raises:
@@ -69,7 +69,7 @@ async def async_rm(args: GenerationSide, sample: Sample, **keywords: Any) -> flo
 
 
 async def batched_async_rm(
-    args: GenerationSide, samples: Sequence[Sample], **keywords: Any
+    args: GenerationSide, samples: Sequence[Sample], **keywords: object
 ) -> list[float | dict[str, Any]]:
     """The rewards of several samples, in order; a function of the user's that takes `samples` gets all at once.
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import importlib.util
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -19,10 +19,13 @@ from slime.training.attention.packed import NAME as SDPA
 from slime.training.attention.packed import refuse_unsupported
 from slime.training.core.packing import Layout
 
+if TYPE_CHECKING:
+    from slime.arguments.groups.model import ModelArguments
+
 FLASH, FLEX = "slime_flash", "slime_flex"
 
 
-def attention_name(args: Any) -> str:
+def attention_name(args: ModelArguments) -> str:
     """The registered name behind --attn-implementation.
 
     Raises:

@@ -9,7 +9,7 @@ transformers' own, which are kernels where flash-linear-attention and causal-con
 from __future__ import annotations
 
 from types import MethodType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -21,10 +21,13 @@ from transformers.models.qwen3_5_moe.modeling_qwen3_5_moe import Qwen3_5MoeGated
 from slime.errors import ConfigError
 from slime.training.core.packing import Layout
 
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
 NETS = (Qwen3_5GatedDeltaNet, Qwen3_5MoeGatedDeltaNet)
 
 
-def keep_sequences_apart(model: Any, folder: str) -> None:
+def keep_sequences_apart(model: PreTrainedModel, folder: str) -> None:
     """Makes the linear attention of a model of transformers heed `packed_layout`, which its forward passes on.
 
     Raises:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -28,6 +28,10 @@ from slime.losses import (
 from slime.training.core.packing import trained_values
 from slime.training.core.teacher_data import check_hints, check_topk
 from slime.types import Sample
+
+if TYPE_CHECKING:
+    from slime.arguments.groups.algorithm import LossArguments
+    from slime.arguments.sides import ObjectiveSide
 
 
 @dataclass
@@ -63,7 +67,7 @@ class TrainBatch:
         return _trained(self.samples[i], self.samples[i].teacher_log_probs)
 
 
-def check_inputs(args: Any, spec: LossSpec, samples: Sequence[Sample]) -> None:
+def check_inputs(args: ObjectiveSide, spec: LossSpec, samples: Sequence[Sample]) -> None:
     """Every rank checks all samples, so that all ranks refuse or none.
 
     Raises:
@@ -85,7 +89,7 @@ def check_inputs(args: Any, spec: LossSpec, samples: Sequence[Sample]) -> None:
         check_topk(args.distill_topk, samples, every=spec.without_hint == "refuse")
 
 
-def _engine_flag(args: Any) -> str:
+def _engine_flag(args: LossArguments) -> str:
     if args.use_rollout_logprobs:
         return "--use-rollout-logprobs"
     return "--use-tis" if args.use_tis else "--get-mismatch-metrics"
@@ -96,7 +100,7 @@ def engine_log_probs(samples: Sequence[Sample], mine: Sequence[int]) -> dict[int
     return {i: trained_values(samples[i], samples[i].rollout_log_probs or []) for i in mine}
 
 
-def rewards_of(args: Any, samples: Sequence[Sample]) -> list[float]:
+def rewards_of(args: ObjectiveSide, samples: Sequence[Sample]) -> list[float]:
     """The reward of each sample as its estimator takes it: raw, or compared with its group.
 
     Raises:
@@ -113,14 +117,14 @@ def rewards_of(args: Any, samples: Sequence[Sample]) -> list[float]:
     )
 
 
-def _compares(args: Any) -> bool:
+def _compares(args: ObjectiveSide) -> bool:
     """Whether rewards are compared with those of their group."""
     done = args.custom_reward_post_process_path or args.custom_convert_samples_to_train_data_path
     by_group = args.advantage_estimator not in ("reinforce_plus_plus", "ppo")
     return by_group and not done and not args.disable_rewards_normalization
 
 
-def group_metrics(args: Any, spec: LossSpec, samples: Sequence[Sample]) -> dict[str, float]:
+def group_metrics(args: ObjectiveSide, spec: LossSpec, samples: Sequence[Sample]) -> dict[str, float]:
     """Groups whose rewards were compared, and how many of them teach nothing: one sample, or all alike."""
     without = args.advantage_estimator in ("step_wise", "on_policy_distillation")
     if without or not spec.needs_advantages or not _compares(args):
@@ -129,7 +133,7 @@ def group_metrics(args: Any, spec: LossSpec, samples: Sequence[Sample]) -> dict[
     return group_counts(rewards, [sample.group_index for sample in samples])
 
 
-def sample_terms(args: Any, data: TrainBatch, mine: Sequence[int]) -> dict[int, SampleTerms]:
+def sample_terms(args: ObjectiveSide, data: TrainBatch, mine: Sequence[int]) -> dict[int, SampleTerms]:
     """What the estimators look at, for the samples at positions `mine`.
 
     Raises:
@@ -155,7 +159,7 @@ def sample_terms(args: Any, data: TrainBatch, mine: Sequence[int]) -> dict[int, 
 
 
 def token_advantages(
-    args: Any, data: TrainBatch, mine: Sequence[int], add_up: Callable[[Tensor], Tensor]
+    args: ObjectiveSide, data: TrainBatch, mine: Sequence[int], add_up: Callable[[Tensor], Tensor]
 ) -> dict[int, Tensor]:
     """Advantages of the trained tokens of the samples at positions `mine`, by position.
 
@@ -206,7 +210,7 @@ def _gap(data: TrainBatch, i: int) -> float | None:
     return None if teacher is None else float((torch.tensor(data.old_log_probs[i]) - teacher).mean())
 
 
-def _custom(args: Any, data: TrainBatch, terms: dict[int, SampleTerms]) -> list[Tensor]:
+def _custom(args: ObjectiveSide, data: TrainBatch, terms: dict[int, SampleTerms]) -> list[Tensor]:
     """Calls f(args, rollout_data), whose lists hold one entry a sample, per-token ones as tensors [R]."""
     samples = [data.samples[i] for i in terms]
     rollout_data: dict[str, Any] = {
@@ -235,7 +239,7 @@ def _custom(args: Any, data: TrainBatch, terms: dict[int, SampleTerms]) -> list[
     return [values[item.mask] for values, item in zip(found, terms.values(), strict=True)]
 
 
-def _kl(args: Any, item: SampleTerms) -> Tensor | None:
+def _kl(args: LossArguments, item: SampleTerms) -> Tensor | None:
     if item.old_log_probs is None or item.ref_log_probs is None:
         return None
     return approx_kl(item.old_log_probs, item.ref_log_probs, args.kl_loss_type)

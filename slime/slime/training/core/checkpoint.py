@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.distributed as dist
@@ -36,6 +36,9 @@ from slime.training.core.random_state import random_state, restore_random_state
 from slime.training.core.safe_loading import SafePlanner, SafeReader
 from slime.utils.files import fresh_folder, temporary_beside
 from slime.weights.checkpoints import TRAINER, CheckpointState, commit, folder_of, read_meta, trainer_folder
+
+if TYPE_CHECKING:
+    from torch.distributed import ProcessGroup
 
 
 @dataclass(frozen=True)
@@ -148,7 +151,9 @@ class CheckpointWriter:
                 f"a checkpoint could not be written in the background: {_first(error)}"
             ) from error
 
-    def _complete(self, temporary: Path, path: Path, meta: dict[str, Any], group: Any) -> None:
+    def _complete(
+        self, temporary: Path, path: Path, meta: dict[str, Any], group: ProcessGroup | None
+    ) -> None:
         dist.barrier(group)
         if dist.get_rank() == 0:
             commit(temporary, path, meta)

@@ -7,7 +7,7 @@ same ranks, so that policy and critic see the same samples without any transport
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -23,6 +23,9 @@ from slime.training.core.step import by_sample, step_reducer, summed, values_of
 from slime.training.schedule import Schedule, Step
 from slime.types import Sample
 
+if TYPE_CHECKING:
+    from slime.arguments import Arguments
+
 PREFIX = "critic_"
 
 
@@ -33,7 +36,9 @@ class Critic:
         replica: which samples of a step are this rank's.
     """
 
-    def __init__(self, args: Any, learner: Learner[ValueModel], replica: int, device: torch.device) -> None:
+    def __init__(
+        self, args: Arguments, learner: Learner[ValueModel], replica: int, device: torch.device
+    ) -> None:
         self.args, self.learner, self.replica, self.device = args, learner, replica, device
         self.rate: float = args.lr if args.critic_lr is None else args.critic_lr
         self.steps = 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -15,6 +15,9 @@ from slime.training.core.batch import TrainBatch, widened
 from slime.training.core.packing import PackedBatch, pack
 from slime.training.schedule import MicroBatch
 from slime.types import Sample
+
+if TYPE_CHECKING:
+    from slime.arguments import Arguments
 
 FILLER = Sample(tokens=[0, 0], response_length=1, reward=0.0)
 
@@ -27,7 +30,7 @@ def custom_pack(samples: Sequence[Sample], device: torch.device) -> PackedBatch:
 
 def custom_loss(
     function: Callable[..., Any],
-    args: Any,
+    args: Arguments,
     micro_batch: MicroBatch,
     packed: PackedBatch,
     logits: Tensor,

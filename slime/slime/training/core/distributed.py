@@ -57,7 +57,7 @@ def max_over_ranks(values: dict[str, float]) -> dict[str, float]:
     return _reduce(values, dist.ReduceOp.MAX)
 
 
-def _reduce(values: dict[str, float], operation: Any) -> dict[str, float]:
+def _reduce(values: dict[str, float], operation: dist.ReduceOp.RedOpType) -> dict[str, float]:
     names = sorted(values)
     tensor = torch.tensor([values[name] for name in names], dtype=torch.float64)
     dist.all_reduce(tensor, operation)

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import nn
 
+if TYPE_CHECKING:
+    from slime.arguments.groups.optimizer import OptimizerArguments
 
-def build_optimizer(model: nn.Module, args: Any) -> torch.optim.AdamW:
+
+def build_optimizer(model: nn.Module, args: OptimizerArguments) -> torch.optim.AdamW:
     """AdamW over the trainable parameters. The learning rate is set before every step."""
     return torch.optim.AdamW(
         [parameter for parameter in model.parameters() if parameter.requires_grad],
@@ -21,7 +24,7 @@ def build_optimizer(model: nn.Module, args: Any) -> torch.optim.AdamW:
     )
 
 
-def learning_rate(args: Any, step: int, highest: float | None = None) -> float:
+def learning_rate(args: OptimizerArguments, step: int, highest: float | None = None) -> float:
     """Learning rate of optimizer step `step`, from 0: linear warm-up, then the chosen decay to `min_lr`.
 
     It follows from the number of the step alone, so a resumed run goes on exactly where it was.
@@ -38,13 +41,15 @@ def learning_rate(args: Any, step: int, highest: float | None = None) -> float:
         return float(max(lowest, top * math.sqrt(max(warmup, 1) / max(step + 1, warmup, 1))))
     if args.lr_decay_style == "constant":
         return float(top)
+    assert args.lr_decay_iters is not None
     return float(lowest + (top - lowest) * _share(args, step - warmup, args.lr_decay_iters - warmup))
 
 
-def _share(args: Any, step: int, steps: int) -> float:
+def _share(args: OptimizerArguments, step: int, steps: int) -> float:
     """How much of the way from the lowest to the highest rate is left after `step` of `steps` of the decay."""
-    style = args.lr_decay_style
+    style: str = args.lr_decay_style
     if style == "WSD":  # warm-up, stable, decay: the highest rate until the last steps
+        assert args.lr_wsd_decay_iters is not None
         step, steps, style = (
             step - (steps - args.lr_wsd_decay_iters),
             args.lr_wsd_decay_iters,

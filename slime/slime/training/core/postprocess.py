@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -10,6 +10,9 @@ from slime.errors import DataError
 from slime.hooks import load_hook
 from slime.training.core.batch import TrainBatch, widened
 from slime.training.schedule import Schedule
+
+if TYPE_CHECKING:
+    from slime.arguments.groups.hooks import HookArguments
 
 CHANGEABLE = {
     "advantages": "advantages",
@@ -20,7 +23,9 @@ CHANGEABLE = {
 """Names in the dictionary, and the field of the data that a change goes to."""
 
 
-def postprocess(args: Any, rollout_id: int, data: TrainBatch, schedule: Schedule, rank: int) -> None:
+def postprocess(
+    args: HookArguments, rollout_id: int, data: TrainBatch, schedule: Schedule, rank: int
+) -> None:
     """Calls f(args, rollout_id, rollout_data), whose lists hold one entry a sample of this rank, and takes over what it
     changed of advantages, returns, log_probs (old ones) and ref_log_probs, each [R] or None.
 
@@ -64,7 +69,7 @@ def _dictionary(data: TrainBatch, masks: dict[int, Any]) -> dict[str, Any]:
     }
 
 
-def _narrowed(name: str, values: Any, masks: dict[int, Any], args: Any) -> dict[int, Any]:
+def _narrowed(name: str, values: Any, masks: dict[int, Any], args: HookArguments) -> dict[int, Any]:
     found: dict[int, Any] = {}
     if len(values) == len(masks):
         for (i, mask), value in zip(masks.items(), values, strict=True):
@@ -95,5 +100,5 @@ def _wide(mask: Any, values: Any) -> Any:
     return widened(mask, None if values is None else torch.as_tensor(values, dtype=torch.float32).cpu())
 
 
-def _tensor(values: Any) -> Any:
+def _tensor(values: object) -> Any:
     return None if values is None else torch.tensor(values)

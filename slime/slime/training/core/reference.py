@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -14,6 +14,9 @@ from slime.training.core.model import TrainedModel
 from slime.training.core.step import trained_log_probs
 from slime.training.schedule import MicroBatch
 from slime.types import Sample
+
+if TYPE_CHECKING:
+    from slime.arguments.sides import TrainingSide
 
 PREFIX = "reference_"
 
@@ -34,7 +37,7 @@ class Reference:
     """
 
     def __init__(
-        self, args: Any, policy: TrainedModel, first: str, load: Callable[[str], TrainedModel]
+        self, args: TrainingSide, policy: TrainedModel, first: str, load: Callable[[str], TrainedModel]
     ) -> None:
         self.policy, self.interval = policy, args.ref_update_interval
         self.model, self.folder = policy, Path(args.ref_load).resolve()

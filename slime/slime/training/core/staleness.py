@@ -7,10 +7,13 @@ by the present weights.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 from slime.training.schedule import Schedule
 from slime.types import Sample
+
+if TYPE_CHECKING:
+    from slime.arguments.groups.distillation import StalenessArguments
 
 
 def ages(sample: Sample, version: int) -> list[int]:
@@ -21,7 +24,7 @@ def ages(sample: Sample, version: int) -> list[int]:
     return [age for age, kept in zip(wide, sample.mask, strict=True) if kept]
 
 
-def weights(sample: Sample, version: int, args: Any) -> list[float]:
+def weights(sample: Sample, version: int, args: StalenessArguments) -> list[float]:
     """Weight of each trained token in the loss: --stale-weight where it is older than --max-staleness."""
     limit = args.max_staleness
     if limit is None:
@@ -30,7 +33,7 @@ def weights(sample: Sample, version: int, args: Any) -> list[float]:
 
 
 def staleness_metrics(
-    samples: Sequence[Sample], schedule: Schedule, version: int, args: Any
+    samples: Sequence[Sample], schedule: Schedule, version: int, args: StalenessArguments
 ) -> dict[str, float]:
     """Mean age of the trained tokens and the largest, in versions; the share of older tokens, and how many tokens
     and samples hold some beyond --max-staleness."""

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -31,6 +31,11 @@ from slime.training.core.packing import PackedBatch, pack, trained_values
 from slime.training.schedule import MicroBatch, Step
 from slime.types import Sample
 
+if TYPE_CHECKING:
+    from slime.arguments import Arguments
+    from slime.arguments.groups.distillation import StalenessArguments
+    from slime.arguments.sides import ObjectiveSide
+
 OnLogProbs = Callable[[MicroBatch, PackedBatch, Tensor], None]
 OnDistribution = Callable[[int, PackedBatch, Distribution], None]
 Teach = Callable[[int, PackedBatch, Distribution], TopKTargets]
@@ -43,7 +48,7 @@ def forward_backward(
     replica: int,
     data: TrainBatch,
     device: torch.device,
-    args: Any,
+    args: Arguments,
     on_log_probs: OnLogProbs,
     teach: Teach | None = None,
 ) -> dict[str, float]:
@@ -88,7 +93,7 @@ def summed(metrics: Iterable[Mapping[str, Tensor]]) -> dict[str, float]:
 
 def _loss(
     spec: LossSpec,
-    args: Any,
+    args: ObjectiveSide,
     micro_batch: MicroBatch,
     packed: PackedBatch,
     dist: Distribution,
@@ -120,7 +125,7 @@ def step_reducer(
     return weighted_sum(weights, denominator)
 
 
-def token_weights(micro_batch: MicroBatch, data: TrainBatch, args: Any) -> list[float] | None:
+def token_weights(micro_batch: MicroBatch, data: TrainBatch, args: StalenessArguments) -> list[float] | None:
     """Of the trained tokens, by their age; None without --max-staleness."""
     if args.max_staleness is None:
         return None

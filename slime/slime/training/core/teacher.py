@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from itertools import accumulate, takewhile
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from torch import Tensor
@@ -23,6 +23,9 @@ from slime.training.core.step import OnDistribution, Teach
 from slime.training.core.teacher_data import given_topk, hint_groups
 from slime.training.schedule import MicroBatch, Step
 from slime.types import Sample
+
+if TYPE_CHECKING:
+    from slime.arguments import Arguments
 
 
 class TeacherSequence(NamedTuple):
@@ -43,7 +46,7 @@ class Teacher:
 
     def __init__(
         self,
-        args: Any,
+        args: Arguments,
         rank: int,
         model: TrainedModel | None,
         computing: Callable[[], AbstractContextManager[None]] = nullcontext,
@@ -110,6 +113,7 @@ class Teacher:
         """
         args, own = self.args, [samples[i] for i in step.ranks[self.rank][number]]
         k, mode = args.distill_topk, args.distill_subset_mode
+        assert mode is not None
         if self.model is None:
             candidates = given_topk(own, packed, k)
         else:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from transformers import AutoTokenizer
 
@@ -13,11 +13,14 @@ from slime.training.core.model import TrainedModel
 from slime.training.core.reference import Reference
 from slime.training.core.teacher import Teacher
 
+if TYPE_CHECKING:
+    from slime.arguments import Arguments
+
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt")
 
 
 def make_teacher(
-    args: Any,
+    args: Arguments,
     replica: int,
     policy: TrainedModel,
     reference: Reference | None,

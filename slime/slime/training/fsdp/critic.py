@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -13,6 +13,12 @@ from slime.training.core.packing import PackedBatch
 from slime.training.fsdp.loading import load_as
 from slime.training.fsdp.lora import add_adapters
 
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+    from slime.arguments import Arguments
+    from slime.arguments.sides import TrainingSide
+
 
 class PackedValues(nn.Module):
     """The body of a causal language model with one linear output instead of a vocabulary.
@@ -20,7 +26,7 @@ class PackedValues(nn.Module):
     With adapters, body and adapters are those of LoRA, and the output is trained as a whole.
     """
 
-    def __init__(self, model: Any, seed: int) -> None:
+    def __init__(self, model: PreTrainedModel, seed: int) -> None:
         super().__init__()
         self.body = model.get_decoder()
         self.config = model.config
@@ -49,12 +55,12 @@ class PackedValues(nn.Module):
         return values
 
 
-def load_critic(args: Any, mesh: DeviceMesh) -> PackedValues:
+def load_critic(args: Arguments, mesh: DeviceMesh) -> PackedValues:
     """The critic of the flags. Raises ConfigError as `load_as`."""
     return load_as(partial(_value_model, args=args), args.critic_load or args.hf_checkpoint, mesh, args)
 
 
-def _value_model(model: Any, args: Any) -> PackedValues:
+def _value_model(model: PreTrainedModel, args: TrainingSide) -> PackedValues:
     if args.use_lora:
         add_adapters(model, args)  # in place
     return PackedValues(model, args.seed)

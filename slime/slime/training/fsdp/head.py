@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING
 
 from torch import Tensor
 
 from slime.errors import ConfigError
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
 
 AFTER_THE_HEAD = ("final_logit_softcapping", "logit_scale", "logits_scaling")
 
@@ -23,7 +26,7 @@ class DeferredHead:
         ConfigError: the model changes logits after its head.
     """
 
-    def __init__(self, model: Any, chunk: int) -> None:
+    def __init__(self, model: PreTrainedModel, chunk: int) -> None:
         config = model.config.get_text_config()
         changed = [name for name in AFTER_THE_HEAD if getattr(config, name, None) not in (None, 1, 1.0)]
         if changed:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -19,6 +19,9 @@ from slime.training.core.learner import Learner, LossOf
 from slime.training.core.optimizer import build_optimizer
 from slime.training.core.packing import PackedBatch
 
+if TYPE_CHECKING:
+    from slime.arguments.groups.optimizer import OptimizerArguments
+
 Module = TypeVar("Module", bound=nn.Module)
 
 
@@ -29,7 +32,7 @@ class FSDPLearner(Learner[Module]):
         run: what losses see of a pack.
     """
 
-    def __init__(self, model: Module, args: Any, run: Callable[[PackedBatch], Any]) -> None:
+    def __init__(self, model: Module, args: OptimizerArguments, run: Callable[[PackedBatch], Any]) -> None:
         self.model, self.run = model, run
         self.optimizer = build_optimizer(model, args)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 from torch import nn
@@ -21,16 +21,21 @@ from slime.training.fsdp.model import PackedModel, equip
 from slime.training.fsdp.quantized import four_bit_config, four_bit_parameters
 from slime.utils.decoders import language_part
 
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+    from slime.arguments.sides import TrainingSide
+
 Model = TypeVar("Model", bound=nn.Module)
 
 
-def load_model(folder: str, mesh: DeviceMesh, args: Any, trained: bool = True) -> PackedModel:
+def load_model(folder: str, mesh: DeviceMesh, args: TrainingSide, trained: bool = True) -> PackedModel:
     """The causal language model in `folder`, with adapters if it is trained and the flags want them.
 
     Args, Raises: of `load_as`.
     """
 
-    def adapt(model: Any) -> PackedModel:
+    def adapt(model: PreTrainedModel) -> PackedModel:
         adapted = add_adapters(model, args) if trained and args.use_lora else model
         return equip(adapted, args.log_probs_chunk_size)
 
@@ -38,7 +43,7 @@ def load_model(folder: str, mesh: DeviceMesh, args: Any, trained: bool = True) -
 
 
 def load_as(
-    adapt: Callable[[Any], Model], folder: str, mesh: DeviceMesh, args: Any, trained: bool = True
+    adapt: Callable[[Any], Model], folder: str, mesh: DeviceMesh, args: TrainingSide, trained: bool = True
 ) -> Model:
     """What `adapt` makes of the causal language model in `folder`, its weights in fp32, sharded over `mesh`.
 
@@ -93,7 +98,7 @@ def choose_trained(model: nn.Module, only: list[str], frozen: list[str]) -> None
         raise ConfigError("--freeze-params-name-list leaves no weight to train")
 
 
-def shard(model: Any, mesh: DeviceMesh, args: Any) -> None:
+def shard(model: PreTrainedModel, mesh: DeviceMesh, args: TrainingSide) -> None:
     """Applies FSDP2 to every transformer block, then to what is left. Weights in 4 bits stay whole on every rank."""
     in_bf16 = args.bf16 or (mesh.device_type == "cuda" and not args.fp32)
     precision = MixedPrecisionPolicy(

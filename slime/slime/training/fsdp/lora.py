@@ -9,7 +9,7 @@ import copy
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import torch
 from peft import LoraConfig, PeftModel, get_peft_model
@@ -23,6 +23,11 @@ from torch import Tensor
 from slime.errors import ConfigError
 from slime.weights.folders import PEFT_PREFIX, write_adapter_folder
 
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+    from slime.arguments.sides import TrainingSide
+
 LINEAR: tuple[type[LoraLayer], ...] = (LoraLinear,)
 if is_bnb_4bit_available():
     from peft.tuners.lora.bnb import Linear4bit
@@ -32,7 +37,7 @@ ADAPTER = "default"
 TIED = ("embed_tokens", "lm_head")
 
 
-def add_adapters(model: Any, args: Any) -> PeftModel:
+def add_adapters(model: PreTrainedModel, args: TrainingSide) -> PeftModel:
     """Freezes `model` and adds adapters that change nothing yet. Every rank draws the same ones.
 
     Raises:
@@ -73,7 +78,7 @@ def _names(text: str | None) -> list[str] | None:
     return [name.strip() for name in text.split(",") if name.strip()] if text else None
 
 
-def _has_saved(model: Any, name: str) -> bool:
+def _has_saved(model: PreTrainedModel, name: str) -> bool:
     return any(
         isinstance(module, ModulesToSaveWrapper) and path.endswith(name)
         for path, module in model.named_modules()
@@ -81,7 +86,7 @@ def _has_saved(model: Any, name: str) -> bool:
 
 
 @contextmanager
-def without_adapters(model: Any) -> Iterator[None]:
+def without_adapters(model: PreTrainedModel) -> Iterator[None]:
     """Inside, `model` computes what its base computes.
 
     PEFT's own switch also takes the gradients from the adapters, which FSDP would never give back.
@@ -96,7 +101,7 @@ def without_adapters(model: Any) -> Iterator[None]:
             module._disable_adapters = False
 
 
-def merged(model: Any, tensors: Iterable[tuple[str, Tensor]]) -> Iterator[tuple[str, Tensor]]:
+def merged(model: PreTrainedModel, tensors: Iterable[tuple[str, Tensor]]) -> Iterator[tuple[str, Tensor]]:
     """Names and whole tensors of the model without adapters that computes the same; the inputs stay as they are.
 
     Args:
@@ -125,7 +130,7 @@ def merged(model: Any, tensors: Iterable[tuple[str, Tensor]]) -> Iterator[tuple[
             yield _plain(name), tensor
 
 
-def merged_shapes(model: Any) -> dict[str, torch.Size]:
+def merged_shapes(model: PreTrainedModel) -> dict[str, torch.Size]:
     """Names and shapes of what `merged` gives; those of a model without adapters as they are."""
     return {
         _plain(name): tensor.shape
@@ -143,7 +148,9 @@ def _plain(name: str) -> str:
     )
 
 
-def write_adapter(folder: Path, model: Any, weights: dict[str, Tensor], base: str) -> dict[str, Tensor]:
+def write_adapter(
+    folder: Path, model: PreTrainedModel, weights: dict[str, Tensor], base: str
+) -> dict[str, Tensor]:
     """The adapter in PEFT's format. Returns its tensors as they are named there.
 
     Args:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from peft import PeftModel
@@ -19,6 +19,9 @@ from slime.training.fsdp.head import DeferredHead
 from slime.training.fsdp.lora import merged, merged_shapes, without_adapters
 from slime.training.fsdp.quantized import dequantized
 from slime.weights.checksum import LM_HEAD
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
 
 
 class PackedModel(nn.Module):
@@ -89,7 +92,7 @@ def _assign(target: Tensor, tensor: Tensor) -> None:
     target.copy_(tensor)
 
 
-def equip(model: Any, chunk: int = 0) -> PackedModel:
+def equip(model: PreTrainedModel, chunk: int = 0) -> PackedModel:
     """Makes `model` a `PackedModel`, in place: its class becomes a subclass of both, as FSDP2 does it too.
 
     Args:
@@ -107,7 +110,7 @@ def _equipped(kind: type[nn.Module]) -> type[nn.Module]:
     return type(kind.__name__, (PackedModel, kind), {})
 
 
-def gather_weights(model: Any, dtype: torch.dtype | None, keep: bool) -> dict[str, Tensor]:
+def gather_weights(model: PreTrainedModel, dtype: torch.dtype | None, keep: bool) -> dict[str, Tensor]:
     """All weights as whole CPU tensors in `dtype` (None: as they are); a tied output head is left out.
 
     Adapters are merged out of place. Every rank must call this; the ranks without `keep` return nothing.
@@ -127,14 +130,14 @@ def gather_weights(model: Any, dtype: torch.dtype | None, keep: bool) -> dict[st
     return stored_names(model, weights)
 
 
-def stored_names(model: Any, weights: dict[str, Tensor]) -> dict[str, Tensor]:
+def stored_names(model: PreTrainedModel, weights: dict[str, Tensor]) -> dict[str, Tensor]:
     """The same weights as Hugging Face folders hold them: transformers joins experts when it loads a model."""
     base = model.get_base_model() if isinstance(model, PeftModel) else model
     found: dict[str, Tensor] = revert_weight_conversion(base, weights)
     return {name: tensor.contiguous() for name, tensor in found.items()}
 
 
-def gather_trained(model: Any, keep: bool) -> dict[str, Tensor]:
+def gather_trained(model: PreTrainedModel, keep: bool) -> dict[str, Tensor]:
     """The trainable weights as whole CPU tensors, on the ranks with `keep`. Every rank must call this."""
     trained = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
     whole = {name: tensor.detach().cpu() for name, tensor in whole_tensors(trained)}

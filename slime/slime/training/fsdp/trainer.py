@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -17,6 +17,9 @@ from slime.training.fsdp.loading import load_model
 from slime.training.fsdp.lora import write_adapter
 from slime.training.fsdp.model import PackedModel, gather_trained, gather_weights
 from slime.training.trainer import Trainer
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
 
 
 class FSDPTrainer(Trainer):
@@ -40,7 +43,7 @@ class FSDPTrainer(Trainer):
     def load_frozen(self, folder: str) -> PackedModel:
         return load_model(folder, self.mesh, self.args, trained=False)
 
-    def weights_part(self, model: Any, prefix: str) -> Part:
+    def weights_part(self, model: PreTrainedModel, prefix: str) -> Part:
         return Part(model, None, prefix)
 
     def gather_weights(self, dtype: torch.dtype | None) -> dict[str, Tensor]:

@@ -6,7 +6,7 @@ part of the heads (DeepSpeed-Ulysses, Jacobs et al. 2023), so the kernels of the
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.distributed as dist
@@ -16,6 +16,10 @@ from torch import Tensor, nn
 from slime.training.attention.kernels import flash_attention, flex_packed_attention
 from slime.training.attention.packed import packed_attention
 from slime.training.core.packing import Layout
+
+if TYPE_CHECKING:
+    from megatron.core.transformer.transformer_config import TransformerConfig
+    from torch.distributed import ProcessGroup
 
 KERNELS: dict[str, Any] = {
     "sdpa": packed_attention,
@@ -31,11 +35,13 @@ class PackedAttention(nn.Module):
         kernel: name of an entry of KERNELS.
     """
 
-    def __init__(self, config: Any, kernel: str, pg_collection: Any, **_: Any) -> None:
+    def __init__(self, config: TransformerConfig, kernel: str, pg_collection: Any, **_: object) -> None:
         super().__init__()
         self.kernel, self.cp = KERNELS[kernel], pg_collection.cp
 
-    def forward(self, query: Tensor, key: Tensor, value: Tensor, attention_mask: Layout, **_: Any) -> Tensor:
+    def forward(
+        self, query: Tensor, key: Tensor, value: Tensor, attention_mask: Layout, **_: object
+    ) -> Tensor:
         """query [n, 1, heads, D], key and value [n, 1, kv_heads, D] -> [n, 1, heads x D].
 
         Args:
@@ -55,7 +61,7 @@ class GatedSelfAttention(SelfAttention):  # type: ignore[misc]
     """
 
     def get_query_key_value_tensors(
-        self, hidden_states: Tensor, *_: Any, **__: Any
+        self, hidden_states: Tensor, *_: object, **__: object
     ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Hidden states [n, 1, H] -> query [n, 1, heads, D], key and value [n, 1, kv_heads, D], gate as query."""
         mixed, _none = self.linear_qkv(hidden_states)
@@ -73,7 +79,7 @@ class _Exchange(torch.autograd.Function):
     """Block i of the first dimension goes to rank i; the gradient takes the same way back."""
 
     @staticmethod
-    def forward(ctx: Any, blocks: Tensor, group: Any) -> Tensor:
+    def forward(ctx: Any, blocks: Tensor, group: ProcessGroup) -> Tensor:
         ctx.group = group
         found = torch.empty_like(blocks)
         dist.all_to_all_single(found, blocks, group=group)
@@ -87,7 +93,7 @@ class _Exchange(torch.autograd.Function):
         return found, None
 
 
-def by_heads(x: Tensor, group: Any) -> Tensor:
+def by_heads(x: Tensor, group: ProcessGroup) -> Tensor:
     """[n, heads, D] of this rank's tokens -> [N, heads / ranks, D] of all tokens."""
     if group.size() == 1:
         return x
@@ -95,7 +101,7 @@ def by_heads(x: Tensor, group: Any) -> Tensor:
     return _Exchange.apply(blocks, group).flatten(0, 1)  # type: ignore[no-untyped-call,no-any-return]
 
 
-def by_tokens(x: Tensor, group: Any) -> Tensor:
+def by_tokens(x: Tensor, group: ProcessGroup) -> Tensor:
     """[N, heads / ranks, D] of all tokens -> [n, heads, D] of this rank's tokens."""
     if group.size() == 1:
         return x
@@ -108,7 +114,7 @@ class _Gather(torch.autograd.Function):
     """All ranks' tokens on each; the gradient is the sum of what every rank has for this one's tokens."""
 
     @staticmethod
-    def forward(ctx: Any, mine: Tensor, group: Any) -> Tensor:
+    def forward(ctx: Any, mine: Tensor, group: ProcessGroup) -> Tensor:
         ctx.group = group
         mine = mine.contiguous()
         parts = [torch.empty_like(mine) for _ in range(group.size())]
@@ -122,7 +128,7 @@ class _Gather(torch.autograd.Function):
         return total.chunk(ctx.group.size())[ctx.group.rank()].clone(), None
 
 
-def gather_tokens(mine: Tensor, group: Any) -> Tensor:
+def gather_tokens(mine: Tensor, group: ProcessGroup) -> Tensor:
     """[n, ...] of this rank -> [N, ...] of all ranks of the context-parallel group."""
     if group.size() == 1:
         return mine

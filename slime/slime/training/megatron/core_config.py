@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from megatron.core.transformer.transformer_config import TransformerConfig
@@ -13,6 +13,11 @@ from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
 from slime.errors import ConfigError
 from slime.utils.decoders import DENSE, HYBRIDS, MIXTURES, head_dim, language_part
+
+if TYPE_CHECKING:
+    from transformers import PretrainedConfig
+
+    from slime.arguments.sides import TrainingSide
 
 KNOWN = DENSE + MIXTURES + HYBRIDS
 VOCABULARY_UNIT = 16
@@ -34,7 +39,7 @@ def read_config(folder: str) -> Any:
     return config
 
 
-def _unsupported(config: Any) -> list[str]:
+def _unsupported(config: PretrainedConfig) -> list[str]:
     kind = config.model_type
     if kind not in KNOWN:
         return [f"its model_type is {kind}, and {', '.join(KNOWN)} are known"]
@@ -51,21 +56,21 @@ def _unsupported(config: Any) -> list[str]:
     return [reason for reason, applies in found.items() if applies]
 
 
-def _slides(config: Any) -> bool:
+def _slides(config: PretrainedConfig) -> bool:
     return "sliding_attention" in (getattr(config, "layer_types", None) or ())
 
 
-def rope_parameters(config: Any) -> dict[str, Any]:
+def rope_parameters(config: PretrainedConfig) -> dict[str, Any]:
     known: dict[str, Any] = config.rope_parameters or {}
     return known
 
 
-def _rotated(config: Any) -> float:
+def _rotated(config: PretrainedConfig) -> float:
     """The part of each head that is."""
     return float(rope_parameters(config).get("partial_rotary_factor", 1.0))
 
 
-def inverse_frequencies(config: Any) -> torch.Tensor:
+def inverse_frequencies(config: PretrainedConfig) -> torch.Tensor:
     """Of the rotary embedding, [rotated dimensions / 2], in fp32, as transformers computes them."""
     parameters = rope_parameters(config)
     kind = parameters.get("rope_type", "default")
@@ -78,7 +83,7 @@ def inverse_frequencies(config: Any) -> torch.Tensor:
     return result
 
 
-def padded_vocabulary(config: Any, ranks: int) -> int:
+def padded_vocabulary(config: PretrainedConfig, ranks: int) -> int:
     """Rows of the embedding: as many as there are tokens, and unused ones until the ranks have equally many.
 
     The number is the same for up to 16 ranks (1, 2, 4, ...), so that checkpoints fit other divisions.
@@ -87,7 +92,7 @@ def padded_vocabulary(config: Any, ranks: int) -> int:
     return int(-(-config.vocab_size // unit) * unit)
 
 
-def transformer_config(config: Any, args: Any, dtype: torch.dtype) -> TransformerConfig:
+def transformer_config(config: PretrainedConfig, args: TrainingSide, dtype: torch.dtype) -> TransformerConfig:
     """megatron-core's configuration of the same model under the flags.
 
     Raises:
@@ -146,7 +151,7 @@ def transformer_config(config: Any, args: Any, dtype: torch.dtype) -> Transforme
     )
 
 
-def _hybrid(config: Any) -> dict[str, Any]:
+def _hybrid(config: PretrainedConfig) -> dict[str, Any]:
     """The part of megatron-core's configuration that is about gates and linear attention."""
     if config.model_type not in HYBRIDS:
         return {}
@@ -155,7 +160,7 @@ def _hybrid(config: Any) -> dict[str, Any]:
     return {"attention_output_gate": True, **linear}
 
 
-def _experts(config: Any, args: Any) -> dict[str, Any]:
+def _experts(config: PretrainedConfig, args: TrainingSide) -> dict[str, Any]:
     """The part of megatron-core's configuration that is about experts."""
     ranks = args.expert_model_parallel_size
     if config.model_type not in MIXTURES:

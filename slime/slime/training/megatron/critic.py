@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.distributed as dist
@@ -15,6 +15,9 @@ from slime.training.megatron.model import PackedGPT
 from slime.training.megatron.parallel import Parallel
 from slime.training.megatron.pipeline import ShardedModel
 from slime.training.megatron.weight_map import Entry
+
+if TYPE_CHECKING:
+    from slime.arguments import Arguments
 
 HEAD = "value_head.weight"
 
@@ -62,7 +65,7 @@ class ShardedValues(ShardedModel):
         return output.float()
 
 
-def load_critic(args: Any, parallel: Parallel, device: torch.device) -> ShardedValues:
+def load_critic(args: Arguments, parallel: Parallel, device: torch.device) -> ShardedValues:
     """The critic of the flags. Raises ConfigError as `load_core`."""
     folder = args.critic_load or args.hf_checkpoint
     core, weights = load_core(PackedValues, folder, args, parallel, device)

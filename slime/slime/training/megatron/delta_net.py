@@ -21,7 +21,7 @@ from slime.training.megatron.fused_rows import Sections, cut
 from slime.training.megatron.norms import GatedRMSNorm
 
 
-def projected(config: Any) -> Sections:
+def projected(config: TransformerConfig) -> Sections:
     """Rows of a layer's input projection, by Hugging Face's modules: queries, keys and values; gate; b; a."""
     keys = config.linear_num_key_heads * config.linear_key_head_dim
     values = config.linear_num_value_heads * config.linear_value_head_dim
@@ -32,7 +32,7 @@ def projected(config: Any) -> Sections:
 class GatedDeltaNet(nn.Module):
     """The attention of one layer; megatron-core passes arguments that it does not use."""
 
-    def __init__(self, config: TransformerConfig, pg_collection: Any, **_: Any) -> None:
+    def __init__(self, config: TransformerConfig, pg_collection: Any, **_: object) -> None:
         super().__init__()
         groups = projected(config)
         self.sizes = [sum(group) // pg_collection.tp.size() for group in groups]
@@ -57,7 +57,7 @@ class GatedDeltaNet(nn.Module):
         )
 
     def forward(
-        self, hidden_states: Tensor, attention_mask: Layout, **_: Any
+        self, hidden_states: Tensor, attention_mask: Layout, **_: object
     ) -> tuple[Tensor, Tensor | None]:
         """Hidden states [n, 1, H] -> the same shape, and no bias.
 

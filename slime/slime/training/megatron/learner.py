@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from slime.training.core.learner import Learner, LossOf
 from slime.training.core.optimizer import build_optimizer
@@ -13,13 +13,16 @@ from slime.training.megatron.gradients import Gradients
 from slime.training.megatron.parallel import add_up_metrics
 from slime.training.megatron.pipeline import ShardedModel
 
+if TYPE_CHECKING:
+    from slime.arguments.sides import TrainingSide
+
 Model = TypeVar("Model", bound=ShardedModel, covariant=True)
 
 
 class MegatronLearner(Learner[Model]):
     """One rank's part. Losses are asked for on the last pipeline stage."""
 
-    def __init__(self, model: Model, args: Any) -> None:
+    def __init__(self, model: Model, args: TrainingSide) -> None:
         self.model, self.gradients = model, Gradients(model, args)
         self.optimizer = build_optimizer(self.gradients.masters.parameters, args)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import torch
 
@@ -14,17 +14,21 @@ from slime.training.megatron.parallel import Parallel
 from slime.training.megatron.pipeline import ShardedModel
 from slime.training.megatron.weights import WeightMap
 
+if TYPE_CHECKING:
+    from slime.arguments.groups.model import ModelArguments
+    from slime.arguments.sides import TrainingSide
+
 Core = TypeVar("Core", bound=PackedGPT)
 
 
-def computing_dtype(args: Any, device: torch.device) -> torch.dtype:
+def computing_dtype(args: ModelArguments, device: torch.device) -> torch.dtype:
     """bf16 on CUDA and with --bf16, else fp32."""
     return torch.bfloat16 if args.bf16 or (device.type == "cuda" and not args.fp32) else torch.float32
 
 
 def load_model(
     folder: str,
-    args: Any,
+    args: TrainingSide,
     parallel: Parallel,
     device: torch.device,
     trained: bool = False,
@@ -45,7 +49,7 @@ def load_model(
 
 
 def load_core(
-    kind: type[Core], folder: str, args: Any, parallel: Parallel, device: torch.device
+    kind: type[Core], folder: str, args: TrainingSide, parallel: Parallel, device: torch.device
 ) -> tuple[Core, WeightMap]:
     """This rank's part of the model in `folder` as a `kind` of stage, and where its weights come from.
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import torch
 from peft import LoraConfig
@@ -25,6 +25,12 @@ from slime.training.megatron.weights import WeightMap, to_first_stage
 from slime.utils.decoders import HYBRIDS, has_experts, head_dim, is_linear
 from slime.weights.folders import PEFT_PREFIX, write_adapter_folder
 
+if TYPE_CHECKING:
+    from transformers import PretrainedConfig
+
+    from slime.arguments.groups.lora import LoraArguments
+    from slime.arguments.sides import TrainingSide
+
 JOINED = {
     "self_attention.linear_qkv": ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"),
     "self_attention.linear_proj": ("self_attn.o_proj",),
@@ -38,7 +44,7 @@ BY_INPUTS = ("self_attention.linear_proj", "self_attention.out_proj", "mlp.linea
 Factors = tuple[Tensor, Tensor]
 
 
-def add_adapters(core: PackedGPT, weights: WeightMap, args: Any) -> None:
+def add_adapters(core: PackedGPT, weights: WeightMap, args: TrainingSide) -> None:
     """Freezes the model and adds adapters that change nothing yet: those that PEFT would draw for the whole model.
 
     Raises:
@@ -66,7 +72,7 @@ def add_adapters(core: PackedGPT, weights: WeightMap, args: Any) -> None:
         )
 
 
-def _draw(hf: Any, args: Any) -> dict[str, Factors]:
+def _draw(hf: PretrainedConfig, args: TrainingSide) -> dict[str, Factors]:
     """Whole factors of all chosen modules of the model, by name. Every rank draws the same."""
     every = [
         (_key(layer, name), size)
@@ -87,6 +93,7 @@ def _draw(hf: Any, args: Any) -> dict[str, Factors]:
             raise ConfigError(
                 f"--lora-target-modules: no {name} can have adapters with --train-backend megatron; these can: {known}"
             )
+    assert args.lora_rank is not None
     chosen = [(key, size) for key, size in every if not names or any(_matches(key, name) for name in names)]
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(args.seed)
@@ -108,7 +115,7 @@ def _matches(key: str, name: str) -> bool:
     return key == name or key.endswith(f".{name}")
 
 
-def _sizes(hf: Any, layer: int) -> dict[str, tuple[int, int]]:
+def _sizes(hf: PretrainedConfig, layer: int) -> dict[str, tuple[int, int]]:
     """Inputs and outputs of the linear modules of a layer, in the order in which transformers has them."""
     hidden, inner = hf.hidden_size, hf.intermediate_size
     attention = _linear_attention(hf) if is_linear(hf, layer) else _full_attention(hf)
@@ -119,7 +126,7 @@ def _sizes(hf: Any, layer: int) -> dict[str, tuple[int, int]]:
     }
 
 
-def _full_attention(hf: Any) -> dict[str, tuple[int, int]]:
+def _full_attention(hf: PretrainedConfig) -> dict[str, tuple[int, int]]:
     hidden, size = hf.hidden_size, head_dim(hf)
     queries, keys = hf.num_attention_heads * size, hf.num_key_value_heads * size
     return {
@@ -130,19 +137,21 @@ def _full_attention(hf: Any) -> dict[str, tuple[int, int]]:
     }
 
 
-def _linear_attention(hf: Any) -> dict[str, tuple[int, int]]:
+def _linear_attention(hf: PretrainedConfig) -> dict[str, tuple[int, int]]:
     inner = JOINED["self_attention.in_proj"]
     sizes = [sum(group) for group in projected(hf)]
     into = {name: (hf.hidden_size, size) for name, size in zip(inner, sizes, strict=True)}
     return {"linear_attn.out_proj": (sizes[1], hf.hidden_size)} | into
 
 
-def _sections(hf: Any, name: str) -> Sections:
+def _sections(hf: PretrainedConfig, name: str) -> Sections:
     """Of the rows of the second factor, where ranks have a part of every one."""
     return projected(hf)[:1] if name == "linear_attn.in_proj_qkv" else ()
 
 
-def _build(path: str, own: dict[str, Factors], hf: Any, core: PackedGPT, args: Any, layer: int) -> Adapters:
+def _build(
+    path: str, own: dict[str, Factors], hf: PretrainedConfig, core: PackedGPT, args: LoraArguments, layer: int
+) -> Adapters:
     """This rank's part of the adapters of one module."""
     tp, by_inputs = core.parallel.tp, path in BY_INPUTS
     parts: dict[str, Adapter] = {}
@@ -154,6 +163,7 @@ def _build(path: str, own: dict[str, Factors], hf: Any, core: PackedGPT, args: A
             up = cut(up, rows, tp.size, tp.rank)
         parts[_last(name)] = Adapter(down.clone(), up.clone())
     shared = 1 if by_inputs else tp.size
+    assert args.lora_alpha is not None and args.lora_rank is not None and args.lora_dropout is not None
     sizes = {_last(name): _sizes(hf, layer)[name][1] // shared for name in JOINED[path]}
     groups = hf.num_key_value_heads // tp.size if len(sizes) == 3 else 1
     return Adapters(
@@ -185,7 +195,7 @@ def _last(name: str) -> str:
 
 
 def adapter_writer(
-    weights: WeightMap, parallel: Parallel, args: Any, base: str
+    weights: WeightMap, parallel: Parallel, args: LoraArguments, base: str
 ) -> Callable[[Path], dict[str, Tensor]]:
     """What writes the adapter in PEFT's format on rank 0 and returns its tensors. Every rank must call this.
 

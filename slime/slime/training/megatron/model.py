@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from megatron.core.fusions.fused_bias_dropout import get_bias_dropout_add
@@ -35,9 +35,14 @@ from slime.training.megatron.parallel import Parallel
 from slime.training.megatron.recompute import recompute
 from slime.utils.decoders import HYBRIDS, has_experts, is_linear
 
+if TYPE_CHECKING:
+    from transformers import PretrainedConfig
+
+    from slime.arguments.sides import TrainingSide
+
 
 def block_spec(
-    config: TransformerConfig, hf: Any, layers: Sequence[int], kernel: str
+    config: TransformerConfig, hf: PretrainedConfig, layers: Sequence[int], kernel: str
 ) -> TransformerBlockSubmodules:
     """What the layers of this stage are made of; `layers`: their numbers in the whole model."""
     norm: Any = ZeroCentredRMSNorm if hf.model_type in HYBRIDS else RMSNorm
@@ -82,7 +87,9 @@ class PackedGPT(GPTModel):  # type: ignore[misc]
 
     has_head = True
 
-    def __init__(self, hf: Any, config: TransformerConfig, parallel: Parallel, args: Any) -> None:
+    def __init__(
+        self, hf: PretrainedConfig, config: TransformerConfig, parallel: Parallel, args: TrainingSide
+    ) -> None:
         layers = config.num_layers // parallel.pp.size
         first = layers * parallel.pp.rank
         super().__init__(

@@ -10,7 +10,7 @@ Under tensor parallelism the experts stay whole. Ranks that would compute the sa
 from __future__ import annotations
 
 from copy import copy
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.distributed as dist
@@ -20,6 +20,9 @@ from megatron.core.transformer.mlp import MLP, MLPSubmodules
 from megatron.core.transformer.transformer_config import TransformerConfig
 from torch import Tensor, nn
 from torch.nn.functional import grouped_mm, linear, silu
+
+if TYPE_CHECKING:
+    from torch.distributed import ProcessGroup
 
 ALIGNMENT = 16  # bytes
 
@@ -113,7 +116,7 @@ class MixtureOfExperts(nn.Module):
         self.experts = Experts(config, config.num_moe_experts // self.group.size())
         self.shared = SharedExpert(config) if config.moe_shared_expert_intermediate_size else None
 
-    def forward(self, hidden: Tensor, **_: Any) -> tuple[Tensor, None]:
+    def forward(self, hidden: Tensor, **_: object) -> tuple[Tensor, None]:
         """Hidden states [n, 1, H] -> the same shape, and no bias."""
         rows = hidden.flatten(0, 1)
         if self.sharing is not None:
@@ -153,7 +156,7 @@ class _Travel(torch.autograd.Function):
     """Rows go to the ranks of a group, `sent[i]` of them to rank i, and `received[i]` come from it; gradients go back."""
 
     @staticmethod
-    def forward(ctx: Any, rows: Tensor, sent: list[int], received: list[int], group: Any) -> Tensor:
+    def forward(ctx: Any, rows: Tensor, sent: list[int], received: list[int], group: ProcessGroup) -> Tensor:
         ctx.sent, ctx.received, ctx.group = sent, received, group
         return _travel(rows, sent, received, group)
 
@@ -162,7 +165,7 @@ class _Travel(torch.autograd.Function):
         return _travel(grads[0], ctx.received, ctx.sent, ctx.group), None, None, None
 
 
-def _travel(rows: Tensor, sent: list[int], received: list[int], group: Any) -> Tensor:
+def _travel(rows: Tensor, sent: list[int], received: list[int], group: ProcessGroup) -> Tensor:
     found = rows.new_empty(sum(received), rows.shape[1])
     dist.all_to_all_single(found, rows.contiguous(), received, sent, group=group)
     return found
@@ -172,7 +175,7 @@ class _Share(torch.autograd.Function):
     """Ranks that have the same rows keep a part each; the gradient is that of all parts."""
 
     @staticmethod
-    def forward(ctx: Any, rows: Tensor, group: Any) -> Tensor:
+    def forward(ctx: Any, rows: Tensor, group: ProcessGroup) -> Tensor:
         ctx.group = group
         mine: Tensor = rows.chunk(group.size())[group.rank()]
         return mine.clone()
@@ -186,7 +189,7 @@ class _Unite(torch.autograd.Function):
     """The parts of all ranks on each. What follows is the same on each, so a part of its gradient goes back."""
 
     @staticmethod
-    def forward(ctx: Any, rows: Tensor, group: Any) -> Tensor:
+    def forward(ctx: Any, rows: Tensor, group: ProcessGroup) -> Tensor:
         ctx.group = group
         return _gathered(rows, group)
 
@@ -195,7 +198,7 @@ class _Unite(torch.autograd.Function):
         return grads[0].chunk(ctx.group.size())[ctx.group.rank()].clone(), None
 
 
-def _gathered(rows: Tensor, group: Any) -> Tensor:
+def _gathered(rows: Tensor, group: ProcessGroup) -> Tensor:
     parts = [torch.empty_like(rows) for _ in range(group.size())]
     dist.all_gather(parts, rows.contiguous(), group=group)
     return torch.cat(parts)

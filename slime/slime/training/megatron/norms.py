@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from megatron.core.transformer.transformer_config import TransformerConfig
 from torch import Tensor, nn
@@ -13,7 +11,7 @@ from torch.nn.functional import silu
 class Norm(nn.Module):
     """What all have: root mean square, and a weight for each number."""
 
-    def __init__(self, config: TransformerConfig, hidden_size: int, eps: float, **_: Any) -> None:
+    def __init__(self, config: TransformerConfig, hidden_size: int, eps: float, **_: object) -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.empty(hidden_size, dtype=config.params_dtype))
         self.eps = eps

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.distributed as dist
 from megatron.core import parallel_state as mpu
 from megatron.core.tensor_parallel.random import initialize_rng_tracker
 from torch import Tensor
+
+if TYPE_CHECKING:
+    from torch.distributed import ProcessGroup
+
+    from slime.arguments.groups.parallel import ParallelArguments
 
 
 @dataclass(frozen=True)
@@ -60,7 +65,7 @@ class Parallel:
         return self.tp.rank == self.copies.rank == 0
 
 
-def divide(args: Any) -> Parallel:
+def divide(args: ParallelArguments) -> Parallel:
     """Makes the groups; the process group of all ranks exists already. Those of an earlier model stay its own."""
     mpu.destroy_model_parallel()
     # Nothing is drawn at random in a step: dropout is off, and weights are read.
@@ -85,7 +90,7 @@ def divide(args: Any) -> Parallel:
     )
 
 
-def _axis(group: Any) -> Axis:
+def _axis(group: ProcessGroup) -> Axis:
     return Axis(group.size(), group.rank(), group, tuple(dist.get_process_group_ranks(group)))
 
 
@@ -97,7 +102,7 @@ def sum_over(values: Tensor, axis: Axis) -> Tensor:
     return total
 
 
-def from_last_stage(value: Any, parallel: Parallel) -> Any:
+def from_last_stage(value: object, parallel: Parallel) -> Any:
     """What the last pipeline stage knows, on every stage."""
     if parallel.pp.size == 1:
         return value

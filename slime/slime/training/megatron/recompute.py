@@ -8,15 +8,20 @@ from __future__ import annotations
 
 import copy
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
+if TYPE_CHECKING:
+    from megatron.core.transformer.transformer_block import TransformerBlock
+
+    from slime.arguments.sides import TrainingSide
+
 MODULES = {"core_attn": "self_attention.core_attention", "mlp": "mlp"}
 
 
-def recompute(block: Any, args: Any) -> None:
+def recompute(block: TransformerBlock, args: TrainingSide) -> None:
     """Applies the flags to a transformer block of megatron-core."""
     granularity = args.recompute_granularity
     if args.gradient_checkpointing or (granularity, args.recompute_method) == ("full", "uniform"):
@@ -24,6 +29,7 @@ def recompute(block: Any, args: Any) -> None:
         block.config.recompute_granularity = "full"  # the block then asks for what is put in place here
         block._checkpointed_forward = partial(_in_groups, block.layers, args.recompute_num_layers or 1)
     elif granularity == "selective":
+        assert args.recompute_modules is not None
         for layer in block.layers:
             for name in args.recompute_modules.split(","):
                 _again(layer.get_submodule(MODULES[name]))

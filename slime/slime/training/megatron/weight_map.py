@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from slime.training.megatron.delta_net import projected
 from slime.training.megatron.fused_rows import Sections
 from slime.utils.decoders import body
 from slime.weights.checksum import LM_HEAD
+
+if TYPE_CHECKING:
+    from transformers import PretrainedConfig
 
 Kind = Literal["plain", "qkv", "gate_up", "sections", "vocabulary", "experts", "adapter", "value"]
 
@@ -78,7 +81,7 @@ _LAYER = {
 HEAD = "output_layer.weight"
 
 
-def entry_of(name: str, hf: Any, offset: int) -> Entry:
+def entry_of(name: str, hf: PretrainedConfig, offset: int) -> Entry:
     """Of a parameter of a stage whose first layer is number `offset` of the model."""
     _, layer, rest = split_name(name)
     if layer is None:
@@ -93,7 +96,7 @@ def entry_of(name: str, hf: Any, offset: int) -> Entry:
     return Entry(named, kind, dim, partial, sections)  # type: ignore[arg-type]
 
 
-def _outside(name: str, hf: Any) -> Entry:
+def _outside(name: str, hf: PretrainedConfig) -> Entry:
     if name == "decoder.final_layernorm.weight":
         return Entry((f"{body(hf)}norm.weight",))
     head = name == HEAD and not hf.tie_word_embeddings

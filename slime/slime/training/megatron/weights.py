@@ -7,7 +7,7 @@ projection in another. A matrix is cut over tensor-parallel ranks along one dime
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.distributed as dist
@@ -22,11 +22,14 @@ from slime.training.megatron.weight_map import HEAD, Entry, entry_of, split_name
 from slime.utils.decoders import join_qkv, split_qkv
 from slime.weights.files import WeightFiles
 
+if TYPE_CHECKING:
+    from transformers import PretrainedConfig
+
 
 class WeightMap:
     """How the parameters of one rank's stage hang together with a Hugging Face folder."""
 
-    def __init__(self, model: PackedGPT, hf: Any) -> None:
+    def __init__(self, model: PackedGPT, hf: PretrainedConfig) -> None:
         self.model, self.hf, self.parallel = model, hf, model.parallel
         self.offset = get_transformer_layer_offset(model.config, None, self.parallel.pp.rank)
         self.entries = {name: entry_of(name, hf, self.offset) for name, _ in model.named_parameters()}
