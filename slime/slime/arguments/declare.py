@@ -20,7 +20,18 @@ from slime.arguments.refusals import (
 )
 from slime.errors import ConfigError
 
-__all__ = ["FALSE_WORDS", "TRUE_WORDS", "Flag", "convert", "excludes", "flag", "flags_of", "needs", "option"]
+__all__ = [
+    "FALSE_WORDS",
+    "TRUE_WORDS",
+    "Flag",
+    "convert",
+    "excludes",
+    "flag",
+    "flags_of",
+    "needs",
+    "option",
+    "read",
+]
 
 TRUE_WORDS = {"1", "true", "yes", "on"}
 FALSE_WORDS = {"0", "false", "no", "off"}

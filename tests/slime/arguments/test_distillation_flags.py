@@ -68,10 +68,10 @@ def test_where_the_teacher_is_and_whose_ids_count_follows_from_the_loss(read: An
 @pytest.mark.parametrize(
     ("words", "complaint"),
     [
-        ("--loss-spec-path openclaw_combine.loss:topk_select", "needs a --distill-topk from 1 to 48"),
+        ("--loss-spec-path openclaw_combine.loss:topk_select", "needs a --distill-topk from 1 to 64"),
         (
-            "--loss-spec-path openclaw_opd.loss:opd_topk --distill-topk 49",
-            "from 1 to 48 .the vocabulary., got 49",
+            "--loss-spec-path openclaw_opd.loss:opd_topk --distill-topk 65",
+            "from 1 to 64 .the vocabulary., got 65",
         ),
         (
             "--loss-spec-path openclaw_combine.loss:topk_select --distill-topk 4 --topk-w-rl 0 --topk-w-opd 0",
