@@ -30,7 +30,7 @@ def ask(gateway: Any, headers: dict[str, str] | None = None, **body: Any) -> dic
 @pytest.fixture
 def slow(gateway: Any) -> Any:
     gateway.says(TEXT)
-    gateway.engine.pause = 0.12
+    gateway.engine.pause = 0.3
     return gateway
 
 
