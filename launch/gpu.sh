@@ -145,7 +145,10 @@ flag() {
 # gpu_arguments: what all methods share, then the method.
 gpu_arguments() {
   WORDS+=(::script --service-path openclaw.trainer_hooks.services.start --disable-rollout-global-dataset --reward-key score)
-  WORDS+=(--hf-checkpoint "$MODEL_PATH" --run-dir "$RUN_DIR" --rl-buffer-dir "$RUN_DIR/buffer")
+  WORDS+=(--hf-checkpoint "$MODEL_PATH" --run-dir "$RUN_DIR")
+  buffer_flags
+  if [ -n "${RL_BUFFER_URL:-}" ]; then mark RL_BUFFER_URL; elif [ -n "${RL_BUFFER_DIR:-}" ]; then mark RL_BUFFER_DIR; fi
+  WORDS+=("${BUFFER[@]}")
   flag --save SAVE_CKPT "${CKPT_SAVE_DIR:-$RUN_DIR/checkpoints}"
   flag --train-backend TRAIN_BACKEND fsdp
   flag --actor-num-nodes ACTOR_NODES 1
@@ -275,7 +278,7 @@ gpu_start() {
   done
   if [ "$COLOCATE" = 1 ]; then driver=train.py; fi # the other loop overlaps training with collecting, on GPUs of its own
   if [ -n "${DATA_PATH:-}" ]; then
-    "$PY" -m openclaw.store import-conversations "$DATA_PATH" --model-path "$MODEL_PATH" --rl-buffer-dir "$RUN_DIR/buffer"
+    "$PY" -m openclaw.store import-conversations "$DATA_PATH" --model-path "$MODEL_PATH" "${BUFFER[@]}"
   fi
   # Megatron's overlap needs one queue; FSDP's gathers and computation need several beside each other
   if [ "$TRAIN_BACKEND" = megatron ]; then export CUDA_DEVICE_MAX_CONNECTIONS=${CUDA_DEVICE_MAX_CONNECTIONS:-1}; fi

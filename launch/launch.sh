@@ -5,6 +5,29 @@
 # shellcheck source-path=SCRIPTDIR source=env.sh
 source "$ROOT/launch/env.sh"
 
+# Variables with a second name, as openclaw/settings.py and openclaw/judge/settings.py declare them; the first wins.
+ALIASES=(HOST:OPENCLAW_HOST PORT:OPENCLAW_PORT MODEL_PATH:BASE_MODEL_PATH PRM_M:MAJORITY_VOTE_N)
+
+take_aliases() {
+  local pair name other
+  for pair in "${ALIASES[@]}"; do
+    name=${pair%%:*} other=${pair#*:}
+    if [ -z "${!name:-}" ] && [ -n "${!other:-}" ]; then
+      printf -v "$name" '%s' "${!other}"
+      export "${name?}"
+    fi
+  done
+}
+take_aliases
+
+# buffer_flags: where the rollout buffer is, in the array BUFFER: RL_BUFFER_URL, RL_BUFFER_DIR, or a folder of the run.
+buffer_flags() {
+  BUFFER=()
+  if [ -n "${RL_BUFFER_URL:-}" ]; then BUFFER+=(--rl-buffer-url "$RL_BUFFER_URL"); fi
+  if [ -n "${RL_BUFFER_DIR:-}" ]; then BUFFER+=(--rl-buffer-dir "$RL_BUFFER_DIR"); fi
+  if [ ${#BUFFER[@]} = 0 ]; then BUFFER=(--rl-buffer-dir "$RUN_DIR/buffer"); fi
+}
+
 # check_port HOST PORT RUN_DIR: a taken port is an error before anything starts.
 check_port() {
   case $2 in '' | *[!0-9]*) die "PORT=$2 is not a port; give a number from 1 to 65535" ;; esac

@@ -25,7 +25,7 @@ run_tiny() {
   arguments+=("${METHOD[@]}" ${CKPT_ARGS:-} ${ROLLOUT_ARGS:-} ${OPTIMIZER_ARGS:-} ${LORA_ARGS:-} ${flags[@]+"${flags[@]}"})
   case " ${arguments[*]} " in *" --train-backend megatron "* | *" --train-backend=megatron "*) ensure_megatron ;; esac
   if [ -n "${DATA_PATH:-}" ]; then
-    "$PY" -m openclaw.store import-conversations "$DATA_PATH" --model-path "$MODEL_PATH" --rl-buffer-dir "$RUN_DIR/buffer"
+    "$PY" -m openclaw.store import-conversations "$DATA_PATH" --model-path "$MODEL_PATH" "${BUFFER[@]}"
   fi
   if [ "$demo" = 1 ]; then
     # shellcheck disable=SC2034  # read by run_driver_beside
@@ -54,12 +54,13 @@ tiny_places() {
 
 # tiny_arguments: fills `arguments` with what all methods share.
 tiny_arguments() {
+  buffer_flags
   arguments=(
     --hf-checkpoint "$MODEL_PATH" --train-backend fsdp --backend embedded
     --run-dir "$RUN_DIR" --save "${SAVE_CKPT:-${CKPT_SAVE_DIR:-$RUN_DIR/checkpoints}}" --save-interval 1
     --disable-rollout-global-dataset --service-path openclaw.trainer_hooks.services.start
     --rollout-batch-size 4 --reward-key score
-    --rl-buffer-dir "$RUN_DIR/buffer" --batch-timeout 30
+    "${BUFFER[@]}" --batch-timeout 30
     --host "$HOST" --port "$PORT" --served-model-name "${SERVED_MODEL_NAME:-tiny-claw}"
     --judge-backend "${JUDGE_BACKEND:-rules}" --num-judge-workers 1
     --eps-clip 0.2 --eps-clip-high 0.28

@@ -8,11 +8,14 @@ import os
 import re
 import subprocess
 import sys
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
 
 from openclaw.errors import ConfigError
+from openclaw.judge.settings import JudgeSettings
+from openclaw.settings import Settings
 from openclaw.trainer_hooks import lease
 from openclaw.trainer_hooks.services import start
 from openclaw_combine.flags import FLAGS
@@ -146,6 +149,46 @@ def test_the_loss_functions_of_other_launch_scripts_are_the_methods_own(
     assert load_hook(args, "loss_spec_path") is load_attr(loss)
     assert own_spec(args).needs_advantages == (name != "opd_topk")
     assert not args.disable_compute_advantages_and_returns
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "flag", "wanted"),
+    [
+        ("OPENCLAW_PORT", "31234", "port", 31234),
+        ("OPENCLAW_HOST", "127.0.0.2", "host", "127.0.0.2"),
+        ("BASE_MODEL_PATH", str(ROOT / "openclaw-test/tiny_claw/model"), "hf_checkpoint", None),
+        ("RL_BUFFER_DIR", "/data/talks", "rl_buffer_dir", "/data/talks"),
+    ],
+)
+def test_a_second_name_of_a_variable_counts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, variable: str, value: str, flag: str, wanted: object
+) -> None:
+    args = asked_for("rl", tmp_path, monkeypatch, **{variable: value})
+    assert getattr(args, flag) == (value if wanted is None else wanted)
+
+
+def test_the_first_name_of_a_variable_wins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert asked_for("rl", tmp_path, monkeypatch, PORT="31235", OPENCLAW_PORT="31234").port == 31235
+
+
+def test_votes_are_taken_under_their_second_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked_for("topk_select", tmp_path, monkeypatch, MAJORITY_VOTE_N="7")
+    assert os.environ["PRM_M"] == "7"
+
+
+def test_a_buffer_in_a_database_takes_the_place_of_the_runs_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = "postgresql+psycopg://someone@127.0.0.1/talks"
+    args = asked_for("rl", tmp_path, monkeypatch, RL_BUFFER_URL=url)
+    assert (args.rl_buffer_url, args.rl_buffer_dir) == (url, None)
+
+
+def test_bash_and_python_know_the_same_second_names() -> None:
+    (names,) = re.findall(r"^ALIASES=\((.*)\)$", (ROOT / "launch/launch.sh").read_text(), re.MULTILINE)
+    declared = [item.metadata["env"] for group in (Settings, JudgeSettings) for item in fields(group)]
+    for pair in names.split():
+        assert tuple(pair.split(":")) in declared, pair
 
 
 @pytest.mark.parametrize(

@@ -68,7 +68,7 @@ def refused(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch)
 @pytest.fixture
 def launcher(tmp_path: Path) -> Path:
     """A framework whose launcher starts something that answers like an engine."""
-    package = tmp_path / "framework" / "slime" / "backends"
+    package = tmp_path / "framework" / "slime" / "engines"
     package.mkdir(parents=True)
     for folder in (package, package.parent):
         (folder / "__init__.py").touch()

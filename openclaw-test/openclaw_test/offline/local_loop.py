@@ -29,6 +29,7 @@ from openclaw_test.offline.local_judge import LocalJudge
 from openclaw_test.offline.memory import Memory
 from openclaw_test.offline.methods import Setting
 from slime.arguments import parse_args
+from slime.hooks import load_hook
 from slime.rollout.post_process import post_processed
 from slime.training.fsdp import FSDPTrainer
 from slime.training.fsdp.model import gather_weights
@@ -132,7 +133,9 @@ class LocalLoop:
     def _update(self, trainer: FSDPTrainer) -> None:
         records = self.store.lease(self.rollouts, self.args.rollout_batch_size)
         samples = [Sample.from_dict(sample_dict(record, self.rollouts)) for record in records]
-        self.metrics.append(trainer.train(self.rollouts, post_processed(self.args, samples)))
+        process = load_hook(self.args, "custom_reward_post_process_path")
+        trained = trainer.train(self.rollouts, post_processed(self.args, samples, process, None))
+        self.metrics.append(trained)
         parent, self.version = self.version, self.version + 1
         self.chat.engine.install(gather_weights(trainer.model, None, keep=True), self.version)
         trainer.version = self.version

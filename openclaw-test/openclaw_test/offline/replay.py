@@ -29,6 +29,7 @@ from openclaw_test.offline.local_judge import LocalJudge
 from slime.arguments import Arguments
 from slime.arguments.record import read_arguments
 from slime.errors import ConfigError
+from slime.hooks import load_hook
 from slime.rollout.post_process import post_processed
 from slime.training.fsdp import FSDPTrainer
 from slime.training.fsdp.model import gather_weights
@@ -119,6 +120,7 @@ def train_again(store: RolloutStore, args: Any) -> tuple[list[tuple[str | None, 
     """(checksum in the real run, checksum here) of every version, and the largest gap between the log-probs of the
     trainer and of the real run's engine in turns of one version."""
     trainer, pairs, gap = FSDPTrainer(args), [], 0.0
+    process = load_hook(args, "custom_reward_post_process_path")
     for version in sorted(store.versions(), key=lambda one: one.version):
         if version.rollout_id < 0:
             continue
@@ -128,7 +130,7 @@ def train_again(store: RolloutStore, args: Any) -> tuple[list[tuple[str | None, 
         samples = [
             Sample.from_dict(sample_dict(one, version.rollout_id)) for one in store.samples(sorted(ids))
         ]
-        metrics = trainer.train(version.rollout_id, post_processed(args, samples))
+        metrics = trainer.train(version.rollout_id, post_processed(args, samples, process, None))
         gap = max(gap, metrics.get("train_rollout_logprob_abs_diff_max", 0.0))
         pairs.append((version.checksum, weights_checksum(gather_weights(trainer.model, None, keep=True))))
         trainer.version = version.version

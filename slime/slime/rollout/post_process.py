@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from slime.errors import DataError
 from slime.types import Sample
+
+if TYPE_CHECKING:
+    from slime.arguments.groups.hooks import HookArguments
 
 FIELDS = {
     "rewards": "reward",
@@ -30,6 +33,30 @@ PER_TOKEN = (
     "teacher_topk_indices",
 )
 KNOWN = {*FIELDS, "tokens", "response_lengths", "total_lengths", "raw_reward", "truncated"}
+
+
+def post_processed(
+    args: HookArguments,
+    samples: list[Sample],
+    process: Callable[..., Any] | None,
+    convert: Callable[..., Any] | None,
+) -> list[Sample]:
+    """The batch as it is trained on.
+
+    Args:
+        process, convert: the functions of --custom-reward-post-process-path and of
+            --custom-convert-samples-to-train-data-path.
+
+    Raises:
+        DataError: what a hook returns does not fit the samples, or it left one whose parts contradict each other.
+    """
+    if process is not None:
+        set_rewards(samples, process(args, samples), str(args.custom_reward_post_process_path))
+        for sample in samples:
+            sample.validate()
+    if convert is not None:
+        samples = samples_of(convert(args, samples), str(args.custom_convert_samples_to_train_data_path))
+    return samples
 
 
 def set_rewards(samples: Sequence[Sample], returned: object, path: str) -> None:

@@ -13,7 +13,7 @@ from slime.errors import DataError
 from slime.hooks import load_hook
 from slime.rollout.groups import flatten
 from slime.rollout.metrics import batch_metrics, pass_rate_metrics, reward_failures, speed_metrics
-from slime.rollout.post_process import samples_of, set_rewards
+from slime.rollout.post_process import post_processed
 from slime.types import RolloutFnEvalOutput, RolloutFnTrainOutput, Sample
 
 if TYPE_CHECKING:
@@ -57,7 +57,8 @@ class RolloutService:
             sample.validate()
         self._settle(rollout_id, samples)
         metrics = self._metrics(rollout_id, output, samples, time.monotonic() - began)
-        return self._post_processed(samples), metrics
+        samples = post_processed(self.args, samples, self.reward_process, self.convert_samples)
+        return samples, metrics
 
     def evaluate(self, rollout_id: int) -> dict[str, float]:
         """Evaluates the weights that serve now; returns the metrics. Trains nothing, takes no training prompts."""
@@ -108,22 +109,6 @@ class RolloutService:
     def _settle(self, rollout_id: int, samples: Sequence[Sample]) -> None:
         if hasattr(self.data_source, "settle"):
             self.data_source.settle(rollout_id, [[s] for s in samples if s.group_index is not None])
-
-    def _post_processed(self, samples: list[Sample]) -> list[Sample]:
-        """The batch as it is trained on, after the hooks for rewards and training data.
-
-        Raises:
-            DataError: what a hook returns does not fit the samples, or it left one whose parts contradict each other.
-        """
-        if self.reward_process is not None:
-            returned = self.reward_process(self.args, samples)
-            set_rewards(samples, returned, str(self.args.custom_reward_post_process_path))
-            for sample in samples:
-                sample.validate()
-        if self.convert_samples is not None:
-            returned = self.convert_samples(self.args, samples)
-            samples = samples_of(returned, str(self.args.custom_convert_samples_to_train_data_path))
-        return samples
 
     def _metrics(
         self, rollout_id: int, output: RolloutFnTrainOutput, samples: list[Sample], seconds: float

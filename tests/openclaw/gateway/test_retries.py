@@ -30,7 +30,7 @@ def ask(gateway: Any, headers: dict[str, str] | None = None, **body: Any) -> dic
 @pytest.fixture
 def slow(gateway: Any) -> Any:
     gateway.says(TEXT)
-    gateway.engine.pause = 0.12
+    gateway.engine.pause = 0.3
     return gateway
 
 
@@ -51,6 +51,7 @@ def test_second_try_gets_the_first_ones_answer_from_its_beginning(
 
 def test_second_try_goes_on_when_the_first_ones_client_leaves(slow: Any) -> None:
     ids = slow.says(TEXT)
+    slow.engine.pause = 0.4  # time for the second try to arrive, on a busy machine too
     with ThreadPoolExecutor(1) as pool:
         with slow.http.stream(
             "POST", "/v1/chat/completions", json={"messages": HELLO, "stream": True}
@@ -59,7 +60,7 @@ def test_second_try_goes_on_when_the_first_ones_client_leaves(slow: Any) -> None
             while "content" not in next(lines):
                 pass
             second = pool.submit(ask, slow, AGAIN, stream=True)
-            time.sleep(0.15)
+            time.sleep(0.6)
         answer = second.result()
     turn = slow.turn(answer["id"])
     assert answer["text"] == TEXT and turn.completion_ids == ids and turn.state == "captured"

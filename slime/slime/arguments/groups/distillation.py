@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from slime.arguments.declare import flag
+from slime.arguments.declare import excludes, flag, needs
+
+OWN_FUNCTION = "{flag} {value} needs --use-tis without a function of its own"
 
 
 @dataclass
@@ -34,7 +36,7 @@ class DistillationArguments:
         "which hint teaches a token: the shortest, or the one whose teacher shares most of its most likely ids "
         "with the student, at the token or over the whole response (or step of an agent)",
     )
-    hint_m: int | None = flag(None, "use only so many hints of a sample, the shortest ones")
+    hint_m: int | None = flag(None, "use only so many hints of a sample, the shortest ones", least=1)
 
 
 @dataclass
@@ -45,10 +47,25 @@ class StalenessArguments:
         None,
         "tokens written by weights more than this many versions ago weigh --stale-weight (default: no limit)",
         least=0,
+        rules=[
+            excludes(
+                loss_type="custom_loss",
+                without=["loss_spec_path"],
+                text="{flag} does not reach into a custom loss; drop it",
+            )
+        ],
     )
-    stale_weight: float = flag(0.0, "weight of these tokens in the loss, 0 to 1; 0 leaves them out")
+    stale_weight: float = flag(
+        0.0,
+        "weight of these tokens in the loss; 0 leaves them out",
+        least=0,
+        most=1,
+        rules=[needs("max_staleness")],
+    )
     tis_spans: Literal["all", "older"] = flag(
-        "all", "correct every token by --use-tis, or only those that older weights wrote"
+        "all",
+        "correct every token by --use-tis, or only those that older weights wrote",
+        rules=[needs("use_tis", text=OWN_FUNCTION), excludes("custom_tis_function_path", text=OWN_FUNCTION)],
     )
     logprob_gap_alarm: float = flag(
         0.05,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from slime.arguments.groups.lora import DEFAULT_ALPHA, DEFAULT_RANK
-from slime.arguments.rules.distillation import check_distillation, check_staleness, spec_of
+from slime.arguments.rules.distillation import check_distillation, spec_of
 from slime.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -22,7 +22,6 @@ def check_algorithm(args: Arguments) -> None:
     Raises:
         ConfigError: what contradicts what, and what to do.
     """
-    check_staleness(args)
     check_distillation(args)
     if args.loss_type != "sft_loss":
         _check_estimator(args)

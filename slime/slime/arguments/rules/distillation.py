@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Sequence
+from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from slime.arguments.declare import option
+from slime.arguments.groups.distillation import DistillationArguments
+from slime.arguments.refusals import default_of
 from slime.errors import ConfigError
 from slime.plugins import split_path
 
@@ -19,8 +22,9 @@ SOURCES = {
     **dict.fromkeys(("trainer", "megatron", "mcore"), "trainer"),
     **dict.fromkeys(("inference", "infer", "sglang", "rollout"), "inference"),
 }
-ONLY_TOPK = {"distill_topk": 0, "distill_subset_mode": None, "hint_selection": "shortest", "hint_m": None}
-ONLY_TRAINER = {"teacher_model": "base", "hint_selection": "shortest", "hint_m": None}
+DEFAULTS = {field.name: default_of(field) for field in fields(DistillationArguments)}
+ONLY_TOPK = ("distill_topk", "distill_subset_mode", "hint_selection", "hint_m")
+ONLY_TRAINER = ("teacher_model", "hint_selection", "hint_m")
 
 
 def check_distillation(args: Arguments) -> None:
@@ -59,25 +63,9 @@ def loss_flag(args: Arguments) -> str:
     return f"--loss-type {args.loss_type}"
 
 
-def check_staleness(args: Arguments) -> None:
-    """Checks what becomes of samples that older weights wrote.
-
-    Raises:
-        ConfigError: what contradicts what, and what to do.
-    """
-    if not 0 <= args.stale_weight <= 1:
-        raise ConfigError(f"--stale-weight must be from 0 to 1, got {args.stale_weight}")
-    if args.stale_weight and args.max_staleness is None:
-        raise ConfigError("--stale-weight needs --max-staleness")
-    if args.max_staleness is not None and args.loss_type == "custom_loss" and not args.loss_spec_path:
-        raise ConfigError("--max-staleness does not reach into a custom loss; drop it")
-    if args.tis_spans != "all" and (not args.use_tis or args.custom_tis_function_path):
-        raise ConfigError(f"--tis-spans {args.tis_spans} needs --use-tis without a function of its own")
-
-
-def _refuse(args: Arguments, flags: Mapping[str, object], where: str, why: str) -> None:
-    for name, default in flags.items():
-        if getattr(args, name) != default:
+def _refuse(args: Arguments, names: Sequence[str], where: str, why: str) -> None:
+    for name in names:
+        if getattr(args, name) != DEFAULTS[name]:
             raise ConfigError(f"{option(name)} has no meaning with {where}, {why}; drop it")
 
 
@@ -141,8 +129,6 @@ def _check_topk(args: Arguments, own: LossSpec) -> None:
             "--distill-subset-mode student asks the teacher for ids that only the trainer knows; take "
             "--teacher-source trainer, or the ids of the teacher"
         )
-    if args.hint_m is not None and args.hint_m < 1:
-        raise ConfigError(f"--hint-m must be 1 or more, got {args.hint_m}")
     vocabulary = vocabulary_size(args.hf_checkpoint)
     if not 1 <= args.distill_topk <= vocabulary:
         raise ConfigError(

@@ -147,16 +147,19 @@ def test_a_gap_between_engine_and_trainer_on_the_same_weights_raises_an_alarm(
         ({"stale_weight": 1.5}, "must be from 0 to 1"),
         ({"stale_weight": 0.5}, "needs --max-staleness"),
         ({"tis_spans": "older"}, "needs --use-tis"),
-        ({"max_staleness": 1, "loss_type": "custom_loss"}, "does not reach into a custom loss"),
+        (
+            {"max_staleness": 1, "loss_type": "custom_loss", "custom_loss_function_path": "x"},
+            "does not reach into a custom loss",
+        ),
     ],
 )
 def test_staleness_flags_that_would_do_nothing_are_refused(
     make_args: Any, changes: dict[str, Any], complaint: str
 ) -> None:
-    from slime.arguments.rules.distillation import check_staleness
+    from slime.arguments.refusals import check_flags
 
     args = make_args()
     for name, value in changes.items():
         setattr(args, name, value)
     with pytest.raises(ConfigError, match=complaint):
-        check_staleness(args)
+        check_flags(args)

@@ -12,6 +12,7 @@ import pytest
 from safetensors.torch import load_file
 from torch.testing import assert_close
 
+FAKES = Path(__file__).parents[3] / "fakes"
 JOBS: dict[str, dict[str, Any]] = {
     "whitened": {
         "max_tokens_per_gpu": 25,
@@ -37,6 +38,11 @@ JOBS: dict[str, dict[str, Any]] = {
         "kl_loss_coef": 0.1,
         "kl_loss_type": "k3",
         "calculate_per_token_loss": True,
+    },
+    "a_loss_on_logits_and_a_rank_without_samples": {
+        "loss_type": "custom_loss",
+        "custom_loss_function_path": f"{FAKES / 'example_loss_on_logits.py'}:custom_loss",
+        "global_batch_size": 1,
     },
 }
 RANK = """
