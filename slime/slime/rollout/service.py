@@ -57,7 +57,8 @@ class RolloutService:
             sample.validate()
         self._settle(rollout_id, samples)
         metrics = self._metrics(rollout_id, output, samples, time.monotonic() - began)
-        samples = post_processed(self.args, samples, self.reward_process, self.convert_samples)
+        if self.reward_process is not None or self.convert_samples is not None:
+            samples = post_processed(self.args, samples, self.reward_process, self.convert_samples)
         return samples, metrics
 
     def evaluate(self, rollout_id: int) -> dict[str, float]:
