@@ -16,7 +16,8 @@ from openclaw.judge.rules.chinese import is_chinese, read_chinese_feedback
 from openclaw.judge.rules.corrections import hints_in
 from openclaw.judge.rules.repetition import is_repeated
 from openclaw.judge.rules.sentiment import read_feedback
-from openclaw.judge.rules.tool_results import tool_failed
+from openclaw.judge.rules.tool_calls import calls_in
+from openclaw.judge.rules.tool_results import read_tool_results
 from openclaw.types import Message, Vote
 
 _TOOL_ROLES = frozenset({"tool", "function"})
@@ -26,8 +27,8 @@ class RulesBackend:
     """Deterministic: every vote is the same."""
 
     name = "rules"
-    prompt_name = "rules-v2"
-    hint_prompt_name = "rules-v1"
+    prompt_name = "rules-v3"
+    hint_prompt_name = "rules-v2"
 
     async def eval_votes(self, question: JudgeQuestion, m: int) -> list[Vote]:
         return [vote_by_rules(question)] * m
@@ -54,8 +55,8 @@ def vote_by_rules(question: JudgeQuestion) -> Vote:
             return vote
     if not results:
         return Vote(score=0, text="nothing to judge by")
-    why = next((why for why in map(tool_failed, results) if why), None)
-    return Vote(score=1, text="tool success") if why is None else Vote(score=-1, text=f"tool failure: {why}")
+    score, why = read_tool_results(results, calls_in(question.response))
+    return Vote(score=score, text=why)
 
 
 def hints_by_rules(question: JudgeQuestion) -> list[str]:

@@ -23,13 +23,14 @@ class Wordings:
         return self.lists[name]
 
     @classmethod
-    def read(cls, name: str) -> Wordings:
+    def read(cls, name: str, flags: re.RegexFlag = re.NOFLAG) -> Wordings:
         """`phrases/<name>.toml`."""
         content = tomllib.loads((FOLDER / f"{name}.toml").read_text("utf-8"))
         parts = {key: "".join(value) for key, value in content.get("parts", {}).items()}
         lists = {
             key: re.compile(
-                "|".join(_PART.sub(lambda found: parts[found[1]], "".join(one)) for one in entries)
+                "|".join(_PART.sub(lambda found: parts[found[1]], "".join(one)) for one in entries),
+                flags,
             )
             for key, entries in content["lists"].items()
         }
@@ -39,3 +40,4 @@ class Wordings:
 ENGLISH = Wordings.read("en")
 ENGLISH_WORK = Wordings.read("en_work")
 CHINESE = Wordings.read("zh")
+TOOLS = Wordings.read("tools", re.MULTILINE)
