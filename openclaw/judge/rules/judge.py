@@ -12,9 +12,10 @@ from __future__ import annotations
 
 from openclaw.common.messages import LINE_BREAK, text_of
 from openclaw.judge.questions import JudgeQuestion
-from openclaw.judge.rules.chinese import is_chinese, read_chinese_feedback
+from openclaw.judge.rules.chinese import has_english, is_chinese, read_chinese_feedback
 from openclaw.judge.rules.corrections import hints_in
-from openclaw.judge.rules.repetition import is_repeated
+from openclaw.judge.rules.languages import language_of, read_listed, read_signs
+from openclaw.judge.rules.repetition import is_repeated, restates
 from openclaw.judge.rules.sentiment import read_feedback
 from openclaw.judge.rules.tool_calls import calls_in
 from openclaw.judge.rules.tool_results import read_tool_results
@@ -76,10 +77,21 @@ def _said(question: JudgeQuestion) -> str:
 def _vote_on_message(said: str, asked: str, response: str) -> Vote:
     if asked and is_repeated(said, asked):
         return Vote(score=-1, text="the same request again")
-    score, why = read_chinese_feedback(said) if is_chinese(said) else (0, "")
-    if not score:
-        score, why = read_feedback(said, f"{asked}\n{response}")
+    if asked and restates(said, asked, response):
+        return Vote(score=-1, text="what was asked for again")
+    score, why = _feedback(said, f"{asked}\n{response}")
     return Vote(score=score, text=why)
+
+
+def _feedback(said: str, conversation: str) -> tuple[int, str]:
+    if is_chinese(said):
+        score, why = read_chinese_feedback(said, conversation)
+        if score or not has_english(said):
+            return score, why
+    language = language_of(said, conversation)
+    if language == "en":
+        return read_feedback(said, conversation)
+    return read_signs(said) if language == "other" else read_listed(said, language, conversation)
 
 
 def _last_request(messages: list[Message]) -> str:
