@@ -1,14 +1,16 @@
 """The judge without a model: explicit feedback, repeated requests, sentiment, exit codes, error traces.
 
     user message   complaint, correction, redo or change request -> -1; the same request again -> -1;
-                   thanks, praise, approval -> 1; a new request without any feedback -> 0 (nobody can know)
-    tool results   any failure -> -1; otherwise 1
+                   thanks, praise, approval -> 1; a new request, and whatever leaves a doubt -> 0
+    tool results   a proven failure -> -1; a proven success -> 1; anything else -> 0
 
 Hints are the complaints that say what should be different. A user message outranks the tool results beside it unless
 it says nothing about the answer.
 """
 
 from __future__ import annotations
+
+import re
 
 from openclaw.common.messages import LINE_BREAK, text_of
 from openclaw.judge.questions import JudgeQuestion
@@ -21,6 +23,11 @@ from openclaw.judge.rules.tool_calls import calls_in
 from openclaw.judge.rules.tool_results import read_tool_results
 from openclaw.types import Message, Vote
 
+_REPLY = re.compile(
+    r"(?i)^(?:yes|yeah|yep|yup|no|nope|nah|none|ok|okay|sure|ja|nein|nee|doch|sí|si|oui|non|是的?|对的?|不是?|不用|没有?|好的?|可以|要|不要)"
+    r"(?:[,, ]+(?:please|bitte|por favor|thanks|thank you|danke|gracias))?[.!。! ]*$"
+)
+"""What answers a question that the response asks."""
 _TOOL_ROLES = frozenset({"tool", "function"})
 
 
@@ -64,9 +71,10 @@ def hints_by_rules(question: JudgeQuestion) -> list[str]:
     """What a complaint of the person says should be different, in the person's words: the whole, then each sentence by
     itself. Empty where nobody complains, or a complaint says only that the answer is wrong."""
     said = _said(question)
-    if not said or _vote_on_message(said, _last_request(question.messages), question.response).score != -1:
+    asked = _last_request(question.messages)
+    if not said or _vote_on_message(said, asked, question.response).score != -1:
         return []
-    return hints_in(said)
+    return hints_in(said, f"{asked}\n{question.response}")
 
 
 def _said(question: JudgeQuestion) -> str:
@@ -79,6 +87,8 @@ def _vote_on_message(said: str, asked: str, response: str) -> Vote:
         return Vote(score=-1, text="the same request again")
     if asked and restates(said, asked, response):
         return Vote(score=-1, text="what was asked for again")
+    if response.rstrip().endswith(("?", "?")) and _REPLY.match(said):
+        return Vote(score=0, text="a reply to a question")
     score, why = _feedback(said, f"{asked}\n{response}")
     return Vote(score=score, text=why)
 

@@ -102,7 +102,7 @@ def _is_task(sentence: str, wordings: Wordings, known: set[str]) -> bool:
         for word in _WORD.findall(bare)
         if len(word) >= _TOPIC_LETTERS and word not in known and word not in common
     }
-    return len(new) >= _NEW_FROM
+    return len(new) >= (1 if sentence.endswith("?") else _NEW_FROM)
 
 
 @functools.cache

@@ -7,7 +7,7 @@ import re
 from openclaw.judge.rules.topics import new_words, words_of
 from openclaw.judge.rules.wordings import ENGLISH_REQUESTS
 
-_PAYLOAD = re.compile(r":\s*(\S.{7,})|\"(.{8,})")
+_PAYLOAD = re.compile(r":\s*(\S.{3,})|\"(.{8,})")
 """A text to work on, behind a colon or in quotation marks."""
 
 
@@ -21,8 +21,8 @@ def is_new_request(sentence: str, known: frozenset[str]) -> bool:
     about, and says nothing about the answer."""
     if ENGLISH_REQUESTS["about_answer"].search(sentence) or not ENGLISH_REQUESTS["asks"].search(sentence):
         return False
-    payload = _PAYLOAD.search(sentence)
-    if payload and not words_of(payload.group()) <= known:
+    payload = _PAYLOAD.search(sentence.lstrip(" ,;"))
+    if payload and not (words_of(payload.group()) or {payload.group()}) <= known:
         return True
     new = new_words(sentence, known)
     refers = ENGLISH_REQUESTS["refers"].search(sentence)

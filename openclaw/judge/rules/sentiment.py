@@ -14,7 +14,7 @@ from vaderSentiment.vaderSentiment import SentimentIntensityAnalyzer
 from openclaw.judge.rules.languages import read_signs
 from openclaw.judge.rules.requests import is_new_request
 from openclaw.judge.rules.topics import brings_new_topic, words_of
-from openclaw.judge.rules.wordings import ENGLISH, ENGLISH_WORK
+from openclaw.judge.rules.wordings import ENGLISH, ENGLISH_ASIDES, ENGLISH_REQUESTS, ENGLISH_WORK
 
 _SENTENCE = re.compile(r"(?<=[.!?…。！？])\s+|\n+")
 _QUOTED = re.compile(r"\"[^\"]*\"|(?<!\w)'[^']*'(?!\w)")
@@ -61,7 +61,7 @@ def read_feedback(text: str, conversation: str = "") -> tuple[int, str]:
     on_topic = [part for part in dict.fromkeys(sentences + clauses) if not brings_new_topic(part, known)]
     if _DOUBT.search(text) and words_of(text) and words_of(text) <= known:
         return -1, "complaint: doubts words of the answer"
-    mocked = _first(ENGLISH["sarcasm"], sentences)
+    mocked = _first(ENGLISH_ASIDES["sarcasm"], sentences)
     if mocked:
         return 0, f"sarcasm: {mocked}"
     praised = _praise(sentences, on_topic)
@@ -92,6 +92,7 @@ def _by_words(sentences: list[str], on_topic: list[str]) -> tuple[int, str]:
 
 def _complaint(sentences: list[str], on_topic: list[str]) -> tuple[str, bool]:
     """What complains, and whether it does so whatever else is said."""
+    sentences = [_QUOTED.sub(" ", sentence) for sentence in sentences]
     found = _first(ENGLISH["complaint"], sentences)
     if found:
         return found, True
@@ -141,7 +142,7 @@ def about_the_answer(text: str, known: frozenset[str] = frozenset()) -> list[str
     )
     plain = _NO_APOSTROPHE.sub(r"\1n't", plain)
     plain = re.sub(r"\b(that|what)s\b", r"\1's", plain)
-    plain = ENGLISH["innocent"].sub(" ", ENGLISH["delight"].sub(" thanks ", plain))
+    plain = ENGLISH_ASIDES["innocent"].sub(" ", ENGLISH_ASIDES["delight"].sub(" thanks ", plain))
     found: list[str] = []
     for sentence in _SENTENCE.split(plain):
         if found and is_new_request(f"{sentence} {' '.join(found)}", known):
@@ -189,7 +190,7 @@ def _sentiment(sentences: list[str]) -> tuple[int, str]:
     compound = _analyzer().polarity_scores(" ".join(spoken))["compound"]
     if compound >= _POSITIVE:
         return 1, f"sentiment {compound:+.2f}"
-    if compound <= _NEGATIVE:
+    if compound <= _NEGATIVE and not any(map(ENGLISH_REQUESTS["asks"].search, spoken)):
         return -1, f"sentiment {compound:+.2f}"
     return 0, f"no clear sentiment ({compound:+.2f})"
 

@@ -58,8 +58,12 @@ class Step:
         """Whether exit code 1 says "no" or "different"."""
         return self.program in _PROGRAMS["asks"] or self._has("asks_with")
 
+    @property
+    def computes(self) -> bool:
+        return self._has("computes_with")
+
     def _has(self, table: str) -> bool:
-        return bool({*_PROGRAMS[table].get(self.program, ())} & {*self.words[1:3]})
+        return bool({*_PROGRAMS[table].get(self.program, ())} & {"*", *self.words[1:3]})
 
 
 @dataclass(frozen=True)
@@ -85,6 +89,11 @@ class ToolCall:
         if self.command:
             return bool(self.working) and all(step.looks for step in self.working)
         return _READERS.match(self.name) is not None
+
+    @property
+    def computes(self) -> bool:
+        """Whether what it prints, unless that is a failure, is the result of a computation."""
+        return bool(self.working) and all(step.computes or step.looks for step in self.working)
 
     @property
     def shows_texts(self) -> bool:

@@ -103,6 +103,8 @@ def _without_code(report: Report, call: ToolCall) -> Verdict:
         success = None if failure else text_succeeded(body)
     if failure:
         return -1, f"tool failure: {failure}"
+    if success is None and call.computes:
+        success = "a computed result"
     return (1, f"tool success: {success}") if success else _UNKNOWN
 
 

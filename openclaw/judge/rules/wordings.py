@@ -40,6 +40,7 @@ class Wordings:
 
 
 ENGLISH = Wordings.read("en")
+ENGLISH_ASIDES = Wordings.read("en_asides")
 ENGLISH_WORK = Wordings.read("en_work")
 ENGLISH_REQUESTS = Wordings.read("en_requests")
 CHINESE = Wordings.read("zh")
