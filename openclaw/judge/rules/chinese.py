@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+from itertools import pairwise
 
 from openclaw.judge.rules.wordings import CHINESE
 
 _HAN = re.compile(r"[\u3400-\u4dbf\u4e00-\u9fff]")
+_LATIN_WORD = re.compile(r"[A-Za-z]{2,}")
 _SENTENCE = re.compile(r"[。!?!?;;\n…~]+")
 _CLAUSE = re.compile(r"[,,、::\s]+")
 _QUOTED = re.compile(r"[“\"「『《][^”\"」』》]*[”\"」』》]|(?<!\w)'[^']*'(?!\w)")
@@ -19,6 +21,11 @@ _PROBLEM = re.compile(r"多少|几[个本只元块天岁次棵条人]|求|还剩
 """What a problem with numbers asks."""
 _CONDITION = re.compile(r"要是|如果|假如|万一|的话$|会不会|有没有|是不是")
 """A clause that only asks what if."""
+_FEW_NEW_SIGNS, _SOME_NEW_SIGNS, _NEW_SIGNS = 3, 5, 3
+"""Chinese signs, new to the conversation, that a denial and a complaint's clause may have, and that make a topic."""
+_PAYLOAD = re.compile(r"[::“「].{4,}")
+_FUNCTION = frozenset("的了吗呢吧啊一下再能可以不请你我把给就也都个是有在用很好要会么想谢过")
+"""Chinese signs that say nothing about a topic."""
 _STORY_LENGTH = 6
 _TEXT_LENGTH = 4000
 _CLAUSES = 60
@@ -30,27 +37,77 @@ def is_chinese(text: str) -> bool:
     return _HAN.search(text[:_TEXT_LENGTH]) is not None
 
 
-def read_chinese_feedback(text: str) -> tuple[int, str]:
+def has_english(text: str) -> bool:
+    """Whether a text with Chinese characters has words in Latin letters beside them."""
+    return _LATIN_WORD.search(text[:_TEXT_LENGTH]) is not None
+
+
+def read_chinese_feedback(text: str, conversation: str = "") -> tuple[int, str]:
     """(score, why): 1 praise or approval, -1 complaint, correction, redo or change request, 0 neither."""
     plain = _QUOTED.sub(" ", text[:_TEXT_LENGTH].lower())
     plain = CHINESE["innocent"].sub(" ", CHINESE["delight"].sub("很好", plain))
-    clauses = _about_the_answer(plain)
-    corrected = _CORRECTION.search(plain)
-    for pattern, what in ((CHINESE["complaint"], "complaint"), (CHINESE["wish"], "complaint")):
-        found = next((match.group() for clause in clauses if (match := pattern.search(clause))), None)
-        if found:
-            return -1, f"{what}: {found}"
-    if corrected and clauses:
-        return -1, f"complaint: {corrected.group()}"
-    found = next((match.group() for clause in clauses if (match := CHINESE["praise"].search(clause))), None)
-    return (1, f"praise: {found}") if found else (0, "no feedback")
+    clauses = _about_the_answer(plain, conversation)
+    complained = _complaint(plain, clauses, conversation)
+    praised = next((match.group() for clause in clauses if (match := CHINESE["praise"].search(clause))), "")
+    if complained and praised and not CHINESE["turn"].search(" ".join(clauses)):
+        return 0, f"both: {praised}, {complained}"
+    if complained:
+        return -1, f"complaint: {complained}"
+    return (1, f"praise: {praised}") if praised else (0, "no feedback")
 
 
-def _about_the_answer(plain: str) -> list[str]:
+def _complaint(plain: str, clauses: list[str], conversation: str) -> str:
+    for name in ("complaint", "wish"):
+        for clause in clauses:
+            found = CHINESE[name].search(clause)
+            if found and _is_tied(clause.replace(found.group(), ""), conversation, _SOME_NEW_SIGNS):
+                return found.group()
+    found = _CORRECTION.search(plain)
+    denied = next((clause for clause in clauses if _denies(clause, conversation)), "")
+    return denied or (found.group() if found and clauses else "")
+
+
+def _denies(clause: str, conversation: str) -> bool:
+    """Whether a clause denies something and is about the answer."""
+    return CHINESE["denial"].search(clause) is not None and _is_tied(clause, conversation, _FEW_NEW_SIGNS)
+
+
+def _is_tied(clause: str, conversation: str, most_new: int) -> bool:
+    """Whether a clause is about the answer: it refers to it, has words of it, or brings nothing new."""
+    if CHINESE["refers"].search(clause):
+        return True
+    signs = _HAN.findall(clause)
+    if any("".join(pair) in conversation for pair in pairwise(signs)):
+        return True
+    return len(_new_signs(clause, conversation)) <= most_new
+
+
+def _new_signs(text: str, conversation: str) -> list[str]:
+    return [sign for sign in _HAN.findall(text) if sign not in _FUNCTION and sign not in conversation]
+
+
+def _is_new_request(sentence: str, conversation: str) -> bool:
+    """Whether a sentence asks for something that the conversation was not about."""
+    if not CHINESE["asks"].search(sentence):
+        return False
+    payload = _PAYLOAD.search(sentence)
+    if payload and len(_new_signs(payload.group(), conversation)) >= _NEW_SIGNS:
+        return True
+    if CHINESE["refers"].search(sentence):
+        return False
+    bare = CHINESE["wish"].sub("", CHINESE["asks"].sub("", sentence))
+    return (
+        sum(sign not in _FUNCTION and sign not in conversation for sign in _HAN.findall(bare)) >= _NEW_SIGNS
+    )
+
+
+def _about_the_answer(plain: str, conversation: str) -> list[str]:
     """The clauses up to the first that sets a new task or tells a problem's story."""
     found: list[str] = []
     for sentence in _SENTENCE.split(plain):
         if _PROBLEM.search(sentence) and len(_NUMBER.findall(sentence)) > 1:
+            return found
+        if _is_new_request(sentence, conversation):
             return found
         for clause in filter(None, _CLAUSE.split(sentence)):
             if _CONDITION.search(clause):

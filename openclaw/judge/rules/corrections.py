@@ -9,6 +9,7 @@ import re
 
 from openclaw.judge.rules.chinese import is_chinese
 from openclaw.judge.rules.sentiment import before_task
+from openclaw.judge.rules.topics import words_of
 
 _SENTENCE = re.compile(r"(?<=[.!?…])\s+|(?<=[。！？])|\n+")
 _FEWEST_WORDS = 3
@@ -29,13 +30,14 @@ _WORD = re.compile(r"[^\W_][\w']*")
 _THANKS = re.compile(r"^(?:thanks?|thank you|thx|ok|okay)\b[^,;:-]*$")
 
 
-def hints_in(text: str) -> list[str]:
+def hints_in(text: str, conversation: str = "") -> list[str]:
     """What a complaint says should be different, up to the next task: its sentences that say so together, then, where
     there are several, each that can stand alone. Empty when there is nothing."""
+    known = words_of(conversation)
     kept: list[str] = []
     for sentence in _SENTENCE.split(text):
         plain = sentence.strip(" ,;:-")
-        about, is_task = before_task(plain.replace("’", "'").lower())
+        about, is_task = before_task(plain.replace("’", "'").lower(), known)
         said = plain[: len(about)].rstrip(" ,;:-") if is_task else plain
         if said and not _is_bare(said.replace("’", "'").lower()):
             kept.append(said)

@@ -1,8 +1,8 @@
 """The judge without a model: explicit feedback, repeated requests, sentiment, exit codes, error traces.
 
     user message   complaint, correction, redo or change request -> -1; the same request again -> -1;
-                   thanks, praise, approval -> 1; a new request without any feedback -> 0 (nobody can know)
-    tool results   any failure -> -1; otherwise 1
+                   thanks, praise, approval -> 1; a new request, and whatever leaves a doubt -> 0
+    tool results   a proven failure -> -1; a proven success -> 1; anything else -> 0
 
 Hints are the complaints that say what should be different. A user message outranks the tool results beside it unless
 it says nothing about the answer.
@@ -10,15 +10,24 @@ it says nothing about the answer.
 
 from __future__ import annotations
 
+import re
+
 from openclaw.common.messages import LINE_BREAK, text_of
 from openclaw.judge.questions import JudgeQuestion
-from openclaw.judge.rules.chinese import is_chinese, read_chinese_feedback
+from openclaw.judge.rules.chinese import has_english, is_chinese, read_chinese_feedback
 from openclaw.judge.rules.corrections import hints_in
-from openclaw.judge.rules.repetition import is_repeated
+from openclaw.judge.rules.languages import language_of, read_listed, read_signs
+from openclaw.judge.rules.repetition import is_repeated, restates
 from openclaw.judge.rules.sentiment import read_feedback
-from openclaw.judge.rules.tool_results import tool_failed
+from openclaw.judge.rules.tool_calls import calls_in
+from openclaw.judge.rules.tool_results import read_tool_results
 from openclaw.types import Message, Vote
 
+_REPLY = re.compile(
+    r"(?i)^(?:yes|yeah|yep|yup|no|nope|nah|none|ok|okay|sure|ja|nein|nee|doch|sí|si|oui|non|是的?|对的?|不是?|不用|没有?|好的?|可以|要|不要)"
+    r"(?:[,, ]+(?:please|bitte|por favor|thanks|thank you|danke|gracias))?[.!。! ]*$"
+)
+"""What answers a question that the response asks."""
 _TOOL_ROLES = frozenset({"tool", "function"})
 
 
@@ -26,8 +35,8 @@ class RulesBackend:
     """Deterministic: every vote is the same."""
 
     name = "rules"
-    prompt_name = "rules-v2"
-    hint_prompt_name = "rules-v1"
+    prompt_name = "rules-v3"
+    hint_prompt_name = "rules-v2"
 
     async def eval_votes(self, question: JudgeQuestion, m: int) -> list[Vote]:
         return [vote_by_rules(question)] * m
@@ -54,17 +63,18 @@ def vote_by_rules(question: JudgeQuestion) -> Vote:
             return vote
     if not results:
         return Vote(score=0, text="nothing to judge by")
-    why = next((why for why in map(tool_failed, results) if why), None)
-    return Vote(score=1, text="tool success") if why is None else Vote(score=-1, text=f"tool failure: {why}")
+    score, why = read_tool_results(results, calls_in(question.response))
+    return Vote(score=score, text=why)
 
 
 def hints_by_rules(question: JudgeQuestion) -> list[str]:
     """What a complaint of the person says should be different, in the person's words: the whole, then each sentence by
     itself. Empty where nobody complains, or a complaint says only that the answer is wrong."""
     said = _said(question)
-    if not said or _vote_on_message(said, _last_request(question.messages), question.response).score != -1:
+    asked = _last_request(question.messages)
+    if not said or _vote_on_message(said, asked, question.response).score != -1:
         return []
-    return hints_in(said)
+    return hints_in(said, f"{asked}\n{question.response}")
 
 
 def _said(question: JudgeQuestion) -> str:
@@ -75,10 +85,23 @@ def _said(question: JudgeQuestion) -> str:
 def _vote_on_message(said: str, asked: str, response: str) -> Vote:
     if asked and is_repeated(said, asked):
         return Vote(score=-1, text="the same request again")
-    score, why = read_chinese_feedback(said) if is_chinese(said) else (0, "")
-    if not score:
-        score, why = read_feedback(said, f"{asked}\n{response}")
+    if asked and restates(said, asked, response):
+        return Vote(score=-1, text="what was asked for again")
+    if response.rstrip().endswith(("?", "?")) and _REPLY.match(said):
+        return Vote(score=0, text="a reply to a question")
+    score, why = _feedback(said, f"{asked}\n{response}")
     return Vote(score=score, text=why)
+
+
+def _feedback(said: str, conversation: str) -> tuple[int, str]:
+    if is_chinese(said):
+        score, why = read_chinese_feedback(said, conversation)
+        if score or not has_english(said):
+            return score, why
+    language = language_of(said, conversation)
+    if language == "en":
+        return read_feedback(said, conversation)
+    return read_signs(said) if language == "other" else read_listed(said, language, conversation)
 
 
 def _last_request(messages: list[Message]) -> str:

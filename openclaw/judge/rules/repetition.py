@@ -23,6 +23,8 @@ _SAME = 0.75
 _LENGTH = 4000
 """Characters compared of a request."""
 _FEWEST_WORDS, _MOST_WORDS = 2, 500
+_MOST_RESTATED, _LETTERS = 3, 3
+"""Content words of a restated part of a request, and letters of each."""
 """Content words (filler not counted) that a request needs before its likeness says anything, and that are
 compared."""
 
@@ -34,6 +36,20 @@ def is_repeated(request: str, earlier: str) -> bool:
     if len(words) < _FEWEST_WORDS or _numbers(words) != _numbers(before):
         return False
     return SequenceMatcher(None, words, before, autojunk=False).ratio() >= _SAME
+
+
+def restates(said: str, asked: str, response: str) -> bool:
+    """A few words that only name what the request had and the answer does not: "bullets", "jazz!!!". An answer that
+    asks back gets such words as a reply."""
+    words = _content_words(said)
+    if not 0 < len(words) <= _MOST_RESTATED or response.rstrip().endswith(("?", "?")):
+        return False
+    had, given = _stems(_content_words(asked)), _stems(_content_words(response))
+    return all(len(word) >= _LETTERS for word in words) and _stems(words) <= had and not _stems(words) & given
+
+
+def _stems(words: list[str]) -> set[str]:
+    return {word.removesuffix("s") for word in words}
 
 
 def _content_words(text: str) -> list[str]:

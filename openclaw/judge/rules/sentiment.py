@@ -11,8 +11,10 @@ import re
 
 from vaderSentiment.vaderSentiment import SentimentIntensityAnalyzer
 
+from openclaw.judge.rules.languages import read_signs
+from openclaw.judge.rules.requests import is_new_request
 from openclaw.judge.rules.topics import brings_new_topic, words_of
-from openclaw.judge.rules.wordings import ENGLISH, ENGLISH_WORK
+from openclaw.judge.rules.wordings import ENGLISH, ENGLISH_ASIDES, ENGLISH_REQUESTS, ENGLISH_WORK
 
 _SENTENCE = re.compile(r"(?<=[.!?…。！？])\s+|\n+")
 _QUOTED = re.compile(r"\"[^\"]*\"|(?<!\w)'[^']*'(?!\w)")
@@ -20,10 +22,19 @@ _CLAUSE = re.compile(r",\s+|;\s*|\s+-+\s+|\s+(?:but|and|so)\s+")
 _DENIAL = re.compile(
     r"\b(?:no|not|never|nothing|none|neither|nobody|without|isn't|aren't|wasn't|weren't|don't|doesn't|didn't|can't|won't|cannot)\b"
 )
-"""A plain statement after an answer that denies something mostly corrects it."""
+"""A plain statement that denies something of the answer mostly corrects it."""
+_DOUBT = re.compile(r"\?[?!]")
+_TIE = re.compile(r"\b(?:that|this|it|its|it's|which|you|your|these|those|them|they)\b")
+"""What ties a denial to the answer, besides its words."""
+_TURN = re.compile(
+    r"\b(?:but|except|however|though|although|yet|only|please|pls|could|can|would|next time|instead|needs?|should)\b"
+)
+"""What makes a wish of something in a message that praises."""
+_TIE_LETTERS = 4
 _REQUEST = re.compile(
     r"\b(?:give|tell|help|show|find|teach) (?:me|us)\b|\b(?:recommend|suggest|write|explain|list|compare)\b"
 )
+_NO_APOSTROPHE = re.compile(r"\b(is|are|was|does|did|do|ca|wo|have|has|could|would|should)nt\b")
 _DIGIT = re.compile(r"\d")
 _ABOUT_ANSWER = re.compile(
     r"\b(?:you|your|you're|that|that's|this|it|it's|its|i|answer|reply|response|solution|result|text|comment|version|style)\b"
@@ -33,6 +44,8 @@ _SENTENCE_LENGTH = 400
 """Characters read of a message and of a sentence: a verdict comes early, and reading must stay fast."""
 _FEW_WORDS = 3
 _STORY_WORDS = 5
+_SHORT_MESSAGE = 8
+"""Words of a message that can only be about the answer, where it is glad."""
 _POSITIVE, _NEGATIVE = 0.5, -0.4
 """VADER compound scores from which a sentence counts."""
 
@@ -43,11 +56,47 @@ def read_feedback(text: str, conversation: str = "") -> tuple[int, str]:
     `conversation` is the request and the answer that `text` follows: its words are no new topic.
     """
     known = words_of(conversation)
-    sentences = about_the_answer(text)
+    sentences = about_the_answer(text, known)
     clauses = [clause for sentence in sentences for clause in _CLAUSE.split(sentence)]
     on_topic = [part for part in dict.fromkeys(sentences + clauses) if not brings_new_topic(part, known)]
+    if _DOUBT.search(text) and words_of(text) and words_of(text) <= known:
+        return -1, "complaint: doubts words of the answer"
+    mocked = _first(ENGLISH_ASIDES["sarcasm"], sentences)
+    if mocked:
+        return 0, f"sarcasm: {mocked}"
+    praised = _praise(sentences, on_topic)
+    complained, is_sure = _complaint(sentences, on_topic)
+    if complained and praised and not (is_sure or _TURN.search(" ".join(sentences))):
+        return 0, f"both: {praised}, {complained}"
+    if complained:
+        return -1, f"complaint: {complained}"
+    score, why = read_signs(text)
+    if score < 0:
+        return score, why
+    if praised:
+        return 1, f"praise: {praised}"
+    denied = "" if "?" in text or _REQUEST.search(text.lower()) else _denial(clauses, known)
+    if denied:
+        return -1, f"complaint: {denied}"
+    return (score, why) if score else _by_words(sentences, on_topic)
+
+
+def _by_words(sentences: list[str], on_topic: list[str]) -> tuple[int, str]:
+    """The sentiment of what is on topic; of a short message that is not, only a good one."""
+    score, why = _sentiment(on_topic)
+    if score or sum(len(sentence.split()) for sentence in sentences) > _SHORT_MESSAGE:
+        return score, why
+    other = _sentiment(sentences)
+    return other if other[0] > 0 else (score, why)
+
+
+def _complaint(sentences: list[str], on_topic: list[str]) -> tuple[str, bool]:
+    """What complains, and whether it does so whatever else is said."""
+    sentences = [_QUOTED.sub(" ", sentence) for sentence in sentences]
+    found = _first(ENGLISH["complaint"], sentences)
+    if found:
+        return found, True
     for pattern, where in (
-        (ENGLISH["complaint"], sentences),
         (ENGLISH_WORK["fault"], sentences),
         (ENGLISH["wish"], on_topic),
         (ENGLISH_WORK["slip"], on_topic),
@@ -55,7 +104,11 @@ def read_feedback(text: str, conversation: str = "") -> tuple[int, str]:
     ):
         found = _first(pattern, where)
         if found:
-            return -1, f"complaint: {found}"
+            return found, False
+    return "", False
+
+
+def _praise(sentences: list[str], on_topic: list[str]) -> str:
     for pattern, where in (
         (ENGLISH["praise_first"], sentences),
         (ENGLISH["praise_inside"], on_topic),
@@ -63,23 +116,38 @@ def read_feedback(text: str, conversation: str = "") -> tuple[int, str]:
     ):
         found = _first(pattern, [_QUOTED.sub(" ", sentence) for sentence in where])
         if found:
-            return 1, f"praise: {found}"
-    denied = "" if "?" in text or _REQUEST.search(text.lower()) else _first(_DENIAL, sentences)
-    if denied:
-        return -1, f"complaint: {denied}"
-    score, why = _sentiment(on_topic)
-    return (score, why) if score or "?" in text else _sentiment(sentences)
+            return found
+    return ""
 
 
-def about_the_answer(text: str) -> list[str]:
-    """The sentences, in lower case, up to the first that sets a new task."""
+def _denial(clauses: list[str], known: frozenset[str]) -> str:
+    """A denial that refers to the answer or has a word of the conversation."""
+    before = ""
+    for clause in clauses:
+        found = _DENIAL.search(clause)
+        if found and found.start() == 0:
+            clause = f"{before} {clause}"
+        before = clause
+        if found:
+            named = {word for word in words_of(clause) if len(word) >= _TIE_LETTERS and word != found.group()}
+            if _TIE.search(clause) or named & known:
+                return found.group()
+    return ""
+
+
+def about_the_answer(text: str, known: frozenset[str] = frozenset()) -> list[str]:
+    """The sentences, in lower case, up to the first that sets a new task. known: the words of the conversation."""
     plain = (
         text[:_TEXT_LENGTH].replace("’", "'").replace("‘", "'").replace("“", '"').replace("”", '"').lower()
     )
-    plain = ENGLISH["innocent"].sub(" ", ENGLISH["delight"].sub(" thanks ", plain))
+    plain = _NO_APOSTROPHE.sub(r"\1n't", plain)
+    plain = re.sub(r"\b(that|what)s\b", r"\1's", plain)
+    plain = ENGLISH_ASIDES["innocent"].sub(" ", ENGLISH_ASIDES["delight"].sub(" thanks ", plain))
     found: list[str] = []
     for sentence in _SENTENCE.split(plain):
-        before, is_task = before_task(sentence[:_SENTENCE_LENGTH].strip(" ,;:-"))
+        if found and is_new_request(f"{sentence} {' '.join(found)}", known):
+            break
+        before, is_task = before_task(sentence[:_SENTENCE_LENGTH].strip(" ,;:-"), known)
         if before:
             found.append(before)
         if is_task:
@@ -87,8 +155,10 @@ def about_the_answer(text: str) -> list[str]:
     return found
 
 
-def before_task(sentence: str) -> tuple[str, bool]:
+def before_task(sentence: str, known: frozenset[str] = frozenset()) -> tuple[str, bool]:
     """What of the sentence comes before a new task, and whether there is one."""
+    if is_new_request(sentence, known):
+        return "", True
     task = ENGLISH["new_task"].search(sentence)
     if task and not ENGLISH["complaint"].search(sentence):
         return sentence[: task.start()].strip(" ,;:-"), True
@@ -120,7 +190,7 @@ def _sentiment(sentences: list[str]) -> tuple[int, str]:
     compound = _analyzer().polarity_scores(" ".join(spoken))["compound"]
     if compound >= _POSITIVE:
         return 1, f"sentiment {compound:+.2f}"
-    if compound <= _NEGATIVE:
+    if compound <= _NEGATIVE and not any(map(ENGLISH_REQUESTS["asks"].search, spoken)):
         return -1, f"sentiment {compound:+.2f}"
     return 0, f"no clear sentiment ({compound:+.2f})"
 

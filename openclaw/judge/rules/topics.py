@@ -50,9 +50,13 @@ _GENERAL = frozenset(
 def brings_new_topic(sentence: str, known: frozenset[str]) -> bool:
     """Whether the sentence has words from neither `known` (see `words_of`) nor the talk about answers in
     general."""
+    return len(new_words(sentence, known)) >= _NEW_FROM
+
+
+def new_words(sentence: str, known: frozenset[str]) -> frozenset[str]:
+    """Its words that neither `known` nor the talk about answers in general has."""
     bare = _form_words().sub(" ", sentence)
-    new = {word for word in words_of(bare) if word not in known and word not in _GENERAL}
-    return len(new) >= _NEW_FROM
+    return frozenset(word for word in words_of(bare) if word not in known and word not in _GENERAL)
 
 
 def words_of(text: str) -> frozenset[str]:

@@ -23,13 +23,16 @@ class Wordings:
         return self.lists[name]
 
     @classmethod
-    def read(cls, name: str) -> Wordings:
+    def read(cls, name: str, flags: re.RegexFlag = re.NOFLAG) -> Wordings:
         """`phrases/<name>.toml`."""
         content = tomllib.loads((FOLDER / f"{name}.toml").read_text("utf-8"))
-        parts = {key: "".join(value) for key, value in content.get("parts", {}).items()}
+        parts: dict[str, str] = {}
+        for key, value in content.get("parts", {}).items():
+            parts[key] = _PART.sub(lambda found: parts[found[1]], "".join(value))
         lists = {
             key: re.compile(
-                "|".join(_PART.sub(lambda found: parts[found[1]], "".join(one)) for one in entries)
+                "|".join(_PART.sub(lambda found: parts[found[1]], "".join(one)) for one in entries),
+                flags,
             )
             for key, entries in content["lists"].items()
         }
@@ -37,5 +40,11 @@ class Wordings:
 
 
 ENGLISH = Wordings.read("en")
+ENGLISH_ASIDES = Wordings.read("en_asides")
 ENGLISH_WORK = Wordings.read("en_work")
+ENGLISH_REQUESTS = Wordings.read("en_requests")
 CHINESE = Wordings.read("zh")
+GERMAN = Wordings.read("de")
+SPANISH = Wordings.read("es")
+SIGNS = Wordings.read("signs")
+TOOLS = Wordings.read("tools", re.MULTILINE)

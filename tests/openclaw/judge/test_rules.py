@@ -2,7 +2,7 @@
 
 `examples/tuning.jsonl` shaped the rules; `examples/held_out.jsonl` was written before them, never tuned on.
 Labels: -1 complaint, correction, redo or change request, tool failure; 1 thanks, approval, tool success;
-0 a new request that says nothing about the answer.
+0 a new request that says nothing about the answer, or a tool result without evidence.
 """
 
 from __future__ import annotations
@@ -101,7 +101,9 @@ def test_what_the_user_says_outranks_the_tool_result() -> None:
 
 
 def test_an_error_inside_the_file_a_tool_read_is_no_failure() -> None:
-    assert score(tool("Tom makes an error in 3 of 10 answers and fails. How many are right?")) == 1
+    text = tool("Tom makes an error in 3 of 10 answers and fails. How many are right?")
+    assert score(text) == 0
+    assert score(text, answer='read({"path": "homework/1.txt"})') == 1
 
 
 def test_an_exit_code_outranks_the_words_around_it() -> None:

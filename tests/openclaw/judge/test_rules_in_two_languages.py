@@ -92,7 +92,7 @@ def test_the_same_chinese_request_again_is_a_complaint_unless_its_numbers_change
 def test_a_chinese_tool_report_is_read_and_a_document_is_not() -> None:
     assert score("删除失败:文件被占用", role="tool") == -1
     assert score("测试通过:12,失败:0", role="tool") == 1
-    assert score("# 常见错误\n\n1. 登录失败\n2. 超时", role="tool") == 1
+    assert score("# 常见错误\n\n1. 登录失败\n2. 超时", role="tool") == 0
 
 
 @pytest.mark.parametrize(

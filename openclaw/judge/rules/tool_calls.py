@@ -1,0 +1,146 @@
+"""What a tool call was to do: its tool, its shell command, and whether it changes something or only looks.
+
+A program that looks shows text that somebody else wrote, so an error in its output is no failure of its own; and some
+programs say "no" with exit code 1.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import tomllib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+from openclaw.judge.rules.wordings import FOLDER
+
+_NAME = re.compile(r"^([\w.:-]{1,64})\((?=\{)", re.MULTILINE)
+_COMMAND_FIELDS = ("command", "cmd", "script")
+_SAYS_EVERY_FAILURE = frozenset({"exec", "Bash"})
+"""The shells of OpenClaw and Claude Code: their results name an exit code unless it is 0."""
+_READERS = re.compile(
+    r"(?i)^(?:read|view|cat|open|show|list|ls|glob|grep|search|find|get)(?:_?(?:files?|dirs?|directory|folder|text|many))?$"
+)
+_PIECE = re.compile(r"'[^']*'|\"(?:\\.|[^\"\\])*\"|\\.|&&|\|\||[;|\n]|[^'\"\\&|;\n]+|.")
+_PREFIX = re.compile(
+    r"^(?:(?:\w+=\S*|sudo|time|nohup|env|builtin|exec|xargs|command(?= [^-])|(?:timeout|nice)(?: -\S+)* \d\w*)\s+)+"
+)
+_PROGRAMS = tomllib.loads((FOLDER / "programs.toml").read_text("utf-8"))
+_HELP = frozenset({"--help", "--version", "-V"})
+_CHANGES = re.compile(r"(?:^|\s)(?:-i\S*|--in-place|-delete|-exec\w*|-d|-D|--delete|-c|--check)(?:\s|$)")
+
+
+@dataclass(frozen=True)
+class Step:
+    """One program of a command line. words: the program and its arguments; before: the operator before it."""
+
+    words: tuple[str, ...]
+    before: str
+
+    @property
+    def program(self) -> str:
+        return self.words[0].rsplit("/", 1)[-1]
+
+    @property
+    def looks(self) -> bool:
+        if _HELP & set(self.words):
+            return True
+        line = " ".join(self.words[1:])
+        if self.program in _PROGRAMS["may_change"] and _CHANGES.search(line):
+            return False
+        if self.program == "curl":
+            return any("http_code" in word or "response_code" in word for word in self.words)
+        return self.program in _PROGRAMS["looks"] or self._has("looks_with")
+
+    @property
+    def asks(self) -> bool:
+        """Whether exit code 1 says "no" or "different"."""
+        return self.program in _PROGRAMS["asks"] or self._has("asks_with")
+
+    @property
+    def computes(self) -> bool:
+        return self._has("computes_with")
+
+    def _has(self, table: str) -> bool:
+        return bool({*_PROGRAMS[table].get(self.program, ())} & {"*", *self.words[1:3]})
+
+
+@dataclass(frozen=True)
+class ToolCall:
+    """A call. command: the command line of a shell; empty for other tools."""
+
+    name: str = ""
+    command: str = ""
+    says_every_failure: bool = False
+
+    @cached_property
+    def steps(self) -> tuple[Step, ...]:
+        return tuple(_steps(self.command))
+
+    @property
+    def working(self) -> tuple[Step, ...]:
+        """The steps but those that only prepare."""
+        return tuple(step for step in self.steps if step.program not in _PROGRAMS["prepares"])
+
+    @property
+    def looks(self) -> bool:
+        """Whether what it gives back is what it was to show."""
+        if self.command:
+            return bool(self.working) and all(step.looks for step in self.working)
+        return _READERS.match(self.name) is not None
+
+    @property
+    def computes(self) -> bool:
+        """Whether what it prints, unless that is a failure, is the result of a computation."""
+        return bool(self.working) and all(step.computes or step.looks for step in self.working)
+
+    @property
+    def shows_texts(self) -> bool:
+        """Whether it only shows what is in files, which may be about errors from the first line on."""
+        return bool(self.working) and all(step.program in _PROGRAMS["texts"] for step in self.working)
+
+    @property
+    def asks(self) -> bool:
+        """Whether exit code 1 is an answer."""
+        if not self.working:
+            return False
+        return self.working[-1].asks or (self.looks and any(step.asks for step in self.working))
+
+    @property
+    def hides_failures(self) -> bool:
+        """Whether the exit code is not that of every step."""
+        return any(step.before in ("|", "||", ";", "\n") for step in self.steps)
+
+
+def calls_in(response: str) -> list[ToolCall]:
+    """The calls that a response ends with, as `question_about` writes them."""
+    found = []
+    for match in _NAME.finditer(response):
+        try:
+            arguments, _ = json.JSONDecoder().raw_decode(response, match.end())
+        except (ValueError, RecursionError):
+            continue
+        fields = [name for name in _COMMAND_FIELDS if arguments.get(name)]
+        command = _line_of(arguments[fields[0]]) if fields else ""
+        found.append(ToolCall(match[1], command, match[1] in _SAYS_EVERY_FAILURE and "command" in fields))
+    return found
+
+
+def _line_of(command: object) -> str:
+    if isinstance(command, list):  # ["bash", "-lc", "make test"]
+        words = [str(word) for word in command]
+        return words[-1] if len(words) > 2 and words[1].startswith("-") else " ".join(words)
+    return command if isinstance(command, str) else ""
+
+
+def _steps(command: str) -> Iterator[Step]:
+    before, line = "", ""
+    for piece in [*_PIECE.findall(command[:4000]), ";"]:
+        if piece not in ("&&", "||", ";", "|", "\n"):
+            line += piece
+            continue
+        words = _PREFIX.sub("", line.strip(" \t()&{}")).split()
+        if words:
+            yield Step(tuple(words), before)
+        before, line = piece, ""
