@@ -115,10 +115,21 @@ def flag_of(item: Field[Any]) -> str:
     return "--" + item.name.replace("_", "-")
 
 
+def text_of_variable(cls: type[DataclassInstance], name: str, environ: Mapping[str, str]) -> str | None:
+    """What the environment says of one setting, for a parser that reads it itself; None: nothing."""
+    (item,) = (item for item in fields(cls) if item.name == name)
+    found = _variable(item, environ)
+    return None if found is None else environ[found]
+
+
+def _variable(item: Field[Any], environ: Mapping[str, str]) -> str | None:
+    return next((name for name in item.metadata["env"] if environ.get(name, "") != ""), None)
+
+
 def _value(item: Field[Any], given: Any, environ: Mapping[str, str]) -> Any:
     if given is not None:
         return tuple(given) if item.metadata["kind"] is tuple else given
-    name = next((name for name in item.metadata["env"] if environ.get(name, "") != ""), None)
+    name = _variable(item, environ)
     return item.default if name is None else _from_variable(item.metadata["kind"], name, environ[name])
 
 

@@ -9,10 +9,12 @@ from __future__ import annotations
 import argparse
 import functools
 import logging
+import os
 import time
 from collections import Counter
 from typing import Any
 
+from openclaw.common.declare import text_of_variable
 from openclaw.errors import StoreError
 from openclaw.settings import Settings, add_buffer_flags
 from openclaw.store import RolloutStore
@@ -41,7 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--session-ttl",
         type=_seconds,
-        default=Settings.session_ttl,
+        default=text_of_variable(Settings, "session_ttl", os.environ) or Settings.session_ttl,
         help="idle seconds after which a conversation has ended",
     )
     group.add_argument(

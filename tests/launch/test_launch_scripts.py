@@ -167,6 +167,16 @@ def test_a_second_name_of_a_variable_counts(
     assert getattr(args, flag) == (value if wanted is None else wanted)
 
 
+def test_the_time_after_which_a_session_ends_is_taken_from_its_variable(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SESSION_TTL", "40")
+    assert asked_for("rl", tmp_path, monkeypatch).session_ttl == 40
+    monkeypatch.setenv("SESSION_TTL", "soon")
+    with pytest.raises(SlimeConfigError, match="soon"):
+        asked_for("rl", tmp_path / "wrong", monkeypatch)
+
+
 def test_the_first_name_of_a_variable_wins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert asked_for("rl", tmp_path, monkeypatch, PORT="31235", OPENCLAW_PORT="31234").port == 31235
 
