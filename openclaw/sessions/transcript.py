@@ -2,7 +2,7 @@
 
 Pure functions. An id only narrows the search; the transcript decides. Histories are compared without what
 clients change on the way: time stamps, internal context, ids of tool calls, reasoning, content as text or
-parts, and the system prompt.
+parts, blank lines, and the system prompt.
 """
 
 from __future__ import annotations
@@ -98,10 +98,15 @@ def _normal(message: Message) -> list[Any] | None:
     role = message["role"]
     if role in ("system", "developer"):
         return None
-    text = clean_text(text_of(message))
+    text = _without_blank_lines(clean_text(text_of(message)))
     if role == "assistant":
         return [role, text, [_call(call) for call in message.get("tool_calls") or []]]
     return [role, text] if text or role == "tool" else None
+
+
+def _without_blank_lines(text: str) -> str:
+    lines = (line.rstrip(" \t\r") for line in text.split("\n"))
+    return "\n".join(line for line in lines if line)
 
 
 def _call(call: Message) -> list[str]:

@@ -21,7 +21,7 @@ _PROBLEM = re.compile(r"多少|几[个本只元块天岁次棵条人]|求|还剩
 """What a problem with numbers asks."""
 _CONDITION = re.compile(r"要是|如果|假如|万一|的话$|会不会|有没有|是不是")
 """A clause that only asks what if."""
-_FEW_NEW_SIGNS, _SOME_NEW_SIGNS, _NEW_SIGNS = 3, 5, 3
+_FEW_NEW_SIGNS, _SOME_NEW_SIGNS, _NEW_SIGNS = 3, 9, 4
 """Chinese signs, new to the conversation, that a denial and a complaint's clause may have, and that make a topic."""
 _PAYLOAD = re.compile(r"[::“「].{4,}")
 _FUNCTION = frozenset("的了吗呢吧啊一下再能可以不请你我把给就也都个是有在用很好要会么想谢过")
@@ -48,12 +48,24 @@ def read_chinese_feedback(text: str, conversation: str = "") -> tuple[int, str]:
     plain = CHINESE["innocent"].sub(" ", CHINESE["delight"].sub("很好", plain))
     clauses = _about_the_answer(plain, conversation)
     complained = _complaint(plain, clauses, conversation)
-    praised = next((match.group() for clause in clauses if (match := CHINESE["praise"].search(clause))), "")
-    if complained and praised and not CHINESE["turn"].search(" ".join(clauses)):
+    plain_clauses = [clause for clause in clauses if not CHINESE["complaint"].search(clause)]
+    praised = _first_praise([clause for clause in plain_clauses if not CHINESE["denial"].search(clause)])
+    said = " ".join(clauses)
+    if (
+        complained
+        and praised
+        and not CHINESE["turn"].search(said)
+        and said.find(complained) < said.find(praised)
+    ):
         return 0, f"both: {praised}, {complained}"
     if complained:
         return -1, f"complaint: {complained}"
+    praised = praised or _first_praise(clauses)
     return (1, f"praise: {praised}") if praised else (0, "no feedback")
+
+
+def _first_praise(clauses: list[str]) -> str:
+    return next((match.group() for clause in clauses if (match := CHINESE["praise"].search(clause))), "")
 
 
 def _complaint(plain: str, clauses: list[str], conversation: str) -> str:

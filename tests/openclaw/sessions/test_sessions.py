@@ -11,7 +11,7 @@ import pytest
 from openclaw.judge.questions import JudgeQuestion
 from openclaw.judge.rules.judge import vote_by_rules
 from openclaw.sessions.clients import clean_text
-from openclaw.sessions.transcript import Transcript, next_state
+from openclaw.sessions.transcript import Transcript, next_state, same_answer
 
 CONTEXT = (
     '<<<BEGIN_OPENCLAW_INTERNAL_CONTEXT>>>\nActive sessions:\n"none"\n<<<END_OPENCLAW_INTERNAL_CONTEXT>>>'
@@ -276,6 +276,20 @@ def test_digest_of_a_turn_is_found_in_the_next_request() -> None:
     )
     later = Transcript.of([{"role": "system", "content": "x"}, user("how?"), again, user("ok")])
     assert later.answers == ((digest, 3),)
+
+
+@pytest.mark.parametrize(
+    "sent_back", ["One.\nTwo.\n\nThree.", "One.\n\n\n\nTwo.\nThree.", "One.  \r\n \r\nTwo.\nThree."]
+)
+def test_a_client_that_changes_blank_lines_still_follows_the_turn(sent_back: str) -> None:
+    asked = {"role": "user", "content": "Count."}
+    answer = {"role": "assistant", "content": "One.\n\nTwo.\n\n\nThree."}
+    turn = Transcript.of([asked]).with_answer(answer)
+    changed = {"role": "assistant", "content": sent_back}
+    later = Transcript.of([asked, changed, {"role": "user", "content": "Thanks!"}])
+    assert later.answers == ((turn, 2),)
+    assert same_answer(answer, changed) and not same_answer(answer, changed, to_the_letter=True)
+    assert not same_answer(answer, {"role": "assistant", "content": "One. Two. Three."})
 
 
 def test_next_state_ends_at_the_next_answer() -> None:
