@@ -31,12 +31,27 @@ def agreement() -> dict[str, Any]:
 def test_rules_agree_with_the_clear_labels_written_before_them(agreement: dict[str, Any]) -> None:
     shares = agreement["next_states"]
     assert shares["lines"] >= 300 and shares["failed"] == 0
-    assert min(shares["clear"], shares["clear_en"], shares["clear_zh"]) >= 0.9
+    assert min(shares["clear"], shares["clear_en"]) >= 0.9
+    assert (
+        shares["clear_zh"] >= 0.88
+    )  # a wider net here invents signs elsewhere, which is worse than saying nothing
 
 
 def test_where_the_rules_do_not_agree_they_mostly_say_nothing(agreement: dict[str, Any]) -> None:
-    assert agreement["next_states"]["opposite"] <= 0.02
-    assert agreement["after_the_rules"]["opposite"] <= 0.05
+    assert agreement["next_states"]["opposite"] <= 0.01
+    assert agreement["after_the_rules"]["opposite"] <= 0.01
+
+
+def test_recorded_states_that_no_rule_was_made_by_get_no_invented_and_few_wrong_signs() -> None:
+    script = str(ROOT / "openclaw-test" / "openclaw_test" / "benchmarks" / "judge_agreement.py")
+    command = [sys.executable, script, "--recorded"]
+    shown = subprocess.run(command, capture_output=True, text=True, check=True)
+    held_out = orjson.loads(shown.stdout)["lists"]["held_out"]
+    assert held_out["clear"]["right"] >= 0.78 and held_out["clear"]["opposite"] <= 0.03
+    assert (
+        held_out["kinds"]["person-new-request"]["invented"] <= 0.03 and held_out["hints_of_label_0"] <= 0.03
+    )
+    assert held_out["failing_commands_judged_good"] <= 0.02 * held_out["failing_commands"]
 
 
 def test_labels_are_complete_and_no_line_is_in_two_lists() -> None:
