@@ -47,6 +47,13 @@ def test_versions_are_one_number_and_the_changelogs_newest() -> None:
     assert openclaw.__version__ == slime.__version__ == newest[1]
 
 
+@pytest.mark.parametrize("folder", [ROOT, ROOT / "slime"], ids=["openclaw", "slime"])
+def test_the_wheels_version_is_the_packages(folder: Path) -> None:
+    declared = tomllib.loads((folder / "pyproject.toml").read_text())
+    assert declared["project"]["dynamic"] == ["version"]
+    assert declared["tool"]["hatch"]["version"]["path"] in ("openclaw/__init__.py", "slime/__init__.py")
+
+
 def test_the_server_prints_its_version(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         main(["--version"])
