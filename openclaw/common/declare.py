@@ -115,8 +115,9 @@ def flag_of(item: Field[Any]) -> str:
     return "--" + item.name.replace("_", "-")
 
 
-def text_of_variable(cls: type[DataclassInstance], name: str, environ: Mapping[str, str]) -> str | None:
+def text_of_variable(cls: type[DataclassInstance], name: str) -> str | None:
     """What the environment says of one setting, for a parser that reads it itself; None: nothing."""
+    environ = os.environ
     (item,) = (item for item in fields(cls) if item.name == name)
     found = _variable(item, environ)
     return None if found is None else environ[found]

@@ -9,7 +9,6 @@ from __future__ import annotations
 import argparse
 import functools
 import logging
-import os
 import time
 from collections import Counter
 from typing import Any
@@ -43,7 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--session-ttl",
         type=_seconds,
-        default=text_of_variable(Settings, "session_ttl", os.environ) or Settings.session_ttl,
+        default=text_of_variable(Settings, "session_ttl") or Settings.session_ttl,
         help="idle seconds after which a conversation has ended",
     )
     group.add_argument(

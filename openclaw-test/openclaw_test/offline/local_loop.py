@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 from openclaw.formats.rendering import ChatFormat, ModelFolder
-from openclaw.formats.stop_strings import StopStrings
 from openclaw.formats.template_probe import probe
 from openclaw.formats.tokenizer import Tokenizer
 from openclaw.gateway.exchange import Completion
@@ -59,7 +58,7 @@ class ChatModel:
 
     def read(self, prompt: list[int], reply: Reply) -> Message:
         """The assistant message that a client gets."""
-        parser, answer = self.format.parser(tools=False), Completion(StopStrings([]))
+        parser, answer = self.format.parser(tools=False), Completion([])
         parser.begin(prompt, None)
         answer.add(parser.feed(reply.ids))
         answer.add(parser.finish())

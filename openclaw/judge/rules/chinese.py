@@ -21,7 +21,7 @@ _PROBLEM = re.compile(r"多少|几[个本只元块天岁次棵条人]|求|还剩
 """What a problem with numbers asks."""
 _CONDITION = re.compile(r"要是|如果|假如|万一|的话$|会不会|有没有|是不是")
 """A clause that only asks what if."""
-_FEW_NEW_SIGNS, _SOME_NEW_SIGNS, _NEW_SIGNS = 3, 5, 3
+_FEW_NEW_SIGNS, _SOME_NEW_SIGNS, _NEW_SIGNS = 3, 7, 3
 """Chinese signs, new to the conversation, that a denial and a complaint's clause may have, and that make a topic."""
 _PAYLOAD = re.compile(r"[::“「].{4,}")
 _FUNCTION = frozenset("的了吗呢吧啊一下再能可以不请你我把给就也都个是有在用很好要会么想谢过")

@@ -64,7 +64,8 @@ def megatron(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
 
     monkeypatch.setattr(torch.cuda, "current_device", lambda: torch.device("cpu"))
     monkeypatch.setattr(torch.cuda, "synchronize", lambda *_: None)
-    if dist.is_initialized():  # left by a trainer that could not be built
+    parallel_state.destroy_model_parallel()  # left by a trainer of another test in this process
+    if dist.is_initialized():
         dist.destroy_process_group()
     dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
     parallel_state.initialize_model_parallel()
