@@ -47,6 +47,7 @@ class TopkSelectFlags:
         2.0,
         "teacher minus student log-prob is clipped to +- this, in nats, in topk_select; 0: not clipped",
         env=("OPENCLAW_TOPK_ADV_DIFF_CLIP",),
+        least=0,
     )
     topk_eps_clip: float | None = flag(
         None,
@@ -59,6 +60,7 @@ class TopkSelectFlags:
         None,
         "--eps-clip-high of topk_select (default: --eps-clip-high)",
         env=("OPENCLAW_TOPK_PPO_CLIP_EPS_HI",),
+        least=0,
     )
 
 

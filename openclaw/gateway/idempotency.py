@@ -42,6 +42,11 @@ class SharedGeneration(Generation):
         self._first = first
         self.ended = False
 
+    def with_prompt(self, prompt_ids: list[int], room: int) -> SharedGeneration:
+        """This generation itself, not begun, after another prompt: later attempts must find it. `request` stays."""
+        self._request = super().with_prompt(prompt_ids, room)._request
+        return self
+
     async def run(self) -> AsyncGenerator[Increment, None]:
         """Increments until finished: the first attempt's while that runs, then its own."""
         try:

@@ -5,9 +5,14 @@ from __future__ import annotations
 import json
 import time
 from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+
+from openclaw.engine.generation import EngineRequest
+from openclaw.gateway.caller import RequestKey
+from openclaw.gateway.idempotency import InFlight, SharedGeneration
 
 HELLO: list[Any] = [{"role": "user", "content": "hello"}]
 TEXT = "hello there, how are you today? the answer is 42."
@@ -80,3 +85,14 @@ def test_requests_that_do_not_say_so_and_other_bodies_are_turns_of_their_own(slo
 def test_try_after_the_first_is_over_is_answered_anew(gateway: Any) -> None:
     gateway.says(TEXT)
     assert ask(gateway)["id"] != ask(gateway, AGAIN)["id"]
+
+
+def test_a_request_that_forces_a_tool_call_is_found_by_its_later_tries() -> None:
+    request = EngineRequest("request", [1, 2], 9, {}, frozenset())
+    engines: Any = SimpleNamespace(preferred=lambda affinity: ["http://engine"])
+    key, in_flight = RequestKey(b"digest", repeated=True), InFlight()
+    first = in_flight.add(key, SharedGeneration(engines, request, "session", "turn", None))
+    opened = first.with_prompt([1, 2, 7], 5)
+    assert in_flight.find(key) is opened and opened.turn_id == "turn"
+    assert (opened._request.prompt_ids, opened._request.max_new_tokens) == ([1, 2, 7], 5)
+    assert opened.request.prompt_ids == [1, 2]
