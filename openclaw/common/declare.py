@@ -117,10 +117,9 @@ def flag_of(item: Field[Any]) -> str:
 
 def text_of_variable(cls: type[DataclassInstance], name: str) -> str | None:
     """What the environment says of one setting, for a parser that reads it itself; None: nothing."""
-    environ = os.environ
     (item,) = (item for item in fields(cls) if item.name == name)
-    found = _variable(item, environ)
-    return None if found is None else environ[found]
+    found = _variable(item, os.environ)
+    return None if found is None else os.environ[found]
 
 
 def _variable(item: Field[Any], environ: Mapping[str, str]) -> str | None:

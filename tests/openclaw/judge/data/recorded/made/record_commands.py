@@ -76,7 +76,7 @@ class Recorder:
         text = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]|\x00", "", text).replace("\r\n", "\n")
         text = text.replace(str(self.root / "home"), "/home/user").replace(str(self.root), "/home/user")
         text = text.replace(sys.prefix, "/home/user/.venv")
-        text = re.sub(r"(" + re.escape(sys.base_prefix) + ")", "/usr", text)
+        text = text.replace(sys.base_prefix, "/usr")
         text = text.replace(os.path.expanduser("~"), "/home/user")
         for name in (self.variables["PLAIN_HOST"], "root"):
             text = re.sub(rf"\b{re.escape(name)}\b(?!-)", "user", text)
