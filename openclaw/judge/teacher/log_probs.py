@@ -34,7 +34,7 @@ class Teacher:
 
     def __init__(self, http: JudgeHttp, kind: Literal["token", "topk"], top_k: int = 0) -> None:
         self._http = http
-        self._top_k = top_k if kind == "topk" else 0
+        self._top_k = {"token": 0, "topk": top_k}[kind]
 
     async def close(self) -> None:
         await self._http.close()

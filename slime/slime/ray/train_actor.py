@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import socket
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import ray
 
+from slime.errors import unknown_name
 from slime.ray import actor_process
 from slime.types import Sample
 
@@ -30,6 +31,29 @@ class TrainerState(NamedTuple):
 def record_name(rank: int) -> str:
     """Name of a rank's record and log."""
     return "trainer" if rank == 0 else f"trainer-{rank}"
+
+
+def _fsdp() -> Callable[..., Trainer]:
+    from slime.training.fsdp import FSDPTrainer
+
+    return FSDPTrainer
+
+
+def _megatron() -> Callable[..., Trainer]:
+    from slime.training.megatron import MegatronTrainer
+
+    return MegatronTrainer
+
+
+TRAINERS: Mapping[str, Callable[[], Callable[..., Trainer]]] = {"fsdp": _fsdp, "megatron": _megatron}
+"""By the name in --train-backend; each is imported only where it is chosen."""
+
+
+def trainer_class(name: str) -> Callable[..., Trainer]:
+    """The trainer behind --train-backend. Raises ConfigError for a name that none has."""
+    if name not in TRAINERS:
+        raise unknown_name("training backend", name, TRAINERS)
+    return TRAINERS[name]()
 
 
 @ray.remote(num_cpus=1, max_restarts=0, concurrency_groups={"life": 1})
@@ -56,18 +80,10 @@ class TrainActor:
 
     def load(self, init_method: str) -> TrainerState:
         """Joins the other ranks and loads the latest checkpoint, or the model where there is none."""
-        self.trainer = self._backend()(self.args, self.rank, self.world_size, init_method)
+        make = trainer_class(self.args.train_backend)
+        self.trainer = make(self.args, self.rank, self.world_size, init_method)
         state = self.trainer.load()
         return TrainerState(state.rollout_id, state.version, state.parent)
-
-    def _backend(self) -> Callable[..., Trainer]:
-        if self.args.train_backend == "megatron":
-            from slime.training.megatron import MegatronTrainer
-
-            return MegatronTrainer
-        from slime.training.fsdp import FSDPTrainer
-
-        return FSDPTrainer
 
     def train(self, rollout_id: int, samples: list[Sample]) -> dict[str, float]:
         from slime.training.profiling import profiled

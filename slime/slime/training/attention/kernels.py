@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.nn.attention.flex_attention import BlockMask, create_block_mask, flex_attention
 from transformers import AttentionInterface
 
-from slime.errors import ConfigError
+from slime.errors import ConfigError, unknown_name
 from slime.training.attention.packed import NAME as SDPA
 from slime.training.attention.packed import refuse_unsupported
 from slime.training.core.packing import Layout
@@ -23,21 +23,23 @@ if TYPE_CHECKING:
     from slime.arguments.groups.model import ModelArguments
 
 FLASH, FLEX = "slime_flash", "slime_flex"
+KERNELS = {"sdpa": SDPA, "flex_attention": FLEX, "flash_attention_2": FLASH}
+"""By the name in --attn-implementation."""
 
 
 def attention_name(args: ModelArguments) -> str:
     """The registered name behind --attn-implementation.
 
     Raises:
-        ConfigError: the kernel is not installed.
+        ConfigError: no kernel has that name, or it is not installed.
     """
-    if args.attn_implementation == "flash_attention_2":
-        if importlib.util.find_spec("flash_attn") is None:
-            raise ConfigError(
-                "--attn-implementation flash_attention_2 needs the flash-attn package; install it, or take sdpa"
-            )
-        return FLASH
-    return FLEX if args.attn_implementation == "flex_attention" else SDPA
+    if args.attn_implementation not in KERNELS:
+        raise unknown_name("--attn-implementation", args.attn_implementation, KERNELS)
+    if args.attn_implementation == "flash_attention_2" and importlib.util.find_spec("flash_attn") is None:
+        raise ConfigError(
+            "--attn-implementation flash_attention_2 needs the flash-attn package; install it, or take sdpa"
+        )
+    return KERNELS[args.attn_implementation]
 
 
 def flash_attention(
