@@ -26,21 +26,21 @@ def parse_body(data: bytes) -> dict[str, Any]:
     return body
 
 
-def boolean(body: Mapping[str, Any], name: str, prefix: str = "") -> bool:
+def boolean(body: Mapping[str, object], name: str, prefix: str = "") -> bool:
     value = body.get(name)
     if value is not None and not isinstance(value, bool):
         raise wrong(prefix + name, "true or false")
     return bool(value)
 
 
-def string(body: Mapping[str, Any], name: str) -> str | None:
+def string(body: Mapping[str, object], name: str) -> str | None:
     value = body.get(name)
     if value is not None and not isinstance(value, str):
         raise wrong(name, "a string")
     return value
 
 
-def integer(body: Mapping[str, Any], name: str, least: int, most: int) -> int | None:
+def integer(body: Mapping[str, object], name: str, least: int, most: int) -> int | None:
     value = body.get(name)
     if value is None:
         return None
@@ -49,7 +49,7 @@ def integer(body: Mapping[str, Any], name: str, least: int, most: int) -> int | 
     return value
 
 
-def number(body: Mapping[str, Any], name: str, least: float, most: float) -> float | None:
+def number(body: Mapping[str, object], name: str, least: float, most: float) -> float | None:
     value = body.get(name)
     if value is None:
         return None

@@ -101,7 +101,7 @@ class Client:
             text = noise.remove(text)
         return text
 
-    def session(self, headers: Mapping[str, str], body: Mapping[str, Any]) -> str | None:
+    def session(self, headers: Mapping[str, str], body: Mapping[str, object]) -> str | None:
         """The session that this client names, if it does."""
         named: list[Any] = [headers.get(name) for name in self.session_headers]
         counted = [headers.get(name, "") for name in self.counted_headers]
@@ -177,7 +177,7 @@ def clean_text(text: str) -> str:
     return text.strip()
 
 
-def named_session(headers: Mapping[str, str], body: Mapping[str, Any]) -> str | None:
+def named_session(headers: Mapping[str, str], body: Mapping[str, object]) -> str | None:
     """The session id in a client's own headers, fields or messages; None if it sends none."""
     for client in CLIENTS:
         found = client.session(headers, body)

@@ -76,7 +76,7 @@ def same_answer(stored: Message, sent: Message, to_the_letter: bool = False) -> 
     return read(stored) == read(sent)
 
 
-def is_true(value: Any) -> bool:
+def is_true(value: object) -> bool:
     """A header or field that switches something on: true, 1, yes, on."""
     return value is True or str(value).strip().lower() in YES
 

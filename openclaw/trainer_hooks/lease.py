@@ -82,7 +82,7 @@ def lease_batch(args: Any, rollout_id: int) -> list[dict[str, Any]]:
         time.sleep(POLL_SECONDS)
 
 
-def on_weights_live(args: Any, rollout_id: int, version: int, checkpoint: dict[str, Any]) -> None:
+def on_weights_live(args: object, rollout_id: int, version: int, checkpoint: dict[str, Any]) -> None:
     """For --on-weights-live-path: every engine serves `version`, so its batch is trained, for good.
 
     Args:
@@ -104,7 +104,7 @@ def on_weights_live(args: Any, rollout_id: int, version: int, checkpoint: dict[s
 
 
 def generate_rollout(
-    args: Any, rollout_id: int, data_source: Any = None, evaluation: bool = False
+    args: object, rollout_id: int, data_source: object = None, evaluation: bool = False
 ) -> dict[str, Any]:
     """For --rollout-function-path: a batch as `lease_batch` gives it, and metrics about it.
 
@@ -180,7 +180,7 @@ def _keep_house(store: RolloutStore, args: Any) -> None:
             log.info("retention deleted turns=%d samples=%d", deleted["turns"], deleted["samples"])
 
 
-def _drop_stale(store: RolloutStore, args: Any) -> None:
+def _drop_stale(store: RolloutStore, args: object) -> None:
     """Looks again when another version is live or another sample is ready."""
     most = getattr(args, "max_staleness", None)
     weight: float = getattr(args, "stale_weight", 0.0)
@@ -234,7 +234,7 @@ def _due(store: RolloutStore, args: Any) -> bool:
     return oldest is not None and time.time() - oldest >= args.batch_timeout
 
 
-def _trainer(args: Any) -> str:
+def _trainer(args: object) -> str:
     return str(getattr(args, "trainer_id", DEFAULT_TRAINER))
 
 

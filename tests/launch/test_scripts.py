@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 from pathlib import Path
 
 import pytest
@@ -173,3 +174,14 @@ def test_a_script_says_what_it_is_for(script: str) -> None:
 def test_scripts_kill_nothing_by_name() -> None:
     for path in ROOT.glob("**/*.sh"):
         assert not re.search(r"\b(pkill|killall|ray stop)\b", path.read_text()), path
+
+
+def test_an_example_is_refused_where_slime_is_only_a_folder(tmp_path: Path) -> None:
+    """In the repository's root `import slime` finds the folder of that name, which is no package."""
+    python = tmp_path / "python"
+    python.write_text(f'#!/bin/sh\nexec "{sys.executable}" -S -E "$@"\n')
+    python.chmod(0o755)
+    done = bash("slime/examples/arithmetic/sft.sh", PYTHON=str(python), RUN_DIR=str(tmp_path / "run"))
+    assert done.returncode == 2
+    assert "does not find slime; run: pip install -e" in done.stderr
+    assert not (tmp_path / "run").exists()

@@ -95,13 +95,13 @@ def chat_body(body: Json) -> Json:
     return found if person is None else {**found, "user": person}
 
 
-def _system(system: Any) -> list[Json]:
+def _system(system: object) -> list[Json]:
     if system is None or system in ("", []):
         return []
     return [{"role": "system", "content": _text(system, "system")}]
 
 
-def _messages(messages: Any) -> list[Json]:
+def _messages(messages: object) -> list[Json]:
     if not isinstance(messages, list) or not messages:
         raise ClientError("messages must be a list with at least one message", "messages")
     found: list[Json] = []
@@ -168,11 +168,11 @@ def _assistant(blocks: list[Json], where: str) -> Json:
     return message
 
 
-def _text(content: Any, where: str) -> str:
+def _text(content: object, where: str) -> str:
     return "".join(_texts(content, where))
 
 
-def _texts(content: Any, where: str) -> list[str]:
+def _texts(content: object, where: str) -> list[str]:
     if isinstance(content, str):
         return [content]
     texts = []
@@ -183,7 +183,7 @@ def _texts(content: Any, where: str) -> list[str]:
     return texts
 
 
-def _tools(tools: Any) -> list[Json] | None:
+def _tools(tools: object) -> list[Json] | None:
     if tools is None:
         return None
     if not isinstance(tools, list):
@@ -215,7 +215,7 @@ def _choice(choice: Any) -> tuple[Any, bool]:
     return {"auto": "auto", "any": "required", "none": "none"}[kind], parallel
 
 
-def _thinks(thinking: Any) -> bool:
+def _thinks(thinking: object) -> bool:
     kind = thinking.get("type") if isinstance(thinking, dict) else None
     if thinking is not None and kind not in ("enabled", "disabled", "adaptive"):
         raise ClientError("thinking must be {type: enabled | adaptive | disabled}", "thinking")

@@ -60,7 +60,7 @@ async def create(request: Request) -> Response:
     return AnswerResponse(request, exchanges, events, checked.stream)
 
 
-async def _previous(gateway: Gateway, response_id: Any, person: str | None) -> Turn | None:
+async def _previous(gateway: Gateway, response_id: object, person: str | None) -> Turn | None:
     """The turn to continue; never another person's. Raises ClientError when there is none."""
     if response_id is None:
         return None
@@ -110,7 +110,7 @@ def _check_included(body: Json) -> None:
             raise ClientError(message, name, "unsupported_value")
 
 
-def _history(instructions: Any, previous: Turn | None) -> list[Json]:
+def _history(instructions: object, previous: Turn | None) -> list[Json]:
     messages: list[Json] = []
     if previous is not None:
         messages = [*previous.messages, previous.response_message]
@@ -122,7 +122,7 @@ def _history(instructions: Any, previous: Turn | None) -> list[Json]:
     return [{"role": "system", "content": instructions, "format": _INSTRUCTIONS}, *messages]
 
 
-def _messages(given: Any) -> list[Json]:
+def _messages(given: object) -> list[Json]:
     if isinstance(given, str):
         return [{"role": "user", "content": given}]
     if not isinstance(given, list) or not given:
@@ -165,11 +165,11 @@ def _add_to_answer(found: list[Json], kind: str, item: Json, where: str) -> None
         raise ClientError(f"{where}: items of type {kind!r} are not known here", where)
 
 
-def _text(content: Any, where: str) -> str:
+def _text(content: object, where: str) -> str:
     return "".join(_texts(content, where))
 
 
-def _texts(content: Any, where: str) -> list[str]:
+def _texts(content: object, where: str) -> list[str]:
     if isinstance(content, str):
         return [content]
     if not isinstance(content, list):
@@ -185,7 +185,7 @@ def _texts(content: Any, where: str) -> list[str]:
     return texts
 
 
-def _tools(tools: Any) -> list[Json] | None:
+def _tools(tools: object) -> list[Json] | None:
     if tools is None:
         return None
     if not isinstance(tools, list):
@@ -202,13 +202,13 @@ def _tools(tools: Any) -> list[Json] | None:
     return found
 
 
-def _choice(choice: Any) -> Any:
+def _choice(choice: object) -> Any:
     if isinstance(choice, dict) and choice.get("type") == "function":
         return {"type": "function", "function": {"name": choice.get("name")}}
     return choice
 
 
-def _form(text: Any) -> Any:
+def _form(text: object) -> Any:
     form = text.get("format") if isinstance(text, dict) else None
     if isinstance(form, dict) and form.get("type") == "json_schema":
         return {"type": "json_schema", "json_schema": form}

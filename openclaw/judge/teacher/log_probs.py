@@ -123,14 +123,14 @@ def _rows(meta: dict[str, Any], name: str, length: int) -> list[Any]:
     return rows[1:]
 
 
-def _number(entry: Any, wanted: int) -> float:
+def _number(entry: object, wanted: int) -> float:
     value, token = _pair(entry)
     if token != wanted:
         raise TeacherError(f"the teacher gave the log-prob of id {token} where the answer has {wanted}")
     return value
 
 
-def _best(row: Any, top_k: int) -> list[tuple[float, int]]:
+def _best(row: object, top_k: int) -> list[tuple[float, int]]:
     pairs = [_pair(entry) for entry in row] if isinstance(row, list) else []
     if len(pairs) != top_k or len({token for _, token in pairs}) != top_k:
         raise TeacherError(

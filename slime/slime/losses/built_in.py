@@ -132,7 +132,7 @@ def sft(dist: Distribution, batch: LossBatch, reducer: Reducer) -> LossOutput:
 
 
 def custom(
-    function: Callable[..., Any],
+    function: Callable[..., object],
     config: dict[str, Any],
     dist: Distribution,
     batch: LossBatch,

@@ -43,7 +43,7 @@ def load_custom_loss(path: str) -> tuple[Callable[..., Any], Signature]:
 
 
 def sample_loss(
-    function: Callable[..., Any],
+    function: Callable[..., object],
     config: dict[str, Any],
     policy: Tensor,
     reference: Tensor,
@@ -70,7 +70,7 @@ def sample_loss(
 
 
 def pack_loss(
-    function: Callable[..., Any],
+    function: Callable[..., object],
     args: ObjectiveSide,
     batch: dict[str, Any],
     logits: Tensor,

@@ -34,7 +34,7 @@ class TaskFailed(TrainError):
 
 
 def gather(
-    references: Sequence[Any],
+    references: Sequence[object],
     what: str,
     limit: float = 0.0,
     look: Callable[[], None] = lambda: None,
@@ -91,7 +91,7 @@ class Heartbeat:
         limit: seconds that an answer may take; 0 never asks.
     """
 
-    def __init__(self, ask: Callable[[], Any], what: str, limit: float) -> None:
+    def __init__(self, ask: Callable[[], object], what: str, limit: float) -> None:
         self.ask, self.what, self.limit = ask, what, limit
         self.asked: Any = None
         self.since = 0.0

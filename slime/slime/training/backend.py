@@ -7,7 +7,7 @@ same for all backends.
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -62,7 +62,7 @@ class Backend(Persistent):
         rank: int = 0,
         world_size: int = 1,
         init_method: str | None = None,
-        store: Any = None,
+        store: object = None,
     ) -> None:
         self.args, self.rank, self.world_size = args, rank, world_size
         on_gpu = args.actor_num_gpus_per_node > 0
@@ -123,7 +123,7 @@ class Backend(Persistent):
         """A model of which no gradients will be taken."""
 
     @abstractmethod
-    def weights_part(self, model: Any, prefix: str) -> Part:
+    def weights_part(self, model: object, prefix: str) -> Part:
         """What a checkpoint holds of a model that no optimizer moves."""
 
     @abstractmethod

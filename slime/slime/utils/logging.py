@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import sys
 from pathlib import Path
-from typing import Any
 
 FILE_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
@@ -34,7 +33,7 @@ def log_to_file(path: Path) -> None:
     PROGRESS.propagate = False
 
 
-def event(logger: logging.Logger, what: str, **fields: Any) -> None:
+def event(logger: logging.Logger, what: str, **fields: object) -> None:
     """Logs an event and its numbers in one line; floats get four significant digits."""
     words = [
         f"{name}={value:.4g}" if isinstance(value, float) else f"{name}={value}"
