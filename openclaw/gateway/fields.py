@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import orjson
@@ -58,6 +58,24 @@ def number(body: Mapping[str, object], name: str, least: float, most: float) -> 
     if not least <= value <= most:
         raise wrong(name, f"a number from {least:g} to {most:g}")
     return float(value)
+
+
+def function_tools(
+    given: object, read: Callable[[object, str], dict[str, Any]]
+) -> list[dict[str, Any]] | None:
+    """The tools of a dialect as chat's, whose functions `read` makes of each and of where it stands."""
+    if given is None:
+        return None
+    if not isinstance(given, list):
+        raise wrong("tools", "a list")
+    return [
+        {"type": "function", "function": read(tool, f"tools[{index}]")} for index, tool in enumerate(given)
+    ]
+
+
+def function_call(call_id: object, name: str, arguments: str) -> dict[str, Any]:
+    """A call in an assistant's message of chat; `arguments` is JSON text."""
+    return {"id": str(call_id), "type": "function", "function": {"name": name, "arguments": arguments}}
 
 
 def wrong(param: str, expected: str) -> ClientError:

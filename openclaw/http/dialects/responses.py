@@ -17,7 +17,7 @@ from openclaw.common.messages import content_of
 from openclaw.errors import ClientError
 from openclaw.gateway.caller import Caller, person_named
 from openclaw.gateway.chat_request import chat_request
-from openclaw.gateway.fields import parse_body
+from openclaw.gateway.fields import function_call, function_tools, parse_body
 from openclaw.gateway.gateway import Gateway
 from openclaw.http.auth import check_client
 from openclaw.http.dialects.responses_wire import ResponseEvents
@@ -84,7 +84,7 @@ def chat_body(body: Json, previous: Turn | None) -> Json:
     found: Json = {name: body[name] for name in _SAME if name in body}
     found["messages"] = [*_history(body.get("instructions"), previous), *_messages(body.get("input"))]
     found["max_completion_tokens"] = body.get("max_output_tokens")
-    found["tools"] = _tools(body.get("tools"))
+    found["tools"] = function_tools(body.get("tools"), _function)
     found["tool_choice"] = _choice(body.get("tool_choice"))
     found["response_format"] = _form(body.get("text"))
     reasoning = body.get("reasoning")
@@ -156,11 +156,10 @@ def _add_to_answer(found: list[Json], kind: str, item: Json, where: str) -> None
         texts = [_text(item[name], f"{where}.{name}") for name in ("content", "summary") if item.get(name)]
         last["reasoning_content"] = last.get("reasoning_content", "") + "".join(texts)
     elif kind == "function_call":
-        function = {"name": item.get("name"), "arguments": item.get("arguments")}
-        if not isinstance(function["name"], str) or not isinstance(function["arguments"], str):
+        name, arguments = item.get("name"), item.get("arguments")
+        if not isinstance(name, str) or not isinstance(arguments, str):
             raise ClientError(f"{where} must have a name and arguments as JSON text", where)
-        call = {"id": str(item.get("call_id")), "type": "function", "function": function}
-        last.setdefault("tool_calls", []).append(call)
+        last.setdefault("tool_calls", []).append(function_call(item.get("call_id"), name, arguments))
     else:
         raise ClientError(f"{where}: items of type {kind!r} are not known here", where)
 
@@ -185,21 +184,11 @@ def _texts(content: object, where: str) -> list[str]:
     return texts
 
 
-def _tools(tools: object) -> list[Json] | None:
-    if tools is None:
-        return None
-    if not isinstance(tools, list):
-        raise ClientError("tools must be a list", "tools")
-    found = []
-    for index, tool in enumerate(tools):
-        kind = tool.get("type") if isinstance(tool, dict) else None
-        if kind != "function":
-            raise ClientError(f"tools[{index}]: functions only, not {kind!r}", f"tools[{index}]")
-        known = {
-            name: tool[name] for name in ("name", "description", "parameters") if tool.get(name) is not None
-        }
-        found.append({"type": "function", "function": known})
-    return found
+def _function(tool: object, where: str) -> Json:
+    kind = tool.get("type") if isinstance(tool, dict) else None
+    if not isinstance(tool, dict) or kind != "function":
+        raise ClientError(f"{where}: functions only, not {kind!r}", where)
+    return {name: tool[name] for name in ("name", "description", "parameters") if tool.get(name) is not None}
 
 
 def _choice(choice: object) -> Any:

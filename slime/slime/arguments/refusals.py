@@ -50,8 +50,8 @@ class Bounds:
             ends = [(self.least, "{} or more"), (self.above, "above {}")]
             ends += [(self.most, "at most {}"), (self.below, "below {}")]
             text = " and ".join(words.format(end) for end, words in ends if end is not None)
-        unit = f"a number of {self.unit} " if self.unit else ""
-        return unit + text + ("" if self.also is None else f", or {self.also}")
+        number = f"a number of {self.unit}" if self.unit else "" if text else "a number"
+        return " ".join(filter(None, [number, text])) + ("" if self.also is None else f", or {self.also}")
 
 
 @dataclass(frozen=True)

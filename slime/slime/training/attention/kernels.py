@@ -16,7 +16,7 @@ from transformers import AttentionInterface
 
 from slime.errors import ConfigError, unknown_name
 from slime.training.attention.packed import NAME as SDPA
-from slime.training.attention.packed import refuse_unsupported
+from slime.training.attention.packed import layout_of
 from slime.training.core.packing import Layout
 
 if TYPE_CHECKING:
@@ -57,8 +57,7 @@ def flash_attention(
     """query [1, heads, N, D], key and value [1, kv_heads, N, D] -> [1, N, heads, D]; bf16 on CUDA."""
     from flash_attn import flash_attn_varlen_func
 
-    refuse_unsupported(attention_mask, others)
-    layout = packed_layout or ((query.shape[2],),)
+    layout = layout_of(query, packed_layout, attention_mask, others)
     queries, keys, order = varlen_layout(layout, query.device)
     output = flash_attn_varlen_func(
         query[0].transpose(0, 1),
@@ -109,8 +108,7 @@ def flex_packed_attention(
     **others: Any,
 ) -> tuple[Tensor, None]:
     """query [1, heads, N, D], key and value [1, kv_heads, N, D] -> [1, N, heads, D]. Compiled on CUDA."""
-    refuse_unsupported(attention_mask, others)
-    layout = packed_layout or ((query.shape[2],),)
+    layout = layout_of(query, packed_layout, attention_mask, others)
     mask = _block_mask(layout, sliding_window, query.device)
     attend = _compiled() if query.is_cuda else flex_attention
     grouped = query.shape[1] != key.shape[1]
