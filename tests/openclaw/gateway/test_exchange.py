@@ -40,7 +40,7 @@ def exchange(recorder: Recorder, pause: float) -> Exchange:
     parser: Any = SimpleNamespace(
         begin=lambda ids, tools: None,
         feed=lambda ids: [TextDelta("content", str(one)) for one in ids],
-        finish=lambda: [],
+        finish=list,
     )
     generation: Any = SimpleNamespace(
         run=run, ids=ids, log_probs=[-1.0, -1.0], spans=[(1, 0, 2)], finish_reason="stop", matched=None
