@@ -50,8 +50,8 @@ class Bounds:
             ends = [(self.least, "{} or more"), (self.above, "above {}")]
             ends += [(self.most, "at most {}"), (self.below, "below {}")]
             text = " and ".join(words.format(end) for end, words in ends if end is not None)
-        number = f"a number of {self.unit}" if self.unit else "" if text else "a number"
-        return " ".join(filter(None, [number, text])) + ("" if self.also is None else f", or {self.also}")
+        unit = f"a number of {self.unit} " if self.unit else ""
+        return unit + text + ("" if self.also is None else f", or {self.also}")
 
 
 @dataclass(frozen=True)
@@ -148,7 +148,9 @@ def check_fields(
     for field in fields:
         value, bounds = getattr(args, field.name), field.metadata["bounds"]
         if value is not None and not bounds.hold(value):
-            raise ConfigError(f"{option(field.name)} must be {bounds}, got {value}")
+            raise ConfigError(
+                f"{option(field.name)} must be {str(bounds).strip() or 'a number'}, got {value}"
+            )
     defaults = {field.name: default_of(field) for field in known}
     for field in fields:
         value = getattr(args, field.name)

@@ -32,8 +32,8 @@ from slime.types import Sample
 
 if TYPE_CHECKING:
     from slime.arguments import Arguments
-    from slime.arguments.groups.algorithm import LossArguments
     from slime.arguments.groups.hooks import HookArguments
+    from slime.arguments.groups.loss import LossArguments
     from slime.arguments.sides import ObjectiveSide
 
 

@@ -22,7 +22,7 @@ from slime.hooks import HOOKS, call_of
 from slime.plugins import load_attr
 
 if TYPE_CHECKING:
-    from slime.arguments.groups.algorithm import LossArguments
+    from slime.arguments.groups.loss import LossArguments
     from slime.arguments.sides import ObjectiveSide
 
 SAMPLE_PARAMETERS = ("policy_logits", "reference_logits", "rewards", "advantages", "config")

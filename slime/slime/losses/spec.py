@@ -13,7 +13,7 @@ from slime.losses.component import Component, LossSpec
 from slime.losses.custom import custom_config, load_custom_loss
 
 if TYPE_CHECKING:
-    from slime.arguments.groups.algorithm import LossArguments
+    from slime.arguments.groups.loss import LossArguments
     from slime.arguments.sides import ObjectiveSide
 
 
