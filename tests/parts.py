@@ -9,6 +9,7 @@ from tests import ROOT
 
 QUICK = (
     "methods/test_samples.py",
+    "openclaw/clients/",
     "openclaw/engine/",
     "openclaw/formats/",
     "openclaw/judge/",

@@ -16,12 +16,12 @@ from typing import Any
 
 from openclaw.chat.client import ChatError, Server
 from openclaw.chat.turn_status import describe
+from openclaw.clients.client import Model
 from openclaw.common import declare
-from openclaw.connect.entries import Model, connected, disconnected, provider_entry, remarks
+from openclaw.connect.entries import connected, disconnected, provider_entry, remarks
 from openclaw.connect.files import NotPlainJson, read_config, readable_by_others, restore, write_config
-from openclaw.connect.others import settings_of
 from openclaw.connect.program import Program, complaint, find_program
-from openclaw.connect.settings import ConnectSettings
+from openclaw.connect.settings import PRINTED, ConnectSettings
 from openclaw.errors import ConfigError
 
 EXTENSION = Path(__file__).resolve().parents[2] / "extensions" / "rl-training-headers"
@@ -53,8 +53,11 @@ def main(argv: Sequence[str] | None = None) -> int:
 def connect(settings: ConnectSettings) -> None:
     """Checks the server, then writes or prints. Raises ConfigError and ChatError."""
     model = check_server(settings)
-    if settings.client != "openclaw":
-        print(settings_of(settings.client, settings.base_url, model, settings.api_key is not None), end="")
+    if settings.client in PRINTED:
+        key = (
+            "$SGLANG_API_KEY" if settings.api_key is not None else "no-key-needed"
+        )  # a key is named, never printed
+        print(PRINTED[settings.client](settings.base_url, model, key), end="")
         return
     program = find_program()
     extension = chosen_extension(settings, program)

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
+from openclaw.clients.client import Model
 from openclaw.errors import ConfigError
 
 PLUGIN = "rl-training-headers"
@@ -19,15 +19,6 @@ _SUFFIX = "(OpenClaw-RL)"
 """Ends the names of models that were added here."""
 
 Config = dict[str, Any]
-
-
-@dataclass(frozen=True)
-class Model:
-    """The served model. context and max_tokens in tokens."""
-
-    id: str
-    context: int
-    max_tokens: int
 
 
 def provider_entry(base_url: str, api_key: str | None, model: Model) -> Config:

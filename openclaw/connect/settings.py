@@ -5,11 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from openclaw.clients.registry import CLIENTS
 from openclaw.common import declare
 from openclaw.common.declare import option
 from openclaw.connect.entries import DEFAULT_PROVIDER
 
-CLIENTS = ("openclaw", "openai", "litellm", "continue", "open-webui")
+PRINTED = {client.name: client.settings for client in CLIENTS if client.settings is not None}
+"""Clients whose settings are printed, to be copied; OpenClaw's are written."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,7 +54,10 @@ class ConnectSettings:
     remove: bool = option(bool, False, "Undo what an earlier run wrote")
     print_only: bool = option(bool, False, "Print the settings, write nothing")
     client: str = option(
-        str, "openclaw", "Whose settings: others than openclaw are only printed", choices=CLIENTS
+        str,
+        "openclaw",
+        "Whose settings: others than openclaw are only printed",
+        choices=("openclaw", *PRINTED),
     )
 
     def __post_init__(self) -> None:

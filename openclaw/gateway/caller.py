@@ -9,10 +9,10 @@ from typing import Literal
 
 import orjson
 
+from openclaw.clients.registry import is_side_turn, named_session
 from openclaw.common.messages import messages_in
 from openclaw.errors import ClientError
 from openclaw.gateway.fields import string
-from openclaw.sessions.clients import is_side_turn, named_session
 from openclaw.sessions.transcript import YES, is_true
 
 LONGEST_NAME = 256

@@ -13,8 +13,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from openclaw.clients.registry import clean_text
 from openclaw.common.messages import LINE_BREAK, text_of
-from openclaw.sessions.clients import clean_text
 from openclaw.types import Message, Turn
 
 YES = frozenset({"1", "true", "yes", "on"})
