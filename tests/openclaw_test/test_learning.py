@@ -192,6 +192,7 @@ def test_a_trial_reports_sessions_and_what_the_model_is_like(
 ) -> None:
     for name, value in (
         ("openclaw_test.offline.measures.GREEDY", 20),
+        ("openclaw_test.offline.measures.WISHES", 2),
         ("openclaw_test.offline.trial.LATE", 3),
     ):
         monkeypatch.setattr(name, value)
@@ -203,6 +204,8 @@ def test_a_trial_reports_sessions_and_what_the_model_is_like(
     assert 0 <= found["late"]["preference"] <= 1
     assert found["late"]["entropy"] > 0
     assert found["late"]["kl_to_start"] > -0.5
+    assert set(found["wishes_before"]) <= set(found["late"])
+    assert found["late"]["wishes_kept"] in (True, False)
 
 
 def test_the_benchmark_tells_what_it_takes() -> None:
