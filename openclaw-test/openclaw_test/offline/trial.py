@@ -134,8 +134,10 @@ class Trial:
         version, known = self.loop.version, list(self.memory.hints) if self.memory else []
         turns = [(first + i) % len(self.people) for i in range(AT_ONCE)]
         sessions = [self.people[index].session() for index in turns]
+        names = [self.plan.tastes[index].name for index in turns]
         live = [
-            (session, Talk([], f"session-{first + i}", self.memory)) for i, session in enumerate(sessions)
+            (session, Talk([], f"session-{first + i}", self.memory, person=names[i]))
+            for i, session in enumerate(sessions)
         ]
         for session, talk in live:
             self.loop.follow(talk, session.opening)
