@@ -1,4 +1,4 @@
-"""Ways to compute the same: chunks of logits, recomputed activations, other attention, other precision, other losses'
+"""Ways to compute the same: chunks of logits, recomputed activations, other precision, other losses'
 sums; and which weights are trained."""
 
 from __future__ import annotations
@@ -12,8 +12,6 @@ from transformers import AutoModelForCausalLM
 
 from slime.errors import ConfigError
 from slime.losses import ChunkedDistribution, DenseDistribution
-from slime.training.attention.kernels import flex_packed_attention, varlen_layout
-from slime.training.attention.packed import packed_attention
 
 LORA: dict[str, Any] = {"use_lora": True, "lora_rank": 4, "lora_alpha": 8.0, "lora_dropout": 0.0}
 RICH: dict[str, Any] = {
@@ -76,27 +74,6 @@ def test_saving_memory_changes_no_update(
     theirs = whole(saving)
     for name, tensor in whole(plain).items():
         torch.testing.assert_close(theirs[name], tensor, atol=3e-4, rtol=1e-3)
-
-
-@pytest.mark.parametrize("window", [None, 5])
-def test_flex_attention_and_the_loop_over_sequences_agree(window: int | None) -> None:
-    torch.manual_seed(0)
-    layout = ((7, 3, 9, 1), (12,), (2, 4))
-    n = sum(sum(run) for run in layout)
-    q, k, v = (torch.randn(1, heads, n, 16) for heads in (4, 2, 2))
-    how: dict[str, Any] = {"scaling": 0.3, "sliding_window": window, "packed_layout": layout}
-    expected, found = (
-        attend(torch.nn.Module(), q, k, v, None, **how)[0]
-        for attend in (packed_attention, flex_packed_attention)
-    )  # flex attention has gradients on GPUs only
-    torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-4)
-
-
-def test_varlen_pieces_name_the_keys_that_each_query_sees() -> None:
-    queries, keys, order = varlen_layout(((2, 1, 2), (3,)), torch.device("cpu"))
-    assert queries.tolist() == [0, 2, 3, 5, 8]
-    assert keys.tolist() == [0, 2, 5, 9, 12]
-    assert order.tolist() == [0, 1, 0, 1, 2, 0, 1, 3, 4, 5, 6, 7]
 
 
 def test_bf16_computes_over_fp32_weights_and_is_near(make_trainer: Any, make_samples: Any) -> None:
