@@ -58,6 +58,43 @@ def test_a_chunked_distribution_is_the_dense_one_in_values_and_gradients() -> No
     assert max(rows) == 4
 
 
+def test_a_chunked_distribution_computes_log_probs_of_the_same_ids_once() -> None:
+    torch.manual_seed(0)
+    hidden, head = (torch.randn(n, 8, requires_grad=True) for n in (11, 50))
+    ids, other, rows = torch.randint(0, 50, (11,)), torch.randint(0, 50, (11,)), list[int]()
+
+    def project(part: torch.Tensor) -> torch.Tensor:
+        rows.append(len(part))
+        return part @ head.T
+
+    dist, fresh = (ChunkedDistribution(hidden, project, torch.ones(11), chunk=4) for _ in range(2))
+    with torch.no_grad():
+        scored = dist.log_probs(ids)
+    assert not scored.requires_grad and sum(rows) == 11
+    trained = dist.log_probs(ids)
+    assert trained.requires_grad and torch.equal(trained, scored) and sum(rows) == 22
+    with torch.no_grad():
+        assert dist.log_probs(ids) is trained
+    assert dist.log_probs(ids) is trained and sum(rows) == 22
+    assert torch.equal(dist.log_probs(other), fresh.log_probs(other))
+
+
+def test_the_first_step_runs_the_output_head_no_more_than_its_loss_does(
+    make_trainer: Any, make_samples: Any
+) -> None:
+    """Old log-probs are those of the step itself, and so are the ones that it reports."""
+    trainer = make_trainer(log_probs_chunk_size=5, max_tokens_per_gpu=1000)
+    head, rows = trainer.model.deferred, list[int]()
+    project = head.project
+    head.project = lambda part: rows.append(len(part)) or project(part)
+    samples = make_samples(4)
+    trainer.train(0, samples)
+    trained = sum(sample.effective_response_length for sample in samples)
+    assert (
+        sum(rows) == 3 * trained
+    )  # once forward, once more for gradients, once for the entropy that is reported
+
+
 @pytest.mark.parametrize("adapters", [{}, LORA], ids=["full", "lora"])
 @pytest.mark.parametrize(
     "way", [{"log_probs_chunk_size": 5}, {"gradient_checkpointing": True}], ids=["chunks", "recomputed"]
