@@ -21,7 +21,7 @@ install_servers() {
 # bitsandbytes, for the test of --load-in-4bit: in a folder of its own, as peft imports it wherever it is.
 install_bitsandbytes() {
   local pin
-  pin=$(grep == "$ROOT/tests/requirements-qlora.txt")
+  pin=$(grep '==' "$ROOT/tests/requirements-qlora.txt")
   [ -d "$VENV/side/${pin/==/-}.dist-info" ] && return
   "$PY" -m pip install --quiet --disable-pip-version-check --no-deps --upgrade --target "$VENV/side" "$pin" \
     || echo "warning: $pin could not be installed; its test will be skipped" >&2
