@@ -165,12 +165,10 @@ gpu_arguments() {
   flag --max-tokens-per-gpu MAX_TOKENS_PER_GPU 32768
   if [ "$TRAIN_BACKEND" = megatron ]; then
     flag --tensor-model-parallel-size TRAIN_TP "$ACTOR_GPUS"
-    WORDS+=(::script --gradient-checkpointing --balance-data)
-    if [ "${TRAIN_TP:-$ACTOR_GPUS}" != 1 ]; then WORDS+=(--sequence-parallel); fi
-  else
-    WORDS+=(::script --gradient-checkpointing --balance-data)
-    flag --log-probs-chunk-size LOG_PROBS_CHUNK_SIZE 1024
+    if [ "${TRAIN_TP:-$ACTOR_GPUS}" != 1 ]; then WORDS+=(::script --sequence-parallel); fi
   fi
+  WORDS+=(::script --gradient-checkpointing --balance-data)
+  flag --log-probs-chunk-size LOG_PROBS_CHUNK_SIZE 1024
   WORDS+=(--rollout-batch-size 16 --num-steps-per-rollout 1 --batch-timeout 600 --save-interval 20)
   WORDS+=(--eps-clip 0.2 --eps-clip-high 0.28 --entropy-coef 0.0)
   WORDS+=(--lr 1e-5 --lr-decay-style constant --weight-decay 0.1 --adam-beta1 0.9 --adam-beta2 0.98)
