@@ -31,8 +31,8 @@ class EngineService:
         self.model: ServedModel = build_model(args.model_path, args.device, args.dtype)
         self.weights = WeightStore(self.model, lambda install: self.engine.replace_weights(install))
         first = first_weights(args.model_path, args.weights_file)
-        live = self.weights.load(first.path, first.version)
-        if first.checksum is not None and live.checksum != first.checksum:
+        self.weights.load(first.path, first.version)
+        if first.checksum is not None and not self.weights.holds(first.checksum):
             raise ModelError(
                 f"{first.path} does not hold the weights that {args.weights_file} names: its checksum differs"
             )

@@ -6,7 +6,7 @@ projection in another. A matrix is cut over tensor-parallel ranks along one dime
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -62,14 +62,18 @@ class WeightMap:
 
     @torch.no_grad()
     def whole(self, dtype: torch.dtype | None) -> Iterator[tuple[str, Tensor]]:
-        """Hugging Face's names and whole CPU tensors of this stage, adapters merged. Every rank of the stage must take
-        all."""
+        """Hugging Face's names and whole tensors of this stage, adapters merged. Every rank of the stage must take all.
+
+        Args:
+            dtype: to which parts are cast before they travel; a tensor that no rank cuts is the model's own.
+        """
         for name, entry in self.entries.items():
             if entry.kind == "adapter" or (name == HEAD and self.hf.tie_word_embeddings):
                 continue
-            parts = self._all_parts(entry, self.value(name))
-            for source, tensor in zip(entry.sources, self.separate(entry, parts), strict=True):
-                yield source, tensor.to("cpu", dtype or tensor.dtype, copy=True).contiguous()
+            own = self.value(name)
+            if self.axis_of(entry).size > 1 and dtype is not None:
+                own = own.to(dtype)
+            yield from zip(entry.sources, self.separate(entry, self._all_parts(entry, own)), strict=True)
 
     @torch.no_grad()
     def whole_adapters(self) -> Iterator[tuple[str, Tensor]]:
@@ -160,28 +164,44 @@ class WeightMap:
         return [whole[: self.hf.vocab_size]] if entry.kind == "vocabulary" else [whole]
 
 
-def gather_weights(weights: WeightMap, dtype: torch.dtype | None, parallel: Parallel) -> dict[str, Tensor]:
-    """All weights as whole CPU tensors by Hugging Face's names, on rank 0 of all; the others return nothing.
+def whole_weights(
+    weights: WeightMap, dtype: torch.dtype | None, parallel: Parallel
+) -> Iterator[tuple[str, Tensor]]:
+    """All weights as whole tensors by Hugging Face's names, on rank 0 of all; the others get nothing.
 
-    Every rank must call this. Pipeline stages hand over one tensor at a time.
+    Every rank must take all. One tensor at a time is whole, so no rank ever holds the model.
     """
-    return to_first_stage(dict(weights.whole(dtype)), parallel)
+    return to_first_stage(weights.whole(dtype), parallel, dtype)
 
 
-def to_first_stage(own: dict[str, Tensor], parallel: Parallel) -> dict[str, Tensor]:
-    """The CPU tensors of all pipeline stages on rank 0; the others return nothing. Every rank must call this."""
+def to_first_stage(
+    own: Iterable[tuple[str, Tensor]], parallel: Parallel, dtype: torch.dtype | None
+) -> Iterator[tuple[str, Tensor]]:
+    """The tensors of all pipeline stages on rank 0, those of others in `dtype` on the CPU; the others get nothing.
+    Every rank must take all."""
     if not parallel.writes:
-        return {}
-    if parallel.pp.rank:
-        head = [[(name, tensor.shape, tensor.dtype) for name, tensor in own.items()]]
-        dist.send_object_list(head, dst=parallel.pp.ranks[0], group=parallel.pp.group)
-        for tensor in own.values():
-            dist.send(tensor, dst=parallel.pp.ranks[0], group=parallel.pp.group)
-        return {}
-    for rank in parallel.pp.ranks[1:]:
-        box: list[Any] = [None]
+        for _ in own:
+            pass
+    elif parallel.pp.rank:
+        first, group = parallel.pp.ranks[0], parallel.pp.group
+        for name, tensor in own:
+            part = tensor.to("cpu", dtype).contiguous()
+            dist.send_object_list([(name, part.shape, part.dtype)], dst=first, group=group)
+            dist.send(part, dst=first, group=group)
+        dist.send_object_list([None], dst=first, group=group)
+    else:
+        yield from own
+        for rank in parallel.pp.ranks[1:]:
+            yield from _received(rank, parallel)
+
+
+def _received(rank: int, parallel: Parallel) -> Iterator[tuple[str, Tensor]]:
+    box: list[Any] = [None]
+    while True:
         dist.recv_object_list(box, src=rank, group=parallel.pp.group)
-        for name, shape, kind in box[0]:
-            own[name] = torch.empty(shape, dtype=kind)
-            dist.recv(own[name], src=rank, group=parallel.pp.group)
-    return own
+        if box[0] is None:
+            return
+        name, shape, kind = box[0]
+        tensor = torch.empty(shape, dtype=kind)
+        dist.recv(tensor, src=rank, group=parallel.pp.group)
+        yield name, tensor
