@@ -21,7 +21,8 @@ RUNTIME = (
     ("store", "methods"),
     ("judge", "gateway"),
     ("http", "trainer_hooks", "chat"),
-    ("connect", "server"),
+    ("connect", "server_door"),
+    ("server",),
 )
 """The wings of openclaw, floor by floor from the ground."""
 TRAINER = (
