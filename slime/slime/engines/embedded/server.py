@@ -6,7 +6,7 @@ import json
 import os
 import socket
 import time
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import asdict
 from typing import Any
@@ -172,29 +172,37 @@ class EngineServer:
 
 def serve(args: EmbeddedArguments, listener: socket.socket) -> None:
     """Load the model, serve on `listener` until a signal; prints one JSON line on stdout when ready."""
-    service = EngineService(args)
+    announced_server(EngineService(args), listener).run(sockets=[listener])
+
+
+def announced_server(
+    service: EngineService, listener: socket.socket, on_serving: Callable[[], None] = lambda: None
+) -> uvicorn.Server:
+    """A server that prints one JSON line on stdout, and calls `on_serving`, when it serves."""
     config = uvicorn.Config(
         EngineServer(service).app(),
-        log_level=args.log_level,
+        log_level=service.args.log_level,
         **SERVER_OPTIONS,
     )
     host, port = listener.getsockname()[:2]
     ready = {
         "url": f"http://{host}:{port}",
-        "model": args.model_path,
+        "model": service.args.model_path,
         "version": service.weights.live.version,
         "pid": os.getpid(),
     }
-    _AnnouncedServer(config, json.dumps(ready)).run(sockets=[listener])
+    return _AnnouncedServer(config, json.dumps(ready), on_serving)
 
 
 class _AnnouncedServer(uvicorn.Server):
-    def __init__(self, config: uvicorn.Config, line: str) -> None:
+    def __init__(self, config: uvicorn.Config, line: str, on_serving: Callable[[], None]) -> None:
         super().__init__(config)
         self._line = line
+        self._on_serving = on_serving
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets=sockets)
+        self._on_serving()
         print(self._line, flush=True)
 
 
