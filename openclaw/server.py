@@ -33,6 +33,8 @@ from openclaw.http.dialects import chat, completions, messages, responses
 from openclaw.http.metrics import Metrics
 from openclaw.http.middleware.fast_route import FastRoute
 from openclaw.http.middleware.guard import HttpProtocol, RequestGuard
+from openclaw.page.app import add_page
+from openclaw.page.source import PageSource
 from openclaw.settings import Settings, load_settings
 from openclaw.store import RolloutStore
 from openclaw.store.database import shown
@@ -56,13 +58,15 @@ def create_app(
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         yield
+        page.close()
         await engines.close()
         if recorder is not None:
             await asyncio.to_thread(recorder.close)
 
     app = FastAPI(title="OpenClaw-RL gateway", lifespan=lifespan, docs_url=None, redoc_url=None)
-    app.state.gateway = Gateway(settings, engines, recorder)
-    app.state.metrics = Metrics()
+    gateway = app.state.gateway = Gateway(settings, engines, recorder)
+    metrics = app.state.metrics = Metrics()
+    page = PageSource.of(gateway, metrics)
     app.state.started = time.time()
     app.state.launched_engine = launched
     app.add_middleware(FastRoute, handlers={"/v1/chat/completions": chat.chat}, failure=_failure)
@@ -75,6 +79,7 @@ def create_app(
     app.include_router(turns.router)
     app.include_router(judge_scale.router)
     app.include_router(health.router)
+    add_page(app, page)
     app.add_exception_handler(ClientError, _failure)
     app.add_exception_handler(StoreError, _failure)
     app.add_exception_handler(HTTPException, _http_error)

@@ -21,6 +21,7 @@ RUNTIME = (
     ("store", "methods"),
     ("judge", "gateway"),
     ("http", "trainer_hooks", "chat"),
+    ("page",),
     ("connect", "server"),
 )
 """The wings of openclaw, floor by floor from the ground."""
