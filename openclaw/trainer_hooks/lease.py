@@ -11,6 +11,7 @@ import functools
 import logging
 import time
 from collections import Counter
+from pathlib import Path
 from typing import Any
 
 from openclaw.common.declare import text_of_variable
@@ -101,6 +102,7 @@ def on_weights_live(args: Any, rollout_id: int, version: int, checkpoint: dict[s
         checksum=checkpoint["checksum"],
         trainer=_trainer(args),
     )
+    _take_token_records(args)
 
 
 def generate_rollout(
@@ -198,6 +200,16 @@ def _drop_stale(store: RolloutStore, args: Any) -> None:
 def _housekeeping(store: RolloutStore) -> dict[str, float]:
     """What is due next, and when (time.monotonic); for which version and how many samples stale ones were sought."""
     return {}
+
+
+def _take_token_records(args: Any) -> None:
+    """What the trainer wrote of every token, where it does; an update never fails for them."""
+    run_dir = getattr(args, "run_dir", None)
+    if run_dir:
+        try:
+            _store(args).take_token_records(Path(run_dir))
+        except StoreError as error:
+            log.warning("token records were not taken: %s", error)
 
 
 def _tell_backlog(store: RolloutStore, args: Any) -> None:
