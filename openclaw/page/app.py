@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from fastapi import FastAPI
 
-from openclaw.page import html_routes, json_routes, live, login
+from openclaw.page import html_changes, html_routes, json_changes, json_routes, live, login
 from openclaw.page.source import PageSource
 
-ROUTERS = (html_routes.router, login.router, json_routes.router, live.router)
+ROUTERS = tuple(
+    module.router for module in (html_routes, html_changes, login, json_routes, json_changes, live)
+)
 
 
 def add_page(app: FastAPI, source: PageSource) -> None:

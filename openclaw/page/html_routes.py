@@ -14,15 +14,24 @@ from openclaw.errors import ClientError, StoreError
 from openclaw.page.access import check_reader
 from openclaw.page.html import HEADERS, STATIC, page
 from openclaw.page.json_routes import printable, whole
+from openclaw.page.learning import learning, table
 from openclaw.page.now import now
+from openclaw.page.privacy import privacy
 from openclaw.page.sessions import session, sessions
 from openclaw.page.source import source_of
 from openclaw.page.tokens import NAMES, By, known, runs, strip, tokens, values_of
 from openclaw.page.turn import turn
+from openclaw.page.versions import versions
 
 Handler = Callable[[Request], Coroutine[Any, Any, Response]]
 
 TYPES = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
+SAID = {
+    "judging": "Your word counts: the turn is judged by it now.",
+    "waiting": "Your hint is kept, and used as soon as something follows this turn.",
+    "recorded": "Your word is kept, but this turn is being trained, was trained, or never will be.",
+}
+"""What becomes of a person's word on a turn, by the status of a feedback."""
 FOR_EVER = "public, max-age=31536000, immutable"
 
 
@@ -79,7 +88,7 @@ async def get_session(request: Request, id: str, after: str = "") -> Response:
 
 
 @router.get("/page/turn")
-async def get_turn(request: Request, id: str, by: str = "") -> Response:
+async def get_turn(request: Request, id: str, by: str = "", said: str = "") -> Response:
     check_reader(request)
     source, id_, about = source_of(request), printable(id, "turn"), _common(request, "sessions")
 
@@ -98,9 +107,37 @@ async def get_turn(request: Request, id: str, by: str = "") -> Response:
             names=NAMES,
             found=found,
             has_values=values_of(found, way) is not None,
+            said=SAID.get(said, ""),
         )
 
     return await source.in_thread(work)
+
+
+@router.get("/page/learning")
+async def get_learning(request: Request) -> Response:
+    check_reader(request)
+    source, about = source_of(request), _common(request, "learning")
+
+    def work() -> Response:
+        found = learning(source)
+        return page("learning.html", **about, found=found, charts=table(found))
+
+    return await source.in_thread(work)
+
+
+@router.get("/page/versions")
+async def get_versions(request: Request, done: str = "") -> Response:
+    check_reader(request)
+    said = f"Version {done} is live again." if done.isdecimal() else ""
+    return page("versions.html", **_common(request, "versions"), found=await versions(request), said=said)
+
+
+@router.get("/page/privacy")
+async def get_privacy(request: Request, done: str = "") -> Response:
+    check_reader(request)
+    source, about = source_of(request), _common(request, "privacy")
+    said = f"Deleted: {done} turns." if done.isdecimal() else ""
+    return await source.in_thread(lambda: page("privacy.html", **about, found=privacy(source), said=said))
 
 
 @router.get("/page/static/{name:path}")

@@ -22,6 +22,8 @@ from openclaw.store import RolloutStore
 
 T = TypeVar("T")
 
+TRIES = 2
+"""Prompts tried again at a time, of all pages together, so that people who look cost people who talk little."""
 READERS = 2
 """Threads of the page, apart from those that answer chats: however many look, no answer waits for them."""
 
@@ -58,6 +60,7 @@ class PageSource:
 
     def __post_init__(self) -> None:
         self._threads = ThreadPoolExecutor(READERS, thread_name_prefix="page")
+        self.tries = asyncio.Semaphore(TRIES)
         self.curves = None if self.run_dir is None else MetricsFile(self.run_dir / "metrics.jsonl")
 
     @property

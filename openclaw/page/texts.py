@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from openclaw.common.messages import LINE_BREAK, text_of
 from openclaw.types import Message
 
 _HIDDEN = {
@@ -28,15 +29,6 @@ def token_text(data: bytes) -> str:
         return "".join(f"⟨{byte:02X}⟩" for byte in data)
 
 
-def content_of(message: Message) -> str:
-    """The text of a message, whatever form its content has; "" where it has none."""
-    content = message.get("content")
-    if isinstance(content, str):
-        return content
-    parts = content if isinstance(content, list) else []
-    return "\n".join(str(part.get("text", "")) for part in parts if isinstance(part, dict))
-
-
 def calls_of(message: Message) -> list[dict[str, str]]:
     """Tool calls as `{"name", "arguments"}`."""
     found = []
@@ -57,7 +49,7 @@ def shown_message(message: Message) -> dict[str, Any]:
     """A message as the page has it: `{"role", "content", "reasoning", "calls"}`."""
     return {
         "role": str(message.get("role", "")),
-        "content": content_of(message),
+        "content": text_of(message, LINE_BREAK),
         "reasoning": str(message.get("reasoning_content") or ""),
         "calls": calls_of(message),
     }
@@ -65,6 +57,6 @@ def shown_message(message: Message) -> dict[str, Any]:
 
 def preview(messages: list[Message]) -> str:
     """The first words of a person in a request."""
-    texts = [content_of(message) for message in messages if message.get("role") == "user"]
+    texts = [text_of(message, LINE_BREAK) for message in messages if message.get("role") == "user"]
     line = " ".join((texts[0] if texts else "").split())
     return line if len(line) <= _PREVIEW else line[: _PREVIEW - 1] + "…"

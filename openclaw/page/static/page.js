@@ -1,4 +1,4 @@
-// What pages do beyond HTML: refresh when something changed, walk through tokens, ask before what cannot be undone.
+// What pages do beyond HTML: refresh when something changed, walk through tokens.
 "use strict";
 (() => {
   const REST_MS = 2000;
@@ -53,11 +53,6 @@
       if (index >= 0) choose(index);
     });
   }
-
-  document.addEventListener("submit", (event) => {
-    const question = event.target.dataset.ask;
-    if (question && !window.confirm(question)) event.preventDefault();
-  });
 
   if (live() && "live" in document.body.dataset) follow();
   walkTokens();

@@ -7,8 +7,6 @@ import re
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from openclaw.page.html import STATIC
 from openclaw.page.texts import token_text, visible
 from tests.openclaw.page.conftest import HOSTILE
@@ -92,9 +90,8 @@ def test_characters_that_hide_are_codes_and_broken_bytes_too() -> None:
     assert token_text(b"\xe4\xbd") == "⟨E4⟩⟨BD⟩" and token_text("你".encode()) == "你"
 
 
-@pytest.mark.parametrize(
-    ("path", "query", "status"),
-    [
+def test_what_is_not_there_is_an_error_that_says_so(visit: Any) -> None:
+    for path, query, status in (
         ("/page/session", {"id": "nobody"}, 404),
         ("/page/turn", {"id": "chatcmpl-none"}, 404),
         ("/page/turn", {"id": "a\x00b"}, 404),
@@ -104,10 +101,8 @@ def test_characters_that_hide_are_codes_and_broken_bytes_too() -> None:
         ("/admin/sessions/nobody", {}, 404),
         ("/page/static/../html.py", {}, 404),
         ("/page/static/vendor/README.md", {}, 404),
-    ],
-)
-def test_what_is_not_there_is_an_error_that_says_so(visit: Any, path: str, query: Any, status: int) -> None:
-    assert visit(path, **query).status_code == status
+    ):
+        assert visit(path, **query).status_code == status, path
 
 
 def test_the_browser_may_load_and_run_our_own_files_alone(visit: Any) -> None:
