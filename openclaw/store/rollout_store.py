@@ -7,13 +7,22 @@ from openclaw.store.feedback import FeedbackTable
 from openclaw.store.judgements import JudgementTable
 from openclaw.store.leases import LeaseTable
 from openclaw.store.statistics import Statistics
+from openclaw.store.token_records import TokenRecordTable
 from openclaw.store.turn_status import TurnStatusTable
 from openclaw.store.turns import TurnTable
 from openclaw.store.versions import VersionTable
 
 
 class RolloutStore(
-    TurnTable, JudgementTable, FeedbackTable, LeaseTable, VersionTable, Deletion, Statistics, TurnStatusTable
+    TurnTable,
+    JudgementTable,
+    FeedbackTable,
+    LeaseTable,
+    VersionTable,
+    Deletion,
+    Statistics,
+    TurnStatusTable,
+    TokenRecordTable,
 ):
     """Turns, sessions, judgements, samples, leases and weight versions in one database.
 

@@ -10,6 +10,7 @@ import argparse
 import functools
 import logging
 import time
+from pathlib import Path
 from typing import Any
 
 from openclaw.common.declare import text_of_variable
@@ -107,6 +108,7 @@ def on_weights_live(args: object, rollout_id: int, version: int, checkpoint: dic
         checksum=checkpoint["checksum"],
         trainer=_trainer(args),
     )
+    _take_token_records(args)
 
 
 def generate_rollout(
@@ -163,6 +165,16 @@ def _drop_stale(store: RolloutStore, args: object) -> None:
 def _housekeeping(store: RolloutStore) -> dict[str, float]:
     """What is due next, and when (time.monotonic); for which version and how many samples stale ones were sought."""
     return {}
+
+
+def _take_token_records(args: Any) -> None:
+    """What the trainer wrote of every token, where it does; an update never fails for them."""
+    run_dir = getattr(args, "run_dir", None)
+    if run_dir:
+        try:
+            opened_store(args).take_token_records(Path(run_dir))
+        except StoreError as error:
+            log.warning("token records were not taken: %s", error)
 
 
 def _tell_backlog(store: RolloutStore, args: Any) -> None:
