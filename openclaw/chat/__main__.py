@@ -19,6 +19,7 @@ from openclaw.chat.client import ChatError, Server
 from openclaw.chat.conversation import Chat, converse
 from openclaw.chat.turn_status import AllTurns
 from openclaw.common import declare
+from openclaw.common.address import ServerAddress
 from openclaw.common.declare import option
 from openclaw.errors import ConfigError
 
@@ -26,14 +27,9 @@ LOOK_SECONDS = 1.0
 
 
 @dataclass(frozen=True, kw_only=True)
-class ChatSettings:
+class ChatSettings(ServerAddress):
     """Where to talk. Raises ConfigError."""
 
-    url: str | None = option(str, None, "The server's address, default http://127.0.0.1:PORT/v1")
-    port: int = option(
-        int, 30000, "The server's port on this machine, where no address is given, default 30000",
-        ("PORT", "OPENCLAW_PORT"), least=1, most=65535,
-    )  # fmt: skip
     api_key: str | None = option(str, None, "The server's client key", ("SGLANG_API_KEY",))
     wait: float = option(
         float,
@@ -51,10 +47,6 @@ class ChatSettings:
     def __post_init__(self) -> None:
         declare.check(self)
 
-    @property
-    def address(self) -> str:
-        return self.url or f"http://127.0.0.1:{self.port}/v1"
-
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Exit status: 0; 1 when the server cannot be used; 2 for a wrong command line."""
@@ -66,7 +58,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         settings = declare.load(ChatSettings, vars(parser.parse_args(argv)))
     except ConfigError as error:
         parser.error(str(error))
-    server = Server(settings.address, settings.api_key)
+    server = Server(settings.address(), settings.api_key)
     try:
         if settings.watch:
             watch(server, settings.admin_key)

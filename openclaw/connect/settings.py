@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from openclaw.common import declare
+from openclaw.common.address import ServerAddress
 from openclaw.common.declare import option
 from openclaw.connect.entries import DEFAULT_PROVIDER
 
@@ -13,12 +14,9 @@ CLIENTS = ("openclaw", "openai", "litellm", "continue", "open-webui")
 
 
 @dataclass(frozen=True, kw_only=True)
-class ConnectSettings:
+class ConnectSettings(ServerAddress):
     """What to connect with what. Raises ConfigError."""
 
-    url: str = option(
-        str, "http://127.0.0.1:30000/v1", "The server's address, default http://127.0.0.1:30000/v1"
-    )
     api_key: str | None = option(
         str,
         None,
@@ -71,4 +69,4 @@ class ConnectSettings:
     @property
     def base_url(self) -> str:
         """The address with /v1."""
-        return self.url.rstrip("/").removesuffix("/v1") + "/v1"
+        return self.address().rstrip("/").removesuffix("/v1") + "/v1"

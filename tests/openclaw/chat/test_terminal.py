@@ -14,8 +14,6 @@ from openclaw.chat.client import StreamedAnswer
 from openclaw.chat.conversation import Chat
 from openclaw.chat.terminal import Terminal
 
-pytestmark = pytest.mark.quick
-
 UP, LEFT, CTRL_C, CTRL_D = "\x1b[A", "\x1b[D", "\x03", "\x04"
 PASTED = "\x1b[200~{}\x1b[201~"
 
