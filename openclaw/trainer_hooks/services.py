@@ -89,6 +89,7 @@ def gateway_process(args: Any, engine_urls: list[str]) -> dict[str, Any]:
         "command": [sys.executable, "-m", "openclaw.server", *flags],
         "url": f"http://{reachable}:{settings.port}",
         "health_path": "/healthz",
+        "welcome": f"/v1, model {settings.model_name}; talk to it: ./claw chat, or any OpenAI client",
     }
 
 
