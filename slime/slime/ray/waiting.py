@@ -17,7 +17,7 @@ from slime.processes.known_failures import with_advice
 logger = logging.getLogger(__name__)
 
 LOOK_INTERVAL = 1.0  # seconds between looks around
-NOTE_AFTER = 60.0  # seconds until the first line in the log; each next one after twice as long
+NOTE_INTERVAL = 60.0  # seconds until the first line in the log; in `gather` each next one comes after twice as long
 HEARTBEAT_INTERVAL = 5.0  # seconds between questions for a sign of life
 
 
@@ -51,7 +51,7 @@ def gather(
         TaskFailed: a call failed with an error that is not slime's own; those are raised as they are.
         RayActorError: the process of a call ended.
     """
-    began, note_at = time.monotonic(), NOTE_AFTER
+    began, note_at = time.monotonic(), NOTE_INTERVAL
     values: dict[int, Any] = {}
     while len(values) < len(references):
         open_ = [i for i in range(len(references)) if i not in values]
