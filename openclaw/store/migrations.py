@@ -37,11 +37,16 @@ def _find_the_oldest_sample(connection: Connection) -> None:
     _operations(connection).create_index("sample_oldest", "sample", ["state", "created_at", "id"])
 
 
+def _keep_measurements(connection: Connection) -> None:
+    _operations(connection).add_column("weight_version", Column("details", LargeBinary))
+
+
 MIGRATIONS: dict[int, Callable[[Connection], None]] = {
     2: _count_judge_attempts,
     3: _take_feedback_and_imports,
     4: _keep_teachers,
     5: _find_the_oldest_sample,
+    6: _keep_measurements,
 }
 """version -> what turns the version before into it, in Alembic operations (the same words for every
 database)."""

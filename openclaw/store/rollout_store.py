@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from openclaw.store.deletion import Deletion
 from openclaw.store.feedback import FeedbackTable
+from openclaw.store.gate_turns import GateTurnTable
 from openclaw.store.judgements import JudgementTable
 from openclaw.store.leases import LeaseTable
+from openclaw.store.quarantine import QuarantineTable
 from openclaw.store.statistics import Statistics
 from openclaw.store.turn_status import TurnStatusTable
 from openclaw.store.turns import TurnTable
@@ -13,7 +15,16 @@ from openclaw.store.versions import VersionTable
 
 
 class RolloutStore(
-    TurnTable, JudgementTable, FeedbackTable, LeaseTable, VersionTable, Deletion, Statistics, TurnStatusTable
+    TurnTable,
+    JudgementTable,
+    FeedbackTable,
+    LeaseTable,
+    VersionTable,
+    QuarantineTable,
+    GateTurnTable,
+    Deletion,
+    Statistics,
+    TurnStatusTable,
 ):
     """Turns, sessions, judgements, samples, leases and weight versions in one database.
 

@@ -18,7 +18,7 @@ from openclaw.errors import StoreError
 from openclaw.settings import Settings, add_buffer_flags
 from openclaw.store import RolloutStore
 from openclaw.trainer_hooks.backlog import Backlog, BacklogWatch
-from openclaw.types import DEFAULT_TRAINER, SampleRecord
+from openclaw.types import DEFAULT_TRAINER, SampleRecord, Turn
 
 log = logging.getLogger("openclaw.trainer_hooks.lease")
 
@@ -70,12 +70,12 @@ def lease_batch(args: Any, rollout_id: int) -> list[dict[str, Any]]:
     Raises:
         StoreError: the buffer cannot be used, or this rollout is trained already.
     """
-    store = _store(args)
+    store = store_of(args)
     while True:
         _keep_house(store, args)
         _drop_stale(store, args)
-        if store.has_lease(rollout_id, _trainer(args)) or _due(store, args):
-            records = store.lease(rollout_id, args.rollout_batch_size, _trainer(args))
+        if store.has_lease(rollout_id, trainer_of(args)) or _due(store, args):
+            records = store.lease(rollout_id, args.rollout_batch_size, trainer_of(args))
             if records:
                 _tell_backlog(store, args)
                 return [sample_dict(record, rollout_id) for record in records]
@@ -87,19 +87,20 @@ def on_weights_live(args: Any, rollout_id: int, version: int, checkpoint: dict[s
 
     Args:
         checkpoint: `path`, `parent` (int or None), `checksum`, `restored` (the trainer has just started
-        from these weights; see `RolloutStore.weights_live`).
+        from these weights; see `RolloutStore.weights_live`); of an update also `metrics` and `measurements`.
 
     Raises:
         StoreError: the version number was used for something else.
     """
-    _store(args).weights_live(
+    store_of(args).weights_live(
         rollout_id,
         version,
         parent=checkpoint["parent"],
         restored=bool(checkpoint["restored"]),
         checkpoint_path=checkpoint["path"],
         checksum=checkpoint["checksum"],
-        trainer=_trainer(args),
+        trainer=trainer_of(args),
+        details={name: told for name in ("metrics", "measurements") if (told := checkpoint.get(name))},
     )
 
 
@@ -145,25 +146,31 @@ def batch_metrics(rows: list[dict[str, Any]]) -> dict[str, float]:
 def sample_dict(record: SampleRecord, rollout_id: int) -> dict[str, Any]:
     """The fields of a training sample; lists are [completion tokens], `tokens` is prompt and completion."""
     turn = record.turn
-    length = len(turn.completion_ids)
-    content = turn.response_message.get("content")
     return {
+        **sample_dict_of(turn),
         "index": record.id,
         "group_index": record.id,
         "rollout_id": rollout_id,
+        "loss_mask": [1] * len(turn.completion_ids) if record.loss_mask is None else record.loss_mask,
+        "reward": record.reward,
+        **record.teacher_fields(),
+        "metadata": {**record.metadata, "turn_id": turn.id, "policy_id": turn.policy_id, "tools": turn.tools},
+    }
+
+
+def sample_dict_of(turn: Turn) -> dict[str, Any]:
+    """What a training sample says of its turn, whatever became of it."""
+    content = turn.response_message.get("content")
+    return {
         "session_id": turn.session_id,
         "prompt": turn.messages,
         "tokens": turn.prompt_ids + turn.completion_ids,
         "response": content if isinstance(content, str) else "",
-        "response_length": length,
+        "response_length": len(turn.completion_ids),
         "rollout_log_probs": turn.completion_log_probs,
-        "loss_mask": [1] * length if record.loss_mask is None else record.loss_mask,
-        "reward": record.reward,
-        **record.teacher_fields(),
         "version_spans": turn.version_spans,
         "temperature": float(turn.sampling["temperature"]),
         "status": "truncated" if turn.finish_reason == "length" else "completed",
-        "metadata": {**record.metadata, "turn_id": turn.id, "policy_id": turn.policy_id, "tools": turn.tools},
     }
 
 
@@ -234,11 +241,11 @@ def _due(store: RolloutStore, args: Any) -> bool:
     return oldest is not None and time.time() - oldest >= args.batch_timeout
 
 
-def _trainer(args: Any) -> str:
+def trainer_of(args: Any) -> str:
     return str(getattr(args, "trainer_id", DEFAULT_TRAINER))
 
 
-def _store(args: Any) -> RolloutStore:
+def store_of(args: Any) -> RolloutStore:
     return _open(args.rl_buffer_url or args.rl_buffer_dir)
 
 

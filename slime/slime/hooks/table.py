@@ -221,6 +221,23 @@ _ALL = (
         "on_weights_live",
     ),
     Hook(
+        "gate_samples_path",
+        (Call("f(args, rollout_id, version) -> list of samples", ("args", "rollout_id", "version")),),
+        "with --gate, before an update is examined",
+        "gate_samples",
+    ),
+    Hook(
+        "on_weights_rejected_path",
+        (
+            Call(
+                "f(args, rollout_id, version, rejection) -> None",
+                ("args", "rollout_id", "version", "rejection"),
+            ),
+        ),
+        "when the gate has rejected an update, before the trainer goes back",
+        "on_weights_rejected",
+    ),
+    Hook(
         "custom_model_provider_path",
         (Call("f(pre_process, post_process[, vp_stage]) -> GPTModel", ("pre_process", "post_process")),),
         "when the model is built",
