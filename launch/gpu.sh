@@ -182,6 +182,8 @@ gpu_arguments() {
   WORDS+=(--rollout-batch-size 16 --num-steps-per-rollout 1 --batch-timeout 600 --save-interval 20)
   WORDS+=(--eps-clip 0.2 --eps-clip-high 0.28 --entropy-coef 0.0)
   WORDS+=(--lr 1e-5 --lr-decay-style constant --weight-decay 0.1 --adam-beta1 0.9 --adam-beta2 0.98)
+  WORDS+=(--gate --on-weights-rejected-path openclaw.trainer_hooks.rejection.on_weights_rejected)
+  WORDS+=(--gate-samples-path openclaw.trainer_hooks.gate_samples.gate_samples)
   WORDS+=(::script "${METHOD[@]}")
 }
 

@@ -81,8 +81,8 @@ def lease_records(args: Any, rollout_id: int) -> list[SampleRecord]:
     while True:
         _keep_house(store, args)
         _drop_stale(store, args)
-        if store.has_lease(rollout_id, _trainer(args)) or _due(store, args):
-            records = store.lease(rollout_id, args.rollout_batch_size, _trainer(args))
+        if store.has_lease(rollout_id, trainer_of(args)) or _due(store, args):
+            records = store.lease(rollout_id, args.rollout_batch_size, trainer_of(args))
             if records:
                 _tell_backlog(store, args)
                 return records
@@ -94,7 +94,7 @@ def on_weights_live(args: object, rollout_id: int, version: int, checkpoint: dic
 
     Args:
         checkpoint: `path`, `parent` (int or None), `checksum`, `restored` (the trainer has just started
-        from these weights; see `RolloutStore.weights_live`).
+        from these weights; see `RolloutStore.weights_live`); of an update also `metrics` and `measurements`.
 
     Raises:
         StoreError: the version number was used for something else.
@@ -106,7 +106,8 @@ def on_weights_live(args: object, rollout_id: int, version: int, checkpoint: dic
         restored=bool(checkpoint["restored"]),
         checkpoint_path=checkpoint["path"],
         checksum=checkpoint["checksum"],
-        trainer=_trainer(args),
+        trainer=trainer_of(args),
+        details={name: told for name in ("metrics", "measurements") if (told := checkpoint.get(name))},
     )
     _take_token_records(args)
 
@@ -211,7 +212,7 @@ def _due(store: RolloutStore, args: Any) -> bool:
     return oldest is not None and time.time() - oldest >= args.batch_timeout
 
 
-def _trainer(args: object) -> str:
+def trainer_of(args: object) -> str:
     return str(getattr(args, "trainer_id", DEFAULT_TRAINER))
 
 

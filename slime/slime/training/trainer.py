@@ -42,7 +42,13 @@ logger = logging.getLogger(__name__)
 
 
 class Trainer(Backend):
-    """One rank of a training run; all ranks make the same calls and get all samples."""
+    """One rank of a training run; all ranks make the same calls and get all samples.
+
+    Attributes:
+        rate_scale: what the learning rate of the schedule is multiplied by.
+    """
+
+    rate_scale: float = 1.0
 
     records: TokenRecords | None = None
 
@@ -182,7 +188,7 @@ class Trainer(Backend):
                 learner, self.spec, step, self.replica, data, self.device, args, compare, teach
             )
             metrics["grad_norm"] = learner.clip(metrics["loss"], args.clip_grad, where)
-            metrics["lr"] = learning_rate(args, self.global_step)
+            metrics["lr"] = learning_rate(args, self.global_step) * self.rate_scale
             learner.update(metrics["lr"])
         finally:
             learner.clear()
