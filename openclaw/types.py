@@ -49,12 +49,13 @@ class TurnState(StrEnum):
 
 
 class SampleState(StrEnum):
-    """ready -> leased -> trained, or dropped with a reason."""
+    """ready -> leased -> trained, or dropped with a reason; quarantined when its update was rejected or undone."""
 
     READY = "ready"
     LEASED = "leased"
     TRAINED = "trained"
     DROPPED = "dropped"
+    QUARANTINED = "quarantined"
 
 
 class VersionStatus(StrEnum):
@@ -243,3 +244,5 @@ class WeightVersion:
     checksum: str | None
     created_at: float
     activated_at: float | None
+    details: dict[str, Json] = field(default_factory=dict)
+    """What the gate measured, why it was rejected or undone."""

@@ -82,9 +82,7 @@ def connect(settings: ConnectSettings) -> None:
     print(
         f"{offered if settings.keep_model else used}. Restart its gateway if it runs: openclaw gateway restart"
     )
-    print(
-        "Talk to it, and watch its turns with: python -m openclaw.chat --watch, or GET /status of the server"
-    )
+    print("Talk to it, and watch its turns with: ./claw watch, or GET /status of the server")
 
 
 def readable_config(settings: ConnectSettings, program: Program, wanted: dict[str, Any]) -> dict[str, Any]:
@@ -115,7 +113,7 @@ def warn_of(settings: ConnectSettings, found: list[str]) -> None:
 
 def check_server(settings: ConnectSettings) -> Model:
     """Sends a side turn and shows how it was seen. Raises ChatError, and ConfigError for too short a context."""
-    server = Server(settings.url, settings.api_key)
+    server = Server(settings.base_url, settings.api_key)
     try:
         served = server.models()[0]
         if "max_model_len" not in served:

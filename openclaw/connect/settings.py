@@ -7,6 +7,7 @@ from pathlib import Path
 
 from openclaw.clients.registry import CLIENTS
 from openclaw.common import declare
+from openclaw.common.address import ServerAddress
 from openclaw.common.declare import option
 from openclaw.connect.entries import DEFAULT_PROVIDER
 
@@ -15,12 +16,9 @@ PRINTED = {client.name: client.settings for client in CLIENTS if client.settings
 
 
 @dataclass(frozen=True, kw_only=True)
-class ConnectSettings:
+class ConnectSettings(ServerAddress):
     """What to connect with what. Raises ConfigError."""
 
-    url: str = option(
-        str, "http://127.0.0.1:30000/v1", "The server's address, default http://127.0.0.1:30000/v1"
-    )
     api_key: str | None = option(
         str,
         None,
@@ -76,4 +74,4 @@ class ConnectSettings:
     @property
     def base_url(self) -> str:
         """The address with /v1."""
-        return self.url.rstrip("/").removesuffix("/v1") + "/v1"
+        return self.address().rstrip("/").removesuffix("/v1") + "/v1"

@@ -98,6 +98,12 @@ class Tokenizer:
             start = cut
         return ids + self.encode_markup(text[start:])
 
+    def cut_names(self, text: str, mark: str) -> str:
+        """The text with `mark` inside each name of a special token in it: a name cut in two is no name."""
+        if self._control is None:
+            return text
+        return self._control.sub(lambda found: found[0][0] + mark + found[0][1:], text)
+
     def decode(self, token_ids: Sequence[int], *args: object, **kwargs: object) -> str:
         """Text of token ids [T], special tokens included; bytes that are no UTF-8 become U+FFFD."""
         return b"".join([self.token_bytes(token_id) for token_id in token_ids]).decode("utf-8", "replace")

@@ -78,6 +78,23 @@ def test_the_main_script_runs_as_it_is_printed(tmp_path: Path) -> None:
     assert not (ROOT / "runs" / "qwen3_4b_openclaw_topk_select").exists()
 
 
+def test_a_dry_run_lists_what_somebody_gave_and_counts_the_rest() -> None:
+    short = dry(SELECT, DRY_RUN="1", LORA_ARGS="--lora-rank 8").stdout
+    assert "--lora-rank" in short and "--lr-warmup-iters" not in short
+    assert "more arguments have their defaults; DRY_RUN=full lists them" in short
+    assert len(short.splitlines()) < 120
+
+
+@pytest.mark.parametrize("word", ["true", "yes", "on"])
+def test_a_dry_run_asked_for_in_any_word_starts_nothing(word: str) -> None:
+    assert "fits     every part" in dry(SELECT, DRY_RUN=word).stdout
+
+
+def test_lists_of_gpus_may_have_spaces() -> None:
+    spaced = dry(SELECT, TRAIN_GPUS="0 1", ROLLOUT_GPUS="2, 3 4 5", PRM_GPUS="6 7", GPU_TYPE="H200")
+    assert "trainer 2 + policy 4 + judge 2 = 8 of 8 GPUs" in spaced.stdout, spaced.stderr
+
+
 def test_vllm_serves_in_place_of_sglang_and_has_its_own_flags() -> None:
     done = dry(SELECT, ROLLOUT_BACKEND="vllm", MEM_FRACTION_STATIC="0.7")
     assert done.returncode == 0, done.stderr
@@ -120,6 +137,8 @@ def test_a_plan_that_does_not_fit_says_so() -> None:
     ("script", "env", "said"),
     [
         (SELECT, {"NUM_GPUS": "4"}, "= 8, but NUM_GPUS=4"),
+        (SELECT, {"DRY_RUN": "maybe"}, "give 1 for the plan"),
+        (SELECT, {"DRY_RUN": "1", "PORT": "99999"}, "PORT=99999 is not a port"),
         (SELECT, {"ACTOR_GPUS": "four"}, "ACTOR_GPUS=four is not a number"),
         (SELECT, {"TRAIN_GPUS": "0,1"}, "ROLLOUT_GPUS must list some too"),
         (SELECT, {"TRAIN_GPUS": "4,5", "ROLLOUT_GPUS": "0,1"}, "GPU 0 stands behind 5"),

@@ -21,6 +21,7 @@ TRAINER = (
     ("hooks", "processes", "replay", "tracking"),
     ("losses", "weights"),
     ("engines", "rollout", "training"),
+    ("gate",),
     ("arguments", "torch_dist"),
     ("plan", "contracts", "ray"),
 )

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-REQUIREMENTS = ("requirements.txt", "requirements-dev.txt")
+REQUIREMENTS = ("requirements.txt", "requirements-dev.txt", "tests/requirements-qlora.txt")
 LIBRARIES = ("numpy",)
 """Left to a range, so that torch and the rest agree on one."""
 FREE = re.compile(

@@ -16,6 +16,7 @@ from slime.arguments.groups.data import DataArguments
 from slime.arguments.groups.distillation import DistillationArguments, StalenessArguments
 from slime.arguments.groups.engine import EngineArguments
 from slime.arguments.groups.evaluation import EvaluationArguments
+from slime.arguments.groups.gate import GateArguments
 from slime.arguments.groups.hooks import HookArguments
 from slime.arguments.groups.lora import LoraArguments
 from slime.arguments.groups.loss import LossArguments
@@ -40,6 +41,7 @@ GROUPS: tuple[type, ...] = (
     RunArguments,
     LoopArguments,
     CheckpointArguments,
+    GateArguments,
     LimitArguments,
     TrackingArguments,
     ModelArguments,
@@ -89,6 +91,7 @@ class Arguments(
     ModelArguments,
     TrackingArguments,
     LimitArguments,
+    GateArguments,
     CheckpointArguments,
     LoopArguments,
     RunArguments,

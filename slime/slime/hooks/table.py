@@ -220,6 +220,23 @@ _ALL = (
         "when every engine has confirmed a weight version",
         "on_weights_live",
     ),
+    Hook(
+        "gate_samples_path",
+        (Call("f(args, rollout_id, version) -> list of samples", ("args", "rollout_id", "version")),),
+        "with --gate, before an update is examined",
+        "gate_samples",
+    ),
+    Hook(
+        "on_weights_rejected_path",
+        (
+            Call(
+                "f(args, rollout_id, version, rejection) -> None",
+                ("args", "rollout_id", "version", "rejection"),
+            ),
+        ),
+        "when the gate has rejected an update, before the trainer goes back",
+        "on_weights_rejected",
+    ),
     *NOT_CALLED,
 )
 HOOKS: Mapping[str, Hook] = {hook.name: hook for hook in _ALL}

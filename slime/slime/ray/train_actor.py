@@ -91,6 +91,27 @@ class TrainActor:
         with profiled(self.args, rollout_id, self.rank):
             return self.trainer.train(rollout_id, samples)
 
+    def keep_state(self) -> None:
+        """Remembers this rank as it is now, in memory."""
+        from slime.gate.memory import KeptState
+
+        self.kept = KeptState(self.trainer)
+
+    def go_back(self) -> None:
+        """To what `keep_state` remembered."""
+        self.kept.restore(self.trainer)
+
+    def measure_files(self, candidate: str, live: str) -> dict[str, float]:
+        from slime.gate.files import measure_files
+
+        return measure_files(candidate, live)
+
+    def log_probs(self, samples: list[Sample]) -> list[list[float]]:
+        return self.trainer.log_probs(samples)
+
+    def scale_learning_rate(self, scale: float) -> None:
+        self.trainer.rate_scale = scale
+
     def export_weights(self, folder: str, version: int, whole: bool) -> str:
         return self.trainer.export_weights(folder, version, whole)
 

@@ -31,9 +31,10 @@ SAME = 1e-12
 
 def batch_metrics(args: GenerationSide, groups: Sequence[object]) -> dict[str, float]:
     """`rollout/*` of a batch."""
-    samples = list(flatten(groups))
+    samples = [sample for sample in flatten(groups) if not sample.companion]
+    beside = sum(sample.companion for sample in flatten(groups))
     rewards = rewards_of(samples, args.reward_key)
-    metrics: dict[str, float] = {"rollout/batch_size": len(samples), "rollout/groups": len(groups)}
+    metrics: dict[str, float] = {"rollout/batch_size": len(samples), "rollout/groups": len(groups) - beside}
     if rewards:
         mean = sum(rewards) / len(rewards)
         metrics |= {"rollout/reward_mean": mean, "rollout/raw_reward": mean}

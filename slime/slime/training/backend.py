@@ -26,6 +26,7 @@ from slime.training.core.reference import Reference
 from slime.training.core.teacher import Teacher
 from slime.training.core.teacher_model import make_teacher
 from slime.training.persistence import Persistent
+from slime.utils.sdpa import without_cudnn
 
 if TYPE_CHECKING:
     from slime.arguments import Arguments
@@ -68,6 +69,7 @@ class Backend(Persistent):
         self.args, self.rank, self.world_size = args, rank, world_size
         on_gpu = args.actor_num_gpus_per_node > 0
         torch.set_num_threads(args.train_threads)
+        without_cudnn()
         self.mesh = join(rank, world_size, on_gpu, init_method, store, one_node=args.actor_num_nodes == 1)
         self.device = torch.device("cuda", torch.cuda.current_device()) if on_gpu else torch.device("cpu")
         self.replica, self.replicas = self.divide()

@@ -100,14 +100,16 @@ def _loss(
     denominator: float,
     teach: Callable[[PackedBatch, Distribution], TopKTargets] | None,
 ) -> tuple[LossOutput, Tensor]:
-    """Loss and metrics of a pack, and the log-probs of its targets [T]."""
+    """Loss and metrics of a pack, and the log-probs of its targets [T], mostly those that the loss has asked for."""
     batch = loss_batch(micro_batch, packed, data, denominator, args.reward_key)
     if teach is not None:
         dist.logsumexp()
         batch = replace(batch, targets=teach(packed, dist))
     weights = token_weights(micro_batch, data, args)
     reducer = step_reducer(denominator, packed, args.calculate_per_token_loss, weights)
-    return compute_loss(spec, dist, batch, reducer), dist.log_probs(packed.targets)
+    output = compute_loss(spec, dist, batch, reducer)
+    with torch.no_grad():
+        return output, dist.log_probs(packed.targets)
 
 
 def step_reducer(
