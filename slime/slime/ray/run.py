@@ -15,13 +15,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from ray.exceptions import RayActorError
-
 from slime.arguments.record import write_arguments
-from slime.errors import ConfigError, DataError, SlimeError, TrainError
+from slime.errors import DataError, TrainError
 from slime.processes import records
 from slime.ray.engine_clients import weight_sender
 from slime.ray.engines import on_own_gpus, server_specs
+from slime.ray.evaluation import evaluate
 from slime.ray.external import ExternalEngines
 from slime.ray.gpu_split import split_of
 from slime.ray.placement import Placement
@@ -33,6 +32,7 @@ from slime.ray.waiting import RestartBudget
 from slime.ray.watch_actor import WatcherHandle
 from slime.tracking import Tracker
 from slime.tracking.lines import beginning
+from slime.tracking.step_times import StepClock
 from slime.utils.logging import log_to_file
 from slime.weights import checkpoints
 from slime.weights.versions import forget_lost
@@ -51,23 +51,16 @@ class TrainingRun:
     def __init__(self, args: Arguments) -> None:
         self.args = args
         self.run_dir = Path(args.run_dir)
-        if args.update_weights_interval > 1 and args.on_weights_live_path:
-            raise ConfigError(
-                f"--update-weights-interval {args.update_weights_interval} would leave batches uncommitted: "
-                "--on-weights-live-path commits the batch of each version; drop one of them"
-            )
-        self.trains = not args.debug_rollout_only
         self.metrics: dict[str, float] = {}
         self.failures = 0
-        self.step_began = time.monotonic()
+        self.clock = StepClock()
         self.budget = RestartBudget("the trainer", args.trainer_max_restarts)
         records.record_self(self.run_dir, "driver", "driver")
         specs = server_specs(args)  # refuses what does not fit before anything starts
         split = split_of(args)
         log_to_file(records.log_path(self.run_dir, "training"))
         write_arguments(self.run_dir, args)
-        gpus = None if split.gpus else 0
-        self.runtime = Runtime(self.run_dir, cpus=split.total, gpus=gpus, limit=args.ray_start_timeout)
+        self.runtime = Runtime(self.run_dir, split.total, split.ray_gpus, args.ray_start_timeout)
         self.placement = Placement(split)
         self.placement.check_folders([self.run_dir, Path(args.save), Path(args.update_weight_disk_dir)])
         if (lost := forget_lost(self.run_dir)) is not None:
@@ -75,7 +68,7 @@ class TrainingRun:
         self.specs = on_own_gpus(specs, self.placement, args)
         self.watcher = WatcherHandle(self.run_dir, self.specs, dict(os.environ), args.health_timeout)
         self.rollouts = Rollouts(args)
-        self.trainers = TrainGroup(args, self.placement) if self.trains else None
+        self.trainers = None if args.debug_rollout_only else TrainGroup(args, self.placement)
         self.tracker = Tracker(args)
         sender = weight_sender(args, self.placement)
         self.external = ExternalEngines(args, sender)
@@ -194,45 +187,19 @@ class TrainingRun:
             self.publisher.publish(self.trainers, rollout_id, self.metrics, self.make_way)
             if "weights/version" in self.metrics:  # nothing may have been due
                 self.metrics["perf/update_weights_time"] = time.monotonic() - began
-        self.tracker.log(rollout_id, {**self.metrics, **self.step_times()})
+        self.tracker.log(rollout_id, {**self.metrics, **self.clock.lap(self.metrics)})
         self.tracker.at(rollout_id + 1, f"after rollout {rollout_id}")
-
-    def step_times(self) -> dict[str, float]:
-        """Seconds of the whole step, the share of it that waited for samples, trained tokens per second."""
-        began, self.step_began = self.step_began, time.monotonic()
-        seconds = max(self.step_began - began, 1e-9)
-        times = {
-            "perf/step_time": seconds,
-            "perf/wait_time_ratio": min(1.0, self.metrics.get("perf/wait_time", 0.0) / seconds),
-        }
-        if "train/num_tokens" in self.metrics:
-            train_time = max(self.metrics["perf/train_time"], 1e-9)
-            times["perf/train_tokens_per_second"] = self.metrics["train/num_tokens"] / train_time
-        return times
 
     def evaluate_before(self, rollout_id: int) -> None:
         """The evaluation of the first weights, if the run evaluates at all."""
         if self.args.eval_interval and rollout_id == 0 and not self.args.skip_eval_before_train:
-            self.evaluate(rollout_id)
+            evaluate(self.rollouts, self.tracker, rollout_id)
 
     def evaluate_after(self, rollout_id: int) -> None:
         """The evaluation that is due after a rollout, and that of the last one."""
         interval = self.args.eval_interval
         if interval and ((rollout_id + 1) % interval == 0 or self.publisher.is_last(rollout_id)):
-            self.evaluate(rollout_id + 1)
-
-    def evaluate(self, step: int) -> None:
-        """An evaluation that fails is told, and training goes on."""
-        began = time.monotonic()
-        self.tracker.at(step, f"evaluating after {step} rollouts")
-        try:
-            metrics = self.rollouts.evaluate(step)
-        except ConfigError:
-            raise
-        except (SlimeError, RayActorError) as error:
-            logger.error("no evaluation after %d rollouts: %s", step, str(error).splitlines()[0])
-            return
-        self.tracker.log_evaluation(step, {**metrics, "perf/eval_time": time.monotonic() - began})
+            evaluate(self.rollouts, self.tracker, rollout_id + 1)
 
     def take_turns(self, turn: str) -> None:
         """With --colocate: the memory goes to "engines" or "trainers". Asking twice does no harm."""

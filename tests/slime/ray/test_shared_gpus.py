@@ -12,6 +12,7 @@ from slime.ray import publisher as publishing
 from slime.ray.publisher import Publisher
 from slime.ray.run import TrainingRun
 from slime.ray.train_actor import TrainerState
+from slime.tracking.step_times import StepClock
 from slime.weights.versions import WeightVersion
 
 
@@ -37,7 +38,7 @@ def make_run(calls: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, 
     )  # fmt: skip
     monkeypatch.setattr(publishing, "load_hook", lambda *_: None)
     run: Any = TrainingRun.__new__(TrainingRun)
-    run.args, run.specs, run.metrics, run.step_began = args, [], {}, 0.0
+    run.args, run.specs, run.metrics, run.clock = args, [], {}, StepClock()
     run.watcher, run.external = Calls("watcher", calls), Calls("external", calls, present=[])
     run.rollouts, run.tracker = Calls("rollouts", calls), Calls("tracker", calls)
     run.trainers = Calls("trainers", calls, load=TrainerState(4, 5, 4), export_weights="sum")
