@@ -7,18 +7,19 @@ same for all backends.
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 from torch.distributed.device_mesh import DeviceMesh
 
 from slime.losses import LossSpec, loss_spec
-from slime.training.core.checkpoint import CheckpointWriter, Part
+from slime.training.core.checkpoint import CheckpointWriter
 from slime.training.core.critic import Critic
 from slime.training.core.distributed import join
 from slime.training.core.learner import Learner
 from slime.training.core.model import TrainedModel, ValueModel
+from slime.training.core.part import Part
 from slime.training.core.random_state import seed_all
 from slime.training.core.reference import PREFIX as REFERENCE
 from slime.training.core.reference import Reference
@@ -63,7 +64,7 @@ class Backend(Persistent):
         rank: int = 0,
         world_size: int = 1,
         init_method: str | None = None,
-        store: Any = None,
+        store: object = None,
     ) -> None:
         self.args, self.rank, self.world_size = args, rank, world_size
         on_gpu = args.actor_num_gpus_per_node > 0
@@ -125,7 +126,7 @@ class Backend(Persistent):
         """A model of which no gradients will be taken."""
 
     @abstractmethod
-    def weights_part(self, model: Any, prefix: str) -> Part:
+    def weights_part(self, model: object, prefix: str) -> Part:
         """What a checkpoint holds of a model that no optimizer moves."""
 
     @abstractmethod

@@ -58,6 +58,18 @@ class ServedModel:
             torch.cuda.empty_cache()
 
 
+def import_model_code(folder: str) -> None:
+    """Imports what `build_model` would need, and runs none of it. Raises ModelError for no model folder."""
+    if not (Path(folder) / "config.json").is_file():
+        raise ModelError(f"{folder} is not a model folder: it has no config.json")
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    try:
+        AutoModelForCausalLM._model_mapping[type(AutoConfig.from_pretrained(folder))]
+    except (ValueError, OSError, KeyError) as error:
+        raise ModelError(f"cannot read {folder}/config.json: {first_line(error)}") from error
+
+
 def build_model(folder: str, device: str, dtype: str) -> ServedModel:
     """Build the architecture of `folder`/config.json with uninitialised weights.
 

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn.attention.flex_attention import BlockMask, flex_attention
 
-from slime.training.attention.packed import refuse_unsupported
+from slime.training.attention.packed import layout_of
 from slime.training.core.packing import Layout
 
 BLOCK = 128
@@ -34,8 +34,7 @@ def flex_packed_attention(
     **others: Any,
 ) -> tuple[Tensor, None]:
     """query [1, heads, N, D], key and value [1, kv_heads, N, D] -> [1, N, heads, D]. Compiled on CUDA."""
-    refuse_unsupported(attention_mask, others)
-    layout = packed_layout or ((query.shape[2],),)
+    layout = layout_of(query, packed_layout, attention_mask, others)
     mask = block_mask(layout, sliding_window, query.device)
     attend = _compiled() if query.is_cuda else flex_attention
     grouped = query.shape[1] != key.shape[1]

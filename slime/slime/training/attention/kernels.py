@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from transformers import AttentionInterface
 
-from slime.errors import ConfigError
+from slime.errors import ConfigError, unknown_name
 from slime.training.attention.flex import flex_packed_attention
 from slime.training.attention.packed import NAME as SDPA
 from slime.training.attention.packed import packed_attention
@@ -34,8 +34,10 @@ def attention_name(args: ModelArguments) -> str:
     """The registered name behind --attn-implementation.
 
     Raises:
-        ConfigError: the kernel is not installed.
+        ConfigError: no kernel has that name, or it is not installed.
     """
+    if args.attn_implementation not in KERNELS:
+        raise unknown_name("--attn-implementation", args.attn_implementation, KERNELS)
     if args.attn_implementation == "flash_attention_2" and importlib.util.find_spec("flash_attn") is None:
         raise ConfigError(
             "--attn-implementation flash_attention_2 needs the flash-attn package, which has no wheels for this torch; "

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn.attention.varlen import varlen_attn
 
-from slime.training.attention.packed import packed_attention, refuse_unsupported
+from slime.training.attention.packed import layout_of, packed_attention
 from slime.training.core.packing import Layout
 from slime.utils.logging import event
 
@@ -37,8 +37,7 @@ def varlen_attention(
     **others: Any,
 ) -> tuple[Tensor, None]:
     """query [1, heads, N, D], key and value [1, kv_heads, N, D] -> [1, N, heads, D]; 16 bits on CUDA."""
-    refuse_unsupported(attention_mask, others)
-    layout = packed_layout or ((query.shape[2],),)
+    layout = layout_of(query, packed_layout, attention_mask, others)
     q, k, v = rows(query, key, value, layout)
     queries, keys, _order = varlen_layout(layout, query.device)
     output = varlen_attn(
@@ -101,8 +100,7 @@ def flash_attention(
     """The same by the flash-attn package."""
     from flash_attn import flash_attn_varlen_func
 
-    refuse_unsupported(attention_mask, others)
-    layout = packed_layout or ((query.shape[2],),)
+    layout = layout_of(query, packed_layout, attention_mask, others)
     q, k, v = rows(query, key, value, layout)
     queries, keys, _order = varlen_layout(layout, query.device)
     longest_query, longest_key = longest(layout)

@@ -193,7 +193,9 @@ def _older(micro_batch: MicroBatch, packed: PackedBatch, data: TrainBatch) -> Te
     return torch.tensor(found if micro_batch else [False], device=packed.targets.device)
 
 
-def values_of(micro_batch: MicroBatch, packed: PackedBatch, known: Mapping[int, Any] | None) -> Tensor | None:
+def values_of(
+    micro_batch: MicroBatch, packed: PackedBatch, known: Mapping[int, object] | None
+) -> Tensor | None:
     """What is known of single tokens of the micro-batch's samples, [T]; None if one of them lacks it."""
     if known is None or not all(i in known for i in micro_batch):
         return None

@@ -115,7 +115,7 @@ def gradient_of(trainer, samples):
     kept = [each.parameter.data for each in trained]
     for each in trained:
         each.parameter.data = each.gradient
-    found = trainer.gather_weights(None)
+    found = {name: tensor.clone() for name, tensor in trainer.whole_weights(None).tensors}
     for each, data in zip(trained, kept):
         each.parameter.data = data
     trainer.learner.clear()
