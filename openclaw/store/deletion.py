@@ -18,7 +18,7 @@ from openclaw.types import SampleState, TurnState
 PURGE_BATCH = 500
 """Turns deleted in one transaction by retention, so that no writer waits long."""
 
-_SETTLED = [SampleState.TRAINED, SampleState.DROPPED]
+_SETTLED = [SampleState.TRAINED, SampleState.DROPPED, SampleState.QUARANTINED]
 _ENDED = [
     TurnState.SIDE,
     TurnState.ABORTED,

@@ -113,7 +113,9 @@ def _add_version(connection: Connection, version: WeightVersion) -> str:
     mine = (table.c.trainer == version.trainer) & (table.c.version == version.version)
     if connection.execute(select(table.c.id).where(mine)).first() is not None:
         return "known"
-    connection.execute(insert(table).values(**{**vars(version), "status": str(version.status)}))
+    details = pack_json(version.details) if version.details else None
+    row = {**vars(version), "status": str(version.status), "details": details}
+    connection.execute(insert(table).values(**row))
     return "versions"
 
 

@@ -41,12 +41,17 @@ def _keep_token_records(connection: Connection) -> None:
     token_record.create(connection)
 
 
+def _keep_measurements(connection: Connection) -> None:
+    _operations(connection).add_column("weight_version", Column("details", LargeBinary))
+
+
 MIGRATIONS: dict[int, Callable[[Connection], None]] = {
     2: _count_judge_attempts,
     3: _take_feedback_and_imports,
     4: _keep_teachers,
     5: _find_the_oldest_sample,
     6: _keep_token_records,
+    7: _keep_measurements,
 }
 """version -> what turns the version before into it, in Alembic operations (the same words for every
 database)."""

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from openclaw.store.deletion import Deletion
 from openclaw.store.feedback import FeedbackTable
+from openclaw.store.gate_turns import GateTurnTable
 from openclaw.store.judgements import JudgementTable
 from openclaw.store.leases import LeaseTable
+from openclaw.store.quarantine import QuarantineTable
 from openclaw.store.statistics import Statistics
 from openclaw.store.token_records import TokenRecordTable
 from openclaw.store.turn_status import TurnStatusTable
@@ -19,6 +21,8 @@ class RolloutStore(
     FeedbackTable,
     LeaseTable,
     VersionTable,
+    QuarantineTable,
+    GateTurnTable,
     Deletion,
     Statistics,
     TurnStatusTable,

@@ -18,7 +18,7 @@ from sqlalchemy import (
     UniqueConstraint,
 )
 
-SCHEMA_VERSION = 6
+SCHEMA_VERSION = 7
 """Raised by one with every entry of migrations.MIGRATIONS."""
 
 metadata = MetaData()
@@ -169,6 +169,8 @@ weight_version = Table(
     Column("checksum", String),
     Column("created_at", Float, nullable=False),
     Column("activated_at", Float),
+    Column("details", LargeBinary),
     UniqueConstraint("trainer", "version", name="weight_version_number"),
     Index("weight_version_status", "status", "activated_at"),
 )
+"""`details` is JSON: what the gate measured, why a version was rejected, why one was undone."""

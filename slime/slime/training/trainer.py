@@ -42,7 +42,13 @@ logger = logging.getLogger(__name__)
 
 
 class Trainer(Backend):
-    """One rank of a training run; all ranks make the same calls and get all samples."""
+    """One rank of a training run; all ranks make the same calls and get all samples.
+
+    Attributes:
+        rate_scale: what the learning rate of the schedule is multiplied by.
+    """
+
+    rate_scale: float = 1.0
 
     records: TokenRecords | None = None
 
@@ -128,7 +134,8 @@ class Trainer(Backend):
     def _schedule(self, samples: Sequence[Sample]) -> Schedule:
         lengths = [len(sample.tokens) for sample in samples]
         trained = [sample.effective_response_length for sample in samples]
-        return build_schedule(lengths, trained, self._limits(self.args.global_batch_size))
+        companions = {i for i, sample in enumerate(samples) if sample.companion}
+        return build_schedule(lengths, trained, self._limits(self.args.global_batch_size), companions)
 
     def _prepare(self, schedule: Schedule, samples: Sequence[Sample]) -> TrainBatch:
         """Reference log-probs, values, advantages, and old log-probs for the steps before which the policy will
@@ -139,7 +146,8 @@ class Trainer(Backend):
         if from_engine:
             data.old_log_probs = engine_log_probs(samples, mine)
         elif schedule.steps and self.args.train_epochs == 1:
-            data.unmoved = frozenset(schedule.steps[0].samples)
+            beside = [i for i, sample in enumerate(samples) if sample.companion]
+            data.unmoved = frozenset([*schedule.steps[0].samples, *beside])
         if self.critic is not None:
             data.values = self.critic.values(schedule, samples)
         policy_loss = self.spec.needs_advantages or self.spec.teacher == "topk"
@@ -150,7 +158,8 @@ class Trainer(Backend):
                 data.ref_log_probs = (data.ref_log_probs or {}) | found
             if self.teacher is not None:
                 self.teacher.read(step, data, self.device)
-            moves = number > 0 or self.args.train_epochs > 1 or self.asks_teacher_before
+            first = data.unmoved.issuperset(step.samples) if data.unmoved else number == 0
+            moves = not first or self.args.train_epochs > 1 or self.asks_teacher_before
             if not from_engine and (self.spec.needs_old or (moves and policy_loss)):
                 watch = self.teacher.keeping(number, step, data) if self.teacher and moves else None
                 data.old_log_probs |= trained_log_probs(self.model, part, samples, self.device, watch)
@@ -179,9 +188,16 @@ class Trainer(Backend):
                 learner, self.spec, step, self.replica, data, self.device, args, compare, teach
             )
             metrics["grad_norm"] = learner.clip(metrics["loss"], args.clip_grad, where)
-            metrics["lr"] = learning_rate(args, self.global_step)
+            metrics["lr"] = learning_rate(args, self.global_step) * self.rate_scale
             learner.update(metrics["lr"])
         finally:
             learner.clear()
+        if _accompanies(step, data.samples):
+            return {f"companion_{name}": value for name, value in metrics.items()}
         self.global_step += 1
         return metrics
+
+
+def _accompanies(step: Step, samples: Sequence[Sample]) -> bool:
+    """Whether it is a step of companions."""
+    return all(samples[i].companion for i in step.samples)
