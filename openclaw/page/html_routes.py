@@ -96,12 +96,13 @@ async def get_turn(request: Request, id: str, by: str = "", said: str = "") -> R
         found = tokens(source.store, source.tokenizer, id_)
         ways = known(found)
         way: By = by if by in get_args(By) and by in ways else (ways[0] if ways else "surprise")  # type: ignore[assignment]
+        drawn = strip(found, way)
         return page(
             "turn.html",
             **about,
             turn=turn(source.store, id_),
-            tokens=strip(found, way),
-            runs=runs(found, way),
+            tokens=drawn,
+            runs=runs(found, way, drawn),
             by=way,
             ways=ways,
             names=NAMES,

@@ -36,7 +36,7 @@ from openclaw_test.loop.real_loop import free_port
 LONG_TOKENS = 4000
 LONG = "chatcmpl-long"
 VOCABULARY = 1000
-REST_S = 2.0
+REST_S = 3.0
 """Between two reads of an open page, as its script has it."""
 GROUP = 500
 

@@ -36,7 +36,7 @@ def main(folder: Path) -> None:
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
         turn = trained_turn(served)
         session = f"/page/session?id={turn.session_id}"
-        token = f"/page/turn?id={turn.completion_id}&by=teacher"
+        token = f"/page/turn?id={turn.completion_id}&by=teacher#answer-title"
         take(browser, served.url, session, folder / "page-session.jpg")
         take(browser, served.url, token, folder / "page-turn.jpg", color_scheme="dark")
         take(browser, served.url, "/page/learning", folder / "page-learning.jpg")
