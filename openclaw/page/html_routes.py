@@ -127,9 +127,10 @@ async def get_learning(request: Request) -> Response:
 
 
 @router.get("/page/versions")
-async def get_versions(request: Request, done: str = "") -> Response:
+async def get_versions(request: Request, done: str = "", waits: str = "") -> Response:
     check_reader(request)
     said = f"Version {done} is live again." if done.isdecimal() else ""
+    said = f"Version {waits} goes live as soon as the driver answers." if waits.isdecimal() else said
     return page("versions.html", **_common(request, "versions"), found=await versions(request), said=said)
 
 

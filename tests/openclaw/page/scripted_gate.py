@@ -18,18 +18,28 @@ ROWS: tuple[dict[str, Any], ...] = (
 )  # fmt: skip
 
 
-def scripted_gate(app: FastAPI) -> list[dict[str, Any]]:
-    """Puts them before the app's own, if it has some; returns the list that rollbacks are noted in."""
+def scripted_gate(app: FastAPI, by_number: bool = False) -> list[dict[str, Any]]:
+    """Puts them before the app's own, if it has some; returns the list that rollbacks are noted in. `by_number`: as a
+    gate has them whose rollback is a route of each version."""
     asked: list[dict[str, Any]] = []
 
     async def listed() -> dict[str, Any]:
+        if by_number:
+            return {"live": 2, "pinned": None, "data": list(ROWS)}
         return {"live": 2, "pinned": None, "versions": [EMPTY | row for row in ROWS]}
+
+    async def back_to(number: int, body: dict[str, Any]) -> dict[str, Any]:
+        asked.append({"version": number, **body})
+        return {"version": number, "status": "done"}
 
     async def back(body: dict[str, Any]) -> dict[str, Any]:
         asked.append(body)
         return {"live": body["version"]}
 
     app.add_api_route(PATH, listed)
-    app.add_api_route(f"{PATH}/rollback", back, methods=["POST"])
+    if by_number:
+        app.add_api_route(f"{PATH}/{{number}}/rollback", back_to, methods=["POST"])
+    else:
+        app.add_api_route(f"{PATH}/rollback", back, methods=["POST"])
     app.router.routes.sort(key=lambda route: not str(getattr(route, "path", "")).startswith(PATH))
     return asked

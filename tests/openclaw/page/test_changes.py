@@ -137,8 +137,11 @@ def test_versions_come_from_the_store_where_no_gate_tells_of_them(browser: Any, 
     assert "Version 2" in page and 'class="badge status-live">v2' in page
 
 
-def test_versions_say_why_one_was_rejected_and_one_click_goes_back(browser: Any, gateway: Any) -> None:
-    asked = scripted_gate(gateway.app)
+@pytest.mark.parametrize("by_number", [False, True])
+def test_versions_say_why_one_was_rejected_and_one_click_goes_back(
+    browser: Any, gateway: Any, by_number: bool
+) -> None:
+    asked = scripted_gate(gateway.app, by_number)
     page = browser.get("/page/versions").text
     assert "KL &lt;b&gt;9.1&lt;/b&gt; above 1" in page and "Go back to version 1" in page
     assert "Go back to version 2" not in page and "Go back to version 3" not in page
