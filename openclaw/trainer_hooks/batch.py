@@ -11,7 +11,7 @@ from typing import Any
 from openclaw.errors import ConfigError
 from openclaw.methods.anchors import Anchors, read_wishes
 from openclaw.methods.hinted_prompt import HintedPrompts
-from openclaw.types import SampleRecord
+from openclaw.types import SampleRecord, Turn
 
 ANCHOR = "anchor"
 """The `case` of a row that nobody scored: see `openclaw.methods.anchors`."""
@@ -122,23 +122,29 @@ def batch_metrics(rows: list[dict[str, Any]]) -> dict[str, float]:
 def sample_dict(record: SampleRecord, rollout_id: int) -> dict[str, Any]:
     """The fields of a training sample; lists are [completion tokens], `tokens` is prompt and completion."""
     turn = record.turn
-    length = len(turn.completion_ids)
-    content = turn.response_message.get("content")
     return {
+        **sample_dict_of(turn),
         "index": record.id,
         "group_index": record.id,
         "rollout_id": rollout_id,
+        "loss_mask": [1] * len(turn.completion_ids) if record.loss_mask is None else record.loss_mask,
+        "reward": record.reward,
+        **record.teacher_fields(),
+        "metadata": {**record.metadata, "turn_id": turn.id, "policy_id": turn.policy_id, "tools": turn.tools},
+    }
+
+
+def sample_dict_of(turn: Turn) -> dict[str, Any]:
+    """What a training sample says of its turn, whatever became of it."""
+    content = turn.response_message.get("content")
+    return {
         "session_id": turn.session_id,
         "prompt": turn.messages,
         "tokens": turn.prompt_ids + turn.completion_ids,
         "response": content if isinstance(content, str) else "",
-        "response_length": length,
+        "response_length": len(turn.completion_ids),
         "rollout_log_probs": turn.completion_log_probs,
-        "loss_mask": [1] * length if record.loss_mask is None else record.loss_mask,
-        "reward": record.reward,
-        **record.teacher_fields(),
         "version_spans": turn.version_spans,
         "temperature": float(turn.sampling["temperature"]),
         "status": "truncated" if turn.finish_reason == "length" else "completed",
-        "metadata": {**record.metadata, "turn_id": turn.id, "policy_id": turn.policy_id, "tools": turn.tools},
     }

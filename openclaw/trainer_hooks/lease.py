@@ -10,6 +10,7 @@ import argparse
 import functools
 import logging
 import time
+from pathlib import Path
 from typing import Any
 
 from openclaw.common.declare import text_of_variable
@@ -80,20 +81,20 @@ def lease_records(args: Any, rollout_id: int) -> list[SampleRecord]:
     while True:
         _keep_house(store, args)
         _drop_stale(store, args)
-        if store.has_lease(rollout_id, _trainer(args)) or _due(store, args):
-            records = store.lease(rollout_id, args.rollout_batch_size, _trainer(args))
+        if store.has_lease(rollout_id, trainer_of(args)) or _due(store, args):
+            records = store.lease(rollout_id, args.rollout_batch_size, trainer_of(args))
             if records:
                 _tell_backlog(store, args)
                 return records
         time.sleep(POLL_SECONDS)
 
 
-def on_weights_live(args: Any, rollout_id: int, version: int, checkpoint: dict[str, Any]) -> None:
+def on_weights_live(args: object, rollout_id: int, version: int, checkpoint: dict[str, Any]) -> None:
     """For --on-weights-live-path: every engine serves `version`, so its batch is trained, for good.
 
     Args:
         checkpoint: `path`, `parent` (int or None), `checksum`, `restored` (the trainer has just started
-        from these weights; see `RolloutStore.weights_live`).
+        from these weights; see `RolloutStore.weights_live`); of an update also `metrics` and `measurements`.
 
     Raises:
         StoreError: the version number was used for something else.
@@ -105,12 +106,14 @@ def on_weights_live(args: Any, rollout_id: int, version: int, checkpoint: dict[s
         restored=bool(checkpoint["restored"]),
         checkpoint_path=checkpoint["path"],
         checksum=checkpoint["checksum"],
-        trainer=_trainer(args),
+        trainer=trainer_of(args),
+        details={name: told for name in ("metrics", "measurements") if (told := checkpoint.get(name))},
     )
+    _take_token_records(args)
 
 
 def generate_rollout(
-    args: Any, rollout_id: int, data_source: Any = None, evaluation: bool = False
+    args: object, rollout_id: int, data_source: object = None, evaluation: bool = False
 ) -> dict[str, Any]:
     """For --rollout-function-path: a batch as `lease_batch` gives it, and metrics about it.
 
@@ -145,7 +148,7 @@ def _keep_house(store: RolloutStore, args: Any) -> None:
             log.info("retention deleted turns=%d samples=%d", deleted["turns"], deleted["samples"])
 
 
-def _drop_stale(store: RolloutStore, args: Any) -> None:
+def _drop_stale(store: RolloutStore, args: object) -> None:
     """Looks again when another version is live or another sample is ready."""
     most = getattr(args, "max_staleness", None)
     weight: float = getattr(args, "stale_weight", 0.0)
@@ -163,6 +166,16 @@ def _drop_stale(store: RolloutStore, args: Any) -> None:
 def _housekeeping(store: RolloutStore) -> dict[str, float]:
     """What is due next, and when (time.monotonic); for which version and how many samples stale ones were sought."""
     return {}
+
+
+def _take_token_records(args: Any) -> None:
+    """What the trainer wrote of every token, where it does; an update never fails for them."""
+    run_dir = getattr(args, "run_dir", None)
+    if run_dir:
+        try:
+            opened_store(args).take_token_records(Path(run_dir))
+        except StoreError as error:
+            log.warning("token records were not taken: %s", error)
 
 
 def _tell_backlog(store: RolloutStore, args: Any) -> None:
@@ -199,7 +212,7 @@ def _due(store: RolloutStore, args: Any) -> bool:
     return oldest is not None and time.time() - oldest >= args.batch_timeout
 
 
-def _trainer(args: Any) -> str:
+def trainer_of(args: object) -> str:
     return str(getattr(args, "trainer_id", DEFAULT_TRAINER))
 
 

@@ -237,20 +237,6 @@ class RolloutFnTrainOutput:
     samples: list[list[Sample]]
     metrics: dict[str, float] | None = None
 
-    @classmethod
-    def of(cls, output: Any) -> RolloutFnTrainOutput:
-        """What a rollout function returned: this, groups of samples, or plain data, {"samples": rows, "metrics": ...}
-        with each row a group of its own.
-
-        Raises:
-            DataError: a row that is no sample, as `Sample.from_dict`.
-        """
-        if isinstance(output, cls):
-            return output
-        if isinstance(output, Mapping):
-            return cls([[Sample.from_dict(row)] for row in output["samples"]], output.get("metrics"))
-        return cls(samples=output)
-
 
 @dataclass(frozen=True)
 class RolloutFnEvalOutput:
