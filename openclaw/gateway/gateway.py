@@ -24,7 +24,7 @@ from openclaw.gateway.chat_request import ChatRequest
 from openclaw.gateway.exchange import Exchange
 from openclaw.gateway.idempotency import InFlight, SharedGeneration
 from openclaw.gateway.recorder import Recorder
-from openclaw.gateway.running import RunningAnswers
+from openclaw.gateway.running import Admission, RunningAnswers
 from openclaw.sessions.transcript import Parent, Transcript, next_state, same_answer
 from openclaw.settings import Settings
 from openclaw.types import Message, TurnContext, TurnState
@@ -50,19 +50,6 @@ def too_long(length: str, context_length: int) -> ClientError:
         "shorten the messages"
     )
     return ClientError(message, "messages", "context_length_exceeded")
-
-
-class Admission:
-    """Admits one stream in a round of the event loop: of many that arrive at once the first is with the engine before
-    the last is read, and running ones continue in between."""
-
-    def __init__(self) -> None:
-        self._lock = asyncio.Lock()
-
-    async def wait(self) -> None:
-        """Returns when the caller is admitted."""
-        async with self._lock:
-            await asyncio.sleep(0)
 
 
 @dataclass(frozen=True)
@@ -207,6 +194,8 @@ class Gateway:
                 stop_ids=frozenset(self.format.stop_ids),
                 log_probs=recorded or request.log_probs or request.return_token_ids,
                 top_log_probs=request.top_log_probs,
+                join_key=caller.key.digest.hex() if request.n == 1 else None,
+                repeated=caller.key.repeated,
             )
         generation = SharedGeneration(self.engines, wanted, session_id, turn_id, first)
         return self._in_flight.add(caller.key, generation)

@@ -12,6 +12,19 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 
+class Admission:
+    """Admits one stream in a round of the event loop: of many that arrive at once the first is with the engine before
+    the last is read, and running ones continue in between."""
+
+    def __init__(self) -> None:
+        self._lock = asyncio.Lock()
+
+    async def wait(self) -> None:
+        """Returns when the caller is admitted."""
+        async with self._lock:
+            await asyncio.sleep(0)
+
+
 class RunningAnswers:
     """Places for answers; `most` is how many there are. One event loop."""
 

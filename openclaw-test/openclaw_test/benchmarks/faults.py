@@ -45,7 +45,7 @@ DOORS = {"gateway door": "gateway", "engine door": "engine-0"}
 ROLES = ("gateway", "engine", *DOORS, "judge", "buffer", *BEHIND)
 PEOPLE = 4
 SERVING_BAR_S = 15.0
-PATIENCE_S = 180.0
+PATIENCE_S = 300.0
 
 _SURVIVING = """
     FROM training JOIN weight_version USING (trainer, version)
@@ -243,7 +243,7 @@ def measure(args: argparse.Namespace, roles: tuple[str, ...], script: Path) -> b
     kills = plan(args.kills or len(roles), roles, random.Random(args.seed))
     with (
         tempfile.TemporaryDirectory() as folder,
-        running_loop(Path(folder) / "run", script=script, env={"PYTHONPATH": ""}) as loop,
+        running_loop(Path(folder) / "run", script=script, start_s=PATIENCE_S, env={"PYTHONPATH": ""}) as loop,
     ):
         with busy(args.load):
             return asyncio.run(run(loop, kills, args.seed))

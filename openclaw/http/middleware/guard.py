@@ -150,8 +150,7 @@ class _Body:
             text = f"the request body did not come within {self._settings.client_timeout:g} seconds"
             raise ClientError(text, code="request_timeout", status=408) from error
         length = len(message.get("body", b""))
-        self._bytes += length
-        self._share.bytes += length
+        self._bytes, self._share.bytes = self._bytes + length, self._share.bytes + length
         self._share.check()
         if self._bytes > self._settings.max_body_bytes:
             raise _too_long(self._settings)
