@@ -25,8 +25,10 @@ from openclaw.common.ports import listen
 from openclaw.engine.process import EngineProcess
 from openclaw.errors import OpenClawError
 from openclaw.gateway.gateway import Gateway
-from openclaw.http.app import create_app
+from openclaw.http.app import gateway_app
 from openclaw.http.middleware.guard import HttpProtocol
+from openclaw.page.app import add_page
+from openclaw.page.source import PageSource
 from openclaw.server_door import GatewayDoor, launched_engine
 from openclaw.settings import Settings, load_settings
 from openclaw.store.database import shown
@@ -37,6 +39,15 @@ GRACE_SECONDS = 5
 """How long open answers may go on when the server is asked to stop."""
 KEEP_ALIVE_SECONDS = 75
 CANNOT_WORK = 2
+
+
+def create_app(settings: Settings, engine_urls: Sequence[str], launched_url: str | None = None) -> FastAPI:
+    """The gateway and its page as one ASGI app; see `gateway_app`. Raises ConfigError, StoreError."""
+    app = gateway_app(settings, engine_urls, launched_url)
+    page = PageSource.of(app.state.gateway, app.state.metrics)
+    app.state.closing.append(page.close)
+    add_page(app, page)
+    return app
 
 
 async def serve(settings: Settings, listener: socket.socket) -> None:

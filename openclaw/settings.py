@@ -13,7 +13,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from openclaw import __version__
 from openclaw.common import declare
@@ -247,7 +247,7 @@ def add_flags(parser: argparse._ActionsContainer, names: Sequence[str]) -> None:
     declare.add_flags(parser, Settings, names)
 
 
-def as_flags(values: Mapping[str, Any]) -> list[str]:
+def as_flags(values: Mapping[str, object]) -> list[str]:
     """The command-line words that give these settings; None and False are left out."""
     return declare.as_flags(Settings, values)
 

@@ -55,6 +55,14 @@ def note_part(run_dir: Path, name: str, part: str, role: str, pid: int | None) -
     beside.replace(path)
 
 
+def dead_roles(run_dir: Path) -> list[str]:
+    """Roles that the run has records of, and no process that is alive."""
+    records = [_record(path) for path in sorted((run_dir / "processes").glob("*.json"))]
+    known = [record for record in records if record is not None and "role" in record]
+    alive = {str(record["role"]) for record in known if is_alive(record)}
+    return sorted({str(record["role"]) for record in known} - alive)
+
+
 def is_alive(record: dict[str, Any]) -> bool:
     """Whether the very process of this record still runs (a zombie does not)."""
     try:

@@ -8,7 +8,7 @@ import uuid
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from typing import Any, Literal, TypeVar
+from typing import TypeVar
 
 import orjson
 
@@ -27,7 +27,7 @@ from openclaw.gateway.recorder import Recorder
 from openclaw.gateway.running import Admission, RunningAnswers
 from openclaw.sessions.transcript import Parent, Transcript, next_state, same_answer
 from openclaw.settings import Settings
-from openclaw.types import Message, TurnContext, TurnState
+from openclaw.types import Message, RenderMode, TurnContext, TurnState
 
 log = logging.getLogger(__name__)
 
@@ -54,10 +54,10 @@ def too_long(length: str, context_length: int) -> ClientError:
 
 @dataclass(frozen=True)
 class Prompt:
-    """Rendered prompt ids [T]. `mode`: the whole conversation, or the parent turn's own ids and what is new."""
+    """Rendered prompt ids [T]."""
 
     ids: list[int]
-    mode: Literal["full", "bridge"]
+    mode: RenderMode
 
 
 class Gateway:
@@ -101,7 +101,7 @@ class Gateway:
             recorder.answer_soon(parent.turn, next_state(request.messages, parent.start))
         return Exchange(
             request=request,
-            turn=self._turn(request, caller, parent, prompt.mode, generation, kind),
+            turn=self._turn(request, caller, parent, generation, kind),
             transcript=transcript,
             generation=generation,
             parser=self.format.parser(tools=request.tools is not None),
@@ -145,7 +145,7 @@ class Gateway:
                 f"more than {self.context_length} tokens ({length} characters)", self.context_length
             )
 
-    async def _aside(self, call: Callable[..., T], *words: Any) -> T:
+    async def _aside(self, call: Callable[..., T], *words: object) -> T:
         """In one of the few threads for large prompts: other streams continue, and nothing else waits behind them."""
         return await asyncio.get_running_loop().run_in_executor(self._large, call, *words)
 
@@ -182,8 +182,9 @@ class Gateway:
         limit = self._room(request, len(prompt.ids))
         first = self._in_flight.find(caller.key) if request.n == 1 and not request.top_log_probs else None
         if first is not None:
-            wanted, session_id, turn_id = first.request, first.session_id, first.turn_id
+            wanted, session_id, turn_id, mode = first.request, first.session_id, first.turn_id, first.mode
         else:
+            mode = prompt.mode
             turn_id = uuid.uuid4().hex
             session_id = caller.scope or (parent.turn.session_id if parent else turn_id)
             wanted = EngineRequest(
@@ -197,7 +198,7 @@ class Gateway:
                 join_key=caller.key.digest.hex() if request.n == 1 else None,
                 repeated=caller.key.repeated,
             )
-        generation = SharedGeneration(self.engines, wanted, session_id, turn_id, first)
+        generation = SharedGeneration(self.engines, wanted, session_id, turn_id, first, mode)
         return self._in_flight.add(caller.key, generation)
 
     def _turn(
@@ -205,7 +206,6 @@ class Gateway:
         request: ChatRequest,
         caller: Caller,
         parent: Parent | None,
-        mode: Literal["full", "bridge"],
         generation: SharedGeneration,
         kind: str,
     ) -> TurnContext:
@@ -219,7 +219,7 @@ class Gateway:
             tools=request.tools,
             prompt_ids=wanted.prompt_ids,
             sampling={**wanted.sampling, **limits},
-            render_mode=mode,
+            render_mode=generation.mode,
             turn_type=caller.turn_type,
             person=caller.person,
             parent_id=parent.turn.id if parent else None,

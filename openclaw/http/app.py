@@ -28,7 +28,7 @@ from openclaw.store import RolloutStore
 log = logging.getLogger(__name__)
 
 
-def create_app(settings: Settings, engine_urls: Sequence[str], launched_url: str | None = None) -> FastAPI:
+def gateway_app(settings: Settings, engine_urls: Sequence[str], launched_url: str | None = None) -> FastAPI:
     """The gateway as an ASGI app over engines that are there, or will be. `launched_url`: of the one that was started for
     it. Raises ConfigError, StoreError."""
     recorder = None
@@ -39,6 +39,8 @@ def create_app(settings: Settings, engine_urls: Sequence[str], launched_url: str
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         yield
+        for close in app.state.closing:
+            close()
         await engines.close()
         if recorder is not None:
             await asyncio.to_thread(recorder.close)
@@ -46,6 +48,8 @@ def create_app(settings: Settings, engine_urls: Sequence[str], launched_url: str
     app = FastAPI(title="OpenClaw-RL gateway", lifespan=lifespan, docs_url=None, redoc_url=None)
     app.state.gateway = Gateway(settings, engines, recorder)
     app.state.metrics = Metrics()
+    app.state.closing = []
+    """What else is closed at the end."""
     app.state.started = time.time()
     app.state.launched_url = launched_url
     app.add_middleware(FastRoute, handlers={"/v1/chat/completions": chat.chat}, failure=_failure)

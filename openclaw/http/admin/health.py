@@ -148,5 +148,5 @@ def _engine(url: str, info: dict[str, Any] | None) -> dict[str, Any]:
     }
 
 
-def _json(body: Any, status: int = 200) -> Response:
+def _json(body: object, status: int = 200) -> Response:
     return Response(orjson.dumps(body), status, media_type="application/json")

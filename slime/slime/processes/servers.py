@@ -45,6 +45,7 @@ class ServerSpec:
     """How one server is started and asked for its health. Seconds; `url` None: it has no HTTP side.
 
     `group`: of equal servers whose number may change while they run (`slime.processes.scaling`); None: it stands alone.
+    `welcome`: what a person is told when it is ready, behind its address.
     """
 
     name: str
@@ -56,6 +57,7 @@ class ServerSpec:
     start_timeout: float = 60.0
     health_timeout: float = 5.0
     group: str | None = None
+    welcome: str = ""
 
 
 @dataclass

@@ -5,10 +5,13 @@ from __future__ import annotations
 import logging
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from slime.engines.client import EngineControl
+from slime.engines.client import EngineControl, EngineControlError
+from slime.errors import EngineError
+from slime.gate.gate import CandidateGate
 from slime.hooks import load_hook
 from slime.processes.servers import ServerSpec
 from slime.ray.engine_clients import engine_client
@@ -17,7 +20,7 @@ from slime.ray.train_actor import TrainerState
 from slime.ray.train_group import TrainGroup
 from slime.utils.files import commit_folder, fresh_folder
 from slime.weights import checkpoints
-from slime.weights.update import Candidate, WeightUpdate
+from slime.weights.update import Candidate, CandidateRejected, WeightUpdate, WrongWeights
 from slime.weights.versions import (
     VersionNumbers,
     WeightVersion,
@@ -64,6 +67,7 @@ class Publisher:
         ]
         self.hook = load_hook(args, "on_weights_live_path")
         self.numbers = VersionNumbers(self.save_dir)
+        self.gate = CandidateGate(args)
         self.update = WeightUpdate(self.own_engines, self.run_dir, self.announce, patience=limit)
 
     @property
@@ -79,7 +83,8 @@ class Publisher:
         """
         before = read_live(self.run_dir)
         self.newest = max(state.version, 0 if before is None else before.version)
-        self.live = self.weights_of(trainers, state.version)
+        self.live, self.live_parent = self.weights_of(trainers, state.version), state.parent
+        self.gate.begin(trainers, state.rollout_id, self.live)
         make_way()
         self.update.engines = list(self.engines)
         self.update.publish(Candidate(self.live, state.rollout_id, state.parent, restored=True))
@@ -93,7 +98,8 @@ class Publisher:
     ) -> None:
         """Makes the weights after `rollout_id` live if an update or a checkpoint is due.
 
-        A checkpoint's weights go live with it, so that a run resumed from it serves what the first one did.
+        A checkpoint's weights go live with it, so that a run resumed from it serves what the first one did. What the
+        gate rejects does not go live: the trainer goes back, and a checkpoint that is due holds the live weights.
 
         Args:
             make_way: called when they are written, or nothing is due; before an engine is asked for anything.
@@ -104,19 +110,54 @@ class Publisher:
             return
         version, parent = self.numbers.next(self.newest), self.live.version
         weights = self.export(trainers, version, whole=due or not self.args.ship_adapters)
-        make_way()
         candidate = Candidate(weights, rollout_id, parent, metrics=dict(metrics))
+        try:
+            free = [] if self.args.offload_rollout else self.own_engines
+            found = self.gate.examine(trainers, candidate, self.live, free)
+            make_way()
+            self.make_live(trainers, replace(candidate, measurements=found), due)
+        except CandidateRejected as rejection:
+            self.reject(trainers, candidate, rejection)
+            make_way()
+            if due:
+                self.save(trainers, replace(candidate, weights=self.live, parent=self.live_parent))
+            metrics |= {"gate/rejected": 1.0, **named(rejection.measurements)}
+            return
+        self.gate.accept(trainers, found)
+        metrics |= named(found)
+        prune(self.weights_dir, "v*", self.args.keep_weights, {Path(self.live.path)})
+        checkpoints.prune(self.save_dir, self.args.keep_checkpoints)
+        metrics["weights/version"] = version
+
+    def make_live(self, trainers: TrainGroup, candidate: Candidate, due: bool) -> None:
+        """Brings a candidate that was examined to every engine.
+
+        Raises:
+            CandidateRejected: an engine refuses its files; every engine holds the old version.
+        """
 
         def persist() -> None:
             if due:
                 self.save(trainers, candidate)
 
         self.update.engines = list(self.engines)
-        self.update.publish(candidate, persist)
-        self.live = candidate.weights
-        prune(self.weights_dir, "v*", self.args.keep_weights, {Path(self.live.path)})
-        checkpoints.prune(self.save_dir, self.args.keep_checkpoints)
-        metrics["weights/version"] = version
+        try:
+            self.update.publish(candidate, persist)
+        except EngineError as error:
+            if self.gate.on and refused(error):
+                raise CandidateRejected(str(error), "engine") from error
+            raise
+        self.live, self.live_parent = candidate.weights, candidate.parent
+
+    def reject(self, trainers: TrainGroup, candidate: Candidate, rejection: CandidateRejected) -> None:
+        """Undoes a candidate: its files go, the trainer goes back to the live weights."""
+        version = candidate.weights.version
+        logger.warning(
+            "version %d is rejected, version %d stays live: %s", version, self.live.version, rejection
+        )
+        self.newest = max(self.newest, version)
+        self.gate.reject(trainers, candidate, rejection)
+        shutil.rmtree(candidate.weights.path, ignore_errors=True)
 
     def save_due(self, rollout_id: int) -> bool:
         return (rollout_id + 1) % self.args.save_interval == 0 or self.is_last(rollout_id)
@@ -161,6 +202,8 @@ class Publisher:
             "parent": candidate.parent,
             "checksum": weights.checksum,
             "restored": candidate.restored,
+            "metrics": candidate.metrics,
+            "measurements": candidate.measurements,
         }
         load_hook(self.args, "on_weights_live_path")(
             self.args, candidate.rollout_id, weights.version, checkpoint
@@ -174,3 +217,13 @@ class Publisher:
     def resume_engines(self) -> None:
         for engine in self.engines:
             engine.resume_memory()
+
+
+def refused(error: EngineError) -> bool:
+    """Whether an engine read the files and did not want them; one that is away is another matter."""
+    status = error.status if isinstance(error, EngineControlError) else None
+    return isinstance(error, WrongWeights) or (status is not None and 400 <= status < 500)
+
+
+def named(found: dict[str, float]) -> dict[str, float]:
+    return {f"gate/{name}": value for name, value in found.items()}

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from slime.engines.embedded.attention import NAME, RaggedBatch, ragged_attention
 from slime.errors import ConfigError
+from slime.utils.sdpa import without_cudnn
 
 if TYPE_CHECKING:
     from transformers import PretrainedConfig
@@ -80,6 +81,7 @@ def build_model(folder: str, device: str, dtype: str) -> ServedModel:
     from transformers import AttentionInterface, AutoConfig, AutoModelForCausalLM
     from transformers.initialization import no_init_weights
 
+    without_cudnn()
     AttentionInterface.register(NAME, ragged_attention)
     try:
         config = AutoConfig.from_pretrained(folder)

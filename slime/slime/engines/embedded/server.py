@@ -21,6 +21,7 @@ from starlette.responses import Response, StreamingResponse
 from slime.engines.embedded.arguments import EmbeddedArguments
 from slime.engines.embedded.service import EngineService
 from slime.engines.embedded.streams import Streams
+from slime.engines.embedded.trial import WeightTrial
 from slime.engines.json_http import DONE, SERVER_OPTIONS, JsonHttp
 from slime.engines.requests import (
     AbortRequest,
@@ -30,6 +31,7 @@ from slime.engines.requests import (
     PauseRequest,
     PrepareRequest,
     SwitchRequest,
+    TryRequest,
 )
 
 STUCK_AFTER = 120.0
@@ -45,6 +47,7 @@ class EngineServer:
         self.service = service
         self.engine = service.engine
         self.streams = Streams(service.engine, service.tokenizer)
+        self.trial = WeightTrial(service)
         self.started = time.time()
 
     def app(self) -> Starlette:
@@ -59,6 +62,7 @@ class EngineServer:
             "/prepare_weights": self.prepare_weights,
             "/switch_weights": self.switch_weights,
             "/discard_weights": self.discard_weights,
+            "/try_weights": self.try_weights,
             "/update_weights_from_disk": self.update_weights,
         }
         get = {"/health": self.health, "/model_info": self.model_info, "/server_info": self.server_info}
@@ -129,6 +133,11 @@ class EngineServer:
         await WIRE.parse(request, EmptyRequest)
         await run_in_threadpool(self.service.weights.discard)
         return WIRE.answer({"success": True, "message": "nothing is prepared"})
+
+    async def try_weights(self, request: Request) -> Response:
+        body = await WIRE.parse(request, TryRequest)
+        answers = await run_in_threadpool(self.trial.answers, body)
+        return WIRE.answer({"success": True, "message": "tried", "answers": answers})
 
     async def update_weights(self, request: Request) -> Response:
         body = await WIRE.parse(request, PrepareRequest)

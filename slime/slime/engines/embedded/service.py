@@ -51,8 +51,8 @@ class EngineService:
             self._load(first)
 
     def _load(self, first: FirstWeights) -> None:
-        live = self.weights.load(first.path, first.version)
-        if first.checksum is not None and live.checksum != first.checksum:
+        self.weights.load(first.path, first.version)
+        if first.checksum is not None and not self.weights.holds(first.checksum):
             raise ModelError(
                 f"{first.path} does not hold the weights that {self.args.weights_file} names: its checksum differs"
             )

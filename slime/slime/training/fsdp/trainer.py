@@ -15,15 +15,16 @@ from torch.distributed.tensor import DTensor
 from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 
 from slime.errors import TrainError
-from slime.training.core.checkpoint import Part
 from slime.training.core.distributed import add_up, sum_over_ranks
 from slime.training.core.learner import Learner, LossOf
 from slime.training.core.optimizer import build_optimizer
 from slime.training.core.packing import PackedBatch
+from slime.training.core.part import Part
 from slime.training.fsdp.critic import PackedValues, load_critic
 from slime.training.fsdp.loading import load_model
 from slime.training.fsdp.lora import write_adapter
-from slime.training.fsdp.model import PackedModel, gather_trained, gather_weights
+from slime.training.fsdp.model import PackedModel, export_weights, gather_trained
+from slime.training.persistence import Weights
 from slime.training.trainer import Trainer
 
 if TYPE_CHECKING:
@@ -102,8 +103,9 @@ class FSDPTrainer(Trainer):
     def weights_part(self, model: PreTrainedModel, prefix: str) -> Part:
         return Part(model, None, prefix)
 
-    def gather_weights(self, dtype: torch.dtype | None) -> dict[str, Tensor]:
-        return gather_weights(self.learner.model, dtype, keep=self.rank == 0)
+    def whole_weights(self, dtype: torch.dtype | None) -> Weights:
+        model = self.learner.model
+        return Weights(export_weights(model, dtype, keep=self.rank == 0), len(model.state_dict()))
 
     def gather_adapter(self, base: str) -> Callable[[Path], dict[str, Tensor]]:
         model = self.learner.model
