@@ -33,7 +33,7 @@ def make_run(calls: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, 
     defaults = {"colocate": True, "offload_rollout": True, "offload_train": True, "ship_adapters": False}
     args = SimpleNamespace(
         **(defaults | flags), num_rollout=9, save_interval=5, update_weights_interval=1, keep_weights=3,
-        keep_checkpoints=3,
+        keep_checkpoints=3, update_weight_transport="disk", custom_update_weight_post_write_path=None,
     )  # fmt: skip
     monkeypatch.setattr(publishing, "load_hook", lambda *_: None)
     run: Any = TrainingRun.__new__(TrainingRun)
