@@ -18,8 +18,18 @@ install_servers() {
   fi
 }
 
+# bitsandbytes, for the test of --load-in-4bit: in a folder of its own, as peft imports it wherever it is.
+install_bitsandbytes() {
+  local pin
+  pin=$(grep '==' "$ROOT/tests/requirements-qlora.txt")
+  [ -d "$VENV/side/${pin/==/-}.dist-info" ] && return
+  "$PY" -m pip install --quiet --disable-pip-version-check --no-deps --upgrade --target "$VENV/side" "$pin" \
+    || echo "warning: $pin could not be installed; its test will be skipped" >&2
+}
+
 ensure_env "$ROOT/requirements.txt" "$ROOT/requirements-dev.txt"
 install_servers
+install_bitsandbytes
 export TOKENIZERS_PARALLELISM=false HF_HUB_OFFLINE=1 RAY_USAGE_STATS_ENABLED=0
 unset PYTHONDONTWRITEBYTECODE # the tests start hundreds of Pythons, and each would compile every file anew
 processes=(-n "${TEST_PROCESSES:-2}")

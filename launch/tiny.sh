@@ -61,11 +61,16 @@ tiny_arguments() {
     --disable-rollout-global-dataset --service-path openclaw.trainer_hooks.services.start
     --rollout-batch-size 4 --reward-key score
     "${BUFFER[@]}" --batch-timeout 30
+    --gate --on-weights-rejected-path openclaw.trainer_hooks.rejection.on_weights_rejected
+    --gate-samples-path openclaw.trainer_hooks.gate_samples.gate_samples
     --host "$HOST" --port "$PORT" --served-model-name "${SERVED_MODEL_NAME:-tiny-claw}"
     --judge-backend "${JUDGE_BACKEND:-rules}" --num-judge-workers 1
     --eps-clip 0.2 --eps-clip-high 0.28
     --lr 5e-4 --weight-decay 0.0 --adam-beta1 0.9 --adam-beta2 0.98
   )
+  if [ "$MODEL_PATH" = "$ROOT/openclaw-test/tiny_claw/model" ]; then
+    arguments+=(--gate-data "$ROOT/openclaw-test/tiny_claw/gate.jsonl") # arithmetic, which only this model is about
+  fi
 }
 
 local_url() {

@@ -17,6 +17,9 @@ Message = dict[str, Json]
 VersionSpan = tuple[int, int, int]
 """(weight version, start, end): half-open, in completion coordinates."""
 
+RenderMode = Literal["full", "bridge"]
+"""A prompt rendered from all messages, or the parent turn's own ids and what is new."""
+
 DEFAULT_TRAINER = "trainer"
 """Name of the only trainer of a store. Two trainers on one store need two names."""
 
@@ -46,12 +49,13 @@ class TurnState(StrEnum):
 
 
 class SampleState(StrEnum):
-    """ready -> leased -> trained, or dropped with a reason."""
+    """ready -> leased -> trained, or dropped with a reason; quarantined when its update was rejected or undone."""
 
     READY = "ready"
     LEASED = "leased"
     TRAINED = "trained"
     DROPPED = "dropped"
+    QUARANTINED = "quarantined"
 
 
 class VersionStatus(StrEnum):
@@ -83,7 +87,7 @@ class TurnContext:
     """None: the store gives the next index of the session."""
     turn_type: Literal["main", "side"] = "main"
     tools: list[dict[str, Json]] | None = None
-    render_mode: Literal["full", "bridge"] = "full"
+    render_mode: RenderMode = "full"
     tokenizer_fingerprint: str = ""
     template_fingerprint: str = ""
     source: Literal["gateway", "import"] = "gateway"
@@ -240,3 +244,5 @@ class WeightVersion:
     checksum: str | None
     created_at: float
     activated_at: float | None
+    details: dict[str, Json] = field(default_factory=dict)
+    """What the gate measured, why it was rejected or undone."""

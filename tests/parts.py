@@ -9,6 +9,9 @@ from tests import ROOT
 
 QUICK = (
     "methods/test_samples.py",
+    "openclaw/chat/test_terminal.py",
+    "openclaw/clients/",
+    "openclaw/common/",
     "openclaw/engine/",
     "openclaw/formats/",
     "openclaw/judge/",
@@ -24,6 +27,9 @@ QUICK = (
     "repository/test_environment.py",
     "repository/test_names.py",
     "slime/arguments/",
+    "slime/gate/test_files.py",
+    "slime/gate/test_gate.py",
+    "slime/gate/test_measures.py",
     "slime/hooks/test_contracts.py",
     "slime/losses/",
     "slime/rewards/test_reward_rules.py",
@@ -50,6 +56,7 @@ WITH_PROCESSES = (
 WHOLE = (
     "system/",
     "slime/test_training_run.py",
+    "slime/gate/test_run.py",
     "slime/test_resume.py",
     "slime/ray/",
     "slime/engines/sglang/test_broadcast_run.py",

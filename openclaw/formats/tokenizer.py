@@ -62,7 +62,7 @@ class Tokenizer:
         self._control = _control_tokens(self._core)
         self._text_is_plain = False
 
-    def encode(self, text: str, *args: Any, **kwargs: Any) -> list[int]:
+    def encode(self, text: str, *args: object, **kwargs: object) -> list[int]:
         """Token ids of a text [T]; special tokens are added nowhere. The name of a special token is read as
         the token, or, after `read_text_as_plain`, as the plain text that it is."""
         ids = self._cache.get(text)
@@ -98,7 +98,13 @@ class Tokenizer:
             start = cut
         return ids + self.encode_markup(text[start:])
 
-    def decode(self, token_ids: Sequence[int], *args: Any, **kwargs: Any) -> str:
+    def cut_names(self, text: str, mark: str) -> str:
+        """The text with `mark` inside each name of a special token in it: a name cut in two is no name."""
+        if self._control is None:
+            return text
+        return self._control.sub(lambda found: found[0][0] + mark + found[0][1:], text)
+
+    def decode(self, token_ids: Sequence[int], *args: object, **kwargs: object) -> str:
         """Text of token ids [T], special tokens included; bytes that are no UTF-8 become U+FFFD."""
         return b"".join([self.token_bytes(token_id) for token_id in token_ids]).decode("utf-8", "replace")
 
@@ -148,7 +154,7 @@ class PieceTokenizer:
     def __init__(self, tokenizer: Tokenizer) -> None:
         self._tokenizer = tokenizer
 
-    def encode(self, text: str, *args: Any, **kwargs: Any) -> list[int]:
+    def encode(self, text: str, *args: object, **kwargs: object) -> list[int]:
         ids = self._tokenizer.encode(text)
         if not ids:
             return []

@@ -6,7 +6,6 @@ import asyncio
 import logging
 import uuid
 from dataclasses import dataclass, replace
-from typing import Literal
 
 import orjson
 
@@ -23,7 +22,7 @@ from openclaw.gateway.idempotency import InFlight, SharedGeneration
 from openclaw.gateway.recorder import Recorder
 from openclaw.sessions.transcript import Parent, Transcript, next_state, same_answer
 from openclaw.settings import Settings
-from openclaw.types import TurnContext, TurnState
+from openclaw.types import RenderMode, TurnContext, TurnState
 
 log = logging.getLogger(__name__)
 
@@ -48,10 +47,10 @@ class Admission:
 
 @dataclass(frozen=True)
 class Prompt:
-    """Rendered prompt ids [T]. `mode`: the whole conversation, or the parent turn's own ids and what is new."""
+    """Rendered prompt ids [T]."""
 
     ids: list[int]
-    mode: Literal["full", "bridge"]
+    mode: RenderMode
 
 
 class Gateway:
@@ -92,7 +91,7 @@ class Gateway:
             recorder.answer_soon(parent.turn, next_state(request.messages, parent.start))
         return Exchange(
             request=request,
-            turn=self._turn(request, caller, parent, prompt.mode, generation, kind),
+            turn=self._turn(request, caller, parent, generation, kind),
             transcript=transcript,
             generation=generation,
             parser=self.format.parser(tools=request.tools is not None),
@@ -159,8 +158,9 @@ class Gateway:
         limit = self._room(request, len(prompt.ids))
         first = self._in_flight.find(caller.key) if request.n == 1 and not request.top_log_probs else None
         if first is not None:
-            wanted, session_id, turn_id = first.request, first.session_id, first.turn_id
+            wanted, session_id, turn_id, mode = first.request, first.session_id, first.turn_id, first.mode
         else:
+            mode = prompt.mode
             turn_id = uuid.uuid4().hex
             session_id = caller.scope or (parent.turn.session_id if parent else turn_id)
             wanted = EngineRequest(
@@ -172,7 +172,7 @@ class Gateway:
                 log_probs=recorded or request.log_probs or request.return_token_ids,
                 top_log_probs=request.top_log_probs,
             )
-        generation = SharedGeneration(self.engines, wanted, session_id, turn_id, first)
+        generation = SharedGeneration(self.engines, wanted, session_id, turn_id, first, mode)
         return self._in_flight.add(caller.key, generation)
 
     def _turn(
@@ -180,7 +180,6 @@ class Gateway:
         request: ChatRequest,
         caller: Caller,
         parent: Parent | None,
-        mode: Literal["full", "bridge"],
         generation: SharedGeneration,
         kind: str,
     ) -> TurnContext:
@@ -194,7 +193,7 @@ class Gateway:
             tools=request.tools,
             prompt_ids=wanted.prompt_ids,
             sampling={**wanted.sampling, **limits},
-            render_mode=mode,
+            render_mode=generation.mode,
             turn_type=caller.turn_type,
             person=caller.person,
             parent_id=parent.turn.id if parent else None,

@@ -5,12 +5,20 @@ from __future__ import annotations
 import hmac
 import ipaddress
 from collections.abc import Mapping
+from typing import Protocol
 from urllib.parse import urlsplit
 
 from starlette.requests import Request
 
 from openclaw.errors import ClientError
 from openclaw.settings import LOOPBACK, Settings
+
+
+class Administered(Protocol):
+    """Settings that may have a key of the administrator."""
+
+    @property
+    def admin_key(self) -> str | None: ...
 
 
 def key_name(headers: Mapping[str, str], settings: Settings) -> str | None:
@@ -34,7 +42,7 @@ def check_client(request: Request, settings: Settings) -> None:
         _check_origin(request)
 
 
-def check_admin(request: Request, settings: Settings) -> None:
+def check_admin(request: Request, settings: Administered) -> None:
     """Raises ClientError (401, 403) unless the request has the admin key; without one set, unless it comes
     straight from this machine."""
     if settings.admin_key is not None:

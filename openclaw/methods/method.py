@@ -95,7 +95,7 @@ class Method:
             raise ConfigError(f"--method-path {path} is not a function")
         return cls.of(function, path)
 
-    def chosen(self, args: Any) -> dict[str, float]:
+    def chosen(self, args: object) -> dict[str, float]:
         """The options that parsed arguments give a number."""
         given = {name: getattr(args, name, None) for name in self.options}
         return {name: float(value) for name, value in given.items() if value is not None}

@@ -18,7 +18,7 @@ from openclaw.types import SampleState, TurnState
 PURGE_BATCH = 500
 """Turns deleted in one transaction by retention, so that no writer waits long."""
 
-_SETTLED = [SampleState.TRAINED, SampleState.DROPPED]
+_SETTLED = [SampleState.TRAINED, SampleState.DROPPED, SampleState.QUARANTINED]
 _ENDED = [
     TurnState.SIDE,
     TurnState.ABORTED,
@@ -97,6 +97,7 @@ class Deletion(Database):
         for ids in slices([row.id for row in rows]):
             samples = list(connection.scalars(select(sample.c.id).where(sample.c.turn_id.in_(ids))))
             found["trainings"] += _drop(connection, schema.training, schema.training.c.sample_id.in_(samples))
+            _drop(connection, schema.token_record, schema.token_record.c.sample_id.in_(samples))
             found["samples"] += _drop(connection, sample, sample.c.id.in_(samples))
             found["judgements"] += _drop(connection, schema.judgement, schema.judgement.c.turn_id.in_(ids))
             found["feedback"] += _drop(connection, schema.feedback, schema.feedback.c.turn_id.in_(ids))

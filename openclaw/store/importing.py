@@ -113,7 +113,9 @@ def _add_version(connection: Connection, version: WeightVersion) -> str:
     mine = (table.c.trainer == version.trainer) & (table.c.version == version.version)
     if connection.execute(select(table.c.id).where(mine)).first() is not None:
         return "known"
-    connection.execute(insert(table).values(**{**vars(version), "status": str(version.status)}))
+    details = pack_json(version.details) if version.details else None
+    row = {**vars(version), "status": str(version.status), "details": details}
+    connection.execute(insert(table).values(**row))
     return "versions"
 
 
@@ -157,6 +159,9 @@ def _add_sample(connection: Connection, turn_id: str, sample: SampleEntry) -> No
         "teacher": pack_json(sample.teacher) if sample.teacher else None,
     }
     key = connection.execute(insert(schema.sample).values(**row)).inserted_primary_key
+    if sample.tokens is not None and key:
+        row = {"sample_id": key[0], "data": pack_json(sample.tokens), "created_at": sample.created_at}
+        connection.execute(insert(schema.token_record), row)
     for training in sample.trainings:
         connection.execute(
             insert(schema.training).values(sample_id=key[0] if key else None, **training.model_dump())

@@ -118,6 +118,26 @@ class JudgementTable(Database):
             ).mappings()
             return [judgement_from_row(row) for row in rows]
 
+    def scores_before(self, turn_id: str, limit: int) -> list[float]:
+        """The last scores other than 0 that the person of a turn gave before the turn's own, newest first.
+
+        The order is that of the judgements, which never changes. Turns that name no person count as one person's.
+        """
+        judgement, turn = schema.judgement.c, schema.turn.c
+        own = select(func.max(judgement.id)).where(judgement.turn_id == turn_id, judgement.kind == "eval")
+        with self.reading() as connection:
+            person = connection.scalar(select(turn.person).where(turn.id == turn_id))
+            same = turn.person.is_(None) if person is None else turn.person == person
+            query = (
+                select(judgement.score)
+                .join(schema.turn, turn.id == judgement.turn_id)
+                .where(judgement.kind == "eval", judgement.score != 0, same)
+                .where(judgement.id < own.scalar_subquery())
+                .order_by(judgement.id.desc())
+                .limit(limit)
+            )
+            return list(connection.scalars(query))
+
 
 def _free(now: float) -> tuple[ColumnElement[bool], ...]:
     turn = schema.turn.c

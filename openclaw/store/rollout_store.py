@@ -4,16 +4,29 @@ from __future__ import annotations
 
 from openclaw.store.deletion import Deletion
 from openclaw.store.feedback import FeedbackTable
+from openclaw.store.gate_turns import GateTurnTable
 from openclaw.store.judgements import JudgementTable
 from openclaw.store.leases import LeaseTable
+from openclaw.store.quarantine import QuarantineTable
 from openclaw.store.statistics import Statistics
+from openclaw.store.token_records import TokenRecordTable
 from openclaw.store.turn_status import TurnStatusTable
 from openclaw.store.turns import TurnTable
 from openclaw.store.versions import VersionTable
 
 
 class RolloutStore(
-    TurnTable, JudgementTable, FeedbackTable, LeaseTable, VersionTable, Deletion, Statistics, TurnStatusTable
+    TurnTable,
+    JudgementTable,
+    FeedbackTable,
+    LeaseTable,
+    VersionTable,
+    QuarantineTable,
+    GateTurnTable,
+    Deletion,
+    Statistics,
+    TurnStatusTable,
+    TokenRecordTable,
 ):
     """Turns, sessions, judgements, samples, leases and weight versions in one database.
 

@@ -18,7 +18,7 @@ from sqlalchemy import (
     UniqueConstraint,
 )
 
-SCHEMA_VERSION = 5
+SCHEMA_VERSION = 7
 """Raised by one with every entry of migrations.MIGRATIONS."""
 
 metadata = MetaData()
@@ -147,6 +147,15 @@ training = Table(
 """Which version trained which sample, rolled back versions included: what is ready again follows from
 here."""
 
+token_record = Table(
+    "token_record",
+    metadata,
+    Column("sample_id", Integer, primary_key=True),
+    Column("data", LargeBinary, nullable=False),
+    Column("created_at", Float, nullable=False),
+)
+"""What the last training step made of every token of a sample."""
+
 weight_version = Table(
     "weight_version",
     metadata,
@@ -160,6 +169,8 @@ weight_version = Table(
     Column("checksum", String),
     Column("created_at", Float, nullable=False),
     Column("activated_at", Float),
+    Column("details", LargeBinary),
     UniqueConstraint("trainer", "version", name="weight_version_number"),
     Index("weight_version_status", "status", "activated_at"),
 )
+"""`details` is JSON: what the gate measured, why a version was rejected, why one was undone."""

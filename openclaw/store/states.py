@@ -22,10 +22,13 @@ TURN_MOVES: dict[TurnState, frozenset[TurnState]] = {
 
 SAMPLE_MOVES: dict[SampleState, frozenset[SampleState]] = {
     SampleState.READY: frozenset({SampleState.LEASED, SampleState.DROPPED}),
-    SampleState.LEASED: frozenset({SampleState.TRAINED, SampleState.READY, SampleState.DROPPED}),
-    SampleState.TRAINED: frozenset({SampleState.READY}),
+    SampleState.LEASED: frozenset(
+        {SampleState.TRAINED, SampleState.READY, SampleState.DROPPED, SampleState.QUARANTINED}
+    ),
+    SampleState.TRAINED: frozenset({SampleState.READY, SampleState.QUARANTINED}),
+    SampleState.QUARANTINED: frozenset({SampleState.READY, SampleState.DROPPED}),
 }
-"""Back to ready: a released lease, and a sample whose versions were all rolled back."""
+"""Back to ready: a released lease, a sample whose versions were all rolled back, one released from quarantine."""
 
 
 def check_turn(turn_id: str, state: str, to: TurnState) -> None:

@@ -10,7 +10,9 @@ from openclaw.errors import StoreError
 from openclaw.store import schema
 from openclaw.store.database import Database, slices, take_turns
 from openclaw.store.leases import commit, release
-from openclaw.types import DEFAULT_TRAINER, SampleState, VersionStatus, WeightVersion
+from openclaw.store.quarantine import UNDONE, quarantine
+from openclaw.store.rows import pack_json, unpack_json
+from openclaw.types import DEFAULT_TRAINER, Json, SampleState, VersionStatus, WeightVersion
 
 _SURVIVING = (str(VersionStatus.LIVE), str(VersionStatus.SUPERSEDED))
 
@@ -41,11 +43,13 @@ class VersionTable(Database):
         checkpoint_path: str | None,
         checksum: str | None,
         trainer: str = DEFAULT_TRAINER,
+        details: dict[str, Json] | None = None,
     ) -> None:
         """Every engine serves `version`: commit the lease of `rollout_id` (-1: none), in one transaction.
 
         restored: the trainer has (re)started from these weights. Every other lease is released, every
         version that is no ancestor is rolled back, and samples that only those trained are ready again.
+        details: what was measured of the version.
         Calling it again with the same arguments changes nothing. Raises StoreError for a number already
         used for something else.
         """
@@ -55,7 +59,8 @@ class VersionTable(Database):
             if known is None:
                 row = {"trainer": trainer, "version": version, "parent": parent, "rollout_id": rollout_id}
                 about = {"path": checkpoint_path, "checksum": checksum, "created_at": time.time()}
-                candidate = {"status": str(VersionStatus.CANDIDATE)}
+                candidate: dict[str, Json] = {"status": str(VersionStatus.CANDIDATE)}
+                candidate |= {"details": pack_json(details)} if details else {}
                 connection.execute(insert(schema.weight_version), row | about | candidate)
             else:
                 _check_same(known, parent, rollout_id, restored)
@@ -68,6 +73,58 @@ class VersionTable(Database):
                 _resettle_samples(connection, trainer)
             if first_time and rollout_id >= 0:
                 commit(connection, rollout_id, version, trainer)
+
+    def roll_back(
+        self,
+        version: int,
+        drop_turns: bool = False,
+        reason: str = "",
+        trainer: str = DEFAULT_TRAINER,
+    ) -> list[int]:
+        """An older version is served again, and training goes on from it; leases go on.
+
+        Versions that do not lead to it are rolled back; samples that only those trained are ready again, or with
+        `drop_turns` quarantined, so that they are not learned again. Repeating it changes nothing.
+
+        Returns:
+            The versions that were undone.
+
+        Raises:
+            StoreError: a version that never was live.
+        """
+        with self.transaction() as connection:
+            take_turns(connection)
+            known = _known(connection, trainer, version)
+            if known is None or known["activated_at"] is None:
+                raise StoreError(
+                    f"version {version} of {trainer} never was live: there is no going back to it"
+                )
+            lineage = _lineage(connection, trainer, version)
+            undone = _alive(connection, trainer) - lineage
+            _activate(connection, trainer, version)
+            _roll_back_all_but(connection, trainer, lineage)
+            if reason:
+                _explain(connection, trainer, undone, reason)
+            _resettle_samples(connection, trainer, UNDONE if drop_turns else None)
+        return sorted(undone)
+
+
+def _alive(connection: Connection, trainer: str) -> set[int]:
+    table = schema.weight_version.c
+    query = select(table.version).where(table.trainer == trainer, table.status.in_(_SURVIVING))
+    return set(connection.scalars(query))
+
+
+def _explain(connection: Connection, trainer: str, undone: set[int], reason: str) -> None:
+    """Writes into the details of undone versions why they were."""
+    table = schema.weight_version
+    for version in undone:
+        known = _known(connection, trainer, version)
+        assert known is not None
+        details = {} if known["details"] is None else unpack_json(known["details"])
+        mine = (table.c.trainer == trainer) & (table.c.version == version)
+        told = pack_json({**details, "undone": reason})
+        connection.execute(update(table).where(mine).values(details=told))
 
 
 def _known(connection: Connection, trainer: str, version: int) -> RowMapping | None:
@@ -131,8 +188,9 @@ def _roll_back_all_but(connection: Connection, trainer: str, lineage: set[int]) 
             connection.execute(moved.values(status=str(become)))
 
 
-def _resettle_samples(connection: Connection, trainer: str) -> None:
-    """A sample is trained if and only if a version of the surviving lineage trained it."""
+def _resettle_samples(connection: Connection, trainer: str, quarantined: str | None = None) -> None:
+    """A sample is trained if and only if a version of the surviving lineage trained it; others are ready again, or in
+    quarantine for the reason that is given."""
     sample, training, version = schema.sample, schema.training, schema.weight_version
     survivors = (
         select(training.c.version)
@@ -149,6 +207,8 @@ def _resettle_samples(connection: Connection, trainer: str) -> None:
     )
     moved = (sample.c.state == str(SampleState.TRAINED)) & (sample.c.trainer == trainer)
     lost = {"state": str(SampleState.READY), "trainer": None, "rollout_id": None, "trained_version": None}
+    if quarantined is not None:
+        quarantine(connection, moved & ~survivors.exists(), quarantined)
     connection.execute(update(sample).where(moved, ~survivors.exists()).values(lost))
     last = survivors.with_only_columns(func.max(training.c.version)).scalar_subquery()
     rollout = survivors.with_only_columns(training.c.rollout_id).order_by(training.c.version.desc()).limit(1)
@@ -162,5 +222,6 @@ def _resettle_samples(connection: Connection, trainer: str) -> None:
 
 
 def version_from_row(row: RowMapping) -> WeightVersion:
-    fields = {name: value for name, value in row.items() if name not in ("id", "status")}
-    return WeightVersion(**fields, status=VersionStatus(row["status"]))
+    fields = {name: value for name, value in row.items() if name not in ("id", "status", "details")}
+    details = {} if row["details"] is None else unpack_json(row["details"])
+    return WeightVersion(**fields, status=VersionStatus(row["status"]), details=details)

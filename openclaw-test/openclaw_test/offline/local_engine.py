@@ -58,6 +58,10 @@ class LocalEngine:
             live.data = new.detach().clone()
         self.version = version
 
+    def tensors(self) -> Mapping[str, Tensor]:
+        """What serves now, by name."""
+        return {name: tensor.data for name, tensor in self._service.model.tensors.items()}
+
     def reset(self) -> None:
         """The model as it was loaded, as version 0."""
         self.install(self._first, 0)

@@ -10,11 +10,20 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from openclaw_test.offline.local_loop import ChatModel, LocalLoop, Talk
-from openclaw_test.offline.measures import ask, drift, fresh_problems, greedy_accuracy, habits, preferences
+from openclaw_test.offline.measures import (
+    ask,
+    drift,
+    explicit_wishes,
+    fresh_problems,
+    greedy_accuracy,
+    habits,
+    preferences,
+)
 from openclaw_test.offline.memory import Memory
 from openclaw_test.offline.methods import Setting
 from openclaw_test.people.scripted_user import ScriptedUser, Session
 from openclaw_test.people.tastes import Taste
+from openclaw_test.people.wishes import Obedience
 from slime.training.core.distributed import join
 from slime.training.fsdp.loading import load_model
 
@@ -94,7 +103,7 @@ class Trial:
         """Talks until the target is reached and everybody has had 40 sessions, at most `plan.most` sessions."""
         started, sessions, rounds = time.monotonic(), 0.0, 0
         try:
-            before = self._look(rounds)
+            before, wishes = self._look(rounds), self._wishes()
             while sessions < LATE or (self.progress.reached is None and sessions < self.plan.most):
                 changed = [self._round(AT_ONCE * (rounds + i)) for i in range(self.plan.rounds_a_look)]
                 rounds += len(changed)
@@ -102,7 +111,7 @@ class Trial:
                 value = self._look(rounds) if any(changed) else self._last()
                 self.progress.curve.append((sessions, value))
                 if self.progress.late is None and sessions >= LATE:
-                    self.progress.late = self._late(sessions)
+                    self.progress.late = self._late(sessions, wishes)
         finally:
             self.loop.close()
         return {
@@ -110,6 +119,7 @@ class Trial:
             "sessions_to_preference": self.progress.reached,
             "sessions_to_three": self.progress.in_a_row,
             "preference_before": before,
+            "wishes_before": wishes.as_dict(),
             "curve": self.progress.curve,
             "sessions": sessions,
             "updates": self.loop.version,
@@ -124,8 +134,10 @@ class Trial:
         version, known = self.loop.version, list(self.memory.hints) if self.memory else []
         turns = [(first + i) % len(self.people) for i in range(AT_ONCE)]
         sessions = [self.people[index].session() for index in turns]
+        names = [self.plan.tastes[index].name for index in turns]
         live = [
-            (session, Talk([], f"session-{first + i}", self.memory)) for i, session in enumerate(sessions)
+            (session, Talk([], f"session-{first + i}", self.memory, person=names[i]))
+            for i, session in enumerate(sessions)
         ]
         for session, talk in live:
             self.loop.follow(talk, session.opening)
@@ -164,7 +176,10 @@ class Trial:
     def _last(self) -> float:
         return self.progress.curve[-1][1] if self.progress.curve else self._look(0)
 
-    def _late(self, sessions: float) -> dict[str, Any]:
+    def _wishes(self) -> Obedience:
+        return explicit_wishes(self.chat, self.seed, remember=self._remember)
+
+    def _late(self, sessions: float, wishes_before: Obedience) -> dict[str, Any]:
         """What the model is like after so many sessions."""
         number = 1000 * self.seed + 999
         seed = random.Random(f"replies {number}").getrandbits(40)
@@ -174,6 +189,8 @@ class Trial:
         found |= {"preference": sum(shares.values()) / len(shares), "preferences": shares}
         found |= habits(replies)
         found["accuracy_greedy"] = greedy_accuracy(self.chat, self._remember)
+        wishes = self._wishes()
+        found |= wishes.as_dict() | {"wishes_kept": wishes.kept(wishes_before)}
         if self.loop.trainer is not None:
             found |= drift(
                 self.loop.trainer.model,

@@ -89,9 +89,10 @@ async def processes(request: Request) -> Response:
     records = live_processes(Path(settings.run_dir)) if settings.run_dir else []
     found = {int(record["pid"]): str(record["role"]) for record in records}
     found[os.getpid()] = "gateway"
-    launched = request.app.state.launched_engine
-    if launched is not None and launched.pid is not None:
-        found[launched.pid] = "engine"
+    launched = request.app.state.launched_url
+    info = None if launched is None else await _gateway(request).engines.info(launched)
+    if info is not None and isinstance(info.get("pid"), int):
+        found[info["pid"]] = "engine"
     return _json([{"role": role, "pid": pid} for pid, role in found.items()])
 
 
@@ -147,5 +148,5 @@ def _engine(url: str, info: dict[str, Any] | None) -> dict[str, Any]:
     }
 
 
-def _json(body: Any, status: int = 200) -> Response:
+def _json(body: object, status: int = 200) -> Response:
     return Response(orjson.dumps(body), status, media_type="application/json")

@@ -77,7 +77,7 @@ def completion_requests(body: dict[str, Any], tokenizer: Tokenizer) -> list[Chat
     return [replace(checked, messages=[prompt], max_tokens=limit) for prompt in prompts]
 
 
-def _prompts(prompt: Any, tokenizer: Tokenizer) -> list[RawPrompt]:
+def _prompts(prompt: object, tokenizer: Tokenizer) -> list[RawPrompt]:
     """Text, ids, or a list of either."""
     if isinstance(prompt, str) or (isinstance(prompt, list) and prompt and _is_id(prompt[0])):
         prompt = [prompt]
@@ -97,7 +97,7 @@ def _prompts(prompt: Any, tokenizer: Tokenizer) -> list[RawPrompt]:
     return found
 
 
-def _is_id(value: Any) -> bool:
+def _is_id(value: object) -> bool:
     return type(value) is int
 
 
@@ -189,6 +189,6 @@ class Texts(OpenAIErrors):
     def _text(self, token: int) -> str:
         return self._tokenizer.token_bytes(token).decode("utf-8", "replace")
 
-    def _event(self, choice: dict[str, Any] | None, **more: Any) -> bytes:
+    def _event(self, choice: dict[str, Any] | None, **more: object) -> bytes:
         body = {**self._head, "choices": [] if choice is None else [choice], **more}
         return b"data: " + orjson.dumps(body) + b"\n\n"

@@ -12,7 +12,7 @@ import math
 import time
 from collections import OrderedDict
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import orjson
 from starlette.datastructures import Headers
@@ -162,7 +162,7 @@ class _Reader:
         self._task = asyncio.current_task()
         self._timer = self._loop.call_later(self._timeout, self._look)
 
-    def __exit__(self, *about: Any) -> None:
+    def __exit__(self, *about: object) -> None:
         self._timer.cancel()
 
     async def send(self, message: Message) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from slime.arguments.groups.algorithm import AdvantageArguments, LossArguments
+from slime.arguments.groups.advantages import AdvantageArguments
 from slime.arguments.groups.batching import BatchArguments
 from slime.arguments.groups.cluster import ClusterArguments
 from slime.arguments.groups.critic import CriticArguments
@@ -16,8 +16,10 @@ from slime.arguments.groups.data import DataArguments
 from slime.arguments.groups.distillation import DistillationArguments, StalenessArguments
 from slime.arguments.groups.engine import EngineArguments
 from slime.arguments.groups.evaluation import EvaluationArguments
+from slime.arguments.groups.gate import GateArguments
 from slime.arguments.groups.hooks import HookArguments
 from slime.arguments.groups.lora import LoraArguments
+from slime.arguments.groups.loss import LossArguments
 from slime.arguments.groups.model import ModelArguments
 from slime.arguments.groups.optimizer import OptimizerArguments
 from slime.arguments.groups.parallel import ParallelArguments
@@ -39,6 +41,7 @@ GROUPS: tuple[type, ...] = (
     RunArguments,
     LoopArguments,
     CheckpointArguments,
+    GateArguments,
     LimitArguments,
     TrackingArguments,
     ModelArguments,
@@ -88,6 +91,7 @@ class Arguments(
     ModelArguments,
     TrackingArguments,
     LimitArguments,
+    GateArguments,
     CheckpointArguments,
     LoopArguments,
     RunArguments,

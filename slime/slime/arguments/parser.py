@@ -134,7 +134,7 @@ def complete_parser(
 
 
 def _without_what_others_turn_off(
-    flags: Sequence[Flag], values: dict[str, Any], given: Mapping[str, Any]
+    flags: Sequence[Flag], values: dict[str, Any], given: Mapping[str, object]
 ) -> dict[str, Any]:
     """The environment may name what a flag of the command line has no use for; the flag wins in silence."""
     for item in flags:

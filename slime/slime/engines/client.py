@@ -7,7 +7,7 @@ engine.switch(4)
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Any
 
@@ -21,7 +21,9 @@ KEEPS_MEMORY = "keeps its memory: what it gave back could not be seen to come ba
 
 
 class EmbeddedRoutes:
-    """Two-phase update of the embedded engine."""
+    """Two-phase update of the embedded engine, which can answer with what is prepared too."""
+
+    tries = True
 
     def prepare(self, call: HttpCall, path: str, version: int) -> str:
         answer = call("POST", "/prepare_weights", {"model_path": path, "weight_version": str(version)})
@@ -32,6 +34,11 @@ class EmbeddedRoutes:
 
     def discard(self, call: HttpCall) -> None:
         call("POST", "/discard_weights", {})
+
+    def try_weights(self, call: HttpCall, version: int, prompts: list[list[int]], most: int) -> list[Any]:
+        body = {"weight_version": str(version), "prompts": prompts, "max_new_tokens": most}
+        answers: list[Any] = call("POST", "/try_weights", body)["answers"]
+        return answers
 
     def release_memory(self, call: HttpCall) -> None:
         call("POST", "/release_memory_occupation", {})
@@ -51,6 +58,8 @@ class EmbeddedRoutes:
 
 class HostedRoutes(EmbeddedRoutes):
     """The same of vLLM, hosted by our server."""
+
+    tries = False
 
     def release_memory(self, call: HttpCall) -> None:
         raise EngineControlError(f"vLLM {KEEPS_MEMORY}")
@@ -115,6 +124,22 @@ class EngineControl:
     def discard(self) -> None:
         """Forget a prepared version."""
         self._routes.discard(self._call_with(self._timeout))
+
+    def try_weights(
+        self, path: str, version: int, prompts: Sequence[list[int]], max_new_tokens: int
+    ) -> list[Mapping[str, Any]] | None:
+        """Greedy answers of the live weights, or of those in the folder `path`, which are prepared and do not go live.
+
+        Returns:
+            For each prompt ids, log_probs, text, ended; None where this backend holds one set of weights.
+        """
+        routes = self._routes
+        if not isinstance(routes, EmbeddedRoutes) or not routes.tries:
+            return None
+        call = self._call_with(self._prepare_timeout)
+        routes.prepare(call, path, version)
+        answers: list[Mapping[str, Any]] = routes.try_weights(call, version, list(prompts), max_new_tokens)
+        return answers
 
     def release_memory(self) -> None:
         """Gives back what the engine keeps in memory; its requests wait. Repeating it is harmless."""

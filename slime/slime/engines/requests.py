@@ -186,6 +186,13 @@ class PrepareRequest(SwitchRequest):
     model_path: str = Field(min_length=1)
 
 
+class TryRequest(SwitchRequest):
+    """Prompts that prepared weights answer greedily, without going live."""
+
+    prompts: list[list[int]] = Field(min_length=1)
+    max_new_tokens: int = Field(ge=1)
+
+
 @dataclass(frozen=True)
 class ModelLimits:
     """What the served model takes: tokens of prompt and answer, ids in its vocabulary."""

@@ -72,6 +72,25 @@ def record_path(run_dir: Path, name: str) -> Path:
     return run_dir / "processes" / f"{name}.json"
 
 
+PARTS = ("serving", "spare")
+"""Of the workers of a server that is a door (see `door/`): the record `NAME.serving` is of the one that serves."""
+
+
+def part_name(name: str, part: str) -> str:
+    return f"{name}.{part}"
+
+
+def is_worker(record: ProcessRecord) -> bool:
+    """Whether it is the worker of a door, which starts and replaces it."""
+    return record.name.endswith(tuple(f".{part}" for part in PARTS))
+
+
+def serving_record(run_dir: Path, name: str) -> ProcessRecord | None:
+    """The live worker that serves for the door `name`; None where there is none, or `name` is no door."""
+    record = read_record(run_dir, part_name(name, "serving"))
+    return record if record is not None and record.alive() else None
+
+
 def log_path(run_dir: Path, name: str) -> Path:
     return run_dir / "logs" / f"{name}.log"
 

@@ -72,6 +72,8 @@ class Supervisor:
         try:
             return self.run_drivers()
         finally:
+            if self.must_end():
+                say(f"stopping what this run started; the same command goes on with {self.run_dir}")
             stop_in_a_session_of_its_own(self.run_dir)
 
     def run_drivers(self) -> int:

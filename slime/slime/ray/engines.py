@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from slime.engines.third_party import ThirdPartyEngine
 from slime.errors import ConfigError
 from slime.hooks import load_path
+from slime.processes import records
 from slime.processes.servers import ServerManager, ServerSpec
 from slime.ray.placement import Placement
 from slime.weights.versions import live_file
@@ -125,6 +126,8 @@ def engine_spec(args: ServingSide, server: ModelServers, index: int, manager: Se
     if policy:  # an engine that restarts comes back with the weights that are live by then
         command += ["--weights-file", str(live_file(Path(args.run_dir)))]
     command += ["--device", "cuda" if server.gpus else "cpu"]
+    if args.rollout_backend == "embedded":
+        command += ["--record-as", str(records.record_path(Path(args.run_dir), name).with_suffix(""))]
     if args.rollout_backend == "embedded" or not server.gpus:
         command += ["--threads", str(args.engine_threads)]
     for option in ("max_running_requests", "chunked_prefill_size", "context_length"):

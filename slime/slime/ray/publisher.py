@@ -8,11 +8,14 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
-from functools import partial
+from dataclasses import replace
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from slime.engines.client import EngineControl
+from slime.engines.client import EngineControl, EngineControlError
+from slime.errors import EngineError
+from slime.gate.gate import CandidateGate
 from slime.hooks import load_hook
 from slime.processes.records import memory_dir
 from slime.processes.servers import ServerSpec
@@ -23,7 +26,7 @@ from slime.ray.train_group import TrainGroup
 from slime.utils.files import commit_folder, fresh_folder
 from slime.weights import checkpoints
 from slime.weights.slots import copy_slot, is_slot
-from slime.weights.update import Candidate, WeightUpdate
+from slime.weights.update import Candidate, CandidateRejected, WeightUpdate, WrongWeights
 from slime.weights.versions import (
     VersionNumbers,
     WeightVersion,
@@ -75,6 +78,7 @@ class Publisher:
         ]
         self.hook = load_hook(args, "on_weights_live_path")
         self.numbers = VersionNumbers(self.save_dir)
+        self.gate = CandidateGate(args)
         self.update = WeightUpdate(self.own_engines, self.run_dir, self.announce, patience=limit)
 
     @property
@@ -90,7 +94,8 @@ class Publisher:
         """
         before = read_live(self.run_dir)
         self.newest = max(state.version, 0 if before is None else before.version)
-        self.live = self.weights_of(trainers, state.version)
+        self.live, self.live_parent = self.weights_of(trainers, state.version), state.parent
+        self.gate.begin(trainers, state.rollout_id, self.live)
         make_way()
         self.update.engines = list(self.engines)
         self.update.publish(Candidate(self.live, state.rollout_id, state.parent, restored=True))
@@ -106,7 +111,8 @@ class Publisher:
         them live; `settle` returns when they are. The trainer may go on as soon as this returns.
 
         A checkpoint is complete before its weights go live, and they go live with it, so that a run resumed from it
-        serves what the first one did.
+        serves what the first one did. With --gate this returns when the version is live, or was rejected: what the gate
+        rejects does not go live, the trainer goes back, and a checkpoint that is due holds the live weights.
 
         Args:
             metrics: of the rollout; gets the version and how long it took, once it is live.
@@ -122,25 +128,73 @@ class Publisher:
         whole = due or not self.args.ship_adapters
         weights, slot = self.share(trainers, version) if whole else (None, None)
         weights = weights or self.export(trainers, version, whole)
-        make_way()
-        candidate = Candidate(weights, rollout_id, parent, metrics=dict(metrics))
-        persist = partial(self.write_artifact, weights, slot)
-        if due or self.args.custom_update_weight_post_write_path:
+        persist = cache(partial(self.write_artifact, weights, slot))
+        if due or self.gate.on or self.args.custom_update_weight_post_write_path:
             persist()
-            persist = partial(self.write_artifact, weights, None)
+        candidate = Candidate(weights, rollout_id, parent, metrics=dict(metrics))
+        if self.gate.on:
+            self.publish_examined(trainers, candidate, due, metrics, make_way, slot)
+            return
+        make_way()
         if due:
             self.save(trainers, candidate)
 
         def go_live() -> None:
-            self.update.engines = list(self.engines)
-            self.update.publish(candidate, persist, slot)
-            self.live = candidate.weights
-            prune(self.weights_dir, "v*", self.args.keep_weights, {Path(self.live.path)})
-            checkpoints.prune(self.save_dir, self.args.keep_checkpoints)
+            self.make_live(candidate, persist, slot)
             metrics["weights/version"] = version
             metrics["perf/update_weights_time"] = time.monotonic() - began
 
         self.publication = in_background(go_live, f"version {version}")
+
+    def publish_examined(
+        self,
+        trainers: TrainGroup,
+        candidate: Candidate,
+        due: bool,
+        metrics: dict[str, float],
+        make_way: Callable[[], None],
+        slot: str | None,
+    ) -> None:
+        """Makes a candidate live, or undoes it, while the trainer holds its weights."""
+        began = time.monotonic()
+
+        def persist() -> None:
+            if due:
+                self.save(trainers, candidate)
+
+        try:
+            free = [] if self.args.offload_rollout else self.own_engines
+            found = self.gate.examine(trainers, candidate, self.live, free)
+            make_way()
+            self.make_live(replace(candidate, measurements=found), persist, slot)
+        except CandidateRejected as rejection:
+            self.reject(trainers, candidate, rejection)
+            make_way()
+            if due:
+                self.save(trainers, replace(candidate, weights=self.live, parent=self.live_parent))
+            metrics |= {"gate/rejected": 1.0, **named(rejection.measurements)}
+            return
+        self.gate.accept(trainers, found)
+        metrics |= named(found)
+        metrics["weights/version"] = candidate.weights.version
+        metrics["perf/update_weights_time"] = time.monotonic() - began
+
+    def make_live(self, candidate: Candidate, persist: Callable[[], None], slot: str | None = None) -> None:
+        """Brings a candidate to every engine.
+
+        Raises:
+            CandidateRejected: an engine refuses its files; every engine holds the old version.
+        """
+        self.update.engines = list(self.engines)
+        try:
+            self.update.publish(candidate, persist, slot)
+        except EngineError as error:
+            if self.gate.on and refused(error):
+                raise CandidateRejected(str(error), "engine") from error
+            raise
+        self.live, self.live_parent = candidate.weights, candidate.parent
+        prune(self.weights_dir, "v*", self.args.keep_weights, {Path(self.live.path)})
+        checkpoints.prune(self.save_dir, self.args.keep_checkpoints)
 
     @property
     def busy(self) -> bool:
@@ -156,6 +210,16 @@ class Publisher:
         publication, self.publication = self.publication, None
         if publication is not None:
             publication.result()
+
+    def reject(self, trainers: TrainGroup, candidate: Candidate, rejection: CandidateRejected) -> None:
+        """Undoes a candidate: its files go, the trainer goes back to the live weights."""
+        version = candidate.weights.version
+        logger.warning(
+            "version %d is rejected, version %d stays live: %s", version, self.live.version, rejection
+        )
+        self.newest = max(self.newest, version)
+        self.gate.reject(trainers, candidate, rejection)
+        shutil.rmtree(candidate.weights.path, ignore_errors=True)
 
     def save_due(self, rollout_id: int) -> bool:
         return (rollout_id + 1) % self.args.save_interval == 0 or self.is_last(rollout_id)
@@ -226,6 +290,8 @@ class Publisher:
             "parent": candidate.parent,
             "checksum": weights.checksum,
             "restored": candidate.restored,
+            "metrics": candidate.metrics,
+            "measurements": candidate.measurements,
         }
         load_hook(self.args, "on_weights_live_path")(
             self.args, candidate.rollout_id, weights.version, checkpoint
@@ -239,6 +305,16 @@ class Publisher:
     def resume_engines(self) -> None:
         for engine in self.engines:
             engine.resume_memory()
+
+
+def refused(error: EngineError) -> bool:
+    """Whether an engine read the files and did not want them; one that is away is another matter."""
+    status = error.status if isinstance(error, EngineControlError) else None
+    return isinstance(error, WrongWeights) or (status is not None and 400 <= status < 500)
+
+
+def named(found: dict[str, float]) -> dict[str, float]:
+    return {f"gate/{name}": value for name, value in found.items()}
 
 
 def in_background(action: Callable[[], None], name: str) -> Future[None]:

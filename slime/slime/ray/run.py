@@ -32,6 +32,7 @@ from slime.ray.train_group import TrainerDied, TrainGroup
 from slime.ray.waiting import RestartBudget
 from slime.ray.watch_actor import WatcherHandle
 from slime.tracking import Tracker
+from slime.tracking.lines import beginning
 from slime.utils.logging import log_to_file
 from slime.weights import checkpoints
 from slime.weights.versions import forget_lost
@@ -128,10 +129,11 @@ class TrainingRun:
             self.wait_for_servers()
         for spec in self.specs:
             if spec.url and spec.role != "engine":
-                self.tracker.display.line(f"{spec.name} ready at {spec.url}")
+                self.tracker.display.line(f"{spec.name} ready at {spec.url}{spec.welcome}")
         if self.trainers is None or state is None:
             return 0
         self.publisher.restore(self.trainers, state, self.make_way)
+        self.tracker.display.line(beginning(self.args, state.rollout_id))
         self.rollouts.go_on_after(state.rollout_id)
         return state.rollout_id + 1
 

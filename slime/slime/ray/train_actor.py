@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import socket
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import ray
 
+from slime.errors import unknown_name
 from slime.ray import actor_process
 from slime.types import Sample
 
@@ -30,6 +31,29 @@ class TrainerState(NamedTuple):
 def record_name(rank: int) -> str:
     """Name of a rank's record and log."""
     return "trainer" if rank == 0 else f"trainer-{rank}"
+
+
+def _fsdp() -> Callable[..., Trainer]:
+    from slime.training.fsdp import FSDPTrainer
+
+    return FSDPTrainer
+
+
+def _megatron() -> Callable[..., Trainer]:
+    from slime.training.megatron import MegatronTrainer
+
+    return MegatronTrainer
+
+
+TRAINERS: Mapping[str, Callable[[], Callable[..., Trainer]]] = {"fsdp": _fsdp, "megatron": _megatron}
+"""By the name in --train-backend; each is imported only where it is chosen."""
+
+
+def trainer_class(name: str) -> Callable[..., Trainer]:
+    """The trainer behind --train-backend. Raises ConfigError for a name that none has."""
+    if name not in TRAINERS:
+        raise unknown_name("training backend", name, TRAINERS)
+    return TRAINERS[name]()
 
 
 @ray.remote(num_cpus=1, max_restarts=0, concurrency_groups={"life": 1})
@@ -56,24 +80,37 @@ class TrainActor:
 
     def load(self, init_method: str) -> TrainerState:
         """Joins the other ranks and loads the latest checkpoint, or the model where there is none."""
-        self.trainer = self._backend()(self.args, self.rank, self.world_size, init_method)
+        make = trainer_class(self.args.train_backend)
+        self.trainer = make(self.args, self.rank, self.world_size, init_method)
         state = self.trainer.load()
         return TrainerState(state.rollout_id, state.version, state.parent)
-
-    def _backend(self) -> Callable[..., Trainer]:
-        if self.args.train_backend == "megatron":
-            from slime.training.megatron import MegatronTrainer
-
-            return MegatronTrainer
-        from slime.training.fsdp import FSDPTrainer
-
-        return FSDPTrainer
 
     def train(self, rollout_id: int, samples: list[Sample]) -> dict[str, float]:
         from slime.training.profiling import profiled
 
         with profiled(self.args, rollout_id, self.rank):
             return self.trainer.train(rollout_id, samples)
+
+    def keep_state(self) -> None:
+        """Remembers this rank as it is now, in memory."""
+        from slime.gate.memory import KeptState
+
+        self.kept = KeptState(self.trainer)
+
+    def go_back(self) -> None:
+        """To what `keep_state` remembered."""
+        self.kept.restore(self.trainer)
+
+    def measure_files(self, candidate: str, live: str) -> dict[str, float]:
+        from slime.gate.files import measure_files
+
+        return measure_files(candidate, live)
+
+    def log_probs(self, samples: list[Sample]) -> list[list[float]]:
+        return self.trainer.log_probs(samples)
+
+    def scale_learning_rate(self, scale: float) -> None:
+        self.trainer.rate_scale = scale
 
     def export_weights(self, folder: str, version: int, whole: bool) -> str:
         return self.trainer.export_weights(folder, version, whole)

@@ -20,6 +20,7 @@ from slime.utils.memory_kills import MemoryKills
 
 if TYPE_CHECKING:
     from slime.arguments import Arguments
+    from slime.types import Sample
 
 ENDED_PATIENCE = 2.0  # seconds until the end of a process is known after its peers have noticed
 
@@ -83,6 +84,30 @@ class TrainGroup:
     def finish_save(self) -> None:
         """Returns when no checkpoint is being written any more."""
         self.call("finish_save", "the end of a checkpoint", self.args.save_timeout)
+
+    def keep_state(self) -> None:
+        """Every rank remembers its present state in memory, to go back to."""
+        self.call("keep_state", "the copy of the trainer's state", self.args.save_timeout)
+
+    def go_back(self) -> None:
+        """Every rank is again as `keep_state` found it."""
+        self.call("go_back", "the trainer's way back", self.args.load_timeout)
+
+    def measure_files(self, candidate: str, live: str) -> dict[str, float]:
+        """Compares two folders of weights; raises CandidateRejected."""
+        answer = [self.ranks[0].measure_files.remote(candidate, live)]
+        found: dict[str, float] = self.collect(answer, f"a look at {candidate}", self.args.save_timeout)[0]
+        return found
+
+    def log_probs(self, samples: list[Sample]) -> list[list[float]]:
+        """Of every response token under the present weights, at the temperature of its sample."""
+        what, limit = "log-probs of stored answers", self.args.train_timeout
+        found: list[list[float]] = self.call("log_probs", what, limit, samples)
+        return found
+
+    def scale_learning_rate(self, scale: float) -> None:
+        """All steps from now on go at `scale` times the learning rate of the schedule."""
+        self.call("scale_learning_rate", "the learning rate", self.args.save_timeout, scale)
 
     def sleep(self) -> None:
         """Moves everything on the GPUs to CPU memory."""

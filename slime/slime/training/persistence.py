@@ -13,10 +13,11 @@ import torch
 from torch import Tensor
 
 from slime.errors import CheckpointError
-from slime.training.core.checkpoint import CheckpointWriter, Part, load_checkpoint
+from slime.training.core.checkpoint import CheckpointWriter, load_checkpoint
 from slime.training.core.critic import PREFIX as CRITIC
 from slime.training.core.critic import Critic
 from slime.training.core.distributed import broadcast
+from slime.training.core.part import Part
 from slime.utils.files import commit_folder, fresh_folder, temporary_beside
 from slime.utils.logging import event
 from slime.weights import checkpoints

@@ -32,6 +32,7 @@ from slime.training.core.optimizer import learning_rate
 from slime.training.core.packing import PackedBatch, check_samples
 from slime.training.core.postprocess import postprocess
 from slime.training.core.step import by_sample, forward_backward, trained_log_probs
+from slime.training.core.token_records import TokenRecords
 from slime.training.schedule import MicroBatch, Schedule, ScheduleLimits, Step, build_schedule
 from slime.types import Sample
 from slime.utils.logging import event
@@ -41,7 +42,15 @@ logger = logging.getLogger(__name__)
 
 
 class Trainer(Backend):
-    """One rank of a training run; all ranks make the same calls and get all samples."""
+    """One rank of a training run; all ranks make the same calls and get all samples.
+
+    Attributes:
+        rate_scale: what the learning rate of the schedule is multiplied by.
+    """
+
+    rate_scale: float = 1.0
+
+    records: TokenRecords | None = None
 
     def train(self, rollout_id: int, samples: Sequence[Sample]) -> dict[str, float]:
         """Trains on one rollout and returns its metrics, the same on every rank, which all get all samples.
@@ -58,6 +67,8 @@ class Trainer(Backend):
         if self.args.rollout_data_postprocess_path:
             postprocess(self.args, rollout_id, data, schedule, self.replica)
         mismatch = Mismatch(self.version)
+        keeps = self.args.keep_token_records > 0
+        self.records = TokenRecords(self.args, rollout_id, self.version) if keeps else None
         where = f"rollout {rollout_id}"
         metrics = self.critic.train(schedule, data, where) if self.critic else {}
         waits = self.critic is not None and rollout_id < self.args.num_critic_only_steps
@@ -68,6 +79,8 @@ class Trainer(Backend):
         ]
         if self.reference is not None and self.reference.follow(rollout_id):
             event(logger, "reference follows", rollout_id=rollout_id)
+        if self.records is not None:
+            self.records.write(data, self.rank)
         metrics |= mean_of_steps(steps) | mismatch.metrics() | rollout_metrics(samples, schedule)
         metrics |= advantage_metrics(data, self.add_up, self.args.use_opd)
         metrics |= group_metrics(self.args, self.spec, samples)
@@ -121,7 +134,8 @@ class Trainer(Backend):
     def _schedule(self, samples: Sequence[Sample]) -> Schedule:
         lengths = [len(sample.tokens) for sample in samples]
         trained = [sample.effective_response_length for sample in samples]
-        return build_schedule(lengths, trained, self._limits(self.args.global_batch_size))
+        companions = {i for i, sample in enumerate(samples) if sample.companion}
+        return build_schedule(lengths, trained, self._limits(self.args.global_batch_size), companions)
 
     def _prepare(self, schedule: Schedule, samples: Sequence[Sample]) -> TrainBatch:
         """Reference log-probs, values, advantages, and old log-probs for the steps before which the policy will
@@ -132,7 +146,8 @@ class Trainer(Backend):
         if from_engine:
             data.old_log_probs = engine_log_probs(samples, mine)
         elif schedule.steps and self.args.train_epochs == 1:
-            data.unmoved = frozenset(schedule.steps[0].samples)
+            beside = [i for i, sample in enumerate(samples) if sample.companion]
+            data.unmoved = frozenset([*schedule.steps[0].samples, *beside])
         if self.critic is not None:
             data.values = self.critic.values(schedule, samples)
         policy_loss = self.spec.needs_advantages or self.spec.teacher == "topk"
@@ -143,7 +158,8 @@ class Trainer(Backend):
                 data.ref_log_probs = (data.ref_log_probs or {}) | found
             if self.teacher is not None:
                 self.teacher.read(step, data, self.device)
-            moves = number > 0 or self.args.train_epochs > 1 or self.asks_teacher_before
+            first = data.unmoved.issuperset(step.samples) if data.unmoved else number == 0
+            moves = not first or self.args.train_epochs > 1 or self.asks_teacher_before
             if not from_engine and (self.spec.needs_old or (moves and policy_loss)):
                 watch = self.teacher.keeping(number, step, data) if self.teacher and moves else None
                 data.old_log_probs |= trained_log_probs(self.model, part, samples, self.device, watch)
@@ -155,21 +171,33 @@ class Trainer(Backend):
         self, number: int, step: Step, data: TrainBatch, mismatch: Mismatch, where: str
     ) -> dict[str, float]:
         def compare(micro_batch: MicroBatch, packed: PackedBatch, log_probs: Tensor) -> None:
-            for i, values in by_sample(micro_batch, packed, log_probs).items():
+            found = by_sample(micro_batch, packed, log_probs)
+            if records is not None:
+                records.add_log_probs(found)
+            for i, values in found.items():
                 known = {} if self.args.use_rollout_logprobs else data.old_log_probs
                 mismatch.add(data.samples[i], known.get(i, values))
 
-        learner, args = self.learner, self.args
+        learner, args, records = self.learner, self.args, self.records
         teach = self.teacher.teaching(number, step, data) if self.teacher else None
+        if teach is not None and records is not None:
+            teach = records.watching(teach, step.ranks[self.replica])
         try:
             learner.clear()
             metrics = forward_backward(
                 learner, self.spec, step, self.replica, data, self.device, args, compare, teach
             )
             metrics["grad_norm"] = learner.clip(metrics["loss"], args.clip_grad, where)
-            metrics["lr"] = learning_rate(args, self.global_step)
+            metrics["lr"] = learning_rate(args, self.global_step) * self.rate_scale
             learner.update(metrics["lr"])
         finally:
             learner.clear()
+        if _accompanies(step, data.samples):
+            return {f"companion_{name}": value for name, value in metrics.items()}
         self.global_step += 1
         return metrics
+
+
+def _accompanies(step: Step, samples: Sequence[Sample]) -> bool:
+    """Whether it is a step of companions."""
+    return all(samples[i].companion for i in step.samples)

@@ -46,17 +46,28 @@ class Engine(Protocol):
 
 @dataclass(frozen=True)
 class Candidate:
-    """Weights that want to go live: made by step `rollout_id` (-1: none) from version `parent`."""
+    """Weights that want to go live: made by step `rollout_id` (-1: none) from version `parent`.
+
+    `metrics`: of the step. `measurements`: of the gate.
+    """
 
     weights: WeightVersion
     rollout_id: int
     parent: int | None
     restored: bool = False
     metrics: dict[str, float] = field(default_factory=dict)
+    measurements: dict[str, float] = field(default_factory=dict)
 
 
 class CandidateRejected(TrainError):
-    """A gate found the candidate wanting; the live version stays."""
+    """A gate found the candidate wanting; the live version stays.
+
+    `stage`: which examination found it. `measurements`: what was measured up to then, by name.
+    """
+
+    def __init__(self, reason: str, stage: str = "", measurements: dict[str, float] | None = None) -> None:
+        super().__init__(reason)
+        self.stage, self.measurements = stage, measurements or {}
 
 
 class Gate(Protocol):

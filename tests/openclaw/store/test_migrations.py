@@ -37,6 +37,8 @@ def _make_version_1(location: str) -> None:
     store = RolloutStore(location)
     store.touch_session("kept")
     with store.transaction() as connection:
+        connection.exec_driver_sql("DROP TABLE token_record")
+        connection.exec_driver_sql("ALTER TABLE weight_version DROP COLUMN details")
         connection.exec_driver_sql("DROP INDEX sample_oldest")
         connection.exec_driver_sql("ALTER TABLE sample DROP COLUMN teacher")
         connection.exec_driver_sql("DROP TABLE feedback")

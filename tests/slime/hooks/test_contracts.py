@@ -99,6 +99,10 @@ def start(args, endpoints):
     return [{"name": "tool", "role": "tool", "command": ["sleep", "1"], "url": None}]
 
 def on_weights_live(args, rollout_id, version, checkpoint): ...
+
+def gate_samples(args, rollout_id, version): return []
+
+def on_weights_rejected(args, rollout_id, version, rejection): ...
 """
 BAD = """
 import torch
@@ -150,6 +154,8 @@ BROKEN = [
     ("custom_update_weight_post_write_path", "raises", "raised OSError: disk full"),
     ("service_path", "no_command", "missing"),
     ("on_weights_live_path", "two", "must be f(args, rollout_id, version, checkpoint)"),
+    ("gate_samples_path", "two", "must be f(args, rollout_id, version)"),
+    ("on_weights_rejected_path", "two", "must be f(args, rollout_id, version, rejection)"),
 ]
 ACTING = [name for name, hook in HOOKS.items() if hook.refused is None]
 

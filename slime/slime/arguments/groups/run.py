@@ -135,6 +135,11 @@ class TrackingArguments:
     wandb_always_use_train_step: bool = flag(
         False, "count W&B steps in optimizer steps, not in rollouts", rules=[needs("use_wandb")]
     )
+    keep_token_records: int = flag(
+        0,
+        "rollouts whose RUN_DIR/token_records are kept: advantage, log-prob and teacher of every trained token; 0: none",
+        least=0,
+    )
     progress: Literal["auto", "bar", "lines"] = flag(
         "auto", "a progress bar, or a line a rollout; auto: a bar in a terminal"
     )

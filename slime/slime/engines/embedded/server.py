@@ -6,7 +6,7 @@ import json
 import os
 import socket
 import time
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import asdict
 from typing import Any
@@ -21,6 +21,7 @@ from starlette.responses import Response, StreamingResponse
 from slime.engines.embedded.arguments import EmbeddedArguments
 from slime.engines.embedded.service import EngineService
 from slime.engines.embedded.streams import Streams
+from slime.engines.embedded.trial import WeightTrial
 from slime.engines.json_http import DONE, SERVER_OPTIONS, JsonHttp
 from slime.engines.requests import (
     AbortRequest,
@@ -30,6 +31,7 @@ from slime.engines.requests import (
     PauseRequest,
     PrepareRequest,
     SwitchRequest,
+    TryRequest,
 )
 
 STUCK_AFTER = 120.0
@@ -45,6 +47,7 @@ class EngineServer:
         self.service = service
         self.engine = service.engine
         self.streams = Streams(service.engine, service.tokenizer)
+        self.trial = WeightTrial(service)
         self.started = time.time()
 
     def app(self) -> Starlette:
@@ -59,6 +62,7 @@ class EngineServer:
             "/prepare_weights": self.prepare_weights,
             "/switch_weights": self.switch_weights,
             "/discard_weights": self.discard_weights,
+            "/try_weights": self.try_weights,
             "/update_weights_from_disk": self.update_weights,
         }
         get = {"/health": self.health, "/model_info": self.model_info, "/server_info": self.server_info}
@@ -127,6 +131,11 @@ class EngineServer:
         await run_in_threadpool(self.service.weights.discard)
         return WIRE.answer({"success": True, "message": "nothing is prepared"})
 
+    async def try_weights(self, request: Request) -> Response:
+        body = await WIRE.parse(request, TryRequest)
+        answers = await run_in_threadpool(self.trial.answers, body)
+        return WIRE.answer({"success": True, "message": "tried", "answers": answers})
+
     async def update_weights(self, request: Request) -> Response:
         body = await WIRE.parse(request, PrepareRequest)
         await run_in_threadpool(self.service.weights.prepare, body.model_path, body.version)
@@ -172,29 +181,37 @@ class EngineServer:
 
 def serve(args: EmbeddedArguments, listener: socket.socket) -> None:
     """Load the model, serve on `listener` until a signal; prints one JSON line on stdout when ready."""
-    service = EngineService(args)
+    announced_server(EngineService(args), listener).run(sockets=[listener])
+
+
+def announced_server(
+    service: EngineService, listener: socket.socket, on_serving: Callable[[], None] = lambda: None
+) -> uvicorn.Server:
+    """A server that prints one JSON line on stdout, and calls `on_serving`, when it serves."""
     config = uvicorn.Config(
         EngineServer(service).app(),
-        log_level=args.log_level,
+        log_level=service.args.log_level,
         **SERVER_OPTIONS,
     )
     host, port = listener.getsockname()[:2]
     ready = {
         "url": f"http://{host}:{port}",
-        "model": args.model_path,
+        "model": service.args.model_path,
         "version": service.weights.live.version,
         "pid": os.getpid(),
     }
-    _AnnouncedServer(config, json.dumps(ready)).run(sockets=[listener])
+    return _AnnouncedServer(config, json.dumps(ready), on_serving)
 
 
 class _AnnouncedServer(uvicorn.Server):
-    def __init__(self, config: uvicorn.Config, line: str) -> None:
+    def __init__(self, config: uvicorn.Config, line: str, on_serving: Callable[[], None]) -> None:
         super().__init__(config)
         self._line = line
+        self._on_serving = on_serving
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets=sockets)
+        self._on_serving()
         print(self._line, flush=True)
 
 

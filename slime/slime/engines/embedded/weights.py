@@ -98,6 +98,15 @@ class WeightStore:
                 )
             return self.live
 
+    def tensors_of(self, version: int) -> dict[str, Tensor]:
+        """Those of the prepared version, or of the live one. Raises WeightsError for any other."""
+        with self._lock:
+            if self._prepared is not None and self._prepared.what.version == version:
+                return self._prepared.tensors
+            if self.live.version == version:
+                return {name: tensor.data for name, tensor in self._model.tensors.items()}
+        raise WeightsError(f"weight_version {version} is neither prepared nor live")
+
     def discard(self) -> None:
         """Forget the prepared version, if any."""
         with self._lock:

@@ -18,6 +18,7 @@ from slime.training.core.packing import PackedBatch
 from slime.training.fsdp.head import DeferredHead
 from slime.training.fsdp.lora import merged, merged_shapes, without_adapters
 from slime.training.fsdp.quantized import dequantized
+from slime.utils.decoders import BODY, body
 from slime.weights.checksum import LM_HEAD
 
 if TYPE_CHECKING:
@@ -150,10 +151,14 @@ def export_weights(
 
 
 def stored_names(model: PreTrainedModel, weights: dict[str, Tensor]) -> dict[str, Tensor]:
-    """The same weights as Hugging Face folders hold them: transformers joins experts when it loads a model."""
+    """The same weights as Hugging Face folders hold them: in memory experts are joined, and a decoder's names do not tell
+    what stands beside it."""
     base = model.get_base_model() if isinstance(model, PeftModel) else model
-    found: dict[str, Tensor] = revert_weight_conversion(base, weights)
-    return found
+    own, found = body(base.config), revert_weight_conversion(base, weights)
+    return {
+        name if name.startswith(own) else name.replace(BODY, own, 1): tensor.contiguous()
+        for name, tensor in found.items()
+    }
 
 
 def gather_trained(model: PreTrainedModel, keep: bool) -> dict[str, Tensor]:

@@ -15,11 +15,11 @@ from torch.distributed.tensor import DTensor
 from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 
 from slime.errors import TrainError
-from slime.training.core.checkpoint import Part
 from slime.training.core.distributed import add_up, sum_over_ranks
 from slime.training.core.learner import Learner, LossOf
 from slime.training.core.optimizer import build_optimizer
 from slime.training.core.packing import PackedBatch
+from slime.training.core.part import Part
 from slime.training.fsdp.critic import PackedValues, load_critic
 from slime.training.fsdp.loading import load_model
 from slime.training.fsdp.lora import write_adapter

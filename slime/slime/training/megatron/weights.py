@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 import torch
 import torch.distributed as dist
 from megatron.core.transformer.transformer_layer import get_transformer_layer_offset
-from torch import Tensor
+from torch import Tensor, nn
 
 from slime.errors import ConfigError
-from slime.training.megatron.fused_rows import cut, put_together
+from slime.training.megatron.fused_rows import put_together
 from slime.training.megatron.model import PackedGPT
 from slime.training.megatron.parallel import Axis, Parallel
 from slime.training.megatron.weight_map import HEAD, Entry, entry_of, split_name
@@ -103,36 +103,50 @@ class WeightMap:
         return self.parallel.ep if entry.kind == "experts" else self.parallel.tp
 
     def _read(self, entry: Entry, files: WeightFiles) -> Tensor:
-        """This rank's part. Of experts it reads its own alone."""
-        if entry.kind != "experts":
-            return self._cut(entry, self._join(entry, [files.read(source) for source in entry.sources]))
-        ep = self.parallel.ep
-        count = len(entry.sources) // ep.size
-        mine = entry.sources[ep.rank * count : (ep.rank + 1) * count]
-        each = self.hf.num_experts // ep.size
-        stacked = torch.stack([files.read(source) for source in mine])
-        return stacked.reshape(each, -1, stacked.shape[-1])
-
-    def _join(self, entry: Entry, tensors: list[Tensor]) -> Tensor:
-        """What ranks cut, of the tensors of the file."""
-        if entry.kind == "qkv":
-            return join_qkv(tensors, self.hf)
-        if entry.kind == "vocabulary":
-            missing = self.model.vocab_size - tensors[0].shape[0]
-            return torch.cat([tensors[0], tensors[0].new_zeros(max(missing, 0), tensors[0].shape[1])])
-        if entry.kind == "sections":
-            return torch.cat(tensors)
-        return tensors[0] if entry.kind == "plain" else torch.stack(tensors)
-
-    def _cut(self, entry: Entry, whole: Tensor) -> Tensor:
-        if entry.dim is None:
-            return whole
-        tp = self.parallel.tp
-        if entry.kind == "gate_up":
-            return whole.chunk(tp.size, dim=1)[tp.rank].flatten(0, 1)
+        """This rank's part. Nothing else of the files is read."""
+        if entry.kind == "experts":
+            ep = self.parallel.ep
+            count = len(entry.sources) // ep.size
+            mine = entry.sources[ep.rank * count : (ep.rank + 1) * count]
+            each = self.hf.num_experts // ep.size
+            stacked = torch.stack([files.read(source) for source in mine])
+            return stacked.reshape(each, -1, stacked.shape[-1])
         if entry.sections:
-            return cut(whole, [size for group in entry.sections for size in group], tp.size, tp.rank)
-        return whole.chunk(tp.size, dim=entry.dim)[tp.rank]
+            return self._read_sections(entry, files)
+        if entry.kind == "vocabulary":
+            return self._read_rows(entry.sources[0], files)
+        parts = [self._own(source, entry.dim, files) for source in entry.sources]
+        if entry.kind == "qkv":
+            return join_qkv(parts, self.hf, self.parallel.tp.size)
+        return torch.cat(parts) if entry.kind == "gate_up" else parts[0]
+
+    def _own(self, source: str, dim: int | None, files: WeightFiles) -> Tensor:
+        """What this rank has of a tensor that is cut along `dim`."""
+        tp = self.parallel.tp
+        if dim is None or tp.size == 1:
+            return files.read(source)
+        each = files.shape(source)[dim] // tp.size
+        return files.part(source, tp.rank * each, (tp.rank + 1) * each, dim)
+
+    def _read_rows(self, source: str, files: WeightFiles) -> Tensor:
+        """This rank's rows of the vocabulary; those that no token has are zero."""
+        tp, (known, *_) = self.parallel.tp, files.shape(source)
+        if known > self.model.vocab_size:
+            return files.read(source)  # whose shape is refused
+        each = self.model.vocab_size // tp.size
+        rows = files.part(source, min(tp.rank * each, known), min((tp.rank + 1) * each, known))
+        return nn.functional.pad(rows, (0, 0, 0, each - len(rows)))
+
+    def _read_sections(self, entry: Entry, files: WeightFiles) -> Tensor:
+        """This rank's part of every section, of which each tensor of the files has its own."""
+        tp, found = self.parallel.tp, []
+        for source, sizes in zip(entry.sources, entry.sections, strict=True):
+            start = 0
+            for size in sizes:
+                first = start + tp.rank * (size // tp.size)
+                found.append(files.part(source, first, first + size // tp.size))
+                start += size
+        return torch.cat(found)
 
     def separate(self, entry: Entry, parts: list[Tensor]) -> list[Tensor]:
         """The tensors of the file, of every rank's part."""

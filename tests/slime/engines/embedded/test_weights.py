@@ -174,3 +174,19 @@ def test_an_engine_that_is_away_is_an_error_without_status():
 def test_an_unknown_backend_cannot_be_driven():
     with pytest.raises(ValueError, match="known: embedded"):
         EngineControl("http://127.0.0.1:1", "abacus")
+
+
+def test_prepared_weights_answer_without_going_live(server, control, model_path, other_weights):
+    prompts = [prompt_of(12, seed) for seed in range(3)]
+    live = [server.generate(prompt, max_new_tokens=8, temperature=0.0)["output_ids"] for prompt in prompts]
+    tried = control.try_weights(str(other_weights), 4, prompts, 8)
+    assert control.info().version == 0 and [answer["ids"] for answer in tried] != live
+    again = control.try_weights(str(model_path), 0, prompts, 8)
+    assert [answer["ids"] for answer in again] == live, "the live version can be asked too"
+    assert all(len(answer["log_probs"]) == len(answer["ids"]) for answer in again)
+    control.prepare(str(other_weights), 4)
+    control.switch(4)
+    now = [server.generate(prompt, max_new_tokens=8, temperature=0.0)["output_ids"] for prompt in prompts]
+    assert now == [answer["ids"] for answer in tried], "what was tried is what goes live"
+    with pytest.raises(EngineControlError, match="prompts"):
+        control.try_weights(str(other_weights), 4, [], 8)

@@ -1,4 +1,4 @@
-"""Ways to compute the same: chunks of logits, recomputed activations, other attention, other precision, other losses'
+"""Ways to compute the same: chunks of logits, recomputed activations, other precision, other losses'
 sums; and which weights are trained."""
 
 from __future__ import annotations
@@ -12,8 +12,6 @@ from transformers import AutoModelForCausalLM
 
 from slime.errors import ConfigError
 from slime.losses import ChunkedDistribution, DenseDistribution
-from slime.training.attention.kernels import flex_packed_attention, varlen_layout
-from slime.training.attention.packed import packed_attention
 
 LORA: dict[str, Any] = {"use_lora": True, "lora_rank": 4, "lora_alpha": 8.0, "lora_dropout": 0.0}
 RICH: dict[str, Any] = {
@@ -60,6 +58,43 @@ def test_a_chunked_distribution_is_the_dense_one_in_values_and_gradients() -> No
     assert max(rows) == 4
 
 
+def test_a_chunked_distribution_computes_log_probs_of_the_same_ids_once() -> None:
+    torch.manual_seed(0)
+    hidden, head = (torch.randn(n, 8, requires_grad=True) for n in (11, 50))
+    ids, other, rows = torch.randint(0, 50, (11,)), torch.randint(0, 50, (11,)), list[int]()
+
+    def project(part: torch.Tensor) -> torch.Tensor:
+        rows.append(len(part))
+        return part @ head.T
+
+    dist, fresh = (ChunkedDistribution(hidden, project, torch.ones(11), chunk=4) for _ in range(2))
+    with torch.no_grad():
+        scored = dist.log_probs(ids)
+    assert not scored.requires_grad and sum(rows) == 11
+    trained = dist.log_probs(ids)
+    assert trained.requires_grad and torch.equal(trained, scored) and sum(rows) == 22
+    with torch.no_grad():
+        assert dist.log_probs(ids) is trained
+    assert dist.log_probs(ids) is trained and sum(rows) == 22
+    assert torch.equal(dist.log_probs(other), fresh.log_probs(other))
+
+
+def test_the_first_step_runs_the_output_head_no_more_than_its_loss_does(
+    make_trainer: Any, make_samples: Any
+) -> None:
+    """Old log-probs are those of the step itself, and so are the ones that it reports."""
+    trainer = make_trainer(log_probs_chunk_size=5, max_tokens_per_gpu=1000)
+    head, rows = trainer.model.deferred, list[int]()
+    project = head.project
+    head.project = lambda part: rows.append(len(part)) or project(part)
+    samples = make_samples(4)
+    trainer.train(0, samples)
+    trained = sum(sample.effective_response_length for sample in samples)
+    assert (
+        sum(rows) == 3 * trained
+    )  # once forward, once more for gradients, once for the entropy that is reported
+
+
 @pytest.mark.parametrize("adapters", [{}, LORA], ids=["full", "lora"])
 @pytest.mark.parametrize(
     "way", [{"log_probs_chunk_size": 5}, {"gradient_checkpointing": True}], ids=["chunks", "recomputed"]
@@ -76,27 +111,6 @@ def test_saving_memory_changes_no_update(
     theirs = whole(saving)
     for name, tensor in whole(plain).items():
         torch.testing.assert_close(theirs[name], tensor, atol=3e-4, rtol=1e-3)
-
-
-@pytest.mark.parametrize("window", [None, 5])
-def test_flex_attention_and_the_loop_over_sequences_agree(window: int | None) -> None:
-    torch.manual_seed(0)
-    layout = ((7, 3, 9, 1), (12,), (2, 4))
-    n = sum(sum(run) for run in layout)
-    q, k, v = (torch.randn(1, heads, n, 16) for heads in (4, 2, 2))
-    how: dict[str, Any] = {"scaling": 0.3, "sliding_window": window, "packed_layout": layout}
-    expected, found = (
-        attend(torch.nn.Module(), q, k, v, None, **how)[0]
-        for attend in (packed_attention, flex_packed_attention)
-    )  # flex attention has gradients on GPUs only
-    torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-4)
-
-
-def test_varlen_pieces_name_the_keys_that_each_query_sees() -> None:
-    queries, keys, order = varlen_layout(((2, 1, 2), (3,)), torch.device("cpu"))
-    assert queries.tolist() == [0, 2, 3, 5, 8]
-    assert keys.tolist() == [0, 2, 5, 9, 12]
-    assert order.tolist() == [0, 1, 0, 1, 2, 0, 1, 3, 4, 5, 6, 7]
 
 
 def test_bf16_computes_over_fp32_weights_and_is_near(make_trainer: Any, make_samples: Any) -> None:

@@ -1,0 +1,79 @@
+"""Stored answers that a candidate is compared on: those that people liked, old and new, and the newest of all."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Sequence
+
+from sqlalchemy import RowMapping, select
+
+from openclaw.store import schema
+from openclaw.store.database import Database
+from openclaw.store.rows import select_turns, turn_from_row
+from openclaw.types import Turn, TurnState
+
+LOOKED_AT = 2000
+"""Newest liked turns among which some are picked."""
+NEW = 50
+"""So many of them count as new."""
+_TRAINABLE = (TurnState.CAPTURED, TurnState.ANSWERED, TurnState.JUDGED, TurnState.EXPIRED)
+
+
+class GateTurnTable(Database):
+    """Reads only; nothing here changes a turn."""
+
+    def liked_turns(self, count: int) -> list[Turn]:
+        """Up to `count` main turns whose last judgement is above 0: half from all of the newest 2,000, half from the
+        newest 50; one a session, and of one person at most half.
+
+        The choice follows from the ids alone, so that it changes little from one call to the next.
+        """
+        turn, judgement = schema.turn.c, schema.judgement.c
+        query = (
+            select(turn.id, turn.session_id, turn.person, judgement.score)
+            .where(judgement.turn_id == turn.id, judgement.kind == "eval", turn.turn_type == "main")
+            .where(turn.source == "gateway", turn.state == str(TurnState.JUDGED))
+            .order_by(judgement.id.desc())
+            .limit(LOOKED_AT)
+        )
+        with self.reading() as connection:
+            rows = [row for row in connection.execute(query).mappings() if row["score"] > 0]
+            choice = _Choice(max(1, count // 2))
+            choice.take(rows[:NEW], count // 2)
+            choice.take(rows, count)
+            chosen = choice.ids
+            found = connection.execute(select_turns(schema.turn.c.id.in_(chosen))).mappings()
+            return sorted((turn_from_row(row) for row in found), key=lambda one: chosen.index(one.id))
+
+    def newest_turns(self, count: int) -> list[Turn]:
+        """The newest main turns with log-probs, newest first."""
+        turn = schema.turn.c
+        mine = (turn.turn_type == "main") & turn.state.in_([str(state) for state in _TRAINABLE])
+        query = select_turns(mine, turn.source == "gateway").order_by(turn.created_at.desc()).limit(count)
+        with self.reading() as connection:
+            found = [turn_from_row(row) for row in connection.execute(query).mappings()]
+        return [one for one in found if one.completion_log_probs]
+
+
+class _Choice:
+    """Takes turns in the order of their hashes: one a session, of one person at most `most`; who names none is
+    nobody."""
+
+    def __init__(self, most: int) -> None:
+        self.most = most
+        self.ids: list[str] = []
+        self.sessions: set[str] = set()
+        self.people: Counter[str] = Counter()
+
+    def take(self, rows: Sequence[RowMapping], count: int) -> None:
+        """Until there are `count` in all."""
+        for row in sorted(rows, key=lambda row: hashlib.sha256(row["id"].encode()).digest()):
+            session, person = row["session_id"], row["person"]
+            if len(self.ids) >= count:
+                return
+            if session in self.sessions or (person is not None and self.people[person] >= self.most):
+                continue
+            self.ids.append(row["id"])
+            self.sessions.add(session)
+            self.people.update([person] if person is not None else [])

@@ -1,0 +1,88 @@
+"""What a candidate is compared with the live weights on: liked answers, the newest answers, questions of a file."""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import json
+from pathlib import Path
+from typing import Any
+
+from openclaw.errors import ConfigError
+from openclaw.formats.rendering import ChatFormat, ModelFolder
+from openclaw.formats.tokenizer import Tokenizer
+from openclaw.trainer_hooks.batch import sample_dict_of
+from openclaw.trainer_hooks.lease import opened_store
+from openclaw.types import Turn
+
+LIKED, RECENT, QUESTION = "liked", "recent", "question"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the flags of the gate's samples, once."""
+    if parser.get_default("gate_liked") is not None:
+        return
+    group = parser.add_argument_group("gate samples", "What updates are examined on before they go live.")
+    group.add_argument(
+        "--gate-data",
+        type=Path,
+        help='JSON lines of questions, {"messages": [...], "answer": "19"}: a candidate answers them',
+    )
+    group.add_argument("--gate-liked", type=int, default=8, help="liked answers to compare on, old and new")
+    group.add_argument("--gate-recent", type=int, default=8, help="newest answers to compare on")
+    group.add_argument(
+        "--gate-longest",
+        type=int,
+        default=4096,
+        help="tokens of prompt and answer above which one is left out",
+    )
+
+
+def gate_samples(args: Any, rollout_id: int, version: int) -> list[dict[str, Any]]:
+    """For --gate-samples-path: samples whose metadata name their purpose (`gate`) and themselves (`key`).
+
+    Raises:
+        ConfigError: --gate-data cannot be read. StoreError: the buffer cannot.
+    """
+    store = opened_store(args)
+    turns = [(LIKED, turn) for turn in store.liked_turns(args.gate_liked)]
+    known = {turn.id for _, turn in turns}
+    newest = store.newest_turns(args.gate_recent)
+    turns += [(RECENT, turn) for turn in newest if turn.id not in known]
+    samples = [_of_turn(purpose, turn) for purpose, turn in turns if _length(turn) <= args.gate_longest]
+    if args.gate_data is not None:
+        samples += questions(args.gate_data, args.hf_checkpoint)
+    return samples
+
+
+def _of_turn(purpose: str, turn: Turn) -> dict[str, Any]:
+    return {**sample_dict_of(turn), "metadata": {"gate": purpose, "key": turn.id}}
+
+
+def _length(turn: Turn) -> int:
+    return len(turn.prompt_ids) + len(turn.completion_ids)
+
+
+@functools.lru_cache(maxsize=2)
+def questions(path: Path, model_path: str) -> tuple[dict[str, Any], ...]:
+    """The rows of a file as prompts of this model, with what each answer must say as label.
+
+    Raises:
+        ConfigError: a row that is no question, or a file that cannot be read.
+    """
+    format_ = ChatFormat(folder := ModelFolder.read(Path(model_path)), Tokenizer(folder.path))
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except OSError as error:
+        raise ConfigError(f"--gate-data {path}: {error.strerror}") from error
+    found = []
+    for number, line in enumerate(lines, 1):
+        try:
+            row = json.loads(line)
+            ids = format_.render(row["messages"], None, bool(row.get("thinking", True)))
+            label = str(row["answer"])
+        except (ValueError, KeyError, TypeError, IndexError) as error:
+            raise ConfigError(f"--gate-data {path}:{number} is no question: {error!r}") from error
+        about = {"gate": QUESTION, "key": f"question-{number}"}
+        found.append({"tokens": ids, "response_length": 0, "label": label, "metadata": about})
+    return tuple(found)

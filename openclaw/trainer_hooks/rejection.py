@@ -1,0 +1,26 @@
+"""The trainer's side of a rejected update: its version and its samples in the store."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from openclaw.trainer_hooks.lease import opened_store, trainer_of
+
+log = logging.getLogger("openclaw.trainer_hooks.rejection")
+
+
+def on_weights_rejected(args: Any, rollout_id: int, version: int, rejection: dict[str, Any]) -> None:
+    """For --on-weights-rejected-path: the update of `rollout_id` never goes live; its samples are quarantined.
+
+    Args:
+        rejection: `reason`, `stage`, `measurements` (numbers by name), `parent`, `checksum`.
+
+    Raises:
+        StoreError: the version number was used for something else.
+    """
+    details = {name: rejection[name] for name in ("reason", "stage", "measurements")}
+    samples = opened_store(args).weights_rejected(
+        rollout_id, version, rejection["parent"], rejection["checksum"], details, trainer_of(args)
+    )
+    log.warning("quarantined version=%d samples=%d reason=%s", version, samples, rejection["reason"])

@@ -1,0 +1,50 @@
+"""Flags: what a candidate must pass before it goes live, and which versions stay on disk."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from slime.arguments.declare import flag
+
+
+@dataclass
+class GateArguments:
+    """Gate: examines every update between its export and the switch; what it rejects never answers anybody."""
+
+    gate: bool = flag(
+        False,
+        "examine every update before it goes live; a rejected one is undone in the trainer, which goes on with the next "
+        "batch (keeps a copy of weights and optimizer states in CPU memory)",
+    )
+    gate_max_change: float = flag(
+        0.1,
+        "largest change of the weights by one update, norm of the difference over norm of the weights; less once "
+        "earlier updates have shown how large they are",
+        above=0,
+    )
+    gate_max_kl: float = flag(
+        0.1, "largest KL of the live weights to the candidate on recent answers, nats a token", above=0
+    )
+    gate_max_canary_loss: float = flag(
+        0.1, "nats a token by which answers that people liked may become less likely, on average", above=0
+    )
+    gate_max_wrong: float = flag(
+        0.04,
+        "share of the questions of --gate-data that may be wrong beyond the best version so far",
+        least=0,
+    )
+    gate_answer_tokens: int = flag(160, "longest answer that a candidate gives to be looked at", least=1)
+    gate_on_reject: Literal["lower-lr", "skip"] = flag(
+        "lower-lr",
+        "after a rejection: skip the batch; with lower-lr also halve the learning rate for each further rejection in a "
+        "row, until an update is accepted",
+    )
+    gate_samples_path: str | None = flag(
+        None,
+        "f(args, rollout_id, version) -> samples on which live weights and candidate are compared: answers that people "
+        "liked, recent answers, questions",
+    )
+    on_weights_rejected_path: str | None = flag(
+        None, "f(args, rollout_id, version, rejection), called when the gate has rejected an update"
+    )

@@ -1,0 +1,92 @@
+"""Stage a, in the trainer: the files that engines are about to read, beside those of the live version."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError, safe_open
+from torch import Tensor
+
+from slime.errors import EngineError
+from slime.weights.artifact import weight_files
+from slime.weights.update import CandidateRejected
+
+STAGE = "files"
+
+
+def measure_files(candidate: str, live: str) -> dict[str, float]:
+    """Compares two folders of safetensors files tensor by tensor, so that no more than two tensors are in memory.
+
+    Returns:
+        `change`: norm of the difference over the norm of the live weights; nothing where one folder holds an adapter
+        alone and the other a model.
+
+    Raises:
+        CandidateRejected: a file that cannot be read, a value that is not finite, a tensor that is missing, too much,
+            or of another shape or dtype than the live one.
+    """
+    new = _open(Path(candidate))
+    _check_finite(new)
+    try:
+        old = _open(Path(live))
+    except CandidateRejected:  # the live files are gone: there is nothing to compare with
+        return {}
+    if is_adapter(candidate) != is_adapter(live):
+        return {}
+    _check_names(new, old)
+    moved = size = 0.0
+    for name in new:
+        now, before = _tensor(new, name), _tensor(old, name)
+        if now.shape != before.shape or now.dtype != before.dtype:
+            raise CandidateRejected(f"{name} is {_kind(now)}, the live weights have {_kind(before)}", STAGE)
+        moved += float((now.float() - before.float()).square().sum(dtype=torch.float64))
+        size += float(before.float().square().sum(dtype=torch.float64))
+    return {"change": math.sqrt(moved / size) if size else math.sqrt(moved)}
+
+
+def is_adapter(folder: str) -> bool:
+    return (Path(folder) / "adapter_config.json").is_file()
+
+
+def _open(folder: Path) -> dict[str, Path]:
+    """The file of each tensor."""
+    try:
+        found: dict[str, Path] = {}
+        for file in weight_files(folder):
+            with safe_open(file, framework="pt") as handle:
+                found |= dict.fromkeys(handle.keys(), file)
+    except (EngineError, SafetensorError, OSError, ValueError, KeyError) as error:
+        raise CandidateRejected(f"cannot read {folder}: {error}", STAGE) from error
+    return found
+
+
+def _tensor(files: dict[str, Path], name: str) -> Tensor:
+    try:
+        with safe_open(files[name], framework="pt") as handle:
+            tensor: Tensor = handle.get_tensor(name)
+    except (SafetensorError, OSError) as error:
+        raise CandidateRejected(f"cannot read {name} in {files[name]}: {error}", STAGE) from error
+    return tensor
+
+
+def _check_finite(files: dict[str, Path]) -> None:
+    for name in files:
+        tensor = _tensor(files, name)
+        if tensor.is_floating_point() and tensor.numel():
+            ends = tensor.aminmax()
+            if not all(math.isfinite(end) for end in ends):
+                raise CandidateRejected(f"{name} holds values that are not finite", STAGE)
+
+
+def _check_names(new: dict[str, Path], old: dict[str, Path]) -> None:
+    lacking, extra = sorted(old.keys() - new.keys()), sorted(new.keys() - old.keys())
+    if lacking:
+        raise CandidateRejected(f"lacks {len(lacking)} tensors: {', '.join(lacking[:3])}", STAGE)
+    if extra:
+        raise CandidateRejected(f"has {len(extra)} tensors too many: {', '.join(extra[:3])}", STAGE)
+
+
+def _kind(tensor: Tensor) -> str:
+    return f"{str(tensor.dtype).removeprefix('torch.')} {list(tensor.shape)}"

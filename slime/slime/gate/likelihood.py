@@ -1,0 +1,63 @@
+"""Stage b: how likely stored answers are under the candidate, beside what they were under the live weights."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+from slime.types import Sample
+
+LIKED, RECENT, QUESTION = "liked", "recent", "question"
+"""What a sample is for, in its metadata under `gate`: an answer that people liked, one of the newest answers, a prompt
+without answer that is to be answered (its `label` is what the answer must say)."""
+
+Known = Mapping[str, Sequence[float]]
+"""Log-probs of an answer's tokens by the sample's key."""
+
+
+def key(sample: Sample) -> str:
+    """Names a sample from one examination to the next."""
+    return str(sample.metadata.get("key", sample.index))
+
+
+def purpose(sample: Sample) -> str:
+    return str(sample.metadata.get("gate", RECENT))
+
+
+def measure_likelihood(samples: Sequence[Sample], now: Known, live: Known) -> dict[str, float]:
+    """What the candidate's log-probs (`now`) say beside those of the live weights.
+
+    Args:
+        live: of the live weights, as far as they are known. Recent answers fall back on the engine's own log-probs.
+
+    Returns:
+        `kl`: nats a token, of the live weights to the candidate on recent answers, by the estimator r - 1 - log r with
+            r = candidate / live (Schulman 2020, "Approximating KL divergence": never negative).
+        `liked_loss`: nats a token by which liked answers became less likely, mean over the answers.
+        `liked`, `recent`: how many were compared. A measure without answers is left out.
+    """
+    recent = [
+        (then, now[key(sample)])
+        for sample in samples
+        if purpose(sample) == RECENT and (then := live.get(key(sample), sample.rollout_log_probs))
+    ]
+    liked = [
+        (live[key(sample)], now[key(sample)])
+        for sample in samples
+        if purpose(sample) == LIKED and live.get(key(sample))
+    ]
+    found: dict[str, float] = {}
+    terms = [
+        _k3(new - old) for old_ones, new_ones in recent for old, new in zip(old_ones, new_ones, strict=True)
+    ]
+    if terms:
+        found |= {"kl": sum(terms) / len(terms), "recent": float(len(recent))}
+    if liked:
+        falls = [(sum(old) - sum(new)) / len(old) for old, new in liked]
+        found |= {"liked_loss": sum(falls) / len(falls), "liked": float(len(liked))}
+    return found
+
+
+def _k3(log_ratio: float) -> float:
+    """Values beyond what a float can hold stay large instead of failing; NaN stays NaN."""
+    return math.exp(min(log_ratio, 80.0)) - 1.0 - log_ratio

@@ -1,0 +1,59 @@
+"""Which measurements are reason enough to reject. Pure functions; each returns the reason in words, or None."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from slime.arguments.groups.gate import GateArguments
+
+WORSE = 0.1
+"""By how much a share of answers that are wrong in form may rise over that of the live weights."""
+SHARES = {
+    "empty": "are empty",
+    "endless": "do not end",
+    "repeating": "repeat themselves",
+    "other_script": "are in another script than those of the live weights",
+    "same": "are one and the same",
+}
+LENGTHS = (1 / 3, 3.0)
+"""Bounds of the mean length, in live ones."""
+SURPRISE = 0.5
+"""Nats a token by which the candidate may be surer or less sure of its greedy answers."""
+
+
+def bad_likelihood(found: dict[str, float], args: GateArguments) -> str | None:
+    """Not-a-number is never below a limit."""
+    if "kl" in found and not found["kl"] <= args.gate_max_kl:
+        return f"the KL to the live weights is {found['kl']:.3g} nats a token, more than {args.gate_max_kl:g}"
+    if "liked_loss" in found and not found["liked_loss"] <= args.gate_max_canary_loss:
+        return (
+            f"liked answers became less likely by {found['liked_loss']:.3g} nats a token, "
+            f"more than {args.gate_max_canary_loss:g}"
+        )
+    return None
+
+
+def bad_answers(
+    found: dict[str, float], live: dict[str, float], best: float | None, args: GateArguments
+) -> str | None:
+    """What is wrong with sampled answers.
+
+    Args:
+        live: the same measures of the live weights.
+        best: the highest share of right answers that an accepted version had.
+    """
+    for name, what in SHARES.items():
+        if found[name] > live[name] + WORSE:
+            return f"{found[name]:.0%} of the answers {what}, of the live ones {live[name]:.0%}"
+    least, most = (live["length"] * bound for bound in LENGTHS)
+    if not least <= found["length"] <= most:
+        return f"answers have {found['length']:.0f} tokens, those of the live weights {live['length']:.0f}"
+    if not abs(found["surprise"] - live["surprise"]) <= SURPRISE:
+        return (
+            f"the candidate's own tokens are {found['surprise']:.2g} nats unlikely, "
+            f"the live ones {live['surprise']:.2g}"
+        )
+    if "right" in found and best is not None and found["right"] < best - args.gate_max_wrong:
+        return f"{found['right']:.0%} of the questions are answered right, of the best version {best:.0%}"
+    return None

@@ -1,0 +1,83 @@
+"""Stage c: what the candidate answers, greedily, to prompts of people and to questions with known answers."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+_NUMBER = re.compile(r"-?\d[\d,]*(?:\.\d+)?")
+NGRAM = 4
+"""Tokens of the pieces by which repetition is seen."""
+REPEATS = 0.5
+"""Share of an answer's pieces that stood in it before, from which it is said to repeat."""
+FEW = 24
+"""Tokens below which an answer is too short to tell."""
+
+
+@dataclass(frozen=True)
+class Tried:
+    """One answer: ids and natural log-probs [R], its visible text, and whether it ended by itself."""
+
+    ids: list[int]
+    log_probs: list[float]
+    text: str
+    ended: bool
+
+
+def measure_sampled(
+    answers: Sequence[Tried], wanted: Sequence[str | None], before: Sequence[Tried]
+) -> dict[str, float]:
+    """Shares of answers that are wrong in form, and numbers about the others.
+
+    Args:
+        wanted: what each answer must say; None where nothing is known of it.
+        before: what the live weights answered to the same prompts.
+
+    Returns:
+        Shares from 0 to 1: `empty`, `endless`, `repeating`, `other_script` (its letters are mostly of another script than
+        those of the live answer), `same` (of the commonest answer); `length` in tokens; `surprise`, nats a token; `right`
+        and `questions` where an answer is known.
+    """
+    count = len(answers)
+    found = {
+        "empty": sum(not answer.text.strip() for answer in answers) / count,
+        "endless": sum(not answer.ended for answer in answers) / count,
+        "repeating": sum(repeats(answer.ids) for answer in answers) / count,
+        "other_script": sum(
+            script(answer.text) not in (None, script(old.text))
+            for answer, old in zip(answers, before, strict=True)
+        )
+        / count,
+        "same": Counter(answer.text for answer in answers).most_common(1)[0][1] / count,
+        "length": sum(len(answer.ids) for answer in answers) / count,
+    }
+    tokens = sum(len(answer.log_probs) for answer in answers)
+    found["surprise"] = -sum(sum(answer.log_probs) for answer in answers) / tokens if tokens else 0.0
+    asked = [(answer, want) for answer, want in zip(answers, wanted, strict=True) if want is not None]
+    if asked:
+        found["right"] = sum(is_right(answer.text, want) for answer, want in asked) / len(asked)
+        found["questions"] = float(len(asked))
+    return found
+
+
+def repeats(ids: Sequence[int]) -> bool:
+    """Whether most pieces of an answer stood in it before."""
+    pieces = [tuple(ids[at : at + NGRAM]) for at in range(len(ids) - NGRAM + 1)]
+    return len(ids) >= FEW and 1 - len(set(pieces)) / len(pieces) > REPEATS
+
+
+def script(text: str) -> str | None:
+    """The script of most letters, as Unicode names it (LATIN, CJK, CYRILLIC); None without letters."""
+    letters = Counter(unicodedata.name(letter, "?").split()[0] for letter in text if letter.isalpha())
+    return letters.most_common(1)[0][0] if letters else None
+
+
+def is_right(text: str, wanted: str) -> bool:
+    """A number must be the last one of the text; anything else must stand in it as whole words, in any case."""
+    if _NUMBER.fullmatch(wanted):
+        numbers = _NUMBER.findall(text)
+        return bool(numbers) and float(numbers[-1].replace(",", "")) == float(wanted.replace(",", ""))
+    return re.search(rf"(?<!\w){re.escape(wanted)}(?!\w)", text, re.IGNORECASE) is not None

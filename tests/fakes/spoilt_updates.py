@@ -1,0 +1,51 @@
+"""Hooks of a run whose updates are spoilt on purpose: RUN_DIR/spoil.json names them, {"VERSION": KIND}.
+
+Also ends the process that calls them at the point that RUN_DIR/die.json names, once: {"at": POINT}.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+
+def after_weights_are_written(args: Any, version_dir: str, rollout_engines: Any) -> None:
+    import numpy
+    from safetensors.numpy import load_file, save_file
+
+    plan = Path(args.run_dir) / "spoil.json"
+    number = str(int(Path(version_dir).name[1:]))
+    kind = json.loads(plan.read_text()).get(number) if plan.exists() else None
+    file = Path(version_dir) / "model.safetensors"
+    if kind is None:
+        return die(args, "good")
+    if kind == "truncated":
+        file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
+        return die(args, "spoilt")
+    tensors = load_file(file)
+    name = max(tensors, key=lambda name: tensors[name].size)
+    spoilt = {
+        "nan": numpy.full_like(tensors[name], numpy.nan),
+        "exploded": tensors[name] * 1e6,
+        "shape": tensors[name][:-1],
+        "garbage": numpy.random.default_rng(0).standard_normal(tensors[name].shape, numpy.float32),
+    }
+    save_file({**tensors, name: spoilt[kind]}, file)
+    die(args, "spoilt")
+    return None
+
+
+def on_weights_rejected(args: Any, rollout_id: int, version: int, rejection: dict[str, Any]) -> None:
+    with (Path(args.run_dir) / "rejected.jsonl").open("a") as file:
+        file.write(json.dumps({"rollout_id": rollout_id, "version": version, **rejection}) + "\n")
+    die(args, "rejected")
+
+
+def die(args: Any, point: str) -> None:
+    order = Path(args.run_dir) / "die.json"
+    if order.exists() and json.loads(order.read_text())["at"] == point:
+        order.unlink()
+        os.kill(os.getpid(), signal.SIGKILL)

@@ -1,0 +1,74 @@
+"""What updates are examined on: liked answers old and new, the newest answers, questions of a file."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from openclaw.errors import ConfigError
+from openclaw.store import RolloutStore
+from openclaw.trainer_hooks import gate_samples, lease
+from openclaw.types import Turn
+
+MakeSample = Callable[..., Turn]
+
+
+@pytest.fixture
+def make_args(tmp_path: Path, model: Path) -> Callable[..., Any]:
+    def make(*words: str) -> Any:
+        parser = argparse.ArgumentParser()
+        lease.add_arguments(parser)
+        gate_samples.add_arguments(parser)
+        args = parser.parse_args(["--rl-buffer-dir", str(tmp_path / "gate"), *words])
+        args.hf_checkpoint = str(model)
+        return args
+
+    return make
+
+
+def test_liked_answers_are_spread_over_sessions_and_people(
+    store: RolloutStore, make_sample: MakeSample
+) -> None:
+    make_sample(reward=-1.0, session_id="disliked")
+    for number in range(6):
+        make_sample(session_id="one talk")
+        make_sample(session_id=f"of ann {number}", person="ann")
+        make_sample(session_id=f"of {number}", person=f"person {number}")
+    liked = store.liked_turns(8)
+    sessions = [turn.session_id for turn in liked]
+    assert len(set(sessions)) == len(sessions) == 8 and "disliked" not in sessions
+    assert sum(turn.person == "ann" for turn in liked) <= 4
+    assert [turn.id for turn in store.liked_turns(8)] == [turn.id for turn in liked]
+
+
+def test_samples_name_their_purpose_and_hold_the_sampled_ids(
+    store: RolloutStore, make_sample: MakeSample, make_args: Callable[..., Any], monkeypatch: Any
+) -> None:
+    monkeypatch.setattr(gate_samples, "opened_store", lambda args: store)
+    turn = make_sample(session_id="a")
+    unliked = make_sample(reward=-1.0, session_id="b")
+    found = {one["metadata"]["key"]: one for one in gate_samples.gate_samples(make_args(), 0, 0)}
+    assert found[turn.id]["metadata"]["gate"] == "liked"
+    assert found[unliked.id]["metadata"]["gate"] == "recent"
+    assert found[turn.id]["tokens"] == turn.prompt_ids + turn.completion_ids
+    assert found[turn.id]["rollout_log_probs"] == turn.completion_log_probs
+    short = gate_samples.gate_samples(make_args("--gate-longest", "2"), 0, 0)
+    assert short == []
+
+
+def test_questions_of_a_file_become_prompts_with_the_answer_as_label(
+    make_args: Callable[..., Any], tmp_path: Path
+) -> None:
+    file = tmp_path / "questions.jsonl"
+    file.write_text('{"messages": [{"role": "user", "content": "1+1?"}], "answer": 2}\n')
+    [question] = gate_samples.questions(file, make_args().hf_checkpoint)
+    assert question["label"] == "2" and question["response_length"] == 0 and len(question["tokens"]) > 3
+    assert question["metadata"] == {"gate": "question", "key": "question-1"}
+    broken = tmp_path / "broken.jsonl"
+    broken.write_text('{"messages": "?"}\n')
+    with pytest.raises(ConfigError, match=r"broken.jsonl:1 is no question"):
+        gate_samples.questions(broken, make_args().hf_checkpoint)

@@ -1,0 +1,85 @@
+"""Stage a: files that must never go live are found before an engine sees them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from slime.gate.bounds import largest_change
+from slime.gate.files import measure_files
+from slime.weights.update import CandidateRejected
+
+Spoil = Callable[[dict[str, Tensor]], object]
+
+
+def write(folder: Path, tensors: dict[str, Tensor]) -> str:
+    folder.mkdir(exist_ok=True)
+    save_file(tensors, str(folder / "model.safetensors"))
+    return str(folder)
+
+
+@pytest.fixture
+def live(tmp_path: Path) -> str:
+    torch.manual_seed(0)
+    return write(tmp_path / "live", {"a": torch.randn(8, 4), "b": torch.randn(5)})
+
+
+def test_the_change_is_the_norm_of_the_difference_over_that_of_the_live_weights(
+    tmp_path: Path, live: str
+) -> None:
+    tensors = load_file(f"{live}/model.safetensors")
+    flat = torch.cat([tensor.flatten() for tensor in tensors.values()])
+    candidate = write(tmp_path / "new", {name: 1.01 * tensor for name, tensor in tensors.items()})
+    assert measure_files(candidate, live)["change"] == pytest.approx(0.01, rel=1e-4)
+    moved = {**tensors, "b": tensors["b"] + 1}
+    assert measure_files(write(tmp_path / "new", moved), live)["change"] == pytest.approx(
+        5**0.5 / float(flat.norm()), rel=1e-5
+    )
+
+
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        (lambda tensors: tensors["a"].view(-1)[3].fill_(float("nan")), "a holds values that are not finite"),
+        (lambda tensors: tensors["b"][0].fill_(float("inf")), "b holds values that are not finite"),
+        (lambda tensors: tensors.update(b=tensors["b"].view(5, 1)), r"b is float32 \[5, 1\]"),
+        (lambda tensors: tensors.update(b=tensors["b"].half()), r"b is float16 \[5\], the live weights have"),
+        (lambda tensors: tensors.pop("b"), "lacks 1 tensors: b"),
+        (lambda tensors: tensors.update(c=torch.ones(1)), "has 1 tensors too many: c"),
+    ],
+)
+def test_a_spoilt_tensor_is_named(tmp_path: Path, live: str, spoil: Spoil, message: str) -> None:
+    tensors = load_file(f"{live}/model.safetensors")
+    spoil(tensors)
+    with pytest.raises(CandidateRejected, match=message) as rejected:
+        measure_files(write(tmp_path / "new", tensors), live)
+    assert rejected.value.stage == "files"
+
+
+@pytest.mark.parametrize("kept", [0, 20, 200])
+def test_a_file_that_is_cut_off_is_rejected(tmp_path: Path, live: str, kept: int) -> None:
+    candidate = write(tmp_path / "new", load_file(f"{live}/model.safetensors"))
+    file = Path(candidate) / "model.safetensors"
+    file.write_bytes(file.read_bytes()[:kept])
+    with pytest.raises(CandidateRejected, match="cannot read"):
+        measure_files(candidate, live)
+
+
+def test_an_adapter_is_not_measured_against_a_whole_model(tmp_path: Path, live: str) -> None:
+    candidate = write(tmp_path / "new", {"lora": torch.ones(2)})
+    (tmp_path / "new" / "adapter_config.json").write_text("{}")
+    assert measure_files(candidate, live) == {}
+
+
+def test_the_bound_of_a_change_follows_the_accepted_ones() -> None:
+    assert largest_change([], 0.1) == 0.1
+    assert largest_change([0.001] * 4, 0.1) == 0.1, "too few to know"
+    assert largest_change([0.001] * 5, 0.1) == pytest.approx(0.004)
+    assert largest_change([0.0] * 5 + [0.001] * 4, 0.1) == 0.1, "updates that changed nothing do not count"
+    assert largest_change([0.05] * 9, 0.1) == 0.1
+    assert largest_change([0.05] + [0.001] * 32, 0.1) == pytest.approx(0.004), "old ones are forgotten"

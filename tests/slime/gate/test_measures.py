@@ -1,0 +1,104 @@
+"""Stages b and c: what is measured of stored and of sampled answers, and which of it is reason to reject."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+
+from slime.arguments import Arguments
+from slime.gate.likelihood import measure_likelihood
+from slime.gate.limits import bad_answers, bad_likelihood
+from slime.gate.sampled import Tried, is_right, measure_sampled, repeats, script
+from slime.types import Sample
+
+ARGS = Arguments()
+
+
+def stored(key: str, purpose: str, log_probs: list[float] | None = None) -> Sample:
+    about = {"key": key, "gate": purpose}
+    return Sample(tokens=[1, 2, 3], response_length=2, rollout_log_probs=log_probs, metadata=about)
+
+
+def tried(text: str, ids: list[int] | None = None, ended: bool = True, log_prob: float = -0.1) -> Tried:
+    numbers = list(range(len(text.split()))) if ids is None else ids
+    return Tried(numbers, [log_prob] * len(numbers), text, ended)
+
+
+def test_the_kl_is_that_of_live_weights_to_candidate_on_recent_answers() -> None:
+    found = measure_likelihood([stored("a", "recent", [-1.0, -2.0])], {"a": [-1.5, -2.0]}, {})
+    assert found == {"kl": pytest.approx((math.exp(-0.5) - 1 + 0.5) / 2), "recent": 1.0}
+    known = measure_likelihood(
+        [stored("a", "recent", [-9.0, -9.0])], {"a": [-1.5, -2.0]}, {"a": [-1.5, -2.0]}
+    )
+    assert known["kl"] == 0.0, "what the trainer measured counts before what the engine said"
+
+
+def test_the_loss_of_liked_answers_is_their_mean_fall_a_token() -> None:
+    samples = [stored("a", "liked"), stored("b", "liked"), stored("new", "liked")]
+    now = {"a": [-1.0, -1.0], "b": [-3.0, -3.0], "new": [-9.0, -9.0]}
+    found = measure_likelihood(samples, now, {"a": [-1.0, -2.0], "b": [-1.0, -1.0]})
+    assert found == {"liked_loss": pytest.approx((-0.5 + 2.0) / 2), "liked": 2.0}
+    assert measure_likelihood([], {}, {}) == {}
+
+
+@pytest.mark.parametrize("value", [0.2, float("nan"), float("inf")])
+def test_a_likelihood_beyond_its_limit_or_no_number_is_refused(value: float) -> None:
+    assert bad_likelihood({"kl": 0.05, "liked_loss": 0.05}, ARGS) is None
+    assert "KL to the live weights" in str(bad_likelihood({"kl": value}, ARGS))
+    assert "liked answers became less likely" in str(bad_likelihood({"liked_loss": value}, ARGS))
+
+
+GOOD = [tried(f"There are {number} apples in all.") for number in range(10)]
+WANTED: list[str | None] = [str(number) for number in range(10)]
+
+
+def judged(answers: list[Tried], best: float | None = 1.0) -> str | None:
+    live = measure_sampled(GOOD, WANTED, GOOD)
+    return bad_answers(measure_sampled(answers, WANTED, GOOD), live, best, ARGS)
+
+
+@pytest.mark.parametrize(
+    ("spoilt", "reason"),
+    [
+        ([tried("", ids=[1] * 6)] * 2, "are empty"),
+        ([tried("There are 1 apples and so on", ended=False)] * 2, "do not end"),
+        ([tried("a b a b", ids=[1, 2] * 15)] * 2, "repeat themselves"),
+        ([tried("一共有十个苹果。", ids=[1] * 6)] * 2, "another script"),
+        ([tried("There are 7 apples in all.")] * 4, "one and the same"),
+        ([tried("There are 99 apples in all.")], "questions are answered right"),
+    ],
+)
+def test_answers_that_are_wrong_in_form_or_content_are_reason_enough(
+    spoilt: list[Tried], reason: str
+) -> None:
+    assert judged(GOOD) is None
+    assert reason in str(judged([*spoilt, *GOOD[len(spoilt) :]]))
+
+
+def test_answers_of_another_length_or_certainty_are_reason_enough() -> None:
+    long = [tried(answer.text, ids=list(range(30))) for answer in GOOD]
+    assert "answers have 30 tokens" in str(judged(long))
+    unsure = [tried(answer.text, log_prob=-2.0) for answer in GOOD]
+    assert "nats unlikely" in str(judged(unsure))
+
+
+def test_right_answers_are_compared_with_the_best_version_not_with_the_last() -> None:
+    """So that many small steps down are stopped too."""
+    slightly = [tried("There are 99 apples in all."), *GOOD[1:]]
+    live: dict[str, Any] = measure_sampled(slightly, WANTED, GOOD)
+    assert bad_answers(live, live, 0.9, ARGS) is None
+    assert bad_answers(live, live, 1.0, ARGS) is not None
+
+
+def test_a_number_must_be_the_last_one_and_a_word_must_stand_alone() -> None:
+    assert (
+        is_right("12 + 7 = 19", "19") and is_right("It is 1,900.", "1900") and not is_right("19 of 20", "19")
+    )
+    assert is_right("It is Paris.", "paris") and not is_right("Parisian", "paris")
+
+
+def test_repetition_and_script_are_seen_in_long_enough_answers() -> None:
+    assert repeats([1, 2] * 12) and not repeats([1, 2] * 11) and not repeats(list(range(40)))
+    assert (script("abc 12"), script("Привет"), script("12!")) == ("LATIN", "CYRILLIC", None)

@@ -1,0 +1,59 @@
+"""The way back in memory: bit for bit where the trainer was, optimizer and random state included."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+import torch
+
+from slime.gate.memory import KeptState
+
+FLAGS: list[dict[str, Any]] = [
+    {},
+    {"use_lora": True, "lora_rank": 4, "lora_alpha": 8.0, "lora_dropout": 0.0},
+    {"advantage_estimator": "ppo", "disable_rewards_normalization": False},
+]
+
+
+@pytest.mark.parametrize("steps_before", [0, 2])
+@pytest.mark.parametrize("flags", FLAGS, ids=["whole", "lora", "ppo"])
+def test_training_after_the_way_back_goes_as_if_nothing_had_happened(
+    make_trainer: Any, make_samples: Any, flags: dict[str, Any], steps_before: int
+) -> None:
+    trainer = make_trainer(**flags)
+    for number in range(steps_before):
+        trainer.train(number, make_samples(4))
+    kept = KeptState(trainer)
+    step, version = trainer.global_step, trainer.version
+    weights = snapshot(trainer)
+    first = trainer.train(9, make_samples(6)), snapshot(trainer), torch.rand(3), random.random()
+    kept.restore(trainer)
+    assert (trainer.global_step, trainer.version) == (step, version) and equal(snapshot(trainer), weights)
+    again = trainer.train(9, make_samples(6)), snapshot(trainer), torch.rand(3), random.random()
+    assert first[0]["loss"] == again[0]["loss"] and equal(first[1], again[1])
+    assert torch.equal(first[2], again[2]) and first[3] == again[3]
+
+
+def test_a_state_can_be_gone_back_to_more_than_once(make_trainer: Any, make_samples: Any) -> None:
+    trainer = make_trainer()
+    kept, weights = KeptState(trainer), snapshot(trainer)
+    for number in range(3):
+        trainer.train(number, make_samples(4))
+        kept.restore(trainer)
+        assert equal(snapshot(trainer), weights)
+
+
+def snapshot(trainer: Any) -> list[torch.Tensor]:
+    return [
+        parameter.detach().full_tensor().clone()
+        if hasattr(parameter, "full_tensor")
+        else parameter.detach().clone()
+        for part in trainer.parts
+        for parameter in part.model.parameters()
+    ]
+
+
+def equal(some: list[torch.Tensor], others: list[torch.Tensor]) -> bool:
+    return all(torch.equal(one, other) for one, other in zip(some, others, strict=True))

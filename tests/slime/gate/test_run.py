@@ -1,0 +1,111 @@
+"""Whole runs whose updates are spoilt: nothing of them is ever served, whoever is killed meanwhile."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from slime.processes import records
+from slime.processes.servers import ServerManager
+from tests import FAKES
+from tests.slime.test_training_run import command, environment
+
+pytestmark = pytest.mark.timeout(300)
+HOOKS = FAKES / "spoilt_updates.py"
+SPOILT = {"2": "nan", "3": "truncated", "5": "shape", "6": "exploded"}
+
+
+class Run:
+    def __init__(self, run_dir: Path, supervisor: subprocess.Popen[bytes]) -> None:
+        self.run_dir, self.supervisor = run_dir, supervisor
+        self.served: set[int] = set()
+
+    def lines(self, name: str) -> list[dict[str, Any]]:
+        path = self.run_dir / name
+        return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+    def versions(self, name: str = "live.jsonl") -> list[int]:
+        return [line["version"] for line in self.lines(name)]
+
+    def until(self, condition: Callable[[], object], seconds: float = 260.0) -> None:
+        """Asks the engine all the time which version it serves."""
+        deadline = time.monotonic() + seconds
+        while not condition():
+            assert self.supervisor.poll() is None and time.monotonic() < deadline, self.words()
+            record = records.read_record(self.run_dir, "engine-0")
+            if record is not None:
+                try:
+                    says = httpx.get(f"{record.url}/model_info", trust_env=False, timeout=5).json()
+                    self.served.add(int(says["weight_version"]))
+                except httpx.HTTPError:
+                    pass
+            time.sleep(0.05)
+
+    def words(self) -> str:
+        logs = [self.run_dir / "terminal.log", *sorted((self.run_dir / "logs").glob("*.log"))]
+        return "\n".join(f"--- {path.name}\n{path.read_text()[-2500:]}" for path in logs)
+
+
+@contextmanager
+def running(run_dir: Path, model_path: Path, *more: str) -> Iterator[Run]:
+    port = ServerManager(run_dir).choose_port("gateway")
+    words = [*command(run_dir, model_path, port), "--gate", "--gate-max-change", "1"]
+    words += ["--custom-update-weight-post-write-path", f"{HOOKS}:after_weights_are_written"]
+    words += ["--on-weights-rejected-path", f"{HOOKS}:on_weights_rejected", *more]
+    with (run_dir / "terminal.log").open("wb") as output:
+        supervisor = subprocess.Popen(words, env=environment(), stdout=output, stderr=subprocess.STDOUT)
+    try:
+        yield Run(run_dir, supervisor)
+    finally:
+        supervisor.terminate()
+        assert supervisor.wait(60) == 0
+    assert [record for record in records.read_records(run_dir) if record.alive()] == []
+
+
+def test_spoilt_updates_are_rejected_one_by_one_and_training_goes_on(
+    tmp_path: Path, model_path: Path
+) -> None:
+    (tmp_path / "spoil.json").write_text(json.dumps(SPOILT))
+    with running(tmp_path, model_path) as run:
+        run.until(lambda: 8 in run.versions())
+        driver = records.read_record(tmp_path, "driver")
+        assert run.versions()[:5] == [0, 1, 4, 7, 8] and not {2, 3, 5, 6} & run.served
+        rejected = run.lines("rejected.jsonl")
+        assert [line["version"] for line in rejected] == [2, 3, 5, 6]
+        assert [line["rollout_id"] for line in rejected] == [1, 2, 4, 5]
+        reasons = [line["reason"] for line in rejected]
+        assert "not finite" in reasons[0] and "cannot read" in reasons[1] and "float32 [" in reasons[2]
+        assert "the weights changed by" in reasons[3] and rejected[3]["measurements"]["change"] > 1
+        live = {line["version"]: line for line in run.lines("live.jsonl")}
+        assert [live[version]["parent"] for version in (4, 7, 8)] == [1, 4, 7]
+        assert live[4]["measurements"]["change"] > 0
+        told = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
+        assert [line.get("gate/rejected", 0.0) for line in told[:7]] == [0, 1, 1, 0, 1, 1, 0]
+        slower = [line["train/lr"] / told[0]["train/lr"] for line in told[:7]]
+        assert slower == pytest.approx([1, 1, 1, 0.5, 1, 1, 0.5]), "after two rejections in a row"
+        assert records.read_record(tmp_path, "driver") == driver, "no process failed over a rejection"
+
+
+@pytest.mark.parametrize("point", ["spoilt", "rejected"])
+def test_a_driver_killed_in_the_gate_or_a_rejection_serves_nothing_of_the_rejected_update(
+    tmp_path: Path, model_path: Path, point: str
+) -> None:
+    (tmp_path / "spoil.json").write_text(json.dumps({"2": "nan", "3": "nan"}))
+    (tmp_path / "die.json").write_text(json.dumps({"at": point}))
+    with running(tmp_path, model_path) as run:
+        run.until(lambda: len([v for v in run.versions() if v > 3]) >= 2)
+        assert not (tmp_path / "die.json").exists(), "it was killed"
+        assert not {2, 3} & run.served and not {2, 3} & set(run.versions())
+        entries = run.lines("live.jsonl")
+        [again] = [line for line in entries[1:] if line["restored"]]
+        assert again["version"] == 1
+        trained = [line["rollout_id"] for line in entries if not line["restored"]]
+        assert trained == sorted(set(trained))
