@@ -165,6 +165,7 @@ def stop_everything(run_dir: Path) -> None:
     records.kill_marked(run_dir)
     ServerManager(run_dir).stop_all()
     shutil.rmtree(records.scratch_dir(run_dir), ignore_errors=True)
+    shutil.rmtree(records.memory_dir(run_dir), ignore_errors=True)
 
 
 def stop_in_a_session_of_its_own(run_dir: Path) -> None:

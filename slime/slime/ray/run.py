@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from slime.arguments.record import write_arguments
 from slime.errors import DataError, TrainError
 from slime.processes import records
-from slime.ray.engine_clients import weight_sender
+from slime.ray.engine_clients import weight_sender, weight_sharer
 from slime.ray.engines import on_own_gpus, server_specs
 from slime.ray.evaluation import evaluate
 from slime.ray.external import ExternalEngines
@@ -48,6 +48,10 @@ FAILURES_IN_A_ROW = 3  # batches that could not be trained on, before the run is
 class TrainingRun:
     """Everything a training loop uses, in verbs. `args` are the parsed arguments of the driver."""
 
+    untold: tuple[int, dict[str, float]] | None = (
+        None  # a rollout whose version is on its way, and its metrics
+    )
+
     def __init__(self, args: Arguments) -> None:
         self.args = args
         self.run_dir = Path(args.run_dir)
@@ -72,7 +76,13 @@ class TrainingRun:
         self.tracker = Tracker(args)
         sender = weight_sender(args, self.placement)
         self.external = ExternalEngines(args, sender)
-        self.publisher = Publisher(args, self.specs, self.external, sender)
+        self.publisher = Publisher(
+            args,
+            self.specs,
+            self.external,
+            sender,
+            lambda spec: weight_sharer(args, self.placement, spec.env),
+        )
 
     def __enter__(self) -> TrainingRun:
         return self
@@ -144,7 +154,9 @@ class TrainingRun:
         """What must live while there is no trainer."""
         self.runtime.check()
         self.watcher.check()
-        self.external.look_around()
+        if not self.publisher.busy:
+            self.settle()
+            self.external.look_around()
 
     def look_around(self) -> None:
         """What must live while something else is awaited."""
@@ -179,16 +191,35 @@ class TrainingRun:
         self.metrics.update({f"train/{name}": value for name, value in trained.items()})
         self.metrics["perf/train_time"] = time.monotonic() - began
 
-    def publish(self, rollout_id: int) -> None:
-        """Brings the weights after `rollout_id` live everywhere, with a checkpoint when one is due."""
+    def publish(self, rollout_id: int, behind: bool = False) -> None:
+        """Brings the weights after `rollout_id` live everywhere, with a checkpoint when one is due.
+
+        Args:
+            behind: return when the trainer may go on; the weights go live while the next step trains. At most one
+                version is on its way: the next call waits for it.
+
+        Raises:
+            EngineError: this version, or the one that was on its way, did not go live.
+        """
+        self.settle()
         if self.trainers is not None:
-            began = time.monotonic()
             self.tracker.at(rollout_id, f"the weights after rollout {rollout_id} go live")
             self.publisher.publish(self.trainers, rollout_id, self.metrics, self.make_way)
-            if "weights/version" in self.metrics:  # nothing may have been due
-                self.metrics["perf/update_weights_time"] = time.monotonic() - began
-        self.tracker.log(rollout_id, {**self.metrics, **self.clock.lap(self.metrics)})
+        self.untold = rollout_id, self.metrics
+        if not behind:
+            self.publisher.settle()
+        self.metrics.update(self.clock.lap(self.metrics))
+        if not behind:
+            self.settle()
         self.tracker.at(rollout_id + 1, f"after rollout {rollout_id}")
+
+    def settle(self) -> None:
+        """Returns when the version that is on its way is live, and tells of its rollout. Raises as `publish`."""
+        self.publisher.settle()
+        if self.untold is not None:
+            rollout_id, metrics = self.untold
+            self.untold = None
+            self.tracker.log(rollout_id, dict(metrics))
 
     def evaluate_before(self, rollout_id: int) -> None:
         """The evaluation of the first weights, if the run evaluates at all."""
@@ -199,6 +230,7 @@ class TrainingRun:
         """The evaluation that is due after a rollout, and that of the last one."""
         interval = self.args.eval_interval
         if interval and ((rollout_id + 1) % interval == 0 or self.publisher.is_last(rollout_id)):
+            self.settle()  # it is their evaluation
             evaluate(self.rollouts, self.tracker, rollout_id + 1)
 
     def take_turns(self, turn: str) -> None:
@@ -223,7 +255,8 @@ class TrainingRun:
             self.trainers.sleep()
 
     def finish(self) -> None:
-        """The end of a run: what is written in the background is complete."""
+        """The end of a run: its last version is live, and what is written in the background is complete."""
+        self.settle()
         if self.trainers is not None:
             self.trainers.finish_save()
 
@@ -243,6 +276,7 @@ class TrainingRun:
         """
         logger.warning("%s; starting again from the latest checkpoint", death)
         self.runtime.check()
+        self.settle()
         self.budget.take(death)
         assert self.trainers is not None
         self.trainers.kill()

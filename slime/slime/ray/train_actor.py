@@ -121,6 +121,9 @@ class TrainActor:
     def export_weights(self, folder: str, version: int, whole: bool) -> str:
         return self.trainer.export_weights(folder, version, whole)
 
+    def share_weights(self, slots: str, version: int) -> tuple[str, str]:
+        return self.trainer.share_weights(slots, version)
+
     def save(
         self, rollout_id: int, version: int, parent: int | None, model_folder: str | None, wait: bool
     ) -> str:
