@@ -125,7 +125,7 @@ gpu_split() {
     "+ ROLLOUT_GPUS $ROLLOUT_GPUS + PRM_GPUS $PRM_GPUS + teacher engines $TEACHER_GPUS = $NEEDED_GPUS, but NUM_GPUS=$NUM_GPUS"
 }
 
-count_gpus() { tr ', ' '\n\n' <<< "$1" | grep -c .; }
+count_gpus() { tr -s ', ' '\n' <<< "$1" | grep -c .; }
 
 # check_order LIST...: trainer, policy and judge get GPUs in rising order, so their lists must rise.
 check_order() {
