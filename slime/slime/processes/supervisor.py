@@ -145,7 +145,7 @@ def only_supervisor(run_dir: Path) -> Iterator[None]:
     Raises:
         ConfigError: another supervisor holds it.
     """
-    run_dir.mkdir(parents=True, exist_ok=True)
+    run_dir.mkdir(mode=0o700, parents=True, exist_ok=True)  # it holds conversations
     with (run_dir / LOCK).open("a+") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -24,9 +24,9 @@ LOCAL = ("127.0.0.1", "localhost", "::1")
 
 @ray.remote(num_cpus=0, max_restarts=0)
 class WeightSender:
-    """`slime.engines.sglang.sender.Sender` in a process of its own. `gpu`: its number on this machine, None: CPU."""
+    """`slime.engines.sglang.sender.Sender` in a process of its own. `gpu`: its number or UUID there, None: CPU."""
 
-    def __init__(self, run_dir: Path, gpu: int | None) -> None:
+    def __init__(self, run_dir: Path, gpu: int | str | None) -> None:
         actor_process.enter(run_dir, "weight_sender")
         os.environ["CUDA_VISIBLE_DEVICES"] = "" if gpu is None else str(gpu)  # before torch is imported
         os.environ.setdefault("NCCL_CUMEM_ENABLE", "0")  # as SGLang sets it; both sides must agree

@@ -95,6 +95,8 @@ def test_a_plugin_may_not_redefine_a_flag(words: list[str], tmp_path: Path) -> N
     [
         (["--rolout-batch-size", "4"], "did you mean --rollout-batch-size"),
         (["--colur=x"], "did you mean --colour"),
+        (["--learning-rate", "1e-6"], "here it is --lr"),
+        (["--batch-size=8"], "here it is --rollout-batch-size"),
         (["--zzz"], "unknown flag --zzz"),
         (["stray"], "unexpected argument 'stray'"),
         (["--lr", "fast"], "--lr"),

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
+from slime.arguments.groups.run import STARTS
 from slime.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -54,6 +55,8 @@ def check_engine(args: Arguments) -> None:
         ConfigError: what contradicts what, and what to do.
     """
     check_external(args)
+    if args.engine_start_timeout is None:
+        args.engine_start_timeout = STARTS[args.rollout_backend]
     if args.update_weight_transport == "nccl":
         check_broadcast(args)
     splits = [
