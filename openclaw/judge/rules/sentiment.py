@@ -12,8 +12,7 @@ import re
 from vaderSentiment.vaderSentiment import SentimentIntensityAnalyzer
 
 from openclaw.judge.rules.languages import read_signs
-from openclaw.judge.rules.requests import is_new_request
-from openclaw.judge.rules.topics import brings_new_topic, words_of
+from openclaw.judge.rules.topics import brings_new_topic, is_new_request, words_of
 from openclaw.judge.rules.wordings import ENGLISH, ENGLISH_ASIDES, ENGLISH_REQUESTS, ENGLISH_WORK
 
 _SENTENCE = re.compile(r"(?<=[.!?…。！？])\s+|\n+")

@@ -1,18 +1,22 @@
-"""Whether a sentence brings up a new topic or refers to the answer before it."""
+"""Whether a sentence brings up a new topic, asks for something new, or refers to the answer before it. What a new request
+asks for and denies is about the task, not about the answer."""
 
 from __future__ import annotations
 
 import functools
 import re
 
-from openclaw.judge.rules.wordings import ENGLISH
+from openclaw.judge.rules.wordings import ENGLISH, ENGLISH_REQUESTS
 
 _WORD = re.compile(r"[^\W\d_]{2,}(?:'\w+)?")
 _ABOUT_FORM = ("format", "manner", "bad_manner", "prose", "steps", "change", "answer")
 """Parts of the wordings that are words about the form of answers."""
 _NEW_FROM = 2
 """Words that neither the conversation nor talk about answers in general has, from which a sentence has a
-new topic."""
+new topic; of a question that refers to nothing one is enough, if it has `_TOPIC_LETTERS`."""
+_TOPIC_LETTERS = 4
+_PAYLOAD = re.compile(r":\s*(\S.{3,})|\"(.{8,})")
+"""A text to work on, behind a colon or in quotation marks."""
 
 _GENERAL = frozenset(
     re.findall(
@@ -67,3 +71,18 @@ def words_of(text: str) -> frozenset[str]:
 @functools.cache
 def _form_words() -> re.Pattern[str]:
     return re.compile(rf"\b(?:{'|'.join(ENGLISH.parts[name] for name in _ABOUT_FORM)})\b")
+
+
+def is_new_request(sentence: str, known: frozenset[str]) -> bool:
+    """Whether a sentence in lower case asks for something that the conversation, whose words are `known`, was not
+    about, and says nothing about the answer."""
+    if ENGLISH_REQUESTS["about_answer"].search(sentence) or not ENGLISH_REQUESTS["asks"].search(sentence):
+        return False
+    payload = _PAYLOAD.search(sentence.lstrip(" ,;"))
+    if payload and not (words_of(payload.group()) or {payload.group()}) <= known:
+        return True
+    new = new_words(sentence, known)
+    refers = ENGLISH_REQUESTS["refers"].search(sentence)
+    if refers or not ENGLISH_REQUESTS["wants_to_know"].search(sentence):
+        return len(new) >= _NEW_FROM
+    return any(len(word) >= _TOPIC_LETTERS for word in new)
