@@ -19,18 +19,19 @@ from openclaw.methods.hinted_prompt import HintedPrompts
 from openclaw.types import Message, Turn
 
 WISHES = (
-    "Format the reply as a list.",
-    "One item per line, please.",
-    "Use headings and bold for what matters.",
+    "Number the points, one a line.",
+    "Use bullet points for it.",
+    "Use headings and bold text.",
     "Put it in a table.",
-    "Plain paragraphs, no formatting at all.",
-    "One short sentence will do.",
-    "Give the outcome alone, without explanation.",
-    "Go through it at length and leave nothing out.",
+    "Write plain paragraphs without any formatting.",
+    "Reply in one short sentence.",
+    "Only the outcome, nothing else.",
+    "Explain it at length.",
+    "Give every detail.",
     "Keep it brief.",
-    "Take a warm, personal tone.",
-    "Take a formal, factual tone.",
-    "Explain it as you would to a child.",
+    "Take a friendly tone.",
+    "Take a formal tone.",
+    "Write it for a child.",
     "Answer as JSON.",
     "Answer in Spanish.",
 )
@@ -82,7 +83,7 @@ class Anchors:
 def wished(rng: random.Random, turn: Turn, wish: str) -> list[Message]:
     """The turn's conversation with the wish behind its last user message, in the system message, or said about the
     turn's answer."""
-    place = rng.choice(("beside", "below", "system", "about the answer"))
+    place = rng.choice(("beside", "below", "system", "system", "about the answer"))
     messages = list(turn.messages)
     answer = turn.response_message
     if (

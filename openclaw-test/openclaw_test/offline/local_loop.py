@@ -143,9 +143,9 @@ class LocalLoop:
         self.store.weights_live(self.rollouts, self.version, parent, False, None, None)
         self.rollouts += 1
 
-    def follow(self, talk: Talk, text: str) -> None:
-        """The person says something more, which also answers the last turn."""
-        talk.messages = [*talk.messages, {"role": "user", "content": text}]
+    def follow(self, talk: Talk, text: str, role: str = "user") -> None:
+        """The person (or, as `role`, a tool) says something more, which also answers the last turn."""
+        talk.messages = [*talk.messages, {"role": role, "content": text}]
         if talk.last is not None:
             start = len(talk.messages) - 1
             self.store.answer_turn(talk.last.id, next_state(talk.messages, start))

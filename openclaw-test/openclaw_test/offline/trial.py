@@ -39,17 +39,19 @@ class Plan:
     """Who talks and how long.
 
     Attributes:
-        tastes: of the people who take turns, `AT_ONCE` sessions at a time; the model is measured after each such round.
+        tastes: of the people who take turns, `at_once` sessions at a time; the model is measured after each such round.
         most: sessions of each person after which a trial ends that has not reached the target.
+        at_once: sessions at a time.
     """
 
     tastes: tuple[Taste, ...]
     most: int = 60
+    at_once: int = AT_ONCE
 
     @property
     def sessions_a_round(self) -> float:
         """Of each person: those who share a model have a part of the round."""
-        return AT_ONCE / len(self.tastes)
+        return self.at_once / len(self.tastes)
 
     @property
     def rounds_a_look(self) -> int:
@@ -105,7 +107,9 @@ class Trial:
         try:
             before, wishes = self._look(rounds), self._wishes()
             while sessions < LATE or (self.progress.reached is None and sessions < self.plan.most):
-                changed = [self._round(AT_ONCE * (rounds + i)) for i in range(self.plan.rounds_a_look)]
+                changed = [
+                    self._round(self.plan.at_once * (rounds + i)) for i in range(self.plan.rounds_a_look)
+                ]
                 rounds += len(changed)
                 sessions = rounds * self.plan.sessions_a_round
                 value = self._look(rounds) if any(changed) else self._last()
@@ -129,10 +133,10 @@ class Trial:
         }
 
     def _round(self, first: int) -> bool:
-        """`AT_ONCE` sessions from opening to end, a turn of each at a time; whether the model (or its memory) has
+        """`plan.at_once` sessions from opening to end, a turn of each at a time; whether the model (or its memory) has
         changed."""
         version, known = self.loop.version, list(self.memory.hints) if self.memory else []
-        turns = [(first + i) % len(self.people) for i in range(AT_ONCE)]
+        turns = [(first + i) % len(self.people) for i in range(self.plan.at_once)]
         sessions = [self.people[index].session() for index in turns]
         names = [self.plan.tastes[index].name for index in turns]
         live = [

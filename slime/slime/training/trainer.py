@@ -146,8 +146,7 @@ class Trainer(Backend):
         if from_engine:
             data.old_log_probs = engine_log_probs(samples, mine)
         elif schedule.steps and self.args.train_epochs == 1:
-            beside = [i for i, sample in enumerate(samples) if sample.companion]
-            data.unmoved = frozenset([*schedule.steps[0].samples, *beside])
+            data.unmoved = frozenset(schedule.steps[0].samples)
         if self.critic is not None:
             data.values = self.critic.values(schedule, samples)
         policy_loss = self.spec.needs_advantages or self.spec.teacher == "topk"
@@ -158,8 +157,7 @@ class Trainer(Backend):
                 data.ref_log_probs = (data.ref_log_probs or {}) | found
             if self.teacher is not None:
                 self.teacher.read(step, data, self.device)
-            first = data.unmoved.issuperset(step.samples) if data.unmoved else number == 0
-            moves = not first or self.args.train_epochs > 1 or self.asks_teacher_before
+            moves = number > 0 or self.args.train_epochs > 1 or self.asks_teacher_before
             if not from_engine and (self.spec.needs_old or (moves and policy_loss)):
                 watch = self.teacher.keeping(number, step, data) if self.teacher and moves else None
                 data.old_log_probs |= trained_log_probs(self.model, part, samples, self.device, watch)
