@@ -287,7 +287,7 @@ gpu_start() {
   check_gpus
   ensure_gpu_env
   check_port "$HOST" "$PORT" "$RUN_DIR"
-  mkdir -p "$RUN_DIR"
+  (umask 077 && mkdir -p "$RUN_DIR") # conversations and weights: for nobody else
   for word in "${WORDS[@]}"; do
     case $word in ::*) ;; *) arguments+=("$word") ;; esac
   done

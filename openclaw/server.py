@@ -81,6 +81,8 @@ async def serve_for_door(
     await post.wait_for_turn()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, server.stop)
     beside = [asyncio.create_task(server.finish_when_told(listener, settings.request_timeout))]
+    gateway: Gateway = app.state.gateway
+    beside.append(asyncio.create_task(gateway.engines.learn()))
     if post.first:
         beside.append(asyncio.create_task(_announce(app, listener)))
     await server.serve(sockets=[listener])

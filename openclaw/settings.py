@@ -111,6 +111,22 @@ class Settings:
         float, 0.0, "Requests a minute for each key, or each address where no key is asked; 0: no limit.",
         ("RATE_LIMIT",), least=0,
     )  # fmt: skip
+    max_running: int = option(
+        int, 512, "Answers sampled at a time; main turns beyond it wait, side turns already beyond half of it.",
+        ("MAX_RUNNING",), least=1,
+    )  # fmt: skip
+    max_open_requests: int = option(
+        int, 2048, "Requests that one key, or one address where no key is asked, may have open; 0: no limit.",
+        ("MAX_OPEN_REQUESTS",), least=0,
+    )  # fmt: skip
+    max_open_bytes: int = option(
+        int, 128 << 20, "Bytes of bodies that one key or address may have in open requests; 0: no limit.",
+        ("MAX_OPEN_BYTES",), "bytes", least=0,
+    )  # fmt: skip
+    allowed_hosts: tuple[str, ...] = option(
+        tuple, (), "Where no key is asked: a further host name under which clients may reach this server; repeatable. "
+        "Addresses, localhost, names without a dot, .local, .internal, .lan and .home.arpa are.", ("ALLOWED_HOSTS",),
+    )  # fmt: skip
     client_timeout: float = option(
         float, 60.0, "How long a client may take to send its body, or to read a full buffer of its answer.",
         ("CLIENT_TIMEOUT",), "seconds", least=0.001,

@@ -118,6 +118,7 @@ class Chat:
             ("turns", found["turns"]),
             ("samples", found["samples"]),
             ("dropped", found["dropped"]),
+            ("judge fails", found["judge_failures"]),
         ):
             if counts:
                 self.show(f"{name:<8} {_counted(counts)}")

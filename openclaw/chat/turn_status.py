@@ -95,5 +95,7 @@ def _stage(status: dict[str, Any]) -> str:
         return "waits for its batch" if sample == "ready" else "is being trained"
     if status["state"] in _LOST:
         return f"not trained ({status['state_reason'] or status['state']})"
+    if status["state"] == "answered" and status["state_reason"]:
+        return f"is not judged yet: {status['state_reason']}"
     under_way = {"captured": "waits for what you say next", "answered": "is being judged"}
     return under_way.get(status["state"], str(status["state"]))

@@ -17,6 +17,8 @@ from openclaw.types import Feedback, Message, NewTurn, Turn, TurnState
 log = logging.getLogger(__name__)
 
 REMEMBERED_DELETIONS = 10_000
+FAILED_SECONDS = 10.0
+"""How long after a turn that could not be stored no more are asked for; then the next one tries again."""
 
 
 class Recorder:
@@ -33,6 +35,7 @@ class Recorder:
         self._session_ttl = session_ttl
         self._background: set[asyncio.Task[None]] = set()
         self._deleted: OrderedDict[tuple[str, str | None], float] = OrderedDict()
+        self._failure: tuple[float, str] | None = None
 
     def close(self) -> None:
         """Commits what is queued."""
@@ -74,7 +77,19 @@ class Recorder:
         whose = (("session", turn.session_id), ("person", turn.person))
         if any(turn.created_at <= self._deleted.get(name, 0.0) for name in whose):
             return
-        await self._writer.submit(lambda: self.store.record_turn(turn))
+        try:
+            await self._writer.submit(lambda: self.store.record_turn(turn))
+        except StoreError as error:
+            self._failure = (time.monotonic(), str(error))
+            raise
+        self._failure = None
+
+    @property
+    def failure(self) -> str | None:
+        """Why turns cannot be stored at the moment; None: they can, or it is time to try."""
+        if self._failure is None or time.monotonic() - self._failure[0] > FAILED_SECONDS:
+            return None
+        return self._failure[1]
 
     def answer_soon(self, parent: Turn, next_state: list[Message]) -> None:
         """Store what followed the parent's answer, if anything did, without waiting: its judge need not wait for this

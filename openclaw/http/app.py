@@ -71,7 +71,10 @@ def gateway_app(settings: Settings, engine_urls: Sequence[str], launched_url: st
 
 async def _failure(request: Request, error: Exception) -> Response:
     if isinstance(error, ClientError):
-        return _json(error.status, error.body())
+        answer = _json(error.status, error.body())
+        if error.retry_after is not None:
+            answer.headers["retry-after"] = str(round(error.retry_after))
+        return answer
     log.error("%s %s: %s", request.method, request.url.path, error)
     message = "the rollout store cannot be used; nothing is wrong with the request"
     return _json(500, ClientError(message, code="store_error", kind="server_error").body())

@@ -13,6 +13,9 @@ from starlette.requests import Request
 from openclaw.errors import ClientError
 from openclaw.settings import LOOPBACK, Settings
 
+LOCAL_DOMAINS = (".localhost", ".local", ".internal", ".lan", ".home.arpa")
+"""Names that are never given to a site on the internet, or point nowhere there."""
+
 
 class Administered(Protocol):
     """Settings that may have a key of the administrator."""
@@ -39,6 +42,7 @@ def check_client(request: Request, settings: Settings) -> None:
         if key_name(request.headers, settings) is None:
             raise _unauthorized("client key (SGLANG_API_KEY or OPENCLAW_API_KEYS)")
     else:
+        _check_host(request, settings)
         _check_origin(request)
 
 
@@ -69,6 +73,27 @@ def _check_origin(request: Request) -> None:
     if host not in LOOPBACK and not (host == own and _is_address(own)):
         message = "a web page of another site may not use this server without a key; set SGLANG_API_KEY"
         raise ClientError(message, code="forbidden", status=403, kind="permission_error")
+
+
+def _check_host(request: Request, settings: Settings) -> None:
+    """Without a key, a name that anybody could have pointed at this machine is refused (DNS rebinding): the browser
+    would let a page of that site in. So is what a browser itself calls a request of another site."""
+    asked = _host(f"//{request.headers.get('host', '127.0.0.1')}")
+    if not (asked and (is_own_name(asked) or asked in (name.lower() for name in settings.allowed_hosts))):
+        message = (
+            f"without a key this server is not {asked!r}: set SGLANG_API_KEY, or ALLOWED_HOSTS to that name"
+        )
+        raise ClientError(message, code="forbidden", status=403, kind="permission_error")
+    if request.headers.get("sec-fetch-site") == "cross-site" and "origin" not in request.headers:
+        message = "a web page of another site may not use this server without a key; set SGLANG_API_KEY"
+        raise ClientError(message, code="forbidden", status=403, kind="permission_error")
+
+
+def is_own_name(host: str) -> bool:
+    """Whether no site on the internet can have this name: an address, a name without a dot, or one of a local domain."""
+    return (
+        host in LOOPBACK or _is_address(host) or "." not in host.rstrip(".") or host.endswith(LOCAL_DOMAINS)
+    )
 
 
 def _host(url: str) -> str | None:

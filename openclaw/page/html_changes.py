@@ -48,8 +48,9 @@ async def rollback(request: Request) -> Response:
     given = await form(request)
     _sure(given)
     version = whole(given.get("version", "") or "?", "version", 0, 0, 2**31)
-    await roll_back(request, version, given.get("drop_turns") == "1")
-    return _to("/page/versions", done=str(version))
+    told = await roll_back(request, version, given.get("drop_turns") == "1")
+    waits = told.get("status") == "waiting"
+    return _to("/page/versions", **{"waits" if waits else "done": str(version)})
 
 
 @router.post("/page/privacy/delete")

@@ -96,12 +96,13 @@ async def get_turn(request: Request, id: str, by: str = "", said: str = "") -> R
         found = tokens(source.store, source.tokenizer, id_)
         ways = known(found)
         way: By = by if by in get_args(By) and by in ways else (ways[0] if ways else "surprise")  # type: ignore[assignment]
+        drawn = strip(found, way)
         return page(
             "turn.html",
             **about,
             turn=turn(source.store, id_),
-            tokens=strip(found, way),
-            runs=runs(found, way),
+            tokens=drawn,
+            runs=runs(found, way, drawn),
             by=way,
             ways=ways,
             names=NAMES,
@@ -126,9 +127,10 @@ async def get_learning(request: Request) -> Response:
 
 
 @router.get("/page/versions")
-async def get_versions(request: Request, done: str = "") -> Response:
+async def get_versions(request: Request, done: str = "", waits: str = "") -> Response:
     check_reader(request)
     said = f"Version {done} is live again." if done.isdecimal() else ""
+    said = f"Version {waits} goes live as soon as the driver answers." if waits.isdecimal() else said
     return page("versions.html", **_common(request, "versions"), found=await versions(request), said=said)
 
 

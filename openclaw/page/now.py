@@ -11,7 +11,7 @@ from sqlalchemy import func as sql
 
 from openclaw.common.run_folder import live_processes
 from openclaw.page.alarms import alarms
-from openclaw.page.sessions import sessions
+from openclaw.page.sessions import open_sessions
 from openclaw.page.source import PageSource
 from openclaw.store import schema
 from openclaw.types import SampleState, TurnState, VersionStatus
@@ -68,7 +68,7 @@ def _now(source: PageSource, engines: list[Json]) -> Json:
             found["collecting"] = _collecting(connection, found["counts"]["turns"], at)
             found["judging"] = _judging(connection, found["counts"]["turns"])
             found["training"] = _training(connection, found["counts"]["samples"])
-        found["sessions"] = sessions(store, SHOWN_SESSIONS)["open"]
+        found["sessions"] = open_sessions(store, SHOWN_SESSIONS)
     found["alarms"] = alarms(source, found)
     return found
 

@@ -28,19 +28,23 @@ def sessions(store: RolloutStore, limit: int = SESSIONS_A_PAGE, before: float | 
     if before is not None:
         ended = ended.where(table.c.ended_at < before)
     with store.reading() as connection:
-        open_rows: Sequence[RowMapping] = []
-        if before is None:
-            query = select(table).where(table.c.ended_at.is_(None)).order_by(table.c.last_seen.desc())
-            open_rows = connection.execute(query.limit(limit)).mappings().all()
         rows = connection.execute(ended.order_by(table.c.ended_at.desc()).limit(limit + 1)).mappings().all()
         shown = rows[:limit]
         further = shown[-1]["ended_at"] if len(rows) > limit else None
         return {
             "object": "list",
-            "open": _described(connection, open_rows),
+            "open": open_sessions(store, limit) if before is None else [],
             "ended": _described(connection, shown),
             "next": further,
         }
+
+
+def open_sessions(store: RolloutStore, limit: int) -> list[Json]:
+    """Of the open sessions those that were used last, newest first."""
+    table = schema.session
+    query = select(table).where(table.c.ended_at.is_(None)).order_by(table.c.last_seen.desc())
+    with store.reading() as connection:
+        return _described(connection, connection.execute(query.limit(limit)).mappings().all())
 
 
 def session(store: RolloutStore, session_id: str, after: int = -1, limit: int = TURNS_A_PAGE) -> Json:

@@ -85,9 +85,9 @@ def strip(found: Json, by: By) -> list[ShownToken]:
     return rows
 
 
-def runs(found: Json, by: By) -> list[Json]:
-    """Neighbours of one colour as `{"start", "end", "text", "mean"}`, for those who read and do not see them."""
-    rows = strip(found, by)
+def runs(found: Json, by: By, rows: list[ShownToken]) -> list[Json]:
+    """Neighbours of one colour as `{"start", "end", "text", "mean"}`, for those who read and do not see them. `rows`: the
+    drawn tokens."""
     values: Sequence[float | None] | None = found["versions"] if by == "version" else values_of(found, by)
     parts = []
     for _, group in groupby(range(len(rows)), key=lambda index: rows[index].kind):
@@ -96,7 +96,9 @@ def runs(found: Json, by: By) -> list[Json]:
         text = "".join(rows[index].text for index in indexes)
         mean = sum(known) / len(known) if known else None
         parts.append({"start": indexes[0], "end": indexes[-1], "text": text, "mean": mean})
-    return parts[:MOST_RUNS]
+        if len(parts) == MOST_RUNS:
+            break
+    return parts
 
 
 def values_of(found: Json, by: By) -> Sequence[float | None] | None:

@@ -17,6 +17,12 @@ ROUTE = "/admin/versions"
 TIMEOUT_SECONDS = 120.0
 SHOWN = 200
 """Newest versions in the view."""
+NOT_THERE = (404, 405)
+EMPTY: Json = {
+    "parent": None, "status": "", "created_at": None, "reason": None, "measurements": {}, "rollout_id": None,
+    "on_disk": True,
+}  # fmt: skip
+"""A version of which nothing is told."""
 
 
 async def versions(request: Request) -> Json:
@@ -26,8 +32,11 @@ async def versions(request: Request) -> Json:
     answer = await _ask(request, "GET", ROUTE) if source.gateway is not None else None
     if answer is not None and answer.status_code == 200:
         found: Json = answer.json()
-        rows = sorted(found["versions"], key=lambda one: int(one["version"]), reverse=True)
-        return {**found, "versions": rows[:SHOWN], "switchable": source.writable}
+        given = found.get("versions") or found.get("data") or []
+        rows = [{**EMPTY, **one, "reason": one.get("reason") or one.get("undone")} for one in given]
+        rows.sort(key=lambda one: int(one["version"]), reverse=True)
+        told = {"object": "list", "live": found.get("live"), "pinned": found.get("pinned")}
+        return {**told, "versions": rows[:SHOWN], "switchable": source.writable}
     return await source.in_thread(lambda: _of_store(source))
 
 
@@ -38,7 +47,9 @@ async def roll_back(request: Request, version: int, drop_turns: bool) -> Json:
         raise ClientError("a finished run serves no version", code="read_only", status=409)
     body = {"version": version, "drop_turns": drop_turns}
     answer = await _ask(request, "POST", f"{ROUTE}/rollback", body)
-    if answer.status_code in (404, 405):
+    if answer.status_code in NOT_THERE:
+        answer = await _ask(request, "POST", f"{ROUTE}/{version}/rollback", {"drop_turns": drop_turns})
+    if answer.status_code in NOT_THERE:
         message = "this server has no rollback: restart the run from an older checkpoint instead"
         raise ClientError(message, code="no_rollback", status=409)
     if answer.status_code >= 400:
@@ -77,6 +88,7 @@ def _row(one: WeightVersion) -> Json:
         "reason": details.get("undone") or details.get("reason"),
         "measurements": details.get("measurements") or {},
         "rollout_id": one.rollout_id,
+        "on_disk": one.path is not None,
     }
 
 

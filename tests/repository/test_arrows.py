@@ -23,7 +23,8 @@ TRAINER = (
     ("engines", "rollout", "training"),
     ("gate",),
     ("arguments", "torch_dist"),
-    ("plan", "contracts", "ray"),
+    ("plan", "contracts"),
+    ("ray",),
 )
 """The wings of slime/slime."""
 

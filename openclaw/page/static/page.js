@@ -1,7 +1,7 @@
 // What pages do beyond HTML: refresh when something changed, walk through tokens.
 "use strict";
 (() => {
-  const REST_MS = 2000;
+  const REST_MS = 3000;
   const live = () => document.getElementById("live");
 
   const busy = (region) => {

@@ -34,6 +34,7 @@ from slime.arguments.groups.run import (
 )
 from slime.arguments.groups.sampling import SamplingArguments
 from slime.arguments.parser import environment, read_values
+from slime.arguments.rules.parallel import check_packages
 from slime.arguments.rules.validation import validate
 from slime.arguments.sides import GenerationSide, ObjectiveSide, ServingSide, TrainingSide
 
@@ -100,13 +101,17 @@ class Arguments(
 
 
 def parse_args(
-    argv: Sequence[str] | None = None, env: Mapping[str, str] | None = None, prog: str | None = None
+    argv: Sequence[str] | None = None,
+    env: Mapping[str, str] | None = None,
+    prog: str | None = None,
+    packages: bool = True,
 ) -> Arguments:
     """Reads, checks and completes the arguments: flags over environment over defaults.
 
     Args:
         argv: words of the command line; None takes those of the process.
         env: environment; None takes that of the process.
+        packages: refuse a backend whose package is not installed; not for a plan.
 
     Raises:
         ConfigError: one line that says what is wrong and what to do.
@@ -121,6 +126,8 @@ def parse_args(
     for name, value in values.items():
         setattr(args, name, value)
     validate(args)
+    if packages:
+        check_packages(args)
     return args
 
 

@@ -48,16 +48,18 @@ def main(argv: Sequence[str] | None = None, env: Mapping[str, str] | None = None
     env = os.environ if env is None else env
     marked = unmarked(own.words)
     words = [word for word, _ in marked]
-    try:
-        with folder_for(model_of(words, env)) as stand_in:
-            args = parse_args([*words, *(["--hf-checkpoint", stand_in] if stand_in else [])], env)
+    named = model_of(words, env)
+    with folder_for(named) as stand_in:
+        try:
+            args = parse_args(
+                [*words, *(["--hf-checkpoint", stand_in] if stand_in else [])], env, packages=False
+            )
             told = origins(args, marked, env, own.script_variables.split())
             text, fits = planned(args, own.num_gpus, own.gpu, own.usual_gpu)
-    except ConfigError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
+        except ConfigError as error:
+            print(f"error: {str(error).replace(stand_in or named, named)}", file=sys.stderr)
+            return 2
     if stand_in:
-        named = model_of(words, env)
         text = text.replace(stand_in, named)
         told = [Origin(one.flag, one.value.replace(stand_in, named), one.source) for one in told]
         text += f"\nnote     {named} is not there yet; planned by the published shape of {known_name(named)}"

@@ -25,6 +25,7 @@ from slime.utils.files import write_text
 
 # An environment variable of the driver that its Ray processes inherit and servers do not: what carries it
 # ends with the driver, wherever it was reparented to.
+SHARED_MEMORY = Path("/dev/shm")
 MARK = "SLIME_DRIVER_OF"
 CREATE_TIME_TOLERANCE = (
     1.0  # seconds; the clock that creation times are counted from may be corrected a little
@@ -198,6 +199,11 @@ def scratch_dir(run_dir: Path) -> Path:
     """A folder with a short path (sockets need that) for the files of this run that nobody keeps."""
     digest = hashlib.sha256(mark_of(run_dir).encode()).hexdigest()[:8]
     return Path(tempfile.gettempdir()) / f"slime-{os.getuid()}-{digest}"
+
+
+def memory_dir(run_dir: Path) -> Path:
+    """A folder in shared memory for the weights of this run that are on their way to engines."""
+    return SHARED_MEMORY / scratch_dir(run_dir).name
 
 
 def send(record: ProcessRecord, action: str) -> None:

@@ -24,6 +24,7 @@ from slime.errors import ConfigError, EngineError
 from slime.processes import records
 from slime.processes.known_failures import with_advice
 from slime.processes.records import ProcessRecord
+from slime.utils.certificates import certificates
 from slime.utils.memory_kills import MemoryKills
 from slime.utils.ports import bind_error
 
@@ -92,7 +93,9 @@ def healthy(spec: ServerSpec) -> bool:
     if spec.url is None:
         return True
     try:
-        answer = httpx.get(spec.url + spec.health_path, timeout=spec.health_timeout, trust_env=False)
+        answer = httpx.get(
+            spec.url + spec.health_path, timeout=spec.health_timeout, trust_env=False, verify=certificates()
+        )
     except httpx.HTTPError:
         return False
     return answer.status_code == 200

@@ -20,6 +20,10 @@ if TYPE_CHECKING:
     from slime.training.trainer import Trainer
 
 
+ALLOCATOR, EXPANDABLE = "PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True"
+"""Packs of ever new sizes leave fewer gaps in segments that grow. Trainers alone: engines manage one large block."""
+
+
 class TrainerState(NamedTuple):
     """What a trainer has loaded: last rollout trained (-1: none), its weight version, that one's parent."""
 
@@ -64,6 +68,8 @@ class TrainActor:
         nice = 0 if args.actor_num_gpus_per_node else args.train_nice
         actor_process.enter(Path(args.run_dir), record_name(rank), role="trainer", nice=nice)
         os.environ["OMP_NUM_THREADS"] = str(args.train_threads)
+        if args.update_weight_transport in ("disk", "nccl"):  # others hand memory of the GPU to the engine
+            os.environ.setdefault(ALLOCATOR, EXPANDABLE)
         self.args, self.rank, self.world_size = args, rank, world_size
 
     @ray.method(concurrency_group="life")  # type: ignore[untyped-decorator]
@@ -114,6 +120,9 @@ class TrainActor:
 
     def export_weights(self, folder: str, version: int, whole: bool) -> str:
         return self.trainer.export_weights(folder, version, whole)
+
+    def share_weights(self, slots: str, version: int) -> tuple[str, str]:
+        return self.trainer.share_weights(slots, version)
 
     def save(
         self, rollout_id: int, version: int, parent: int | None, model_folder: str | None, wait: bool

@@ -25,6 +25,7 @@ from slime.weights.checkpoints import CheckpointState, is_checkpoint
 from slime.weights.checksum import checksum_of, weights_checksum
 from slime.weights.folders import copy_model_files, stored_dtype, write_weights
 from slime.weights.probe import Probe, write_probe
+from slime.weights.slots import free_slot
 
 if TYPE_CHECKING:
     from slime.arguments.groups.lora import LoraArguments
@@ -165,18 +166,44 @@ class Persistent(ABC):
         self.version = version
         return broadcast(checksum)
 
+    def share_weights(self, slots: str, version: int) -> tuple[str, str]:
+        """Puts the weights, adapters merged, into shared memory; returns their checksum and the slot, on every rank.
+
+        The checksum is empty where the memory has no room for them; the slot is then the reason.
+
+        Args:
+            slots: folder of the run's slots on the machine of rank 0.
+        """
+        if self.rank:
+            self._write_merged(Path(slots))
+            found = "", ""
+        else:
+            with free_slot(Path(slots)) as slot:
+                found = self._fill(slot)
+        self.version = version
+        return broadcast(found)
+
+    def _fill(self, slot: Path) -> tuple[str, str]:
+        try:
+            return self._write_merged(slot), str(slot)
+        except OSError as error:
+            return "", str(error)
+
     def _write_merged(self, folder: Path) -> str:
         """On rank 0, to which the other ranks hand their parts; returns the checksum there."""
         probe, dtype = self.probe(), self._served_dtype()
         weights = self.whole_weights(dtype)
-        if self.rank:
-            for _ in weights.tensors:
+        tensors = iter(weights.tensors)
+        try:
+            if self.rank:
+                return ""
+            copy_model_files(folder, self.args.hf_checkpoint)
+            if probe is not None:
+                write_probe(folder, probe)
+            return checksum_of(write_weights(folder, tensors, weights.count, dtype))
+        finally:
+            for _ in tensors:  # the other ranks hand over all of them, whatever becomes of the file
                 pass
-            return ""
-        copy_model_files(folder, self.args.hf_checkpoint)
-        if probe is not None:
-            write_probe(folder, probe)
-        return checksum_of(write_weights(folder, weights.tensors, weights.count, dtype))
 
     def first_weights(self) -> str:
         """The Hugging Face folder to begin with; `load` may name one instead of checkpoints."""

@@ -14,7 +14,8 @@ from torch import Tensor
 
 from slime.errors import EngineError
 from slime.weights.checksum import checksum_of, checksum_of_before, without_tied_head
-from slime.weights.digests import TensorDigest, digest_tensors
+from slime.weights.digests import TensorDigest, digest_tensors, read_digests
+from slime.weights.slots import is_slot
 from slime.weights.versions import is_of_before
 
 _reading = threading.Lock()
@@ -55,9 +56,13 @@ class Artifact:
 def read_artifact(folder: str) -> Artifact:
     """Reads the folder once, and again only if its files changed; several engines ask at the same time.
 
+    What lies in shared memory is not read again: the trainer has left the digests there with the tensors.
+
     Raises:
         EngineError: not a folder of readable safetensors files, a shard missing, or a value that is not finite.
     """
+    if is_slot(Path(folder)) and (digests := read_digests(Path(folder))) is not None:
+        return described(digests)
     files = weight_files(Path(folder))
     stamps = tuple((str(file), file.stat().st_mtime_ns, file.stat().st_size) for file in files)
     with _reading:

@@ -22,8 +22,9 @@ import xxhash
 from torch import Tensor
 
 from slime.errors import EngineError
+from slime.weights.slots import COMPLETE
 
-FILE = "digests.json"
+FILE = COMPLETE
 PIECE = 1 << 18
 """Elements that are handled at a time: small enough for a cache, large enough that Python does not count."""
 MOST_THREADS = 8

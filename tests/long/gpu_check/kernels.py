@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import importlib.metadata
 import os
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import scaled_dot_product_attention
+from transformers.models.qwen3.modeling_qwen3 import Qwen3RMSNorm
 
 from slime.training.attention.flex import block_mask
 from slime.training.attention.kernels import KERNELS
 from slime.training.attention.packed import packed_attention
 from slime.training.attention.varlen import takes_varlen
+from slime.training.core.fused import compiled_swiglu, rms_norm, swiglu
 from tests.long.gpu_check.bench import GIB, Bench
 
 PACKAGES = ("torch", "transformers", "peft", "triton", "megatron-core", "bitsandbytes", "flash-attn")
@@ -121,6 +124,31 @@ def speed(bench: Bench) -> None:
         bench.report(
             "speed", kernel=name, tokens=total, first_s=first, ms=1e3 * seconds, most_gib=bench.most()
         )
+
+
+def fused(bench: Bench) -> None:
+    """Norm and gated activation, plain and by one kernel: milliseconds forward and backward, and the gap to fp32."""
+    tokens, width = (64, 64) if bench.tiny else (32768, 9728)
+    x, y = (
+        torch.randn(tokens, width, device=bench.device, dtype=torch.bfloat16, requires_grad=True)
+        for _ in range(2)
+    )
+    norm = Qwen3RMSNorm(width).to(bench.device, torch.bfloat16)
+    ways: dict[str, Callable[[], torch.Tensor]] = {
+        "norm plain": lambda: norm(x),
+        "norm fused": lambda: rms_norm(x, norm.weight, norm.variance_epsilon),
+        "swiglu plain": lambda: swiglu(x, y),
+        "swiglu fused": lambda: compiled_swiglu()(x, y),
+    }
+    wide = x.detach().float(), y.detach().float()
+    exact = {"norm": norm.float()(wide[0]).detach(), "swiglu": swiglu(*wide)}
+    norm.bfloat16()
+    with torch.compiler.set_stance("force_eager" if bench.tiny else "default"):
+        for name, compute in ways.items():
+            gap = float((compute().detach().float() - exact[name.split()[0]]).abs().max())
+            bench.timed(lambda compute=compute: compute().sum().backward())  # type: ignore[misc]
+            seconds, _ = bench.timed(lambda compute=compute: compute().sum().backward(), 10)  # type: ignore[misc]
+            bench.report("fused", of=name, ms=1e3 * seconds, gap=gap)
 
 
 def flex_mask(bench: Bench) -> None:

@@ -30,6 +30,14 @@ def fsdp(bench: Bench) -> None:
     made.close()
 
 
+def fsdp_fused(bench: Bench) -> None:
+    """The same steps with plain layers and with all that can be fused."""
+    for kind in ("off", "all"):
+        with torch.compiler.set_stance("force_eager" if bench.tiny else "default"):
+            train(bench, f"fsdp_fused.{kind}", bench.arguments(bench.small, fused_layers=kind)).close()
+        bench.fresh()
+
+
 def fsdp_cpu_offload(bench: Bench) -> None:
     args = bench.arguments(bench.small, fsdp_cpu_offload=not bench.tiny)
     train(bench, "fsdp_cpu_offload", args).close()

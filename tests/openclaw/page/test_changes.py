@@ -8,6 +8,8 @@ from typing import Any
 import httpx
 import pytest
 
+from tests.openclaw.page.scripted_gate import scripted_gate
+
 POSTS = (
     ("POST", "/page/turn/verdict"),
     ("POST", "/page/turn/again"),
@@ -135,35 +137,13 @@ def test_versions_come_from_the_store_where_no_gate_tells_of_them(browser: Any, 
     assert "Version 2" in page and 'class="badge status-live">v2' in page
 
 
-def gated(gateway: Any, asked: list[Any]) -> None:
-    """Routes as a gate has them."""
-    rows = [
-        {"version": 1, "parent": 0, "status": "superseded", "created_at": 1.0, "reason": None, "measurements": {}},
-        {"version": 2, "parent": 1, "status": "live", "created_at": 2.0, "reason": None, "measurements": {"kl": 0.01}},
-        {
-            "version": 3, "parent": 2, "status": "rejected", "created_at": 3.0, "reason": "KL <b>9</b> above 1",
-            "measurements": {"kl": 9.0, "nested": {"x": [1]}, "ok": False}, "rollout_id": 5,
-        },
-    ]  # fmt: skip
-
-    async def listed() -> Any:
-        return {"live": 2, "pinned": None, "versions": [{"rollout_id": None, **row} for row in rows]}
-
-    async def back(body: dict[str, Any]) -> Any:
-        asked.append(body)
-        return {"live": body["version"]}
-
-    gateway.app.add_api_route("/admin/versions", listed)
-    gateway.app.add_api_route("/admin/versions/rollback", back, methods=["POST"])
-
-
-def test_versions_say_why_one_was_rejected_and_one_click_goes_back(browser: Any, gateway: Any) -> None:
-    if any(getattr(route, "path", "") == "/admin/versions" for route in gateway.app.routes):
-        pytest.skip("this server has a gate of its own")
-    asked: list[Any] = []
-    gated(gateway, asked)
+@pytest.mark.parametrize("by_number", [False, True])
+def test_versions_say_why_one_was_rejected_and_one_click_goes_back(
+    browser: Any, gateway: Any, by_number: bool
+) -> None:
+    asked = scripted_gate(gateway.app, by_number)
     page = browser.get("/page/versions").text
-    assert "KL &lt;b&gt;9&lt;/b&gt; above 1" in page and "Go back to version 1" in page
+    assert "KL &lt;b&gt;9.1&lt;/b&gt; above 1" in page and "Go back to version 1" in page
     assert "Go back to version 2" not in page and "Go back to version 3" not in page
     assert browser.post("/page/versions/rollback", data={"version": "1"}).status_code == 400
     answer = browser.post("/page/versions/rollback", data={"version": "1", "drop_turns": "1", "sure": "1"})

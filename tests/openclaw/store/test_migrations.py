@@ -95,7 +95,7 @@ def test_a_folder_that_cannot_be_made_is_refused(tmp_path: Path) -> None:
 
 def test_a_url_names_a_database_too(tmp_path: Path) -> None:
     store = RolloutStore(f"sqlite:///{tmp_path / 'other.db'}")
-    assert store.counts() == {"turns": {}, "samples": {}, "dropped": {}}
+    assert store.counts() == {"turns": {}, "samples": {}, "dropped": {}, "judge_failures": {}}
     store.close()
     assert (tmp_path / "other.db").exists()
 

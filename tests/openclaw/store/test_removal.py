@@ -147,6 +147,7 @@ def test_retention_deletes_what_is_done_with_and_old(
         "turns": {"judged": 1},
         "samples": {"dropped": 1},
         "dropped": {"neutral_score": 1},
+        "judge_failures": {},
     }
 
 

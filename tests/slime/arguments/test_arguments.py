@@ -95,12 +95,18 @@ def test_a_plugin_may_not_redefine_a_flag(words: list[str], tmp_path: Path) -> N
     [
         (["--rolout-batch-size", "4"], "did you mean --rollout-batch-size"),
         (["--colur=x"], "did you mean --colour"),
+        (["--learning-rate", "1e-6"], "here it is --lr"),
+        (["--batch-size=8"], "here it is --rollout-batch-size"),
         (["--zzz"], "unknown flag --zzz"),
         (["stray"], "unexpected argument 'stray'"),
         (["--lr", "fast"], "--lr"),
         (["--loss-type", "magic"], "policy_loss"),
         (["--rollout-batch-size", "0"], "--rollout-batch-size must be 1 or more"),
         (["--lr", "nan"], "--lr must be 0 or more"),
+        (
+            ["--update-weights-interval", "2", "--on-weights-live-path", "json.dumps"],
+            "leave batches uncommitted",
+        ),
         (["--eval-temperature", "nan"], "--eval-temperature must be a number, got nan"),
         (["--kl-loss-coef", "0.1"], "needs --use-kl-loss"),
         (["--use-unbiased-kl"], "needs --use-kl-loss"),

@@ -12,7 +12,7 @@ from tests.long.gpu_check import __main__ as gpu_check
 
 
 def test_sections_of_the_gpu_check_run_on_a_cpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    sections = "about,packed,flex_mask,fsdp,embedded"
+    sections = "about,packed,flex_mask,fused,fsdp,embedded"
     monkeypatch.setattr(sys, "argv", ["gpu_check", "--tiny", "--only", sections, "--out", str(tmp_path)])
     assert gpu_check.main() == 0
     lines = [json.loads(line) for line in (tmp_path / "gpu_check.jsonl").read_text().splitlines()]

@@ -5,10 +5,12 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import httpx
 import pytest
 import torch
 
 from slime.training.core.optimizer import learning_rate
+from slime.utils.certificates import certificates
 from slime.utils.files import commit_folder, fresh_folder, recover_folder, write_text
 from slime.utils.logging import event
 from slime.weights.checksum import weights_checksum
@@ -74,3 +76,9 @@ def test_learning_rates() -> None:
     assert [schedule("constant", step) for step in (0, 3, 4, 99)] == [0.25, 1.0, 1.0, 1.0]
     assert [schedule("linear", step) for step in (4, 9, 14, 99)] == pytest.approx([1.0, 0.55, 0.1, 0.1])
     assert [schedule("cosine", step) for step in (4, 9, 14, 99)] == pytest.approx([1.0, 0.55, 0.1, 0.1])
+
+
+def test_clients_share_the_certificates_that_one_of_them_has_read() -> None:
+    first = httpx.Client(verify=certificates(), trust_env=False)
+    assert first._transport._pool._ssl_context is certificates()  # type: ignore[attr-defined]
+    first.close()

@@ -56,6 +56,11 @@ class ModelArguments:
             ),
         ],
     )
+    fused_layers: Literal["auto", "all", "off"] = flag(
+        "auto",
+        "one kernel for what is several: auto: norms on GPUs; all: gated activations too, compiled at the first step; of "
+        "megatron also residual sums, and rotations where Transformer Engine is installed",
+    )
     bf16: bool = flag(
         False,
         "compute in bfloat16 over fp32 weights (default on GPUs)",

@@ -77,8 +77,11 @@ class EngineServer:
 
     async def generate(self, request: Request) -> Response:
         body = await WIRE.parse(request, GenerateRequest)
-        sequence = self.service.sequence(body)
-        answers = self.streams.run(sequence, request.receive, body.stream, body.return_text_in_logprobs)
+        wanted = self.service.sequence(body)
+        sequence = self.streams.rejoin(body.join_key, wanted) if body.join and body.join_key else wanted
+        answers = self.streams.run(
+            sequence, request.receive, body.stream, body.return_text_in_logprobs, body.join_key
+        )
         if body.stream:
             first = await anext(answers, None)
             return StreamingResponse(_events(first, answers), media_type="text/event-stream")
@@ -91,7 +94,7 @@ class EngineServer:
 
     async def abort(self, request: Request) -> Response:
         body = await WIRE.parse(request, AbortRequest)
-        self.engine.abort(None if body.abort_all else body.rid)
+        self.engine.abort(None if body.abort_all else self.streams.running_as(body.rid))
         return WIRE.answer({"success": True, "message": "aborting"})
 
     async def pause(self, request: Request) -> Response:

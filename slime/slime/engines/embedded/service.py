@@ -103,6 +103,7 @@ class EngineService:
             "is_generation": True,
             "backend": "embedded",
             "pid": os.getpid(),
+            "joins": True,
         }
 
 

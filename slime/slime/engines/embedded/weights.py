@@ -12,6 +12,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import IO
 
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
@@ -19,8 +20,10 @@ from torch import Tensor
 from slime.engines.embedded.adapters import AdapterDelta, AdapterError, read_adapter
 from slime.engines.embedded.model import ServedModel
 from slime.engines.requests import WeightsError
+from slime.errors import EngineError
 from slime.weights.checksum import checksum_of, checksum_of_before, weights_checksum
-from slime.weights.digests import NotFiniteError, TensorDigest, copy_tensor, in_parallel
+from slime.weights.digests import NotFiniteError, TensorDigest, copy_tensor, digest_tensors, in_parallel
+from slime.weights.slots import hold, is_slot
 from slime.weights.versions import is_of_before
 
 
@@ -35,11 +38,13 @@ class WeightSet:
 
 @dataclass(frozen=True)
 class _Version:
-    """`held`: checksum of `tensors`, which are those of `what` unless that is an adapter."""
+    """`held`: checksum of `tensors`, which are those of `what` unless that is an adapter. `slot`: keeps the
+    memory in which they lie, where it is shared, from being written over."""
 
     what: WeightSet
     tensors: dict[str, Tensor]
     held: str
+    slot: IO[bytes] | None = None
 
 
 class WeightStore:
@@ -53,6 +58,7 @@ class WeightStore:
         self._replace_weights = replace_weights
         self._lock = threading.Lock()
         self._prepared: _Version | None = None
+        self._running: _Version | None = None  # keeps its slot
         self.live = WeightSet(-1, "", "")
 
     def load(self, path: str, version: int) -> WeightSet:
@@ -78,9 +84,11 @@ class WeightStore:
         with self._lock:
             prepared = self._prepared
             if prepared is not None and prepared.what.version == version:
+                before = self._running  # gives its memory back in this thread, while the model computes
                 self._replace_weights(lambda: self._install(prepared))
                 self._prepared = None
                 self._confirm(prepared)
+                del before
             elif self.live.version != version:
                 waiting = (
                     "nothing is prepared" if prepared is None else f"prepared is {prepared.what.version}"
@@ -107,7 +115,7 @@ class WeightStore:
     def _install(self, new: _Version) -> None:
         for name, live in self._model.tensors.items():
             live.data = new.tensors[name].to(live.device)  # which may have moved since they were read
-        self.live = replace(new.what, checksum="")
+        self._running, self.live = new, replace(new.what, checksum="")
 
     def holds(self, checksum: str) -> bool:
         """Whether the live tensors are those that a checksum promises, also one that an earlier release computed."""
@@ -130,12 +138,45 @@ class WeightStore:
 
 def read_version(folder: str, version: int, model: ServedModel, cast: bool) -> _Version:
     """The whole weights of a folder, or its adapter merged into the base that it names. Raises WeightsError."""
+    if is_slot(Path(folder)):
+        return read_slot(folder, version, model)
     try:
         adapter = read_adapter(folder)
     except AdapterError as error:
         raise WeightsError(str(error)) from error
     tensors, held = read_weights(folder, model, cast, adapter)
     return _Version(WeightSet(version, folder, held if adapter is None else adapter.checksum), tensors, held)
+
+
+def read_slot(folder: str, version: int, model: ServedModel) -> _Version:
+    """The weights in a slot of shared memory. On a CPU the model will run on that memory; nothing is copied.
+
+    Raises:
+        WeightsError: as `read_weights`, or the slot is being written.
+    """
+    try:
+        slot = hold(Path(folder))
+        if model.device.type != "cpu":
+            tensors, held = read_weights(folder, model, cast=False)
+            return _Version(WeightSet(version, folder, held), tensors, held)
+        stored = _stored(Path(folder))
+        _check(folder, stored, model, cast=False)
+        digests = digest_tensors(stored)
+    except EngineError as error:
+        raise WeightsError(str(error)) from error
+    _drop_aliases(folder, stored, digests, model)
+    held = checksum_of(digests)
+    return _Version(WeightSet(version, folder, held), stored, held, slot)
+
+
+def _drop_aliases(
+    folder: str, tensors: dict[str, Tensor], digests: dict[str, TensorDigest], model: ServedModel
+) -> None:
+    """Leaves each tied tensor once. Raises WeightsError where a folder stores two of them with other values."""
+    for alias, name in model.aliases.items():
+        if alias in tensors and digests.pop(alias) != digests[name]:
+            raise WeightsError(f"{alias} is tied to {name} but {folder} stores other values for it")
+        tensors.pop(alias, None)
 
 
 def read_weights(
@@ -168,10 +209,7 @@ def read_weights(
             raise WeightsError(f"{name} holds {error}") from error
 
     in_parallel(read, sorted(stored), sum(tensor.nbytes for tensor in stored.values()))
-    for alias, name in model.aliases.items():
-        if alias in found and digests.pop(alias) != digests[name]:
-            raise WeightsError(f"{alias} is tied to {name} but {folder} stores other values for it")
-        found.pop(alias, None)
+    _drop_aliases(folder, found, digests, model)
     return found, checksum_of(digests)
 
 

@@ -21,6 +21,7 @@ from slime.training.core.optimizer import build_optimizer
 from slime.training.core.packing import PackedBatch
 from slime.training.core.part import Part
 from slime.training.fsdp.critic import PackedValues, load_critic
+from slime.training.fsdp.fused import fuse
 from slime.training.fsdp.loading import load_model
 from slime.training.fsdp.lora import write_adapter
 from slime.training.fsdp.model import PackedModel, export_weights, gather_trained
@@ -89,16 +90,22 @@ class FSDPTrainer(Trainer):
         return self.rank, self.world_size
 
     def load_policy(self, folder: str) -> FSDPLearner[PackedModel]:
-        model = load_model(folder, self.mesh, self.args)
+        model = self._load(folder, trained=True)
         run = model.distribution if self.spec.on_logits is None else model.all_logits
         return FSDPLearner(model, self.args, run)
 
     def load_critic(self) -> FSDPLearner[PackedValues]:
         model = load_critic(self.args, self.mesh)
+        fuse(model, self.args)
         return FSDPLearner(model, self.args, model.values)
 
     def load_frozen(self, folder: str) -> PackedModel:
-        return load_model(folder, self.mesh, self.args, trained=False)
+        return self._load(folder, trained=False)
+
+    def _load(self, folder: str, trained: bool) -> PackedModel:
+        model = load_model(folder, self.mesh, self.args, trained)
+        fuse(model, self.args)
+        return model
 
     def weights_part(self, model: PreTrainedModel, prefix: str) -> Part:
         return Part(model, None, prefix)

@@ -4,14 +4,18 @@ sums; and which weights are trained."""
 from __future__ import annotations
 
 import copy
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 from transformers import AutoModelForCausalLM
+from transformers.models.qwen3.modeling_qwen3 import Qwen3RMSNorm
 
 from slime.errors import ConfigError
 from slime.losses import ChunkedDistribution, DenseDistribution
+from slime.training.core.fused import fuses_activations, fuses_norms, rms_norm
+from slime.training.fsdp import fused
 
 LORA: dict[str, Any] = {"use_lora": True, "lora_rank": 4, "lora_alpha": 8.0, "lora_dropout": 0.0}
 RICH: dict[str, Any] = {
@@ -121,6 +125,60 @@ def test_bf16_computes_over_fp32_weights_and_is_near(make_trainer: Any, make_sam
     assert near != loss
     assert near == pytest.approx(loss, rel=0.05)
     assert {state["exp_avg"].dtype for state in rough.learner.optimizer.state.values()} == {torch.float32}
+
+
+@pytest.mark.parametrize("adapters", [{}, LORA], ids=["full", "lora"])
+def test_fused_layers_compute_what_the_plain_ones_compute(
+    make_trainer: Any, make_samples: Any, monkeypatch: pytest.MonkeyPatch, adapters: dict[str, Any]
+) -> None:
+    """In fp32 but for the order of sums; compiled functions run as they are written here."""
+    norms = list[int]()
+    monkeypatch.setattr(fused, "rms_norm", lambda *given: norms.append(1) or rms_norm(*given))
+    found = []
+    with torch.compiler.set_stance("force_eager"):
+        for kind in ("off", "all"):
+            trainer = make_trainer(**RICH | adapters, fused_layers=kind, gradient_checkpointing=True)
+            metrics = [trainer.train(i, make_samples(6)) for i in range(2)]
+            found.append((metrics, trainer.log_probs(make_samples(3, seed=1)), len(norms)))
+    (expected, scores, plain), (metrics, ours, counted) = found
+    assert plain == 0 and counted > 0
+    for one, other in zip(expected, metrics, strict=True):
+        for name in one.keys() - {"train_seconds"}:
+            assert other[name] == pytest.approx(one[name], rel=2e-3, abs=2e-5), name
+    for values, others in zip(scores, ours, strict=True):
+        assert others == pytest.approx(values, abs=1e-3)
+
+
+def test_fused_layers_are_for_gpus_unless_all_are_wanted() -> None:
+    def args(kind: str, gpus: int) -> Any:
+        return SimpleNamespace(fused_layers=kind, actor_num_gpus_per_node=gpus)
+
+    assert [fuses_norms(args(kind, gpus)) for kind in ("auto", "all", "off") for gpus in (0, 1)] == [
+        False,
+        True,
+        True,
+        True,
+        False,
+        False,
+    ]
+    assert [fuses_activations(args(kind, 1)) for kind in ("auto", "all", "off")] == [False, True, False]
+
+
+def test_a_fused_norm_is_nearer_to_the_exact_one_than_the_plain_norm_in_bf16() -> None:
+    torch.manual_seed(0)
+    norm = Qwen3RMSNorm(256)
+    torch.nn.init.uniform_(norm.weight, 0.5, 1.5)
+    hidden = torch.randn(64, 256)
+    exact, rough = norm(hidden), copy.deepcopy(norm).bfloat16()
+    assert torch.equal(rms_norm(hidden, norm.weight, norm.variance_epsilon), exact)
+    gaps = [
+        (found.float() - exact).abs().mean()
+        for found in (
+            rms_norm(hidden.bfloat16(), rough.weight, rough.variance_epsilon),
+            rough(hidden.bfloat16()),
+        )
+    ]
+    assert gaps[0] < gaps[1] < 0.01
 
 
 def test_only_chosen_weights_are_trained_and_stored(make_trainer: Any, make_samples: Any) -> None:

@@ -106,3 +106,24 @@ def test_a_few_rows_of_logits_at_a_time_change_no_number(
         assert ours == pytest.approx(theirs, abs=1e-4)
     for name, weight in weights.items():
         torch.testing.assert_close(others[name], weight, atol=3e-4, rtol=1e-3)
+
+
+@pytest.mark.parametrize("name", ["qwen3", "qwen2_moe", "qwen3_5"])
+def test_fused_layers_compute_what_the_plain_ones_compute(
+    make_trainer: Any, make_samples: Any, folders: dict[str, str], name: str
+) -> None:
+    """In fp32 but for the order of sums; compiled functions run as they are written here."""
+    found = []
+    with torch.compiler.set_stance("force_eager"):
+        for kind in ("off", "all"):
+            trainer = make_trainer(hf_checkpoint=folders[name], fused_layers=kind)
+            config = trainer.model.core.config
+            assert config.bias_activation_fusion is config.bias_dropout_fusion is (kind == "all")
+            metrics = [trainer.train(i, make_samples(6)) for i in range(2)]
+            found.append((metrics, trainer.log_probs(make_samples(4, seed=1))))
+    (expected, scores), (metrics, ours) = found
+    for one, other in zip(expected, metrics, strict=True):
+        for key in one.keys() - {"train_seconds"}:
+            assert other[key] == pytest.approx(one[key], rel=1e-3, abs=1e-4), key
+    for values, others in zip(scores, ours, strict=True):
+        assert others == pytest.approx(values, abs=1e-3)
