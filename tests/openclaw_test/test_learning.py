@@ -98,7 +98,7 @@ def test_the_same_seed_gives_the_same_conversations_and_updates(make_loop: Any) 
 def test_anchors_are_trained_in_a_step_of_their_own_and_change_nothing_of_what_people_teach(
     make_loop: Any,
 ) -> None:
-    plain = make_loop("topk_select", batch=2)
+    plain = make_loop("topk_select", batch=2, extra=("--anchor-share", "0"))
     talk(plain, 2)
     first, plain_names = plain.metrics[0], set(plain.metrics[0])
     anchored = make_loop("topk_select", batch=2, extra=("--anchor-share", "1"))

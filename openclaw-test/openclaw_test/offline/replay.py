@@ -74,7 +74,7 @@ def arguments_of(run_dir: Path, folder: str) -> Any:
     known = read_arguments(run_dir)
     if known.get("judge_backend") not in (None, "rules"):
         raise ConfigError(f"{run_dir} was judged by {known['judge_backend']}; only rules judge twice alike")
-    known |= {"run_dir": folder, "save": folder, "load": None, "rl_buffer_dir": folder}
+    known |= {"run_dir": folder, "save": folder, "load": None, "rl_buffer_dir": str(Path(folder) / "buffer")}
     flags = {item.name for item in dataclasses.fields(Arguments)}
     args = Arguments(**{name: value for name, value in known.items() if name in flags})
     for name in known.keys() - flags:  # of the plug-ins
