@@ -24,6 +24,7 @@ export SGLANG_USE_CPU_ENGINE=1
 flags=(--backend sglang --port "$port" --engine-python "$env_dir/bin/python" --device cpu --dtype float32)
 flags+=(--max-total-tokens 32768 --sglang-attention-backend torch_native)
 
+"$python" "$here/named_flags.py" "$env_dir/bin/python"
 start_engine "${flags[@]}"
 "$python" "$here/engine_protocol.py" "http://127.0.0.1:$port" "$work/first" "$work/second" sglang
 "$python" "$here/sglang_broadcast.py" "http://127.0.0.1:$port" "$work/first" "$work/second"

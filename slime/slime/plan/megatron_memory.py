@@ -7,6 +7,7 @@ the weights that the optimizer moves and their two moments; these 12 are shared 
 Activations: a layer keeps `layer` bytes of a token (`slime.plan.memory.layer_bytes`), of which a rank has 1/cp; of it,
 what lies between the matrices (16 H) is whole on every rank of tp without --sequence-parallel. A first stage keeps as
 many micro-batches as there are stages (1F1B), of 1/pp of the layers each; only the last stage has logits, and one batch.
+What a layer recomputes and the logits are not there at the same time: the fullest phase counts.
 """
 
 from __future__ import annotations
@@ -15,14 +16,17 @@ from slime.plan.division import Division
 from slime.plan.parts import Parts, TrainerMemory
 
 
-def rank_parts(trainer: TrainerMemory, division: Division, layer: int) -> Parts:
-    """Bytes of the fullest rank by part; it is one of the first or of the last stage.
+def rank_parts(trainer: TrainerMemory, division: Division, layer: int, backward: int, logit: float) -> Parts:
+    """Bytes of the fullest rank in its fullest phase by part; it is one of the first or of the last stage.
 
     Args:
-        layer: bytes that one layer keeps of one token.
+        layer, backward: bytes that one layer keeps of one token, and that its backward pass holds more. logit: of one.
     """
-    stages = [_stage_parts(trainer, division, layer, first) for first in (True, False)]
-    return max(stages, key=lambda parts: sum(parts.values()))
+    found = []
+    for first in (True, False):
+        stays = _stage_parts(trainer, division, first)
+        found += [stays | phase for phase in _phases(trainer, division, (layer, backward), logit, first)]
+    return max(found, key=lambda parts: sum(parts.values()))
 
 
 def optimizer_bytes(trainer: TrainerMemory, division: Division, first: bool = False) -> float:
@@ -36,7 +40,7 @@ def optimizer_bytes(trainer: TrainerMemory, division: Division, first: bool = Fa
     return 12.0 * (rest / copies[0] + experts / copies[1])
 
 
-def _stage_parts(trainer: TrainerMemory, division: Division, layer: int, first: bool) -> Parts:
+def _stage_parts(trainer: TrainerMemory, division: Division, first: bool) -> Parts:
     shape = trainer.shape
     mine = sum(division.numbers(shape, first))
     trained = shape.adapters(trainer.lora_rank) / (division.tp * division.pp) if trainer.lora_rank else mine
@@ -47,16 +51,25 @@ def _stage_parts(trainer: TrainerMemory, division: Division, layer: int, first: 
     }
     if not trainer.cpu_offload:
         parts["optimizer"] = optimizer_bytes(trainer, division, first)
-    tokens = trainer.tokens / division.cp
-    between = 16 * shape.hidden
-    split = (between if division.sequence_parallel else 0) + layer - between
-    kept = split / division.tp + layer - split
-    batches, layers = (division.pp if first else 1), shape.layers / division.pp
-    if trainer.checkpointing:
-        inputs = 2 * shape.hidden / (division.tp if division.sequence_parallel else 1)
-        parts["activations"] = tokens * (batches * layers * inputs + kept)
-    else:
-        parts["activations"] = tokens * batches * layers * kept
-    if not first or division.pp == 1:
-        parts["logits"] = 12.0 * trainer.tokens * shape.vocabulary / division.tp
     return parts
+
+
+def _phases(
+    trainer: TrainerMemory, division: Division, layer: tuple[int, int], logit: float, first: bool
+) -> list[Parts]:
+    """What comes on top in the backward pass of one layer, and at the output head where the stage has it."""
+    shape, tokens = trainer.shape, trainer.tokens / division.cp
+    between = 16 * shape.hidden
+    split = (between if division.sequence_parallel else 0) + layer[0] - between
+    one = split / division.tp + layer[0] - split
+    whole = 2 * shape.hidden * tokens / (division.tp if division.sequence_parallel else 1)
+    layers = (division.pp if first else 1) * shape.layers / division.pp
+    kept = layers * (whole if trainer.checkpointing else tokens * one)
+    again = tokens * one if trainer.checkpointing else 0.0
+    found: list[Parts] = [
+        {"activations": kept + again + tokens * layer[1] / division.tp + 4 * shape.hidden * tokens}
+    ]
+    if not first or division.pp == 1:
+        logits = logit * trainer.tokens * shape.vocabulary / division.tp
+        found.append({"activations": kept + 8 * shape.hidden * trainer.tokens, "logits": logits})
+    return found

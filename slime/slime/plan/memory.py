@@ -1,17 +1,15 @@
 """Bytes on a GPU, from shapes.
 
 Trainer (FSDP2 over W ranks, fp32 weights, bf16 computing, AdamW): a rank keeps 1/W of weights, gradients and two
-moments in fp32 (16 bytes a number), and of frozen models 4 bytes a number. Whole in bf16 are the ends of the model
-(embedding, head) and two layers, the running one and the next one; gradients of one layer and of the ends are whole
-in bf16 and, on their way to the other ranks, in fp32.
+moments in fp32 (16 bytes a number), and of frozen models 4 bytes a number. What comes on top differs between the phases
+of a micro-batch, of which the fullest counts (`phases`): the output head, one layer's backward pass, and the gradients of
+embedding and head on their way to the other ranks (slime/benchmarks/plan_vs_tracker.py: against torch's tracker).
 
 Activations: what autograd keeps of one Hugging Face decoder layer for each token, 16 H + 10 (Q + K) + 8 I bytes in bf16
 (hidden size, queries, keys, feed-forward; counted on Qwen3 with saved-tensor hooks, to which a test holds it), in every
 layer; with --gradient-checkpointing 2 H in every layer and the rest in one. A mixture of experts keeps, instead of 8 I,
 4 H + 8 I of each expert that the token goes to and 4 bytes of each expert. Attention must not keep its T x T scores,
 which PyTorch's fused kernels and FlashAttention do not.
-
-Logits: of the rows that are in memory at a time, bf16 and fp32 with the gradients of both: 12 bytes an id.
 
 Engine: `mem_fraction` of what the CUDA context leaves of its GPU is its own; what bf16 weights leave of it holds keys and
 values. Beside it lie its context, its CUDA graphs and what it computes with (`ENGINE_BESIDE`).
@@ -43,7 +41,9 @@ def trainer_parts(trainer: TrainerMemory) -> Parts:
     """Bytes of one training GPU by part; what is offloaded to the CPU is not in it (see `host_bytes`)."""
     shape, trained = trainer.shape, _trained(trainer)
     if trainer.division is not None:
-        parts = rank_parts(trainer, trainer.division, layer_bytes(shape))
+        parts = rank_parts(
+            trainer, trainer.division, layer_bytes(shape), backward_bytes(shape), logit_bytes(trainer)
+        )
         parts["runtime and fragments"] = RUNTIME + SLACK * sum(parts.values())
         return {name: size for name, size in parts.items() if size}
     parts = {}
@@ -54,10 +54,8 @@ def trainer_parts(trainer: TrainerMemory) -> Parts:
         parts["frozen models"] = sum(4 * one.parameters for one in trainer.frozen) / trainer.gpus
     if trainer.four_bit:
         parts["weights in 4 bits"] = FOUR_BIT * shape.linear_parameters
-    parts["layers in bf16"] = 2 * (_whole_blocks(trainer) + shape.ends)
-    parts["gradients on their way"] = _whole_gradients(trainer)
-    parts["activations"] = activations(trainer)
-    parts["logits"] = 12.0 * (trainer.rows or trainer.tokens) * shape.vocabulary
+    fullest: Parts = max(phases(trainer), key=lambda phase: sum(phase.values()))
+    parts |= fullest
     parts["runtime and fragments"] = RUNTIME + SLACK * sum(parts.values())
     return {name: size for name, size in parts.items() if size}
 
@@ -70,6 +68,49 @@ def host_bytes(trainer: TrainerMemory) -> float:
         return optimizer_bytes(trainer, trainer.division)
     on_gpu = trainer_parts(replace(trainer, cpu_offload=False))
     return sum(on_gpu.get(name, 0.0) for name in ("weights", "gradients", "optimizer", "frozen models"))
+
+
+def phases(trainer: TrainerMemory) -> list[Parts]:
+    """What a micro-batch adds to what stays, at the output head, in the backward pass of one layer, and at its end."""
+    shape, tokens = trainer.shape, trainer.tokens
+    ends, blocks = shape.ends, _whole_blocks(trainer)
+    trained_ends = 0 if trainer.lora_rank else ends
+    layer = _trained(trainer) / shape.layers if trainer.lora_rank else shape.block
+    kept = activations(trainer) - (tokens * layer_bytes(shape) if trainer.checkpointing else 0)
+    chunked = 0 < trainer.rows < tokens
+    rows = trainer.rows or tokens
+    return [
+        {
+            "layers in bf16": 2.0 * ends,
+            "gradients on their way": 2.0 * trained_ends if chunked else 0.0,
+            "activations": kept + 8.0 * shape.hidden * tokens,
+            "logits": logit_bytes(trainer) * rows * shape.vocabulary,
+        },
+        {
+            "layers in bf16": 2.0 * (ends + blocks),
+            "gradients on their way": 2.0 * trained_ends + (6.0 + 4.0 / trainer.gpus) * layer,
+            "activations": activations(trainer) + backward_bytes(shape) * tokens,
+        },
+        {
+            "layers in bf16": 2.0 * ends,
+            "gradients on their way": (6.0 + 4.0 / trainer.gpus) * trained_ends,
+            "activations": 6.0 * shape.hidden * tokens,
+        },
+    ]
+
+
+def logit_bytes(trainer: TrainerMemory) -> float:
+    """Bytes a logit, measured: bf16, fp32, tempered, and the gradients; entropy has its own, more of them where ranks cut
+    the vocabulary."""
+    if not trainer.entropy:
+        return 16.6
+    return 20.6 if trainer.division is None else 24.6
+
+
+def backward_bytes(shape: Shape) -> int:
+    """Bytes of gradients that the backward pass of one layer holds at once for one token, in bf16."""
+    wide = max(shape.mlp, shape.used_experts * shape.expert_mlp + shape.shared_mlp)
+    return 2 * (wide + shape.hidden)
 
 
 def activations(trainer: TrainerMemory) -> float:
@@ -124,10 +165,3 @@ def _resting(trainer: TrainerMemory) -> float:
 def _whole_blocks(trainer: TrainerMemory) -> int:
     """Numbers that are whole in bf16: two layers, or one matrix at a time where they are kept in 4 bits."""
     return trainer.shape.hidden * trainer.shape.mlp if trainer.four_bit else 2 * trainer.shape.block
-
-
-def _whole_gradients(trainer: TrainerMemory) -> float:
-    """bf16 and fp32 of one layer and of the ends; adapters' are few."""
-    if trainer.lora_rank:
-        return 6.0 * _trained(trainer) / trainer.shape.layers
-    return 6.0 * (trainer.shape.block + trainer.shape.ends)

@@ -42,6 +42,7 @@ def plan_of(args: Arguments, gpus: int, gpu: Gpu) -> MemoryPlan | None:
         four_bit=args.load_in_4bit,
         frozen=frozen,
         division=division,
+        entropy=bool(args.entropy_coef),
     )
     samples = args.rollout_batch_size * args.n_samples_per_prompt
     forwards = len(frozen) + (1 if args.train_epochs > 1 or args.loss_spec_path else 0)

@@ -15,7 +15,7 @@ Parts = dict[str, float]
 class TrainerMemory:
     """How a model is trained. `tokens`: of one micro-batch; `rows`: of logits at a time, 0 for all of them;
     `frozen`: whole models beside it (reference, teacher), in their sizes; `division`: of --train-backend megatron, None
-    for fsdp."""
+    for fsdp; `entropy`: the loss has a term of it."""
 
     shape: Shape
     gpus: int
@@ -27,6 +27,7 @@ class TrainerMemory:
     four_bit: bool = False
     frozen: tuple[Shape, ...] = ()
     division: Division | None = None
+    entropy: bool = False
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,36 @@
+"""The planner against torch's memory tracker on the project's own modules."""
+
+from __future__ import annotations
+
+import importlib.util
+from typing import Any
+
+import pytest
+
+from slime.plan.known import KNOWN
+from tests import ROOT
+
+
+def benchmark() -> Any:
+    spec = importlib.util.spec_from_file_location(
+        "plan_vs_tracker", ROOT / "slime" / "benchmarks" / "plan_vs_tracker.py"
+    )
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize(
+    "layout",
+    [
+        {"gpus": 4, "tokens": 16384, "rows": 1024, "checkpointing": True},
+        {"gpus": 4, "tokens": 4096, "entropy": True},
+    ],
+    ids=["a layer is the fullest", "the head is the fullest"],
+)
+def test_a_plan_is_at_most_15_percent_above_the_tracker_and_never_below(layout: dict[str, Any]) -> None:
+    tool = benchmark()
+    config = KNOWN["Qwen3-4B"] | {"num_hidden_layers": 2}
+    plan = tool.plan_of(config, "two layers of Qwen3-4B", layout)
+    assert 1.0 <= tool.planned(plan) / tool.measured(config, plan) <= 1.15
