@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
 import uuid
@@ -12,6 +13,7 @@ import httpx
 import pytest
 from openai import OpenAI, OpenAIError
 
+from openclaw_test.loop.knocking import Knocking
 from openclaw_test.loop.real_loop import Loop
 
 pytestmark = pytest.mark.timeout(300)
@@ -79,9 +81,9 @@ def talking(loop: Loop) -> Iterator[Talkers]:
         talkers.stop()
 
 
-@pytest.mark.parametrize("role", ["judge", "trainer", "engine", "gateway", "driver"])
+@pytest.mark.parametrize("role", ["judge", "trainer", "engine", "gateway", "door", "driver"])
 def test_killed_process_comes_back_and_nothing_seen_is_lost(loop: Loop, role: str) -> None:
-    with talking(loop) as people:
+    with talking(loop) as people, Knocking(loop.port) as knocking:
         loop.wait_for(lambda: len(people.seen) >= 4, 60, "first answers")
         version = loop.status()["weight_version"]
         dead = loop.kill(role)
@@ -89,6 +91,8 @@ def test_killed_process_comes_back_and_nothing_seen_is_lost(loop: Loop, role: st
         loop.wait_for(lambda: any(end > killed_at + 0.5 for end in people.ends), 60, "answers after the kill")
         loop.wait_for(lambda: [p for p in loop.pids(role) if p != dead], 60, f"a new {role}")
         loop.wait_for(lambda: loop.status()["weight_version"] > version, 120, "training after the kill")
+    if sys.platform.startswith("linux"):
+        assert knocking.refused == [] and knocking.answered
     if role in UNTOUCHED:
         assert people.errors == []
     stored = [row["completion_id"] for row in loop.turns("completion_id")]
