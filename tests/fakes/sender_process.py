@@ -77,11 +77,16 @@ class SenderProcess:
 def serve(pipe: Connection, shares: bool) -> None:
     import torch
 
-    from slime.engines.sglang.memory import Sharer
-    from slime.engines.sglang.sender import Sender
-
     torch.set_num_threads(1)
-    sender: Any = Sharer() if shares else Sender()
+    sender: Any
+    if shares:
+        from slime.engines.sglang.memory import Sharer
+
+        sender = Sharer()
+    else:
+        from slime.engines.sglang.sender import Sender
+
+        sender = Sender()
     while True:
         try:
             method, *words = pipe.recv()

@@ -39,6 +39,7 @@ def checksum_of(folder: Path) -> str:
 @pytest.fixture(scope="module")
 def sender() -> Iterator[Any]:
     process = SenderProcess()
+    process.leave().result(300)  # so that its start is no test's time
     yield process
     process.close()
 
