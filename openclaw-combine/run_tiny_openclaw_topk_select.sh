@@ -25,7 +25,7 @@ METHOD=(
   # as in the learning benchmark, openclaw-test/README.md: an epsilon above the noise of the gradient keeps the arithmetic
   --no-topk-plain-teacher --calculate-per-token-loss --lr 3e-3 --adam-eps 3e-3
   --custom-reward-post-process-path openclaw.trainer_hooks.credit.compare_with_person
-  --anchor-share 0.5 # explicit wishes stay obeyed
+  --anchor-share 0.5 # holds explicit wishes, openclaw-test/README.md
   --use-kl-loss --kl-loss-coef 0.1 --kl-loss-type low_var_kl
 )
 run_tiny "$@"
