@@ -12,13 +12,20 @@ from tests.long.gpu_check import __main__ as gpu_check
 
 
 def test_sections_of_the_gpu_check_run_on_a_cpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    sections = "about,packed,flex_mask,fused,fsdp,embedded"
+    sections = "about,packed,flex_mask,fused,fsdp,embedded,large"
     monkeypatch.setattr(sys, "argv", ["gpu_check", "--tiny", "--only", sections, "--out", str(tmp_path)])
     assert gpu_check.main() == 0
     lines = [json.loads(line) for line in (tmp_path / "gpu_check.jsonl").read_text().splitlines()]
     found = {line["section"] for line in lines}
     assert {"about", "packed", "packed.auto", "flex_mask"} <= found
-    assert {"fsdp.step", "fsdp.checkpoint", "fsdp.offload", "embedded.decode", "embedded.version"} <= found
+    assert {
+        "fsdp.step",
+        "fsdp.checkpoint",
+        "fsdp.offload",
+        "embedded.decode",
+        "embedded.version",
+        "large.version",
+    } <= found
     assert lines[-1]["failed"] == []
     gaps = {line["kernel"]: line for line in lines if line["section"] == "packed" and "output" in line}
     assert gaps.keys() == {"auto", "sdpa"} and all(line["output"] < 0.05 for line in gaps.values())
