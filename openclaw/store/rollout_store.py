@@ -11,6 +11,7 @@ from openclaw.store.quarantine import QuarantineTable
 from openclaw.store.statistics import Statistics
 from openclaw.store.turn_status import TurnStatusTable
 from openclaw.store.turns import TurnTable
+from openclaw.store.version_turns import VersionTurnTable
 from openclaw.store.versions import VersionTable
 
 
@@ -22,6 +23,7 @@ class RolloutStore(
     VersionTable,
     QuarantineTable,
     GateTurnTable,
+    VersionTurnTable,
     Deletion,
     Statistics,
     TurnStatusTable,

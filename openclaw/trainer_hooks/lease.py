@@ -17,6 +17,7 @@ from openclaw.common.declare import text_of_variable
 from openclaw.errors import StoreError
 from openclaw.settings import Settings, add_buffer_flags
 from openclaw.store import RolloutStore
+from openclaw.trainer_hooks import probation
 from openclaw.trainer_hooks.backlog import Backlog, BacklogWatch
 from openclaw.types import DEFAULT_TRAINER, SampleRecord, Turn
 
@@ -51,6 +52,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=0.0,
         help="days after which turns that are trained, dropped or ended are deleted; 0 keeps them",
     )
+    probation.add_arguments(parser)
     group.add_argument(
         "--trainer-id",
         default=DEFAULT_TRAINER,
@@ -87,11 +89,15 @@ def on_weights_live(args: Any, rollout_id: int, version: int, checkpoint: dict[s
 
     Args:
         checkpoint: `path`, `parent` (int or None), `checksum`, `restored` (the trainer has just started
-        from these weights; see `RolloutStore.weights_live`); of an update also `metrics` and `measurements`.
+        from these weights; see `RolloutStore.weights_live`); of an update also `metrics` and `measurements`; `undo`
+        (`drop_turns`, `reason`) where an older version is gone back to.
 
     Raises:
         StoreError: the version number was used for something else.
     """
+    if (undo := checkpoint.get("undo")) is not None:
+        store_of(args).roll_back(version, undo["drop_turns"], undo["reason"], trainer_of(args))
+        return
     store_of(args).weights_live(
         rollout_id,
         version,
@@ -179,6 +185,7 @@ def _keep_house(store: RolloutStore, args: Any) -> None:
     done, now = _housekeeping(store), time.monotonic()
     if now >= done.get("expiry", now):
         store.expire_sessions(args.session_ttl)
+        probation.watch(args, store)
         done["expiry"] = now + EXPIRE_EVERY_SECONDS
     if args.retention_days and now >= done.get("purge", now):
         deleted = store.purge(args.retention_days)

@@ -19,7 +19,7 @@ RUNTIME = (
     ("common",),
     ("settings", "engine", "formats", "sessions"),
     ("store", "methods"),
-    ("judge", "gateway"),
+    ("judge", "gateway", "versions"),
     ("http", "trainer_hooks", "chat"),
     ("connect", "server"),
 )
