@@ -9,17 +9,30 @@ ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 source "$ROOT/launch/env.sh"
 cd "$ROOT"
 
-# Servers that some tests start for real. Only root on a Debian can install them here; elsewhere these tests skip and say so.
-install_servers() {
-  ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 && return
-  if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
-    { apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends postgresql; } \
-      >/dev/null 2>&1 || echo "warning: PostgreSQL could not be installed; its tests will be skipped" >&2
+# A server and a browser that some tests start for real. Only root on a Debian can install them here; elsewhere these tests
+# skip and say so.
+install_programs() {
+  local missing=()
+  ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 || missing+=(postgresql)
+  command -v chromium chromium-browser google-chrome >/dev/null || missing+=(chromium)
+  if [ "${#missing[@]}" -gt 0 ] && [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
+    { apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}"; } \
+      >/dev/null 2>&1 || echo "warning: ${missing[*]} could not be installed; their tests will be skipped" >&2
   fi
 }
 
+# bitsandbytes, for the test of --load-in-4bit: in a folder of its own, as peft imports it wherever it is.
+install_bitsandbytes() {
+  local pin
+  pin=$(grep '==' "$ROOT/tests/requirements-qlora.txt")
+  [ -d "$VENV/side/${pin/==/-}.dist-info" ] && return
+  "$PY" -m pip install --quiet --disable-pip-version-check --no-deps --upgrade --target "$VENV/side" "$pin" \
+    || echo "warning: $pin could not be installed; its test will be skipped" >&2
+}
+
 ensure_env "$ROOT/requirements.txt" "$ROOT/requirements-dev.txt"
-install_servers
+install_programs
+install_bitsandbytes
 export TOKENIZERS_PARALLELISM=false HF_HUB_OFFLINE=1 RAY_USAGE_STATS_ENABLED=0
 unset PYTHONDONTWRITEBYTECODE # the tests start hundreds of Pythons, and each would compile every file anew
 processes=(-n "${TEST_PROCESSES:-2}")

@@ -17,29 +17,56 @@ find_python() {
   die "no Python 3.11, 3.12 or 3.13 with venv was found; install one (Debian: apt-get install python3-venv) or set PYTHON=/path/to/python"
 }
 
-# ensure_env REQUIREMENTS...: installs the files once; a stamp remembers their content.
+# ensure_env REQUIREMENTS...: installs the files once, in this order; a stamp for each remembers what was installed up to it.
 ensure_env() {
   check_package
   VENV=${VENV:-$ROOT/.venv}
   PY=$VENV/bin/python
-  local python stamp wanted file
-  if [ ! -x "$PY" ]; then
-    python=$(find_python)
-    echo "setting up $VENV (once; about a minute, more on a slow line)" >&2
-    "$python" -m venv "$VENV"
-  fi
-  wanted=$(cat "$@" "$ROOT/slime/pyproject.toml" | cksum)
-  stamp=$VENV/.installed-$(basename "${!#}" .txt)
-  if [ "$(cat "$stamp" 2>/dev/null)" != "$wanted" ]; then
+  local file all=("$@") count=$#
+  if [ ! -x "$PY" ] || [ "$(cat "$(stamp_of "${!#}")" 2>/dev/null)" != "$(content_of "$@")" ]; then
+    make_venv
     install_torch
     for file in "$@"; do
-      "$PY" -m pip install --quiet --disable-pip-version-check -r "$file"
+      pip_install -r "$file"
     done
-    "$PY" -m pip install --quiet --disable-pip-version-check --no-deps -e "$ROOT/slime"
-    printf '%s' "$wanted" > "$stamp"
+    pip_install --no-deps -e "$ROOT/slime"
+    for ((; count > 0; count--)); do
+      content_of "${all[@]:0:count}" >"$(stamp_of "${all[count - 1]}")"
+    done
   fi
   export PATH="$VENV/bin:$PATH"
   set_python_path
+}
+
+stamp_of() { echo "$VENV/.installed-$(basename "$1" .txt)"; }
+
+content_of() { cat "$@" "$ROOT/slime/pyproject.toml" | cksum; }
+
+# make_venv: an environment with pip in VENV. One whose making was interrupted carries a mark, and is made anew.
+make_venv() {
+  local python unfinished=$VENV/.unfinished
+  if [ -x "$PY" ] && [ ! -e "$unfinished" ] && "$PY" -c 'import pip' 2>/dev/null; then return; fi
+  if [ -e "$VENV" ] && [ ! -e "$unfinished" ] && [ -n "$(ls -A "$VENV")" ]; then
+    die "$VENV is no Python environment with pip: delete it, and it is made anew; or set VENV to another folder"
+  fi
+  python=$(find_python)
+  echo "setting up $VENV (once; a minute or a few, by the speed of the line)" >&2
+  mkdir -p "$VENV"
+  : >"$unfinished"
+  "$python" -m venv "$VENV"
+  rm "$unfinished"
+}
+
+# pip_install ARG...: on a terminal, one line shows which package it is at.
+pip_install() {
+  if [ -t 2 ]; then
+    "$PY" -m pip install --disable-pip-version-check --progress-bar off "$@" | while IFS= read -r line; do
+      case $line in *Collecting* | *Downloading* | *Building* | Installing*) printf '\r\033[K  %.70s' "$line" >&2 ;; esac
+    done
+    printf '\r\033[K' >&2
+  else
+    "$PY" -m pip install --disable-pip-version-check --quiet "$@"
+  fi
 }
 
 # check_package: with ray job submit --working-dir, ROOT is a copy that Ray deletes after the job.
@@ -63,7 +90,7 @@ ensure_megatron() {
   "$PY" -c 'import sys; from importlib.util import find_spec; sys.exit(not (find_spec("megatron") and find_spec("megatron.core")))' && return
   pin=$(grep '^megatron-core==' "$ROOT/requirements-dev.txt")
   echo "installing $pin (once)" >&2
-  "$PY" -m pip install --quiet --disable-pip-version-check --no-deps "$pin"
+  pip_install --no-deps "$pin"
 }
 
 # torch goes first and alone, so that a CPU build that is already there, or that TORCH_INDEX_URL names, is kept.
@@ -71,8 +98,8 @@ install_torch() {
   local pin
   pin=$(grep '^torch==' "$ROOT/requirements.txt")
   if [ -n "${TORCH_INDEX_URL:-}" ]; then
-    "$PY" -m pip install --quiet --disable-pip-version-check --index-url "$TORCH_INDEX_URL" "$pin"
+    pip_install --index-url "$TORCH_INDEX_URL" "$pin"
   else
-    "$PY" -m pip install --quiet --disable-pip-version-check "$pin"
+    pip_install "$pin"
   fi
 }

@@ -24,7 +24,7 @@ run_gpu() {
   gpu_arguments
   gpu_more_arguments "$@"
   check_roles
-  if [ "${DRY_RUN:-0}" = 1 ]; then
+  if is_dry_run; then
     gpu_dry_run
   elif joins_cluster; then
     ensure_gpu_env
@@ -32,6 +32,15 @@ run_gpu() {
   else
     gpu_start
   fi
+}
+
+# is_dry_run: a value that says neither yes nor no never starts anything.
+is_dry_run() {
+  case ${DRY_RUN:-0} in
+    0 | false | no | off) return 1 ;;
+    1 | true | yes | on | full) return 0 ;;
+    *) die "DRY_RUN=$DRY_RUN: give 1 for the plan, full for the plan and every default, 0 to start" ;;
+  esac
 }
 
 # named_by_flags WORD...: these flags decide which others the script gives, as the variables of the same meaning do.
@@ -66,6 +75,7 @@ gpu_defaults() {
   default TRAIN_BACKEND fsdp
   default HOST 0.0.0.0
   default PORT 30000
+  check_port_number "$PORT"
   default NNODES 1
   default ACTOR_NODES 1
   default COLOCATE 0
@@ -98,7 +108,7 @@ gpu_split() {
       printf -v "$name" '%s' "$(count_gpus "${!name}")"
     done
     check_order "${lists[@]}"
-    CUDA_VISIBLE_DEVICES=$(IFS=, && echo "${lists[*]}")
+    CUDA_VISIBLE_DEVICES=$(IFS=, && echo "${lists[*]}" | tr -s ' ,' ',')
     export CUDA_VISIBLE_DEVICES
   fi
   for name in ACTOR_GPUS ROLLOUT_GPUS PRM_GPUS PRM_TEACHER_GPUS TP NNODES ACTOR_NODES; do
@@ -115,7 +125,7 @@ gpu_split() {
     "+ ROLLOUT_GPUS $ROLLOUT_GPUS + PRM_GPUS $PRM_GPUS + teacher engines $TEACHER_GPUS = $NEEDED_GPUS, but NUM_GPUS=$NUM_GPUS"
 }
 
-count_gpus() { tr ',' '\n' <<< "$1" | grep -c .; }
+count_gpus() { tr -s ', ' '\n' <<< "$1" | grep -c .; }
 
 # check_order LIST...: trainer, policy and judge get GPUs in rising order, so their lists must rise.
 check_order() {
@@ -165,12 +175,10 @@ gpu_arguments() {
   flag --max-tokens-per-gpu MAX_TOKENS_PER_GPU 32768
   if [ "$TRAIN_BACKEND" = megatron ]; then
     flag --tensor-model-parallel-size TRAIN_TP "$ACTOR_GPUS"
-    WORDS+=(::script --gradient-checkpointing --balance-data)
-    if [ "${TRAIN_TP:-$ACTOR_GPUS}" != 1 ]; then WORDS+=(--sequence-parallel); fi
-  else
-    WORDS+=(::script --gradient-checkpointing --balance-data)
-    flag --log-probs-chunk-size LOG_PROBS_CHUNK_SIZE 1024
+    if [ "${TRAIN_TP:-$ACTOR_GPUS}" != 1 ]; then WORDS+=(::script --sequence-parallel); fi
   fi
+  WORDS+=(::script --gradient-checkpointing --balance-data)
+  flag --log-probs-chunk-size LOG_PROBS_CHUNK_SIZE 1024
   WORDS+=(--rollout-batch-size 16 --num-steps-per-rollout 1 --batch-timeout 600 --save-interval 20)
   WORDS+=(--eps-clip 0.2 --eps-clip-high 0.28 --entropy-coef 0.0)
   WORDS+=(--lr 1e-5 --lr-decay-style constant --weight-decay 0.1 --adam-beta1 0.9 --adam-beta2 0.98)
@@ -229,13 +237,18 @@ gpu_more_arguments() {
   WORDS+=("::command line" "$@")
 }
 
-# gpu_dry_run: the plan and every argument with its source; nothing is started, installed or written.
+# gpu_dry_run: the plan and every argument with its source; nothing is started. A fresh clone gets its environment first.
 gpu_dry_run() {
-  local python=${VENV:-$ROOT/.venv}/bin/python status=0
+  local python=${VENV:-$ROOT/.venv}/bin/python status=0 all=()
   [ -x "$python" ] || python=$(find_python)
   set_python_path
-  "$python" -c 'import fastapi, sqlalchemy' 2>/dev/null || die "DRY_RUN needs the packages: $python -m pip install -r requirements.txt"
-  "$python" -m slime.plan.dry_run --num-gpus "$NUM_GPUS" --gpu "${GPU_TYPE:-}" --usual-gpu "${USUAL_GPU:-H100}" --script-variables "$DEFAULTED" -- "${WORDS[@]}" || status=$?
+  if ! "$python" -c 'import fastapi, sqlalchemy, torch' 2>/dev/null; then
+    ensure_env "$ROOT/requirements.txt"
+    python=$PY
+  fi
+  if [ "$DRY_RUN" = full ]; then all=(--all); fi
+  "$python" -m slime.plan.dry_run ${all[@]+"${all[@]}"} --num-gpus "$NUM_GPUS" --gpu "${GPU_TYPE:-}" --usual-gpu "${USUAL_GPU:-H100}" --script-variables "$DEFAULTED" -- "${WORDS[@]}" || status=$?
+  [ "$status" != 2 ] || return 2
   printf '\nstart\n  %s\n' "$(start_sentence)"
   if [ "$(key_problem)" ]; then printf '  %s\n' "$(key_problem)"; fi
   return "$status"
@@ -274,7 +287,7 @@ gpu_start() {
   check_gpus
   ensure_gpu_env
   check_port "$HOST" "$PORT" "$RUN_DIR"
-  mkdir -p "$RUN_DIR"
+  (umask 077 && mkdir -p "$RUN_DIR") # conversations and weights: for nobody else
   for word in "${WORDS[@]}"; do
     case $word in ::*) ;; *) arguments+=("$word") ;; esac
   done

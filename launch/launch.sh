@@ -28,9 +28,14 @@ buffer_flags() {
   if [ ${#BUFFER[@]} = 0 ]; then BUFFER=(--rl-buffer-dir "$RUN_DIR/buffer"); fi
 }
 
+check_port_number() {
+  case $1 in '' | *[!0-9]* | ??????*) die "PORT=$1 is not a port; give a number from 1 to 65535" ;; esac
+  [ "$1" -ge 1 ] && [ "$1" -le 65535 ] || die "PORT=$1 is not a port; give a number from 1 to 65535"
+}
+
 # check_port HOST PORT RUN_DIR: a taken port is an error before anything starts.
 check_port() {
-  case $2 in '' | *[!0-9]*) die "PORT=$2 is not a port; give a number from 1 to 65535" ;; esac
+  check_port_number "$2"
   "$PY" -c 'import sys; from openclaw.errors import ConfigError; from openclaw.trainer_hooks.services import check_port
 try: check_port(sys.argv[1], int(sys.argv[2]), sys.argv[3])
 except ConfigError as error: sys.exit(f"error: {error}")' "$@" || exit 2

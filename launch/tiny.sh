@@ -48,7 +48,7 @@ tiny_places() {
   fi
   [ -f "$MODEL_PATH/config.json" ] || die "MODEL_PATH=$MODEL_PATH holds no config.json; give the folder of a Hugging Face model"
   check_port "$HOST" "$PORT" "$RUN_DIR"
-  mkdir -p "$RUN_DIR"
+  (umask 077 && mkdir -p "$RUN_DIR") # conversations and weights: for nobody else
   RUN_DIR=$(cd "$RUN_DIR" && pwd)
 }
 

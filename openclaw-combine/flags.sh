@@ -5,7 +5,7 @@
 
 COMBINED=(
   --rollout-function-path openclaw.trainer_hooks.lease.generate_rollout
-  --on-weights-live-path openclaw.trainer_hooks.lease.on_weights_live
+  --on-weights-live-path openclaw.trainer_hooks.lease.on_weights_live --keep-token-records 8
   --disable-rewards-normalization --teacher-model "${PRM_TEACHER_HF:-${PRM_TEACHER_LOAD:-base}}"
 )
 COMBINE=("${COMBINED[@]}" --method-path openclaw_combine.combine:sample_from_judged_turn --loss-spec-path openclaw_combine.loss:combine)

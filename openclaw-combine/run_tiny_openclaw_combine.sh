@@ -14,7 +14,7 @@ USAGE=${BASH_SOURCE[0]}
 RUN_NAME=tiny_openclaw_combine
 METHOD=(
   --rollout-function-path openclaw.trainer_hooks.lease.generate_rollout
-  --on-weights-live-path openclaw.trainer_hooks.lease.on_weights_live
+  --on-weights-live-path openclaw.trainer_hooks.lease.on_weights_live --keep-token-records 8
   --method-path openclaw_combine.combine:sample_from_judged_turn
   --loss-spec-path openclaw_combine.loss:combine --disable-rewards-normalization
   --teacher-model "${PRM_TEACHER_HF:-base}" # base: the model that training began with

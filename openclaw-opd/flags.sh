@@ -4,7 +4,7 @@
 
 OPD=(
   --rollout-function-path openclaw.trainer_hooks.lease.generate_rollout
-  --on-weights-live-path openclaw.trainer_hooks.lease.on_weights_live
+  --on-weights-live-path openclaw.trainer_hooks.lease.on_weights_live --keep-token-records 8
   --teacher-source trainer --teacher-model "${PRM_TEACHER_HF:-${PRM_TEACHER_LOAD:-base}}"
 )
 OPD_TOKEN=("${OPD[@]}" --method-path openclaw_opd.opd:sample_from_judged_turn --advantage-estimator on_policy_distillation)

@@ -13,7 +13,7 @@ USAGE=${BASH_SOURCE[0]}
 RUN_NAME=tiny_openclaw_opd_topk
 METHOD=(
   --rollout-function-path openclaw.trainer_hooks.lease.generate_rollout
-  --on-weights-live-path openclaw.trainer_hooks.lease.on_weights_live
+  --on-weights-live-path openclaw.trainer_hooks.lease.on_weights_live --keep-token-records 8
   --method-path openclaw_opd.opd_topk:sample_from_judged_turn
   --loss-spec-path openclaw_opd.loss:opd_topk --distill-topk 50 --teacher-source trainer
   --teacher-model "${PRM_TEACHER_HF:-base}" # base: the model that training began with

@@ -4,7 +4,7 @@
 
 BINARY_RL=(
   --rollout-function-path openclaw.trainer_hooks.lease.generate_rollout
-  --on-weights-live-path openclaw.trainer_hooks.lease.on_weights_live
+  --on-weights-live-path openclaw.trainer_hooks.lease.on_weights_live --keep-token-records 8
   --method-path openclaw_rl.binary_rl:sample_from_judged_turn
   --advantage-estimator grpo --disable-rewards-normalization
 )

@@ -13,7 +13,7 @@ USAGE=${BASH_SOURCE[0]}
 RUN_NAME=tiny_openclaw_rl
 METHOD=(
   --rollout-function-path openclaw.trainer_hooks.lease.generate_rollout
-  --on-weights-live-path openclaw.trainer_hooks.lease.on_weights_live
+  --on-weights-live-path openclaw.trainer_hooks.lease.on_weights_live --keep-token-records 8
   --method-path openclaw_rl.binary_rl:sample_from_judged_turn
   --advantage-estimator grpo --disable-rewards-normalization
   --use-kl-loss --kl-loss-coef 0.05 --kl-loss-type low_var_kl # keeps what the model could do before

@@ -1,6 +1,8 @@
 """The gateway: `python -m openclaw.server --model-path FOLDER --enable-rl-intercept --rl-buffer-dir DIR`.
 
-Serves the OpenAI API in front of an engine that it launches, or of running ones (`--engine-url`).
+Serves the OpenAI API in front of an engine that it launches, or of running ones (`--engine-url`). On Linux the process
+that is started is the door (`openclaw/common/door`): it holds the port, and the gateway is a fork of it that can be
+replaced, by a spare when it dies, by a new program on SIGHUP. Elsewhere it is one process.
 """
 
 from __future__ import annotations
@@ -11,30 +13,24 @@ import os
 import signal
 import socket
 import sys
-import time
-from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
-import orjson
 import uvicorn
 import uvloop
-from fastapi import FastAPI, Request
-from starlette.exceptions import HTTPException
-from starlette.responses import Response
+from fastapi import FastAPI
 
+from openclaw.common.door.post import Post
 from openclaw.common.ports import listen
-from openclaw.engine.client import EngineClient
 from openclaw.engine.process import EngineProcess
-from openclaw.errors import ClientError, OpenClawError, StoreError
+from openclaw.errors import OpenClawError
 from openclaw.gateway.gateway import Gateway
-from openclaw.gateway.recorder import Recorder
-from openclaw.http.admin import feedback, health, judge_scale, turns, versions
-from openclaw.http.dialects import chat, completions, messages, responses
-from openclaw.http.metrics import Metrics
-from openclaw.http.middleware.fast_route import FastRoute
-from openclaw.http.middleware.guard import HttpProtocol, RequestGuard
+from openclaw.http.app import gateway_app
+from openclaw.http.middleware.guard import HttpProtocol
+from openclaw.page.app import add_page
+from openclaw.page.source import PageSource
+from openclaw.server_door import GatewayDoor, launched_engine
 from openclaw.settings import Settings, load_settings
-from openclaw.store import RolloutStore
 from openclaw.store.database import shown
 
 log = logging.getLogger(__name__)
@@ -42,65 +38,23 @@ log = logging.getLogger(__name__)
 GRACE_SECONDS = 5
 """How long open answers may go on when the server is asked to stop."""
 KEEP_ALIVE_SECONDS = 75
+CANNOT_WORK = 2
 
 
-def create_app(
-    settings: Settings, engine_urls: Sequence[str], launched: EngineProcess | None = None
-) -> FastAPI:
-    """The gateway as an ASGI app over engines that are there, or will be. Raises ConfigError, StoreError."""
-    recorder = None
-    if settings.buffer is not None:
-        recorder = Recorder(RolloutStore(settings.buffer, settings.durable), settings.session_ttl)
-    engines = EngineClient(engine_urls)
-
-    @asynccontextmanager
-    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        yield
-        await engines.close()
-        if recorder is not None:
-            await asyncio.to_thread(recorder.close)
-
-    app = FastAPI(title="OpenClaw-RL gateway", lifespan=lifespan, docs_url=None, redoc_url=None)
-    app.state.gateway = Gateway(settings, engines, recorder)
-    app.state.metrics = Metrics()
-    app.state.started = time.time()
-    app.state.launched_engine = launched
-    app.add_middleware(FastRoute, handlers={"/v1/chat/completions": chat.chat}, failure=_failure)
-    app.add_middleware(RequestGuard, settings=settings)
-    app.include_router(chat.router)
-    app.include_router(completions.router)
-    app.include_router(messages.router)
-    app.include_router(responses.router)
-    app.include_router(feedback.router)
-    app.include_router(turns.router)
-    app.include_router(judge_scale.router)
-    app.include_router(versions.router)
-    app.include_router(health.router)
-    app.add_exception_handler(ClientError, _failure)
-    app.add_exception_handler(StoreError, _failure)
-    app.add_exception_handler(HTTPException, _http_error)
-    app.add_exception_handler(Exception, _unforeseen_error)
+def create_app(settings: Settings, engine_urls: Sequence[str], launched_url: str | None = None) -> FastAPI:
+    """The gateway and its page as one ASGI app; see `gateway_app`. Raises ConfigError, StoreError."""
+    app = gateway_app(settings, engine_urls, launched_url)
+    page = PageSource.of(app.state.gateway, app.state.metrics)
+    app.state.closing.append(page.close)
+    add_page(app, page)
     return app
 
 
 async def serve(settings: Settings, listener: socket.socket) -> None:
-    """Serve until a signal. Raises ConfigError when the launched engine never becomes ready."""
-    launched = None
-    if not settings.engine_url:
-        launched = EngineProcess.of(
-            settings.backend or "embedded", settings.model_folder, settings.context_length
-        )
-    app = create_app(settings, settings.engine_url if launched is None else [launched.url], launched)
-    config = uvicorn.Config(
-        app,
-        http=HttpProtocol,
-        log_level=settings.log_level,
-        access_log=False,
-        timeout_graceful_shutdown=GRACE_SECONDS,
-        timeout_keep_alive=KEEP_ALIVE_SECONDS,
-        lifespan="on",
-    )
-    server = _Server(config)
+    """Serve until a signal, in this process. Raises ConfigError when the launched engine never becomes ready."""
+    launched = launched_engine(settings)
+    app = create_app(settings, *_engines(settings, launched))
+    server = _Server(_config(settings, app))
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, server.stop)
     serving = asyncio.create_task(server.serve(sockets=[listener]))
@@ -117,6 +71,25 @@ async def serve(settings: Settings, listener: socket.socket) -> None:
             raise result
 
 
+async def serve_for_door(
+    settings: Settings, listener: socket.socket, launched: EngineProcess | None, post: Post
+) -> None:
+    """The life of a worker: built, it waits for its turn, and serves until a signal or until another one does."""
+    app = create_app(settings, *_engines(settings, launched))
+    server = _Server(_config(settings, app), post)
+    post.built()
+    await post.wait_for_turn()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, server.stop)
+    beside = [asyncio.create_task(server.finish_when_told(listener, settings.request_timeout))]
+    gateway: Gateway = app.state.gateway
+    beside.append(asyncio.create_task(gateway.engines.learn()))
+    if post.first:
+        beside.append(asyncio.create_task(_announce(app, listener)))
+    await server.serve(sockets=[listener])
+    for task in beside:
+        task.cancel()
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """The command line. Returns the exit status: 2 for a configuration that cannot work."""
     try:
@@ -124,27 +97,71 @@ def main(argv: Sequence[str] | None = None) -> int:
         logging.basicConfig(
             level=settings.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s %(message)s"
         )
+        # one text at a time: a pool of threads only adds waiting
+        os.putenv("TOKENIZERS_PARALLELISM", "false")
+        if sys.platform.startswith("linux"):
+            return GatewayDoor(settings).run(_work)
         with listen(settings.host, settings.port) as listener:
-            os.putenv(
-                "TOKENIZERS_PARALLELISM", "false"
-            )  # one text at a time: a pool of threads only adds waiting
             with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
                 runner.run(serve(settings, listener))
     except OpenClawError as error:
         print(f"error: {error}", file=sys.stderr)
-        return 2
+        return CANNOT_WORK
+    return 0
+
+
+def _work(settings: Settings, listener: socket.socket, launched: EngineProcess | None, post: Post) -> int:
+    """A worker of the door; returns its exit status."""
+    try:
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(serve_for_door(settings, listener, launched, post))
+    except OpenClawError as error:
+        post.refuse(f"error: {error}")
+        return CANNOT_WORK
     return 0
 
 
 class _Server(uvicorn.Server):
-    """Leaves signals to `serve`, which has an engine to stop too."""
+    """Leaves signals to its caller. `post`: where it tells that it serves."""
+
+    def __init__(self, config: uvicorn.Config, post: Post | None = None) -> None:
+        super().__init__(config)
+        self._post = post
 
     def stop(self) -> None:
         self.should_exit = True
 
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets=sockets)
+        if self._post is not None:
+            self._post.serving()
+
+    async def finish_when_told(self, listener: socket.socket, longest: float) -> None:
+        """Another worker serves now: accept nothing more, and end when the open answers have; `longest` seconds."""
+        assert self._post is not None
+        await self._post.wait_for_finish(listener)
+        self.config.timeout_graceful_shutdown = round(longest) + 1
+        self.stop()
+
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
         yield
+
+
+def _engines(settings: Settings, launched: EngineProcess | None) -> tuple[Sequence[str], str | None]:
+    return (settings.engine_url, None) if launched is None else ([launched.url], launched.url)
+
+
+def _config(settings: Settings, app: FastAPI) -> uvicorn.Config:
+    return uvicorn.Config(
+        app,
+        http=HttpProtocol,
+        log_level=settings.log_level,
+        access_log=False,
+        timeout_graceful_shutdown=GRACE_SECONDS,
+        timeout_keep_alive=KEEP_ALIVE_SECONDS,
+        lifespan="on",
+    )
 
 
 async def _announce(app: FastAPI, listener: socket.socket) -> None:
@@ -156,31 +173,6 @@ async def _announce(app: FastAPI, listener: socket.socket) -> None:
     recording = "recording nothing" if buffer is None else f"recording to {shown(buffer)}"
     address = f"[{host}]" if ":" in host else host
     print(f"ready: http://{address}:{port}/v1 serves {gateway.model_name}, {recording}", flush=True)
-
-
-async def _failure(request: Request, error: Exception) -> Response:
-    if isinstance(error, ClientError):
-        return _json(error.status, error.body())
-    log.error("%s %s: %s", request.method, request.url.path, error)
-    message = "the rollout store cannot be used; nothing is wrong with the request"
-    return _json(500, ClientError(message, code="store_error", kind="server_error").body())
-
-
-async def _unforeseen_error(request: Request, error: Exception) -> Response:
-    message = "something went wrong inside the server; its log has the details"
-    return _json(500, ClientError(message, code="internal_error", kind="server_error").body())
-
-
-async def _http_error(request: Request, error: Exception) -> Response:
-    assert isinstance(error, HTTPException)
-    message = f"{request.method} {request.url.path}: {error.detail}"
-    return _json(
-        error.status_code, ClientError(message, code=str(error.detail).lower().replace(" ", "_")).body()
-    )
-
-
-def _json(status: int, body: object) -> Response:
-    return Response(orjson.dumps(body), status, media_type="application/json")
 
 
 if __name__ == "__main__":

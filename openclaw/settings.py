@@ -13,7 +13,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from openclaw import __version__
 from openclaw.common import declare
@@ -111,10 +111,40 @@ class Settings:
         float, 0.0, "Requests a minute for each key, or each address where no key is asked; 0: no limit.",
         ("RATE_LIMIT",), least=0,
     )  # fmt: skip
+    max_running: int = option(
+        int, 512, "Answers sampled at a time; main turns beyond it wait, side turns already beyond half of it.",
+        ("MAX_RUNNING",), least=1,
+    )  # fmt: skip
+    max_open_requests: int = option(
+        int, 2048, "Requests that one key, or one address where no key is asked, may have open; 0: no limit.",
+        ("MAX_OPEN_REQUESTS",), least=0,
+    )  # fmt: skip
+    max_open_bytes: int = option(
+        int, 128 << 20, "Bytes of bodies that one key or address may have in open requests; 0: no limit.",
+        ("MAX_OPEN_BYTES",), "bytes", least=0,
+    )  # fmt: skip
+    allowed_hosts: tuple[str, ...] = option(
+        tuple, (), "Where no key is asked: a further host name under which clients may reach this server; repeatable. "
+        "Addresses, localhost, names without a dot, .local, .internal, .lan and .home.arpa are.", ("ALLOWED_HOSTS",),
+    )  # fmt: skip
     client_timeout: float = option(
         float, 60.0, "How long a client may take to send its body, or to read a full buffer of its answer.",
         ("CLIENT_TIMEOUT",), "seconds", least=0.001,
     )  # fmt: skip
+    standby: str = option(
+        str, "auto", "Whether a second gateway (and engine, where this server launches it) waits to take over when the "
+        "first dies; auto: where memory allows.", ("STANDBY",), choices=("auto", "on", "off"),
+    )  # fmt: skip
+    listen_fds: int | None = option(
+        int, None, "Set by systemd's socket activation: the first socket is used instead of HOST and PORT.",
+        ("LISTEN_FDS",), flag=False,
+    )  # fmt: skip
+    listen_pid: int | None = option(
+        int, None, "Set with it: the process that it is for.", ("LISTEN_PID",), flag=False
+    )
+    door_state: str | None = option(
+        str, None, "Set by the server for itself when SIGHUP replaces it.", ("OPENCLAW_DOOR",), flag=False
+    )
     api_key: str | None = option(
         str, None, "Key that clients must send (Authorization: Bearer KEY); none: no key is asked.",
         ("SGLANG_API_KEY", "OPENCLAW_API_KEY"), flag=False,
@@ -217,7 +247,7 @@ def add_flags(parser: argparse._ActionsContainer, names: Sequence[str]) -> None:
     declare.add_flags(parser, Settings, names)
 
 
-def as_flags(values: Mapping[str, Any]) -> list[str]:
+def as_flags(values: Mapping[str, object]) -> list[str]:
     """The command-line words that give these settings; None and False are left out."""
     return declare.as_flags(Settings, values)
 

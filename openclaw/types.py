@@ -17,6 +17,9 @@ Message = dict[str, Json]
 VersionSpan = tuple[int, int, int]
 """(weight version, start, end): half-open, in completion coordinates."""
 
+RenderMode = Literal["full", "bridge"]
+"""A prompt rendered from all messages, or the parent turn's own ids and what is new."""
+
 DEFAULT_TRAINER = "trainer"
 """Name of the only trainer of a store. Two trainers on one store need two names."""
 
@@ -84,7 +87,7 @@ class TurnContext:
     """None: the store gives the next index of the session."""
     turn_type: Literal["main", "side"] = "main"
     tools: list[dict[str, Json]] | None = None
-    render_mode: Literal["full", "bridge"] = "full"
+    render_mode: RenderMode = "full"
     tokenizer_fingerprint: str = ""
     template_fingerprint: str = ""
     source: Literal["gateway", "import"] = "gateway"

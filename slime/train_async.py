@@ -1,4 +1,4 @@
-"""Trains while the model serves: a batch trains as soon as it is full, its weights go live right after."""
+"""Trains while the model serves: a batch trains as soon as it is full, its weights go live while the next one trains."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def train(run: TrainingRun, num_rollout: int) -> None:
             more = rollout_id + 1 < num_rollout
             upcoming = run.request(rollout_id + 1) if more else None  # collected while this one trains
             run.train(batch)
-            run.publish(rollout_id)
+            run.publish(rollout_id, behind=True)
             run.evaluate_after(rollout_id)
             rollout_id, batch = rollout_id + 1, upcoming
         except TrainerDied as death:

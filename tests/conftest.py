@@ -39,6 +39,18 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     return parts.scheduler(config, log)
 
 
+@pytest.fixture(scope="session", autouse=True)
+def certificates_are_read_once() -> Iterator[None]:
+    """httpx reads all certificates for each client anew, which takes 45 ms, and no test speaks TLS."""
+    from functools import cache
+
+    from httpx._transports import default
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(default, "create_ssl_context", cache(default.create_ssl_context))
+        yield
+
+
 @pytest.fixture(scope="session")
 def write_qwen3() -> Callable[..., str]:
     """f(folder, seed, **shape): the folder, with a random Qwen3 of a few thousand parameters and no tokenizer."""

@@ -9,6 +9,9 @@ from tests import ROOT
 
 QUICK = (
     "methods/test_samples.py",
+    "openclaw/chat/test_terminal.py",
+    "openclaw/clients/",
+    "openclaw/common/",
     "openclaw/engine/",
     "openclaw/formats/",
     "openclaw/judge/",

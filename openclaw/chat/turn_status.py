@@ -35,7 +35,7 @@ class TurnWatch:
             status = self._ask(completion_id)
             if status is None:
                 continue
-            told = describe(status)
+            told = fate(status)
             if told != self._seen.get(completion_id):
                 self._seen[completion_id] = told
                 lines.append(f"{name}: {told}")
@@ -72,10 +72,13 @@ def is_over(status: dict[str, Any]) -> bool:
 def describe(status: dict[str, Any]) -> str:
     """One line: session, type, version, score, and how far the turn has come."""
     versions = "+".join(f"v{version}" for version in status["weight_versions"]) or "v?"
-    parts = [
-        f"{status['turn_type']} turn {status['turn_index']} of session {status['session_id']}",
-        f"written by {versions}",
-    ]
+    place = f"{status['turn_type']} turn {status['turn_index']} of session {status['session_id']}"
+    return f"{place}, written by {versions}, {fate(status)}"
+
+
+def fate(status: dict[str, Any]) -> str:
+    """What became of a turn, for a person who knows which one it is: score, hints, and how far it has come."""
+    parts = []
     if status["score"] is not None:
         parts.append(f"judged {status['score']:+g} by {status['judge']}")
     parts += [f"hint: {hint}" for hint in status["hints"]]
@@ -92,5 +95,7 @@ def _stage(status: dict[str, Any]) -> str:
         return "waits for its batch" if sample == "ready" else "is being trained"
     if status["state"] in _LOST:
         return f"not trained ({status['state_reason'] or status['state']})"
+    if status["state"] == "answered" and status["state_reason"]:
+        return f"is not judged yet: {status['state_reason']}"
     under_way = {"captured": "waits for what you say next", "answered": "is being judged"}
     return under_way.get(status["state"], str(status["state"]))

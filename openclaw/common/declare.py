@@ -23,7 +23,7 @@ _YES, _NO = ("1", "true", "yes", "on"), ("0", "false", "no", "off")
 
 
 def option(
-    kind: type, default: Any, help: str, env: Sequence[str] = (), unit: str = "", also: Sequence[str] = (),
+    kind: type, default: object, help: str, env: Sequence[str] = (), unit: str = "", also: Sequence[str] = (),
     choices: Sequence[str] = (), least: float | None = None, most: float | None = None, flag: bool = True,
 ) -> Any:  # fmt: skip
     """A field. `kind` bool makes a switch, tuple a repeatable flag and a comma-separated variable; `also` are more
@@ -53,7 +53,7 @@ def check(settings: DataclassInstance) -> None:
             raise ConfigError(f"{flag_of(item)} is {value}; it must be {bounds}")
 
 
-def load(cls: type[S], given: Mapping[str, Any], environ: Mapping[str, str] | None = None) -> S:
+def load(cls: type[S], given: Mapping[str, object], environ: Mapping[str, str] | None = None) -> S:
     """The settings that a parsed command line (None: not named) and the environment give. Raises ConfigError."""
     environ = os.environ if environ is None else environ
     return cls(**{item.name: _value(item, given.get(item.name), environ) for item in fields(cls)})
@@ -83,7 +83,7 @@ def add_flags(
             parser.add_argument(*words, dest=item.name, type=about["kind"], help=help, metavar=metavar)
 
 
-def as_flags(cls: type[DataclassInstance], values: Mapping[str, Any]) -> list[str]:
+def as_flags(cls: type[DataclassInstance], values: Mapping[str, object]) -> list[str]:
     """The command-line words that give these values; None and False are left out, and what has no flag."""
     words: list[str] = []
     for item in fields(cls):

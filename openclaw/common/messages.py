@@ -8,7 +8,7 @@ from typing import Any
 LINE_BREAK = "\n"
 
 
-def text_of(message: Mapping[str, Any], between: str = "") -> str:
+def text_of(message: Mapping[str, object], between: str = "") -> str:
     """The text of a message whose content is a string, null, or a list of parts; parts without text count as none.
 
     Args:
@@ -31,7 +31,7 @@ def content_of(texts: Sequence[str]) -> str | list[dict[str, Any]]:
     return "".join(texts)
 
 
-def messages_in(body: Mapping[str, Any]) -> list[dict[str, Any]]:
+def messages_in(body: Mapping[str, object]) -> list[dict[str, Any]]:
     """The messages of a request body that was not checked yet."""
     messages = body.get("messages")
     return [one for one in messages if isinstance(one, dict)] if isinstance(messages, list) else []

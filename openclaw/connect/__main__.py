@@ -16,12 +16,12 @@ from typing import Any
 
 from openclaw.chat.client import ChatError, Server
 from openclaw.chat.turn_status import describe
+from openclaw.clients.client import Model
 from openclaw.common import declare
-from openclaw.connect.entries import Model, connected, disconnected, provider_entry, remarks
+from openclaw.connect.entries import connected, disconnected, provider_entry, remarks
 from openclaw.connect.files import NotPlainJson, read_config, readable_by_others, restore, write_config
-from openclaw.connect.others import settings_of
 from openclaw.connect.program import Program, complaint, find_program
-from openclaw.connect.settings import ConnectSettings
+from openclaw.connect.settings import PRINTED, ConnectSettings
 from openclaw.errors import ConfigError
 
 EXTENSION = Path(__file__).resolve().parents[2] / "extensions" / "rl-training-headers"
@@ -53,8 +53,11 @@ def main(argv: Sequence[str] | None = None) -> int:
 def connect(settings: ConnectSettings) -> None:
     """Checks the server, then writes or prints. Raises ConfigError and ChatError."""
     model = check_server(settings)
-    if settings.client != "openclaw":
-        print(settings_of(settings.client, settings.base_url, model, settings.api_key is not None), end="")
+    if settings.client in PRINTED:
+        key = (
+            "$SGLANG_API_KEY" if settings.api_key is not None else "no-key-needed"
+        )  # a key is named, never printed
+        print(PRINTED[settings.client](settings.base_url, model, key), end="")
         return
     program = find_program()
     extension = chosen_extension(settings, program)
@@ -79,9 +82,7 @@ def connect(settings: ConnectSettings) -> None:
     print(
         f"{offered if settings.keep_model else used}. Restart its gateway if it runs: openclaw gateway restart"
     )
-    print(
-        "Talk to it, and watch its turns with: python -m openclaw.chat --watch, or GET /status of the server"
-    )
+    print("Talk to it, and watch its turns with: ./claw watch, or GET /status of the server")
 
 
 def readable_config(settings: ConnectSettings, program: Program, wanted: dict[str, Any]) -> dict[str, Any]:
@@ -112,7 +113,7 @@ def warn_of(settings: ConnectSettings, found: list[str]) -> None:
 
 def check_server(settings: ConnectSettings) -> Model:
     """Sends a side turn and shows how it was seen. Raises ChatError, and ConfigError for too short a context."""
-    server = Server(settings.url, settings.api_key)
+    server = Server(settings.base_url, settings.api_key)
     try:
         served = server.models()[0]
         if "max_model_len" not in served:

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
+from openclaw.clients.client import Model
 from openclaw.errors import ConfigError
 
 PLUGIN = "rl-training-headers"
@@ -19,15 +19,6 @@ _SUFFIX = "(OpenClaw-RL)"
 """Ends the names of models that were added here."""
 
 Config = dict[str, Any]
-
-
-@dataclass(frozen=True)
-class Model:
-    """The served model. context and max_tokens in tokens."""
-
-    id: str
-    context: int
-    max_tokens: int
 
 
 def provider_entry(base_url: str, api_key: str | None, model: Model) -> Config:
@@ -145,7 +136,7 @@ def _is_ours(config: Mapping[str, Any], notes: Mapping[str, Any] | None) -> bool
     return known is not None and _address(known) == notes.get("address", _address(known))
 
 
-def _merged(known: Any, entry: Config) -> Config:
+def _merged(known: object, entry: Config) -> Config:
     """The entry, with what a person has set in the known one beside it: further fields, and other models."""
     if not isinstance(known, dict):
         return entry
@@ -178,7 +169,7 @@ def _add_plugin(config: Config, provider: str, extension: str) -> bool:
     return False
 
 
-def _remove_plugin(config: Config, notes: Mapping[str, Any]) -> None:
+def _remove_plugin(config: Config, notes: Mapping[str, object]) -> None:
     plugins = _part(config, "plugins")
     entries = _part(plugins, "entries")
     entries.pop(PLUGIN, None)
@@ -222,6 +213,6 @@ def _part(config: Config, *path: str) -> Config:
     return here
 
 
-def _address(entry: Any) -> str:
+def _address(entry: object) -> str:
     url = entry.get("baseUrl", "") if isinstance(entry, dict) else ""
     return str(url).rstrip("/")

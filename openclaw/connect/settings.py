@@ -5,20 +5,20 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from openclaw.clients.registry import CLIENTS
 from openclaw.common import declare
+from openclaw.common.address import ServerAddress
 from openclaw.common.declare import option
 from openclaw.connect.entries import DEFAULT_PROVIDER
 
-CLIENTS = ("openclaw", "openai", "litellm", "continue", "open-webui")
+PRINTED = {client.name: client.settings for client in CLIENTS if client.settings is not None}
+"""Clients whose settings are printed, to be copied; OpenClaw's are written."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class ConnectSettings:
+class ConnectSettings(ServerAddress):
     """What to connect with what. Raises ConfigError."""
 
-    url: str = option(
-        str, "http://127.0.0.1:30000/v1", "The server's address, default http://127.0.0.1:30000/v1"
-    )
     api_key: str | None = option(
         str,
         None,
@@ -52,7 +52,10 @@ class ConnectSettings:
     remove: bool = option(bool, False, "Undo what an earlier run wrote")
     print_only: bool = option(bool, False, "Print the settings, write nothing")
     client: str = option(
-        str, "openclaw", "Whose settings: others than openclaw are only printed", choices=CLIENTS
+        str,
+        "openclaw",
+        "Whose settings: others than openclaw are only printed",
+        choices=("openclaw", *PRINTED),
     )
 
     def __post_init__(self) -> None:
@@ -71,4 +74,4 @@ class ConnectSettings:
     @property
     def base_url(self) -> str:
         """The address with /v1."""
-        return self.url.rstrip("/").removesuffix("/v1") + "/v1"
+        return self.address().rstrip("/").removesuffix("/v1") + "/v1"

@@ -38,6 +38,8 @@ class EngineClient:
         self.urls = [url.rstrip("/") for url in urls]
         self._pools: WeakKeyDictionary[asyncio.AbstractEventLoop, aiohttp.ClientSession] = WeakKeyDictionary()
         self._avoided: dict[str, float] = {}
+        self.joining: set[str] = set()
+        """Engines that sample on for a while when a gateway dies, and give what they have to a repeated request."""
         self._farewells: set[asyncio.Task[None]] = set()
         self.restarts = 0
         """How often a generation had to start again on an engine."""
@@ -80,11 +82,23 @@ class EngineClient:
                 found = orjson.loads(await answer.read()) if answer.status == 200 else None
         except (aiohttp.ClientError, OSError, TimeoutError, orjson.JSONDecodeError):
             return None
-        return found if isinstance(found, dict) else None
+        if not isinstance(found, dict):
+            return None
+        if found.get("joins") is True:
+            self.joining.add(url)
+        return found
 
     async def ready(self) -> bool:
         """Whether at least one engine answers."""
         return any(found is not None for found in await asyncio.gather(*map(self.info, self.urls)))
+
+    async def learn(self) -> None:
+        """Returns once every engine has told what it can."""
+        unknown = set(self.urls)
+        while unknown:
+            unknown = {url for url in unknown if await self.info(url) is None}
+            if unknown:
+                await asyncio.sleep(1.0)
 
     async def wait_ready(self) -> None:
         """Returns once an engine answers."""

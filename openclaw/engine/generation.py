@@ -28,6 +28,7 @@ class EngineRequest:
     """One generation to run. `sampling` in SGLang's names, without max_new_tokens.
 
     log_probs: whether log-probs of the sampled tokens are wanted; top_log_probs: of how many best tokens too.
+    join_key: the same for every attempt of a request, also through another gateway; repeated: it was sent before.
     """
 
     id: str
@@ -37,6 +38,8 @@ class EngineRequest:
     stop_ids: frozenset[int]
     log_probs: bool = True
     top_log_probs: int = 0
+    join_key: str | None = None
+    repeated: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +108,7 @@ class Generation:
     async def _attempt(self, url: str) -> AsyncGenerator[Increment, None]:
         done = False
         try:
-            async with aclosing(self._engines.stream(url, self._body())) as answers:
+            async with aclosing(self._engines.stream(url, self._body(url))) as answers:
                 async for answer in answers:
                     increment = self._take(answer)
                     if increment.ids:
@@ -121,10 +124,14 @@ class Generation:
             if not done:
                 self._engines.abort(url, self._request.id)
 
-    def _body(self) -> dict[str, Any]:
+    def _body(self, url: str) -> dict[str, Any]:
         request = self._request
         self._attempt_start = len(self.ids)
+        join: dict[str, Any] = {}
+        if request.join_key is not None and not self.ids and url in self._engines.joining:
+            join = {"join_key": request.join_key, "join": request.repeated}
         return {
+            **join,
             "input_ids": request.prompt_ids + self.ids if self.ids else request.prompt_ids,
             "sampling_params": {
                 **request.sampling,

@@ -35,18 +35,26 @@ class EngineProcess:
 
     def __init__(self, command: list[str], port: int) -> None:
         self.command = [*command, "--host", "127.0.0.1", "--port", str(port)]
+        self.port = port
         self.url = f"http://127.0.0.1:{port}"
         self.pid: int | None = None
         self._last_words = ""
 
     @classmethod
-    def of(cls, backend: str, model_path: Path, context_length: int | None) -> EngineProcess:
-        """The engine for a model folder, by the framework's launcher."""
+    def of(
+        cls,
+        backend: str,
+        model_path: Path,
+        context_length: int | None,
+        standby: str = "auto",
+        port: int | None = None,
+    ) -> EngineProcess:
+        """The engine for a model folder, by the framework's launcher; `port` None: any free one."""
         command = [sys.executable, "-m", "slime.engines.launch", "--backend", backend]
-        command += ["--model-path", str(model_path)]
+        command += ["--model-path", str(model_path), "--standby", standby]
         if context_length is not None:
             command += ["--context-length", str(context_length)]
-        return cls(command, free_port())
+        return cls(command, free_port() if port is None else port)
 
     async def run(self) -> None:
         """Keeps the engine running until cancelled. Raises ConfigError when it never became ready."""

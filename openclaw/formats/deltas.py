@@ -45,7 +45,7 @@ class CallEnd:
 Delta = TextDelta | CallStart | CallArguments | CallEnd
 
 
-def json_text(value: Any) -> str:
+def json_text(value: object) -> str:
     """A JSON value as text that can be sent: half a surrogate pair, which JSON can spell, stays spelled."""
     text = json.dumps(value, ensure_ascii=False)
     return text if is_unicode(text) else json.dumps(value)

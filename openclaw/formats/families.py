@@ -7,9 +7,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from renderers.base import MODEL_RENDERER_MAP, create_renderer
-from renderers.configs import config_from_name
+from renderers.configs import DefaultRendererConfig, config_from_name
+from renderers.default import DefaultRenderer
 
 from openclaw.errors import ClientError, ConfigError
+from openclaw.formats.chat_template import FolderTemplate
 from openclaw.formats.deltas import AnswerParser
 from openclaw.formats.qwen_parser import Qwen3Format, Qwen3StreamParser
 from openclaw.formats.reparser import WholeFormat, WholeParser
@@ -45,6 +47,8 @@ BY_MODEL_TYPE = {
     "qwen3_vl_moe": "qwen3-vl",
 }
 """Renderer of the family's usual template."""
+TEMPLATE = "template"
+"""In place of a renderer: the folder's own chat template, with tool calls as Qwen's and Hermes' models write them."""
 _BY_FOLDER = {name.rpartition("/")[2].lower(): renderer for name, renderer in MODEL_RENDERER_MAP.items()}
 """Models of one type with templates of their own (DeepSeek R1, GLM-5.3, Qwen3.8, ...): told by the folder."""
 
@@ -87,9 +91,9 @@ class Family:
     stop_ids: tuple[int, ...]
 
     @classmethod
-    def of(cls, name: str, tokenizer: Tokenizer) -> Family:
-        """Raises ConfigError when the tokenizer lacks the family's markers."""
-        renderer = make_renderer(name, tokenizer, True)
+    def of(cls, name: str, tokenizer: Tokenizer, template: FolderTemplate | None = None) -> Family:
+        """`template` goes with the name "template". Raises ConfigError when the tokenizer lacks the family's markers."""
+        renderer = make_renderer(name, tokenizer, True, template)
         stop = tuple(renderer.get_stop_token_ids())
         if name == "qwen3":
             form = Qwen3Format.of(tokenizer, stop)
@@ -127,13 +131,20 @@ def renderer_name(model_type: str, folder_name: str) -> str | None:
     return _BY_FOLDER.get(folder_name.lower()) or BY_MODEL_TYPE.get(model_type)
 
 
-def make_renderer(name: str, tokenizer: Tokenizer | PieceTokenizer, options: TemplateOptions) -> Any:
+def make_renderer(
+    name: str,
+    tokenizer: Tokenizer | PieceTokenizer,
+    options: TemplateOptions,
+    template: FolderTemplate | None = None,
+) -> Any:
     """A renderer of `renderers` with a request's template options; those that the template does not have are
     without effect, as in any chat template.
 
     Raises ClientError for a value that the template cannot take, ConfigError for an unfit tokenizer.
     """
     given = {"enable_thinking": options} if isinstance(options, bool) else dict(options)
+    if template is not None:
+        return _TemplateRenderer(template, given)
     config = config_from_name(name)
     fields = type(config).template_field_names()
     if "enable_thinking" in given:
@@ -149,3 +160,19 @@ def make_renderer(name: str, tokenizer: Tokenizer | PieceTokenizer, options: Tem
         raise ClientError(f"chat_template_kwargs: {reason}", "chat_template_kwargs") from error
     except AssertionError as error:
         raise ConfigError(f"{tokenizer.name_or_path}: not a {name} tokenizer: {error}") from error
+
+
+class _TemplateRenderer(DefaultRenderer):  # type: ignore[misc]  # `renderers` has no types
+    """A renderer over the folder's chat template. `options` are what the template is given besides messages and tools;
+    one that it does not know has no effect."""
+
+    def __init__(self, template: FolderTemplate, options: dict[str, Any]) -> None:
+        calls = None not in template.convert_tokens_to_ids(["<tool_call>", "</tool_call>"])
+        try:
+            config = DefaultRendererConfig(tool_parser="qwen3" if calls else None, **options)
+            super().__init__(template, config)
+        except ValueError as error:
+            raise ClientError(f"chat_template_kwargs: {error}", "chat_template_kwargs") from error
+
+    def get_stop_token_ids(self) -> list[int]:
+        return list(self._tokenizer.stop_ids)

@@ -85,7 +85,7 @@ class JsonCall:
         return self._text[start : self._at]
 
 
-def _argument_text(arguments: Any) -> str | None:
+def _argument_text(arguments: object) -> str | None:
     """Arguments as JSON text: as they are where the model wrote text, which must be JSON then."""
     if isinstance(arguments, str):
         return arguments if is_unicode(arguments) and _loads(arguments) is not None else None

@@ -18,14 +18,26 @@ from typing import Any
 
 from openclaw.common.messages import text_of
 from openclaw.errors import ClientError, ConfigError
+from openclaw.formats.chat_template import FolderTemplate, has_template
 from openclaw.formats.deltas import AnswerParser
-from openclaw.formats.families import BY_MODEL_TYPE, Family, TemplateOptions, make_renderer, renderer_name
+from openclaw.formats.families import (
+    BY_MODEL_TYPE,
+    TEMPLATE,
+    Family,
+    TemplateOptions,
+    make_renderer,
+    renderer_name,
+)
 from openclaw.formats.tokenizer import PieceTokenizer, Tokenizer, spelled_out
 from openclaw.types import Message
 
 KEPT_RENDERERS = 16
 _STRING_TOGETHER = ("qwen3", "qwen3.5", "qwen3.6", "qwen3.8")
 """Renderers that never look at the ids of a text (their code was read, and a test compares)."""
+
+
+_FIRST_TOKEN = {"llama-3": "<|begin_of_text|>"}
+"""By renderer: a token without which a folder is not of its family, whatever its model_type."""
 
 
 class RawPrompt(dict[str, Any]):
@@ -55,9 +67,14 @@ class ModelFolder:
             )
         model_type = str(config.get("model_type"))
         renderer = renderer_name(model_type, path.resolve().name)
-        if renderer is None:
-            known = ", ".join(sorted(BY_MODEL_TYPE))
-            raise ConfigError(f"{path}: model_type {model_type!r} cannot be served; supported: {known}")
+        if renderer is None or not _has_tokens_of(renderer, path):
+            if not has_template(path):
+                known = ", ".join(sorted(BY_MODEL_TYPE))
+                raise ConfigError(
+                    f"{path}: model_type {model_type!r} cannot be served: it has no chat template, and is none of "
+                    f"{known}. A base model has none; take its chat (instruct) variant"
+                )
+            renderer = TEMPLATE
         text_config = config.get("text_config")
         nested = text_config if isinstance(text_config, dict) else {}
         length = config.get("max_position_embeddings", nested.get("max_position_embeddings"))
@@ -71,8 +88,9 @@ class ChatFormat:
     """Renders prompts and parses answers of one model. Thread-safe."""
 
     def __init__(self, folder: ModelFolder, tokenizer: Tokenizer) -> None:
-        self.family = Family.of(folder.renderer, tokenizer)
         self.tokenizer = tokenizer
+        self._template = FolderTemplate(tokenizer, folder.path) if folder.renderer == TEMPLATE else None
+        self.family = Family.of(folder.renderer, tokenizer, self._template)
         self.stop_ids = list(self.family.stop_ids)
         self.fingerprint = f"{self.family.name}:renderers-{version('renderers')}:" + _template_hash(
             folder.path
@@ -96,6 +114,10 @@ class ChatFormat:
             message = f"messages: the chat template of this model cannot write them: {error}"
             raise ClientError(message, "messages") from error
         return spelled_out(ids) if self._pieces is not None else list(ids)
+
+    def whole(self, messages: Sequence[Message]) -> list[int]:
+        """The ids [T] of a conversation that is over: nothing is asked behind it."""
+        return list(self._renderer(False).render_ids(list(messages), tools=None, add_generation_prompt=False))
 
     def bridge(
         self,
@@ -123,7 +145,7 @@ class ChatFormat:
             renderer = self._renderers.pop(key, None)
             if renderer is None:
                 tokenizer = self._pieces if pieces and self._pieces is not None else self.tokenizer
-                renderer = make_renderer(self.family.name, tokenizer, options)
+                renderer = make_renderer(self.family.name, tokenizer, options, self._template)
             self._renderers[key] = renderer
             if len(self._renderers) > KEPT_RENDERERS:
                 self._renderers.popitem(last=False)
@@ -134,6 +156,16 @@ def renderable(message: Message) -> Message:
     """A client's message as templates know it: developer is system, text parts are joined, null is empty."""
     role = "system" if message["role"] == "developer" else message["role"]
     return {**message, "role": role, "content": text_of(message)}
+
+
+def _has_tokens_of(renderer: str, path: Path) -> bool:
+    """False for a folder of a known type with somebody else's tokens: many models are of type llama and write ChatML."""
+    if renderer not in _FIRST_TOKEN:
+        return True
+    try:
+        return f'"{_FIRST_TOKEN[renderer]}"' in (path / "tokenizer.json").read_text()
+    except OSError:
+        return True  # told where the tokenizer is read
 
 
 def _template_hash(path: Path) -> str:

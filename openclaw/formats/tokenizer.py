@@ -29,6 +29,11 @@ from openclaw.errors import ConfigError
 CACHED_BYTES = 4 << 20
 """Memory for texts whose ids are kept: a conversation's history is sent again with every turn."""
 
+SLICE_CHARACTERS = 16_384
+CUT_ALLOWANCE = 64
+"""Tokens that a cut in the middle of a word may add to a slice, with a margin."""
+_BETWEEN_WORDS = re.compile(r"(?<=[a-z]) ")
+
 
 class Tokenizer:
     """Text <-> token ids of one model. Thread-safe.
@@ -58,11 +63,12 @@ class Tokenizer:
         self.unk_token_id: int | None = None
         self.eos_token_id = self._special(model_path, "eos_token")
         self._bytes = _token_bytes(self._core)
+        self._longest_token = max(map(len, self._bytes))
         self._cache = _TextCache(CACHED_BYTES)
         self._control = _control_tokens(self._core)
         self._text_is_plain = False
 
-    def encode(self, text: str, *args: Any, **kwargs: Any) -> list[int]:
+    def encode(self, text: str, *args: object, **kwargs: object) -> list[int]:
         """Token ids of a text [T]; special tokens are added nowhere. The name of a special token is read as
         the token, or, after `read_text_as_plain`, as the plain text that it is."""
         ids = self._cache.get(text)
@@ -74,6 +80,25 @@ class Tokenizer:
     def encode_markup(self, text: str) -> list[int]:
         """Token ids of a text [T] in which the name of a special token is that token: a whole prompt."""
         return list(self._core.encode_batch_fast([text], add_special_tokens=False)[0].ids)
+
+    def exceeds(self, texts: Sequence[str], limit: int) -> bool:
+        """Whether texts surely have more than `limit` tokens together; it reads no more of them than that takes.
+
+        No token has more bytes than the longest of the vocabulary, and a text no fewer bytes than characters. Beyond
+        that, slices are counted one by one, each with an allowance for what its cut adds.
+        """
+        if sum(map(len, texts)) > limit * self._longest_token:
+            return True
+        count = 0
+        for text in texts:
+            start = 0
+            while start < len(text):
+                end = _cut(text, start + SLICE_CHARACTERS)
+                count += max(1, len(self.encode_markup(text[start:end])) - CUT_ALLOWANCE)
+                if count > limit:
+                    return True
+                start = end
+        return False
 
     def read_text_as_plain(self, render: Callable[[], list[list[int]]]) -> bool:
         """From now on texts are encoded without special tokens: spelling one (the end of a message, the beginning of
@@ -98,7 +123,13 @@ class Tokenizer:
             start = cut
         return ids + self.encode_markup(text[start:])
 
-    def decode(self, token_ids: Sequence[int], *args: Any, **kwargs: Any) -> str:
+    def cut_names(self, text: str, mark: str) -> str:
+        """The text with `mark` inside each name of a special token in it: a name cut in two is no name."""
+        if self._control is None:
+            return text
+        return self._control.sub(lambda found: found[0][0] + mark + found[0][1:], text)
+
+    def decode(self, token_ids: Sequence[int], *args: object, **kwargs: object) -> str:
         """Text of token ids [T], special tokens included; bytes that are no UTF-8 become U+FFFD."""
         return b"".join([self.token_bytes(token_id) for token_id in token_ids]).decode("utf-8", "replace")
 
@@ -136,6 +167,12 @@ class Tokenizer:
         return self._core.token_to_id(text) if isinstance(text, str) else None
 
 
+def _cut(text: str, wanted: int) -> int:
+    """Where to end a slice: between two words close behind `wanted`, where a pre-tokenizer divides a text too."""
+    found = _BETWEEN_WORDS.search(text, wanted, wanted + 200)
+    return min(wanted, len(text)) if found is None else found.start()
+
+
 class TextPiece(int):
     """Stands in a list of ids for `ids` [T]; as a number it is no id."""
 
@@ -148,7 +185,7 @@ class PieceTokenizer:
     def __init__(self, tokenizer: Tokenizer) -> None:
         self._tokenizer = tokenizer
 
-    def encode(self, text: str, *args: Any, **kwargs: Any) -> list[int]:
+    def encode(self, text: str, *args: object, **kwargs: object) -> list[int]:
         ids = self._tokenizer.encode(text)
         if not ids:
             return []

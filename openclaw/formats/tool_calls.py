@@ -78,7 +78,7 @@ def calls_of(parsed: Any) -> list[tuple[str, str]]:
     return [(name, arguments) for name, arguments in found if is_unicode(name) and is_unicode(arguments)]
 
 
-def _arguments(arguments: Any) -> str:
+def _arguments(arguments: object) -> str:
     if isinstance(arguments, str):
         return arguments
     return json_text(arguments if arguments is not None else {})

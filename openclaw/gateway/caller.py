@@ -5,14 +5,14 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import orjson
 
+from openclaw.clients.registry import is_side_turn, named_session
 from openclaw.common.messages import messages_in
 from openclaw.errors import ClientError
 from openclaw.gateway.fields import string
-from openclaw.sessions.clients import is_side_turn, named_session
 from openclaw.sessions.transcript import YES, is_true
 
 LONGEST_NAME = 256
@@ -31,7 +31,7 @@ class RequestKey:
     repeated: bool
 
     @classmethod
-    def of(cls, headers: Mapping[str, str], body: Mapping[str, Any], scope: str | None) -> RequestKey:
+    def of(cls, headers: Mapping[str, str], body: Mapping[str, object], scope: str | None) -> RequestKey:
         """Attempts of one request have the same address, key, session and body."""
         name = headers.get("idempotency-key", "")
         who = [headers.get(PERSON_HEADER), headers.get(PEER_HEADER), name, scope]
@@ -53,7 +53,11 @@ class Caller:
 
     @classmethod
     def of(
-        cls, headers: Mapping[str, str], body: Mapping[str, Any], path_session: str | None, default_type: str
+        cls,
+        headers: Mapping[str, str],
+        body: Mapping[str, object],
+        path_session: str | None,
+        default_type: str,
     ) -> Caller:
         """Headers (lower case) win over the path, it over the body, that over what the client is known to
         send. Raises ClientError."""
@@ -76,7 +80,7 @@ class Caller:
         return cls(scope, person, "side" if side else "main", train, done, key)
 
 
-def person_named(headers: Mapping[str, str], body: Mapping[str, Any]) -> str | None:
+def person_named(headers: Mapping[str, str], body: Mapping[str, object]) -> str | None:
     """The person of a request: its `user`, else the name of its key. Raises ClientError."""
     user = string(body, "user") or None
     if user is not None and (len(user) > LONGEST_NAME or not user.isprintable()):
@@ -84,7 +88,7 @@ def person_named(headers: Mapping[str, str], body: Mapping[str, Any]) -> str | N
     return user or person_of(headers)
 
 
-def _may_train(headers: Mapping[str, str], body: Mapping[str, Any]) -> bool:
+def _may_train(headers: Mapping[str, str], body: Mapping[str, object]) -> bool:
     """Raises ClientError for a misspelt opt-out, which must not count as consent."""
     asked, wish = headers.get("x-train"), body.get("train")
     if asked is not None and asked.strip().lower() not in (*YES, *_NO):

@@ -88,7 +88,7 @@ def chat_request(body: dict[str, Any]) -> ChatRequest:
     )
 
 
-def _messages(messages: Any) -> list[Message]:
+def _messages(messages: object) -> list[Message]:
     if not isinstance(messages, list) or not messages:
         raise ClientError("messages must be a list with at least one message", "messages")
     for index, message in enumerate(messages):
@@ -127,7 +127,7 @@ def _content(message: Message, where: str) -> None:
             raise ClientError(f"{name}: this model reads text parts only, not {part['type']!r}", name)
 
 
-def _tool_calls(calls: Any, where: str) -> None:
+def _tool_calls(calls: object, where: str) -> None:
     if not isinstance(calls, list):
         raise wrong(where, "a list")
     for index, call in enumerate(calls):
@@ -149,7 +149,7 @@ def _tools(body: dict[str, Any]) -> list[Message] | None:
     return None if body.get("tool_choice") == "none" else tools or None
 
 
-def _forced_tool(choice: Any, tools: list[Message] | None) -> str | None:
+def _forced_tool(choice: object, tools: list[Message] | None) -> str | None:
     """The function that must be called, "" for any, None where the model may choose."""
     if choice in (None, "auto", "none"):
         return None
@@ -215,7 +215,7 @@ def _json_schema(form: Any) -> str | None:
     return orjson.dumps(schema["schema"]).decode()
 
 
-def _stop(stop: Any) -> list[str]:
+def _stop(stop: object) -> list[str]:
     found = [] if stop is None else [stop] if isinstance(stop, str) else stop
     if not isinstance(found, list) or not all(isinstance(text, str) and text for text in found):
         raise wrong("stop", "a string or a list of strings, none empty")

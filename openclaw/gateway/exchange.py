@@ -72,15 +72,15 @@ class Exchange:
         """
         completion = Completion(self.request.stop, one_call=not self.request.parallel_tool_calls)
         try:
-            async with asyncio.timeout(self.timeout):
+            async with asyncio.timeout(self.timeout) as limit:
                 await self._sample(completion, on_chunk)
-        except TimeoutError as error:
+        except (asyncio.CancelledError, OSError) as error:
+            if not (isinstance(error, TimeoutError) and limit.expired()):
+                await asyncio.shield(self._store_aborted(completion, "client_left"))
+                raise
             await self._store_aborted(completion, "timeout")
             message = f"no complete answer within {self.timeout:g} seconds"
             raise ClientError(message, code="timeout", status=504, kind="server_error") from error
-        except (asyncio.CancelledError, OSError):
-            await asyncio.shield(self._store_aborted(completion, "client_left"))
-            raise
         except ClientError:
             await self._store_aborted(completion, "engine_refused")
             raise

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import orjson
@@ -26,21 +26,21 @@ def parse_body(data: bytes) -> dict[str, Any]:
     return body
 
 
-def boolean(body: Mapping[str, Any], name: str, prefix: str = "") -> bool:
+def boolean(body: Mapping[str, object], name: str, prefix: str = "") -> bool:
     value = body.get(name)
     if value is not None and not isinstance(value, bool):
         raise wrong(prefix + name, "true or false")
     return bool(value)
 
 
-def string(body: Mapping[str, Any], name: str) -> str | None:
+def string(body: Mapping[str, object], name: str) -> str | None:
     value = body.get(name)
     if value is not None and not isinstance(value, str):
         raise wrong(name, "a string")
     return value
 
 
-def integer(body: Mapping[str, Any], name: str, least: int, most: int) -> int | None:
+def integer(body: Mapping[str, object], name: str, least: int, most: int) -> int | None:
     value = body.get(name)
     if value is None:
         return None
@@ -49,7 +49,7 @@ def integer(body: Mapping[str, Any], name: str, least: int, most: int) -> int | 
     return value
 
 
-def number(body: Mapping[str, Any], name: str, least: float, most: float) -> float | None:
+def number(body: Mapping[str, object], name: str, least: float, most: float) -> float | None:
     value = body.get(name)
     if value is None:
         return None
@@ -58,6 +58,24 @@ def number(body: Mapping[str, Any], name: str, least: float, most: float) -> flo
     if not least <= value <= most:
         raise wrong(name, f"a number from {least:g} to {most:g}")
     return float(value)
+
+
+def function_tools(
+    given: object, read: Callable[[object, str], dict[str, Any]]
+) -> list[dict[str, Any]] | None:
+    """The tools of a dialect as chat's, whose functions `read` makes of each and of where it stands."""
+    if given is None:
+        return None
+    if not isinstance(given, list):
+        raise wrong("tools", "a list")
+    return [
+        {"type": "function", "function": read(tool, f"tools[{index}]")} for index, tool in enumerate(given)
+    ]
+
+
+def function_call(call_id: object, name: str, arguments: str) -> dict[str, Any]:
+    """A call in an assistant's message of chat; `arguments` is JSON text."""
+    return {"id": str(call_id), "type": "function", "function": {"name": name, "arguments": arguments}}
 
 
 def wrong(param: str, expected: str) -> ClientError:

@@ -5,15 +5,18 @@ from __future__ import annotations
 import asyncio
 import logging
 import uuid
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import TypeVar
 
 import orjson
 
+from openclaw.common.messages import text_of
 from openclaw.engine.client import EngineClient
 from openclaw.engine.generation import EngineRequest
 from openclaw.errors import ClientError
-from openclaw.formats.rendering import ChatFormat, ModelFolder
+from openclaw.formats.rendering import ChatFormat, ModelFolder, RawPrompt
 from openclaw.formats.template_probe import probe
 from openclaw.formats.tokenizer import Tokenizer
 from openclaw.gateway.caller import Caller
@@ -21,37 +24,40 @@ from openclaw.gateway.chat_request import ChatRequest
 from openclaw.gateway.exchange import Exchange
 from openclaw.gateway.idempotency import InFlight, SharedGeneration
 from openclaw.gateway.recorder import Recorder
+from openclaw.gateway.running import Admission, RunningAnswers
 from openclaw.sessions.transcript import Parent, Transcript, next_state, same_answer
 from openclaw.settings import Settings
-from openclaw.types import TurnContext, TurnState
+from openclaw.types import Message, RenderMode, TurnContext, TurnState
 
 log = logging.getLogger(__name__)
 
 DEFAULT_TEMPERATURE = 0.6
 LARGE_HISTORY_CHARACTERS = 20_000
 """Of messages and tools as JSON: from here on a prompt is rendered in a thread, so that other streams continue."""
+SURELY_READ = 2
+"""Characters for each token of the context, up to which messages are read as tokens without being counted first."""
+LARGE_AT_A_TIME = 2
 _BRIDGED = (TurnState.CAPTURED, TurnState.ANSWERED, TurnState.JUDGED, TurnState.UNTRAINABLE)
 
 
-class Admission:
-    """Admits one stream in a round of the event loop: of many that arrive at once the first is with the engine before
-    the last is read, and running ones continue in between."""
+T = TypeVar("T")
 
-    def __init__(self) -> None:
-        self._lock = asyncio.Lock()
 
-    async def wait(self) -> None:
-        """Returns when the caller is admitted."""
-        async with self._lock:
-            await asyncio.sleep(0)
+def too_long(length: str, context_length: int) -> ClientError:
+    """A prompt that leaves no room for an answer."""
+    message = (
+        f"the messages are {length} long; this model's context is {context_length} tokens, prompt and answer together: "
+        "shorten the messages"
+    )
+    return ClientError(message, "messages", "context_length_exceeded")
 
 
 @dataclass(frozen=True)
 class Prompt:
-    """Rendered prompt ids [T]. `mode`: the whole conversation, or the parent turn's own ids and what is new."""
+    """Rendered prompt ids [T]."""
 
     ids: list[int]
-    mode: Literal["full", "bridge"]
+    mode: RenderMode
 
 
 class Gateway:
@@ -67,6 +73,8 @@ class Gateway:
         self.recorder = recorder
         self._in_flight = recorder.in_flight if recorder else InFlight()
         self._admission = Admission()
+        self._large = ThreadPoolExecutor(LARGE_AT_A_TIME, "large-prompt")
+        self.running = RunningAnswers(settings.max_running)
         self.tokenizer = Tokenizer(folder.path)
         self.format = ChatFormat(folder, self.tokenizer)
         if not self.tokenizer.read_text_as_plain(lambda: probe(self.format)):
@@ -82,6 +90,7 @@ class Gateway:
         if request.stream:
             await self._admission.wait()
         self._check(request)
+        await self._check_length(request.messages)
         request = replace(request, sampling={"temperature": self._temperature, **request.sampling})
         recorder = self.recorder if caller.train else None
         transcript = Transcript.of(request.messages)
@@ -92,7 +101,7 @@ class Gateway:
             recorder.answer_soon(parent.turn, next_state(request.messages, parent.start))
         return Exchange(
             request=request,
-            turn=self._turn(request, caller, parent, prompt.mode, generation, kind),
+            turn=self._turn(request, caller, parent, generation, kind),
             transcript=transcript,
             generation=generation,
             parser=self.format.parser(tools=request.tools is not None),
@@ -104,6 +113,7 @@ class Gateway:
     async def count(self, request: ChatRequest) -> int:
         """Tokens of a request's prompt. Raises ClientError."""
         self._check(request)
+        await self._check_length(request.messages)
         return len(await self._rendered(request))
 
     def _check(self, request: ChatRequest) -> None:
@@ -121,26 +131,39 @@ class Gateway:
             message = f"the model {name!r} does not exist; this server has {self.model_name!r}"
             raise ClientError(message, "model", "model_not_found", 404)
 
+    async def _check_length(self, messages: list[Message]) -> None:
+        """Raises ClientError for messages that cannot fit, before they are read as tokens. What the model itself once
+        wrote is not counted: templates leave its reasoning out."""
+        if isinstance(messages[0], RawPrompt):
+            return
+        texts = [text_of(message) for message in messages if message["role"] != "assistant"]
+        length = sum(map(len, texts))
+        if length > SURELY_READ * self.context_length and await self._aside(
+            self.tokenizer.exceeds, texts, self.context_length
+        ):
+            raise too_long(
+                f"more than {self.context_length} tokens ({length} characters)", self.context_length
+            )
+
+    async def _aside(self, call: Callable[..., T], *words: object) -> T:
+        """In one of the few threads for large prompts: other streams continue, and nothing else waits behind them."""
+        return await asyncio.get_running_loop().run_in_executor(self._large, call, *words)
+
     def _room(self, request: ChatRequest, prompt_tokens: int) -> int:
         """How many tokens the answer may have. Raises ClientError when the prompt fills the context."""
         room = self.context_length - prompt_tokens
         if room < 1:
-            message = (
-                f"the messages are {prompt_tokens} tokens long; this model's context is "
-                f"{self.context_length} tokens, prompt and answer together: shorten the messages"
-            )
-            raise ClientError(message, "messages", "context_length_exceeded")
+            raise too_long(f"{prompt_tokens} tokens", self.context_length)
         return min(room, request.max_tokens or self.settings.max_tokens_default or room)
 
     async def _render(self, request: ChatRequest, parent: Parent | None) -> Prompt:
         if parent is not None and _continues(request, parent):
-            bridged = self.format.bridge(
-                parent.turn.prompt_ids,
-                parent.turn.completion_ids,
-                request.messages[parent.start :],
-                request.tools,
-                request.thinking,
-            )
+            new = request.messages[parent.start :]
+            wanted = parent.turn.prompt_ids, parent.turn.completion_ids, new, request.tools, request.thinking
+            if sum(len(text_of(message)) for message in new) < LARGE_HISTORY_CHARACTERS:
+                bridged = self.format.bridge(*wanted)
+            else:
+                bridged = await self._aside(self.format.bridge, *wanted)
             if bridged is not None:
                 return Prompt(bridged, "bridge")
         return Prompt(await self._rendered(request), "full")
@@ -149,7 +172,7 @@ class Gateway:
         wanted = request.messages, request.tools, request.thinking
         if len(orjson.dumps(wanted)) < LARGE_HISTORY_CHARACTERS:
             return self.format.render(*wanted)
-        return await asyncio.to_thread(self.format.render, *wanted)
+        return await self._aside(self.format.render, *wanted)
 
     def _join_or_begin(
         self, request: ChatRequest, caller: Caller, parent: Parent | None, prompt: Prompt, recorded: bool
@@ -159,8 +182,9 @@ class Gateway:
         limit = self._room(request, len(prompt.ids))
         first = self._in_flight.find(caller.key) if request.n == 1 and not request.top_log_probs else None
         if first is not None:
-            wanted, session_id, turn_id = first.request, first.session_id, first.turn_id
+            wanted, session_id, turn_id, mode = first.request, first.session_id, first.turn_id, first.mode
         else:
+            mode = prompt.mode
             turn_id = uuid.uuid4().hex
             session_id = caller.scope or (parent.turn.session_id if parent else turn_id)
             wanted = EngineRequest(
@@ -171,8 +195,10 @@ class Gateway:
                 stop_ids=frozenset(self.format.stop_ids),
                 log_probs=recorded or request.log_probs or request.return_token_ids,
                 top_log_probs=request.top_log_probs,
+                join_key=caller.key.digest.hex() if request.n == 1 else None,
+                repeated=caller.key.repeated,
             )
-        generation = SharedGeneration(self.engines, wanted, session_id, turn_id, first)
+        generation = SharedGeneration(self.engines, wanted, session_id, turn_id, first, mode)
         return self._in_flight.add(caller.key, generation)
 
     def _turn(
@@ -180,7 +206,6 @@ class Gateway:
         request: ChatRequest,
         caller: Caller,
         parent: Parent | None,
-        mode: Literal["full", "bridge"],
         generation: SharedGeneration,
         kind: str,
     ) -> TurnContext:
@@ -194,7 +219,7 @@ class Gateway:
             tools=request.tools,
             prompt_ids=wanted.prompt_ids,
             sampling={**wanted.sampling, **limits},
-            render_mode=mode,
+            render_mode=generation.mode,
             turn_type=caller.turn_type,
             person=caller.person,
             parent_id=parent.turn.id if parent else None,

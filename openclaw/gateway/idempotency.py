@@ -15,6 +15,7 @@ from weakref import WeakSet, WeakValueDictionary
 from openclaw.engine.client import EngineClient
 from openclaw.engine.generation import EngineRequest, Generation, Increment
 from openclaw.gateway.caller import RequestKey
+from openclaw.types import RenderMode
 
 POLL_SECONDS = 0.02
 """How often a repeated request looks for new tokens of the first attempt."""
@@ -25,6 +26,7 @@ class SharedGeneration(Generation):
 
     Args:
         turn_id: of the turn that all attempts share. first: the attempt to follow; None: there is none.
+        mode: how the prompt was rendered.
     """
 
     def __init__(
@@ -34,11 +36,13 @@ class SharedGeneration(Generation):
         session_id: str,
         turn_id: str,
         first: SharedGeneration | None,
+        mode: RenderMode = "full",
     ) -> None:
         super().__init__(engines, request, session_id)
         self.request = request
         self.session_id = session_id
         self.turn_id = turn_id
+        self.mode = mode
         self._first = first
         self.ended = False
 

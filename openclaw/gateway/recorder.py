@@ -17,6 +17,8 @@ from openclaw.types import Feedback, Message, NewTurn, Turn, TurnState
 log = logging.getLogger(__name__)
 
 REMEMBERED_DELETIONS = 10_000
+FAILED_SECONDS = 10.0
+"""How long after a turn that could not be stored no more are asked for; then the next one tries again."""
 
 
 class Recorder:
@@ -32,7 +34,8 @@ class Recorder:
         self._writer = StoreWriter(store)
         self._session_ttl = session_ttl
         self._background: set[asyncio.Task[None]] = set()
-        self._deleted: OrderedDict[str, float] = OrderedDict()
+        self._deleted: OrderedDict[tuple[str, str | None], float] = OrderedDict()
+        self._failure: tuple[float, str] | None = None
 
     def close(self) -> None:
         """Commits what is queued."""
@@ -68,12 +71,25 @@ class Recorder:
 
     async def record(self, turn: NewTurn) -> None:
         """Durable when it returns. An attempt that was given up while another one continues is no turn of its own,
-        and an answer that was running when its session was deleted is not stored. Raises StoreError."""
+        and an answer that was running when its session or person was deleted is not stored. Raises StoreError."""
         if turn.state is TurnState.ABORTED and self.in_flight.continues(turn.id):
             return
-        if turn.created_at <= self._deleted.get(turn.session_id, 0.0):
+        whose = (("session", turn.session_id), ("person", turn.person))
+        if any(turn.created_at <= self._deleted.get(name, 0.0) for name in whose):
             return
-        await self._writer.submit(lambda: self.store.record_turn(turn))
+        try:
+            await self._writer.submit(lambda: self.store.record_turn(turn))
+        except StoreError as error:
+            self._failure = (time.monotonic(), str(error))
+            raise
+        self._failure = None
+
+    @property
+    def failure(self) -> str | None:
+        """Why turns cannot be stored at the moment; None: they can, or it is time to try."""
+        if self._failure is None or time.monotonic() - self._failure[0] > FAILED_SECONDS:
+            return None
+        return self._failure[1]
 
     def answer_soon(self, parent: Turn, next_state: list[Message]) -> None:
         """Store what followed the parent's answer, if anything did, without waiting: its judge need not wait for this
@@ -95,11 +111,19 @@ class Recorder:
 
     async def delete_session(self, session_id: str) -> dict[str, int]:
         """Everything of a session leaves the store; returns the deleted rows by kind. Raises StoreError."""
-        self._deleted[session_id] = time.time()
-        self._deleted.move_to_end(session_id)
+        self._note_deletion("session", session_id)
+        return await self._writer.submit(lambda: self.store.delete_session(session_id))
+
+    async def delete_person(self, person: str) -> dict[str, int]:
+        """As `delete_session`, for every session and turn of a person. Raises StoreError."""
+        self._note_deletion("person", person)
+        return await self._writer.submit(lambda: self.store.delete_person(person))
+
+    def _note_deletion(self, kind: str, name: str) -> None:
+        self._deleted[kind, name] = time.time()
+        self._deleted.move_to_end((kind, name))
         if len(self._deleted) > REMEMBERED_DELETIONS:
             self._deleted.popitem(last=False)
-        return await self._writer.submit(lambda: self.store.delete_session(session_id))
 
     async def feedback(
         self,

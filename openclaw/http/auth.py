@@ -5,12 +5,23 @@ from __future__ import annotations
 import hmac
 import ipaddress
 from collections.abc import Mapping
+from typing import Protocol
 from urllib.parse import urlsplit
 
 from starlette.requests import Request
 
 from openclaw.errors import ClientError
 from openclaw.settings import LOOPBACK, Settings
+
+LOCAL_DOMAINS = (".localhost", ".local", ".internal", ".lan", ".home.arpa")
+"""Names that are never given to a site on the internet, or point nowhere there."""
+
+
+class Administered(Protocol):
+    """Settings that may have a key of the administrator."""
+
+    @property
+    def admin_key(self) -> str | None: ...
 
 
 def key_name(headers: Mapping[str, str], settings: Settings) -> str | None:
@@ -31,10 +42,11 @@ def check_client(request: Request, settings: Settings) -> None:
         if key_name(request.headers, settings) is None:
             raise _unauthorized("client key (SGLANG_API_KEY or OPENCLAW_API_KEYS)")
     else:
+        _check_host(request, settings)
         _check_origin(request)
 
 
-def check_admin(request: Request, settings: Settings) -> None:
+def check_admin(request: Request, settings: Administered) -> None:
     """Raises ClientError (401, 403) unless the request has the admin key; without one set, unless it comes
     straight from this machine."""
     if settings.admin_key is not None:
@@ -61,6 +73,27 @@ def _check_origin(request: Request) -> None:
     if host not in LOOPBACK and not (host == own and _is_address(own)):
         message = "a web page of another site may not use this server without a key; set SGLANG_API_KEY"
         raise ClientError(message, code="forbidden", status=403, kind="permission_error")
+
+
+def _check_host(request: Request, settings: Settings) -> None:
+    """Without a key, a name that anybody could have pointed at this machine is refused (DNS rebinding): the browser
+    would let a page of that site in. So is what a browser itself calls a request of another site."""
+    asked = _host(f"//{request.headers.get('host', '127.0.0.1')}")
+    if not (asked and (is_own_name(asked) or asked in (name.lower() for name in settings.allowed_hosts))):
+        message = (
+            f"without a key this server is not {asked!r}: set SGLANG_API_KEY, or ALLOWED_HOSTS to that name"
+        )
+        raise ClientError(message, code="forbidden", status=403, kind="permission_error")
+    if request.headers.get("sec-fetch-site") == "cross-site" and "origin" not in request.headers:
+        message = "a web page of another site may not use this server without a key; set SGLANG_API_KEY"
+        raise ClientError(message, code="forbidden", status=403, kind="permission_error")
+
+
+def is_own_name(host: str) -> bool:
+    """Whether no site on the internet can have this name: an address, a name without a dot, or one of a local domain."""
+    return (
+        host in LOOPBACK or _is_address(host) or "." not in host.rstrip(".") or host.endswith(LOCAL_DOMAINS)
+    )
 
 
 def _host(url: str) -> str | None:

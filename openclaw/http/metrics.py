@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600)
@@ -36,3 +38,24 @@ class Metrics:
             "Generations that went on after an engine broke off.",
             registry=self.registry,
         )
+        self.turns = self._by("turns", "Stored turns by state.", "state")
+        self.samples = self._by("samples", "Samples by state.", "state")
+        self.dropped = self._by("dropped", "Turns and samples that are not trained, by reason.", "reason")
+        self.version = self._one("weight_version", "The version that is live.")
+        self.unjudged = self._one("judge_failing_turns", "Turns that wait for another try of their judge.")
+        self.store_up = self._one("store_up", "1 where turns can be stored.")
+
+    def collect(self, counts: Mapping[str, Mapping[str, int]], version: int) -> None:
+        """Takes over what the store counts; see `Statistics.counts`."""
+        for name, gauge in (("turns", self.turns), ("samples", self.samples), ("dropped", self.dropped)):
+            gauge.clear()
+            for label, number in counts[name].items():
+                gauge.labels(label).set(number)
+        self.unjudged.set(sum(counts["judge_failures"].values()))
+        self.version.set(version)
+
+    def _by(self, name: str, about: str, label: str) -> Gauge:
+        return Gauge(f"openclaw_{name}", about, [label], registry=self.registry)
+
+    def _one(self, name: str, about: str) -> Gauge:
+        return Gauge(f"openclaw_{name}", about, registry=self.registry)

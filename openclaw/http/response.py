@@ -19,6 +19,7 @@ from openclaw.gateway.caller import Caller
 from openclaw.gateway.chat_request import ChatRequest
 from openclaw.gateway.exchange import Chunk, Completion, Exchange
 from openclaw.gateway.gateway import Gateway
+from openclaw.gateway.running import RunningAnswers
 from openclaw.http.metrics import Metrics
 
 log = logging.getLogger(__name__)
@@ -90,6 +91,7 @@ class AnswerResponse(Response):
         self._dialect = dialect
         self._streamed = streamed
         self._metrics: Metrics = request.app.state.metrics
+        self._running: RunningAnswers = request.app.state.gateway.running
         self._started = time.perf_counter()
         self._first: float | None = None
         self._opened = self._begun = False
@@ -161,7 +163,8 @@ class AnswerResponse(Response):
             if data and self._streamed:
                 await self._emit(send, data)
 
-        answer = await exchange.run(on_chunk)
+        async with self._running.place(exchange.turn.turn_type):
+            answer = await exchange.run(on_chunk)
         data = self._opening() + self._dialect.finished(index, answer)
         if data and self._streamed:
             await self._emit(send, data)

@@ -162,7 +162,10 @@ class TurnJudge:
     async def _give_back(self, turn: Turn, error: Exception, down: bool) -> None:
         first = _FIRST_RETURN_SECONDS if isinstance(error, JudgeUnavailable) else _FIRST_RETRY_SECONDS
         wait = first * (_OTHERS_FIRST if down else 2 ** (turn.judge_attempts - 1))
-        await self._writer.submit(lambda: self._store.release_claim(turn.id, wait, was_try=not down))
+        reason = (str(error) or type(error).__name__).splitlines()[0]
+        await self._writer.submit(
+            lambda: self._store.release_claim(turn.id, wait, was_try=not down, reason=reason)
+        )
 
     async def _drop(self, turn: Turn, judgements: list[Judgement], reason: str) -> None:
         await self._finish(turn, judgements, Drop(reason))

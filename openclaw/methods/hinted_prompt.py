@@ -77,7 +77,22 @@ class HintedPrompts:
 
     def candidate(self, turn: Turn, hint: str) -> list[int]:
         """Hinted prompt ids and the turn's own completion ids [T]. Raises HintError, also for what is too long."""
-        ids = hinted_prompt_ids(self._format, turn, hint) + turn.completion_ids
+        return self._fitting(hinted_prompt_ids(self._format, turn, hint) + turn.completion_ids)
+
+    def answered(self, turn: Turn, messages: Sequence[Message]) -> list[int]:
+        """Ids of another conversation, with the turn's tools and template options, and the turn's own completion ids
+        [T]. Raises HintError as `candidate`."""
+        if any(message.get("format") == "raw" for message in turn.messages):
+            raise HintError("a prompt without messages has no other form")
+        try:
+            prompt = self._format.render(
+                list(messages), turn.tools, turn.sampling.get("enable_thinking", True)
+            )
+        except ClientError as error:
+            raise HintError(f"the conversation cannot be rendered: {error}") from error
+        return self._fitting(prompt + turn.completion_ids)
+
+    def _fitting(self, ids: list[int]) -> list[int]:
         if len(ids) > self._context_length:
             raise HintError(
                 f"the hinted turn has {len(ids)} tokens; the model has room for {self._context_length}"

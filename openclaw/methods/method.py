@@ -10,10 +10,15 @@ A function without `@asks` may have the first two parameters only; it gets the e
 
 from __future__ import annotations
 
+import hashlib
+import importlib.util
 import inspect
 import pkgutil
+import sys
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields
+from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from openclaw.errors import ConfigError, HintError
@@ -86,16 +91,18 @@ class Method:
 
     @classmethod
     def load(cls, path: str) -> Method:
-        """The hook named `module:attr`. Raises ConfigError."""
+        """The hook named `module:attr` or `file.py:attr`. Raises ConfigError."""
+        file, _, attr = path.rpartition(":")
         try:
-            function = pkgutil.resolve_name(path)
-        except (ImportError, AttributeError, ValueError) as error:
+            in_file = file.endswith(".py")
+            function = getattr(_module_of(Path(file)), attr) if in_file else pkgutil.resolve_name(path)
+        except (ImportError, AttributeError, ValueError, OSError) as error:
             raise ConfigError(f"--method-path {path}: {error}") from error
         if not callable(function):
             raise ConfigError(f"--method-path {path} is not a function")
         return cls.of(function, path)
 
-    def chosen(self, args: Any) -> dict[str, float]:
+    def chosen(self, args: object) -> dict[str, float]:
         """The options that parsed arguments give a number."""
         given = {name: getattr(args, name, None) for name in self.options}
         return {name: float(value) for name, value in given.items() if value is not None}
@@ -143,3 +150,18 @@ def hints_of(judgements: Iterable[Judgement]) -> list[str]:
 
 def _eval_only(_options: Options) -> Needs:
     return Needs()
+
+
+def _module_of(file: Path) -> ModuleType:
+    """The module of a file, loaded once. Raises OSError when it cannot be read, and what the file raises."""
+    name = f"{file.stem}_{hashlib.sha256(str(file.resolve()).encode()).hexdigest()[:8]}"
+    if name not in sys.modules:
+        spec = importlib.util.spec_from_file_location(name, file)
+        assert spec is not None and spec.loader is not None  # the name ends in .py
+        module = sys.modules[name] = importlib.util.module_from_spec(spec)
+        try:
+            spec.loader.exec_module(module)
+        except BaseException:
+            del sys.modules[name]
+            raise
+    return sys.modules[name]

@@ -13,8 +13,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from openclaw.clients.registry import clean_text
 from openclaw.common.messages import LINE_BREAK, text_of
-from openclaw.sessions.clients import clean_text
 from openclaw.types import Message, Turn
 
 YES = frozenset({"1", "true", "yes", "on"})
@@ -76,7 +76,7 @@ def same_answer(stored: Message, sent: Message, to_the_letter: bool = False) -> 
     return read(stored) == read(sent)
 
 
-def is_true(value: Any) -> bool:
+def is_true(value: object) -> bool:
     """A header or field that switches something on: true, 1, yes, on."""
     return value is True or str(value).strip().lower() in YES
 

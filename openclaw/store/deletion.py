@@ -97,6 +97,7 @@ class Deletion(Database):
         for ids in slices([row.id for row in rows]):
             samples = list(connection.scalars(select(sample.c.id).where(sample.c.turn_id.in_(ids))))
             found["trainings"] += _drop(connection, schema.training, schema.training.c.sample_id.in_(samples))
+            _drop(connection, schema.token_record, schema.token_record.c.sample_id.in_(samples))
             found["samples"] += _drop(connection, sample, sample.c.id.in_(samples))
             found["judgements"] += _drop(connection, schema.judgement, schema.judgement.c.turn_id.in_(ids))
             found["feedback"] += _drop(connection, schema.feedback, schema.feedback.c.turn_id.in_(ids))

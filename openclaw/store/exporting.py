@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, RowMapping, Table, or_, select, true
 
@@ -78,6 +79,11 @@ def _turn_lines(connection: Connection, ids: Sequence[str]) -> Iterator[TurnLine
     for row in connection.execute(query.order_by(schema.training.c.created_at)).mappings():
         entry = {name: row[name] for name in TrainingEntry.model_fields}
         trainings[row["sample_id"]].append(TrainingEntry(**entry))
+    table = schema.token_record
+    query_tokens = select(table).where(table.c.sample_id.in_(numbers))
+    tokens = {
+        row["sample_id"]: unpack_json(row["data"]) for row in connection.execute(query_tokens).mappings()
+    }
     turns = {
         row["id"]: turn_from_row(row)
         for row in connection.execute(select_turns(schema.turn.c.id.in_(ids))).mappings()
@@ -94,7 +100,9 @@ def _turn_lines(connection: Connection, ids: Sequence[str]) -> Iterator[TurnLine
                 FeedbackEntry(score=row["score"], text=unpack_json(row["text"]), created_at=row["created_at"])
                 for row in feedback[id_]
             ],
-            sample=None if sample is None else _sample_entry(sample, trainings[sample["id"]]),
+            sample=None
+            if sample is None
+            else _sample_entry(sample, trainings[sample["id"]], tokens.get(sample["id"])),
         )
 
 
@@ -106,7 +114,9 @@ def _by_turn(connection: Connection, table: Table, ids: Sequence[str]) -> defaul
     return found
 
 
-def _sample_entry(row: RowMapping, trainings: list[TrainingEntry]) -> SampleEntry:
+def _sample_entry(
+    row: RowMapping, trainings: list[TrainingEntry], tokens: dict[str, Any] | None
+) -> SampleEntry:
     return SampleEntry(
         **{name: row[name] for name in SAMPLE_COLUMNS},
         state=SampleState(row["state"]),
@@ -115,4 +125,5 @@ def _sample_entry(row: RowMapping, trainings: list[TrainingEntry]) -> SampleEntr
         metadata=unpack_json(row["extra"]),
         teacher=unpack_teacher(row["teacher"]),
         trainings=trainings,
+        tokens=tokens,
     )

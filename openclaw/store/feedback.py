@@ -165,6 +165,7 @@ def _withdraw_sample(connection: Connection, turn_id: str) -> bool:
     if found.state not in _REJUDGED:
         return False
     connection.execute(delete(training).where(training.c.sample_id == found.id))
+    connection.execute(delete(schema.token_record).where(schema.token_record.c.sample_id == found.id))
     connection.execute(delete(sample).where(sample.c.turn_id == turn_id))
     connection.execute(delete(judgement).where(judgement.c.turn_id == turn_id))
     return True

@@ -159,6 +159,9 @@ def _add_sample(connection: Connection, turn_id: str, sample: SampleEntry) -> No
         "teacher": pack_json(sample.teacher) if sample.teacher else None,
     }
     key = connection.execute(insert(schema.sample).values(**row)).inserted_primary_key
+    if sample.tokens is not None and key:
+        row = {"sample_id": key[0], "data": pack_json(sample.tokens), "created_at": sample.created_at}
+        connection.execute(insert(schema.token_record), row)
     for training in sample.trainings:
         connection.execute(
             insert(schema.training).values(sample_id=key[0] if key else None, **training.model_dump())

@@ -69,6 +69,8 @@ class SampleEntry(_Line):
     rollout_id: int | None
     trained_version: int | None
     trainings: list[TrainingEntry]
+    tokens: dict[str, Any] | None = None
+    """What the last training step made of each token."""
 
 
 class TurnLine(_Line):

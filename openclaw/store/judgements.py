@@ -25,6 +25,8 @@ from openclaw.store.rows import (
 from openclaw.store.states import check_turn
 from openclaw.types import Drop, Judgement, SampleDraft, SampleState, Turn, TurnState
 
+REASON_CHARS = 160
+
 
 class JudgementTable(Database):
     """answered -> judged. A claim that its worker does not finish in time is free for the next worker."""
@@ -58,9 +60,11 @@ class JudgementTable(Database):
             rows = connection.execute(select_turns(turn.id.in_(ids)).order_by(turn.answered_at)).mappings()
             return [turn_from_row(row) for row in rows]
 
-    def release_claim(self, turn_id: str, retry_after: float = 0.0, was_try: bool = True) -> None:
+    def release_claim(
+        self, turn_id: str, retry_after: float = 0.0, was_try: bool = True, reason: str = ""
+    ) -> None:
         """Give a claimed turn back; it can be claimed again in `retry_after` seconds. was_try False: the claim does not
-        count among its tries."""
+        count among its tries. `reason`: why it is not judged yet, for people, until it is."""
         turn = schema.turn.c
         free = {"claimed_by": None, "claimed_until": time.time() + retry_after if retry_after else None}
         tries = turn.judge_attempts if was_try else turn.judge_attempts - 1
@@ -68,7 +72,7 @@ class JudgementTable(Database):
             connection.execute(
                 update(schema.turn)
                 .where(turn.id == turn_id, turn.state == str(TurnState.ANSWERED))
-                .values(**free, judge_attempts=tries)
+                .values(**free, judge_attempts=tries, state_reason=reason[:REASON_CHARS] or None)
             )
 
     def release_claims_of(self, worker: str) -> int:
@@ -105,7 +109,13 @@ class JudgementTable(Database):
             connection.execute(
                 update(schema.turn)
                 .where(schema.turn.c.id == turn_id)
-                .values(state=str(TurnState.JUDGED), judged_at=now, claimed_by=None, claimed_until=None)
+                .values(
+                    state=str(TurnState.JUDGED),
+                    state_reason=None,
+                    judged_at=now,
+                    claimed_by=None,
+                    claimed_until=None,
+                )
             )
         return True
 
@@ -117,6 +127,26 @@ class JudgementTable(Database):
                 select(table).where(table.c.turn_id == turn_id).order_by(table.c.id)
             ).mappings()
             return [judgement_from_row(row) for row in rows]
+
+    def scores_before(self, turn_id: str, limit: int) -> list[float]:
+        """The last scores other than 0 that the person of a turn gave before the turn's own, newest first.
+
+        The order is that of the judgements, which never changes. Turns that name no person count as one person's.
+        """
+        judgement, turn = schema.judgement.c, schema.turn.c
+        own = select(func.max(judgement.id)).where(judgement.turn_id == turn_id, judgement.kind == "eval")
+        with self.reading() as connection:
+            person = connection.scalar(select(turn.person).where(turn.id == turn_id))
+            same = turn.person.is_(None) if person is None else turn.person == person
+            query = (
+                select(judgement.score)
+                .join(schema.turn, turn.id == judgement.turn_id)
+                .where(judgement.kind == "eval", judgement.score != 0, same)
+                .where(judgement.id < own.scalar_subquery())
+                .order_by(judgement.id.desc())
+                .limit(limit)
+            )
+            return list(connection.scalars(query))
 
 
 def _free(now: float) -> tuple[ColumnElement[bool], ...]:

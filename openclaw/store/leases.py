@@ -12,7 +12,6 @@ from openclaw.errors import StoreError
 from openclaw.store import schema
 from openclaw.store.database import Database, slices, take_turns
 from openclaw.store.rows import select_turns, turn_from_row, unpack_json, unpack_teacher
-from openclaw.store.states import check_sample
 from openclaw.types import DEFAULT_TRAINER, SampleRecord, SampleState
 
 T = TypeVar("T")
@@ -79,17 +78,6 @@ class LeaseTable(Database):
         with self.transaction() as connection:
             take_turns(connection)
             return release(connection, except_rollout_id, trainer)
-
-    def drop_sample(self, sample_id: int, reason: str) -> None:
-        """ready or leased -> dropped(reason), counted. Raises StoreError for any other sample."""
-        sample = schema.sample.c
-        with self.transaction() as connection:
-            state = connection.scalar(select(sample.state).where(sample.id == sample_id).with_for_update())
-            if state is None:
-                raise StoreError(f"no sample {sample_id} in the store")
-            check_sample(sample_id, state, SampleState.DROPPED)
-            dropped = {**_FREE, "state": str(SampleState.DROPPED), "reason": reason}
-            connection.execute(update(schema.sample).where(sample.id == sample_id).values(dropped))
 
     def drop_stale(self, oldest_version: int) -> int:
         """ready -> dropped(stale) for every sample without a token that version `oldest_version` or a later one

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from sqlalchemy import Column, Connection, Integer, LargeBinary, String, func, insert, inspect, select
 
 from openclaw.errors import StoreError
-from openclaw.store.schema import SCHEMA_VERSION, feedback, metadata, schema_version
+from openclaw.store.schema import SCHEMA_VERSION, feedback, metadata, schema_version, token_record
 
 if TYPE_CHECKING:
     from alembic.operations import Operations
@@ -37,6 +37,10 @@ def _find_the_oldest_sample(connection: Connection) -> None:
     _operations(connection).create_index("sample_oldest", "sample", ["state", "created_at", "id"])
 
 
+def _keep_token_records(connection: Connection) -> None:
+    token_record.create(connection)
+
+
 def _keep_measurements(connection: Connection) -> None:
     _operations(connection).add_column("weight_version", Column("details", LargeBinary))
 
@@ -46,7 +50,8 @@ MIGRATIONS: dict[int, Callable[[Connection], None]] = {
     3: _take_feedback_and_imports,
     4: _keep_teachers,
     5: _find_the_oldest_sample,
-    6: _keep_measurements,
+    6: _keep_token_records,
+    7: _keep_measurements,
 }
 """version -> what turns the version before into it, in Alembic operations (the same words for every
 database)."""

@@ -9,6 +9,7 @@ from openclaw.store.judgements import JudgementTable
 from openclaw.store.leases import LeaseTable
 from openclaw.store.quarantine import QuarantineTable
 from openclaw.store.statistics import Statistics
+from openclaw.store.token_records import TokenRecordTable
 from openclaw.store.turn_status import TurnStatusTable
 from openclaw.store.turns import TurnTable
 from openclaw.store.version_turns import VersionTurnTable
@@ -27,6 +28,7 @@ class RolloutStore(
     Deletion,
     Statistics,
     TurnStatusTable,
+    TokenRecordTable,
 ):
     """Turns, sessions, judgements, samples, leases and weight versions in one database.
 

@@ -155,7 +155,7 @@ def unpack_teacher(data: bytes | None) -> dict[str, Any]:
     return {} if data is None else dict(unpack_json(data))
 
 
-def pack_json(value: Any) -> bytes:
+def pack_json(value: object) -> bytes:
     """JSON bytes, compressed when long. Raises TypeError for what JSON cannot hold."""
     data = orjson.dumps(value)
     return zlib.compress(data, _LEVEL) if len(data) >= _COMPRESS_FROM else data

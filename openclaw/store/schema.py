@@ -18,7 +18,7 @@ from sqlalchemy import (
     UniqueConstraint,
 )
 
-SCHEMA_VERSION = 6
+SCHEMA_VERSION = 7
 """Raised by one with every entry of migrations.MIGRATIONS."""
 
 metadata = MetaData()
@@ -146,6 +146,15 @@ training = Table(
 )
 """Which version trained which sample, rolled back versions included: what is ready again follows from
 here."""
+
+token_record = Table(
+    "token_record",
+    metadata,
+    Column("sample_id", Integer, primary_key=True),
+    Column("data", LargeBinary, nullable=False),
+    Column("created_at", Float, nullable=False),
+)
+"""What the last training step made of every token of a sample."""
 
 weight_version = Table(
     "weight_version",

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 from openclaw.errors import ClientError, StoreError
-from openclaw.formats.families import make_renderer
 from openclaw.formats.rendering import ChatFormat, ModelFolder
 from openclaw.formats.template_probe import probe
 from openclaw.formats.tokenizer import Tokenizer
@@ -100,9 +99,8 @@ class ConversationTokenizer:
 
     def _end_of_answer(self) -> list[int]:
         """The token [1] that ends an answer in this model's template; [] when the template has none."""
-        renderer = make_renderer(self._format.family.name, self._tokenizer, False)
-        example = [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]
-        ids = renderer.render_ids(example, tools=None, add_generation_prompt=False)
+        example: list[Message] = [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]
+        ids = self._format.whole(example)
         return next(([id_] for id_ in reversed(list(ids)) if id_ in self._format.stop_ids), [])
 
 

@@ -83,7 +83,7 @@ class StoreWriter:
                 self._queue.put(None)
         self._thread.join()
 
-    def _put(self, function: Callable[[], Any]) -> Future[Any]:
+    def _put(self, function: Callable[[], object]) -> Future[Any]:
         job = _Job(function)
         with self._lock:
             if self._closed:

@@ -11,7 +11,8 @@ from typing import Any
 from openclaw.errors import ConfigError
 from openclaw.formats.rendering import ChatFormat, ModelFolder
 from openclaw.formats.tokenizer import Tokenizer
-from openclaw.trainer_hooks.lease import sample_dict_of, store_of
+from openclaw.trainer_hooks.batch import sample_dict_of
+from openclaw.trainer_hooks.lease import opened_store
 from openclaw.types import Turn
 
 LIKED, RECENT, QUESTION = "liked", "recent", "question"
@@ -43,7 +44,7 @@ def gate_samples(args: Any, rollout_id: int, version: int) -> list[dict[str, Any
     Raises:
         ConfigError: --gate-data cannot be read. StoreError: the buffer cannot.
     """
-    store = store_of(args)
+    store = opened_store(args)
     turns = [(LIKED, turn) for turn in store.liked_turns(args.gate_liked)]
     known = {turn.id for _, turn in turns}
     newest = store.newest_turns(args.gate_recent)

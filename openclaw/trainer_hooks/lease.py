@@ -10,7 +10,7 @@ import argparse
 import functools
 import logging
 import time
-from collections import Counter
+from pathlib import Path
 from typing import Any
 
 from openclaw.common.declare import text_of_variable
@@ -19,7 +19,8 @@ from openclaw.settings import Settings, add_buffer_flags
 from openclaw.store import RolloutStore
 from openclaw.trainer_hooks import probation
 from openclaw.trainer_hooks.backlog import Backlog, BacklogWatch
-from openclaw.types import DEFAULT_TRAINER, SampleRecord, Turn
+from openclaw.trainer_hooks.batch import add_anchor_flags, batch_metrics, batch_rows, sample_dict
+from openclaw.types import DEFAULT_TRAINER, SampleRecord
 
 log = logging.getLogger("openclaw.trainer_hooks.lease")
 
@@ -58,10 +59,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=DEFAULT_TRAINER,
         help="name of this trainer's leases and versions; two trainers on one buffer need two names",
     )
+    add_anchor_flags(parser)
 
 
 def lease_batch(args: Any, rollout_id: int) -> list[dict[str, Any]]:
-    """Blocks until a batch can go, and returns it: one dictionary a sample, at least one.
+    """Blocks until a batch can go, and returns it: one dictionary a sample, at least one. See `lease_records`."""
+    return [sample_dict(record, rollout_id) for record in lease_records(args, rollout_id)]
+
+
+def lease_records(args: Any, rollout_id: int) -> list[SampleRecord]:
+    """Blocks until a batch can go, and returns it, at least one sample.
 
     A full batch (`args.rollout_batch_size`) goes at once; a smaller one `args.batch_timeout` seconds after
     its oldest sample became ready. With `args.max_staleness`, samples that only older weights wrote are dropped
@@ -72,7 +79,7 @@ def lease_batch(args: Any, rollout_id: int) -> list[dict[str, Any]]:
     Raises:
         StoreError: the buffer cannot be used, or this rollout is trained already.
     """
-    store = store_of(args)
+    store = opened_store(args)
     while True:
         _keep_house(store, args)
         _drop_stale(store, args)
@@ -80,11 +87,11 @@ def lease_batch(args: Any, rollout_id: int) -> list[dict[str, Any]]:
             records = store.lease(rollout_id, args.rollout_batch_size, trainer_of(args))
             if records:
                 _tell_backlog(store, args)
-                return [sample_dict(record, rollout_id) for record in records]
+                return records
         time.sleep(POLL_SECONDS)
 
 
-def on_weights_live(args: Any, rollout_id: int, version: int, checkpoint: dict[str, Any]) -> None:
+def on_weights_live(args: object, rollout_id: int, version: int, checkpoint: dict[str, Any]) -> None:
     """For --on-weights-live-path: every engine serves `version`, so its batch is trained, for good.
 
     Args:
@@ -96,9 +103,9 @@ def on_weights_live(args: Any, rollout_id: int, version: int, checkpoint: dict[s
         StoreError: the version number was used for something else.
     """
     if (undo := checkpoint.get("undo")) is not None:
-        store_of(args).roll_back(version, undo["drop_turns"], undo["reason"], trainer_of(args))
+        opened_store(args).roll_back(version, undo["drop_turns"], undo["reason"], trainer_of(args))
         return
-    store_of(args).weights_live(
+    opened_store(args).weights_live(
         rollout_id,
         version,
         parent=checkpoint["parent"],
@@ -108,10 +115,11 @@ def on_weights_live(args: Any, rollout_id: int, version: int, checkpoint: dict[s
         trainer=trainer_of(args),
         details={name: told for name in ("metrics", "measurements") if (told := checkpoint.get(name))},
     )
+    _take_token_records(args)
 
 
 def generate_rollout(
-    args: Any, rollout_id: int, data_source: Any = None, evaluation: bool = False
+    args: object, rollout_id: int, data_source: object = None, evaluation: bool = False
 ) -> dict[str, Any]:
     """For --rollout-function-path: a batch as `lease_batch` gives it, and metrics about it.
 
@@ -121,63 +129,16 @@ def generate_rollout(
         data_source: not looked at; the batch comes from the buffer.
 
     Returns:
-        `samples`, one dictionary each, and `metrics`.
+        `samples`, one dictionary each, those of `--anchor-share` among them, and `metrics`.
 
     Raises:
         ValueError: an evaluation is asked for; conversations have no evaluation set.
-        StoreError: as `lease_batch`.
+        StoreError: as `lease_records`.
     """
     if evaluation:
         raise ValueError("conversations are no evaluation set: talk to the model with openclaw-test/ instead")
-    rows = lease_batch(args, rollout_id)
+    rows = batch_rows(args, lease_records(args, rollout_id), rollout_id)
     return {"samples": rows, "metrics": batch_metrics(rows)}
-
-
-def batch_metrics(rows: list[dict[str, Any]]) -> dict[str, float]:
-    """Of a batch: the mean score that people and judge gave, the mean number of hints, how many samples of each kind
-    (what a method writes into a sample's metadata as `eval_score` and `case`)."""
-    about = [row["metadata"] for row in rows]
-    found: dict[str, float] = {}
-    scores = [float(one["eval_score"]) for one in about if "eval_score" in one]
-    if scores:
-        found["rollout/prm_eval_score"] = sum(scores) / len(scores)
-    hints = [len(row.get("teacher_tokens_candidates") or ()) for row in rows]
-    if any(hints):
-        found["rollout/hints"] = sum(hints) / len(hints)
-    for case, count in Counter(one["case"] for one in about if "case" in one).items():
-        found[f"rollout/samples_{case}"] = float(count)
-    return found
-
-
-def sample_dict(record: SampleRecord, rollout_id: int) -> dict[str, Any]:
-    """The fields of a training sample; lists are [completion tokens], `tokens` is prompt and completion."""
-    turn = record.turn
-    return {
-        **sample_dict_of(turn),
-        "index": record.id,
-        "group_index": record.id,
-        "rollout_id": rollout_id,
-        "loss_mask": [1] * len(turn.completion_ids) if record.loss_mask is None else record.loss_mask,
-        "reward": record.reward,
-        **record.teacher_fields(),
-        "metadata": {**record.metadata, "turn_id": turn.id, "policy_id": turn.policy_id, "tools": turn.tools},
-    }
-
-
-def sample_dict_of(turn: Turn) -> dict[str, Any]:
-    """What a training sample says of its turn, whatever became of it."""
-    content = turn.response_message.get("content")
-    return {
-        "session_id": turn.session_id,
-        "prompt": turn.messages,
-        "tokens": turn.prompt_ids + turn.completion_ids,
-        "response": content if isinstance(content, str) else "",
-        "response_length": len(turn.completion_ids),
-        "rollout_log_probs": turn.completion_log_probs,
-        "version_spans": turn.version_spans,
-        "temperature": float(turn.sampling["temperature"]),
-        "status": "truncated" if turn.finish_reason == "length" else "completed",
-    }
 
 
 def _keep_house(store: RolloutStore, args: Any) -> None:
@@ -194,7 +155,7 @@ def _keep_house(store: RolloutStore, args: Any) -> None:
             log.info("retention deleted turns=%d samples=%d", deleted["turns"], deleted["samples"])
 
 
-def _drop_stale(store: RolloutStore, args: Any) -> None:
+def _drop_stale(store: RolloutStore, args: object) -> None:
     """Looks again when another version is live or another sample is ready."""
     most = getattr(args, "max_staleness", None)
     weight: float = getattr(args, "stale_weight", 0.0)
@@ -212,6 +173,16 @@ def _drop_stale(store: RolloutStore, args: Any) -> None:
 def _housekeeping(store: RolloutStore) -> dict[str, float]:
     """What is due next, and when (time.monotonic); for which version and how many samples stale ones were sought."""
     return {}
+
+
+def _take_token_records(args: Any) -> None:
+    """What the trainer wrote of every token, where it does; an update never fails for them."""
+    run_dir = getattr(args, "run_dir", None)
+    if run_dir:
+        try:
+            opened_store(args).take_token_records(Path(run_dir))
+        except StoreError as error:
+            log.warning("token records were not taken: %s", error)
 
 
 def _tell_backlog(store: RolloutStore, args: Any) -> None:
@@ -248,11 +219,12 @@ def _due(store: RolloutStore, args: Any) -> bool:
     return oldest is not None and time.time() - oldest >= args.batch_timeout
 
 
-def trainer_of(args: Any) -> str:
+def trainer_of(args: object) -> str:
     return str(getattr(args, "trainer_id", DEFAULT_TRAINER))
 
 
-def store_of(args: Any) -> RolloutStore:
+def opened_store(args: Any) -> RolloutStore:
+    """The rollout buffer of the flags, opened once a process. Raises StoreError."""
     return _open(args.rl_buffer_url or args.rl_buffer_dir)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from typing import Any
 
-from openclaw.trainer_hooks.lease import store_of, trainer_of
+from openclaw.trainer_hooks.lease import opened_store, trainer_of
 
 log = logging.getLogger("openclaw.trainer_hooks.rejection")
 
@@ -20,7 +20,7 @@ def on_weights_rejected(args: Any, rollout_id: int, version: int, rejection: dic
         StoreError: the version number was used for something else.
     """
     details = {name: rejection[name] for name in ("reason", "stage", "measurements")}
-    samples = store_of(args).weights_rejected(
+    samples = opened_store(args).weights_rejected(
         rollout_id, version, rejection["parent"], rejection["checksum"], details, trainer_of(args)
     )
     log.warning("quarantined version=%d samples=%d reason=%s", version, samples, rejection["reason"])

@@ -18,10 +18,13 @@ from sqlalchemy.exc import ArgumentError
 from openclaw.common.ports import listen
 from openclaw.common.run_folder import live_processes
 from openclaw.errors import ConfigError
+from openclaw.formats.rendering import ChatFormat, ModelFolder
+from openclaw.formats.tokenizer import Tokenizer
 from openclaw.judge import settings as judge_settings
 from openclaw.judge.teacher import settings as teacher_settings
 from openclaw.methods.method import Method
 from openclaw.settings import add_flags, as_flags, load_settings
+from openclaw.trainer_hooks.batch import check_anchors
 from openclaw.trainer_hooks.lease import add_arguments as add_buffer_arguments
 
 GATEWAY_FLAGS = (
@@ -58,16 +61,26 @@ def start(args: Any, endpoints: dict[str, list[str]]) -> list[dict[str, Any]]:
         change while they run.
 
     Raises:
-        ConfigError: a port that another program holds, settings that contradict, or a count that makes no sense.
+        ConfigError: a model that cannot be served, a port that another program holds, settings that contradict, or a
+            count that makes no sense.
     """
     if args.num_judge_workers < 1:
         raise ConfigError(
             f"--num-judge-workers is {args.num_judge_workers}; at least 1 is needed to judge turns"
         )
+    check_model(Path(args.hf_checkpoint))
     use_started_engines(args, endpoints)
     check_teacher(args)
+    check_anchors(args)
     judges = [judge_process(args, index) for index in range(args.num_judge_workers)]
     return [gateway_process(args, endpoints["policy"]), *judges]
+
+
+def check_model(folder: Path) -> None:
+    """Refuses, before anything starts, a model whose conversations cannot be written. Raises ConfigError."""
+    found = ModelFolder.read(folder)
+    if (folder / "tokenizer.json").is_file():  # a plan is made without one
+        ChatFormat(found, Tokenizer(folder))
 
 
 def gateway_process(args: Any, engine_urls: list[str]) -> dict[str, Any]:
@@ -89,6 +102,7 @@ def gateway_process(args: Any, engine_urls: list[str]) -> dict[str, Any]:
         "command": [sys.executable, "-m", "openclaw.server", *flags],
         "url": f"http://{reachable}:{settings.port}",
         "health_path": "/healthz",
+        "welcome": f"/v1, model {settings.model_name}; talk to it: ./claw chat, or any OpenAI client",
     }
 
 

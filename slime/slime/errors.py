@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 
 class SlimeError(Exception):
     """Base of all errors that slime raises on purpose."""
@@ -33,3 +35,8 @@ class EngineError(SlimeError):
 
 class RewardError(SlimeError):
     """A reward that hung, raised or is no finite number; it costs its sample, not the run."""
+
+
+def unknown_name(what: str, name: object, known: Iterable[str]) -> ConfigError:
+    """The refusal of a name that nothing stands behind; a name is never taken for another one."""
+    return ConfigError(f"there is no {what} {name!r}; known: {', '.join(known)}")

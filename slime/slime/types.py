@@ -41,6 +41,8 @@ class Sample:
         teacher_tokens_candidates: for each hint, the shortest first, ids of the prompt with that hint + the
             ids of the response, for a teacher in the trainer; an empty list: the turn has no hint.
         remove_sample: the sample counts in its group's normalisation and is not trained.
+        companion: the sample accompanies the one before it. Companions are trained in an optimizer step of their own,
+            behind the step of the samples that they accompany, and count neither there nor in metrics of the batch.
         generate_function_path, custom_rm_path: hooks of this sample alone, in place of those of the flags.
     """
 
@@ -63,6 +65,7 @@ class Sample:
     teacher_topk_indices: list[list[int]] | None = None
     teacher_tokens_candidates: list[list[int]] | None = None
     remove_sample: bool = False
+    companion: bool = False
     status: SampleStatus = SampleStatus.PENDING
     metadata: dict[str, Any] = field(default_factory=dict)
     generate_function_path: str | None = None
@@ -233,20 +236,6 @@ class RolloutFnTrainOutput:
 
     samples: list[list[Sample]]
     metrics: dict[str, float] | None = None
-
-    @classmethod
-    def of(cls, output: Any) -> RolloutFnTrainOutput:
-        """What a rollout function returned: this, groups of samples, or plain data, {"samples": rows, "metrics": ...}
-        with each row a group of its own.
-
-        Raises:
-            DataError: a row that is no sample, as `Sample.from_dict`.
-        """
-        if isinstance(output, cls):
-            return output
-        if isinstance(output, Mapping):
-            return cls([[Sample.from_dict(row)] for row in output["samples"]], output.get("metrics"))
-        return cls(samples=output)
 
 
 @dataclass(frozen=True)

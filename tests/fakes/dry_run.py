@@ -30,14 +30,14 @@ def bash(*words: str, cwd: Path = ROOT, **env: str) -> Done:
 
 
 def dry(script: str, *flags: str, cwd: Path = ROOT, **env: str) -> Done:
-    """What the script prints with DRY_RUN=1, and its exit status. `VENV` is that of this process."""
+    """What the script prints with DRY_RUN=full, and its exit status. `VENV` is that of this process."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         python = folder / "bin" / "python"
         python.parent.mkdir()
         python.write_text(RECORDER.format(folder=folder))
         python.chmod(0o755)
-        done = bash(script, *flags, cwd=cwd, **{**env, "DRY_RUN": "1", "VENV": name})
+        done = bash(script, *flags, cwd=cwd, **{"DRY_RUN": "full", **env, "VENV": name})
         if not (folder / "words").exists():  # refused before
             return done
         option, module, *words = _strings(folder / "words")

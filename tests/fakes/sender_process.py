@@ -19,9 +19,10 @@ def context() -> Any:
 
 
 class SenderProcess:
-    """A `SenderHandle`. `started` counts its processes."""
+    """A `SenderHandle`, or (`shares`) a `SharerHandle`. `started` counts its processes."""
 
-    def __init__(self) -> None:
+    def __init__(self, shares: bool = False) -> None:
+        self.shares = shares
         self.turn = threading.Lock()
         self.pool = ThreadPoolExecutor(4)
         self.process: Any = None
@@ -36,6 +37,12 @@ class SenderProcess:
     def send(self, *words: Any) -> Future[None]:
         return self.ask("send", *words)
 
+    def share(self, *words: Any) -> Future[list[str]]:
+        return self.ask("share", *words)
+
+    def drop(self) -> Future[None]:
+        return self.ask("drop")
+
     def leave(self) -> Future[None]:
         return self.ask("leave")
 
@@ -43,7 +50,7 @@ class SenderProcess:
         if self.process is None:
             self.started += 1
             self.pipe, theirs = multiprocessing.Pipe()
-            self.process = context().Process(target=serve, args=(theirs,), daemon=True)
+            self.process = context().Process(target=serve, args=(theirs, self.shares), daemon=True)
             self.process.start()
             theirs.close()
         return self.pool.submit(self.answer, self.pipe, words)
@@ -67,13 +74,14 @@ class SenderProcess:
         self.pool.shutdown()
 
 
-def serve(pipe: Connection) -> None:
+def serve(pipe: Connection, shares: bool) -> None:
     import torch
 
+    from slime.engines.sglang.memory import Sharer
     from slime.engines.sglang.sender import Sender
 
     torch.set_num_threads(1)
-    sender = Sender()
+    sender: Any = Sharer() if shares else Sender()
     while True:
         try:
             method, *words = pipe.recv()

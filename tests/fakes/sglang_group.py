@@ -8,10 +8,14 @@ sender has gone), "stale_rank" (the last rank keeps its old weights), "dies_join
 
 from __future__ import annotations
 
+import base64
+import io
 import os
+import pickle
 import signal
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
@@ -28,6 +32,28 @@ TIMEOUT = timedelta(seconds=90)
 
 def said(success: bool, message: str = "") -> Response:
     return JSONResponse({"success": success, "message": message}, 200 if success else 400)
+
+
+@dataclass
+class FlattenedTensorMetadata:
+    """The fields of the class of that name in `sglang.srt.weight_sync.tensor_bucket`."""
+
+    name: str
+    shape: torch.Size
+    dtype: torch.dtype
+    start_idx: int
+    end_idx: int
+    numel: int
+
+
+class Unpickler(pickle.Unpickler):
+    """Opens what SGLang's own lets in: torch's parts of a shared tensor, and the class above."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        if (module, name) == ("sglang.srt.weight_sync.tensor_bucket", "FlattenedTensorMetadata"):
+            return FlattenedTensorMetadata
+        assert module == "torch" or module.startswith("torch."), f"{module}.{name} is not let in"
+        return super().find_class(module, name)
 
 
 class Group:
@@ -48,6 +74,7 @@ class Group:
             "/destroy_weights_update_group": "leave",
             "/begin_weight_update": "begin",
             "/update_weights_from_distributed": "receive",
+            "/update_weights_from_tensor": "take",
             "/end_weight_update": "end",
             "/update_weight_version": "relabel",
         }
@@ -150,6 +177,32 @@ class Group:
                 self.load(rank, tensors)
             except RuntimeError as error:
                 return said(False, f"Failed to update parameter online: {error}")
+        return said(True)
+
+    def take(self, body: dict[str, Any]) -> Response:
+        """A bucket that lies in memory, in the form of SGLang's flattened buckets."""
+        if not self.open:
+            return said(False, "update_weights_from_tensor must run between begin and end")
+        assert body["load_format"] == "flattened_bucket" and not body["abort_all_requests"]
+        assert len(body["serialized_named_tensors"]) == self.tp
+        self.die_if("dies_receiving")
+        if self.fault == "hangs":
+            self.freed.wait(60)
+            return said(False, "too late")
+        self.buckets += 1
+        for rank, handle in enumerate(body["serialized_named_tensors"]):
+            found = Unpickler(io.BytesIO(base64.b64decode(handle, validate=True))).load()
+            flat = found["flattened_tensor"]
+            self.bytes += flat.nbytes if rank == 0 else 0
+            if self.fault == "load_fails" and self.buckets == 2:
+                return said(False, "Failed to update parameter online. Please discard the whole weights.")
+            self.load(
+                rank,
+                {
+                    m.name: flat[m.start_idx : m.end_idx].view(m.dtype).reshape(m.shape)
+                    for m in found["metadata"]
+                },
+            )
         return said(True)
 
     def receive_on_all(self, name: str, size: int) -> list[Tensor]:

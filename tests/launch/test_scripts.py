@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 from pathlib import Path
 
 import pytest
@@ -77,6 +78,23 @@ def test_the_main_script_runs_as_it_is_printed(tmp_path: Path) -> None:
     assert not (ROOT / "runs" / "qwen3_4b_openclaw_topk_select").exists()
 
 
+def test_a_dry_run_lists_what_somebody_gave_and_counts_the_rest() -> None:
+    short = dry(SELECT, DRY_RUN="1", LORA_ARGS="--lora-rank 8").stdout
+    assert "--lora-rank" in short and "--lr-warmup-iters" not in short
+    assert "more arguments have their defaults; DRY_RUN=full lists them" in short
+    assert len(short.splitlines()) < 120
+
+
+@pytest.mark.parametrize("word", ["true", "yes", "on"])
+def test_a_dry_run_asked_for_in_any_word_starts_nothing(word: str) -> None:
+    assert "fits     every part" in dry(SELECT, DRY_RUN=word).stdout
+
+
+def test_lists_of_gpus_may_have_spaces() -> None:
+    spaced = dry(SELECT, TRAIN_GPUS="0 1", ROLLOUT_GPUS="2, 3 4 5", PRM_GPUS="6 7", GPU_TYPE="H200")
+    assert "trainer 2 + policy 4 + judge 2 = 8 of 8 GPUs" in spaced.stdout, spaced.stderr
+
+
 def test_vllm_serves_in_place_of_sglang_and_has_its_own_flags() -> None:
     done = dry(SELECT, ROLLOUT_BACKEND="vllm", MEM_FRACTION_STATIC="0.7")
     assert done.returncode == 0, done.stderr
@@ -119,6 +137,8 @@ def test_a_plan_that_does_not_fit_says_so() -> None:
     ("script", "env", "said"),
     [
         (SELECT, {"NUM_GPUS": "4"}, "= 8, but NUM_GPUS=4"),
+        (SELECT, {"DRY_RUN": "maybe"}, "give 1 for the plan"),
+        (SELECT, {"DRY_RUN": "1", "PORT": "99999"}, "PORT=99999 is not a port"),
         (SELECT, {"ACTOR_GPUS": "four"}, "ACTOR_GPUS=four is not a number"),
         (SELECT, {"TRAIN_GPUS": "0,1"}, "ROLLOUT_GPUS must list some too"),
         (SELECT, {"TRAIN_GPUS": "4,5", "ROLLOUT_GPUS": "0,1"}, "GPU 0 stands behind 5"),
@@ -173,3 +193,14 @@ def test_a_script_says_what_it_is_for(script: str) -> None:
 def test_scripts_kill_nothing_by_name() -> None:
     for path in ROOT.glob("**/*.sh"):
         assert not re.search(r"\b(pkill|killall|ray stop)\b", path.read_text()), path
+
+
+def test_an_example_is_refused_where_slime_is_only_a_folder(tmp_path: Path) -> None:
+    """In the repository's root `import slime` finds the folder of that name, which is no package."""
+    python = tmp_path / "python"
+    python.write_text(f'#!/bin/sh\nexec "{sys.executable}" -S -E "$@"\n')
+    python.chmod(0o755)
+    done = bash("slime/examples/arithmetic/sft.sh", PYTHON=str(python), RUN_DIR=str(tmp_path / "run"))
+    assert done.returncode == 2
+    assert "does not find slime; run: pip install -e" in done.stderr
+    assert not (tmp_path / "run").exists()

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import ast
-
 import pytest
 
 from openclaw.errors import ConfigError
@@ -53,13 +51,3 @@ def test_table_names_every_variable_once() -> None:
     for name in ("SGLANG_API_KEY", "OPENCLAW_ADMIN_KEY", "PORT", "MODEL_PATH", "REQUEST_TIMEOUT"):
         assert table.count(f"`{name}`") == 1
     assert "| `REQUEST_TIMEOUT` | `--request-timeout` | float, seconds | `600.0` |" in table
-
-
-def test_nothing_else_reads_the_environment() -> None:
-    readers = [
-        path.relative_to(RUNTIME).as_posix()
-        for path in RUNTIME.rglob("*.py")
-        for node in ast.walk(ast.parse(path.read_text()))
-        if (isinstance(node, ast.Attribute) and node.attr in ("environ", "getenv", "environb"))
-    ]
-    assert set(readers) == {"common/declare.py"}

@@ -95,6 +95,22 @@ def test_the_same_seed_gives_the_same_conversations_and_updates(make_loop: Any) 
     assert [metrics["loss"] for metrics in other.metrics] == losses
 
 
+def test_anchors_are_trained_in_a_step_of_their_own_and_change_nothing_of_what_people_teach(
+    make_loop: Any,
+) -> None:
+    plain = make_loop("topk_select", batch=2)
+    talk(plain, 2)
+    first, plain_names = plain.metrics[0], set(plain.metrics[0])
+    anchored = make_loop("topk_select", batch=2, extra=("--anchor-share", "1"))
+    talk(anchored, 2)
+    found = anchored.metrics[0]
+    assert (found["loss"], found["grad_norm"]) == (first["loss"], first["grad_norm"])
+    assert found["num_samples"] == first["num_samples"] == 2
+    assert found["train_rollout_logprob_abs_diff_max"] < 1e-3
+    assert found["companion_grad_norm"] > 0
+    assert not any(name.startswith("companion") for name in plain_names)
+
+
 def test_without_training_the_memory_puts_hints_into_the_next_prompts(
     chat: ChatModel, make_loop: Any
 ) -> None:
@@ -192,6 +208,7 @@ def test_a_trial_reports_sessions_and_what_the_model_is_like(
 ) -> None:
     for name, value in (
         ("openclaw_test.offline.measures.GREEDY", 20),
+        ("openclaw_test.offline.measures.WISHES", 2),
         ("openclaw_test.offline.trial.LATE", 3),
     ):
         monkeypatch.setattr(name, value)
@@ -203,6 +220,8 @@ def test_a_trial_reports_sessions_and_what_the_model_is_like(
     assert 0 <= found["late"]["preference"] <= 1
     assert found["late"]["entropy"] > 0
     assert found["late"]["kl_to_start"] > -0.5
+    assert set(found["wishes_before"]) <= set(found["late"])
+    assert found["late"]["wishes_kept"] in (True, False)
 
 
 def test_the_benchmark_tells_what_it_takes() -> None:

@@ -84,7 +84,8 @@ async def test_the_rules_judge_takes_every_complaint_for_one_and_finds_its_hint(
 
 @pytest.mark.parametrize("name", BY_NAME)
 def test_a_person_of_each_taste_complains_until_content(name: str) -> None:
-    replies = {"student": PROSE, "TA": PROSE, "teacher": f"Great question! {PROSE}", "dasher": DASHES}
+    replies = dict.fromkeys(("student", "TA", "own words"), PROSE)
+    replies |= {"teacher": f"Great question! {PROSE}", "dasher": DASHES}
     session = ScriptedUser(3, taste=BY_NAME[name], go_on=0.0).session()
     session.problem = APPLES
     assert session.next_message("**Solution**\n\n1. **Add:** 12 + 5 = 17") is not None

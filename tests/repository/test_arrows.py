@@ -6,6 +6,7 @@ Within each of the two, a wing imports only wings that stand on a lower floor, a
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -14,16 +15,6 @@ import pytest
 from tests import ROOT
 from tests.imports import circles, files, graph, named
 
-RUNTIME = (
-    ("errors", "types"),
-    ("common",),
-    ("settings", "engine", "formats", "sessions"),
-    ("store", "methods"),
-    ("judge", "gateway", "versions"),
-    ("http", "trainer_hooks", "chat"),
-    ("connect", "server"),
-)
-"""The wings of openclaw, floor by floor from the ground."""
 TRAINER = (
     ("errors", "utils"),
     ("types", "plugins"),
@@ -32,10 +23,21 @@ TRAINER = (
     ("engines", "rollout", "training"),
     ("gate",),
     ("arguments", "torch_dist"),
-    ("plan", "contracts", "ray"),
+    ("plan", "contracts"),
+    ("ray",),
 )
 """The wings of slime/slime."""
-FLOORS = {"openclaw": RUNTIME, "slime": TRAINER}
+
+
+def floors_of(readme: Path) -> tuple[tuple[str, ...], ...]:
+    """The wings in the drawing of a README, floor by floor from the ground."""
+    found = re.search(r"A wing imports only wings below it:\n+```\n(.*?)```", readme.read_text(), re.DOTALL)
+    assert found is not None, f"{readme} draws no floors"
+    lines = [tuple(word.removesuffix(".py") for word in line.split()) for line in found[1].splitlines()]
+    return tuple(reversed(lines))
+
+
+FLOORS = {"openclaw": floors_of(ROOT / "openclaw" / "README.md"), "slime": TRAINER}
 FOLDERS = sorted(path.name for path in ROOT.glob("*-*/") if next(path.glob("*/__init__.py"), None))
 """Folders of methods, tracks, clouds and of the tests' programs, each with one package."""
 ADDED = {path.parent.name for folder in FOLDERS for path in (ROOT / folder).glob("*/__init__.py")}

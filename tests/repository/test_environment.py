@@ -1,7 +1,4 @@
-"""Who reads environment variables in slime/slime: flags get theirs in one place, and the others are listed here.
-
-`openclaw` reads them in one file: tests/openclaw/test_settings.py.
-"""
+"""Who reads environment variables: flags and settings get theirs in one place, and the others are listed here."""
 
 from __future__ import annotations
 
@@ -9,52 +6,101 @@ import ast
 from collections.abc import Iterator
 from pathlib import Path
 
-from tests import ROOT
+import pytest
+
+from tests.imports import ROOTS
 
 WHOLE = "all"
 """The environment as a whole: to find variables of flags, or to hand it to a process."""
 READS = {
-    "arguments/parser.py": {WHOLE},  # the variables of all flags
-    "engines/sglang/launch.py": {WHOLE},
-    "engines/sglang/toolchain.py": {WHOLE},
-    "engines/vllm/launch.py": {WHOLE},
-    "plan/dry_run.py": {WHOLE},
-    "processes/servers.py": {WHOLE},
-    "processes/supervisor.py": {WHOLE},
-    "ray/__init__.py": {"RAY_ADDRESS"},
-    "ray/run.py": {WHOLE},
-    "ray/runtime.py": {WHOLE, "RAY_ADDRESS"},
-    "rollout/rm_hub/grader.py": {WHOLE},
+    "openclaw": {"common/declare.py": {WHOLE}},  # the variables of all settings
+    "slime": {
+        "arguments/parser.py": {WHOLE},  # the variables of all flags
+        "engines/sglang/launch.py": {WHOLE},
+        "engines/sglang/toolchain.py": {WHOLE},
+        "engines/vllm/launch.py": {WHOLE},
+        "plan/dry_run.py": {WHOLE},
+        "processes/servers.py": {WHOLE},
+        "processes/supervisor.py": {WHOLE},
+        "ray/__init__.py": {"RAY_ADDRESS", WHOLE},  # what Ray's own settings are, unless somebody set them
+        "ray/run.py": {WHOLE},
+        "ray/train_actor.py": {WHOLE},  # the allocator of trainers, unless somebody set it
+        "ray/runtime.py": {WHOLE, "RAY_ADDRESS", "MALLOC_ARENA_MAX"},
+        "ray/weight_sender.py": {"NCCL_CUMEM_ENABLE"},
+        "rollout/rm_hub/grader.py": {WHOLE},
+        "training/core/distributed.py": {"GLOO_SOCKET_IFNAME"},
+    },
 }
+ENVIRONMENT = ("os.environ", "os.environb")
+NAMED_BY_CALL = ("os.getenv", "os.getenvb", "os.environ.get", "os.environ.setdefault", "os.environ.pop")
 
 
-def reads(path: Path) -> Iterator[str]:
-    """Names of the variables that a file reads, and `WHOLE`. Setting a variable is no read."""
-    tree = ast.parse(path.read_text())
+def reads(source: str) -> Iterator[str]:
+    """Names of the variables that a file reads, and `WHOLE` where they are not written there. Setting is no read; a
+    default that gives way to what is set, is one."""
+    tree = ast.parse(source)
+    meaning = {alias.asname or alias.name: full for alias, full in _imported(tree)}
     inside = {child: parent for parent in ast.walk(tree) for child in ast.iter_child_nodes(parent)}
     for node in ast.walk(tree):
-        if not (isinstance(node, ast.Attribute) and ast.unparse(node.value) == "os"):
-            continue
-        parent = inside[node]
-        if node.attr == "getenv" and isinstance(parent, ast.Call):
-            yield ast.literal_eval(parent.args[0])
-        elif node.attr == "environ" and isinstance(parent, ast.Subscript):
-            if isinstance(parent.ctx, ast.Load):
-                yield ast.literal_eval(parent.slice)
-        elif (
-            node.attr == "environ"
-            and isinstance(parent, ast.Attribute)
-            and parent.attr in ("get", "setdefault")
-        ):
-            call = inside[parent]
-            assert isinstance(call, ast.Call)
-            if parent.attr == "get":
-                yield ast.literal_eval(call.args[0])
-        elif node.attr in ("environ", "environb"):
-            yield WHOLE
+        name = _full_name(node, meaning)
+        parent = inside.get(node)
+        if name in NAMED_BY_CALL:
+            called = isinstance(parent, ast.Call) and parent.func is node
+            yield _variable(parent.args[0]) if called and isinstance(parent, ast.Call) else WHOLE
+        elif name in ENVIRONMENT:
+            if isinstance(parent, ast.Subscript):
+                if isinstance(parent.ctx, ast.Load):
+                    yield _variable(parent.slice)
+            elif not (isinstance(parent, ast.Attribute) and f"{name}.{parent.attr}" in NAMED_BY_CALL):
+                yield WHOLE
 
 
-def test_every_read_of_the_environment_is_listed() -> None:
-    package = ROOT / "slime" / "slime"
-    found = {path.relative_to(package).as_posix(): set(reads(path)) for path in package.rglob("*.py")}
-    assert {path: names for path, names in found.items() if names} == READS
+def _imported(tree: ast.AST) -> Iterator[tuple[ast.alias, str]]:
+    """What a file calls `os`, and parts of it."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from ((alias, "os") for alias in node.names if alias.name == "os")
+        elif isinstance(node, ast.ImportFrom) and node.module == "os":
+            yield from ((alias, f"os.{alias.name}") for alias in node.names)
+
+
+def _full_name(node: ast.AST, meaning: dict[str, str]) -> str | None:
+    if isinstance(node, ast.Name):
+        return meaning.get(node.id)
+    if isinstance(node, ast.Attribute):
+        holder = _full_name(node.value, meaning)
+        return holder and f"{holder}.{node.attr}"
+    return None
+
+
+def _variable(node: ast.expr) -> str:
+    return str(node.value) if isinstance(node, ast.Constant) else WHOLE
+
+
+@pytest.mark.parametrize(
+    ("source", "found"),
+    [
+        ("import os\nos.environ['A']", {"A"}),
+        ("import os\nos.environ.get('A')", {"A"}),
+        ("import os\nos.environ.setdefault('A', '1')", {"A"}),
+        ("import os\nos.getenv('A')", {"A"}),
+        ("import os as system\nsystem.getenv('A')", {"A"}),
+        ("from os import environ\nenviron['A']\nenviron.get('B')", {"A", "B"}),
+        ("from os import environ as around\nprint(around)", {WHOLE}),
+        ("from os import getenv\ngetenv('A')\nread = getenv", {"A", WHOLE}),
+        ("import os\n'A' in os.environ\nos.environ.get(name)", {WHOLE}),
+        ("import os\nos.environ['A'] = '1'", set()),
+        ("environ = {}\nenviron['A']", set()),
+    ],
+)
+def test_every_way_to_read_a_variable_is_seen(source: str, found: set[str]) -> None:
+    assert set(reads(source)) == found
+
+
+@pytest.mark.parametrize("package", READS)
+def test_every_read_of_the_environment_is_listed(package: str) -> None:
+    folder: Path = ROOTS[package] / package
+    found = {
+        path.relative_to(folder).as_posix(): set(reads(path.read_text())) for path in folder.rglob("*.py")
+    }
+    assert {path: names for path, names in found.items() if names} == READS[package]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -45,6 +46,19 @@ def test_every_top_level_folder_says_what_it_is_for() -> None:
     folders = {Path(name).parts[0] for name in tracked("*") if len(Path(name).parts) > 1}
     missing = [f for f in sorted(folders) if not f.startswith(".") and not (ROOT / f / "README.md").is_file()]
     assert not missing
+
+
+def test_every_folder_of_the_packages_has_a_readme_that_names_its_files() -> None:
+    """The package itself names its folders; `__init__` and `__main__` need no word."""
+    silent = []
+    for name in tracked("openclaw/**/*.py") + tracked("slime/slime/**/*.py"):
+        path = ROOT / name
+        readme = path.with_name("README.md")
+        if path.parent == ROOT / "slime" / "slime" or path.stem.startswith("__"):
+            continue
+        if not readme.is_file() or not re.search(rf"\b{path.stem}\b", readme.read_text()):
+            silent.append(name)
+    assert silent == []
 
 
 def test_the_trainer_package_is_found_from_the_repository_root() -> None:

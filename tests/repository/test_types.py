@@ -1,4 +1,4 @@
-"""Public functions say what they take: `Any` is the exception."""
+"""Functions say what they take: `Any`, alone or as a part of a type, is the exception."""
 
 from __future__ import annotations
 
@@ -6,8 +6,16 @@ import ast
 from collections.abc import Iterator
 from pathlib import Path
 
-ROOT = Path(__file__).parents[2]
-MOST = 0.03
+import pytest
+
+from tests import ROOT
+
+FOLDERS = {"openclaw": ROOT / "openclaw", "slime": ROOT / "slime" / "slime"}
+MOST = {
+    "openclaw": {"alone": 0.026, "in Callable": 0.003, "in another type": 0.04},
+    "slime": {"alone": 0.023, "in Callable": 0.005, "in another type": 0.023},
+}
+"""Shares of annotated parameters, as measured when last lowered; JSON that is not checked yet is most of them."""
 
 
 def annotations(folder: Path) -> Iterator[tuple[str, ast.expr]]:
@@ -26,15 +34,55 @@ def is_any(annotation: ast.expr) -> bool:
     return isinstance(annotation, ast.Name) and annotation.id == "Any"
 
 
-def test_at_most_three_of_a_hundred_parameters_of_slime_are_any() -> None:
-    found = [(place, is_any(annotation)) for place, annotation in annotations(ROOT / "slime" / "slime")]
-    untyped = [place for place, untyped in found if untyped]
-    assert len(untyped) <= MOST * len(found), untyped
+def kind(annotation: ast.expr) -> str | None:
+    """Where `Any` stands: "alone" (`Any`, `Any | None`), "in Callable", "in another type"; None: nowhere."""
+    union = annotation
+    while isinstance(union, ast.BinOp):
+        if is_any(union.right):
+            return "alone"
+        union = union.left
+    if is_any(union):
+        return "alone"
+    parts = [node for node in ast.walk(annotation) if isinstance(node, ast.Subscript)]
+    holding = [
+        part
+        for part in parts
+        if any(is_any(node) for node in ast.walk(part.slice) if isinstance(node, ast.expr))
+    ]
+    if not holding:
+        return None
+    return (
+        "in Callable" if any(ast.unparse(part.value) == "Callable" for part in holding) else "in another type"
+    )
+
+
+@pytest.mark.parametrize(
+    ("annotation", "found"),
+    [
+        ("Any", "alone"),
+        ("None | Any", "alone"),
+        ("dict[str, Any]", "in another type"),
+        ("list[Any] | None", "in another type"),
+        ("Callable[..., Any]", "in Callable"),
+        ("Callable[[Any], int] | None", "in Callable"),
+        ("Mapping[str, object]", None),
+    ],
+)
+def test_any_is_seen_wherever_it_stands(annotation: str, found: str | None) -> None:
+    assert kind(ast.parse(annotation, mode="eval").body) == found
+
+
+@pytest.mark.parametrize("package", FOLDERS)
+def test_few_parameters_are_any_or_hold_one(package: str) -> None:
+    every = [(place, kind(annotation)) for place, annotation in annotations(FOLDERS[package])]
+    for name, most in MOST[package].items():
+        found = [place for place, one in every if one == name]
+        assert len(found) <= most * len(every), (name, len(found) / len(every), found)
 
 
 def test_no_function_of_slime_takes_the_flags_untyped() -> None:
-    root = ROOT / "slime" / "slime"
-    found = []
+    root = FOLDERS["slime"]
+    found: list[str] = []
     for path in root.rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.arg) and node.arg == "args" and node.annotation is not None:

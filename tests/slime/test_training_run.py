@@ -89,14 +89,17 @@ def run(tmp_path_factory: pytest.TempPathFactory, model_path: Path) -> Iterator[
     log = run_dir / "terminal.log"
     with log.open("wb") as output:
         supervisor = subprocess.Popen(
-            command(run_dir, model_path, port), env=environment(), stdout=output, stderr=subprocess.STDOUT
+            [*command(run_dir, model_path, port), "--update-weight-transport", "tensor"],
+            env=environment(),
+            stdout=output,
+            stderr=subprocess.STDOUT,
         )
     yield Run(run_dir, supervisor, log)
     supervisor.terminate()
     assert supervisor.wait(30) == 0
     left = [record for record in records.read_records(run_dir) if record.alive()]
     assert left == [], "the supervisor stops everything that the run started"
-    assert not records.scratch_dir(run_dir).exists()
+    assert not records.scratch_dir(run_dir).exists() and not records.memory_dir(run_dir).exists()
 
 
 def test_versions_go_live_one_after_the_other_and_the_engine_agrees(run: Run) -> None:

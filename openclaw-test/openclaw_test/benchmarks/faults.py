@@ -1,23 +1,27 @@
-"""`kill -9` of each process while people talk: what was lost, and how long until answers come again.
+"""`kill -9` of each process while people talk: what was lost, who was refused, and how long until answers come again.
 
 `python openclaw-test/openclaw_test/benchmarks/faults.py` starts the loop in a temporary folder, kills each role once
 and prints one JSON line a kill; `--kills 50` goes on, half of the kills at the moments of fault_points.py, the others
-at random ones. The last line compares what the clients saw with the store, id by id and text by text. Exit status 1:
-a bar was missed."""
+at random ones. `--load 20` keeps so many other processes busy. `--before FOLDER` first does the same to another
+checkout. The last line compares what the clients saw with the store, id by id and text by text. Exit status 1: a bar
+was missed."""
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import json
 import os
 import random
 import signal
+import statistics
+import subprocess
 import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
@@ -29,16 +33,19 @@ from fault_points import POINTS, number
 from openclaw.common.run_folder import live_processes
 from openclaw.store import RolloutStore
 from openclaw_test.loop.chat_client import ChatClient
-from openclaw_test.loop.real_loop import Loop, running_loop
+from openclaw_test.loop.knocking import Knocking
+from openclaw_test.loop.real_loop import TINY_SCRIPT, Loop, running_loop
 from openclaw_test.loop.scripted_people import People, talk_until
 
 RAY = {"raylet": "raylet", "gcs": "gcs_server"}
 BEHIND = ("trainer", "driver", "raylet", "gcs")
 """Whose death gateway and engines do not notice."""
-ROLES = ("gateway", "engine", "judge", "buffer", *BEHIND)
+DOORS = {"gateway door": "gateway", "engine door": "engine-0"}
+"""What holds the port of a server, by the name of its record."""
+ROLES = ("gateway", "engine", *DOORS, "judge", "buffer", *BEHIND)
 PEOPLE = 4
 SERVING_BAR_S = 15.0
-PATIENCE_S = 180.0
+PATIENCE_S = 300.0
 
 _SURVIVING = """
     FROM training JOIN weight_version USING (trainer, version)
@@ -54,7 +61,10 @@ _WRONG_STATE = (
 
 def pid_of(loop: Loop, role: str) -> int | None:
     """The process that plays a role, told by the run folder and, for Ray's own, by the driver's children."""
-    found = {entry["role"]: entry["pid"] for entry in live_processes(loop.run_dir)}
+    records = live_processes(loop.run_dir)
+    if role in DOORS:
+        return next((entry["pid"] for entry in records if entry["name"] == DOORS[role]), None)
+    found = {entry["role"]: entry["pid"] for entry in records}
     if role not in RAY:
         return found.get(role)
     try:
@@ -78,7 +88,7 @@ def live_version(loop: Loop) -> int:
 
 
 async def kill(
-    loop: Loop, role: str, point: str | None, people: People, rng: random.Random
+    loop: Loop, role: str, point: str | None, people: People, rng: random.Random, knocking: Knocking
 ) -> dict[str, object]:
     """Kills one process at a point, or at a random moment; returns once answers and training go on."""
     came = point is not None and await POINTS[point](loop)
@@ -93,6 +103,7 @@ async def kill(
     killed_at = time.monotonic()
     await until(lambda: any(one.begun > killed_at for one in people.seen[-200:]), "answer after the kill")
     serving_s = next(one.ended for one in people.seen if one.begun > killed_at) - killed_at
+    await until(lambda: knocking.back_after(killed_at) is not None, "health after the kill")
     await until(lambda: pid_of(loop, role) not in (None, victim), f"new {role}")
     back_s = time.monotonic() - killed_at
     version = live_version(loop)
@@ -100,7 +111,9 @@ async def kill(
     return {
         "killed": role,
         "at": point if came else "random",
+        "health_again_s": round(knocking.back_after(killed_at) or 0.0, 2),
         "serving_again_s": round(serving_s, 2),
+        "refused": knocking.refused_since(killed_at),
         "back_s": round(back_s, 2),
         "next_version_live_s": round(time.monotonic() - killed_at, 2),
         "failed_requests": len(people.failures) - failures,
@@ -143,7 +156,39 @@ def compare(loop: Loop, people: People) -> dict[str, int]:
 def misses(result: dict[str, object]) -> bool:
     """Whether a kill misses its bar."""
     moved = result["killed"] in BEHIND and (result["failed_requests"] or not result["served_by_the_same"])
-    return bool(moved) or float(str(result["serving_again_s"])) > SERVING_BAR_S
+    return bool(moved or result["refused"]) or float(str(result["serving_again_s"])) > SERVING_BAR_S
+
+
+def table(results: list[dict[str, object]]) -> str:
+    """Median and longest times of each role, as Markdown."""
+    lines = [
+        "| killed | kills | health again, s | answers again, s | refused | failed requests |",
+        "|---|--:|--:|--:|--:|--:|",
+    ]
+    for role in dict.fromkeys(str(result["killed"]) for result in results):
+        own = [result for result in results if result["killed"] == role]
+        cells = [role, str(len(own))]
+        for name in ("health_again_s", "serving_again_s"):
+            seconds = [float(str(result[name])) for result in own]
+            cells.append(f"{statistics.median(seconds):.2f}; {max(seconds):.2f}")
+        cells += [
+            str(sum(int(str(result[name])) for result in own)) for name in ("refused", "failed_requests")
+        ]
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+@contextlib.contextmanager
+def busy(processes: int) -> Iterator[None]:
+    """So many processes that do nothing but keep a processor busy."""
+    words = [sys.executable, "-c", "while True: pass"]
+    started = [subprocess.Popen(words) for _ in range(processes)]
+    try:
+        yield
+    finally:
+        for process in started:
+            process.kill()
+            process.wait()
 
 
 async def run(loop: Loop, kills: list[tuple[str, str | None]], seed: int) -> bool:
@@ -155,11 +200,13 @@ async def run(loop: Loop, kills: list[tuple[str, str | None]], seed: int) -> boo
         await until(
             lambda: len(people.seen) >= 2 * PEOPLE and live_version(loop) > 0, "first answers and weights"
         )
-        for role, point in kills:
-            results.append(await kill(loop, role, point, people, rng))
-            print(json.dumps(results[-1]), flush=True)
+        with Knocking(loop.port) as knocking:
+            for role, point in kills:
+                results.append(await kill(loop, role, point, people, rng, knocking))
+                print(json.dumps(results[-1]), flush=True)
         done.set()
         await asyncio.gather(*talking)
+    print(table(results))
     counts = compare(loop, people)
     missed = sum(map(misses, results))
     slowest = max(float(str(result["serving_again_s"])) for result in results)
@@ -176,14 +223,30 @@ def main() -> None:
     )
     parser.add_argument("roles", nargs="*", help=f"whom to kill, of {', '.join(ROLES)}; default: every role")
     parser.add_argument("--kills", type=int, help="how many in all; default: each role once")
+    parser.add_argument("--load", type=int, default=0, help="busy processes beside it")
+    parser.add_argument("--before", type=Path, help="another checkout, measured first")
     parser.add_argument("--seed", type=int, default=0, help="of the random moments")
     args = parser.parse_args()
     roles = tuple(args.roles) or ROLES
     if not set(roles) <= set(ROLES):
         parser.error(f"unknown role among {', '.join(roles)}")
+    if args.before is not None:
+        print(f"before: {args.before}")
+        without = tuple(role for role in roles if role not in DOORS)
+        measure(args, without, args.before / TINY_SCRIPT.relative_to(TINY_SCRIPT.parents[1]))
+        print("now:")
+    sys.exit(0 if measure(args, roles, TINY_SCRIPT) else 1)
+
+
+def measure(args: argparse.Namespace, roles: tuple[str, ...], script: Path) -> bool:
+    """The kills on a loop of its own, started by this script. False when a bar was missed."""
     kills = plan(args.kills or len(roles), roles, random.Random(args.seed))
-    with tempfile.TemporaryDirectory() as folder, running_loop(Path(folder) / "run") as loop:
-        sys.exit(0 if asyncio.run(run(loop, kills, args.seed)) else 1)
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        running_loop(Path(folder) / "run", script=script, start_s=PATIENCE_S, env={"PYTHONPATH": ""}) as loop,
+    ):
+        with busy(args.load):
+            return asyncio.run(run(loop, kills, args.seed))
 
 
 if __name__ == "__main__":

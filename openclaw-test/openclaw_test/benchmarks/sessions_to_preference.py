@@ -39,8 +39,10 @@ PEOPLE = {
     "TA": ("TA",),
     "teacher": ("teacher",),
     "unnamed": ("dasher",),
+    "slow": ("own words",),
 }
-"""Groups of people who talk to one model. `unnamed`: a preference that pre-training never named."""
+"""Groups of people who talk to one model. `unnamed`: a preference that pre-training never named. `slow`: one person, one
+session at a time, whose wordings nothing was made with; `--batch 1` makes an update of each turn."""
 MODEL = ROOT / "openclaw-test" / "tiny_claw" / "model"
 
 Job = dict[str, Any]
@@ -86,7 +88,8 @@ def run_job(job: Job) -> dict[str, Any]:
     if _chat is None:
         raise RuntimeError("the worker has no model")
     setting = Setting(METHODS[job["method"]], job["lr"], job["batch"], job["kl"], extra=tuple(job["flags"]))
-    plan = Plan(tuple(BY_NAME[name] for name in PEOPLE[job["people"]]), job["most"])
+    tastes = tuple(BY_NAME[name] for name in PEOPLE[job["people"]])
+    plan = Plan(tastes, job["most"], 1 if job["people"] == "slow" else Plan.at_once)
     return {"job": job, **Trial(_chat, setting, plan, job["seed"]).run()}
 
 

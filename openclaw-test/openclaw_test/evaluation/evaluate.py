@@ -1,10 +1,11 @@
-"""Evaluates a model folder on conversation, coding and tool use; `run_eval.sh` sets up and calls it.
+"""Evaluates a model folder on conversation, explicit wishes, coding and tool use; `run_eval.sh` sets up and calls it.
 
     python openclaw-test/openclaw_test/evaluation/evaluate.py --model-path FOLDER --eval-tasks \
-        conversation,coding,tool-use [--compare FOLDER]
+        conversation,wishes,coding,tool-use [--compare FOLDER]
 
 Each model is served by a gateway of its own, on a free port, which records nothing. Conversation: the three people's
 first messages about own problems, at the serving temperature; shares of first replies that are as each wants them.
+Wishes: whether the model does what is asked of it in so many words, and how different its replies are.
 """
 
 from __future__ import annotations
@@ -31,8 +32,10 @@ from openclaw_test.people.gsm8k import WordProblem, own_problems, read_problems
 from openclaw_test.people.phases import PHASES, Phase
 from openclaw_test.people.scoring import Summary, summarise
 from openclaw_test.people.tasks import coding_score, tool_use_score
+from openclaw_test.people.wishes import Messages, Obedience, cases, obedience
 
-TASKS = ("conversation", "coding", "tool-use")
+TASKS = ("conversation", "wishes", "coding", "tool-use")
+WISHES = 40
 READY_SECONDS = 300.0
 REQUEST_SECONDS = 300.0
 AT_ONCE = 16
@@ -82,7 +85,11 @@ class Asker:
         self._http = httpx.Client(base_url=url, timeout=REQUEST_SECONDS, trust_env=False)
 
     def __call__(self, text: str, **body: Any) -> dict[str, Any]:
-        request = {"messages": [{"role": "user", "content": text}], "max_tokens": 1024, **body}
+        return self.about([{"role": "user", "content": text}], **body)
+
+    def about(self, messages: Messages, **body: Any) -> dict[str, Any]:
+        """The answer to a whole conversation."""
+        request = {"messages": messages, "max_tokens": 1024, **body}
         response = self._http.post("/v1/chat/completions", json=request)
         response.raise_for_status()
         message: dict[str, Any] = response.json()["choices"][0]["message"]
@@ -103,6 +110,13 @@ def conversation(ask: Asker, problems: list[WordProblem]) -> dict[str, Summary]:
     return found
 
 
+def explicit_wishes(ask: Asker) -> Obedience:
+    asked = cases("report", WISHES)
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        replies = list(pool.map(lambda case: str(ask.about(case.messages).get("content") or ""), asked))
+    return obedience(asked, replies)
+
+
 def evaluate(model_path: Path, tasks: list[str], problems: list[WordProblem], backend: str) -> dict[str, Any]:
     """Scores by task; shares from 0 to 1."""
     with served(model_path, backend) as url:
@@ -110,6 +124,8 @@ def evaluate(model_path: Path, tasks: list[str], problems: list[WordProblem], ba
         scores: dict[str, Any] = {}
         if "conversation" in tasks:
             scores["conversation"] = {name: s.as_dict() for name, s in conversation(ask, problems).items()}
+        if "wishes" in tasks:
+            scores["wishes"] = explicit_wishes(ask).as_dict()
         if "coding" in tasks:
             scores["coding"] = coding_score(ask)
         if "tool-use" in tasks:
@@ -129,6 +145,8 @@ def markdown(results: dict[str, dict[str, Any]]) -> str:
                 ("bare", "bare answer"),
             ):
                 rows.setdefault(f"{name}: {text}", {})[column] = f"{summary[key]:.2f}"
+        for key, value in scores.get("wishes", {}).items():
+            rows.setdefault(f"wishes: {key.replace('_', ' ')}", {})[column] = f"{value:.2f}"
         for task in ("coding", "tool-use"):
             if task in scores:
                 rows.setdefault(task, {})[column] = f"{scores[task]:.2f}"

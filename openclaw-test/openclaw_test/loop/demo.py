@@ -23,9 +23,10 @@ import httpx
 import psutil
 
 from openclaw_test.loop.chat_client import Answer, ChatClient
-from openclaw_test.loop.measure import Look, greedy_accuracy, look
+from openclaw_test.loop.measure import Look, explicit_wishes, greedy_accuracy, look
 from openclaw_test.loop.scripted_people import converse
 from openclaw_test.people.scripted_user import ScriptedUser
+from openclaw_test.people.wishes import BAR, Obedience
 
 CHECK_EVERY = 8  # sessions between two looks at fresh prompts
 
@@ -121,6 +122,26 @@ def bar(now: Look) -> str:
     )
 
 
+def obeyed(before: Obedience, after: Obedience) -> str:
+    """The end report's lines on explicit wishes and variety."""
+    pairs = [
+        (f"a list, asked for in the {place}", before.lists[place], after.lists[place])
+        for place in before.lists
+    ]
+    pairs.append(("another wish", before.others, after.others))
+    lines = [f"  {name}: {then:.2f} before, {now:.2f} after" for name, then, now in pairs]
+    lines.append(
+        f"  different replies (effective number): {before.forms:.0f} before, {after.forms:.0f} after"
+    )
+    lines.append(
+        f"  spread of their lengths: {before.spread:.0f} before, {after.spread:.0f} characters after"
+    )
+    verdict = "kept" if after.kept(before) else "NOT kept"
+    return "\n".join(
+        [f"explicit wishes obeyed and variety, {verdict} (bar: {BAR:g} of before, each)", *lines]
+    )
+
+
 async def run(options: argparse.Namespace) -> dict[str, object]:
     started = time.monotonic()
     await wait_until_ready(options.url, 180.0, options.log, options.pid)
@@ -134,10 +155,13 @@ async def run(options: argparse.Namespace) -> dict[str, object]:
     ):
         before = await look(client, seed=-1)
         accuracy_before = await greedy_accuracy(client, options.problems)
+        wishes_before = await explicit_wishes(client)
         say(f"before: preference {before.preference:.2f}, greedy accuracy {accuracy_before:.3f}")
         learning = await talk_until_learned(student, options)
         after = await look(client, seed=-2)
         accuracy_after = await greedy_accuracy(client, options.problems)
+        wishes_after = await explicit_wishes(client)
+        say(obeyed(wishes_before, wishes_after))
         status = await client.status()
         ordered = [satisfied for _, satisfied in sorted(learning.first_replies.items())]
         return {
@@ -153,6 +177,9 @@ async def run(options: argparse.Namespace) -> dict[str, object]:
             "sessions": len(ordered),
             "manners_after": after.manners,
             "gate": await gate_says(options.url),
+            "wishes_before": wishes_before.as_dict(),
+            "wishes_after": wishes_after.as_dict(),
+            "wishes_kept": wishes_after.kept(wishes_before),
         }
 
 

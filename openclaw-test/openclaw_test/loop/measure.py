@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from openclaw_test.loop.chat_client import Answer, ChatClient
+from openclaw_test.people.wishes import Messages, Obedience, cases, obedience
 from tiny_claw.detectors import is_right, manner, satisfies
 from tiny_claw.problems import Problem, held_out_problems, random_problem
 
@@ -30,13 +31,21 @@ async def ask_all(
     client: ChatClient, problems: Sequence[Problem], concurrency: int, **body: object
 ) -> list[Answer]:
     """One first reply for each problem, `concurrency` of them at a time."""
+    asked: list[Messages] = [[{"role": "user", "content": problem.text}] for problem in problems]
+    return await answers_to(client, asked, concurrency, **body)
+
+
+async def answers_to(
+    client: ChatClient, conversations: Sequence[Messages], concurrency: int, **body: object
+) -> list[Answer]:
+    """One answer for each conversation, `concurrency` of them at a time."""
     gate = asyncio.Semaphore(concurrency)
 
-    async def ask(problem: Problem) -> Answer:
+    async def ask(messages: Messages) -> Answer:
         async with gate:
-            return await client.chat([{"role": "user", "content": problem.text}], train=False, **body)
+            return await client.chat(messages, train=False, **body)
 
-    return await asyncio.gather(*map(ask, problems))
+    return await asyncio.gather(*map(ask, conversations))
 
 
 async def greedy_accuracy(client: ChatClient, n: int = 1000, concurrency: int = 64) -> float:
@@ -59,3 +68,10 @@ async def look(client: ChatClient, n: int = 200, seed: int = 0, concurrency: int
         manners={name: count / n for name, count in sorted(manners.items())},
         failed=sum(answer.error is not None for answer in answers),
     )
+
+
+async def explicit_wishes(client: ChatClient, n: int = 40, seed: int = 0, concurrency: int = 64) -> Obedience:
+    """Whether the model does what is asked of it in so many words, at the serving temperature; `n` as in `cases`."""
+    asked = cases("report", n, seed)
+    answers = await answers_to(client, [case.messages for case in asked], concurrency, max_tokens=200)
+    return obedience(asked, [answer.text for answer in answers])

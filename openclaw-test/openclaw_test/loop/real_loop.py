@@ -58,6 +58,7 @@ class Loop:
             self._process = subprocess.Popen(
                 ["bash", str(self.script), *self.flags],
                 env=self.env,
+                cwd=self.script.parents[1],
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 stdin=subprocess.DEVNULL,
@@ -143,11 +144,11 @@ class Loop:
 
 
 @contextlib.contextmanager
-def running_loop(run_dir: Path, **options: Any) -> Iterator[Loop]:
+def running_loop(run_dir: Path, start_s: float = 120.0, **options: Any) -> Iterator[Loop]:
     """A loop that is ready to serve, stopped at the end whatever happens."""
     loop = Loop(run_dir, **options).start()
     try:
-        loop.wait_ready()
+        loop.wait_ready(start_s)
         yield loop
     finally:
         loop.stop()

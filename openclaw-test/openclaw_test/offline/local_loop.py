@@ -21,7 +21,7 @@ from openclaw.formats.tokenizer import Tokenizer
 from openclaw.gateway.exchange import Completion
 from openclaw.sessions.transcript import Transcript, next_state
 from openclaw.store import RolloutStore
-from openclaw.trainer_hooks.lease import sample_dict
+from openclaw.trainer_hooks.batch import batch_rows
 from openclaw.types import Message, NewTurn, Turn
 from openclaw_test.offline.local_engine import LocalEngine, Reply
 from openclaw_test.offline.local_judge import LocalJudge
@@ -68,12 +68,13 @@ class ChatModel:
 
 @dataclass
 class Talk:
-    """One conversation: the messages so far, its last turn, and what is put into its prompts."""
+    """One conversation: the messages so far, its last turn, what is put into its prompts, and who talks."""
 
     messages: list[Message]
     session_id: str
     memory: Memory | None = None
     last: Turn | None = None
+    person: str | None = None
 
 
 class LocalLoop:
@@ -131,7 +132,8 @@ class LocalLoop:
 
     def _update(self, trainer: FSDPTrainer) -> None:
         records = self.store.lease(self.rollouts, self.args.rollout_batch_size)
-        samples = [Sample.from_dict(sample_dict(record, self.rollouts)) for record in records]
+        rows = batch_rows(self.args, records, self.rollouts)
+        samples = [Sample.from_dict(row) for row in rows]
         process = load_hook(self.args, "custom_reward_post_process_path")
         trained = trainer.train(self.rollouts, post_processed(self.args, samples, process, None))
         self.metrics.append(trained)
@@ -141,9 +143,9 @@ class LocalLoop:
         self.store.weights_live(self.rollouts, self.version, parent, False, None, None)
         self.rollouts += 1
 
-    def follow(self, talk: Talk, text: str) -> None:
-        """The person says something more, which also answers the last turn."""
-        talk.messages = [*talk.messages, {"role": "user", "content": text}]
+    def follow(self, talk: Talk, text: str, role: str = "user") -> None:
+        """The person (or, as `role`, a tool) says something more, which also answers the last turn."""
+        talk.messages = [*talk.messages, {"role": role, "content": text}]
         if talk.last is not None:
             start = len(talk.messages) - 1
             self.store.answer_turn(talk.last.id, next_state(talk.messages, start))
@@ -173,6 +175,7 @@ class LocalLoop:
             id=turn_id,
             completion_id=f"chatcmpl-{turn_id}",
             session_id=talk.session_id,
+            person=talk.person,
             messages=talk.messages,
             response_message=message,
             prompt_ids=ids,

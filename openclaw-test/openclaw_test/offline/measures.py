@@ -12,13 +12,14 @@ from openclaw.types import Message
 from openclaw_test.offline.local_engine import Reply
 from openclaw_test.offline.local_loop import ChatModel
 from openclaw_test.people.tastes import Taste
+from openclaw_test.people.wishes import Obedience, Split, cases, obedience
 from slime.training.core.model import TrainedModel
 from slime.training.core.packing import pack
 from slime.types import Sample
 from tiny_claw import detectors
 from tiny_claw.problems import Problem, held_out_problems, random_problem
 
-FRESH, GREEDY = 200, 1000
+FRESH, GREEDY, WISHES = 200, 1000, 50
 Remember = Callable[[list[Message]], list[Message]]
 """What is put into a conversation before it is sent: nothing, or what a memory keeps."""
 
@@ -102,3 +103,15 @@ def drift(
         divergence += float((now.log_probs(packed.targets) - before.log_probs(packed.targets)).sum())
         tokens += len(packed.targets)
     return {"entropy": entropy / tokens, "kl_to_start": divergence / len(pairs)}
+
+
+def explicit_wishes(
+    chat: ChatModel, seed: int, split: Split = "report", remember: Remember = lambda messages: messages
+) -> Obedience:
+    """Whether the model does what is asked of it in so many words, and how different its replies are."""
+    asked = cases(split, WISHES, seed)
+    prompts = [chat.format.render(remember(case.messages), None, True) for case in asked]
+    start = random.Random(f"wishes {split} {seed}").getrandbits(40)
+    replies = chat.answer(prompts, range(start, start + len(prompts)))
+    texts = [str(chat.read(*pair)["content"] or "") for pair in zip(prompts, replies, strict=True)]
+    return obedience(asked, texts)

@@ -23,7 +23,7 @@ from typing import Any
 from sqlalchemy import select
 
 from openclaw.store import RolloutStore, schema
-from openclaw.trainer_hooks.lease import sample_dict
+from openclaw.trainer_hooks.batch import batch_rows, sample_dict
 from openclaw.types import NewTurn, SampleRecord, Turn, TurnState
 from openclaw_test.offline.local_judge import LocalJudge
 from slime.arguments import Arguments
@@ -34,7 +34,8 @@ from slime.rollout.post_process import post_processed
 from slime.training.fsdp import FSDPTrainer
 from slime.training.fsdp.model import gather_weights
 from slime.types import Sample
-from slime.weights.checksum import weights_checksum
+from slime.weights.checksum import checksum_of_before, weights_checksum
+from slime.weights.versions import is_of_before
 
 
 @dataclass(frozen=True)
@@ -127,12 +128,12 @@ def train_again(store: RolloutStore, args: Any) -> tuple[list[tuple[str | None, 
         with store.reading() as connection:
             mine = schema.sample.c.trained_version == version.version
             ids = list(connection.scalars(select(schema.sample.c.id).where(mine)))
-        samples = [
-            Sample.from_dict(sample_dict(one, version.rollout_id)) for one in store.samples(sorted(ids))
-        ]
+        rows = batch_rows(args, store.samples(sorted(ids)), version.rollout_id)
+        samples = [Sample.from_dict(row) for row in rows]
         metrics = trainer.train(version.rollout_id, post_processed(args, samples, process, None))
         gap = max(gap, metrics.get("train_rollout_logprob_abs_diff_max", 0.0))
-        pairs.append((version.checksum, weights_checksum(gather_weights(trainer.model, None, keep=True))))
+        checksum = checksum_of_before if is_of_before(version.checksum or "") else weights_checksum
+        pairs.append((version.checksum, checksum(gather_weights(trainer.model, None, keep=True))))
         trainer.version = version.version
     return pairs, gap
 

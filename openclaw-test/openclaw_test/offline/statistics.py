@@ -47,7 +47,11 @@ _T95 = (
 """Student's t at 0.95 for 1, 2, ... degrees of freedom."""
 COLLAPSED = 0.25
 """A seed has collapsed when so many of its replies are bare, or no reply at all, after 40 sessions."""
-_LATE = ("preference", "accuracy_greedy", "accuracy_sampled", "steps_kept", "bare", "entropy", "kl_to_start")
+_WISHES = ("list_in_question", "list_in_system", "list_in_complaint", "other_wishes", "forms", "spread")
+_LATE = (
+    *("preference", "accuracy_greedy", "accuracy_sampled", "steps_kept", "bare", "entropy", "kl_to_start"),
+    *_WISHES,
+)
 
 
 def mean_interval(values: Sequence[float]) -> dict[str, float]:
@@ -72,11 +76,17 @@ def summary(results: Sequence[dict[str, Any]], most: int) -> dict[str, Any]:
         found[name]["not_reached"] = given.count(None)
     found["preference_before"] = mean_interval([result["preference_before"] for result in results])
     late = [result["late"] for result in results]
+    if all("wishes_before" in result for result in results):
+        asked = [result["wishes_before"] for result in results]
+        found["wishes_before"] = {
+            name: mean_interval([one[name] for one in asked])["mean"] for name in _WISHES
+        }
     after: dict[str, Any] = {
         name: mean_interval([one[name] for one in late]) for name in _LATE if name in late[0]
     }
     after["worst_accuracy_greedy"] = min(one["accuracy_greedy"] for one in late)
     after["worst_steps_kept"] = min(one["steps_kept"] for one in late)
+    after["wishes_kept"] = sum(one.get("wishes_kept", False) for one in late)
     after["collapsed"] = sum(one["bare"] >= COLLAPSED for one in late)
     after["updates"] = mean_interval([float(one["updates"]) for one in late])
     found[f"after_{LATE}_sessions"] = after

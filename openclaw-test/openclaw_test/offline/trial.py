@@ -10,11 +10,20 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from openclaw_test.offline.local_loop import ChatModel, LocalLoop, Talk
-from openclaw_test.offline.measures import ask, drift, fresh_problems, greedy_accuracy, habits, preferences
+from openclaw_test.offline.measures import (
+    ask,
+    drift,
+    explicit_wishes,
+    fresh_problems,
+    greedy_accuracy,
+    habits,
+    preferences,
+)
 from openclaw_test.offline.memory import Memory
 from openclaw_test.offline.methods import Setting
 from openclaw_test.people.scripted_user import ScriptedUser, Session
 from openclaw_test.people.tastes import Taste
+from openclaw_test.people.wishes import Obedience
 from slime.training.core.distributed import join
 from slime.training.fsdp.loading import load_model
 
@@ -30,17 +39,19 @@ class Plan:
     """Who talks and how long.
 
     Attributes:
-        tastes: of the people who take turns, `AT_ONCE` sessions at a time; the model is measured after each such round.
+        tastes: of the people who take turns, `at_once` sessions at a time; the model is measured after each such round.
         most: sessions of each person after which a trial ends that has not reached the target.
+        at_once: sessions at a time.
     """
 
     tastes: tuple[Taste, ...]
     most: int = 60
+    at_once: int = AT_ONCE
 
     @property
     def sessions_a_round(self) -> float:
         """Of each person: those who share a model have a part of the round."""
-        return AT_ONCE / len(self.tastes)
+        return self.at_once / len(self.tastes)
 
     @property
     def rounds_a_look(self) -> int:
@@ -94,15 +105,17 @@ class Trial:
         """Talks until the target is reached and everybody has had 40 sessions, at most `plan.most` sessions."""
         started, sessions, rounds = time.monotonic(), 0.0, 0
         try:
-            before = self._look(rounds)
+            before, wishes = self._look(rounds), self._wishes()
             while sessions < LATE or (self.progress.reached is None and sessions < self.plan.most):
-                changed = [self._round(AT_ONCE * (rounds + i)) for i in range(self.plan.rounds_a_look)]
+                changed = [
+                    self._round(self.plan.at_once * (rounds + i)) for i in range(self.plan.rounds_a_look)
+                ]
                 rounds += len(changed)
                 sessions = rounds * self.plan.sessions_a_round
                 value = self._look(rounds) if any(changed) else self._last()
                 self.progress.curve.append((sessions, value))
                 if self.progress.late is None and sessions >= LATE:
-                    self.progress.late = self._late(sessions)
+                    self.progress.late = self._late(sessions, wishes)
         finally:
             self.loop.close()
         return {
@@ -110,6 +123,7 @@ class Trial:
             "sessions_to_preference": self.progress.reached,
             "sessions_to_three": self.progress.in_a_row,
             "preference_before": before,
+            "wishes_before": wishes.as_dict(),
             "curve": self.progress.curve,
             "sessions": sessions,
             "updates": self.loop.version,
@@ -119,13 +133,15 @@ class Trial:
         }
 
     def _round(self, first: int) -> bool:
-        """`AT_ONCE` sessions from opening to end, a turn of each at a time; whether the model (or its memory) has
+        """`plan.at_once` sessions from opening to end, a turn of each at a time; whether the model (or its memory) has
         changed."""
         version, known = self.loop.version, list(self.memory.hints) if self.memory else []
-        turns = [(first + i) % len(self.people) for i in range(AT_ONCE)]
+        turns = [(first + i) % len(self.people) for i in range(self.plan.at_once)]
         sessions = [self.people[index].session() for index in turns]
+        names = [self.plan.tastes[index].name for index in turns]
         live = [
-            (session, Talk([], f"session-{first + i}", self.memory)) for i, session in enumerate(sessions)
+            (session, Talk([], f"session-{first + i}", self.memory, person=names[i]))
+            for i, session in enumerate(sessions)
         ]
         for session, talk in live:
             self.loop.follow(talk, session.opening)
@@ -164,7 +180,10 @@ class Trial:
     def _last(self) -> float:
         return self.progress.curve[-1][1] if self.progress.curve else self._look(0)
 
-    def _late(self, sessions: float) -> dict[str, Any]:
+    def _wishes(self) -> Obedience:
+        return explicit_wishes(self.chat, self.seed, remember=self._remember)
+
+    def _late(self, sessions: float, wishes_before: Obedience) -> dict[str, Any]:
         """What the model is like after so many sessions."""
         number = 1000 * self.seed + 999
         seed = random.Random(f"replies {number}").getrandbits(40)
@@ -174,6 +193,8 @@ class Trial:
         found |= {"preference": sum(shares.values()) / len(shares), "preferences": shares}
         found |= habits(replies)
         found["accuracy_greedy"] = greedy_accuracy(self.chat, self._remember)
+        wishes = self._wishes()
+        found |= wishes.as_dict() | {"wishes_kept": wishes.kept(wishes_before)}
         if self.loop.trainer is not None:
             found |= drift(
                 self.loop.trainer.model,

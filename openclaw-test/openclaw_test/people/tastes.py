@@ -3,7 +3,8 @@
 The tastes of OpenClaw-RL's users, put into what tiny-claw can do: the student wants natural prose with the steps and no
 AI look, the teaching assistant comments that are detailed and specific, the teacher a friendly and patient tone. All
 three read prose, so one model can please them all. The dasher's wish, dashes in front of the lines of a list, has no
-words in tiny-claw's training text.
+words in tiny-claw's training text. Who complains in own words wants what the student wants, in wordings that neither
+tiny-claw nor the rules judge was made with; the judge misses some.
 """
 
 from __future__ import annotations
@@ -52,6 +53,22 @@ COMPLAINTS: dict[str, tuple[str, ...]] = {
     ),
 }
 
+OWN_COMPLAINTS: dict[str, tuple[str, ...]] = {
+    "own words": (
+        "Could you drop the stars and the numbering?",
+        "It reads like a manual. Just tell me.",
+        "Nobody in my class writes like this.",
+        "Can I get that as one flowing paragraph?",
+        "Less structure, please. Only sentences.",
+        "Please lose the markdown.",
+        "I'd rather have it told than listed.",
+        "Write it the way I would say it.",
+        "The layout gives it away. Make it plain.",
+        "That is a slide and not an answer.",
+    ),
+}
+"""Of somebody whose wordings nothing was made with. The rules judge does not know all of them."""
+
 
 @dataclass(frozen=True)
 class Taste:
@@ -85,7 +102,7 @@ def complaint(rng: random.Random, flaws: Flaws, said: Collection[str] = ()) -> s
     """The known words for each flaw, joined; none that are in `said` while there are others."""
     parts = []
     for flaw in flaws:
-        known = COMPLAINTS[flaw]
+        known = OWN_COMPLAINTS.get(flaw) or COMPLAINTS[flaw]
         parts.append(rng.choice([text for text in known if text not in said] or known))
     return " ".join(parts)
 
@@ -98,6 +115,10 @@ def has_dashes(reply: str) -> bool:
 
 def _formatted(problem: Problem, reply: str) -> Flaws:
     return ("formatted",) if detectors.manner(reply) == "list" else ()
+
+
+def _formatted_in_own_words(problem: Problem, reply: str) -> Flaws:
+    return ("own words",) if detectors.manner(reply) == "list" else ()
 
 
 def _not_detailed(problem: Problem, reply: str) -> Flaws:
@@ -119,4 +140,5 @@ STUDENT = Taste("student", "prose", _formatted)
 ASSISTANT = Taste("TA", "prose", _not_detailed)
 TEACHER = Taste("teacher", "prose", _not_warm)
 DASHER = Taste("dasher", "list", _not_dashed)
-BY_NAME = {taste.name: taste for taste in (STUDENT, ASSISTANT, TEACHER, DASHER)}
+OWN_WORDS = Taste("own words", "prose", _formatted_in_own_words)
+BY_NAME = {taste.name: taste for taste in (STUDENT, ASSISTANT, TEACHER, DASHER, OWN_WORDS)}

@@ -13,7 +13,7 @@ from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from starlette.responses import Response
 
 from openclaw.common.run_folder import live_processes
-from openclaw.errors import ClientError
+from openclaw.errors import ClientError, StoreError
 from openclaw.gateway.gateway import Gateway
 from openclaw.http.auth import check_admin, check_client
 
@@ -30,8 +30,12 @@ async def healthz() -> Response:
 @router.head("/readyz", include_in_schema=False)
 @router.get("/readyz")
 async def readyz(request: Request) -> Response:
-    """Whether an engine answers. Requests are accepted before, and wait."""
-    ready = await _gateway(request).engines.ready()
+    """Whether an engine answers, and turns can be stored. Without an engine requests are accepted, and wait."""
+    gateway = _gateway(request)
+    failure = gateway.recorder.failure if gateway.recorder is not None else None
+    if failure is not None:
+        return _json({"ready": False, "reason": f"turns cannot be stored: {failure}"}, 503)
+    ready = await gateway.engines.ready()
     return _json({"ready": ready}, 200 if ready else 503)
 
 
@@ -63,6 +67,7 @@ async def status(request: Request) -> Response:
         "turns": {},
         "samples": {},
         "dropped": {},
+        "judge_failures": {},
         "recording": gateway.recorder is not None,
         "engines": engines,
         "engine_restarts": gateway.engines.restarts,
@@ -77,7 +82,14 @@ async def status(request: Request) -> Response:
 @router.get("/metrics")
 async def metrics(request: Request) -> Response:
     numbers = request.app.state.metrics
-    numbers.restarts.set(_gateway(request).engines.restarts)
+    gateway = _gateway(request)
+    numbers.restarts.set(gateway.engines.restarts)
+    if gateway.recorder is not None:
+        try:
+            numbers.collect(await gateway.recorder.counts(), await gateway.recorder.live_version())
+            numbers.store_up.set(gateway.recorder.failure is None)
+        except StoreError:
+            numbers.store_up.set(0)
     return Response(generate_latest(numbers.registry), media_type=CONTENT_TYPE_LATEST)
 
 
@@ -89,9 +101,10 @@ async def processes(request: Request) -> Response:
     records = live_processes(Path(settings.run_dir)) if settings.run_dir else []
     found = {int(record["pid"]): str(record["role"]) for record in records}
     found[os.getpid()] = "gateway"
-    launched = request.app.state.launched_engine
-    if launched is not None and launched.pid is not None:
-        found[launched.pid] = "engine"
+    launched = request.app.state.launched_url
+    info = None if launched is None else await _gateway(request).engines.info(launched)
+    if info is not None and isinstance(info.get("pid"), int):
+        found[info["pid"]] = "engine"
     return _json([{"role": role, "pid": pid} for pid, role in found.items()])
 
 
@@ -147,5 +160,5 @@ def _engine(url: str, info: dict[str, Any] | None) -> dict[str, Any]:
     }
 
 
-def _json(body: Any, status: int = 200) -> Response:
+def _json(body: object, status: int = 200) -> Response:
     return Response(orjson.dumps(body), status, media_type="application/json")

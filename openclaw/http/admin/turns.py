@@ -54,5 +54,5 @@ def _shown(status: TurnStatus) -> dict[str, Any]:
     return {"object": "turn", **asdict(status)}
 
 
-def _json(body: Any) -> Response:
+def _json(body: object) -> Response:
     return Response(orjson.dumps(body), media_type="application/json")

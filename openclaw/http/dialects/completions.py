@@ -25,7 +25,7 @@ from openclaw.gateway.caller import Caller
 from openclaw.gateway.chat_request import MAX_ANSWERS, MAX_TOP_LOGPROBS, ChatRequest, chat_request
 from openclaw.gateway.exchange import Chunk, Completion, Exchange
 from openclaw.gateway.fields import boolean, integer, parse_body
-from openclaw.gateway.gateway import LARGE_HISTORY_CHARACTERS, Gateway
+from openclaw.gateway.gateway import LARGE_HISTORY_CHARACTERS, SURELY_READ, Gateway, too_long
 from openclaw.http.auth import check_client
 from openclaw.http.dialects.chat import DONE, OpenAIErrors, usage
 from openclaw.http.openapi import COMPLETION
@@ -43,9 +43,11 @@ async def complete(request: Request) -> Response:
     data = await request.body()
     body = parse_body(data)
     if len(data) < LARGE_HISTORY_CHARACTERS:
-        checked = completion_requests(body, gateway.tokenizer)
+        checked = completion_requests(body, gateway.tokenizer, gateway.context_length)
     else:
-        checked = await asyncio.to_thread(completion_requests, body, gateway.tokenizer)
+        checked = await asyncio.to_thread(
+            completion_requests, body, gateway.tokenizer, gateway.context_length
+        )
     caller = Caller.of(request.headers, body, None, gateway.settings.default_turn_type)
     exchanges: list[Exchange] = []
     for one in checked:
@@ -57,9 +59,9 @@ async def complete(request: Request) -> Response:
     return AnswerResponse(request, exchanges, texts, stream)
 
 
-def completion_requests(body: dict[str, Any], tokenizer: Tokenizer) -> list[ChatRequest]:
+def completion_requests(body: dict[str, Any], tokenizer: Tokenizer, context_length: int) -> list[ChatRequest]:
     """One checked request a prompt. Raises ClientError that names the wrong field."""
-    prompts = _prompts(body.get("prompt"), tokenizer)
+    prompts = _prompts(body.get("prompt"), tokenizer, context_length)
     echo, top = boolean(body, "echo"), integer(body, "logprobs", 0, MAX_TOP_LOGPROBS)
     if top is not None and echo:
         raise ClientError("echo: log-probs of prompts are not given; leave logprobs or echo out", "echo")
@@ -77,7 +79,7 @@ def completion_requests(body: dict[str, Any], tokenizer: Tokenizer) -> list[Chat
     return [replace(checked, messages=[prompt], max_tokens=limit) for prompt in prompts]
 
 
-def _prompts(prompt: Any, tokenizer: Tokenizer) -> list[RawPrompt]:
+def _prompts(prompt: object, tokenizer: Tokenizer, context_length: int) -> list[RawPrompt]:
     """Text, ids, or a list of either."""
     if isinstance(prompt, str) or (isinstance(prompt, list) and prompt and _is_id(prompt[0])):
         prompt = [prompt]
@@ -86,6 +88,8 @@ def _prompts(prompt: Any, tokenizer: Tokenizer) -> list[RawPrompt]:
     found = []
     for one in prompt:
         if isinstance(one, str):
+            if len(one) > SURELY_READ * context_length and tokenizer.exceeds([one], context_length):
+                raise too_long(f"more than {context_length} tokens ({len(one)} characters)", context_length)
             ids = tokenizer.encode_markup(one)
         elif isinstance(one, list) and all(_is_id(token) and tokenizer.token_bytes(token) for token in one):
             ids = one
@@ -97,7 +101,7 @@ def _prompts(prompt: Any, tokenizer: Tokenizer) -> list[RawPrompt]:
     return found
 
 
-def _is_id(value: Any) -> bool:
+def _is_id(value: object) -> bool:
     return type(value) is int
 
 
@@ -189,6 +193,6 @@ class Texts(OpenAIErrors):
     def _text(self, token: int) -> str:
         return self._tokenizer.token_bytes(token).decode("utf-8", "replace")
 
-    def _event(self, choice: dict[str, Any] | None, **more: Any) -> bytes:
+    def _event(self, choice: dict[str, Any] | None, **more: object) -> bytes:
         body = {**self._head, "choices": [] if choice is None else [choice], **more}
         return b"data: " + orjson.dumps(body) + b"\n\n"

@@ -18,7 +18,7 @@ from openclaw.common.messages import content_of
 from openclaw.errors import ClientError
 from openclaw.gateway.caller import Caller
 from openclaw.gateway.chat_request import chat_request
-from openclaw.gateway.fields import parse_body
+from openclaw.gateway.fields import function_call, function_tools, parse_body
 from openclaw.gateway.gateway import Gateway
 from openclaw.http.auth import check_client
 from openclaw.http.dialects.messages_wire import MessageEvents, error_body
@@ -88,20 +88,20 @@ def chat_body(body: Json) -> Json:
     found: Json = {name: body[name] for name in _SAME if name in body}
     found["messages"] = [*_system(body.get("system")), *_messages(body.get("messages"))]
     found["stop"] = body.get("stop_sequences")
-    found["tools"] = _tools(body.get("tools"))
+    found["tools"] = function_tools(body.get("tools"), _function)
     found["tool_choice"], found["parallel_tool_calls"] = _choice(body.get("tool_choice"))
     found["chat_template_kwargs"] = {"enable_thinking": _thinks(body.get("thinking"))}
     person = (body.get("metadata") or {}).get("user_id") if isinstance(body.get("metadata"), dict) else None
     return found if person is None else {**found, "user": person}
 
 
-def _system(system: Any) -> list[Json]:
+def _system(system: object) -> list[Json]:
     if system is None or system in ("", []):
         return []
     return [{"role": "system", "content": _text(system, "system")}]
 
 
-def _messages(messages: Any) -> list[Json]:
+def _messages(messages: object) -> list[Json]:
     if not isinstance(messages, list) or not messages:
         raise ClientError("messages must be a list with at least one message", "messages")
     found: list[Json] = []
@@ -154,8 +154,7 @@ def _assistant(blocks: list[Json], where: str) -> Json:
                 raise ClientError(
                     f"{where}[{index}] must have a name and an input object", f"{where}[{index}]"
                 )
-            function = {"name": name, "arguments": json.dumps(given, ensure_ascii=False)}
-            call = {"id": str(block.get("id")), "type": "function", "function": function}
+            call = function_call(block.get("id"), name, json.dumps(given, ensure_ascii=False))
             message.setdefault("tool_calls", []).append(call)
         elif kind == "thinking":
             message["reasoning_content"] = message.get("reasoning_content", "") + str(
@@ -168,11 +167,11 @@ def _assistant(blocks: list[Json], where: str) -> Json:
     return message
 
 
-def _text(content: Any, where: str) -> str:
+def _text(content: object, where: str) -> str:
     return "".join(_texts(content, where))
 
 
-def _texts(content: Any, where: str) -> list[str]:
+def _texts(content: object, where: str) -> list[str]:
     if isinstance(content, str):
         return [content]
     texts = []
@@ -183,23 +182,15 @@ def _texts(content: Any, where: str) -> list[str]:
     return texts
 
 
-def _tools(tools: Any) -> list[Json] | None:
-    if tools is None:
-        return None
-    if not isinstance(tools, list):
-        raise ClientError("tools must be a list", "tools")
-    found = []
-    for index, tool in enumerate(tools):
-        where = f"tools[{index}]"
-        if not isinstance(tool, dict) or not isinstance(tool.get("name"), str):
-            raise ClientError(f"{where} must be an object with a name", where)
-        if tool.get("type") not in (None, "custom"):
-            raise ClientError(f"{where}: tools of type {tool['type']!r} are Anthropic's own", where)
-        function = {"name": tool["name"], "parameters": tool.get("input_schema") or {}}
-        if isinstance(tool.get("description"), str):
-            function["description"] = tool["description"]
-        found.append({"type": "function", "function": function})
-    return found
+def _function(tool: object, where: str) -> Json:
+    if not isinstance(tool, dict) or not isinstance(tool.get("name"), str):
+        raise ClientError(f"{where} must be an object with a name", where)
+    if tool.get("type") not in (None, "custom"):
+        raise ClientError(f"{where}: tools of type {tool['type']!r} are Anthropic's own", where)
+    function = {"name": tool["name"], "parameters": tool.get("input_schema") or {}}
+    if isinstance(tool.get("description"), str):
+        function["description"] = tool["description"]
+    return function
 
 
 def _choice(choice: Any) -> tuple[Any, bool]:
@@ -215,7 +206,7 @@ def _choice(choice: Any) -> tuple[Any, bool]:
     return {"auto": "auto", "any": "required", "none": "none"}[kind], parallel
 
 
-def _thinks(thinking: Any) -> bool:
+def _thinks(thinking: object) -> bool:
     kind = thinking.get("type") if isinstance(thinking, dict) else None
     if thinking is not None and kind not in ("enabled", "disabled", "adaptive"):
         raise ClientError("thinking must be {type: enabled | adaptive | disabled}", "thinking")

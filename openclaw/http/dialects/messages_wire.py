@@ -135,7 +135,7 @@ class MessageEvents:
         was, self._open = self._open, None
         return self._block("content_block_stop") if was else b""
 
-    def _block(self, name: str, **fields: Any) -> bytes:
+    def _block(self, name: str, **fields: object) -> bytes:
         return _event(name, index=self._index, **fields)
 
 
@@ -161,5 +161,5 @@ def _json(message: Json) -> bytes:
         return json.dumps(message).encode()
 
 
-def _event(name: str, **fields: Any) -> bytes:
+def _event(name: str, **fields: object) -> bytes:
     return b"event: " + name.encode() + b"\ndata: " + orjson.dumps({"type": name, **fields}) + b"\n\n"

@@ -17,7 +17,7 @@ from openclaw.common.messages import content_of
 from openclaw.errors import ClientError
 from openclaw.gateway.caller import Caller, person_named
 from openclaw.gateway.chat_request import chat_request
-from openclaw.gateway.fields import parse_body
+from openclaw.gateway.fields import function_call, function_tools, parse_body
 from openclaw.gateway.gateway import Gateway
 from openclaw.http.auth import check_client
 from openclaw.http.dialects.responses_wire import ResponseEvents
@@ -60,7 +60,7 @@ async def create(request: Request) -> Response:
     return AnswerResponse(request, exchanges, events, checked.stream)
 
 
-async def _previous(gateway: Gateway, response_id: Any, person: str | None) -> Turn | None:
+async def _previous(gateway: Gateway, response_id: object, person: str | None) -> Turn | None:
     """The turn to continue; never another person's. Raises ClientError when there is none."""
     if response_id is None:
         return None
@@ -84,7 +84,7 @@ def chat_body(body: Json, previous: Turn | None) -> Json:
     found: Json = {name: body[name] for name in _SAME if name in body}
     found["messages"] = [*_history(body.get("instructions"), previous), *_messages(body.get("input"))]
     found["max_completion_tokens"] = body.get("max_output_tokens")
-    found["tools"] = _tools(body.get("tools"))
+    found["tools"] = function_tools(body.get("tools"), _function)
     found["tool_choice"] = _choice(body.get("tool_choice"))
     found["response_format"] = _form(body.get("text"))
     reasoning = body.get("reasoning")
@@ -110,7 +110,7 @@ def _check_included(body: Json) -> None:
             raise ClientError(message, name, "unsupported_value")
 
 
-def _history(instructions: Any, previous: Turn | None) -> list[Json]:
+def _history(instructions: object, previous: Turn | None) -> list[Json]:
     messages: list[Json] = []
     if previous is not None:
         messages = [*previous.messages, previous.response_message]
@@ -122,7 +122,7 @@ def _history(instructions: Any, previous: Turn | None) -> list[Json]:
     return [{"role": "system", "content": instructions, "format": _INSTRUCTIONS}, *messages]
 
 
-def _messages(given: Any) -> list[Json]:
+def _messages(given: object) -> list[Json]:
     if isinstance(given, str):
         return [{"role": "user", "content": given}]
     if not isinstance(given, list) or not given:
@@ -156,20 +156,19 @@ def _add_to_answer(found: list[Json], kind: str, item: Json, where: str) -> None
         texts = [_text(item[name], f"{where}.{name}") for name in ("content", "summary") if item.get(name)]
         last["reasoning_content"] = last.get("reasoning_content", "") + "".join(texts)
     elif kind == "function_call":
-        function = {"name": item.get("name"), "arguments": item.get("arguments")}
-        if not isinstance(function["name"], str) or not isinstance(function["arguments"], str):
+        name, arguments = item.get("name"), item.get("arguments")
+        if not isinstance(name, str) or not isinstance(arguments, str):
             raise ClientError(f"{where} must have a name and arguments as JSON text", where)
-        call = {"id": str(item.get("call_id")), "type": "function", "function": function}
-        last.setdefault("tool_calls", []).append(call)
+        last.setdefault("tool_calls", []).append(function_call(item.get("call_id"), name, arguments))
     else:
         raise ClientError(f"{where}: items of type {kind!r} are not known here", where)
 
 
-def _text(content: Any, where: str) -> str:
+def _text(content: object, where: str) -> str:
     return "".join(_texts(content, where))
 
 
-def _texts(content: Any, where: str) -> list[str]:
+def _texts(content: object, where: str) -> list[str]:
     if isinstance(content, str):
         return [content]
     if not isinstance(content, list):
@@ -185,30 +184,20 @@ def _texts(content: Any, where: str) -> list[str]:
     return texts
 
 
-def _tools(tools: Any) -> list[Json] | None:
-    if tools is None:
-        return None
-    if not isinstance(tools, list):
-        raise ClientError("tools must be a list", "tools")
-    found = []
-    for index, tool in enumerate(tools):
-        kind = tool.get("type") if isinstance(tool, dict) else None
-        if kind != "function":
-            raise ClientError(f"tools[{index}]: functions only, not {kind!r}", f"tools[{index}]")
-        known = {
-            name: tool[name] for name in ("name", "description", "parameters") if tool.get(name) is not None
-        }
-        found.append({"type": "function", "function": known})
-    return found
+def _function(tool: object, where: str) -> Json:
+    kind = tool.get("type") if isinstance(tool, dict) else None
+    if not isinstance(tool, dict) or kind != "function":
+        raise ClientError(f"{where}: functions only, not {kind!r}", where)
+    return {name: tool[name] for name in ("name", "description", "parameters") if tool.get(name) is not None}
 
 
-def _choice(choice: Any) -> Any:
+def _choice(choice: object) -> Any:
     if isinstance(choice, dict) and choice.get("type") == "function":
         return {"type": "function", "function": {"name": choice.get("name")}}
     return choice
 
 
-def _form(text: Any) -> Any:
+def _form(text: object) -> Any:
     form = text.get("format") if isinstance(text, dict) else None
     if isinstance(form, dict) and form.get("type") == "json_schema":
         return {"type": "json_schema", "json_schema": form}

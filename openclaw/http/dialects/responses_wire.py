@@ -111,7 +111,7 @@ class ResponseEvents(OpenAIErrors):
             events += self._of_item(item, "content_part.added", content_index=0, part=item.part(""))
         return events
 
-    def _grow(self, text: str, name: str, **fields: Any) -> bytes:
+    def _grow(self, text: str, name: str, **fields: object) -> bytes:
         assert self._item is not None
         self._item.text.append(text)
         return self._of_item(self._item, f"{name}.delta", delta=text, **fields)
@@ -165,10 +165,10 @@ class ResponseEvents(OpenAIErrors):
         cut = self._status == "incomplete" and item is self._done[-1] and item.call is None
         return "incomplete" if cut else "completed"
 
-    def _of_item(self, item: _Item, event: str, /, **fields: Any) -> bytes:
+    def _of_item(self, item: _Item, event: str, /, **fields: object) -> bytes:
         return self._event(f"response.{event}", item_id=item.id, output_index=item.number, **fields)
 
-    def _event(self, name: str, /, **fields: Any) -> bytes:
+    def _event(self, name: str, /, **fields: object) -> bytes:
         data = orjson.dumps({"type": name, "sequence_number": self._sequence, **fields})
         self._sequence += 1
         return b"event: " + name.encode() + b"\ndata: " + data + b"\n\n"

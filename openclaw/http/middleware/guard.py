@@ -12,7 +12,7 @@ import math
 import time
 from collections import OrderedDict
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import orjson
 from starlette.datastructures import Headers
@@ -23,6 +23,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from openclaw.errors import ClientError
 from openclaw.gateway.caller import PEER_HEADER, PERSON_HEADER
 from openclaw.http.auth import key_name
+from openclaw.http.middleware.shares import Share, Shares
 from openclaw.settings import Settings
 
 if TYPE_CHECKING:
@@ -51,6 +52,7 @@ class RequestGuard:
         self._app = app
         self._settings = settings
         self._rate = RateLimit(settings.rate_limit)
+        self._shares = Shares(settings.max_open_requests, settings.max_open_bytes)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -64,10 +66,11 @@ class RequestGuard:
         except ClientError as error:
             await _refuse(send, error)
             return
+        share = self._shares.of(_client(scope, name)) if scope["path"].startswith(LIMITED) else Share(0, 0)
         scope = {**scope, "headers": _with_sender(scope, name)}
-        body = _Body(receive, self._settings)
+        body = _Body(receive, self._settings, share)
         reader = _Reader(send, self._settings.client_timeout)
-        with reader:
+        with reader, body:
             try:
                 await self._app(scope, body.receive, reader.send)
             except ClientDisconnect:
@@ -80,8 +83,7 @@ class RequestGuard:
     def _check_rate(self, scope: Scope, name: str | None) -> None:
         if not scope["path"].startswith(LIMITED):
             return
-        client = scope.get("client")
-        wait = self._rate.take(f"key {name}" if name is not None else f"address {client and client[0]}")
+        wait = self._rate.take(_client(scope, name))
         if wait:
             raise ClientError(
                 f"more than {self._settings.rate_limit:g} requests a minute; try again in {wait:g} seconds",
@@ -121,14 +123,22 @@ class RateLimit:
 
 
 class _Body:
-    """Counts and times a request's body."""
+    """Counts and times a request's body; while entered, the request counts in its client's share."""
 
-    def __init__(self, receive: Receive, settings: Settings) -> None:
+    def __init__(self, receive: Receive, settings: Settings, share: Share) -> None:
         self._receive = receive
+        self._share = share
         self._settings = settings
         self._deadline = asyncio.get_running_loop().time() + settings.client_timeout
         self._bytes = 0
         self._complete = False
+
+    def __enter__(self) -> None:
+        self._share.requests += 1
+
+    def __exit__(self, *about: object) -> None:
+        self._share.requests -= 1
+        self._share.bytes -= self._bytes
 
     async def receive(self) -> Message:
         if self._complete:
@@ -139,7 +149,9 @@ class _Body:
         except TimeoutError as error:
             text = f"the request body did not come within {self._settings.client_timeout:g} seconds"
             raise ClientError(text, code="request_timeout", status=408) from error
-        self._bytes += len(message.get("body", b""))
+        length = len(message.get("body", b""))
+        self._bytes, self._share.bytes = self._bytes + length, self._share.bytes + length
+        self._share.check()
         if self._bytes > self._settings.max_body_bytes:
             raise _too_long(self._settings)
         self._complete = not message.get("more_body", False)
@@ -162,7 +174,7 @@ class _Reader:
         self._task = asyncio.current_task()
         self._timer = self._loop.call_later(self._timeout, self._look)
 
-    def __exit__(self, *about: Any) -> None:
+    def __exit__(self, *about: object) -> None:
         self._timer.cancel()
 
     async def send(self, message: Message) -> None:
@@ -177,6 +189,12 @@ class _Reader:
         elif self._task is not None:
             self.gave_up = True
             self._task.cancel()
+
+
+def _client(scope: Scope, name: str | None) -> str:
+    """Who is limited: a key, or an address where no key is asked."""
+    client = scope.get("client")
+    return f"key {name}" if name is not None else f"address {client and client[0]}"
 
 
 def _with_sender(scope: Scope, name: str | None) -> list[tuple[bytes, bytes]]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from typing import Protocol
 
+from openclaw.errors import ConfigError
 from openclaw.judge.backends.prompts import PromptSet
 from openclaw.judge.metrics import JudgeMetrics
 from openclaw.judge.questions import JudgeQuestion
@@ -38,15 +40,33 @@ class JudgeBackend(Protocol):
 
 
 def make_backend(settings: JudgeSettings, metrics: JudgeMetrics) -> JudgeBackend:
-    """The judge that the settings name. To be called in a running event loop. Raises ConfigError for prompts or
-    a model that cannot be used."""
-    if settings.judge_backend == "rules":
-        return RulesBackend()
-    prompts = PromptSet.load(settings.judge_prompt_dir)
-    if settings.judge_backend == "openai":
-        from openclaw.judge.backends.openai import OpenAIBackend
+    """The judge that the settings name. To be called in a running event loop. Raises ConfigError for a name that
+    no backend has, and for prompts or a model that cannot be used."""
+    name = settings.judge_backend
+    if name not in BACKENDS:
+        raise ConfigError(f"there is no judge backend {name!r}; known: {', '.join(BACKENDS)}")
+    return BACKENDS[name](settings, metrics)
 
-        return OpenAIBackend(settings, prompts, metrics)
+
+def _rules(settings: JudgeSettings, metrics: JudgeMetrics) -> JudgeBackend:
+    return RulesBackend()
+
+
+def _openai(settings: JudgeSettings, metrics: JudgeMetrics) -> JudgeBackend:
+    from openclaw.judge.backends.openai import OpenAIBackend
+
+    return OpenAIBackend(settings, PromptSet.load(settings.judge_prompt_dir), metrics)
+
+
+def _engine(settings: JudgeSettings, metrics: JudgeMetrics) -> JudgeBackend:
     from openclaw.judge.backends.engine import EngineBackend  # with tokenizers, which other judges do without
 
-    return EngineBackend(settings, prompts, metrics)
+    return EngineBackend(settings, PromptSet.load(settings.judge_prompt_dir), metrics)
+
+
+BACKENDS: Mapping[str, Callable[[JudgeSettings, JudgeMetrics], JudgeBackend]] = {
+    "rules": _rules,
+    "engine": _engine,
+    "openai": _openai,
+}
+"""By the name in --judge-backend; `BACKEND_NAMES` of the settings lists the same."""

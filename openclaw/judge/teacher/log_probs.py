@@ -34,7 +34,7 @@ class Teacher:
 
     def __init__(self, http: JudgeHttp, kind: Literal["token", "topk"], top_k: int = 0) -> None:
         self._http = http
-        self._top_k = top_k if kind == "topk" else 0
+        self._top_k = {"token": 0, "topk": top_k}[kind]
 
     async def close(self) -> None:
         await self._http.close()
@@ -123,14 +123,14 @@ def _rows(meta: dict[str, Any], name: str, length: int) -> list[Any]:
     return rows[1:]
 
 
-def _number(entry: Any, wanted: int) -> float:
+def _number(entry: object, wanted: int) -> float:
     value, token = _pair(entry)
     if token != wanted:
         raise TeacherError(f"the teacher gave the log-prob of id {token} where the answer has {wanted}")
     return value
 
 
-def _best(row: Any, top_k: int) -> list[tuple[float, int]]:
+def _best(row: object, top_k: int) -> list[tuple[float, int]]:
     pairs = [_pair(entry) for entry in row] if isinstance(row, list) else []
     if len(pairs) != top_k or len({token for _, token in pairs}) != top_k:
         raise TeacherError(

@@ -9,7 +9,7 @@ RUN_DIR=${RUN_DIR:-runs/arithmetic}
 
 die() { printf 'error: %s\n' "$*" >&2; exit 2; }
 
-"$PY" -c 'import slime' 2>/dev/null || die "$PY does not find slime; run: pip install -e $SLIME"
+"$PY" -c 'import slime.types' 2>/dev/null || die "$PY does not find slime; run: pip install -e $SLIME"
 
 # train PROGRAM NAME ARG...: PROGRAM is train.py or train_async.py, NAME a folder inside RUN_DIR.
 train() {

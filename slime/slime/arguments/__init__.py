@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from slime.arguments.groups.algorithm import AdvantageArguments, LossArguments
+from slime.arguments.groups.advantages import AdvantageArguments
 from slime.arguments.groups.batching import BatchArguments
 from slime.arguments.groups.cluster import ClusterArguments
 from slime.arguments.groups.critic import CriticArguments
@@ -19,6 +19,7 @@ from slime.arguments.groups.evaluation import EvaluationArguments
 from slime.arguments.groups.gate import GateArguments
 from slime.arguments.groups.hooks import HookArguments
 from slime.arguments.groups.lora import LoraArguments
+from slime.arguments.groups.loss import LossArguments
 from slime.arguments.groups.model import ModelArguments
 from slime.arguments.groups.optimizer import OptimizerArguments
 from slime.arguments.groups.parallel import ParallelArguments
@@ -33,6 +34,7 @@ from slime.arguments.groups.run import (
 )
 from slime.arguments.groups.sampling import SamplingArguments
 from slime.arguments.parser import environment, read_values
+from slime.arguments.rules.parallel import check_packages
 from slime.arguments.rules.validation import validate
 from slime.arguments.sides import GenerationSide, ObjectiveSide, ServingSide, TrainingSide
 
@@ -99,13 +101,17 @@ class Arguments(
 
 
 def parse_args(
-    argv: Sequence[str] | None = None, env: Mapping[str, str] | None = None, prog: str | None = None
+    argv: Sequence[str] | None = None,
+    env: Mapping[str, str] | None = None,
+    prog: str | None = None,
+    packages: bool = True,
 ) -> Arguments:
     """Reads, checks and completes the arguments: flags over environment over defaults.
 
     Args:
         argv: words of the command line; None takes those of the process.
         env: environment; None takes that of the process.
+        packages: refuse a backend whose package is not installed; not for a plan.
 
     Raises:
         ConfigError: one line that says what is wrong and what to do.
@@ -120,6 +126,8 @@ def parse_args(
     for name, value in values.items():
         setattr(args, name, value)
     validate(args)
+    if packages:
+        check_packages(args)
     return args
 
 

@@ -39,7 +39,7 @@ Group = TypeVar("Group")
 
 
 def flag(
-    default: Any,
+    default: object,
     help: str,
     *,
     env: tuple[str, ...] = (),

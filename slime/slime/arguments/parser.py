@@ -134,7 +134,7 @@ def complete_parser(
 
 
 def _without_what_others_turn_off(
-    flags: Sequence[Flag], values: dict[str, Any], given: Mapping[str, Any]
+    flags: Sequence[Flag], values: dict[str, Any], given: Mapping[str, object]
 ) -> dict[str, Any]:
     """The environment may name what a flag of the command line has no use for; the flag wins in silence."""
     for item in flags:
@@ -193,11 +193,34 @@ def from_environment(flags: Sequence[Flag], env: Mapping[str, str]) -> dict[str,
     return found
 
 
+OTHER_WORDS = {
+    "--batch-size": "--rollout-batch-size (prompts a rollout) or --global-batch-size (samples an optimizer step)",
+    "--dry-run": "DRY_RUN=1 in front of a launch script",
+    "--epochs": "--num-epoch",
+    "--gpus": "--actor-num-gpus-per-node and --rollout-num-gpus",
+    "--learning-rate": "--lr",
+    "--lora": "--use-lora",
+    "--lora-r": "--lora-rank",
+    "--max-new-tokens": "--rollout-max-response-len",
+    "--max-tokens": "--rollout-max-response-len",
+    "--model": "--hf-checkpoint",
+    "--model-name-or-path": "--hf-checkpoint",
+    "--model-path": "--hf-checkpoint",
+    "--output-dir": "--save",
+    "--resume": "--load",
+    "--steps": "--num-rollout",
+    "--temperature": "--rollout-temperature",
+}
+"""What other trainers call a flag; which of ours that is."""
+
+
 def _unknown_flag(word: str, parser: argparse.ArgumentParser) -> str:
     if not word.startswith("-"):
         return f"unexpected argument {word!r}; every value needs its flag before it"
     name = word.split("=", 1)[0]
     known = [option for action in parser._actions for option in action.option_strings]
+    if name in OTHER_WORDS:
+        return f"unknown flag {name}; here it is {OTHER_WORDS[name]}"
     close = difflib.get_close_matches(name, known, n=1)
     hint = f"did you mean {close[0]}?" if close else "--help lists all flags"
     return f"unknown flag {name}; {hint}"

@@ -148,7 +148,9 @@ def check_fields(
     for field in fields:
         value, bounds = getattr(args, field.name), field.metadata["bounds"]
         if value is not None and not bounds.hold(value):
-            raise ConfigError(f"{option(field.name)} must be {bounds}, got {value}")
+            raise ConfigError(
+                f"{option(field.name)} must be {str(bounds).strip() or 'a number'}, got {value}"
+            )
     defaults = {field.name: default_of(field) for field in known}
     for field in fields:
         value = getattr(args, field.name)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from slime.arguments.groups.algorithm import AdvantageArguments, LossArguments
+from slime.arguments.groups.advantages import AdvantageArguments
 from slime.arguments.groups.batching import BatchArguments
 from slime.arguments.groups.cluster import ClusterArguments
 from slime.arguments.groups.critic import CriticArguments
@@ -14,6 +14,7 @@ from slime.arguments.groups.engine import EngineArguments
 from slime.arguments.groups.evaluation import EvaluationArguments
 from slime.arguments.groups.hooks import HookArguments
 from slime.arguments.groups.lora import LoraArguments
+from slime.arguments.groups.loss import LossArguments
 from slime.arguments.groups.model import ModelArguments
 from slime.arguments.groups.optimizer import OptimizerArguments
 from slime.arguments.groups.parallel import ParallelArguments

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from slime.arguments.groups.model import ModelArguments
 
 
-def _custom_rm(args: Arguments, function: Callable[..., Any], path: str) -> None:
+def _custom_rm(args: Arguments, function: Callable[..., object], path: str) -> None:
     async def ask() -> None:
         group = example_group(rewarded=False)
         await async_rm(args, group[0])
@@ -30,7 +30,7 @@ def _custom_rm(args: Arguments, function: Callable[..., Any], path: str) -> None
     asyncio.run(ask())
 
 
-def _dynamic_filter(args: Arguments, function: Callable[..., Any], path: str) -> None:
+def _dynamic_filter(args: Arguments, function: Callable[..., object], path: str) -> None:
     for group in example_groups():
         kept = function(args, group)
         kept = getattr(kept, "keep", kept)
@@ -47,19 +47,19 @@ def _buffer_filter(args: Arguments, function: Callable[..., Any], path: str) -> 
     _expect(not any(id(group) in rest for group in taken), "left a group in the buffer that it returned")
 
 
-def _sample_filter(args: Arguments, function: Callable[..., Any], path: str) -> None:
+def _sample_filter(args: Arguments, function: Callable[..., object], path: str) -> None:
     groups = example_groups()
     _expect(function(args, groups) is None, "must return nothing; it sets sample.remove_sample")
     _still_samples(groups)
 
 
-def _all_samples(args: Arguments, function: Callable[..., Any], path: str) -> None:
+def _all_samples(args: Arguments, function: Callable[..., object], path: str) -> None:
     groups = example_groups()
     function(args, groups, lambda count: [example_group(9 + number) for number in range(count)])
     _still_samples(groups)
 
 
-def _sample_hook(args: Arguments, function: Callable[..., Any], path: str) -> None:
+def _sample_hook(args: Arguments, function: Callable[..., object], path: str) -> None:
     async def ask() -> Any:
         found = function(args, example_group()[0], rollout_id=0, evaluation=False)
         return await found if inspect.isawaitable(found) else found
@@ -90,28 +90,28 @@ def _data_source(args: ModelArguments, function: Callable[..., Any], path: str) 
         _expect(len(source.get_samples(1)) == 1, "get_samples(1) after load must return one group")
 
 
-def _reward_post_process(args: Arguments, function: Callable[..., Any], path: str) -> None:
+def _reward_post_process(args: Arguments, function: Callable[..., object], path: str) -> None:
     samples = list(flatten(example_groups()))
     set_rewards(samples, function(args, samples), path)
 
 
-def _convert(args: Arguments, function: Callable[..., Any], path: str) -> None:
+def _convert(args: Arguments, function: Callable[..., object], path: str) -> None:
     samples = list(flatten(example_groups()))
     made = samples_of(function(args, samples), path)
     _expect(bool(made), "returned no samples")
 
 
-def _rollout_log(args: Arguments, function: Callable[..., Any], path: str) -> None:
+def _rollout_log(args: Arguments, function: Callable[..., object], path: str) -> None:
     _truth(function(0, args, list(flatten(example_groups())), {"rollout/extra": 1.0}, 2.5))
 
 
-def _eval_log(args: Arguments, function: Callable[..., Any], path: str) -> None:
+def _eval_log(args: Arguments, function: Callable[..., object], path: str) -> None:
     group = example_group()
     data = {"sums": {"rewards": [1.0, 0.0, 0.0], "truncated": [False] * 3, "samples": group}}
     _truth(function(0, args, data, {"eval/extra": 1.0}))
 
 
-def _post_write(args: Arguments, function: Callable[..., Any], path: str) -> None:
+def _post_write(args: Arguments, function: Callable[..., object], path: str) -> None:
     with tempfile.TemporaryDirectory() as folder:
         function(args, folder, [])
 
@@ -127,7 +127,7 @@ def _truth(value: object) -> None:
     _expect(value is None or isinstance(value, bool), f"returned {value!r}; it must be a bool")
 
 
-def _still_samples(groups: Sequence[Any]) -> None:
+def _still_samples(groups: Sequence[object]) -> None:
     samples = list(flatten(groups))
     _expect(
         bool(samples) and all(isinstance(sample, Sample) for sample in samples), "groups must hold samples"

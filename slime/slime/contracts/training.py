@@ -32,8 +32,8 @@ from slime.types import Sample
 
 if TYPE_CHECKING:
     from slime.arguments import Arguments
-    from slime.arguments.groups.algorithm import LossArguments
     from slime.arguments.groups.hooks import HookArguments
+    from slime.arguments.groups.loss import LossArguments
     from slime.arguments.sides import ObjectiveSide
 
 
@@ -50,7 +50,7 @@ def _data() -> TrainBatch:
     )
 
 
-def _postprocess(args: HookArguments, function: Callable[..., Any], path: str) -> None:
+def _postprocess(args: HookArguments, function: Callable[..., object], path: str) -> None:
     data = _data()
     lengths = [len(sample.tokens) for sample in data.samples]
     trained = [sample.effective_response_length for sample in data.samples]
@@ -58,7 +58,7 @@ def _postprocess(args: HookArguments, function: Callable[..., Any], path: str) -
     postprocess(args, 0, data, schedule, rank=0)
 
 
-def _spec(args: Arguments, function: Callable[..., Any], path: str) -> None:
+def _spec(args: Arguments, function: Callable[..., object], path: str) -> None:
     """Runs the components under random logits; a teacher, where one is asked for, says something else."""
     args.loss_spec_path = path
     spec = loss_spec(args)
@@ -90,7 +90,7 @@ def _targets(student: DenseDistribution, teacher: DenseDistribution) -> TopKTarg
     return TopKTargets(ids, valid, own.detach(), teacher.log_probs(ids), nobody, nobody)
 
 
-def _loss(args: Arguments, function: Callable[..., Any], path: str) -> None:
+def _loss(args: Arguments, function: Callable[..., object], path: str) -> None:
     function, signature = load_custom_loss(path)
     if signature == "spec":
         _spec(args, function, path)
@@ -107,13 +107,13 @@ def _differentiable(loss: torch.Tensor, leaf: torch.Tensor) -> None:
     )
 
 
-def _sample_loss(args: LossArguments, function: Callable[..., Any]) -> tuple[Any, Any]:
+def _sample_loss(args: LossArguments, function: Callable[..., object]) -> tuple[Any, Any]:
     policy = torch.full((5,), -0.7, requires_grad=True)
     reference, reward = torch.full((5,), -0.8), torch.tensor(1.0)
     return sample_loss(function, custom_config(args), policy, reference, reward, torch.ones(5)), policy
 
 
-def _pack_loss(args: Arguments, function: Callable[..., Any]) -> tuple[Any, Any]:
+def _pack_loss(args: Arguments, function: Callable[..., object]) -> tuple[Any, Any]:
     data, device = _data(), torch.device("cpu")
     samples = list(data.samples)
     everyone = tuple(range(len(samples)))
@@ -126,7 +126,7 @@ def _pack_loss(args: Arguments, function: Callable[..., Any]) -> tuple[Any, Any]
     return pack_loss(function, args, batch, leaf, reducer)[0], leaf
 
 
-def _advantages(args: ObjectiveSide, function: Callable[..., Any], path: str) -> None:
+def _advantages(args: ObjectiveSide, function: Callable[..., object], path: str) -> None:
     data = _data()
     found = token_advantages(args, data, list(range(len(data.samples))), lambda values: values)
     _expect(

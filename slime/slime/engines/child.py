@@ -15,6 +15,7 @@ from types import FrameType, TracebackType
 import httpx
 
 from slime.errors import EngineError
+from slime.utils.certificates import certificates
 
 POLL_SECONDS = 0.3
 STOP_SECONDS = 6.0
@@ -102,7 +103,7 @@ def _leave(number: int, frame: FrameType | None) -> None:
 def answers(url: str, path: str = "/health") -> bool:
     """Whether a GET is answered with 200."""
     try:
-        return httpx.get(url + path, timeout=5.0, trust_env=False).status_code == 200
+        return httpx.get(url + path, timeout=5.0, trust_env=False, verify=certificates()).status_code == 200
     except httpx.HTTPError:
         return False
 

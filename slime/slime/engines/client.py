@@ -14,6 +14,7 @@ from typing import Any
 import httpx
 
 from slime.engines.protocol import ControlRoutes, EngineControlError, EngineInfo, HttpCall
+from slime.utils.certificates import certificates
 
 __all__ = ["ROUTES", "EngineControl", "EngineControlError", "EngineInfo"]
 
@@ -104,7 +105,9 @@ class EngineControl:
         self._routes = routes or ROUTES[backend]()
         self._timeout = timeout
         self._prepare_timeout = prepare_timeout
-        self._client = httpx.Client(base_url=self.url, timeout=timeout, trust_env=False)
+        self._client = httpx.Client(
+            base_url=self.url, timeout=timeout, trust_env=False, verify=certificates()
+        )
 
     def health(self) -> bool:
         """Whether the engine answers and is well."""

@@ -15,7 +15,10 @@ from collections.abc import Callable
 
 from slime.engines.embedded.arguments import add_arguments, from_namespace
 from slime.errors import ConfigError
+from slime.processes.door.post import take_over
 from slime.utils.ports import listen
+
+WITH_DOOR = sys.platform.startswith("linux")
 
 
 def launch_sglang(argv: list[str]) -> None:
@@ -33,13 +36,18 @@ def launch_embedded(argv: list[str]) -> None:
     )
     add_arguments(parser)
     args = from_namespace(parser.parse_args(argv))
+    orphan = take_over(f"{args.host}:{args.port}") if args.record_as and WITH_DOOR else None
     try:
-        listener = listen(args.host, args.port)
+        listener = listen(args.host, args.port) if orphan is None else orphan[0]
     except OSError as error:
         sys.exit(_refuse(f"cannot listen on {args.host}:{args.port}: {error.strerror or error}"))
     os.environ["OMP_NUM_THREADS"] = str(args.threads)  # read when torch is imported, below
     if args.nice:
         os.nice(args.nice)
+    if WITH_DOOR:
+        from slime.engines.embedded.door import serve_behind_door
+
+        sys.exit(serve_behind_door(args, listener, None if orphan is None else orphan[1:]))
     from slime.engines.embedded.server import serve
     from slime.engines.requests import WeightsError
 

@@ -106,6 +106,8 @@ class GenerateRequest(_Body):
     `logprob_start_len`: first prompt position whose log-prob is returned, -1 for none.
     `input_logprob_temperature`: divides the logits of prompt log-probs (1.0: the model itself, as in SGLang, which has
     no such field); the answer's `meta_info` repeats it.
+    `join_key`: what a connection that breaks leaves is sampled on for a while; the same request with `join` then gets it
+    from its beginning. An abort ends it. Only the embedded engine has that (`"joins": true` in its model_info).
     """
 
     input_ids: list[int] | None = None
@@ -119,6 +121,8 @@ class GenerateRequest(_Body):
     return_text_in_logprobs: bool = False
     stream: bool = False
     rid: str | None = Field(default=None, min_length=1)
+    join_key: str | None = None
+    join: bool = False
 
     @field_validator("sampling_params", mode="before")
     @classmethod

@@ -13,7 +13,7 @@ from slime.training.core.random_state import random_state, restore_random_state
 
 if TYPE_CHECKING:
     from slime.training.backend import Backend
-    from slime.training.core.checkpoint import Part
+    from slime.training.core.part import Part
 
 
 class KeptState:

@@ -42,7 +42,7 @@ def load_path(name: str, path: str) -> Any:
     return function
 
 
-def call_of(hook: Hook, function: Callable[..., Any], path: str) -> Call:
+def call_of(hook: Hook, function: Callable[..., object], path: str) -> Call:
     """Which of the hook's calls `function` takes.
 
     Raises:
@@ -58,7 +58,7 @@ def call_of(hook: Hook, function: Callable[..., Any], path: str) -> Call:
     raise ConfigError(f"{hook.flag} {path} {kind} parameters {_parameters(function)}; it must be {expected}")
 
 
-def optional_keywords(call: Call, function: Callable[..., Any]) -> set[str]:
+def optional_keywords(call: Call, function: Callable[..., object]) -> set[str]:
     """The bracketed keywords of `call` that `function` has room for."""
     parameters = inspect.signature(function).parameters
     takes_all = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
@@ -66,7 +66,7 @@ def optional_keywords(call: Call, function: Callable[..., Any]) -> set[str]:
     return names if takes_all else names & set(parameters)
 
 
-def _parameters(function: Callable[..., Any]) -> str:
+def _parameters(function: Callable[..., object]) -> str:
     try:
         names = inspect.signature(function).parameters
     except (TypeError, ValueError):

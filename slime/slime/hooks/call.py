@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 
 @dataclass(frozen=True)
@@ -25,7 +24,7 @@ class Call:
     by_name: bool = False
     may_wait: bool = False
 
-    def accepted_by(self, function: Callable[..., Any]) -> bool:
+    def accepted_by(self, function: Callable[..., object]) -> bool:
         """Whether `function` can be called so; one that hides its parameters is given the benefit of the doubt."""
         if not self.may_wait and inspect.iscoroutinefunction(function):
             return False

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from slime.errors import unknown_name
 from slime.losses.kl import KLType, approx_kl
 from slime.losses.step_wise import STD_EPSILON, Span
 
@@ -94,11 +95,20 @@ class SampleTerms:
 
 
 Estimator = Callable[[SampleTerms], Tensor]
+CONSTANT = ("grpo", "gspo", "cispo")
+"""One advantage for all tokens of a sample."""
+OF_TOKENS = ("step_wise", "on_policy_distillation", "reinforce_plus_plus", "reinforce_plus_plus_baseline")
 
 
 def estimator(args: ObjectiveSide) -> Estimator:
-    """The estimator that the flags name: a function from a sample to its advantages [T]."""
+    """The estimator that the flags name: a function from a sample to its advantages [T].
+
+    Raises:
+        ConfigError: no estimator of samples has that name; `ppo` needs a critic and is computed in `values.py`.
+    """
     name = args.advantage_estimator
+    if name in CONSTANT:
+        return constant
     if name == "step_wise":
         return step_wise
     if name == "on_policy_distillation":
@@ -107,7 +117,7 @@ def estimator(args: ObjectiveSide) -> Estimator:
         return lambda terms: reinforce_plus_plus(terms, args.kl_coef, args.kl_loss_type, args.gamma)
     if name == "reinforce_plus_plus_baseline":
         return lambda terms: baseline(terms, args.kl_coef, args.kl_loss_type)
-    return constant
+    raise unknown_name("--advantage-estimator", name, (*CONSTANT, *OF_TOKENS))
 
 
 def constant(terms: SampleTerms) -> Tensor:

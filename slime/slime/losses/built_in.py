@@ -24,6 +24,10 @@ if TYPE_CHECKING:
     from slime.arguments.groups.distillation import DistillationArguments
     from slime.arguments.sides import ObjectiveSide
 
+ICEPOP = {"truncate": False, "icepop": True}
+ONLY_OLDER = {"all": False, "older": True}
+"""What --tis-mode and --tis-spans name."""
+
 
 def policy_component(args: ObjectiveSide, clip: tuple[float, float | None] | None = None) -> Compute:
     """The policy component of the flags, its hooks loaded; `clip` replaces its two clips."""
@@ -66,8 +70,8 @@ def _engine_weights(args: ObjectiveSide) -> Correction:
     """Weights of trainer over engine, as the flags want them."""
     if args.custom_tis_function_path:
         return custom_tis(load_hook(args, "custom_tis_function_path"), args)
-    older = args.tis_spans == "older"
-    return tis(args.tis_clip_low, args.tis_clip, icepop=args.tis_mode == "icepop", only_older=older)
+    icepop, older = ICEPOP[args.tis_mode], ONLY_OLDER[args.tis_spans]
+    return tis(args.tis_clip_low, args.tis_clip, icepop=icepop, only_older=older)
 
 
 def _pg_reducer(make: Callable[..., Reducer], per_token: bool, batch: LossBatch) -> Reducer:
@@ -128,7 +132,7 @@ def sft(dist: Distribution, batch: LossBatch, reducer: Reducer) -> LossOutput:
 
 
 def custom(
-    function: Callable[..., Any],
+    function: Callable[..., object],
     config: dict[str, Any],
     dist: Distribution,
     batch: LossBatch,

@@ -9,30 +9,45 @@ import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-from slime.losses.distribution import DenseDistribution
+from slime.losses.distribution import DenseDistribution, Distribution
 
 
 class ChunkedDistribution:
     """Distributions over a vocabulary, from hidden states; at most `chunk` rows of logits are in memory.
 
-    They are computed again in the backward pass: memory for time.
+    They are computed again in the backward pass: memory for time. Log-probs of the ids that were asked for last are
+    kept, as a loss and its metrics ask for the same ones.
 
     Args:
         hidden: [T, H].
         project: the output head, [n, H] -> logits [n, V].
         temperatures: [T].
         chunk: rows, 1 or more.
+        of: logits [n, V] and temperatures [n] -> their distribution.
     """
 
     def __init__(
-        self, hidden: Tensor, project: Callable[[Tensor], Tensor], temperatures: Tensor, chunk: int
+        self,
+        hidden: Tensor,
+        project: Callable[[Tensor], Tensor],
+        temperatures: Tensor,
+        chunk: int,
+        of: Callable[[Tensor, Tensor], Distribution] = DenseDistribution,
     ) -> None:
-        self.hidden, self.project = hidden, project
+        self.hidden, self.project, self.of = hidden, project, of
         self.temperatures, self.chunk = temperatures, chunk
+        self._known: tuple[Tensor, bool, Tensor] | None = None
 
     def log_probs(self, ids: Tensor) -> Tensor:
         """Log-probabilities of `ids` [T] or [T, K], in the same shape. Differentiable."""
-        return torch.cat(self._each(lambda dist, part: dist.log_probs(part), ids))
+        wants_grad = torch.is_grad_enabled()
+        if self._known is not None:
+            known, differentiable, values = self._known
+            if known is ids and (differentiable or not wants_grad):
+                return values
+        found = torch.cat(self._each(lambda dist, part: dist.log_probs(part), ids))
+        self._known = ids, wants_grad, found
+        return found
 
     def logsumexp(self) -> Tensor:
         """Log-normaliser of the tempered logits, [T]."""
@@ -47,11 +62,11 @@ class ChunkedDistribution:
         values, ids = zip(*self._each(lambda dist, _: dist.topk(k), self.temperatures), strict=True)
         return torch.cat(values), torch.cat(ids)
 
-    def _each(self, compute: Callable[[DenseDistribution, Tensor], Any], along: Tensor) -> list[Any]:
+    def _each(self, compute: Callable[[Distribution, Tensor], Any], along: Tensor) -> list[Any]:
         """`compute` on the rows of every chunk and the same rows of `along`."""
 
         def rows(hidden: Tensor, temperatures: Tensor, part: Tensor) -> Any:
-            return compute(DenseDistribution(self.project(hidden), temperatures), part)
+            return compute(self.of(self.project(hidden), temperatures), part)
 
         parts = (torch.split(x, self.chunk) for x in (self.hidden, self.temperatures, along))
         return [checkpoint(rows, *part, use_reentrant=False) for part in zip(*parts, strict=True)]

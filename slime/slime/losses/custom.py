@@ -22,7 +22,7 @@ from slime.hooks import HOOKS, call_of
 from slime.plugins import load_attr
 
 if TYPE_CHECKING:
-    from slime.arguments.groups.algorithm import LossArguments
+    from slime.arguments.groups.loss import LossArguments
     from slime.arguments.sides import ObjectiveSide
 
 SAMPLE_PARAMETERS = ("policy_logits", "reference_logits", "rewards", "advantages", "config")
@@ -43,7 +43,7 @@ def load_custom_loss(path: str) -> tuple[Callable[..., Any], Signature]:
 
 
 def sample_loss(
-    function: Callable[..., Any],
+    function: Callable[..., object],
     config: dict[str, Any],
     policy: Tensor,
     reference: Tensor,
@@ -70,7 +70,7 @@ def sample_loss(
 
 
 def pack_loss(
-    function: Callable[..., Any],
+    function: Callable[..., object],
     args: ObjectiveSide,
     batch: dict[str, Any],
     logits: Tensor,

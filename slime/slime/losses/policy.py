@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal
+from typing import Literal, get_args
 
 import torch
 from torch import Tensor
@@ -17,6 +17,7 @@ from slime.losses.reducers import Reducer
 from slime.losses.segments import Segments
 
 Objective = Literal["ppo", "gspo", "cispo"]
+OBJECTIVES: tuple[Objective, ...] = get_args(Objective)
 LOG_RATIO_LIMIT = 20.0
 
 
@@ -52,7 +53,12 @@ def policy_loss(
         corrections: change the loss of single tokens, in this order.
         pg_reducer: reduces this loss instead of `reducer`, which still reduces the metrics.
         older: [T] of bool, tokens that older weights wrote, for corrections.
+
+    Raises:
+        ValueError: for an unknown objective.
     """
+    if objective not in OBJECTIVES:
+        raise ValueError(f"unknown objective {objective!r}; choose {', '.join(OBJECTIVES)}")
     log_probs = dist.log_probs(ids)
     old = log_probs.detach() if old_log_probs is None else old_log_probs
     log_ratio = log_probs - old

@@ -20,13 +20,13 @@ class _Sum(torch.autograd.Function):
     """Adds the ranks' parts up. What follows is the same on every rank, so a part's gradient is that of the sum."""
 
     @staticmethod
-    def forward(ctx: Any, part: Tensor, group: ProcessGroup) -> Tensor:
+    def forward(ctx: object, part: Tensor, group: ProcessGroup) -> Tensor:
         total = part.clone(memory_format=torch.contiguous_format)
         dist.all_reduce(total, group=group)
         return total
 
     @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
+    def backward(ctx: object, *grads: Tensor) -> tuple[Tensor, None]:
         return grads[0], None
 
 

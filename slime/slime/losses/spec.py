@@ -6,14 +6,14 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from slime.errors import ConfigError
+from slime.errors import ConfigError, unknown_name
 from slime.hooks import load_hook
 from slime.losses import built_in
 from slime.losses.component import Component, LossSpec
 from slime.losses.custom import custom_config, load_custom_loss
 
 if TYPE_CHECKING:
-    from slime.arguments.groups.algorithm import LossArguments
+    from slime.arguments.groups.loss import LossArguments
     from slime.arguments.sides import ObjectiveSide
 
 
@@ -21,7 +21,7 @@ def loss_spec(args: ObjectiveSide) -> LossSpec:
     """The loss that the flags describe.
 
     Raises:
-        ConfigError: a hook that cannot be loaded, or makes something else.
+        ConfigError: an unknown name, a hook that cannot be loaded, or one that makes something else.
     """
     if args.loss_type == "sft_loss":
         return LossSpec((Component("sft", 1.0, built_in.sft),))
@@ -29,6 +29,8 @@ def loss_spec(args: ObjectiveSide) -> LossSpec:
         return completed(args, own_spec(args))
     if args.loss_type == "custom_loss":
         return _custom_spec(args)
+    if args.loss_type != "policy_loss":
+        raise unknown_name("--loss-type", args.loss_type, ("policy_loss", "sft_loss", "custom_loss"))
     distils = args.use_opd or args.advantage_estimator == "on_policy_distillation"
     component = Component("policy", 1.0, built_in.policy_component(args))
     own = LossSpec((component,), needs_advantages=True, distils="sampled" if distils else None)

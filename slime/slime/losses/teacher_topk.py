@@ -7,7 +7,7 @@ largest number of hints of a sample in it, and samples with fewer are absent fro
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 import torch
 from torch import Tensor
@@ -66,7 +66,14 @@ def choose_hints(counts: Tensor, present: Tensor, selection: HintSelection, grou
     Args:
         counts: [C, T] common ids. present: [C, T].
         groups: [T], for sequence_optimal: tokens with one number get one hint; OUTSIDE gets hint 0.
+
+    Raises:
+        ValueError: for an unknown selection.
     """
+    if selection not in get_args(HintSelection):
+        raise ValueError(
+            f"unknown selection of hints {selection!r}; choose {', '.join(get_args(HintSelection))}"
+        )
     num_hints, length = counts.shape
     if selection == "shortest" or num_hints == 1:
         return torch.zeros(length, dtype=torch.long, device=counts.device)
@@ -95,7 +102,12 @@ def topk_targets(
     Args:
         student: the policy before the update.
         k: K. groups: see `choose_hints`.
+
+    Raises:
+        ValueError: for an unknown mode or selection.
     """
+    if mode not in get_args(SubsetMode):
+        raise ValueError(f"unknown subset of ids {mode!r}; choose {', '.join(get_args(SubsetMode))}")
     counted = selection != "shortest" and candidates.own_ids is not None
     student_ids = candidates.student_ids
     if student_ids is None and (mode == "overlap" or counted):

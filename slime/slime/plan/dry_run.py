@@ -42,26 +42,29 @@ def main(argv: Sequence[str] | None = None, env: Mapping[str, str] | None = None
     parser.add_argument(
         "--script-variables", default="", help="names of variables that the script itself set"
     )
+    parser.add_argument("--all", action="store_true", help="list the arguments that have their defaults too")
     parser.add_argument("words", nargs="*", metavar="WORD", help="the driver's, after --")
     own = parser.parse_args(argv)
     env = os.environ if env is None else env
     marked = unmarked(own.words)
     words = [word for word, _ in marked]
-    try:
-        with folder_for(model_of(words, env)) as stand_in:
-            args = parse_args([*words, *(["--hf-checkpoint", stand_in] if stand_in else [])], env)
+    named = model_of(words, env)
+    with folder_for(named) as stand_in:
+        try:
+            args = parse_args(
+                [*words, *(["--hf-checkpoint", stand_in] if stand_in else [])], env, packages=False
+            )
             told = origins(args, marked, env, own.script_variables.split())
             text, fits = planned(args, own.num_gpus, own.gpu, own.usual_gpu)
-    except ConfigError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
+        except ConfigError as error:
+            print(f"error: {str(error).replace(stand_in or named, named)}", file=sys.stderr)
+            return 2
     if stand_in:
-        named = model_of(words, env)
         text = text.replace(stand_in, named)
         told = [Origin(one.flag, one.value.replace(stand_in, named), one.source) for one in told]
         text += f"\nnote     {named} is not there yet; planned by the published shape of {known_name(named)}"
     print(text)
-    print("\n".join(table(told)))
+    print("\n".join(table(told, own.all)))
     return 0 if fits else 1
 
 
@@ -96,15 +99,21 @@ def folder_for(model: str) -> AbstractContextManager[str]:
     return folder
 
 
-def table(told: Sequence[Origin]) -> list[str]:
-    """One line an argument, those that somebody gave first."""
-    width = max(len(one.flag) for one in told)
-    lines = []
-    for title, chosen in (("arguments", False), ("defaults", True)):
-        lines.append(f"\n{title}")
-        rows = sorted((one for one in told if (one.source == BY_DEFAULT) == chosen), key=lambda one: one.flag)
-        lines += [f"  {one.flag:{width}}  {one.value}  [{one.source}]" for one in rows]
-    return lines
+def table(told: Sequence[Origin], all: bool) -> list[str]:
+    """One line an argument that somebody gave; those that have their defaults are listed too, or counted."""
+    given = [one for one in told if one.source != BY_DEFAULT]
+    defaults = [one for one in told if one.source == BY_DEFAULT]
+    lines = ["\narguments", *rows(given)]
+    if all:
+        return [*lines, "\ndefaults", *rows(defaults)]
+    return [*lines, f"\n{len(defaults)} more arguments have their defaults; DRY_RUN=full lists them"]
+
+
+def rows(told: Sequence[Origin]) -> list[str]:
+    width = max((len(one.flag) for one in told), default=0)
+    return [
+        f"  {one.flag:{width}}  {one.value}  [{one.source}]" for one in sorted(told, key=lambda one: one.flag)
+    ]
 
 
 if __name__ == "__main__":

@@ -13,7 +13,8 @@ which PyTorch's fused kernels and FlashAttention do not.
 
 Logits: of the rows that are in memory at a time, bf16 and fp32 with the gradients of both: 12 bytes an id.
 
-Engine: `mem_fraction` of its GPU is its own; what bf16 weights leave of it holds keys and values.
+Engine: `mem_fraction` of what the CUDA context leaves of its GPU is its own; what bf16 weights leave of it holds keys and
+values. Beside it lie its context, its CUDA graphs and what it computes with (`ENGINE_BESIDE`).
 """
 
 from __future__ import annotations
@@ -27,6 +28,11 @@ from slime.plan.shape import Shape
 
 RUNTIME = int(1.5 * GIB)
 """CUDA context, NCCL, kernels' workspace; a usual value."""
+CONTEXT = int(0.5 * GIB)
+"""CUDA context of a process; a usual value."""
+ENGINE_BESIDE = int(1.5 * GIB)
+"""What an engine takes beside weights, keys and values: context, CUDA graphs, activations of a prefill of 2,048 tokens;
+a usual value."""
 SLACK = 0.08
 """Share of what a trainer's tensors take that the allocator loses to fragments; a usual value."""
 FOUR_BIT = 0.5 + (1 + 4 / 256) / 64
@@ -94,7 +100,7 @@ def _mixture_bytes(shape: Shape) -> int:
 
 def engine_parts(engine: EngineMemory, gpu: Gpu) -> Parts:
     """Bytes of one engine GPU by part. Keys and values are negative where not even the weights fit."""
-    own = engine.fraction * gpu.memory * GIB
+    own = engine.fraction * (gpu.memory * GIB - CONTEXT)
     weights = 2 * engine.shape.parameters / engine.gpus
     return {"weights": weights, "keys and values": own - weights}
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from slime.arguments import Arguments
+from slime.arguments.groups.engine import EngineArguments
 from slime.errors import ConfigError
 from slime.plan.cost import Batch
 from slime.plan.division import Division
@@ -100,7 +101,7 @@ def servers(args: Arguments, shape: Shape, context: int) -> list[Server]:
     ]
 
 
-def mem_fraction(args: Arguments) -> float:
+def mem_fraction(args: EngineArguments) -> float:
     """Share of a GPU that is the engine's own."""
     words = args.engine_words.get("rollout", [])
     name, usual = SHARES.get(args.rollout_backend, SHARES["sglang"])

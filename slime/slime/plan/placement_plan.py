@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from slime.plan.cost import Batch
 from slime.plan.hardware import GIB, Gpu
-from slime.plan.memory import engine_parts, kv_tokens, trainer_parts
+from slime.plan.memory import CONTEXT, ENGINE_BESIDE, engine_parts, kv_tokens, trainer_parts
 from slime.plan.parts import EngineMemory, Parts, TrainerMemory
 
 TIGHT = 0.95
@@ -66,15 +66,26 @@ def problems(plan: MemoryPlan) -> list[str]:
 def _trainer_problem(plan: MemoryPlan) -> list[str]:
     parts = trainer_parts(plan.trainer)
     need, there = sum(parts.values()), TIGHT * plan.gpu.memory * GIB
-    shared = [one.engine.fraction for one in plan.servers if plan.colocated and one.role == "policy"]
-    there -= max(shared, default=0.0) * plan.gpu.memory * GIB
+    shared = [one.engine for one in plan.servers if plan.colocated and one.role == "policy"]
+    for engine in shared[:1]:
+        there -= engine.fraction * (plan.gpu.memory * GIB - CONTEXT) + ENGINE_BESIDE
     if need <= there:
         return []
     place = f"{there / GIB:.1f} GiB that engines leave of" if shared else f"{there / GIB:.1f} GiB usable on"
+    ways = [smaller_share(engine, plan.gpu, need) for engine in shared[:1]]
     return [
         f"the trainer needs {need / GIB:.1f} GiB a GPU, more than the {place} a {plan.gpu.name}: "
-        f"{advice(plan.trainer, parts)}"
+        + "; ".join([*filter(None, ways), advice(plan.trainer, parts)])
     ]
+
+
+def smaller_share(engine: EngineMemory, gpu: Gpu, need: float) -> str:
+    """The engine's share beside which a trainer that needs `need` bytes fits, where the engine still holds a request."""
+    left = TIGHT * gpu.memory * GIB - ENGINE_BESIDE - need
+    share = int(100 * left / (gpu.memory * GIB - CONTEXT)) / 100
+    if share <= 0 or kv_tokens(replace(engine, fraction=share), gpu) < engine.context:
+        return ""
+    return f"a smaller share of the engine (MEM_FRACTION_STATIC={share:g})"
 
 
 def advice(trainer: TrainerMemory, parts: Parts) -> str:

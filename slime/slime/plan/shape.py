@@ -39,14 +39,6 @@ class LinearAttention:
         """Numbers in its convolution, its two vectors a head, and its norm."""
         return (2 * self.keys + self.values) * self.kernel + 2 * self.value_heads + self.value_dim
 
-    @property
-    def state_bytes(self) -> int:
-        """Bytes that one request keeps a layer, however long it is: fp32 state, bf16 window of the convolution."""
-        return (
-            4 * self.value_heads * self.key_dim * self.value_dim
-            + 2 * (2 * self.keys + self.values) * self.kernel
-        )
-
 
 @dataclass(frozen=True)
 class Shape:
@@ -155,12 +147,6 @@ class Shape:
     def kv_bytes(self) -> int:
         """Bytes of bf16 keys and values that one token keeps in all layers with full attention."""
         return 2 * 2 * self.full_layers * self.keys
-
-    @property
-    def request_bytes(self) -> int:
-        """Bytes that one request keeps beside them, in layers with linear attention."""
-        linear = self.linear_attention
-        return 0 if linear is None else (self.layers - self.full_layers) * linear.state_bytes
 
     def adapters(self, rank: int) -> int:
         """Numbers in LoRA adapters on every linear module of the layers: rank x (in + out) each.

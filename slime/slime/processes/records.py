@@ -25,6 +25,7 @@ from slime.utils.files import write_text
 
 # An environment variable of the driver that its Ray processes inherit and servers do not: what carries it
 # ends with the driver, wherever it was reparented to.
+SHARED_MEMORY = Path("/dev/shm")
 MARK = "SLIME_DRIVER_OF"
 CREATE_TIME_TOLERANCE = (
     1.0  # seconds; the clock that creation times are counted from may be corrected a little
@@ -69,6 +70,25 @@ def write_json(path: Path, content: object) -> None:
 
 def record_path(run_dir: Path, name: str) -> Path:
     return run_dir / "processes" / f"{name}.json"
+
+
+PARTS = ("serving", "spare")
+"""Of the workers of a server that is a door (see `door/`): the record `NAME.serving` is of the one that serves."""
+
+
+def part_name(name: str, part: str) -> str:
+    return f"{name}.{part}"
+
+
+def is_worker(record: ProcessRecord) -> bool:
+    """Whether it is the worker of a door, which starts and replaces it."""
+    return record.name.endswith(tuple(f".{part}" for part in PARTS))
+
+
+def serving_record(run_dir: Path, name: str) -> ProcessRecord | None:
+    """The live worker that serves for the door `name`; None where there is none, or `name` is no door."""
+    record = read_record(run_dir, part_name(name, "serving"))
+    return record if record is not None and record.alive() else None
 
 
 def log_path(run_dir: Path, name: str) -> Path:
@@ -179,6 +199,11 @@ def scratch_dir(run_dir: Path) -> Path:
     """A folder with a short path (sockets need that) for the files of this run that nobody keeps."""
     digest = hashlib.sha256(mark_of(run_dir).encode()).hexdigest()[:8]
     return Path(tempfile.gettempdir()) / f"slime-{os.getuid()}-{digest}"
+
+
+def memory_dir(run_dir: Path) -> Path:
+    """A folder in shared memory for the weights of this run that are on their way to engines."""
+    return SHARED_MEMORY / scratch_dir(run_dir).name
 
 
 def send(record: ProcessRecord, action: str) -> None:

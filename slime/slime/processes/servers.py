@@ -24,6 +24,7 @@ from slime.errors import ConfigError, EngineError
 from slime.processes import records
 from slime.processes.known_failures import with_advice
 from slime.processes.records import ProcessRecord
+from slime.utils.certificates import certificates
 from slime.utils.memory_kills import MemoryKills
 from slime.utils.ports import bind_error
 
@@ -45,6 +46,7 @@ class ServerSpec:
     """How one server is started and asked for its health. Seconds; `url` None: it has no HTTP side.
 
     `group`: of equal servers whose number may change while they run (`slime.processes.scaling`); None: it stands alone.
+    `welcome`: what a person is told when it is ready, behind its address.
     """
 
     name: str
@@ -56,6 +58,7 @@ class ServerSpec:
     start_timeout: float = 60.0
     health_timeout: float = 5.0
     group: str | None = None
+    welcome: str = ""
 
 
 @dataclass
@@ -90,7 +93,9 @@ def healthy(spec: ServerSpec) -> bool:
     if spec.url is None:
         return True
     try:
-        answer = httpx.get(spec.url + spec.health_path, timeout=spec.health_timeout, trust_env=False)
+        answer = httpx.get(
+            spec.url + spec.health_path, timeout=spec.health_timeout, trust_env=False, verify=certificates()
+        )
     except httpx.HTTPError:
         return False
     return answer.status_code == 200
@@ -122,7 +127,11 @@ class ServerManager:
         if (
             record is not None
             and known is not None
-            and (record.alive() or bind_error("127.0.0.1", known) is None)
+            and (
+                record.alive()
+                or records.serving_record(self.run_dir, name) is not None
+                or bind_error("127.0.0.1", known) is None
+            )
         ):
             return known
         for port in random.sample(CHOSEN_PORTS, len(CHOSEN_PORTS)):  # two runs that start at once seldom meet
@@ -137,7 +146,9 @@ class ServerManager:
         Raises:
             ConfigError: names the server and the port.
         """
-        ours = {urlsplit(record.url).port for record in self.processes() if record.url}
+        found = records.read_records(self.run_dir)
+        mine = [one for one in found if one.alive() or records.serving_record(self.run_dir, one.name)]
+        ours = {urlsplit(record.url).port for record in mine if record.url}
         for spec in specs:
             address = urlsplit(spec.url or "")
             if address.port is None or address.port in ours:
@@ -236,11 +247,19 @@ class ServerManager:
         names = [record.name for record in self.processes()]
         with ThreadPoolExecutor(max(1, len(names))) as pool:
             list(pool.map(self.stop, names))
+        for record in filter(
+            records.is_worker, records.read_records(self.run_dir)
+        ):  # of doors that were killed
+            self.stop(record.name)
 
     def processes(self) -> list[ProcessRecord]:
-        """The live servers of the run folder."""
+        """The live servers of the run folder; workers are their door's."""
         found = records.read_records(self.run_dir)
-        return [record for record in found if record.role not in OWN_ROLES and record.alive()]
+        return [
+            record
+            for record in found
+            if record.role not in OWN_ROLES and not records.is_worker(record) and record.alive()
+        ]
 
 
 def note_death(watched: Watched, run_dir: Path, told: str) -> None:

@@ -72,6 +72,8 @@ class Supervisor:
         try:
             return self.run_drivers()
         finally:
+            if self.must_end():
+                say(f"stopping what this run started; the same command goes on with {self.run_dir}")
             stop_in_a_session_of_its_own(self.run_dir)
 
     def run_drivers(self) -> int:
@@ -143,7 +145,7 @@ def only_supervisor(run_dir: Path) -> Iterator[None]:
     Raises:
         ConfigError: another supervisor holds it.
     """
-    run_dir.mkdir(parents=True, exist_ok=True)
+    run_dir.mkdir(mode=0o700, parents=True, exist_ok=True)  # it holds conversations
     with (run_dir / LOCK).open("a+") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -163,6 +165,7 @@ def stop_everything(run_dir: Path) -> None:
     records.kill_marked(run_dir)
     ServerManager(run_dir).stop_all()
     shutil.rmtree(records.scratch_dir(run_dir), ignore_errors=True)
+    shutil.rmtree(records.memory_dir(run_dir), ignore_errors=True)
 
 
 def stop_in_a_session_of_its_own(run_dir: Path) -> None:

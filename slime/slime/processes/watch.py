@@ -6,6 +6,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 from slime.errors import EngineError
 from slime.processes import records
@@ -54,11 +55,12 @@ class ServerWatch:
                 continue
             watched.asked_at = time.monotonic()
             if watched.record.alive():
-                check_health(watched)
+                check_health(watched, self.manager.run_dir)
 
 
-def check_health(watched: Watched) -> None:
-    """One health request. A server that lives but does not answer for long is killed, and so replaced."""
+def check_health(watched: Watched, run_dir: Path | None = None) -> None:
+    """One health request. A server that lives but does not answer for long is killed, and so replaced; of a door, the
+    worker that serves."""
     if is_ready(watched):
         watched.ready, watched.unhealthy = True, 0
         return
@@ -67,4 +69,6 @@ def check_health(watched: Watched) -> None:
     watched.unhealthy += 1
     if watched.unhealthy >= UNHEALTHY_AFTER:
         logger.warning("%s does not answer: it is replaced", watched.spec.name)
-        records.terminate(watched.record, grace=1.0)
+        worker = None if run_dir is None else records.serving_record(run_dir, watched.spec.name)
+        watched.unhealthy = 0 if worker is not None else watched.unhealthy
+        records.terminate(worker or watched.record, grace=1.0)

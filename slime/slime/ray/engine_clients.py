@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,6 +15,7 @@ from slime.weights.versions import artifact_folder
 if TYPE_CHECKING:
     from slime.arguments.sides import ServingSide
     from slime.engines.sglang.broadcast import SenderHandle
+    from slime.engines.sglang.memory import SharerHandle
 
 logger = logging.getLogger(__name__)
 
@@ -22,28 +23,44 @@ FOR_EVER = 86400.0  # seconds
 
 
 def weight_sender(args: ServingSide, placement: Placement) -> SenderHandle | None:
-    """What broadcasts weights; None where engines read them from disk."""
-    if args.update_weight_transport == "disk":
+    """What broadcasts weights; None where engines get them in another way."""
+    if args.update_weight_transport != "nccl":
         return None
     from slime.ray.weight_sender import RaySender
 
     return RaySender(args, placement)
 
 
+def weight_sharer(args: ServingSide, placement: Placement, env: Mapping[str, str]) -> SharerHandle | None:
+    """What shares memory with an own engine that has this environment; None where engines need no help for that."""
+    if args.update_weight_transport != "tensor" or args.rollout_backend != "sglang":
+        return None
+    from slime.ray.weight_sender import RaySharer
+
+    return RaySharer(args, placement, env.get("CUDA_VISIBLE_DEVICES", "") if args.rollout_num_gpus else "")
+
+
 def engine_client(
     args: ServingSide, url: str, sender: SenderHandle | None, own: str | None = None
 ) -> EngineControl:
-    """The client of the engine at `url`. `own`: the name of its process, where slime started it."""
+    """The client of the engine at `url`.
+
+    Args:
+        sender: what brings it the weights; None: it reads them by itself.
+        own: the name of its process, where slime started it.
+    """
     limit = args.weight_update_timeout or FOR_EVER
     if sender is None:
         return EngineControl(url, args.rollout_backend, prepare_timeout=limit)
     from slime.engines.sglang.broadcast import Broadcast
+    from slime.engines.sglang.memory import ThroughMemory
     from slime.engines.sglang.routes import SGLangRoutes
 
     def folder_of_version(version: int) -> Path:
         return artifact_folder(Path(args.update_weight_disk_dir), version)
 
-    transport = Broadcast(
+    kind: type[Broadcast] = ThroughMemory if args.update_weight_transport == "tensor" else Broadcast
+    transport = kind(
         url,
         sender,
         args.update_weight_buffer_size,

@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from slime.engines.sglang.nccl import check_same_nccl
 from slime.engines.third_party import ThirdPartyEngine
 from slime.errors import ConfigError
 from slime.hooks import load_path
+from slime.plan.engine_share import share_words, smallest_gpu
+from slime.processes import records
 from slime.processes.servers import ServerManager, ServerSpec
 from slime.ray.placement import Placement
 from slime.weights.versions import live_file
 
 if TYPE_CHECKING:
     from slime.arguments import Arguments
-    from slime.arguments.groups.engine import EngineArguments
     from slime.arguments.sides import ServingSide
+
+logger = logging.getLogger(__name__)
 
 SPLIT = {"sglang": "--sglang-tp-size", "vllm": "--vllm-tensor-parallel-size"}
 """The flag that lets an engine share a model among several GPUs."""
@@ -89,13 +94,26 @@ def server_specs(args: Arguments) -> list[ServerSpec]:
     return specs
 
 
-def check_engine_flags(args: EngineArguments, servers: list[ModelServers]) -> None:
+def check_engine_flags(args: ServingSide, servers: list[ModelServers]) -> None:
     """Asks the installed SGLang or vLLM whether it takes the flags of each server. Raises ConfigError in its words."""
     if args.rollout_backend == "embedded":
         return
     engine = third_party_engine(args.rollout_backend)
+    if args.rollout_backend == "sglang":
+        check_sglang(args)
     for words in {tuple(own_words(args, server)) for server in servers if server.count}:
         engine.check(args.engine_python or sys.executable, engine.translate(list(words)))
+
+
+def check_sglang(args: ServingSide) -> None:
+    """Raises ConfigError for a broadcast between two versions of NCCL; tells what SGLang leaves out."""
+    if args.update_weight_transport == "nccl" and args.rollout_num_gpus:
+        check_same_nccl(args.engine_python or sys.executable)
+    if "--sglang-enable-deterministic-inference" not in args.engine_words.get("rollout", []):
+        logger.info(
+            "SGLang samples without the seeds of its requests (--rollout-seed); with "
+            "--sglang-enable-deterministic-inference it heeds them, and is slower"
+        )
 
 
 def third_party_engine(backend: str) -> ThirdPartyEngine:
@@ -106,10 +124,10 @@ def third_party_engine(backend: str) -> ThirdPartyEngine:
     return {"sglang": SGLANG, "vllm": VLLM}[backend]
 
 
-def own_words(args: EngineArguments, server: ModelServers) -> list[str]:
+def own_words(args: ServingSide, server: ModelServers) -> list[str]:
     """The `--sglang-` or `--vllm-` words of one server: those for all, then its own, which win."""
     words = args.engine_words
-    own = [] if server.part == "rollout" else words.get(server.part, [])
+    own = share_words(args, smallest_gpu()) if server.part == "rollout" else words.get(server.part, [])
     if args.rollout_backend != "embedded" and server.gpus > 1:
         own = [SPLIT[args.rollout_backend], str(server.gpus), *own]
     return [*words.get("rollout", []), *own]
@@ -125,6 +143,8 @@ def engine_spec(args: ServingSide, server: ModelServers, index: int, manager: Se
     if policy:  # an engine that restarts comes back with the weights that are live by then
         command += ["--weights-file", str(live_file(Path(args.run_dir)))]
     command += ["--device", "cuda" if server.gpus else "cpu"]
+    if args.rollout_backend == "embedded":
+        command += ["--record-as", str(records.record_path(Path(args.run_dir), name).with_suffix(""))]
     if args.rollout_backend == "embedded" or not server.gpus:
         command += ["--threads", str(args.engine_threads)]
     for option in ("max_running_requests", "chunked_prefill_size", "context_length"):
@@ -135,7 +155,7 @@ def engine_spec(args: ServingSide, server: ModelServers, index: int, manager: Se
         if args.offload_rollout and policy:
             command += ["--sglang-enable-memory-saver", "--sglang-enable-weights-cpu-backup"]
         command += own_words(args, server)
-    start_limit = args.engine_start_timeout or float("inf")
+    start_limit = args.engine_start_limit or float("inf")
     return ServerSpec(name, server.role, command, f"http://127.0.0.1:{port}", start_timeout=start_limit)
 
 

@@ -37,6 +37,11 @@ class GpuSplit:
     def gpus(self) -> int:
         return sum(part.count for part in self.parts if part.on_gpu)
 
+    @property
+    def ray_gpus(self) -> int | None:
+        """GPUs that Ray may give out; None: it counts them."""
+        return None if self.gpus else 0
+
     def bundles(self) -> list[dict[str, float]]:
         """The resources of every bundle, in order."""
         with_gpu, without = {"CPU": 1.0, "GPU": 1.0}, {"CPU": 1.0}

@@ -38,11 +38,12 @@ NODE_ID = "ray.io/node-id"  # label that Ray gives each node
 
 @dataclass(frozen=True)
 class BundleSite:
-    """Where a bundle lies: address and id of its node, and its GPU there, None for a CPU rank."""
+    """Where a bundle lies: address and id of its node, and its GPU there, None for a CPU rank. The GPU is a number, or
+    its UUID where CUDA_VISIBLE_DEVICES names UUIDs."""
 
     bundle: int
     node: str
-    gpu: int | None
+    gpu: int | str | None
     node_id: str = ""
 
 
@@ -50,14 +51,20 @@ def in_node_order(sites: Sequence[BundleSite], last: str = "") -> list[BundleSit
     """Sorts by node address (as a number: .9 before .10), then GPU. Nodes without one, and then the node `last` (an
     address or an id), come last: engines are started where the driver is, so trainers take the other nodes first."""
 
-    def key(site: BundleSite) -> tuple[bool, int, int, str, str, int, int]:
+    def key(site: BundleSite) -> tuple[object, ...]:
         here = last in (site.node, site.node_id)
+        gpu = ("", site.gpu or 0) if not isinstance(site.gpu, str) else (site.gpu, 0)
         try:
-            return (here, 0, int(ip_address(site.node)), "", site.node_id, site.gpu or 0, site.bundle)
+            return (here, 0, int(ip_address(site.node)), "", site.node_id, *gpu, site.bundle)
         except ValueError:
-            return (here, 1, 0, site.node, site.node_id, site.gpu or 0, site.bundle)
+            return (here, 1, 0, site.node, site.node_id, *gpu, site.bundle)
 
     return sorted(sites, key=key)
+
+
+def gpu_named(told: int | str) -> int | str:
+    """A GPU as Ray tells it: a number, or what CUDA_VISIBLE_DEVICES calls it (GPU-..., MIG-...)."""
+    return int(told) if str(told).isdigit() else str(told)
 
 
 def alive_nodes() -> dict[str, dict[str, Any]]:
@@ -223,5 +230,5 @@ def _answer() -> None:
 class BundleProbe:
     """Tells where a bundle is."""
 
-    def site(self) -> tuple[str, int]:
-        return str(ray.util.get_node_ip_address()), int(ray.get_gpu_ids()[0])
+    def site(self) -> tuple[str, int | str]:
+        return str(ray.util.get_node_ip_address()), gpu_named(ray.get_gpu_ids()[0])

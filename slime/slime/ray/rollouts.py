@@ -29,7 +29,7 @@ RECORD = "buffer"
 class PendingBatch:
     """A batch that was asked for: references to its samples and to its metrics."""
 
-    def __init__(self, rollout_id: int, manager: Any) -> None:
+    def __init__(self, rollout_id: int, manager: object) -> None:
         self.rollout_id = rollout_id
         self.ask(manager)
 

@@ -15,13 +15,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from ray.exceptions import RayActorError
-
 from slime.arguments.record import write_arguments
-from slime.errors import ConfigError, DataError, SlimeError, TrainError
+from slime.errors import DataError, TrainError
 from slime.processes import records
-from slime.ray.engine_clients import weight_sender
+from slime.ray.engine_clients import weight_sender, weight_sharer
 from slime.ray.engines import on_own_gpus, server_specs
+from slime.ray.evaluation import evaluate
 from slime.ray.external import ExternalEngines
 from slime.ray.gpu_split import split_of
 from slime.ray.placement import Placement
@@ -33,6 +32,8 @@ from slime.ray.version_orders import obey, repin
 from slime.ray.waiting import RestartBudget
 from slime.ray.watch_actor import WatcherHandle
 from slime.tracking import Tracker
+from slime.tracking.lines import beginning
+from slime.tracking.step_times import StepClock
 from slime.utils.logging import log_to_file
 from slime.weights import checkpoints
 from slime.weights.versions import forget_lost
@@ -49,27 +50,24 @@ FAILURES_IN_A_ROW = 3  # batches that could not be trained on, before the run is
 class TrainingRun:
     """Everything a training loop uses, in verbs. `args` are the parsed arguments of the driver."""
 
+    untold: tuple[int, dict[str, float]] | None = (
+        None  # a rollout whose version is on its way, and its metrics
+    )
+
     def __init__(self, args: Arguments) -> None:
         self.args = args
         self.run_dir = Path(args.run_dir)
-        if args.update_weights_interval > 1 and args.on_weights_live_path:
-            raise ConfigError(
-                f"--update-weights-interval {args.update_weights_interval} would leave batches uncommitted: "
-                "--on-weights-live-path commits the batch of each version; drop one of them"
-            )
-        self.trains = not args.debug_rollout_only
         self.metrics: dict[str, float] = {}
         self.failures = 0
         self.trained = -1
-        self.step_began = time.monotonic()
+        self.clock = StepClock()
         self.budget = RestartBudget("the trainer", args.trainer_max_restarts)
         records.record_self(self.run_dir, "driver", "driver")
         specs = server_specs(args)  # refuses what does not fit before anything starts
         split = split_of(args)
         log_to_file(records.log_path(self.run_dir, "training"))
         write_arguments(self.run_dir, args)
-        gpus = None if split.gpus else 0
-        self.runtime = Runtime(self.run_dir, cpus=split.total, gpus=gpus, limit=args.ray_start_timeout)
+        self.runtime = Runtime(self.run_dir, split.total, split.ray_gpus, args.ray_start_timeout)
         self.placement = Placement(split)
         self.placement.check_folders([self.run_dir, Path(args.save), Path(args.update_weight_disk_dir)])
         if (lost := forget_lost(self.run_dir)) is not None:
@@ -77,11 +75,17 @@ class TrainingRun:
         self.specs = on_own_gpus(specs, self.placement, args)
         self.watcher = WatcherHandle(self.run_dir, self.specs, dict(os.environ), args.health_timeout)
         self.rollouts = Rollouts(args)
-        self.trainers = TrainGroup(args, self.placement) if self.trains else None
+        self.trainers = None if args.debug_rollout_only else TrainGroup(args, self.placement)
         self.tracker = Tracker(args)
         sender = weight_sender(args, self.placement)
         self.external = ExternalEngines(args, sender)
-        self.publisher = Publisher(args, self.specs, self.external, sender)
+        self.publisher = Publisher(
+            args,
+            self.specs,
+            self.external,
+            sender,
+            lambda spec: weight_sharer(args, self.placement, spec.env),
+        )
 
     def __enter__(self) -> TrainingRun:
         return self
@@ -121,12 +125,13 @@ class TrainingRun:
             self.wait_for_servers()
         for spec in self.specs:
             if spec.url and spec.role != "engine":
-                self.tracker.display.line(f"{spec.name} ready at {spec.url}")
+                self.tracker.display.line(f"{spec.name} ready at {spec.url}{spec.welcome}")
         if self.trainers is None or state is None:
             return 0
         self.publisher.restore(self.trainers, state, self.make_way)
         repin(self.publisher)
         self.trained = state.rollout_id
+        self.tracker.display.line(beginning(self.args, state.rollout_id))
         self.rollouts.go_on_after(state.rollout_id)
         return state.rollout_id + 1
 
@@ -160,14 +165,17 @@ class TrainingRun:
         """What must live while there is no trainer."""
         self.runtime.check()
         self.watcher.check()
-        self.external.look_around()
+        if not self.publisher.busy:
+            self.settle()
+            self.external.look_around()
 
     def look_around(self) -> None:
         """What must live while something else is awaited."""
         self.look_at_servers()
         if self.trainers is not None:
             self.trainers.check()
-            obey(self.publisher, self.trainers, self.trained)
+            if not self.publisher.busy:
+                obey(self.publisher, self.trainers, self.trained)
 
     def train(self, batch: PendingBatch) -> None:
         """One training step on a batch that is there.
@@ -197,53 +205,47 @@ class TrainingRun:
         self.metrics["perf/train_time"] = time.monotonic() - began
         self.trained = rollout_id
 
-    def publish(self, rollout_id: int) -> None:
-        """Brings the weights after `rollout_id` live everywhere, with a checkpoint when one is due."""
+    def publish(self, rollout_id: int, behind: bool = False) -> None:
+        """Brings the weights after `rollout_id` live everywhere, with a checkpoint when one is due.
+
+        Args:
+            behind: return when the trainer may go on; the weights go live while the next step trains. At most one
+                version is on its way: the next call waits for it.
+
+        Raises:
+            EngineError: this version, or the one that was on its way, did not go live.
+        """
+        self.settle()
         if self.trainers is not None:
-            began = time.monotonic()
             self.tracker.at(rollout_id, f"the weights after rollout {rollout_id} go live")
             self.publisher.publish(self.trainers, rollout_id, self.metrics, self.make_way)
-            if "weights/version" in self.metrics:  # nothing may have been due
-                self.metrics["perf/update_weights_time"] = time.monotonic() - began
-        self.tracker.log(rollout_id, {**self.metrics, **self.step_times()})
+        self.untold = rollout_id, self.metrics
+        if not behind:
+            self.publisher.settle()
+        self.metrics.update(self.clock.lap(self.metrics))
+        if not behind:
+            self.settle()
         self.tracker.at(rollout_id + 1, f"after rollout {rollout_id}")
 
-    def step_times(self) -> dict[str, float]:
-        """Seconds of the whole step, the share of it that waited for samples, trained tokens per second."""
-        began, self.step_began = self.step_began, time.monotonic()
-        seconds = max(self.step_began - began, 1e-9)
-        times = {
-            "perf/step_time": seconds,
-            "perf/wait_time_ratio": min(1.0, self.metrics.get("perf/wait_time", 0.0) / seconds),
-        }
-        if "train/num_tokens" in self.metrics:
-            train_time = max(self.metrics["perf/train_time"], 1e-9)
-            times["perf/train_tokens_per_second"] = self.metrics["train/num_tokens"] / train_time
-        return times
+    def settle(self) -> None:
+        """Returns when the version that is on its way is live, and tells of its rollout. Raises as `publish`."""
+        self.publisher.settle()
+        if self.untold is not None:
+            rollout_id, metrics = self.untold
+            self.untold = None
+            self.tracker.log(rollout_id, dict(metrics))
 
     def evaluate_before(self, rollout_id: int) -> None:
         """The evaluation of the first weights, if the run evaluates at all."""
         if self.args.eval_interval and rollout_id == 0 and not self.args.skip_eval_before_train:
-            self.evaluate(rollout_id)
+            evaluate(self.rollouts, self.tracker, rollout_id)
 
     def evaluate_after(self, rollout_id: int) -> None:
         """The evaluation that is due after a rollout, and that of the last one."""
         interval = self.args.eval_interval
         if interval and ((rollout_id + 1) % interval == 0 or self.publisher.is_last(rollout_id)):
-            self.evaluate(rollout_id + 1)
-
-    def evaluate(self, step: int) -> None:
-        """An evaluation that fails is told, and training goes on."""
-        began = time.monotonic()
-        self.tracker.at(step, f"evaluating after {step} rollouts")
-        try:
-            metrics = self.rollouts.evaluate(step)
-        except ConfigError:
-            raise
-        except (SlimeError, RayActorError) as error:
-            logger.error("no evaluation after %d rollouts: %s", step, str(error).splitlines()[0])
-            return
-        self.tracker.log_evaluation(step, {**metrics, "perf/eval_time": time.monotonic() - began})
+            self.settle()  # it is their evaluation
+            evaluate(self.rollouts, self.tracker, rollout_id + 1)
 
     def take_turns(self, turn: str) -> None:
         """With --colocate: the memory goes to "engines" or "trainers". Asking twice does no harm."""
@@ -267,7 +269,8 @@ class TrainingRun:
             self.trainers.sleep()
 
     def finish(self) -> None:
-        """The end of a run: what is written in the background is complete."""
+        """The end of a run: its last version is live, and what is written in the background is complete."""
+        self.settle()
         if self.trainers is not None:
             self.trainers.finish_save()
 
@@ -287,6 +290,7 @@ class TrainingRun:
         """
         logger.warning("%s; starting again from the latest checkpoint", death)
         self.runtime.check()
+        self.settle()
         self.budget.take(death)
         assert self.trainers is not None
         self.trainers.kill()

@@ -5,18 +5,23 @@ from __future__ import annotations
 import os
 import socket
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import ray
 
+from slime.errors import unknown_name
 from slime.ray import actor_process
 from slime.types import Sample
 
 if TYPE_CHECKING:
     from slime.arguments import Arguments
     from slime.training.trainer import Trainer
+
+
+ALLOCATOR, EXPANDABLE = "PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True"
+"""Packs of ever new sizes leave fewer gaps in segments that grow. Trainers alone: engines manage one large block."""
 
 
 class TrainerState(NamedTuple):
@@ -32,6 +37,29 @@ def record_name(rank: int) -> str:
     return "trainer" if rank == 0 else f"trainer-{rank}"
 
 
+def _fsdp() -> Callable[..., Trainer]:
+    from slime.training.fsdp import FSDPTrainer
+
+    return FSDPTrainer
+
+
+def _megatron() -> Callable[..., Trainer]:
+    from slime.training.megatron import MegatronTrainer
+
+    return MegatronTrainer
+
+
+TRAINERS: Mapping[str, Callable[[], Callable[..., Trainer]]] = {"fsdp": _fsdp, "megatron": _megatron}
+"""By the name in --train-backend; each is imported only where it is chosen."""
+
+
+def trainer_class(name: str) -> Callable[..., Trainer]:
+    """The trainer behind --train-backend. Raises ConfigError for a name that none has."""
+    if name not in TRAINERS:
+        raise unknown_name("training backend", name, TRAINERS)
+    return TRAINERS[name]()
+
+
 @ray.remote(num_cpus=1, max_restarts=0, concurrency_groups={"life": 1})
 class TrainActor:
     """Rank `rank` of `world_size`. It stands back behind the servers on the same machine."""
@@ -40,6 +68,8 @@ class TrainActor:
         nice = 0 if args.actor_num_gpus_per_node else args.train_nice
         actor_process.enter(Path(args.run_dir), record_name(rank), role="trainer", nice=nice)
         os.environ["OMP_NUM_THREADS"] = str(args.train_threads)
+        if args.update_weight_transport in ("disk", "nccl"):  # others hand memory of the GPU to the engine
+            os.environ.setdefault(ALLOCATOR, EXPANDABLE)
         self.args, self.rank, self.world_size = args, rank, world_size
 
     @ray.method(concurrency_group="life")  # type: ignore[untyped-decorator]
@@ -56,18 +86,10 @@ class TrainActor:
 
     def load(self, init_method: str) -> TrainerState:
         """Joins the other ranks and loads the latest checkpoint, or the model where there is none."""
-        self.trainer = self._backend()(self.args, self.rank, self.world_size, init_method)
+        make = trainer_class(self.args.train_backend)
+        self.trainer = make(self.args, self.rank, self.world_size, init_method)
         state = self.trainer.load()
         return TrainerState(state.rollout_id, state.version, state.parent)
-
-    def _backend(self) -> Callable[..., Trainer]:
-        if self.args.train_backend == "megatron":
-            from slime.training.megatron import MegatronTrainer
-
-            return MegatronTrainer
-        from slime.training.fsdp import FSDPTrainer
-
-        return FSDPTrainer
 
     def train(self, rollout_id: int, samples: list[Sample]) -> dict[str, float]:
         from slime.training.profiling import profiled
@@ -101,6 +123,9 @@ class TrainActor:
 
     def export_weights(self, folder: str, version: int, whole: bool) -> str:
         return self.trainer.export_weights(folder, version, whole)
+
+    def share_weights(self, slots: str, version: int) -> tuple[str, str]:
+        return self.trainer.share_weights(slots, version)
 
     def save(
         self, rollout_id: int, version: int, parent: int | None, model_folder: str | None, wait: bool

@@ -69,6 +69,12 @@ class TrainGroup:
         checksum: str = self.call("export_weights", what, limit, str(folder), version, whole)
         return checksum
 
+    def share_weights(self, slots: Path, version: int) -> tuple[str, str]:
+        """Puts the weights into shared memory; returns checksum and slot, or "" and why there is no room."""
+        what, limit = f"the export of version {version}", self.args.save_timeout
+        found: tuple[str, str] = self.call("share_weights", what, limit, str(slots), version)
+        return found
+
     def save(
         self, rollout_id: int, version: int, parent: int | None, model_folder: str | None, wait: bool
     ) -> Path:

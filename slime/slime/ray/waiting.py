@@ -17,7 +17,9 @@ from slime.processes.known_failures import with_advice
 logger = logging.getLogger(__name__)
 
 LOOK_INTERVAL = 1.0  # seconds between looks around
-NOTE_INTERVAL = 60.0  # seconds between lines in the log
+NOTE_INTERVAL = (
+    60.0  # seconds until the first line in the log; in `gather` each next one comes after twice as long
+)
 HEARTBEAT_INTERVAL = 5.0  # seconds between questions for a sign of life
 
 
@@ -34,7 +36,7 @@ class TaskFailed(TrainError):
 
 
 def gather(
-    references: Sequence[Any],
+    references: Sequence[object],
     what: str,
     limit: float = 0.0,
     look: Callable[[], None] = lambda: None,
@@ -51,7 +53,7 @@ def gather(
         TaskFailed: a call failed with an error that is not slime's own; those are raised as they are.
         RayActorError: the process of a call ended.
     """
-    began, noted = time.monotonic(), 0.0
+    began, note_at = time.monotonic(), NOTE_INTERVAL
     values: dict[int, Any] = {}
     while len(values) < len(references):
         open_ = [i for i in range(len(references)) if i not in values]
@@ -64,8 +66,8 @@ def gather(
         waited = time.monotonic() - began
         if limit and waited > limit:
             raise WaitTimeout(f"{what} did not come within {limit:g} s", open_)
-        if waited - noted > NOTE_INTERVAL:
-            noted = waited
+        if waited > note_at:
+            note_at = 2 * waited
             logger.info("waiting for %s for %.0f s", what, waited)
     return [values[i] for i in range(len(references))]
 
@@ -91,7 +93,7 @@ class Heartbeat:
         limit: seconds that an answer may take; 0 never asks.
     """
 
-    def __init__(self, ask: Callable[[], Any], what: str, limit: float) -> None:
+    def __init__(self, ask: Callable[[], object], what: str, limit: float) -> None:
         self.ask, self.what, self.limit = ask, what, limit
         self.asked: Any = None
         self.since = 0.0

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import ray
 
 from slime.ray import actor_process
+from slime.ray.cluster import here
 from slime.ray.placement import Placement
 
 if TYPE_CHECKING:
@@ -24,9 +25,9 @@ LOCAL = ("127.0.0.1", "localhost", "::1")
 
 @ray.remote(num_cpus=0, max_restarts=0)
 class WeightSender:
-    """`slime.engines.sglang.sender.Sender` in a process of its own. `gpu`: its number on this machine, None: CPU."""
+    """`slime.engines.sglang.sender.Sender` in a process of its own. `gpu`: its number or UUID there, None: CPU."""
 
-    def __init__(self, run_dir: Path, gpu: int | None) -> None:
+    def __init__(self, run_dir: Path, gpu: int | str | None) -> None:
         actor_process.enter(run_dir, "weight_sender")
         os.environ["CUDA_VISIBLE_DEVICES"] = "" if gpu is None else str(gpu)  # before torch is imported
         os.environ.setdefault("NCCL_CUMEM_ENABLE", "0")  # as SGLang sets it; both sides must agree
@@ -45,6 +46,27 @@ class WeightSender:
 
     def leave(self) -> None:
         self.sender.leave()
+
+
+@ray.remote(num_cpus=0, max_restarts=0)
+class WeightSharer:
+    """`slime.engines.sglang.memory.Sharer` in a process of its own. `gpus`: those of the engine, "": CPU."""
+
+    def __init__(self, run_dir: Path, gpus: str) -> None:
+        actor_process.enter(run_dir, "weight_sender")
+        os.environ["CUDA_VISIBLE_DEVICES"] = gpus  # before torch is imported
+        from slime.engines.sglang.memory import Sharer
+
+        self.sharer = Sharer()
+
+    def share(self, bucket: Bucket, ranks: int) -> list[str]:
+        return self.sharer.share(bucket, ranks)
+
+    def drop(self) -> None:
+        self.sharer.drop()
+
+    def leave(self) -> None:
+        self.sharer.leave()
 
 
 class RaySender:
@@ -76,11 +98,35 @@ class RaySender:
             ray.kill(self.actor)
         self.actor = None
 
+    def start(self) -> Any:
+        site = self.placement.sites["actor"][0]
+        strategy = self.placement.strategy_of(site.bundle)
+        kind = WeightSender.options(scheduling_strategy=strategy)  # type: ignore[attr-defined]
+        return kind.remote(Path(self.args.run_dir), site.gpu)
+
     def ask(self, method: str, *words: object) -> Future[Any]:
         if self.actor is None:
-            site = self.placement.sites["actor"][0]
-            strategy = self.placement.strategy_of(site.bundle)
-            kind = WeightSender.options(scheduling_strategy=strategy)  # type: ignore[attr-defined]
-            self.actor = kind.remote(Path(self.args.run_dir), site.gpu)
+            self.actor = self.start()
         answer: Future[Any] = getattr(self.actor, method).remote(*words).future()
         return answer
+
+
+class RaySharer(RaySender):
+    """The same of the process that shares memory with one engine, on the driver's machine as that is.
+
+    `gpus`: as the engine sees them (CUDA_VISIBLE_DEVICES), "" for an engine on a CPU.
+    """
+
+    def __init__(self, args: RunArguments, placement: Placement, gpus: str) -> None:
+        super().__init__(args, placement)
+        self.gpus = gpus
+
+    def share(self, bucket: Bucket, ranks: int) -> Future[list[str]]:
+        return self.ask("share", bucket, ranks)
+
+    def drop(self) -> Future[None]:
+        return self.ask("drop")
+
+    def start(self) -> Any:
+        kind = WeightSharer.options(scheduling_strategy=here())  # type: ignore[attr-defined]
+        return kind.remote(Path(self.args.run_dir), self.gpus)

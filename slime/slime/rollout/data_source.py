@@ -4,30 +4,21 @@ from __future__ import annotations
 
 import abc
 import copy
-import json
-import logging
 import random
-import re
 import threading
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from slime.errors import ConfigError, DataError
 from slime.hooks import load_hook
+from slime.rollout import data_state
 from slime.rollout.dataset import load_dataset, training_spec
 from slime.rollout.groups import Group
 from slime.rollout.in_flight import InFlightGroups, read_groups, written_groups
 from slime.types import Sample
-from slime.utils.files import write_text
 
 if TYPE_CHECKING:
     from slime.arguments.sides import GenerationSide
-
-logger = logging.getLogger(__name__)
-
-STATE_NAME = "global_dataset_state_dict_{}.json"
-STATE_NUMBER = re.compile(r"global_dataset_state_dict_(\d+)\.json")
 
 
 class DataSource(abc.ABC):
@@ -66,15 +57,7 @@ class DataSource(abc.ABC):
 
     def save(self, rollout_id: int) -> None:
         """Writes the state after `rollout_id`, whole or not at all."""
-        path = state_path(self.args.save, rollout_id)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            text = json.dumps(self.state_dict(rollout_id))
-        except TypeError as error:
-            raise DataError(
-                f"the buffer cannot be saved: {error}; keep plain data in label and metadata"
-            ) from error
-        write_text(path, text)
+        data_state.write(self.args.save, rollout_id, self.state_dict(rollout_id))
 
     def load(self, rollout_id: int) -> bool:
         """Goes on after rollout `rollout_id` (-1: nothing to do); returns whether its state was found.
@@ -83,33 +66,12 @@ class DataSource(abc.ABC):
         """
         if rollout_id < 0:
             return True
-        for root in self._roots(rollout_id):
-            known = [number for number in saved_states(Path(root) / "rollout") if number <= rollout_id]
-            if known:
-                self.load_state_dict(json.loads(state_path(root, known[-1]).read_text(encoding="utf-8")))
-                if known[-1] < rollout_id:
-                    logger.warning("no data state of rollout %d; going on after %d", rollout_id, known[-1])
-                return known[-1] == rollout_id
-        logger.warning(
-            "no data state of rollout %d under %s; prompts start from the first", rollout_id, self.args.save
-        )
-        return False
-
-    def _roots(self, rollout_id: int) -> list[str]:
-        """Where states may lie, the folder first that has the one of this rollout; `load` may be a checkpoint."""
-        load = self.args.load
-        roots = [self.args.save, *([load, str(Path(load).parent)] if load else [])]
-        return sorted(roots, key=lambda root: not state_path(root, rollout_id).is_file())
-
-
-def state_path(save: str, rollout_id: int) -> Path:
-    return Path(save) / "rollout" / STATE_NAME.format(rollout_id)
-
-
-def saved_states(folder: Path) -> list[int]:
-    """Rollout ids of the states in a folder, in order."""
-    names = (STATE_NUMBER.fullmatch(path.name) for path in folder.glob("*.json"))
-    return sorted(int(found[1]) for found in names if found)
+        found = data_state.newest(self.args.save, self.args.load, rollout_id)
+        if found is None:
+            return False
+        saved_after, state = found
+        self.load_state_dict(state)
+        return saved_after == rollout_id
 
 
 class RolloutDataSource(DataSource):

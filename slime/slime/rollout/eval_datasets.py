@@ -55,7 +55,7 @@ class EvalDataset:
             max_prompt_len=self.max_prompt_len,
         )
 
-    def sampling_params(self, training: Mapping[str, Any]) -> dict[str, Any]:
+    def sampling_params(self, training: Mapping[str, object]) -> dict[str, Any]:
         """`training`'s parameters with this data set's in place."""
         return {
             **training,
@@ -106,7 +106,7 @@ def _from_file(path: str) -> list[dict[str, Any]]:
         ) from error
 
 
-def _dataset(args: GenerationSide, entry: Mapping[str, Any]) -> EvalDataset:
+def _dataset(args: GenerationSide, entry: Mapping[str, object]) -> EvalDataset:
     names = {item.name for item in dataclasses.fields(EvalDataset)}
     unknown = sorted(set(entry) - names)
     if unknown or not entry.get("name") or not entry.get("path"):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from slime.rollout.groups import flatten
 from slime.types import Sample, SampleStatus
@@ -66,7 +66,7 @@ def check_not_all_truncated(
     return DynamicFilterOutput(keep=not cut, reason="all_truncated" if cut else None)
 
 
-def remove_truncated(args: Arguments, groups: Sequence[Any]) -> None:
+def remove_truncated(args: Arguments, groups: Sequence[object]) -> None:
     """A `--rollout-sample-filter-path`: answers that were cut off count in their group and are not trained on."""
     for sample in flatten(groups):
         sample.remove_sample = sample.remove_sample or sample.status is SampleStatus.TRUNCATED

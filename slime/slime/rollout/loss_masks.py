@@ -43,7 +43,7 @@ class Passage:
 def masked(
     tokenizer: ChatTokenizer,
     messages: Messages,
-    tools: Sequence[Any] | None,
+    tools: Sequence[object] | None,
     kind: str,
     variables: Mapping[str, object] | None = None,
 ) -> Masked:
@@ -72,7 +72,7 @@ class Renderer:
     """The chat template, and the words with which it begins an answer."""
 
     def __init__(
-        self, tokenizer: ChatTokenizer, tools: Sequence[Any] | None, variables: Mapping[str, object] | None
+        self, tokenizer: ChatTokenizer, tools: Sequence[object] | None, variables: Mapping[str, object] | None
     ) -> None:
         self.tokenizer, self.tools, self.variables = tokenizer, tools, variables
         bare = self.render([QUESTION], answer_next=False)

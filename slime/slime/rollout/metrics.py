@@ -9,7 +9,7 @@ import zlib
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from slime.errors import ConfigError, RewardError
 from slime.rollout.groups import FAILURE, flatten, rewards_of
@@ -29,11 +29,12 @@ END = 10_000  # characters of an answer that are looked at
 SAME = 1e-12
 
 
-def batch_metrics(args: GenerationSide, groups: Sequence[Any]) -> dict[str, float]:
+def batch_metrics(args: GenerationSide, groups: Sequence[object]) -> dict[str, float]:
     """`rollout/*` of a batch."""
-    samples = list(flatten(groups))
+    samples = [sample for sample in flatten(groups) if not sample.companion]
+    beside = sum(sample.companion for sample in flatten(groups))
     rewards = rewards_of(samples, args.reward_key)
-    metrics: dict[str, float] = {"rollout/batch_size": len(samples), "rollout/groups": len(groups)}
+    metrics: dict[str, float] = {"rollout/batch_size": len(samples), "rollout/groups": len(groups) - beside}
     if rewards:
         mean = sum(rewards) / len(rewards)
         metrics |= {"rollout/reward_mean": mean, "rollout/raw_reward": mean}

@@ -112,7 +112,7 @@ class Prompt:
     metadata: dict[str, Any] = field(default_factory=dict)
 
 
-def to_prompt(where: str, row: Mapping[str, Any], columns: Columns) -> Prompt:
+def to_prompt(where: str, row: Mapping[str, object], columns: Columns) -> Prompt:
     """Raises DataError, which names the row, for a column that is missing or of the wrong kind."""
     prompt = _column(where, row, columns.input, "--input-key")
     if isinstance(prompt, list):
@@ -135,7 +135,7 @@ def to_prompt(where: str, row: Mapping[str, Any], columns: Columns) -> Prompt:
     return Prompt(prompt, label, {**metadata, "tools": tools} if tools else metadata)
 
 
-def _column(where: str, row: Mapping[str, Any], name: str, flag: str) -> Any:
+def _column(where: str, row: Mapping[str, object], name: str, flag: str) -> Any:
     if row.get(name) is None:
         raise DataError(f"{where}: no column {name!r} ({flag}); it has {', '.join(map(repr, row)) or 'none'}")
     return row[name]

@@ -142,7 +142,7 @@ class SampleRunner:
             sample.reward = reward
 
     async def _rewarded_group(
-        self, before: list[Any], entries: Sequence[Any], samples: list[Sample]
+        self, before: list[Any], entries: Sequence[object], samples: list[Sample]
     ) -> list[Any]:
         try:
             rewards = await batched_async_rm(self.args, samples)

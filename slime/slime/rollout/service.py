@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from slime import replay
@@ -49,7 +49,7 @@ class RolloutService:
             self.load(rollout_id - 1)
         with self._noted(f"rollout {rollout_id}"):
             returned = self.rollout_function(self.args, rollout_id, self.data_source, evaluation=False)
-        output = RolloutFnTrainOutput.of(returned)
+        output = train_output(returned)
         samples = list(flatten(output.samples))
         if not samples:
             raise DataError("the rollout function returned no samples; it must block until it has one")
@@ -130,3 +130,18 @@ class RolloutService:
 def reads_no_prompts(args: GenerationSide) -> bool:
     """Whether the run has no data source: its rollout function has its own, or batches are replayed from files."""
     return bool(args.disable_rollout_global_dataset or args.load_debug_rollout_data)
+
+
+def train_output(returned: Any) -> RolloutFnTrainOutput:
+    """What a rollout function returned: its output, groups of samples, or plain data, {"samples": rows, "metrics": ...}
+    with each row a group of its own.
+
+    Raises:
+        DataError: a row that is no sample, as `Sample.from_dict`.
+    """
+    if isinstance(returned, RolloutFnTrainOutput):
+        return returned
+    if isinstance(returned, Mapping):
+        rows = [[Sample.from_dict(row)] for row in returned["samples"]]
+        return RolloutFnTrainOutput(rows, returned.get("metrics"))
+    return RolloutFnTrainOutput(samples=returned)

@@ -50,7 +50,7 @@ class ChatTokenizer:
     def render(
         self,
         messages: Sequence[Mapping[str, Any]],
-        tools: Sequence[Any] | None = None,
+        tools: Sequence[object] | None = None,
         *,
         answer_next: bool,
         variables: Mapping[str, object] | None = None,

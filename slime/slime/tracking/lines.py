@@ -4,17 +4,24 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from slime.arguments import Arguments
 
 SHOWN = {
     "version": "weights/version",
     "batch": "rollout/batch_size",
     "reward": "rollout/reward_mean",
     "loss": "train/loss",
-    "kl": "train/ppo_kl",
+    "kl to the first model": "train/kl_loss",
+    "kl of the update": "train/ppo_kl",
     "wait": "perf/wait_time",
     "train": "perf/train_time",
     "live": "perf/update_weights_time",
 }
+SHOWN_ABOVE_0 = ("train/ppo_kl",)
+"""Always 0 where a batch is one optimizer step."""
 COUNTED = {
     "equal groups": "train/groups_all_equal",
     "failed": "rollout/error_cat/",
@@ -30,7 +37,7 @@ def progress_line(step: int, metrics: Mapping[str, float]) -> str:
     """
     parts = [f"rollout {step}"]
     for label, name in SHOWN.items():
-        if name in metrics:
+        if name in metrics and not (name in SHOWN_ABOVE_0 and not metrics[name]):
             unit = "s" if name.startswith("perf/") else ""
             parts.append(f"{label} {brief(metrics[name])}{unit}")
     for label, name in COUNTED.items():
@@ -49,6 +56,13 @@ def evaluation_line(step: int, metrics: Mapping[str, float]) -> str:
         if name.startswith("eval/") and name.count("/") == 1
     }
     return " | ".join([f"evaluation {step}", *(f"{name} {brief(value)}" for name, value in scores.items())])
+
+
+def beginning(args: Arguments, rollout_id: int) -> str:
+    """Where everything is, when a run begins to train (`rollout_id` -1) or goes on after a rollout."""
+    begun = "training begins" if rollout_id < 0 else f"training goes on after rollout {rollout_id}"
+    curves = f"; curves: tensorboard --logdir {args.tensorboard_dir}" if args.use_tensorboard else ""
+    return f"{begun}; run folder {args.run_dir}{curves}; Ctrl-C stops all of it, the same command goes on"
 
 
 def brief(value: float) -> str:

@@ -98,7 +98,7 @@ class WandbSink:
         self.run.finish()
 
 
-def plain(values: Mapping[str, Any]) -> dict[str, Any]:
+def plain(values: Mapping[str, object]) -> dict[str, Any]:
     """What of the arguments is plain data and no secret."""
     return {
         name: value

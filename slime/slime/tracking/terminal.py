@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import logging
 import sys
+from collections.abc import Callable
 from typing import Protocol, TextIO
 
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+from slime.errors import unknown_name
 
 UNBOUNDED = 10**8
 
@@ -70,5 +73,9 @@ def send_logs(old: TextIO, new: TextIO) -> None:
 
 
 def display(kind: str, num_rollout: int) -> Display:
-    """`kind`: "bar", "lines", or "auto": a bar where standard output is a terminal."""
-    return Bar(num_rollout) if kind == "bar" or (kind == "auto" and sys.stdout.isatty()) else Lines()
+    """`kind`: "bar", "lines", or "auto": a bar where standard output is a terminal. Raises ConfigError for others."""
+    displays: dict[str, Callable[[], Display]] = {"bar": lambda: Bar(num_rollout), "lines": Lines}
+    displays["auto"] = displays["bar" if sys.stdout.isatty() else "lines"]
+    if kind not in displays:
+        raise unknown_name("--progress", kind, displays)
+    return displays[kind]()

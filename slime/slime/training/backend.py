@@ -7,24 +7,26 @@ same for all backends.
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 from torch.distributed.device_mesh import DeviceMesh
 
 from slime.losses import LossSpec, loss_spec
-from slime.training.core.checkpoint import CheckpointWriter, Part
+from slime.training.core.checkpoint import CheckpointWriter
 from slime.training.core.critic import Critic
 from slime.training.core.distributed import join
 from slime.training.core.learner import Learner
 from slime.training.core.model import TrainedModel, ValueModel
+from slime.training.core.part import Part
 from slime.training.core.random_state import seed_all
 from slime.training.core.reference import PREFIX as REFERENCE
 from slime.training.core.reference import Reference
 from slime.training.core.teacher import Teacher
 from slime.training.core.teacher_model import make_teacher
 from slime.training.persistence import Persistent
+from slime.utils.sdpa import without_cudnn
 
 if TYPE_CHECKING:
     from slime.arguments import Arguments
@@ -62,11 +64,12 @@ class Backend(Persistent):
         rank: int = 0,
         world_size: int = 1,
         init_method: str | None = None,
-        store: Any = None,
+        store: object = None,
     ) -> None:
         self.args, self.rank, self.world_size = args, rank, world_size
         on_gpu = args.actor_num_gpus_per_node > 0
         torch.set_num_threads(args.train_threads)
+        without_cudnn()
         self.mesh = join(rank, world_size, on_gpu, init_method, store, one_node=args.actor_num_nodes == 1)
         self.device = torch.device("cuda", torch.cuda.current_device()) if on_gpu else torch.device("cpu")
         self.replica, self.replicas = self.divide()
@@ -123,7 +126,7 @@ class Backend(Persistent):
         """A model of which no gradients will be taken."""
 
     @abstractmethod
-    def weights_part(self, model: Any, prefix: str) -> Part:
+    def weights_part(self, model: object, prefix: str) -> Part:
         """What a checkpoint holds of a model that no optimizer moves."""
 
     @abstractmethod

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,23 +13,32 @@ import torch
 from torch import Tensor
 
 from slime.errors import CheckpointError
-from slime.training.core.checkpoint import CheckpointWriter, Part, load_checkpoint
+from slime.training.core.checkpoint import CheckpointWriter, load_checkpoint
 from slime.training.core.critic import PREFIX as CRITIC
 from slime.training.core.critic import Critic
 from slime.training.core.distributed import broadcast
-from slime.utils.files import commit_folder, fresh_folder
+from slime.training.core.part import Part
+from slime.utils.files import commit_folder, fresh_folder, temporary_beside
 from slime.utils.logging import event
 from slime.weights import checkpoints
 from slime.weights.checkpoints import CheckpointState, is_checkpoint
-from slime.weights.checksum import weights_checksum
-from slime.weights.folders import stored_dtype, write_model_folder
-from slime.weights.probe import FILE as PROBE
+from slime.weights.checksum import checksum_of, weights_checksum
+from slime.weights.folders import copy_model_files, stored_dtype, write_weights
 from slime.weights.probe import Probe, write_probe
+from slime.weights.slots import free_slot
 
 if TYPE_CHECKING:
     from slime.arguments.groups.lora import LoraArguments
 
 logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Weights:
+    """Names and tensors, one after the other, and about how many they are."""
+
+    tensors: Iterable[tuple[str, Tensor]]
+    count: int
 
 
 class Persistent(ABC):
@@ -52,8 +62,9 @@ class Persistent(ABC):
         """All that changes, as checkpoints hold it."""
 
     @abstractmethod
-    def gather_weights(self, dtype: torch.dtype | None) -> dict[str, Tensor]:
-        """All weights by Hugging Face's names as whole CPU tensors, on rank 0; every rank must call this."""
+    def whole_weights(self, dtype: torch.dtype | None) -> Weights:
+        """All weights by Hugging Face's names as whole tensors, on rank 0, to be written in `dtype` (None: as they
+        are). Every rank must take all of them."""
 
     @abstractmethod
     def probe(self) -> Probe | None:
@@ -153,7 +164,7 @@ class Persistent(ABC):
     def adapter_writer(self) -> Callable[[Path], str]:
         """What writes the adapter alone on rank 0 and returns the checksum of its tensors. Every rank must call this."""
         write = self.gather_adapter(str(Path(self.first_weights()).resolve()))
-        return lambda folder: weights_checksum(write(folder))
+        return lambda folder: "" if self.rank else weights_checksum(write(folder))
 
     def export_weights(self, folder: str, version: int, whole: bool = True) -> str:
         """Writes the weights as a Hugging Face folder and returns their checksum, on every rank.
@@ -164,27 +175,52 @@ class Persistent(ABC):
         Args:
             whole: with adapters merged; otherwise the adapter alone, in PEFT's format, and its checksum.
         """
-        write = self._write_merged() if whole else self.adapter_writer()
-        checksum = ""
+        write = self._write_merged if whole else self.adapter_writer()
+        target = Path(folder)
+        checksum = write(fresh_folder(target) if self.rank == 0 else target)
         if self.rank == 0:
-            target = Path(folder)
-            temporary = fresh_folder(target)
-            checksum = write(temporary)
-            commit_folder(temporary, target)
+            commit_folder(temporary_beside(target), target)
         self.version = version
         return broadcast(checksum)
 
-    def _write_merged(self) -> Callable[[Path], str]:
-        weights, probe = self.gather_weights(self._served_dtype()), self.probe()
+    def share_weights(self, slots: str, version: int) -> tuple[str, str]:
+        """Puts the weights, adapters merged, into shared memory; returns their checksum and the slot, on every rank.
 
-        def write(folder: Path) -> str:
-            write_model_folder(folder, weights, self.args.hf_checkpoint)
-            (folder / PROBE).unlink(missing_ok=True)  # of the folder that training began with
+        The checksum is empty where the memory has no room for them; the slot is then the reason.
+
+        Args:
+            slots: folder of the run's slots on the machine of rank 0.
+        """
+        if self.rank:
+            self._write_merged(Path(slots))
+            found = "", ""
+        else:
+            with free_slot(Path(slots)) as slot:
+                found = self._fill(slot)
+        self.version = version
+        return broadcast(found)
+
+    def _fill(self, slot: Path) -> tuple[str, str]:
+        try:
+            return self._write_merged(slot), str(slot)
+        except OSError as error:
+            return "", str(error)
+
+    def _write_merged(self, folder: Path) -> str:
+        """On rank 0, to which the other ranks hand their parts; returns the checksum there."""
+        probe, dtype = self.probe(), self._served_dtype()
+        weights = self.whole_weights(dtype)
+        tensors = iter(weights.tensors)
+        try:
+            if self.rank:
+                return ""
+            copy_model_files(folder, self.args.hf_checkpoint)
             if probe is not None:
                 write_probe(folder, probe)
-            return weights_checksum(weights)
-
-        return write
+            return checksum_of(write_weights(folder, tensors, weights.count, dtype))
+        finally:
+            for _ in tensors:  # the other ranks hand over all of them, whatever becomes of the file
+                pass
 
     def first_weights(self) -> str:
         """The Hugging Face folder to begin with; `load` may name one instead of checkpoints."""

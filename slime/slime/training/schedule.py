@@ -6,7 +6,7 @@ Nothing is repaired afterwards on a single rank.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 NOTHING_TO_TRAIN = "no trained token"
@@ -69,7 +69,12 @@ class ScheduleLimits:
     balance: bool = False
 
 
-def build_schedule(lengths: Sequence[int], trained_tokens: Sequence[int], limits: ScheduleLimits) -> Schedule:
+def build_schedule(
+    lengths: Sequence[int],
+    trained_tokens: Sequence[int],
+    limits: ScheduleLimits,
+    companions: Collection[int] = (),
+) -> Schedule:
     """Plans the steps of a rollout.
 
     Samples without a trained token are dropped first, then the rest is cut into steps in its order.
@@ -77,6 +82,7 @@ def build_schedule(lengths: Sequence[int], trained_tokens: Sequence[int], limits
     Args:
         lengths: tokens of each sample, prompt and response.
         trained_tokens: tokens of each sample that the loss counts.
+        companions: samples that count in no step of others; those of a step's samples make one behind it.
 
     Raises:
         ValueError: lengths disagree, or a limit is below 1.
@@ -89,19 +95,32 @@ def build_schedule(lengths: Sequence[int], trained_tokens: Sequence[int], limits
             raise ValueError(f"{name} must be 1 or more, got {value}")
     dropped = {i: NOTHING_TO_TRAIN for i, count in enumerate(trained_tokens) if count == 0}
     kept = [i for i in range(len(lengths)) if i not in dropped]
-    size = limits.global_batch_size or max(len(kept), 1)
-    full = len(kept) // size * size
-    if limits.trim and full:
-        dropped |= dict.fromkeys(kept[full:], SURPLUS)
-        kept = kept[:full]
-    steps = tuple(
-        _step(kept[start : start + size], lengths, trained_tokens, limits)
-        for start in range(0, len(kept), size)
-    )
-    return Schedule(steps, dropped)
+    parts = _cut(kept, limits.global_batch_size, companions)
+    if limits.trim and len(parts) > 1 and len(parts[-1][0]) < (limits.global_batch_size or 0):
+        samples, beside = parts.pop()
+        dropped |= dict.fromkeys(samples + beside, SURPLUS)
+    filled = [samples for part in parts for samples in part if samples]
+    return Schedule(tuple(_step(samples, lengths, trained_tokens, limits) for samples in filled), dropped)
 
 
-def _step(samples: list[int], lengths: Sequence[int], trained: Sequence[int], limits: ScheduleLimits) -> Step:
+def _cut(
+    kept: Sequence[int], size: int | None, companions: Collection[int]
+) -> list[tuple[list[int], list[int]]]:
+    """Parts of `size` samples (None: one part), and the companions of each."""
+    parts: list[tuple[list[int], list[int]]] = []
+    for i in kept:
+        if not parts or (i not in companions and len(parts[-1][0]) == size):
+            parts.append(([], []))
+        parts[-1][i in companions].append(i)
+    return parts
+
+
+def _step(
+    samples: list[int],
+    lengths: Sequence[int],
+    trained: Sequence[int],
+    limits: ScheduleLimits,
+) -> Step:
     bins = (
         _fixed_bins(samples, limits) if limits.max_tokens is None else _token_bins(samples, lengths, limits)
     )

@@ -32,6 +32,7 @@ from slime.training.core.optimizer import learning_rate
 from slime.training.core.packing import PackedBatch, check_samples
 from slime.training.core.postprocess import postprocess
 from slime.training.core.step import by_sample, forward_backward, trained_log_probs
+from slime.training.core.token_records import TokenRecords
 from slime.training.schedule import MicroBatch, Schedule, ScheduleLimits, Step, build_schedule
 from slime.types import Sample
 from slime.utils.logging import event
@@ -49,6 +50,8 @@ class Trainer(Backend):
 
     rate_scale: float = 1.0
 
+    records: TokenRecords | None = None
+
     def train(self, rollout_id: int, samples: Sequence[Sample]) -> dict[str, float]:
         """Trains on one rollout and returns its metrics, the same on every rank, which all get all samples.
 
@@ -64,6 +67,8 @@ class Trainer(Backend):
         if self.args.rollout_data_postprocess_path:
             postprocess(self.args, rollout_id, data, schedule, self.replica)
         mismatch = Mismatch(self.version)
+        keeps = self.args.keep_token_records > 0
+        self.records = TokenRecords(self.args, rollout_id, self.version) if keeps else None
         where = f"rollout {rollout_id}"
         metrics = self.critic.train(schedule, data, where) if self.critic else {}
         waits = self.critic is not None and rollout_id < self.args.num_critic_only_steps
@@ -74,6 +79,8 @@ class Trainer(Backend):
         ]
         if self.reference is not None and self.reference.follow(rollout_id):
             event(logger, "reference follows", rollout_id=rollout_id)
+        if self.records is not None:
+            self.records.write(data, self.rank)
         metrics |= mean_of_steps(steps) | mismatch.metrics() | rollout_metrics(samples, schedule)
         metrics |= advantage_metrics(data, self.add_up, self.args.use_opd)
         metrics |= group_metrics(self.args, self.spec, samples)
@@ -127,7 +134,8 @@ class Trainer(Backend):
     def _schedule(self, samples: Sequence[Sample]) -> Schedule:
         lengths = [len(sample.tokens) for sample in samples]
         trained = [sample.effective_response_length for sample in samples]
-        return build_schedule(lengths, trained, self._limits(self.args.global_batch_size))
+        companions = {i for i, sample in enumerate(samples) if sample.companion}
+        return build_schedule(lengths, trained, self._limits(self.args.global_batch_size), companions)
 
     def _prepare(self, schedule: Schedule, samples: Sequence[Sample]) -> TrainBatch:
         """Reference log-probs, values, advantages, and old log-probs for the steps before which the policy will
@@ -161,12 +169,17 @@ class Trainer(Backend):
         self, number: int, step: Step, data: TrainBatch, mismatch: Mismatch, where: str
     ) -> dict[str, float]:
         def compare(micro_batch: MicroBatch, packed: PackedBatch, log_probs: Tensor) -> None:
-            for i, values in by_sample(micro_batch, packed, log_probs).items():
+            found = by_sample(micro_batch, packed, log_probs)
+            if records is not None:
+                records.add_log_probs(found)
+            for i, values in found.items():
                 known = {} if self.args.use_rollout_logprobs else data.old_log_probs
                 mismatch.add(data.samples[i], known.get(i, values))
 
-        learner, args = self.learner, self.args
+        learner, args, records = self.learner, self.args, self.records
         teach = self.teacher.teaching(number, step, data) if self.teacher else None
+        if teach is not None and records is not None:
+            teach = records.watching(teach, step.ranks[self.replica])
         try:
             learner.clear()
             metrics = forward_backward(
@@ -177,5 +190,12 @@ class Trainer(Backend):
             learner.update(metrics["lr"])
         finally:
             learner.clear()
+        if _accompanies(step, data.samples):
+            return {f"companion_{name}": value for name, value in metrics.items()}
         self.global_step += 1
         return metrics
+
+
+def _accompanies(step: Step, samples: Sequence[Sample]) -> bool:
+    """Whether it is a step of companions."""
+    return all(samples[i].companion for i in step.samples)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -55,9 +55,13 @@ def has_experts(config: PretrainedConfig, layer: int) -> bool:
     return bool(config.num_experts > 0 and (layer + 1) % config.decoder_sparse_step == 0)
 
 
-def join_qkv(tensors: Sequence[Tensor], config: PretrainedConfig) -> Tensor:
-    """Matrices or biases of queries, keys and values -> one, in which each head of keys follows its queries."""
-    groups, size = config.num_key_value_heads, head_dim(config)
+def join_qkv(tensors: Sequence[Tensor], config: PretrainedConfig, ranks: int = 1) -> Tensor:
+    """Matrices or biases of queries, keys and values -> one, in which each head of keys follows its queries.
+
+    Args:
+        ranks: over which the heads are cut; the tensors are the parts of one of them.
+    """
+    groups, size = config.num_key_value_heads // ranks, head_dim(config)
     parts = [x.reshape(groups, -1, size, *x.shape[1:]) for x in tensors]
     return torch.cat(parts, 1).flatten(0, 2)
 
@@ -69,19 +73,35 @@ def split_qkv(whole: Tensor, config: PretrainedConfig) -> list[Tensor]:
     return [x.flatten(0, 2) for x in torch.split(heads, [heads.shape[1] - 2, 1, 1], dim=1)]
 
 
-def in_memory(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The tensors of a Hugging Face folder by the names that transformers gives them in memory: a decoder has the same
-    there whatever stands beside it, and all experts of a layer are one. Experts that lack a part stay as they are."""
-    found = {name.replace(BESIDE_VISION, BODY, 1): tensor for name, tensor in tensors.items()}
+Source = str | tuple[tuple[str, ...], ...]
+"""What a tensor in memory is made of: one tensor of the folder, or for each expert those that stand below each other."""
+
+
+def sources_in_memory(names: Iterable[str]) -> dict[str, Source]:
+    """What to make of a Hugging Face folder's tensors, by the names that transformers has in memory: a decoder has the
+    same there whatever stands beside it, and all experts of a layer are one. Experts that lack a part stay apart."""
+    found: dict[str, str] = {name.replace(BESIDE_VISION, BODY, 1): name for name in names}
     layers: dict[str, dict[tuple[int, str], str]] = {}
-    for name in list(found):
+    for name in found:
         if match := EXPERT.fullmatch(name):
             layers.setdefault(match[1], {})[int(match[2]), match[3]] = name
-    for layer, names in layers.items():
-        count = max(number for number, _ in names) + 1
-        if len(names) == 3 * count:
-            parts = {part: [found.pop(names[i, part]) for i in range(count)] for part in PARTS}
-            both = zip(parts["gate"], parts["up"], strict=True)
-            found[f"{layer}.gate_up_proj"] = torch.stack([torch.cat(pair) for pair in both])
-            found[f"{layer}.down_proj"] = torch.stack(parts["down"])
-    return found
+    joined: dict[str, Source] = {}
+    for layer, members in layers.items():
+        count = max(number for number, _ in members) + 1
+        if len(members) == 3 * count:
+            parts = {part: [found.pop(members[i, part]) for i in range(count)] for part in PARTS}
+            joined[f"{layer}.gate_up_proj"] = tuple(zip(parts["gate"], parts["up"], strict=True))
+            joined[f"{layer}.down_proj"] = tuple((name,) for name in parts["down"])
+    return {**found, **joined}
+
+
+def in_memory(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The tensors of a Hugging Face folder as `sources_in_memory` has them."""
+    return {name: join(source, tensors.__getitem__) for name, source in sources_in_memory(tensors).items()}
+
+
+def join(source: Source, read: Callable[[str], Tensor]) -> Tensor:
+    """The tensor that a source makes. `read`: a tensor of the folder by its name there."""
+    if isinstance(source, str):
+        return read(source)
+    return torch.stack([torch.cat([read(name) for name in expert]) for expert in source])

@@ -1,22 +1,11 @@
-"""Logs: one line an event, `time level role: what happened key=value ...`."""
+"""Logs: one line an event, `what happened key=value ...`, and a file for those of a process."""
 
 from __future__ import annotations
 
 import logging
-import sys
 from pathlib import Path
-from typing import Any
 
 FILE_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
-
-
-def configure_logging(role: str, level: int = logging.INFO) -> None:
-    """Sends the logs of this process to stderr. Calling it again changes role and level."""
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(
-        logging.Formatter(f"%(asctime)s %(levelname)s {role}: %(message)s", "%Y-%m-%dT%H:%M:%S")
-    )
-    logging.basicConfig(level=level, handlers=[handler], force=True)
 
 
 PROGRESS = logging.getLogger("slime.progress")
@@ -34,7 +23,7 @@ def log_to_file(path: Path) -> None:
     PROGRESS.propagate = False
 
 
-def event(logger: logging.Logger, what: str, **fields: Any) -> None:
+def event(logger: logging.Logger, what: str, **fields: object) -> None:
     """Logs an event and its numbers in one line; floats get four significant digits."""
     words = [
         f"{name}={value:.4g}" if isinstance(value, float) else f"{name}={value}"

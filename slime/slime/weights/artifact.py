@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
-import math
 import threading
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
-import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from slime.errors import EngineError
-from slime.weights.checksum import LM_HEAD, is_tied, weights_checksum
+from slime.weights.checksum import checksum_of, checksum_of_before, without_tied_head
+from slime.weights.digests import TensorDigest, digest_tensors, read_digests
+from slime.weights.slots import is_slot
+from slime.weights.versions import is_of_before
 
 _reading = threading.Lock()
 
@@ -55,9 +56,13 @@ class Artifact:
 def read_artifact(folder: str) -> Artifact:
     """Reads the folder once, and again only if its files changed; several engines ask at the same time.
 
+    What lies in shared memory is not read again: the trainer has left the digests there with the tensors.
+
     Raises:
         EngineError: not a folder of readable safetensors files, a shard missing, or a value that is not finite.
     """
+    if is_slot(Path(folder)) and (digests := read_digests(Path(folder))) is not None:
+        return described(digests)
     files = weight_files(Path(folder))
     stamps = tuple((str(file), file.stat().st_mtime_ns, file.stat().st_size) for file in files)
     with _reading:
@@ -66,32 +71,37 @@ def read_artifact(folder: str) -> Artifact:
 
 @lru_cache(maxsize=4)
 def _read(stamps: tuple[tuple[str, int, int], ...]) -> Artifact:
+    return described(digest_tensors(_tensors(Path(file) for file, _, _ in stamps)))
+
+
+def described(digests: dict[str, TensorDigest]) -> Artifact:
+    """What tensors with these digests make."""
+    counted = without_tied_head(digests)
+    shapes = {name: list(one.shape) for name, one in counted.items()}
+    return Artifact(checksum_of(counted), shapes, {name: one.digest for name, one in counted.items()})
+
+
+def holds(folder: str, checksum: str) -> bool:
+    """Whether a folder holds the tensors that a checksum promises, also one that an earlier release computed.
+
+    Raises:
+        EngineError: as `read_artifact`.
+    """
+    if is_of_before(checksum):
+        return checksum_of_before(_tensors(weight_files(Path(folder)))) == checksum
+    return read_artifact(folder).checksum == checksum
+
+
+def _tensors(files: Iterable[Path]) -> dict[str, Tensor]:
+    """Views of the files, which are read when they are looked at."""
     tensors: dict[str, Tensor] = {}
-    for file, _, _ in stamps:
+    for file in files:
         try:
             with safe_open(file, framework="pt") as handle:
                 tensors |= {name: handle.get_tensor(name) for name in handle.keys()}  # noqa: SIM118 (not a dict)
         except (SafetensorError, OSError) as error:
             raise EngineError(f"cannot read {file}: {error}") from error
-    for name, tensor in tensors.items():
-        if not _is_finite(tensor):
-            raise EngineError(f"{name} holds values that are not finite")
-    digests = {name: _digest(tensor) for name, tensor in tensors.items()}
-    if is_tied(tensors):
-        del digests[LM_HEAD]
-    shapes = {name: list(tensors[name].shape) for name in digests}
-    return Artifact(weights_checksum(tensors), shapes, digests)
-
-
-def _is_finite(tensor: Tensor) -> bool:
-    """One pass without a mask as large as the tensor; NaN is a least value too."""
-    if not tensor.is_floating_point() or tensor.numel() == 0:
-        return True
-    return all(math.isfinite(end) for end in tensor.aminmax())
-
-
-def _digest(tensor: Tensor) -> str:
-    return hashlib.sha256(tensor.contiguous().reshape(-1).view(torch.uint8).numpy().data).hexdigest()
+    return tensors
 
 
 def weight_files(folder: Path) -> list[Path]:

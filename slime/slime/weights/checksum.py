@@ -8,18 +8,41 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
+from slime.weights.digests import TensorDigest, digest_tensors
+from slime.weights.versions import CHECKSUM_PREFIX
+
 LM_HEAD = "lm_head.weight"
 EMBEDDING_SUFFIX = "embed_tokens.weight"
 
 
 def weights_checksum(weights: Mapping[str, Tensor]) -> str:
-    """Hex SHA-256 over name, dtype, shape and raw bytes of all tensors in the order of their names.
+    """The checksum of tensors that are held. Raises NotFiniteError for a value that is not finite."""
+    return checksum_of(digest_tensors(weights))
+
+
+def checksum_of(digests: Mapping[str, TensorDigest]) -> str:
+    """`xxh3:` and the hex SHA-256 over name, dtype, shape and digest of all tensors in the order of their names.
 
     An output head tied to the input embedding is left out: some holders store it, others do not.
     """
+    root = hashlib.sha256()
+    for name, one in sorted(without_tied_head(digests).items()):
+        root.update(f"{name}|{one.dtype}|{list(one.shape)}|{one.digest}\n".encode())
+    return CHECKSUM_PREFIX + root.hexdigest()
+
+
+def without_tied_head(digests: Mapping[str, TensorDigest]) -> dict[str, TensorDigest]:
+    """All digests but that of an output head that only repeats the input embedding."""
+    head = digests.get(LM_HEAD)
+    tied = any(name.endswith(EMBEDDING_SUFFIX) and one == head for name, one in digests.items())
+    return {name: one for name, one in digests.items() if name != LM_HEAD or not tied}
+
+
+def checksum_of_before(weights: Mapping[str, Tensor]) -> str:
+    """The checksum as releases up to 0.2.0 computed it: hex SHA-256 over name, dtype, shape and raw bytes."""
     digest = hashlib.sha256()
     for name in sorted(weights):
-        if name == LM_HEAD and is_tied(weights):
+        if name == LM_HEAD and _repeats_embedding(weights):
             continue
         tensor = weights[name].detach().cpu().contiguous()
         digest.update(f"{name}|{str(tensor.dtype).removeprefix('torch.')}|{list(tensor.shape)}\n".encode())
@@ -27,12 +50,7 @@ def weights_checksum(weights: Mapping[str, Tensor]) -> str:
     return digest.hexdigest()
 
 
-def is_tied(weights: Mapping[str, Tensor]) -> bool:
-    """Whether there is an output head that only repeats the input embedding."""
-    head = weights.get(LM_HEAD)
-    if head is None:
-        return False
-    for name, tensor in weights.items():
-        if name.endswith(EMBEDDING_SUFFIX) and tensor.shape == head.shape and tensor.dtype == head.dtype:
-            return tensor.data_ptr() == head.data_ptr() or torch.equal(tensor, head)
-    return False
+def _repeats_embedding(weights: Mapping[str, Tensor]) -> bool:
+    head = weights[LM_HEAD]
+    same = (x for name, x in weights.items() if name.endswith(EMBEDDING_SUFFIX))
+    return any(x.shape == head.shape and x.dtype == head.dtype and torch.equal(x, head) for x in same)

@@ -1,8 +1,9 @@
-"""Tensors of a Hugging Face folder by name, read one at a time."""
+"""Tensors of a Hugging Face folder by name, read one at a time, or a part of one."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ class WeightFiles:
     """One safetensors file or several, open inside `with`.
 
     Raises:
-        ConfigError: the folder holds none; at `read`, a tensor is missing or its file is broken.
+        ConfigError: the folder holds none; when one is asked for, a tensor is missing or its file is broken.
     """
 
     def __init__(self, folder: str | Path) -> None:
@@ -36,12 +37,34 @@ class WeightFiles:
     def __exit__(self, *_: object) -> None:
         self.opened.clear()
 
+    def names(self) -> list[str]:
+        """Of all tensors."""
+        if self.file_of:
+            return list(self.file_of)
+        return list(self._open("model.safetensors").keys())
+
     def read(self, name: str) -> Tensor:
-        file = self.file_of.get(name, "model.safetensors")
+        tensor: Tensor = self._asked(name, lambda file: file.get_tensor(name))
+        return tensor
+
+    def shape(self, name: str) -> list[int]:
+        """Of a tensor, which is not read."""
+        found: list[int] = self._asked(name, lambda file: file.get_slice(name).get_shape())
+        return found
+
+    def part(self, name: str, start: int, stop: int, dim: int = 0) -> Tensor:
+        """Rows `start` to `stop` of a tensor, or with `dim` 1 its columns; nothing else of it is read."""
+        wanted = (slice(None),) * dim + (slice(start, stop),)
+        tensor: Tensor = self._asked(name, lambda file: file.get_slice(name)[wanted])
+        return tensor
+
+    def _asked(self, name: str, ask: Callable[[Any], Any]) -> Any:
         try:
-            if file not in self.opened:
-                self.opened[file] = safe_open(str(self.folder / file), framework="pt")
-            tensor: Tensor = self.opened[file].get_tensor(name)
+            return ask(self._open(self.file_of.get(name, "model.safetensors")))
         except Exception as error:  # safetensors raises its own class for a broken file or a missing name
             raise ConfigError(f"{self.folder} lacks {name}: {error}") from error
-        return tensor
+
+    def _open(self, file: str) -> Any:
+        if file not in self.opened:
+            self.opened[file] = safe_open(str(self.folder / file), framework="pt")
+        return self.opened[file]

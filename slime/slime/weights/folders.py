@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Iterable
 from pathlib import Path
 
 import torch
@@ -11,7 +12,14 @@ from safetensors.torch import save_file
 from torch import Tensor
 from transformers import AutoConfig
 
+from slime.weights.digests import FILE as DIGESTS
+from slime.weights.digests import TensorDigest, write_digests
+from slime.weights.probe import FILE as PROBE
+from slime.weights.tensor_file import TensorFile
+
 WEIGHT_FILES = (".safetensors", ".bin", ".pt", ".pth", ".index.json")
+OF_VERSIONS = (DIGESTS, PROBE)
+"""Files that tell of the weights beside them."""
 PEFT_PREFIX = "base_model.model."
 """What the names of an adapter's tensors begin with, before that of the module that they belong to."""
 
@@ -22,12 +30,30 @@ def stored_dtype(folder: str) -> torch.dtype | None:
     return dtype if isinstance(dtype, torch.dtype) else None
 
 
-def write_model_folder(folder: Path, weights: dict[str, Tensor], source: str) -> None:
-    """A Hugging Face folder: `weights`, and the configuration and tokenizer files of the `source` folder."""
+def copy_model_files(folder: Path, source: str) -> None:
+    """The configuration and tokenizer files of a Hugging Face folder, without its weights and what is told of them."""
     for file in sorted(Path(source).iterdir()):
-        if file.is_file() and not file.name.endswith(WEIGHT_FILES):
+        if file.is_file() and file.name not in OF_VERSIONS and not file.name.endswith(WEIGHT_FILES):
             shutil.copyfile(file, folder / file.name)
-    save_file(weights, str(folder / "model.safetensors"), metadata={"format": "pt"})
+
+
+def write_weights(
+    folder: Path, weights: Iterable[tuple[str, Tensor]], count: int, dtype: torch.dtype | None
+) -> dict[str, TensorDigest]:
+    """Writes tensors as they come, in `dtype` (None: as they are), and leaves their digests beside them.
+
+    Args:
+        count: about how many will come.
+
+    Raises:
+        NotFiniteError: a value is not finite.
+    """
+    with TensorFile(folder / "model.safetensors", count) as file:
+        for name, tensor in weights:
+            file.add(name, tensor, dtype)
+        digests = file.finish()
+    write_digests(folder, digests)
+    return digests
 
 
 def write_adapter_folder(folder: Path, weights: dict[str, Tensor], config: LoraConfig) -> None:

@@ -85,12 +85,14 @@ def expected_probe(folder: str) -> Probe:
 def _computed(folder: str, stamps: tuple[int, ...]) -> Probe:
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM
+    from transformers.initialization import no_init_weights
 
     from slime.utils.decoders import language_part
 
     try:
         config = language_part(AutoConfig.from_pretrained(folder, local_files_only=True))
-        model = AutoModelForCausalLM.from_config(config, dtype=config.dtype or torch.float32).eval()
+        with no_init_weights():  # drawing numbers for all of them takes longer than reading them
+            model = AutoModelForCausalLM.from_config(config, dtype=config.dtype or torch.float32).eval()
         missing = _fill(model, Path(folder))
     except (OSError, ValueError, KeyError, RuntimeError) as error:
         raise EngineError(f"{folder} cannot be loaded to know what it must say: {error}") from error

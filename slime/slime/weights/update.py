@@ -109,12 +109,19 @@ class WeightUpdate:
         self.patience = patience
         self.retry_interval = retry_interval
 
-    def publish(self, candidate: Candidate, persist: Callable[[], None] = lambda: None) -> None:
+    def publish(
+        self,
+        candidate: Candidate,
+        persist: Callable[[], None] = lambda: None,
+        shared: str | None = None,
+    ) -> None:
         """Makes the candidate the live version everywhere.
 
         Args:
-            candidate: its artifact is complete on disk.
-            persist: called between prepare and switch; returns when checkpoint and artifact are durable.
+            candidate: its artifact is complete on disk, at the latest when `persist` returns.
+            persist: called before the switch; returns when checkpoint and artifact are durable.
+            shared: where engines on this machine find the same weights in memory, while `persist` runs. One that
+                does not read them there reads the artifact.
 
         Raises:
             CandidateRejected: a gate refused it; nothing changed.
@@ -125,8 +132,12 @@ class WeightUpdate:
             gate(candidate)
         new, old = replace(candidate.weights, rollout_id=candidate.rollout_id), read_live(self.run_dir)
         try:
-            self.on_each(lambda engine: self.until_done(engine, lambda: prepare(engine, new)))
-            persist()
+            ready = self.prepare_shared(new, shared, persist)
+            self.on_each(
+                lambda engine: (
+                    None if engine in ready else self.until_done(engine, lambda: prepare(engine, new))
+                )
+            )
         except BaseException:
             self.on_each(discard)
             raise
@@ -138,6 +149,20 @@ class WeightUpdate:
             self.roll_back(old)
             raise
         self.on_live(candidate)
+
+    def prepare_shared(
+        self, new: WeightVersion, shared: str | None, persist: Callable[[], None]
+    ) -> list[Engine]:
+        """Persists, and meanwhile lets engines take the version from shared memory; returns those that have."""
+        if shared is None:
+            persist()
+            return []
+        in_memory = replace(new, path=shared)
+        with ThreadPoolExecutor(1) as pool:
+            persisted = pool.submit(persist)
+            took = self.on_each(lambda engine: takes(engine, in_memory))
+            persisted.result()
+        return [engine for engine, ready in zip(self.engines, took, strict=True) if ready]
 
     def roll_back(self, old: WeightVersion | None) -> None:
         """Brings every engine that answers back to the old version; one that is away comes back with it."""
@@ -209,6 +234,21 @@ def prepare(engine: Engine, new: WeightVersion) -> None:
             f"{engine.url} read version {new.version} with checksum {checksum}, the trainer wrote "
             f"{new.checksum}: {new.path} was changed, or the engine holds another dtype than the trainer"
         )
+
+
+def takes(engine: Engine, new: WeightVersion) -> bool:
+    """Whether the engine could prepare a version that lies in shared memory."""
+    try:
+        prepare(engine, new)
+    except EngineError as error:
+        logger.warning(
+            "%s does not take version %d from shared memory, but from disk: %s",
+            engine.url,
+            new.version,
+            error,
+        )
+        return False
+    return True
 
 
 def go_live(engine: Engine, new: WeightVersion) -> None:

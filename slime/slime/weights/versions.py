@@ -14,6 +14,14 @@ from slime.utils.files import write_text
 OWNER = "save.txt"
 """Names, in a folder of versions, the --save of the run whose they are."""
 
+CHECKSUM_PREFIX = "xxh3:"
+"""Of checksums that are made of digests of tensors. Releases up to 0.2.0 hashed all bytes in a row, without a prefix."""
+
+
+def is_of_before(checksum: str) -> bool:
+    """Whether a release up to 0.2.0 computed it."""
+    return not checksum.startswith(CHECKSUM_PREFIX)
+
 
 @dataclass(frozen=True)
 class WeightVersion:

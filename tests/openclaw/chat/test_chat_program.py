@@ -6,8 +6,9 @@ import io
 
 import pytest
 
-from openclaw.chat.__main__ import Chat, converse, main
+from openclaw.chat.__main__ import main
 from openclaw.chat.client import ChatError, Server
+from openclaw.chat.conversation import Chat, converse
 from openclaw.chat.turn_status import AllTurns, describe, is_over
 
 KEY = "secret-key"
@@ -29,7 +30,7 @@ def test_an_answer_is_written_piece_by_piece_and_followed(chat, gateway):
     assert "".join(chat.shown).strip() == "the answer is 42." and len(chat.shown) > 2
     assert chat.watch.open == 1
     (news,) = chat.watch.news()
-    assert f"main turn 0 of session {chat.session}" in news and "waits for what you say next" in news
+    assert news == "answer 1: waits for what you say next"
     assert chat.watch.news() == []
 
 
@@ -53,6 +54,16 @@ def test_untrained_talk_is_not_stored(chat, gateway):
     gateway.says("hello there")
     converse(chat, ["/train off", "a secret"])
     assert gateway.http.get("/admin/turns").json()["data"] == [] and chat.watch.open == 0
+
+
+def test_what_was_said_in_private_is_not_stored_later_with_the_history(chat, gateway):
+    gateway.says("hello there")
+    converse(chat, ["in public", "/train off", "my PIN is 4711", "/good", "/train on", "and in public again"])
+    turns = gateway.wait_for(lambda: gateway.http.get("/admin/turns").json()["data"])
+    assert len({turn["session_id"] for turn in turns}) == 2 and len(turns) == 2
+    kept = b"".join(path.read_bytes() for path in gateway.buffer.rglob("*") if path.is_file())
+    assert b"and in public again" in kept and b"4711" not in kept
+    assert any("no word about it is stored" in line for line in chat.shown)
 
 
 def test_new_ends_the_session_and_begins_another(chat, gateway):
@@ -79,7 +90,7 @@ def test_through_a_pipe_it_answers_each_line_and_tells_the_fates(gateway, monkey
     monkeypatch.setattr("sys.stdin", io.StringIO("hi\n"))
     assert main(["--url", gateway.url, "--api-key", KEY, "--wait", "0.2"]) == 0
     out = capsys.readouterr().out
-    assert "hello there" in out and "answer 1: main turn 0" in out
+    assert "hello there" in out and "answer 1: waits for what you say next" in out
 
 
 def test_the_turns_of_all_clients_are_told_as_they_change(chat, gateway, capsys, monkeypatch):

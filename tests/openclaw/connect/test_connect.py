@@ -11,9 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from openclaw.clients.client import Model
 from openclaw.common import declare
 from openclaw.connect.__main__ import EXTENSION, main
-from openclaw.connect.entries import Model, connected, disconnected, provider_entry
+from openclaw.connect.entries import connected, disconnected, provider_entry
 from openclaw.connect.settings import ConnectSettings
 from openclaw.errors import ConfigError
 

@@ -12,6 +12,7 @@ import pytest
 
 from openclaw.engine.generation import EngineRequest
 from openclaw.gateway.caller import RequestKey
+from openclaw.gateway.gateway import Prompt
 from openclaw.gateway.idempotency import InFlight, SharedGeneration
 
 HELLO: list[Any] = [{"role": "user", "content": "hello"}]
@@ -96,3 +97,27 @@ def test_a_request_that_forces_a_tool_call_is_found_by_its_later_tries() -> None
     assert in_flight.find(key) is opened and opened.turn_id == "turn"
     assert (opened._request.prompt_ids, opened._request.max_new_tokens) == ([1, 2, 7], 5)
     assert opened.request.prompt_ids == [1, 2]
+
+
+def test_a_joined_try_is_stored_with_the_rendering_of_the_ids_that_it_follows(
+    slow: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The parent may be gone when the second try arrives, which would then be rendered as a whole."""
+    modes: list[Any] = ["bridge", "full"]
+    rendered = slow.app.state.gateway._render
+
+    async def render(*asked: Any) -> Prompt:
+        return Prompt((await rendered(*asked)).ids, modes.pop(0))
+
+    monkeypatch.setattr(slow.app.state.gateway, "_render", render)
+    with ThreadPoolExecutor(1) as pool:
+        with slow.http.stream(
+            "POST", "/v1/chat/completions", json={"messages": HELLO, "stream": True}
+        ) as first:
+            lines = first.iter_lines()
+            while "content" not in next(lines):
+                pass
+            second = pool.submit(ask, slow, AGAIN, stream=True)
+            slow.wait_for(lambda: not modes)
+        turn = slow.turn(second.result()["id"])
+    assert turn.state == "captured" and turn.render_mode == "bridge"

@@ -162,12 +162,17 @@ def test_full_disk_gives_no_complete_answer_and_serving_goes_on_when_there_is_ro
     long = [{**HELLO[0], "note": random.Random(1).randbytes(50_000).hex()}]
     lost = post(gateway, {"messages": long})
     assert error(lost) == (500, "not_stored")
+    unready = gateway.http.get("/readyz")
+    assert unready.status_code == 503 and "turns cannot be stored" in unready.json()["reason"]
+    assert "openclaw_store_up 0.0" in gateway.http.get("/metrics").text
     stream = post(gateway, {"messages": long, "stream": True})
     assert "[DONE]" not in stream.text and "not_stored" in stream.text
     assert gateway.store.counts()["turns"] == {}
     event.remove(database, "checkout", full)
     event.listen(database, "checkout", lambda c, *_: c.execute("PRAGMA max_page_count = 100000"))
     assert post(gateway, {"messages": long}).status_code == 200
+    assert gateway.http.get("/readyz").status_code == 200
+    assert "openclaw_store_up 1.0" in gateway.http.get("/metrics").text
 
 
 def test_locked_database_holds_the_answer_until_it_is_free(gateway: Any) -> None:

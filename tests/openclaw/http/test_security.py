@@ -221,3 +221,31 @@ def test_client_that_reads_a_byte_at_a_time_holds_nobody_up(gateway: Any) -> Non
             began = time.monotonic()
             assert post(gateway, bearer("secret-key"), max_tokens=3).status_code == 200
             assert time.monotonic() - began < 3
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({"Host": "rebound.example"}, 403),
+        ({"Host": "rebound.example:30000"}, 403),
+        ({"Sec-Fetch-Site": "cross-site"}, 403),
+        ({"Host": "localhost:30000"}, 200),
+        ({"Host": "gateway:30000"}, 200),
+        ({"Host": "host.docker.internal"}, 200),
+        ({"Host": "mybox.local"}, 200),
+        ({"Host": "192.168.1.5:30000"}, 200),
+        ({"Host": "Chat.Example.ORG"}, 200),
+        ({"Sec-Fetch-Site": "same-origin"}, 200),
+        ({"Sec-Fetch-Site": "none"}, 200),
+    ],
+)
+def test_without_a_key_names_that_a_site_could_have_are_refused(
+    start_gateway: Any, headers: dict[str, str], status: int
+) -> None:
+    gateway = start_gateway(api_key=None, allowed_hosts=("chat.example.org",))
+    assert httpx.get(f"{gateway.url}/v1/models", headers=headers).status_code == status
+    assert httpx.get(f"{gateway.url}/healthz", headers=headers).status_code == 200
+
+
+def test_with_a_key_any_name_is_served(gateway: Any) -> None:
+    assert gateway.http.get("/v1/models", headers={"Host": "any.example"}).status_code == 200

@@ -110,6 +110,22 @@ async def test_a_judge_that_is_down_for_a_while_delays_its_turns_and_drops_none(
     assert store.counts()["samples"] == {"ready": 5}
 
 
+async def test_what_a_failing_judge_says_is_told_until_it_judges(
+    store: RolloutStore, judge_server: Any, answer: Answer, start: Start
+) -> None:
+    judge_server.script = [401]
+    turn = answer("turn")
+    running = start(attempts=5)
+    await running.until(lambda: bool(store.counts()["judge_failures"]))
+    (reason,) = store.counts()["judge_failures"]
+    assert "401" in reason
+    status = store.turn_status(turn.completion_id)
+    assert status is not None and status.state_reason == reason
+    judge_server.script = [r"\boxed{1}"]
+    await running.until_judged(1)
+    assert store.counts()["judge_failures"] == {}
+
+
 async def test_a_judge_that_stays_down_costs_no_turn_and_is_not_hammered(
     store: RolloutStore, judge_server: Any, answer: Answer, start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:

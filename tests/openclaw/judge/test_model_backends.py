@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from openclaw.errors import JudgeError
+from openclaw.errors import ConfigError, JudgeError
 from openclaw.formats.tokenizer import Tokenizer
 from openclaw.judge.backends import http
-from openclaw.judge.backends.base import JudgeBackend, make_backend
+from openclaw.judge.backends.base import BACKENDS, JudgeBackend, make_backend
 from openclaw.judge.backends.http import JudgeUnavailable, RetryBudget
 from openclaw.judge.metrics import JudgeMetrics
 from openclaw.judge.questions import JudgeQuestion
-from openclaw.judge.settings import JudgeSettings
+from openclaw.judge.settings import BACKEND_NAMES, JudgeSettings
 from tests import MODEL
 
 Make = Callable[..., JudgeBackend]
@@ -35,6 +35,14 @@ def metrics() -> JudgeMetrics:
 @pytest.fixture(autouse=True)
 def short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(http, "FIRST_WAIT_SECONDS", 0.01)
+
+
+def test_a_name_without_a_backend_is_refused(metrics: JudgeMetrics) -> None:
+    settings = JudgeSettings()
+    object.__setattr__(settings, "judge_backend", "oracle")  # a choice that is added to the settings alone
+    with pytest.raises(ConfigError, match="no judge backend 'oracle'; known: rules, engine, openai"):
+        make_backend(settings, metrics)
+    assert set(BACKENDS) == set(BACKEND_NAMES)
 
 
 @pytest.fixture

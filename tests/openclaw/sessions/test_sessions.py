@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -10,7 +9,6 @@ import pytest
 
 from openclaw.judge.questions import JudgeQuestion
 from openclaw.judge.rules.judge import vote_by_rules
-from openclaw.sessions.clients import clean_text
 from openclaw.sessions.transcript import Transcript, next_state, same_answer
 
 CONTEXT = (
@@ -377,14 +375,3 @@ def test_persons_with_the_same_words_do_not_answer_each_other(gateway: Any) -> N
 def test_housekeeping_of_openclaw_is_side_without_a_plug_in(gateway: Any, messages: list[Any]) -> None:
     gateway.says("hello there")
     assert state(gateway, ask(gateway, messages)) == "side"
-
-
-def test_noise_rules_read_a_long_text_once() -> None:
-    began = time.monotonic()
-    for text in (
-        "Runtime: agent=" * 100_000 + "\nx",
-        "<<<BEGIN_OPENCLAW_INTERNAL_CONTEXT>>>" * 50_000,
-        " " * 10**6,
-    ):
-        clean_text(text)
-    assert time.monotonic() - began < 1

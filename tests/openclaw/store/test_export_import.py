@@ -33,6 +33,8 @@ def _fill(store: RolloutStore, make_turn: MakeTurn, make_sample: MakeSample) -> 
     make_sample(session_id="trained", person="ann")
     store.lease(0, 1)
     store.weights_live(0, 2, 0, False, "/checkpoints/2", "cd")
+    for sample in store.samples([1, 2]):
+        store.keep_token_records([{"sample": sample.id, "turn_id": sample.turn.id, "advantage": [0.5, None]}])
     make_sample(session_id="leased")
     store.lease(1, 1)
     make_sample(session_id="ready")
@@ -213,6 +215,7 @@ def test_the_schema_has_no_table_that_an_export_forgets() -> None:
         "judgement",
         "feedback",
         "sample",
+        "token_record",
         "training",
         "weight_version",
     }

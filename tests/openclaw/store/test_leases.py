@@ -87,23 +87,6 @@ def test_another_trainers_leases_are_not_released(store: RolloutStore, make_samp
     assert store.counts()["samples"] == {"leased": 1}
 
 
-def test_a_sample_can_be_dropped_until_it_is_trained(store: RolloutStore, make_sample: MakeSample) -> None:
-    for _ in range(3):
-        make_sample()
-    store.drop_sample(1, "stale")
-    assert _ids(store, 0, 1) == [2]
-    store.drop_sample(2, "stale")
-    assert _ids(store, 1, 1) == [3]
-    store.commit_lease(1, version=1)
-    with pytest.raises(StoreError, match="sample 3 is trained: it cannot become dropped"):
-        store.drop_sample(3, "stale")
-    with pytest.raises(StoreError, match="sample 1 is dropped"):
-        store.drop_sample(1, "stale")
-    with pytest.raises(StoreError, match="no sample 9"):
-        store.drop_sample(9, "stale")
-    assert store.counts()["dropped"] == {"stale": 2}
-
-
 def test_the_oldest_ready_sample_tells_how_long_a_batch_has_waited(
     store: RolloutStore, make_sample: MakeSample
 ) -> None:

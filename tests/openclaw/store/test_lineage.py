@@ -90,6 +90,22 @@ def test_a_crash_between_checkpoint_and_commit_commits_at_restart(
     assert store.live_version() == 1
 
 
+@pytest.mark.parametrize("restored_from", [0, 1])
+def test_a_crash_while_a_version_goes_live_and_the_next_step_trains_gives_back_what_is_in_no_checkpoint(
+    restored_from: int, store: RolloutStore, make_sample: MakeSample
+) -> None:
+    """Three leases are open: of the version on its way, of the step that trains, of the batch that is collected."""
+    _live(store, -1, 0, None, restored=True)
+    for rollout_id in range(3):
+        make_sample()
+        store.lease(rollout_id, 1)
+    _live(store, restored_from - 1, restored_from, None if restored_from == 0 else 0, restored=True)
+    assert _trained(store) == ({1: 1} if restored_from else {})
+    first = restored_from
+    again = [[sample.id for sample in store.lease(rollout_id, 1)] for rollout_id in range(first, 3)]
+    assert again == [[rollout_id + 1] for rollout_id in range(first, 3)]
+
+
 def test_a_crash_after_the_commit_loses_nothing(store: RolloutStore, make_sample: MakeSample) -> None:
     _live(store, -1, 0, None, restored=True)
     _train(store, make_sample, 0, 1, parent=0)

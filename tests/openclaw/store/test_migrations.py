@@ -37,6 +37,7 @@ def _make_version_1(location: str) -> None:
     store = RolloutStore(location)
     store.touch_session("kept")
     with store.transaction() as connection:
+        connection.exec_driver_sql("DROP TABLE token_record")
         connection.exec_driver_sql("ALTER TABLE weight_version DROP COLUMN details")
         connection.exec_driver_sql("DROP INDEX sample_oldest")
         connection.exec_driver_sql("ALTER TABLE sample DROP COLUMN teacher")
@@ -94,7 +95,7 @@ def test_a_folder_that_cannot_be_made_is_refused(tmp_path: Path) -> None:
 
 def test_a_url_names_a_database_too(tmp_path: Path) -> None:
     store = RolloutStore(f"sqlite:///{tmp_path / 'other.db'}")
-    assert store.counts() == {"turns": {}, "samples": {}, "dropped": {}}
+    assert store.counts() == {"turns": {}, "samples": {}, "dropped": {}, "judge_failures": {}}
     store.close()
     assert (tmp_path / "other.db").exists()
 

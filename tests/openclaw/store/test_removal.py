@@ -51,6 +51,7 @@ def test_a_deleted_session_leaves_nothing(
     make_sample(session_id="gone")
     store.lease(0, 2)
     store.commit_lease(0, version=1)
+    store.keep_token_records({"sample": one.id, "turn_id": one.turn.id} for one in store.samples([1, 2]))
     make_sample(session_id="gone", drop="neutral_score")
     waiting = store.record_turn(make_turn(session_id="gone"))
     store.record_feedback(completion_id=waiting.completion_id, score=1.0)
@@ -69,6 +70,7 @@ def test_a_deleted_session_leaves_nothing(
         "judgement": 1,
         "feedback": 0,
         "sample": 1,
+        "token_record": 1,
         "training": 1,
     }
     sample = store.sample_of_turn(kept.id)
@@ -145,6 +147,7 @@ def test_retention_deletes_what_is_done_with_and_old(
         "turns": {"judged": 1},
         "samples": {"dropped": 1},
         "dropped": {"neutral_score": 1},
+        "judge_failures": {},
     }
 
 

@@ -202,6 +202,7 @@ def test_counts_name_states_and_reasons(store: RolloutStore, make_turn: MakeTurn
         "turns": {"captured": 1, "side": 1, "untrainable": 1, "aborted": 1},
         "samples": {},
         "dropped": {"greedy": 1, "aborted": 1},
+        "judge_failures": {},
     }
 
 

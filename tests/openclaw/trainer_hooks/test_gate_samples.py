@@ -48,7 +48,7 @@ def test_liked_answers_are_spread_over_sessions_and_people(
 def test_samples_name_their_purpose_and_hold_the_sampled_ids(
     store: RolloutStore, make_sample: MakeSample, make_args: Callable[..., Any], monkeypatch: Any
 ) -> None:
-    monkeypatch.setattr(gate_samples, "store_of", lambda args: store)
+    monkeypatch.setattr(gate_samples, "opened_store", lambda args: store)
     turn = make_sample(session_id="a")
     unliked = make_sample(reward=-1.0, session_id="b")
     found = {one["metadata"]["key"]: one for one in gate_samples.gate_samples(make_args(), 0, 0)}

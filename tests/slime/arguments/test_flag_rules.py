@@ -36,6 +36,7 @@ def test_a_rule_names_flags_that_exist_and_its_text_names_the_flag_to_drop(name:
         (Bounds(above=0, most=1), "above 0 and at most 1", [0.1, 1], [0, 2]),
         (Bounds(least=1, also=-1), "1 or more, or -1", [-1, 1], [0, -2]),
         (Bounds(above=0, unit="seconds"), "a number of seconds above 0", [0.1], [0]),
+        (Bounds(), "", [-7, 0], [float("nan")]),
     ],
 )
 def test_bounds_are_checked_as_they_are_told(

@@ -15,6 +15,7 @@ import pytest
 
 from slime.processes import records
 from slime.processes.servers import ServerManager, ServerSpec
+from slime.processes.supervisor import only_supervisor
 from tests import FAKES
 
 FAKE_SERVER = FAKES / "small_server.py"
@@ -195,3 +196,8 @@ def test_a_run_whose_supervisor_is_gone_can_be_stopped(supervised: Supervised, t
     assert subprocess.run(stop).returncode == 0
     assert not server.alive()
     eventually(lambda: all(gone(pid) for pid in supervised.lives()[0]))
+
+
+def test_a_new_run_folder_is_open_to_its_user_alone(tmp_path: Path) -> None:
+    with only_supervisor(tmp_path / "run"):
+        assert (tmp_path / "run").stat().st_mode & 0o777 == 0o700

@@ -9,7 +9,7 @@ import pytest
 from slime.arguments import Arguments
 from slime.errors import ConfigError
 from slime.ray.gpu_split import GpuSplit, RunPart, split_of
-from slime.ray.placement import BundleSite, in_node_order
+from slime.ray.placement import BundleSite, gpu_named, in_node_order
 from slime.tracking import progress_line
 
 
@@ -49,3 +49,9 @@ def test_the_progress_line_shows_what_was_measured() -> None:
     wrong = {"rollout/drop/refused": 2, "rollout/error_cat/timeout": 1, "rollout/error_cat/reward": 0}
     line = progress_line(7, {"train/loss": 0.0, "train/groups_all_equal": 3, **wrong})
     assert line == "rollout 7 | loss 0 | equal groups 3 | failed 1 timeout | dropped 2 refused"
+
+
+def test_gpus_may_be_named_by_their_uuids() -> None:
+    assert [gpu_named(told) for told in ("4", 4, "GPU-8a1f", "MIG-1c2d")] == [4, 4, "GPU-8a1f", "MIG-1c2d"]
+    sites = [BundleSite(0, "10.0.0.1", "GPU-b"), BundleSite(1, "10.0.0.1", "GPU-a")]
+    assert [site.gpu for site in in_node_order(sites)] == ["GPU-a", "GPU-b"]

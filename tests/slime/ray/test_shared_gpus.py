@@ -12,6 +12,7 @@ from slime.ray import publisher as publishing
 from slime.ray.publisher import Publisher
 from slime.ray.run import TrainingRun
 from slime.ray.train_actor import TrainerState
+from slime.tracking.step_times import StepClock
 from slime.weights.versions import WeightVersion
 
 
@@ -33,19 +34,22 @@ def make_run(calls: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, 
     defaults = {"colocate": True, "offload_rollout": True, "offload_train": True, "ship_adapters": False}
     args = SimpleNamespace(
         **(defaults | flags), num_rollout=9, save_interval=5, update_weights_interval=1, keep_weights=3,
-        keep_checkpoints=3,
+        keep_checkpoints=3, update_weight_transport="disk", custom_update_weight_post_write_path=None,
+        use_tensorboard=False, run_dir=str(tmp_path),
     )  # fmt: skip
     monkeypatch.setattr(publishing, "load_hook", lambda *_: None)
     run: Any = TrainingRun.__new__(TrainingRun)
-    run.args, run.specs, run.metrics, run.step_began = args, [], {}, 0.0
+    run.args, run.specs, run.metrics, run.clock = args, [], {}, StepClock()
     run.watcher, run.external = Calls("watcher", calls), Calls("external", calls, present=[])
     run.rollouts, run.tracker = Calls("rollouts", calls), Calls("tracker", calls)
+    run.tracker.display = Calls("display", calls)
     run.trainers = Calls("trainers", calls, load=TrainerState(4, 5, 4), export_weights="sum")
     published: Any = Publisher.__new__(Publisher)
     published.args, published.run_dir, published.save_dir = args, tmp_path, tmp_path
     published.weights_dir, published.newest = tmp_path, 5
     published.live = WeightVersion(5, str(tmp_path), "sum")
     published.external, published.own_engines = run.external, [Calls("engine", calls)]
+    published.gate = SimpleNamespace(on=False, begin=lambda *_: None)
     published.numbers, published.update = Calls("numbers", calls, next=6), Calls("update", calls)
     run.publisher = published
     return run

@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from slime.errors import DataError
-from slime.rollout.data_source import RolloutDataSourceWithBuffer, state_path
+from slime.rollout.data_source import RolloutDataSourceWithBuffer
+from slime.rollout.data_state import state_path
 from slime.types import Sample, SampleStatus
 
 Source = RolloutDataSourceWithBuffer

@@ -15,7 +15,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from slime.arguments import Arguments
 from slime.errors import ConfigError
 from slime.tracking import Tracker
-from slime.tracking.lines import evaluation_line
+from slime.tracking.lines import beginning, evaluation_line, progress_line
 from slime.tracking.terminal import Bar, Lines, display
 from slime.utils.logging import log_to_file
 
@@ -122,3 +122,17 @@ def test_the_line_of_a_rollout_is_in_the_log_file_and_once_on_the_terminal(
 def test_an_evaluation_line_shows_scores_only() -> None:
     metrics = {"eval/gsm": 0.125, "eval/gsm/response_len/mean": 9.0, "eval/aime": 1.0, "perf/eval_time": 2.0}
     assert evaluation_line(4, metrics) == "evaluation 4 | gsm 0.125 | aime 1"
+
+
+def test_a_line_tells_how_far_the_model_is_from_the_first_one() -> None:
+    metrics = {"weights/version": 3.0, "train/kl_loss": 0.0007, "train/ppo_kl": 0.0}
+    assert progress_line(2, metrics) == "rollout 2 | version 3 | kl to the first model 0.0007"
+    assert "kl of the update 0.01" in progress_line(2, {"train/ppo_kl": 0.01})
+
+
+def test_the_beginning_says_where_everything_is(tmp_path: Path) -> None:
+    args = arguments(tmp_path, use_tensorboard=True)
+    assert beginning(args, -1).startswith("training begins; run folder ")
+    assert f"tensorboard --logdir {args.tensorboard_dir}" in beginning(args, -1)
+    assert "goes on after rollout 4" in beginning(arguments(tmp_path, use_tensorboard=False), 4)
+    assert "tensorboard" not in beginning(arguments(tmp_path, use_tensorboard=False), 4)

@@ -5,12 +5,14 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import httpx
 import pytest
 import torch
 
 from slime.training.core.optimizer import learning_rate
+from slime.utils.certificates import certificates
 from slime.utils.files import commit_folder, fresh_folder, recover_folder, write_text
-from slime.utils.logging import configure_logging, event
+from slime.utils.logging import event
 from slime.weights.checksum import weights_checksum
 
 
@@ -58,15 +60,11 @@ def test_a_replacement_that_was_cut_off_between_its_renames_is_undone(tmp_path: 
     assert [path.name for path in tmp_path.iterdir()] == ["d"]
 
 
-def test_an_event_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
-    previous = logging.getLogger().handlers[:]
-    try:
-        configure_logging("trainer")
+def test_an_event_is_one_line(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO):
         event(logging.getLogger("test"), "step done", loss=0.123456, step=3)
-    finally:
-        logging.getLogger().handlers[:] = previous
-    line = capsys.readouterr().err
-    assert line.endswith("INFO trainer: step done loss=0.1235 step=3\n")
+    assert caplog.messages == ["step done loss=0.1235 step=3"]
+    assert caplog.records[0].levelno == logging.INFO
 
 
 def schedule(style: str, step: int) -> float:
@@ -78,3 +76,9 @@ def test_learning_rates() -> None:
     assert [schedule("constant", step) for step in (0, 3, 4, 99)] == [0.25, 1.0, 1.0, 1.0]
     assert [schedule("linear", step) for step in (4, 9, 14, 99)] == pytest.approx([1.0, 0.55, 0.1, 0.1])
     assert [schedule("cosine", step) for step in (4, 9, 14, 99)] == pytest.approx([1.0, 0.55, 0.1, 0.1])
+
+
+def test_clients_share_the_certificates_that_one_of_them_has_read() -> None:
+    first = httpx.Client(verify=certificates(), trust_env=False)
+    assert first._transport._pool._ssl_context is certificates()  # type: ignore[attr-defined]
+    first.close()

@@ -46,12 +46,5 @@ class BatchArguments:
         "rows of logits in memory at a time, computed again for gradients: memory for time; -1: all",
         least=1,
         also=-1,
-        rules=[
-            excludes(
-                train_backend="megatron",
-                text="{flag} does not work with --train-backend megatron; cut the logits by "
-                "--tensor-model-parallel-size, or drop it",
-            )
-        ],
     )
     balance_data: bool = flag(False, "spread micro-batches over training processes by their tokens")

@@ -70,28 +70,37 @@ class EngineArguments:
             )
         ],
     )
-    update_weight_transport: Literal["disk", "nccl"] = flag(
+    update_weight_transport: Literal["disk", "nccl", "tensor"] = flag(
         "disk",
-        "how weights get into engines: read from their folder, or (SGLang) broadcast by a process beside the trainer's "
-        "first rank, by NCCL between GPUs and by gloo else; an engine that cannot be reached so reads the folder",
+        "how weights get into engines: read from their folder; through memory that trainer and engines of one machine "
+        "share, while the folder is written (tensor: embedded, SGLang); or (nccl: SGLang) broadcast by a process beside "
+        "the trainer's first rank, by NCCL between GPUs and by gloo else. An engine that cannot be reached so reads the "
+        "folder",
         rules=[
-            needs(
-                rollout_backend="sglang",
+            excludes(
+                rollout_backend=("embedded", "vllm"),
+                update_weight_transport="nccl",
                 text="{flag} {value}: the engines of --rollout-backend {rollout_backend} read each "
                 "version from its folder; drop it",
             ),
             excludes(
+                rollout_backend="vllm",
+                update_weight_transport="tensor",
+                text="{flag} {value}: vLLM reads each version from its folder; drop it",
+            ),
+            excludes(
                 "colocate",
+                update_weight_transport="nccl",
                 text="{flag} {value}: with --colocate engine and trainer share a GPU, which NCCL does "
-                "not join to itself, and the folder is on their machine; drop one of them",
+                "not join to itself; use tensor, or drop one of them",
             ),
         ],
     )
     update_weight_buffer_size: int = flag(
         512 * 1024**2,
-        "bytes that are broadcast at a time, which both sides hold beside the weights",
+        "bytes that are broadcast, or handed to SGLang in memory, at a time; both sides hold them beside the weights",
         least=1,
-        rules=[needs(update_weight_transport="nccl")],
+        rules=[needs(update_weight_transport=("nccl", "tensor"))],
     )
     engine_port: int = flag(
         0, "port of the first engine, the next ones follow; 0 takes free ports", least=0, most=65535

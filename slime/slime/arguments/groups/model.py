@@ -39,20 +39,27 @@ class ModelArguments:
             )
         ],
     )
-    attn_implementation: Literal["sdpa", "flex_attention", "flash_attention_2"] = flag(
-        "sdpa",
-        "attention of packed sequences; all but sdpa need a GPU, the last one flash-attn too",
+    attn_implementation: Literal["auto", "varlen", "sdpa", "flex_attention", "flash_attention_2"] = flag(
+        "auto",
+        "attention of packed sequences: auto takes varlen (torch's FlashAttention, one call a pack) where GPU and model "
+        "allow it, else sdpa (one call a sequence); flash_attention_2 needs the package flash-attn",
         rules=[
             excludes(
                 actor_num_gpus_per_node=0,
+                attn_implementation=("varlen", "flex_attention", "flash_attention_2"),
                 text="{flag} {value} needs a GPU; on the CPU take sdpa, which computes the same",
             ),
             excludes(
                 "fp32",
-                attn_implementation="flash_attention_2",
+                attn_implementation=("varlen", "flash_attention_2"),
                 text="{flag} {value} computes in bfloat16; drop --fp32",
             ),
         ],
+    )
+    fused_layers: Literal["auto", "all", "off"] = flag(
+        "auto",
+        "one kernel for what is several: auto: norms on GPUs; all: gated activations too, compiled at the first step; of "
+        "megatron also residual sums, and rotations where Transformer Engine is installed",
     )
     bf16: bool = flag(
         False,

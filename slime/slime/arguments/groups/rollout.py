@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from slime.arguments.declare import flag
+from slime.arguments.declare import excludes, flag
 from slime.arguments.rules.shared import DEFAULT_ROLLOUT, GENERATES_NOTHING
 
 UNBOUNDED = 10**8
@@ -32,7 +32,18 @@ class RolloutArguments:
         1, "samples of one prompt, which form a group", aliases=("--num-rollouts-per-prompt",), least=1
     )
     reward_key: str | None = flag(None, "which of several rewards to train on")
-    update_weights_interval: int = flag(1, "make weights live every so many rollouts", least=1)
+    update_weights_interval: int = flag(
+        1,
+        "make weights live every so many rollouts",
+        least=1,
+        rules=[
+            excludes(
+                "on_weights_live_path",
+                text="{flag} {value} would leave batches uncommitted: --on-weights-live-path commits the batch of each "
+                "version; drop one of them",
+            )
+        ],
+    )
     custom_generate_function_path: str | None = flag(
         None,
         "async f(args, sample, sampling_params[, evaluation]) -> Sample or list of samples, in place of one request",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Literal
 
@@ -98,12 +99,20 @@ class CheckpointArguments:
     )
 
 
+STARTS = {"embedded": 300.0, "sglang": 1200.0, "vllm": 1200.0}
+"""Seconds for an engine's start, where nobody gives any: the first start of those that build kernels is a long one."""
+
+
 @dataclass
 class LimitArguments:
     """Limits of waiting, in seconds; 0 waits for ever."""
 
     ray_start_timeout: float = flag(180.0, "for Ray to start", least=0)
-    engine_start_timeout: float = flag(300.0, "for an engine to answer after its start", least=0)
+    engine_start_timeout: float | None = flag(
+        None,
+        "for an engine to answer after its start (default: 300; 1200 for SGLang and vLLM, which build kernels)",
+        least=0,
+    )
     load_timeout: float = flag(1800.0, "for trainers to load model and checkpoint", least=0)
     rollout_timeout: float = flag(0.0, "for a rollout; then its rollout manager is started anew", least=0)
     eval_timeout: float = flag(3600.0, "for an evaluation", least=0)
@@ -113,6 +122,13 @@ class LimitArguments:
     health_timeout: float = flag(
         60.0, "for a sign of life of a helper process; then it is started anew", least=0
     )
+
+    @property
+    def engine_start_limit(self) -> float:
+        """Seconds for an engine to answer after its start, infinite for 0."""
+        return (
+            STARTS["embedded"] if self.engine_start_timeout is None else self.engine_start_timeout or math.inf
+        )
 
 
 @dataclass
@@ -134,6 +150,11 @@ class TrackingArguments:
     wandb_dir: str | None = flag(None, "folder of W&B's files (default: RUN_DIR)", rules=[needs("use_wandb")])
     wandb_always_use_train_step: bool = flag(
         False, "count W&B steps in optimizer steps, not in rollouts", rules=[needs("use_wandb")]
+    )
+    keep_token_records: int = flag(
+        0,
+        "rollouts whose RUN_DIR/token_records are kept: advantage, log-prob and teacher of every trained token; 0: none",
+        least=0,
     )
     progress: Literal["auto", "bar", "lines"] = flag(
         "auto", "a progress bar, or a line a rollout; auto: a bar in a terminal"

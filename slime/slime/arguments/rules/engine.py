@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
+from slime.arguments.groups.run import STARTS
 from slime.errors import ConfigError
+from slime.processes.records import SHARED_MEMORY
 
 if TYPE_CHECKING:
     from slime.arguments import Arguments
@@ -54,8 +57,14 @@ def check_engine(args: Arguments) -> None:
         ConfigError: what contradicts what, and what to do.
     """
     check_external(args)
+    if args.engine_start_timeout is None:
+        args.engine_start_timeout = STARTS[args.rollout_backend]
     if args.update_weight_transport == "nccl":
         check_broadcast(args)
+    if args.update_weight_transport == "tensor" and not os.access(SHARED_MEMORY, os.W_OK):
+        raise ConfigError(
+            f"--update-weight-transport tensor: there is no {SHARED_MEMORY} to share memory by; use disk"
+        )
     splits = [
         ("--rollout-num-gpus", args.rollout_num_gpus, args.rollout_num_gpus_per_engine),
         ("--prm-num-gpus", args.prm_num_gpus, args.prm_num_gpus_per_engine),

@@ -1,4 +1,4 @@
-"""Refuses divisions of the model that do not fit the training processes, and a Megatron that is not there."""
+"""Refuses divisions of the model that do not fit the training processes, and a Megatron that is not installed."""
 
 from __future__ import annotations
 
@@ -36,9 +36,13 @@ def check_parallel(args: Arguments) -> None:
         )
 
 
-def _check_megatron(args: Arguments) -> None:
-    if find_spec("megatron") is None:
+def check_packages(args: Arguments) -> None:
+    """Raises ConfigError for a backend that is not installed."""
+    if args.train_backend == "megatron" and find_spec("megatron") is None:
         raise ConfigError(f"--train-backend megatron needs a package: pip install --no-deps {PACKAGE}")
+
+
+def _check_megatron(args: Arguments) -> None:
     if args.lora_dropout and args.tensor_model_parallel_size > 1:
         raise ConfigError(
             "--lora-dropout: ranks that cut a matrix (--tensor-model-parallel-size) would leave out different inputs; "

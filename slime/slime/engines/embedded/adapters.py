@@ -15,7 +15,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from slime.errors import EngineError
-from slime.weights.checksum import weights_checksum
+from slime.weights.checksum import checksum_of_before, weights_checksum
 
 CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 PREFIX = "base_model.model."
@@ -35,14 +35,23 @@ class AdapterDelta:
     Attributes:
         factors: A [r, in] and B [out, r] by the name of the weight [out, in] to which scale * B A is added.
         whole: weights that take the place of the base's, by name.
-        checksum: of the tensors in the adapter's own file.
+        tensors: of the adapter's own file.
     """
 
     base: str
     scale: float
     factors: dict[str, tuple[Tensor, Tensor]]
     whole: dict[str, Tensor]
-    checksum: str
+    tensors: dict[str, Tensor]
+
+    @property
+    def checksum(self) -> str:
+        """Of the tensors in the adapter's own file."""
+        return weights_checksum(self.tensors)
+
+    @property
+    def checksum_of_before(self) -> str:
+        return checksum_of_before(self.tensors)
 
     @property
     def names(self) -> set[str]:
@@ -84,9 +93,7 @@ def read_adapter(folder: str) -> AdapterDelta | None:
     down, up, whole = _sorted(tensors)
     if down.keys() != up.keys():
         raise AdapterError(f"{folder} lacks one half of the adapter of {min(down.keys() ^ up.keys())}")
-    return AdapterDelta(
-        base, scale, {name: (down[name], up[name]) for name in down}, whole, weights_checksum(tensors)
-    )
+    return AdapterDelta(base, scale, {name: (down[name], up[name]) for name in down}, whole, tensors)
 
 
 def _sorted(

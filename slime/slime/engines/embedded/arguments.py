@@ -23,6 +23,8 @@ class EmbeddedArguments:
     device: str = "auto"
     dtype: str = "auto"
     log_level: str = "warning"
+    standby: str = "auto"
+    record_as: str | None = None
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -51,6 +53,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--device", choices=["auto", "cpu", "cuda"], default="auto")
     parser.add_argument("--dtype", choices=["auto", "float32", "bfloat16", "float16"], default="auto")
     parser.add_argument("--log-level", choices=["debug", "info", "warning", "error"], default="warning")
+    parser.add_argument(
+        "--standby",
+        choices=["auto", "on", "off"],
+        default="auto",
+        help="whether a second engine with the live weights waits to take over; auto: on a CPU, where memory allows",
+    )
+    parser.add_argument(
+        "--record-as",
+        metavar="PATH",
+        help="record of this process, RUN_DIR/processes/NAME: somebody watches it and starts it again when it dies",
+    )
 
 
 def from_namespace(namespace: argparse.Namespace) -> EmbeddedArguments:

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from slime.engines.embedded.attention import NAME, RaggedBatch, ragged_attention
 from slime.errors import ConfigError
+from slime.utils.sdpa import without_cudnn
 
 if TYPE_CHECKING:
     from transformers import PretrainedConfig
@@ -57,6 +58,18 @@ class ServedModel:
             torch.cuda.empty_cache()
 
 
+def import_model_code(folder: str) -> None:
+    """Imports what `build_model` would need, and runs none of it. Raises ModelError for no model folder."""
+    if not (Path(folder) / "config.json").is_file():
+        raise ModelError(f"{folder} is not a model folder: it has no config.json")
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    try:
+        AutoModelForCausalLM._model_mapping[type(AutoConfig.from_pretrained(folder))]
+    except (ValueError, OSError, KeyError) as error:
+        raise ModelError(f"cannot read {folder}/config.json: {first_line(error)}") from error
+
+
 def build_model(folder: str, device: str, dtype: str) -> ServedModel:
     """Build the architecture of `folder`/config.json with uninitialised weights.
 
@@ -68,6 +81,7 @@ def build_model(folder: str, device: str, dtype: str) -> ServedModel:
     from transformers import AttentionInterface, AutoConfig, AutoModelForCausalLM
     from transformers.initialization import no_init_weights
 
+    without_cudnn()
     AttentionInterface.register(NAME, ragged_attention)
     try:
         config = AutoConfig.from_pretrained(folder)

@@ -6,7 +6,7 @@ import json
 import os
 import socket
 import time
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import asdict
 from typing import Any
@@ -77,8 +77,11 @@ class EngineServer:
 
     async def generate(self, request: Request) -> Response:
         body = await WIRE.parse(request, GenerateRequest)
-        sequence = self.service.sequence(body)
-        answers = self.streams.run(sequence, request.receive, body.stream, body.return_text_in_logprobs)
+        wanted = self.service.sequence(body)
+        sequence = self.streams.rejoin(body.join_key, wanted) if body.join and body.join_key else wanted
+        answers = self.streams.run(
+            sequence, request.receive, body.stream, body.return_text_in_logprobs, body.join_key
+        )
         if body.stream:
             first = await anext(answers, None)
             return StreamingResponse(_events(first, answers), media_type="text/event-stream")
@@ -91,7 +94,7 @@ class EngineServer:
 
     async def abort(self, request: Request) -> Response:
         body = await WIRE.parse(request, AbortRequest)
-        self.engine.abort(None if body.abort_all else body.rid)
+        self.engine.abort(None if body.abort_all else self.streams.running_as(body.rid))
         return WIRE.answer({"success": True, "message": "aborting"})
 
     async def pause(self, request: Request) -> Response:
@@ -181,29 +184,37 @@ class EngineServer:
 
 def serve(args: EmbeddedArguments, listener: socket.socket) -> None:
     """Load the model, serve on `listener` until a signal; prints one JSON line on stdout when ready."""
-    service = EngineService(args)
+    announced_server(EngineService(args), listener).run(sockets=[listener])
+
+
+def announced_server(
+    service: EngineService, listener: socket.socket, on_serving: Callable[[], None] = lambda: None
+) -> uvicorn.Server:
+    """A server that prints one JSON line on stdout, and calls `on_serving`, when it serves."""
     config = uvicorn.Config(
         EngineServer(service).app(),
-        log_level=args.log_level,
+        log_level=service.args.log_level,
         **SERVER_OPTIONS,
     )
     host, port = listener.getsockname()[:2]
     ready = {
         "url": f"http://{host}:{port}",
-        "model": args.model_path,
+        "model": service.args.model_path,
         "version": service.weights.live.version,
         "pid": os.getpid(),
     }
-    _AnnouncedServer(config, json.dumps(ready)).run(sockets=[listener])
+    return _AnnouncedServer(config, json.dumps(ready), on_serving)
 
 
 class _AnnouncedServer(uvicorn.Server):
-    def __init__(self, config: uvicorn.Config, line: str) -> None:
+    def __init__(self, config: uvicorn.Config, line: str, on_serving: Callable[[], None]) -> None:
         super().__init__(config)
         self._line = line
+        self._on_serving = on_serving
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets=sockets)
+        self._on_serving()
         print(self._line, flush=True)
 
 

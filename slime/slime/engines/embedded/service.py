@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import uuid
 from typing import Any
 
@@ -17,7 +18,7 @@ from slime.engines.embedded.sequence import Sequence
 from slime.engines.embedded.text import StopStrings, load_tokenizer
 from slime.engines.embedded.weights import WeightStore
 from slime.engines.requests import GenerateRequest, ModelLimits, RequestError
-from slime.engines.weights_file import first_weights
+from slime.engines.weights_file import FirstWeights, first_weights
 
 CPU_STORE_BYTES = 1 << 30
 
@@ -30,12 +31,7 @@ class EngineService:
         self.tokenizer: Tokenizer | None = load_tokenizer(args.model_path)
         self.model: ServedModel = build_model(args.model_path, args.device, args.dtype)
         self.weights = WeightStore(self.model, lambda install: self.engine.replace_weights(install))
-        first = first_weights(args.model_path, args.weights_file)
-        live = self.weights.load(first.path, first.version)
-        if first.checksum is not None and live.checksum != first.checksum:
-            raise ModelError(
-                f"{first.path} does not hold the weights that {args.weights_file} names: its checksum differs"
-            )
+        self._load(first_weights(args.model_path, args.weights_file))
         total = args.max_total_tokens or _store_tokens(bytes_per_token(self.model), self.model.device)
         context_length = _context_length(args, self.model.max_positions, total)
         self.limits = ModelLimits(context_length, self.model.vocab_size)
@@ -45,6 +41,21 @@ class EngineService:
         limits = SchedulerLimits(args.max_running_requests, args.chunked_prefill_size, total)
         self.engine = Engine(self.model, limits, args.threads)
         self.engine.version = lambda: self.weights.live.version
+
+    def refresh(self) -> None:
+        """Before it serves: loads the weights that are live by now, if they are others.
+
+        Raises ConfigError, WeightsError."""
+        first = first_weights(self.args.model_path, self.args.weights_file)
+        if (first.version, first.path) != (self.weights.live.version, self.weights.live.path):
+            self._load(first)
+
+    def _load(self, first: FirstWeights) -> None:
+        self.weights.load(first.path, first.version)
+        if first.checksum is not None and not self.weights.holds(first.checksum):
+            raise ModelError(
+                f"{first.path} does not hold the weights that {self.args.weights_file} names: its checksum differs"
+            )
 
     def sequence(self, request: GenerateRequest) -> Sequence:
         """Check a request against this model; raises RequestError with a message for the client."""
@@ -91,6 +102,8 @@ class EngineService:
             "dtype": str(self.model.dtype).removeprefix("torch."),
             "is_generation": True,
             "backend": "embedded",
+            "pid": os.getpid(),
+            "joins": True,
         }
 
 

@@ -16,6 +16,9 @@ from slime.engines.embedded.sequence import Sequence
 from slime.engines.json_http import disconnected, pause_after_chunk
 from slime.engines.requests import RunningRequestError
 
+LINGER_SECONDS = 15.0
+"""How long a generation with a join key goes on after its connection broke."""
+
 
 @dataclass
 class _Waiter:
@@ -30,6 +33,8 @@ class Streams:
         self._engine = engine
         self._tokenizer = tokenizer
         self._waiters: dict[str, _Waiter] = {}
+        self._left: dict[str, Sequence] = {}
+        self._names: dict[str, str] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def attach(self) -> None:
@@ -47,12 +52,34 @@ class Streams:
             if waiter is not None:
                 waiter.changed.set()
 
+    def rejoin(self, key: str, wanted: Sequence) -> Sequence:
+        """The generation that a broken connection left, if it is the wanted one; else the wanted one."""
+        found = self._left.pop(key, None)
+        if found is None:
+            return wanted
+        same = (found.prompt_ids, found.sampling) == (wanted.prompt_ids, wanted.sampling)
+        aborted = found.finish is not None and found.finish.get("type") == "abort"
+        if not same or aborted or found.return_logprob < wanted.return_logprob:
+            self._engine.abort(found.rid)
+            return wanted
+        self._names[wanted.rid] = found.rid
+        return found
+
+    def running_as(self, rid: str | None) -> str | None:
+        """Under which request id the engine knows a request."""
+        return self._names.get(rid or "", rid)
+
     async def run(
-        self, sequence: Sequence, receive: Receive, every: bool, text_in_logprobs: bool
+        self,
+        sequence: Sequence,
+        receive: Receive,
+        every: bool,
+        text_in_logprobs: bool,
+        join_key: str | None = None,
     ) -> AsyncGenerator[dict[str, Any], None]:
         """Submit a sequence; yield its answer, growing (`every`) or only at the end.
 
-        Ends without a last answer if the client disconnects; the sequence is then aborted.
+        Ends without a last answer if the client disconnects; the sequence is then aborted, or left for `rejoin`.
         Raises RunningRequestError if the request id is in use.
         """
         if sequence.rid in self._waiters:
@@ -61,7 +88,10 @@ class Streams:
         watcher = asyncio.create_task(_watch(receive, waiter))
         answer = SequenceAnswer(sequence, self._tokenizer, text_in_logprobs)
         try:
-            self._engine.submit(sequence)
+            if sequence.rid in self._names.values():
+                waiter.changed.set()
+            else:
+                self._engine.submit(sequence)
             while not waiter.gone:
                 await waiter.changed.wait()
                 waiter.changed.clear()
@@ -70,13 +100,28 @@ class Streams:
                 body, last = answer.snapshot()
                 yield body
                 if last:
+                    join_key = None
                     return
                 await asyncio.sleep(pause_after_chunk(len(self._waiters), answer.sent))
         finally:
             watcher.cancel()
             del self._waiters[sequence.rid]
-            if sequence.finish is None:
+            self._names = {new: old for new, old in self._names.items() if old != sequence.rid}
+            if join_key is not None:
+                self._leave(join_key, sequence)
+            elif sequence.finish is None:
                 self._engine.abort(sequence.rid)
+
+    def _leave(self, key: str, sequence: Sequence) -> None:
+        """Keeps a generation for `rejoin`, for a while."""
+
+        def give_up() -> None:
+            if self._left.get(key) is sequence:
+                del self._left[key]
+                self._engine.abort(sequence.rid)
+
+        self._left[key] = sequence
+        asyncio.get_running_loop().call_later(LINGER_SECONDS, give_up)
 
     @property
     def open(self) -> int:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 from urllib.parse import urlsplit
 
 from slime.engines.protocol import EngineControlError, HttpCall
@@ -26,6 +26,7 @@ from slime.engines.sglang.transport import LOADING, Disk, HalfLoaded, waiting
 from slime.errors import EngineError
 
 logger = logging.getLogger(__name__)
+T = TypeVar("T")
 
 RELEASE_SECONDS = 20.0
 """How long an engine may take to notice that its rank 0 has gone."""
@@ -64,6 +65,8 @@ class Broadcast:
         on_stuck: told when the engine hangs and only its end can help.
     """
 
+    how = "broadcast"
+
     def __init__(
         self,
         url: str,
@@ -94,12 +97,12 @@ class Broadcast:
         """The engine reads the folder itself, if it sees it."""
         half = isinstance(reason, HalfLoaded)
         logger.warning(
-            "%s: version %d was not broadcast, it is read from disk: %s", self.url, version, reason
+            "%s: version %d was not %s, it is read from disk: %s", self.url, version, self.how, reason
         )
         try:
             Disk().load(call, path, version, held or half)
         except EngineControlError as error:
-            both = f"version {version} was not broadcast ({reason}), nor read from disk ({error})"
+            both = f"version {version} was not {self.how} ({reason}), nor read from disk ({error})"
             if half:
                 raise HalfLoaded(f"{both}: the engine's requests wait for an update that succeeds") from error
             raise EngineControlError(both, error.status) from error
@@ -167,12 +170,7 @@ class Broadcast:
         try:
             relabel(call, f"{LOADING} {version}")
             begin(call)
-            for number, bucket in enumerate(buckets):
-                order = receive_order(bucket, name, flush=number == len(buckets) - 1)
-                self.together(
-                    lambda order=order: call("POST", "/update_weights_from_distributed", order),  # type: ignore[misc]
-                    self.sender.send(bucket),
-                )
+            self.move(call, name, buckets)
             call("POST", "/end_weight_update", {})
             relabel(call, str(version))
         except Stuck:
@@ -181,6 +179,15 @@ class Broadcast:
             with suppress(EngineControlError):
                 call("POST", "/end_weight_update", {})
             raise HalfLoaded(str(error), getattr(error, "status", None)) from error
+
+    def move(self, call: HttpCall, name: str, buckets: Sequence[Bucket]) -> None:
+        """Brings the buckets into the engine."""
+        for number, bucket in enumerate(buckets):
+            order = receive_order(bucket, name, flush=number == len(buckets) - 1)
+            self.together(
+                lambda order=order: call("POST", "/update_weights_from_distributed", order),  # type: ignore[misc]
+                self.sender.send(bucket),
+            )
 
     def together(self, ask: Callable[[], Any], sent: Future[None]) -> None:
         """Returns when both sides are done. Where one fails or the time is over, the sender's end frees the other.
@@ -206,7 +213,7 @@ class Broadcast:
         first = (asked if gone or asked in failed else sent).exception()
         raise as_engine_error(first) from first
 
-    def result(self, answer: Future[Meeting]) -> Meeting:
+    def result(self, answer: Future[T]) -> T:
         try:
             return answer.result(self.left())
         except Exception as error:  # it ended, could not start, or knows no way to the engine

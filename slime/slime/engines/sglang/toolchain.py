@@ -58,8 +58,8 @@ def system_compiler(environ: Mapping[str, str]) -> Path | None:
 
 def packaged_home(python: str) -> Path | None:
     """The folder of the nvcc that pip put into this Python's packages; None: it has none, or cannot be run."""
-    homes = sorted((_packages(python) or Path("/nonexistent")).glob("nvidia/cu*/bin/nvcc"))
-    return homes[-1].parent.parent if homes else None
+    answer = _ask(python)
+    return None if answer is None else _packaged_home(Path(answer[0]))
 
 
 def problems(python: str, environ: Mapping[str, str]) -> list[str]:
@@ -68,7 +68,7 @@ def problems(python: str, environ: Mapping[str, str]) -> list[str]:
     answer = _ask(python)
     if answer is None:
         return [f"{python} cannot be run: set SGLANG_PYTHON to the Python that has SGLang"]
-    if system_compiler(environ) is None and packaged_home(python) is None:
+    if system_compiler(environ) is None and _packaged_home(Path(answer[0])) is None:
         found.append(
             f"no nvcc: {python} -m pip install -r instructions/requirements-sglang.txt brings one ({PACKAGES}); "
             "or install the CUDA toolkit"
@@ -82,9 +82,9 @@ def problems(python: str, environ: Mapping[str, str]) -> list[str]:
     return found
 
 
-def _packages(python: str) -> Path | None:
-    answer = _ask(python)
-    return None if answer is None else Path(answer[0])
+def _packaged_home(packages: Path) -> Path | None:
+    homes = sorted(packages.glob("nvidia/cu*/bin/nvcc"))
+    return homes[-1].parent.parent if homes else None
 
 
 def _ask(python: str) -> list[str] | None:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from slime.engines.requests import WeightsError
 from slime.engines.vllm.engine import HostedEngine
 from slime.errors import EngineError
-from slime.weights.artifact import Artifact, read_artifact
+from slime.weights.artifact import Artifact, holds, read_artifact
 from slime.weights.checksum import LM_HEAD
 from slime.weights.probe import TOLERANCES, Probe, expected_probe
 
@@ -59,7 +59,7 @@ class HostedWeights:
         """
         async with self.lock:
             first = await asyncio.to_thread(read_version, path, number)
-            if checksum is not None and first.checksum != checksum:
+            if checksum is not None and not await asyncio.to_thread(holds, path, checksum):
                 raise WeightsError(
                     f"{path} does not hold the weights that the weights file names: its checksum differs"
                 )

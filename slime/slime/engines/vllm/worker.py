@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from slime.engines.vllm.lifetime import end_with
 from slime.engines.vllm.log_probs import scaled
 from slime.weights.artifact import weight_files
+from slime.weights.digests import in_parallel
 
 HEAD, EMBEDDING = "lm_head", "embed_tokens"
 COLUMNS = 64
@@ -45,9 +46,10 @@ class LiveWeights:
 
     def slime_compare(self, folder: str) -> dict[str, Any]:
         """`compared`: how many tensors are what the files say, bit by bit; `wrong`: names of those that are not."""
-        model = self.model_runner.get_model()
-        wanted = Wanted(model, read_tensors(folder), self._slime_tied())
-        found = [compare(name, module, wanted) for name, module in model.named_modules()]
+        model, tensors = self.model_runner.get_model(), read_tensors(folder)
+        wanted, modules = Wanted(model, tensors, self._slime_tied()), dict(model.named_modules())
+        size = sum(tensor.nbytes for tensor in tensors.values())
+        found = in_parallel(lambda name: compare(name, modules[name], wanted), list(modules), size)
         right = [name for names, _ in found for name in names]
         return {"compared": len(right), "wrong": [name for _, names in found for name in names]}
 
@@ -88,13 +90,14 @@ class Wanted:
             shared = [parts for live, parts in self._parts.items() if live.endswith(f"{EMBEDDING}.weight")]
             self._parts |= dict.fromkeys((f"{HEAD}.weight", f"language_model.{HEAD}.weight"), shared[0])
 
-    def __getitem__(self, live: str) -> Tensor | None:
-        """None where no file holds it under a name that is known here."""
+    def __getitem__(self, live: str) -> list[Tensor]:
+        """Its parts, one after the other along their first dimension; none where no file holds it under a name that is
+        known here."""
         parts = self._parts.get(live, {})
         if len(parts) == 1:
-            return next(iter(parts.values()))
+            return list(parts.values())
         order = self._joined.get(_leaf(_module(live)), [])
-        return torch.cat([parts[part] for part in order]) if parts and set(parts) == set(order) else None
+        return [parts[part] for part in order] if parts and set(parts) == set(order) else []
 
     def _joint(self, name: str) -> str:
         """`...self_attn.q_proj.weight` -> `...self_attn.qkv_proj.weight`"""
@@ -111,33 +114,37 @@ def compare(name: str, module: nn.Module, wanted: Wanted) -> tuple[list[str], li
     wrong: list[str] = []
     for kind, live in module.named_parameters(recurse=False):
         full = f"{name}.{kind}" if name else kind
-        expected = wanted[full]
-        if expected is None:
-            continue
-        seen = list(_views(module, kind, live, expected))
+        parts = wanted[full]
+        seen = list(_views(module, kind, live, parts)) if parts else []
         if seen:
             (right if all(seen) else wrong).append(full)
     return right, wrong
 
 
-def _views(module: Any, kind: str, live: Tensor, expected: Tensor) -> Iterator[bool]:
-    """Whether the stored tensor and the packed copy that is computed with, where they are, hold what is expected."""
-    if live.shape[1:] == expected.shape[1:] and live.shape[0] >= expected.shape[0]:  # vLLM pads vocabularies
-        yield torch.equal(live[: expected.shape[0]].cpu(), expected.to(live.dtype))
-    whole = getattr(module, "input_size_per_partition", expected.shape[-1]) == expected.shape[-1]
-    if kind == "weight" and expected.ndim == 2 and hasattr(module, "cpu_linear") and whole:
-        yield from _computed_with(module, live.dtype, expected)
+def _views(module: Any, kind: str, live: Tensor, parts: list[Tensor]) -> Iterator[bool]:
+    """Whether the stored tensor and the packed copy that is computed with, where they are, hold what is expected.
+
+    They are compared where they are, part by part: nothing is joined, and no live tensor leaves its device.
+    """
+    first, rows = parts[0], sum(map(len, parts))
+    if live.shape[1:] == first.shape[1:] and live.shape[0] >= rows:  # vLLM pads vocabularies
+        own = live[:rows].split([len(part) for part in parts])  # type: ignore[no-untyped-call]
+        pieces = zip(own, parts, strict=True)
+        yield all(torch.equal(piece, part.to(live.device, live.dtype)) for piece, part in pieces)
+    whole = getattr(module, "input_size_per_partition", first.shape[-1]) == first.shape[-1]
+    if kind == "weight" and first.ndim == 2 and hasattr(module, "cpu_linear") and whole:
+        yield from _computed_with(module, live.dtype, parts)
 
 
-def _computed_with(module: Any, dtype: torch.dtype, expected: Tensor) -> Iterator[bool]:
+def _computed_with(module: Any, dtype: torch.dtype, parts: list[Tensor]) -> Iterator[bool]:
     """Reads columns of a packed weight back: its product with a unit vector is the column, exactly."""
-    rows, width = expected.shape
+    rows, width = sum(map(len, parts)), parts[0].shape[1]
     columns = torch.arange(0, width, max(1, width // COLUMNS))
     units = torch.zeros(len(columns), width, dtype=dtype)
     units[torch.arange(len(columns)), columns] = 1
     found = module.quant_method.apply(module, units)
     if found.shape[1] >= rows:
-        yield torch.equal(found[:, :rows], expected[:, columns].T.to(dtype))
+        yield torch.equal(found[:, :rows], torch.cat([part[:, columns] for part in parts]).T.to(dtype))
 
 
 def _leaf(name: str) -> str:

@@ -55,7 +55,7 @@ _models: dict[str, Any] = {}
 _lock = threading.Lock()
 
 
-def _model(path: str, make: Callable[..., Any], args: object) -> Any:
+def _model(path: str, make: Callable[..., object], args: object) -> Any:
     with _lock:
         if path not in _models:
             try:
@@ -99,7 +99,7 @@ def as_text(value: object) -> str:
     return str(value)
 
 
-def accepted_keywords(function: Callable[..., Any], keywords: Mapping[str, Any]) -> dict[str, Any]:
+def accepted_keywords(function: Callable[..., object], keywords: Mapping[str, object]) -> dict[str, Any]:
     """Those of `keywords` that the function has room for."""
     while isinstance(function, functools.partial):
         function = function.func

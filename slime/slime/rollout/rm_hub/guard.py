@@ -102,7 +102,7 @@ class Apart:
         self.loop: asyncio.AbstractEventLoop | None = None
         self.lock = threading.Lock()
 
-    async def run(self, function: Callable[..., Any], *arguments: object, **keywords: Any) -> Any:
+    async def run(self, function: Callable[..., object], *arguments: object, **keywords: object) -> Any:
         """Calls it and returns its result, awaited where it is awaitable."""
         if inspect.iscoroutinefunction(function):
             return await self._in_loop(function(*arguments, **keywords))
@@ -115,7 +115,7 @@ class Apart:
 
         return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(wait(), self._second_loop()))
 
-    async def _in_thread(self, call: Callable[[], Any]) -> Any:
+    async def _in_thread(self, call: Callable[[], object]) -> Any:
         here = asyncio.get_running_loop()
         result: asyncio.Future[Any] = here.create_future()
 

@@ -35,7 +35,7 @@ def ifbench_reward(response: str, metadata: Mapping[str, Any]) -> float:
     return float(bool(final) and all(_follows(final, *pair) for pair in zip(names, given, strict=True)))
 
 
-def _follows(text: str, name: str, given: Mapping[str, Any] | None) -> bool:
+def _follows(text: str, name: str, given: Mapping[str, object] | None) -> bool:
     known = {key: value for key, value in (given or {}).items() if value is not None}
     try:
         return CHECKS[name](text, known)

@@ -82,7 +82,7 @@ def _choices(given: object) -> dict[str, str]:
     return {}
 
 
-def _right_letter(label: object, metadata: Mapping[str, Any], choices: Mapping[str, str]) -> str:
+def _right_letter(label: object, metadata: Mapping[str, object], choices: Mapping[str, str]) -> str:
     named = metadata.get("correct_letter")
     if isinstance(named, str) and named:
         return named.strip().upper()

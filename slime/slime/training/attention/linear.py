@@ -8,6 +8,9 @@ transformers' own, which are kernels where flash-linear-attention and causal-con
 
 from __future__ import annotations
 
+import importlib.util
+import logging
+from functools import lru_cache
 from types import MethodType
 from typing import TYPE_CHECKING, Any
 
@@ -20,10 +23,12 @@ from transformers.models.qwen3_5_moe.modeling_qwen3_5_moe import Qwen3_5MoeGated
 
 from slime.errors import ConfigError
 from slime.training.core.packing import Layout
+from slime.utils.logging import event
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
+logger = logging.getLogger(__name__)
 NETS = (Qwen3_5GatedDeltaNet, Qwen3_5MoeGatedDeltaNet)
 
 
@@ -82,6 +87,7 @@ def packed_delta_rule(
         beta: [1, N, heads], how much each token writes, 0 to 1. left: of `decay`, the same shape.
         kernel: [C, K], of the convolution. widths: of one key and of one value.
     """
+    tell_kernels()
     lengths = [length for run in layout for length in run]
     pieces = zip(*(torch.split(x, lengths, dim=1) for x in (qkv, beta, left)), strict=True)
     outputs = []
@@ -93,6 +99,15 @@ def packed_delta_rule(
         for _ in run[1:]:
             outputs.append(_piece(next(pieces), kernel, widths, seen, state)[0])
     return torch.cat(outputs, dim=1)
+
+
+@lru_cache(maxsize=1)
+def tell_kernels() -> None:
+    """Logs once by what the convolution and the rule are computed: transformers takes the packages that it finds."""
+    found = {
+        name: "kernel" if importlib.util.find_spec(name) else "torch" for name in ("fla", "causal_conv1d")
+    }
+    event(logger, "linear attention", delta_rule=found["fla"], convolution=found["causal_conv1d"])
 
 
 def _piece(

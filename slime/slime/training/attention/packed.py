@@ -37,8 +37,7 @@ def packed_attention(
     Raises:
         TrainError: the model wants an attention that this function does not compute.
     """
-    refuse_unsupported(attention_mask, others)
-    layout = packed_layout or ((query.shape[2],),)
+    layout = layout_of(query, packed_layout, attention_mask, others)
     how = {"dropout_p": dropout, "scale": scaling, "enable_gqa": query.shape[1] != key.shape[1]}
     parts = (torch.split(x, [n for run in layout for n in run], dim=2) for x in (query, key, value))
     pieces = zip(*parts, strict=True)
@@ -53,13 +52,17 @@ def packed_attention(
     return torch.cat(outputs, dim=2).transpose(1, 2).contiguous(), None
 
 
-def refuse_unsupported(attention_mask: Tensor | None, others: dict[str, Any]) -> None:
-    """Raises TrainError where a model asks for more than causal attention with a window."""
+def layout_of(
+    query: Tensor, packed: Layout | None, attention_mask: Tensor | None, others: dict[str, Any]
+) -> Layout:
+    """The layout of queries [1, heads, N, D]; without one they are one sequence. Raises TrainError where a model asks
+    for more than causal attention with a window."""
     wanted = [name for name in UNSUPPORTED if others.get(name) is not None]
     if wanted or attention_mask is not None:
         raise TrainError(
             f"packed attention does not compute {wanted or 'attention masks'}; use another model"
         )
+    return packed or ((query.shape[2],),)
 
 
 def _attend(q: Tensor, k: Tensor, v: Tensor, before: int, window: int | None, how: dict[str, Any]) -> Tensor:

@@ -29,8 +29,8 @@ from slime.training.core.teacher_data import check_hints, check_topk
 from slime.types import Sample
 
 if TYPE_CHECKING:
-    from slime.arguments.groups.algorithm import LossArguments
     from slime.arguments.groups.distillation import StalenessArguments
+    from slime.arguments.groups.loss import LossArguments
     from slime.arguments.sides import ObjectiveSide
 
 

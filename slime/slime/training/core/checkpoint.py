@@ -10,7 +10,6 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,18 +19,12 @@ import torch.distributed as dist
 from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.metadata import Metadata, TensorStorageMetadata
 from torch.distributed.checkpoint.staging import BlockingAsyncStager
-from torch.distributed.checkpoint.state_dict import (
-    StateDictOptions,
-    get_model_state_dict,
-    get_optimizer_state_dict,
-    set_model_state_dict,
-    set_optimizer_state_dict,
-)
 from torch.distributed.checkpoint.state_dict_loader import load as load_sharded
 from torch.distributed.checkpoint.state_dict_saver import async_save
 from torch.distributed.checkpoint.state_dict_saver import save as save_sharded
 
 from slime.errors import CheckpointError, TrainError
+from slime.training.core.part import Part, tensors_of
 from slime.training.core.random_state import random_state, restore_random_state
 from slime.training.core.safe_loading import SafePlanner, SafeReader
 from slime.utils.files import fresh_folder, temporary_beside
@@ -39,43 +32,6 @@ from slime.weights.checkpoints import TRAINER, CheckpointState, commit, folder_o
 
 if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
-
-
-@dataclass(frozen=True)
-class Part:
-    """A model that is trained, and its optimizer.
-
-    `prefix` tells several apart; the policy has none. `steps`: optimizer steps of a part that counts its own.
-    """
-
-    model: Any
-    optimizer: torch.optim.Optimizer | None
-    prefix: str = ""
-    steps: int = 0
-
-    def tensors(self, with_optimizer: bool) -> dict[str, Any]:
-        """What DCP saves, or fills in place: "model" and, if wanted, "optimizer"; frozen weights are left out."""
-        options = _options(self.model)
-        parameters = self.model.named_parameters(remove_duplicate=False)
-        frozen = {name for name, parameter in parameters if not parameter.requires_grad}
-        found = get_model_state_dict(self.model, options=options)  # drops a tied weight under one name only
-        state: dict[str, Any] = {"model": {name: x for name, x in found.items() if name not in frozen}}
-        if with_optimizer:
-            assert self.optimizer is not None
-            state["optimizer"] = get_optimizer_state_dict(self.model, self.optimizer, options=options)
-        return state
-
-    def shapes(self, state: dict[str, Any]) -> dict[str, list[int]]:
-        """Names and shapes of all weights of the model, of which `state` has this rank's. Every rank must call this."""
-        return {name: list(tensor.shape) for name, tensor in state["model"].items()}
-
-    def restore(self, state: dict[str, Any]) -> None:
-        """Takes over what DCP has filled."""
-        options = _options(self.model)
-        set_model_state_dict(self.model, state["model"], options=options)
-        if "optimizer" in state:
-            assert self.optimizer is not None
-            set_optimizer_state_dict(self.model, self.optimizer, state["optimizer"], options=options)
 
 
 class CheckpointWriter:
@@ -118,7 +74,9 @@ class CheckpointWriter:
             inner.mkdir()
         dist.barrier()
         torch.save(random_state(), inner / f"rng_{rank}.pt")
-        tensors = _tensors(parts, {part.prefix for part in parts if part.optimizer and part.optimizer.state})
+        tensors = tensors_of(
+            parts, {part.prefix for part in parts if part.optimizer and part.optimizer.state}
+        )
         meta = {**_meta(state), "steps_of": {part.prefix: part.steps for part in parts}, **extra}
         complete = partial(self._complete, inner.parent, path, meta)
         if self.group is None or wait:
@@ -182,7 +140,7 @@ def load_checkpoint(
     reader = SafeReader(inner)
     index = reader.read_metadata()
     stepped: set[str] = set() if reset_optimizer else _stepped(parts, index)
-    state = _tensors(parts, stepped)
+    state = tensors_of(parts, stepped)
     _check_shapes(path, parts, state, index)
     with _plain_errors("read"):
         load_sharded(state, storage_reader=reader, planner=SafePlanner())
@@ -264,19 +222,3 @@ def _described(lora: dict[str, Any] | None) -> str:
         f"--{name.replace('_', '-')} {value}" for name, value in (lora or {}).items() if value is not None
     ]
     return " ".join(given) or "no LoRA"
-
-
-def _options(model: Any) -> StateDictOptions:
-    """Frozen weights are not part of a checkpoint."""
-    return StateDictOptions(
-        ignore_frozen_params=True, strict=all(parameter.requires_grad for parameter in model.parameters())
-    )
-
-
-def _tensors(parts: Sequence[Part], stepped: set[str]) -> dict[str, Any]:
-    """What DCP saves, or fills in place; optimizers of the parts in `stepped`."""
-    return {
-        part.prefix + name: tensors
-        for part in parts
-        for name, tensors in part.tensors(part.optimizer is not None and part.prefix in stepped).items()
-    }

@@ -29,7 +29,7 @@ def custom_pack(samples: Sequence[Sample], device: torch.device) -> PackedBatch:
 
 
 def custom_loss(
-    function: Callable[..., Any],
+    function: Callable[..., object],
     args: Arguments,
     micro_batch: MicroBatch,
     packed: PackedBatch,

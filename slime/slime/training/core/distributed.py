@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -15,6 +15,8 @@ from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
 TIMEOUT = timedelta(minutes=10)
 LOOPBACK = "lo"
+
+T = TypeVar("T")
 
 
 def join(
@@ -71,7 +73,7 @@ def add_up(values: Tensor) -> Tensor:
     return total
 
 
-def broadcast(value: str) -> str:
+def broadcast(value: T) -> T:
     """Rank 0's value on every rank."""
     box = [value]
     dist.broadcast_object_list(box, src=0, device=torch.device("cpu"))

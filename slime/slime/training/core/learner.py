@@ -9,10 +9,10 @@ from typing import Any, Generic, TypeVar
 import torch
 from torch import Tensor
 
-from slime.training.core.checkpoint import Part
 from slime.training.core.model import PackModel
 from slime.training.core.optimizer import set_learning_rate
 from slime.training.core.packing import PackedBatch
+from slime.training.core.part import Part
 
 Model = TypeVar("Model", bound=PackModel, covariant=True)
 LossOf = Callable[[int, PackedBatch, Any], Tensor]

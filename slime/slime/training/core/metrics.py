@@ -29,11 +29,16 @@ KINDS = ("", "_stale", "_spanning")
 
 
 def mean_of_steps(steps: list[dict[str, float]]) -> dict[str, float]:
-    return {name: sum(step[name] for step in steps) / len(steps) for name in steps[0]} if steps else {}
+    """Mean of every metric over the steps that have it."""
+    found: dict[str, list[float]] = {}
+    for step in steps:
+        for name, value in step.items():
+            found.setdefault(name, []).append(value)
+    return {name: sum(values) / len(values) for name, values in found.items()}
 
 
 def rollout_metrics(samples: Sequence[Sample], schedule: Schedule) -> dict[str, float]:
-    trained = sorted(i for step in schedule.steps for i in step.samples)
+    trained = sorted(i for step in schedule.steps for i in step.samples if not samples[i].companion)
     return {
         "num_steps": float(len(schedule.steps)),
         "num_samples": float(len(trained)),
@@ -83,7 +88,9 @@ def staleness_metrics(
 ) -> dict[str, float]:
     """Mean age of the trained tokens and the largest, in versions; the share of older tokens, and how many tokens
     and samples hold some beyond --max-staleness."""
-    found = [ages(samples[i], version) for step in schedule.steps for i in step.samples]
+    found = [
+        ages(samples[i], version) for step in schedule.steps for i in step.samples if not samples[i].companion
+    ]
     count = max(sum(map(len, found)), 1)
     metrics = {
         "staleness": sum(map(sum, found)) / count,

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 import torch
 from torch import nn
 
+from slime.errors import unknown_name
+
 if TYPE_CHECKING:
     from slime.arguments.groups.optimizer import OptimizerArguments
 
@@ -62,6 +64,10 @@ def _share(args: OptimizerArguments, step: int, steps: int) -> float:
         "exponential": 2 * 0.5**progress - 1,
         "minus_sqrt": 1 - math.sqrt(progress),
     }
+    if style not in shares:
+        raise unknown_name(
+            "decay of the learning rate", style, ("constant", "inverse-square-root", "WSD", *shares)
+        )
     return shares[style]
 
 

@@ -49,7 +49,7 @@ class SafeReader(FileSystemReader):
         CheckpointError: the index is missing, broken, or holds what an index does not.
     """
 
-    def read_metadata(self, *args: Any, **kwargs: Any) -> Metadata:
+    def read_metadata(self, *args: object, **kwargs: object) -> Metadata:
         path = Path(self.path) / ".metadata"
         try:
             metadata = IndexUnpickler(io.BytesIO(path.read_bytes())).load()

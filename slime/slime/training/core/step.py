@@ -100,14 +100,16 @@ def _loss(
     denominator: float,
     teach: Callable[[PackedBatch, Distribution], TopKTargets] | None,
 ) -> tuple[LossOutput, Tensor]:
-    """Loss and metrics of a pack, and the log-probs of its targets [T]."""
+    """Loss and metrics of a pack, and the log-probs of its targets [T], mostly those that the loss has asked for."""
     batch = loss_batch(micro_batch, packed, data, denominator, args.reward_key)
     if teach is not None:
         dist.logsumexp()
         batch = replace(batch, targets=teach(packed, dist))
     weights = token_weights(micro_batch, data, args)
     reducer = step_reducer(denominator, packed, args.calculate_per_token_loss, weights)
-    return compute_loss(spec, dist, batch, reducer), dist.log_probs(packed.targets)
+    output = compute_loss(spec, dist, batch, reducer)
+    with torch.no_grad():
+        return output, dist.log_probs(packed.targets)
 
 
 def step_reducer(
@@ -191,7 +193,9 @@ def _older(micro_batch: MicroBatch, packed: PackedBatch, data: TrainBatch) -> Te
     return torch.tensor(found if micro_batch else [False], device=packed.targets.device)
 
 
-def values_of(micro_batch: MicroBatch, packed: PackedBatch, known: Mapping[int, Any] | None) -> Tensor | None:
+def values_of(
+    micro_batch: MicroBatch, packed: PackedBatch, known: Mapping[int, object] | None
+) -> Tensor | None:
     """What is known of single tokens of the micro-batch's samples, [T]; None if one of them lacks it."""
     if known is None or not all(i in known for i in micro_batch):
         return None

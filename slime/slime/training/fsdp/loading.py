@@ -16,6 +16,7 @@ from transformers.utils import logging as transformers_logging
 from slime.errors import ConfigError
 from slime.training.attention.kernels import attention_name
 from slime.training.attention.linear import keep_sequences_apart
+from slime.training.fsdp.loading_shards import FolderShards, open_shards
 from slime.training.fsdp.lora import add_adapters
 from slime.training.fsdp.model import PackedModel, equip
 from slime.training.fsdp.quantized import four_bit_config, four_bit_parameters
@@ -46,6 +47,7 @@ def load_as(
     adapt: Callable[[Any], Model], folder: str, mesh: DeviceMesh, args: TrainingSide, trained: bool = True
 ) -> Model:
     """What `adapt` makes of the causal language model in `folder`, its weights in fp32, sharded over `mesh`.
+    Each rank reads the rows that it keeps.
 
     It computes in bf16 on CUDA and with --bf16, in fp32 otherwise; gradients are always added up in fp32.
 
@@ -57,15 +59,7 @@ def load_as(
         ConfigError: the folder holds no model that transformers can load, or flags do not fit it.
     """
     transformers_logging.disable_progress_bar()
-    how: dict[str, Any] = {"dtype": torch.float32, "attn_implementation": attention_name(args)}
-    if args.load_in_4bit:
-        how |= four_bit_config()
-    try:
-        how["config"] = language_part(AutoConfig.from_pretrained(folder, local_files_only=True))
-        model = AutoModelForCausalLM.from_pretrained(folder, local_files_only=True, **how)
-    except (OSError, ValueError, KeyError) as error:
-        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-        raise ConfigError(f"{folder} cannot be loaded as a causal language model: {reason}") from error
+    shards, model = _load(folder, args)
     keep_sequences_apart(model, folder)
     switch_off_dropout(model)
     model.train()
@@ -74,8 +68,28 @@ def load_as(
         if args.gradient_checkpointing:
             model.activation_checkpointing_enable(activation_checkpointing_kwargs={"use_reentrant": False})
     adapted = adapt(model)
+    names = {} if shards is None else shards.names_in(adapted)
     shard(adapted, mesh, args)
+    if shards is not None:
+        shards.fill(adapted, names)
     return adapted
+
+
+def _load(folder: str, args: TrainingSide) -> tuple[FolderShards | None, PreTrainedModel]:
+    """The model in fp32: without its weights and what will fill its shards, or whole where only transformers reads it."""
+    how: dict[str, Any] = {"dtype": torch.float32, "attn_implementation": attention_name(args)}
+    if args.load_in_4bit:
+        how |= four_bit_config()
+    try:
+        config = language_part(AutoConfig.from_pretrained(folder, local_files_only=True))
+        shards = None if args.load_in_4bit else open_shards(config, folder, **how)
+        if shards is not None:
+            return shards, shards.model
+        whole = AutoModelForCausalLM.from_pretrained(folder, config=config, local_files_only=True, **how)
+    except (OSError, ValueError, KeyError) as error:
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+        raise ConfigError(f"{folder} cannot be loaded as a causal language model: {reason}") from error
+    return None, whole
 
 
 def choose_trained(model: nn.Module, only: list[str], frozen: list[str]) -> None:

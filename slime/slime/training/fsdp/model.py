@@ -18,6 +18,7 @@ from slime.training.core.packing import PackedBatch
 from slime.training.fsdp.head import DeferredHead
 from slime.training.fsdp.lora import merged, merged_shapes, without_adapters
 from slime.training.fsdp.quantized import dequantized
+from slime.utils.decoders import BODY, body
 from slime.weights.checksum import LM_HEAD
 
 if TYPE_CHECKING:
@@ -113,28 +114,51 @@ def _equipped(kind: type[nn.Module]) -> type[nn.Module]:
 def gather_weights(model: PreTrainedModel, dtype: torch.dtype | None, keep: bool) -> dict[str, Tensor]:
     """All weights as whole CPU tensors in `dtype` (None: as they are); a tied output head is left out.
 
-    Adapters are merged out of place. Every rank must call this; the ranks without `keep` return nothing.
+    Every rank must call this; the ranks without `keep` return nothing.
     """
-    tied = model.config.get_text_config().tie_word_embeddings
-    whole = dequantized(model, whole_tensors(model.state_dict()))
+    return {
+        name: tensor.to("cpu", dtype if tensor.is_floating_point() else None, copy=True).contiguous()
+        for name, tensor in export_weights(model, dtype, keep)
+    }
+
+
+def export_weights(
+    model: PreTrainedModel, dtype: torch.dtype | None, keep: bool
+) -> Iterator[tuple[str, Tensor]]:
+    """Names and whole tensors as Hugging Face folders hold them, without a tied output head.
+
+    Adapters are merged out of place. Every rank must take all; the ranks without `keep` get none. Tensors are not cast
+    to `dtype` where they are whole already, and are the model's own where they can be.
+    """
+    adapted = isinstance(model, PeftModel)
+    state = model.state_dict()
+    whole = dequantized(model, whole_tensors(state, None if adapted else dtype))
     if not keep:
         for _ in whole:
             pass
-        return {}
-    weights: dict[str, Tensor] = {}
-    for name, tensor in merged(model, whole) if isinstance(model, PeftModel) else whole:
-        if name == LM_HEAD and tied:
-            continue
-        cast = dtype if dtype is not None and tensor.is_floating_point() else tensor.dtype
-        weights[name] = tensor.detach().to("cpu", cast, copy=True).contiguous()
-    return stored_names(model, weights)
+        return
+    tied = model.config.get_text_config().tie_word_embeddings
+    merged_ones = merged(model, whole) if adapted else whole
+    tensors = ((name, tensor.detach()) for name, tensor in merged_ones if name != LM_HEAD or not tied)
+    nothing: dict[str, Tensor] = {}
+    if stored_names(model, nothing) is nothing:  # no name or shape differs from the file's
+        yield from tensors
+    else:
+        cast = {
+            name: tensor.to("cpu", dtype if tensor.is_floating_point() else None) for name, tensor in tensors
+        }
+        yield from stored_names(model, cast).items()
 
 
 def stored_names(model: PreTrainedModel, weights: dict[str, Tensor]) -> dict[str, Tensor]:
-    """The same weights as Hugging Face folders hold them: transformers joins experts when it loads a model."""
+    """The same weights as Hugging Face folders hold them: in memory experts are joined, and a decoder's names do not tell
+    what stands beside it."""
     base = model.get_base_model() if isinstance(model, PeftModel) else model
-    found: dict[str, Tensor] = revert_weight_conversion(base, weights)
-    return {name: tensor.contiguous() for name, tensor in found.items()}
+    own, found = body(base.config), revert_weight_conversion(base, weights)
+    return {
+        name if name.startswith(own) else name.replace(BODY, own, 1): tensor.contiguous()
+        for name, tensor in found.items()
+    }
 
 
 def gather_trained(model: PreTrainedModel, keep: bool) -> dict[str, Tensor]:
@@ -144,7 +168,18 @@ def gather_trained(model: PreTrainedModel, keep: bool) -> dict[str, Tensor]:
     return whole if keep else {}
 
 
-def whole_tensors(tensors: dict[str, Tensor]) -> Iterator[tuple[str, Tensor]]:
-    """Names and whole tensors, one after the other. Every rank must take all of them."""
+def whole_tensors(
+    tensors: dict[str, Tensor], dtype: torch.dtype | None = None
+) -> Iterator[tuple[str, Tensor]]:
+    """Names and whole tensors, one after the other. Every rank must take all of them.
+
+    Args:
+        dtype: to which parts are cast before they travel.
+    """
     for name, tensor in tensors.items():
-        yield name, tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
+        if isinstance(tensor, DTensor):
+            cast = dtype if dtype is not None and tensor.is_floating_point() else tensor.dtype
+            part: DTensor = tensor.to(cast)  # type: ignore[assignment]
+            yield name, part.full_tensor()
+        else:
+            yield name, tensor

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import torch
 
-from slime.training.core.checkpoint import Part
+from slime.training.core.part import Part
 
 
 def to_cpu(parts: Sequence[Part]) -> None:

@@ -1,4 +1,6 @@
-"""QLoRA (Dettmers 2023): a base in 4 bits (NF4, bitsandbytes) under adapters in full precision. Needs a GPU."""
+"""QLoRA (Dettmers 2023): a base in 4 bits (NF4, bitsandbytes) under adapters in full precision.
+
+It is for GPUs; bitsandbytes computes the same on a CPU, slowly, which tests use."""
 
 from __future__ import annotations
 
@@ -13,7 +15,7 @@ from slime.errors import ConfigError
 
 
 def four_bit_config() -> dict[str, Any]:
-    """What transformers needs to load the linear modules of a model in 4 bits, on this rank's GPU.
+    """What transformers needs to load the linear modules of a model in 4 bits, on this rank's GPU if there is one.
 
     Raises:
         ConfigError: bitsandbytes is not installed.
@@ -28,7 +30,8 @@ def four_bit_config() -> dict[str, Any]:
         bnb_4bit_use_double_quant=True,
         bnb_4bit_compute_dtype=torch.bfloat16,
     )
-    return {"quantization_config": quantization, "device_map": {"": torch.cuda.current_device()}}
+    where = torch.cuda.current_device() if torch.cuda.is_available() else "cpu"
+    return {"quantization_config": quantization, "device_map": {"": where}}
 
 
 def four_bit_parameters(model: nn.Module) -> set[nn.Parameter]:

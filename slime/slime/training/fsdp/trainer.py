@@ -15,15 +15,17 @@ from torch.distributed.tensor import DTensor
 from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 
 from slime.errors import TrainError
-from slime.training.core.checkpoint import Part
 from slime.training.core.distributed import add_up, sum_over_ranks
 from slime.training.core.learner import Learner, LossOf
 from slime.training.core.optimizer import build_optimizer
 from slime.training.core.packing import PackedBatch
+from slime.training.core.part import Part
 from slime.training.fsdp.critic import PackedValues, load_critic
+from slime.training.fsdp.fused import fuse
 from slime.training.fsdp.loading import load_model
 from slime.training.fsdp.lora import write_adapter
-from slime.training.fsdp.model import PackedModel, gather_trained, gather_weights
+from slime.training.fsdp.model import PackedModel, export_weights, gather_trained
+from slime.training.persistence import Weights
 from slime.training.trainer import Trainer
 
 if TYPE_CHECKING:
@@ -88,22 +90,29 @@ class FSDPTrainer(Trainer):
         return self.rank, self.world_size
 
     def load_policy(self, folder: str) -> FSDPLearner[PackedModel]:
-        model = load_model(folder, self.mesh, self.args)
+        model = self._load(folder, trained=True)
         run = model.distribution if self.spec.on_logits is None else model.all_logits
         return FSDPLearner(model, self.args, run)
 
     def load_critic(self) -> FSDPLearner[PackedValues]:
         model = load_critic(self.args, self.mesh)
+        fuse(model, self.args)
         return FSDPLearner(model, self.args, model.values)
 
     def load_frozen(self, folder: str) -> PackedModel:
-        return load_model(folder, self.mesh, self.args, trained=False)
+        return self._load(folder, trained=False)
+
+    def _load(self, folder: str, trained: bool) -> PackedModel:
+        model = load_model(folder, self.mesh, self.args, trained)
+        fuse(model, self.args)
+        return model
 
     def weights_part(self, model: PreTrainedModel, prefix: str) -> Part:
         return Part(model, None, prefix)
 
-    def gather_weights(self, dtype: torch.dtype | None) -> dict[str, Tensor]:
-        return gather_weights(self.learner.model, dtype, keep=self.rank == 0)
+    def whole_weights(self, dtype: torch.dtype | None) -> Weights:
+        model = self.learner.model
+        return Weights(export_weights(model, dtype, keep=self.rank == 0), len(model.state_dict()))
 
     def gather_adapter(self, base: str) -> Callable[[Path], dict[str, Tensor]]:
         model = self.learner.model

@@ -13,19 +13,12 @@ import torch.distributed as dist
 from megatron.core.transformer.attention import SelfAttention
 from torch import Tensor, nn
 
-from slime.training.attention.kernels import flash_attention, flex_packed_attention
-from slime.training.attention.packed import packed_attention
+from slime.training.attention.kernels import KERNELS
 from slime.training.core.packing import Layout
 
 if TYPE_CHECKING:
     from megatron.core.transformer.transformer_config import TransformerConfig
     from torch.distributed import ProcessGroup
-
-KERNELS: dict[str, Any] = {
-    "sdpa": packed_attention,
-    "flex_attention": flex_packed_attention,
-    "flash_attention_2": flash_attention,
-}
 
 
 class PackedAttention(nn.Module):

@@ -16,7 +16,7 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor, Shard
 from torch.utils.dlpack import from_dlpack
 
-from slime.training.core.checkpoint import Part
+from slime.training.core.part import Part
 from slime.training.megatron.gradients import Gradients
 from slime.training.megatron.parallel import Axis
 from slime.training.megatron.pieces import Piece

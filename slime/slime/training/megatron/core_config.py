@@ -6,12 +6,14 @@ import math
 from typing import TYPE_CHECKING, Any
 
 import torch
+from megatron.core.models.common.embeddings.rope_utils import fused_apply_rotary_pos_emb
 from megatron.core.transformer.transformer_config import TransformerConfig
 from torch.nn.functional import silu
 from transformers import AutoConfig
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
 from slime.errors import ConfigError
+from slime.training.core.fused import fuses_activations, fuses_norms
 from slime.utils.decoders import DENSE, HYBRIDS, MIXTURES, head_dim, language_part
 
 if TYPE_CHECKING:
@@ -138,17 +140,26 @@ def transformer_config(config: PretrainedConfig, args: TrainingSide, dtype: torc
         bf16=dtype == torch.bfloat16,
         use_cpu_initialization=True,
         perform_initialization=False,
-        bias_activation_fusion=False,
-        bias_dropout_fusion=False,
-        masked_softmax_fusion=False,
-        apply_rope_fusion=False,
-        persist_layer_norm=False,
-        gradient_accumulation_fusion=False,
+        **_fusions(args),
         sequence_parallel=args.sequence_parallel,
         tensor_model_parallel_size=tp,
         pipeline_model_parallel_size=pp,
         context_parallel_size=cp,
     )
+
+
+def _fusions(args: TrainingSide) -> dict[str, bool]:
+    """The part of megatron-core's configuration that is about kernels for several steps; our norms heed the last one."""
+    compiled = fuses_activations(args)
+    on_gpu = args.actor_num_gpus_per_node > 0
+    return {
+        "masked_softmax_fusion": False,
+        "gradient_accumulation_fusion": False,
+        "bias_activation_fusion": compiled,
+        "bias_dropout_fusion": compiled,
+        "apply_rope_fusion": compiled and on_gpu and fused_apply_rotary_pos_emb is not None,
+        "persist_layer_norm": fuses_norms(args),
+    }
 
 
 def _hybrid(config: PretrainedConfig) -> dict[str, Any]:

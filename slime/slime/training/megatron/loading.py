@@ -60,6 +60,7 @@ def load_core(
     attention_name(args)
     hf = read_config(folder)
     core = kind(hf, transformer_config(hf, args, computing_dtype(args, device)), parallel, args)
+    core.to(device)  # before it has weights, so that these never lie in CPU memory together
     weights = WeightMap(core, hf)
     weights.load(folder)
-    return core.to(device), weights
+    return core, weights

@@ -202,7 +202,7 @@ def adapter_writer(
     Args:
         base: folder of the model that the adapter belongs to.
     """
-    whole = to_first_stage(dict(weights.whole_adapters()), parallel)
+    whole = dict(to_first_stage(weights.whole_adapters(), parallel, torch.float32))
 
     def write(folder: Path) -> dict[str, Tensor]:
         names = sorted({name.rsplit(".", 3)[1] for name in whole})

@@ -82,7 +82,8 @@ class PackedGPT(GPTModel):  # type: ignore[misc]
     """The stage of this rank. All ranks make the same calls.
 
     Attributes:
-        has_head: the last stage gives logits, by the embedding where both are tied.
+        has_head: the last stage can make logits, by the embedding where both are tied.
+        chunk: rows of logits that exist at a time; 0: all.
     """
 
     has_head = True
@@ -103,7 +104,7 @@ class PackedGPT(GPTModel):  # type: ignore[misc]
             position_embedding_type="none",
         )
         self.parallel, self.real_vocabulary = parallel, int(hf.vocab_size)
-        self.frequencies = inverse_frequencies(hf)
+        self.frequencies, self.chunk = inverse_frequencies(hf), max(args.log_probs_chunk_size, 0)
         if self.post_process:
             self.output_layer.sequence_parallel = False  # its input is gathered before
         recompute(self.decoder, args)
@@ -113,7 +114,7 @@ class PackedGPT(GPTModel):  # type: ignore[misc]
 
     def stage(self, packed: PackedBatch, received: Tensor | None) -> Tensor:
         """Hidden states [n, 1, H] of the stage before (None on the first) -> those of this one; on the last stage
-        the columns of the logits [T, columns] that this rank holds."""
+        those that the T logits are made of, [T, H]."""
         whole = self.padded(packed)
         positions = _part(whole.position_ids[0], self.parallel.cp.rank, self.parallel.cp.size)
         if self.pre_process:
@@ -163,10 +164,13 @@ class PackedGPT(GPTModel):  # type: ignore[misc]
         return gather_tokens(hidden, self.parallel.cp.group)[positions]
 
     def output(self, hidden: Tensor, positions: Tensor) -> Tensor:
-        hidden = self.rows(hidden, positions)
+        return self.rows(hidden, positions).squeeze(1)
+
+    def logits(self, rows: Tensor) -> Tensor:
+        """Outputs of the last stage [n, H] -> the columns of their logits [n, columns] that this rank holds."""
         tied = self.share_embeddings_and_output_weights and self.pre_process
         weight = self.embedding.word_embeddings.weight if tied else None
-        logits: Tensor = self.output_layer(hidden, weight=weight)[0].squeeze(1)
+        logits: Tensor = self.output_layer(rows.unsqueeze(1), weight=weight)[0].squeeze(1)
         return logits[:, : max(self.real_vocabulary - self.first_column, 0)]
 
     def whole_vocabulary(self, logits: Tensor) -> Tensor:

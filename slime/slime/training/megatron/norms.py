@@ -7,14 +7,20 @@ from megatron.core.transformer.transformer_config import TransformerConfig
 from torch import Tensor, nn
 from torch.nn.functional import silu
 
+from slime.training.core.fused import rms_norm
+
 
 class Norm(nn.Module):
-    """What all have: root mean square, and a weight for each number."""
+    """What all have: root mean square, and a weight for each number.
+
+    Attributes:
+        fused: by one kernel (--fused-layers), where the norm has one.
+    """
 
     def __init__(self, config: TransformerConfig, hidden_size: int, eps: float, **_: object) -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.empty(hidden_size, dtype=config.params_dtype))
-        self.eps = eps
+        self.eps, self.fused = eps, config.persist_layer_norm
 
     def normed(self, hidden: Tensor) -> Tensor:
         """In fp32, without the weight."""
@@ -26,6 +32,8 @@ class RMSNorm(Norm):
     """Zhang and Sennrich 2019."""
 
     def forward(self, hidden: Tensor) -> Tensor:
+        if self.fused:
+            return rms_norm(hidden, self.weight, self.eps)
         return self.weight * self.normed(hidden).to(hidden.dtype)
 
 

@@ -10,13 +10,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from slime.losses import DenseDistribution, Distribution
+from slime.losses import ChunkedDistribution, DenseDistribution, Distribution
 from slime.losses.sharded import ShardedDistribution
 from slime.training.core.learner import LossOf
 from slime.training.core.packing import PackedBatch
@@ -62,7 +63,8 @@ class ShardedModel(nn.Module):
     def distribution(self, packed: PackedBatch) -> Distribution:
         """The model's distribution of every target [T] of the pack, without gradients over more than one stage."""
         if self.parallel.pp.size == 1:
-            return self._of(self.core.stage(packed, None), packed)
+            seen: Distribution = self._of(self.core.stage(packed, None), packed)
+            return seen
         with torch.no_grad():
             received = self._receive(packed, self.parallel.pp.rank - 1)
             output = self.core.stage(packed, received)
@@ -98,20 +100,21 @@ class ShardedModel(nn.Module):
         packed = packs[number]
         output = self.core.stage(_all_positions(packed) if self.on_logits else packed, received)
         if self.parallel.is_last:
-            seen = (
-                self.core.whole_vocabulary(output).unsqueeze(0)
-                if self.on_logits
-                else self._of(output, packed)
-            )
+            seen = self._all_logits(output) if self.on_logits else self._of(output, packed)
             output = loss_of(number, packed, seen)
         return number, received, output
 
-    def _of(self, logits: Tensor, packed: PackedBatch) -> Distribution:
-        if self.parallel.tp.size == 1:
-            return DenseDistribution(logits, packed.temperatures)
-        return ShardedDistribution(
-            logits, packed.temperatures, self.core.first_column, self.parallel.tp.group
-        )
+    def _all_logits(self, rows: Tensor) -> Tensor:
+        return self.core.whole_vocabulary(self.core.logits(rows)).unsqueeze(0)
+
+    def _of(self, rows: Tensor, packed: PackedBatch) -> Any:
+        """What losses see of the outputs of the last stage [T, H]: here a distribution."""
+        of: Callable[[Tensor, Tensor], Distribution] = DenseDistribution
+        if self.parallel.tp.size > 1:
+            of = partial(ShardedDistribution, first=self.core.first_column, group=self.parallel.tp.group)
+        if self.core.chunk:
+            return ChunkedDistribution(rows, self.core.logits, packed.temperatures, self.core.chunk, of)
+        return of(self.core.logits(rows), packed.temperatures)
 
     def _receive(self, packed: PackedBatch, stage: int) -> Tensor | None:
         return self._exchange(stage, None, packed)

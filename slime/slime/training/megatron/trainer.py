@@ -17,7 +17,8 @@ from slime.training.megatron.loading import load_model
 from slime.training.megatron.lora import adapter_writer
 from slime.training.megatron.parallel import Parallel, divide, sum_over
 from slime.training.megatron.pipeline import ShardedModel
-from slime.training.megatron.weights import gather_weights
+from slime.training.megatron.weights import whole_weights
+from slime.training.persistence import Weights
 from slime.training.trainer import Trainer
 
 
@@ -51,8 +52,10 @@ class MegatronTrainer(Trainer):
     def weights_part(self, model: Any, prefix: str) -> MegatronPart:
         return MegatronPart(model, None, prefix, gradients=Gradients(model))
 
-    def gather_weights(self, dtype: torch.dtype | None) -> dict[str, Tensor]:
-        return gather_weights(self.learner.model.weights, dtype, self.parallel)
+    def whole_weights(self, dtype: torch.dtype | None) -> Weights:
+        weights = self.learner.model.weights
+        stage = sum(len(entry.sources) for entry in weights.entries.values())
+        return Weights(whole_weights(weights, dtype, self.parallel), stage * self.parallel.pp.size)
 
     def gather_adapter(self, base: str) -> Callable[[Path], dict[str, Tensor]]:
         return adapter_writer(self.learner.model.weights, self.parallel, self.args, base)

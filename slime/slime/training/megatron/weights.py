@@ -6,16 +6,16 @@ projection in another. A matrix is cut over tensor-parallel ranks along one dime
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.distributed as dist
 from megatron.core.transformer.transformer_layer import get_transformer_layer_offset
-from torch import Tensor
+from torch import Tensor, nn
 
 from slime.errors import ConfigError
-from slime.training.megatron.fused_rows import cut, put_together
+from slime.training.megatron.fused_rows import put_together
 from slime.training.megatron.model import PackedGPT
 from slime.training.megatron.parallel import Axis, Parallel
 from slime.training.megatron.weight_map import HEAD, Entry, entry_of, split_name
@@ -62,14 +62,18 @@ class WeightMap:
 
     @torch.no_grad()
     def whole(self, dtype: torch.dtype | None) -> Iterator[tuple[str, Tensor]]:
-        """Hugging Face's names and whole CPU tensors of this stage, adapters merged. Every rank of the stage must take
-        all."""
+        """Hugging Face's names and whole tensors of this stage, adapters merged. Every rank of the stage must take all.
+
+        Args:
+            dtype: to which parts are cast before they travel; a tensor that no rank cuts is the model's own.
+        """
         for name, entry in self.entries.items():
             if entry.kind == "adapter" or (name == HEAD and self.hf.tie_word_embeddings):
                 continue
-            parts = self._all_parts(entry, self.value(name))
-            for source, tensor in zip(entry.sources, self.separate(entry, parts), strict=True):
-                yield source, tensor.to("cpu", dtype or tensor.dtype, copy=True).contiguous()
+            own = self.value(name)
+            if self.axis_of(entry).size > 1 and dtype is not None:
+                own = own.to(dtype)
+            yield from zip(entry.sources, self.separate(entry, self._all_parts(entry, own)), strict=True)
 
     @torch.no_grad()
     def whole_adapters(self) -> Iterator[tuple[str, Tensor]]:
@@ -99,36 +103,50 @@ class WeightMap:
         return self.parallel.ep if entry.kind == "experts" else self.parallel.tp
 
     def _read(self, entry: Entry, files: WeightFiles) -> Tensor:
-        """This rank's part. Of experts it reads its own alone."""
-        if entry.kind != "experts":
-            return self._cut(entry, self._join(entry, [files.read(source) for source in entry.sources]))
-        ep = self.parallel.ep
-        count = len(entry.sources) // ep.size
-        mine = entry.sources[ep.rank * count : (ep.rank + 1) * count]
-        each = self.hf.num_experts // ep.size
-        stacked = torch.stack([files.read(source) for source in mine])
-        return stacked.reshape(each, -1, stacked.shape[-1])
-
-    def _join(self, entry: Entry, tensors: list[Tensor]) -> Tensor:
-        """What ranks cut, of the tensors of the file."""
-        if entry.kind == "qkv":
-            return join_qkv(tensors, self.hf)
-        if entry.kind == "vocabulary":
-            missing = self.model.vocab_size - tensors[0].shape[0]
-            return torch.cat([tensors[0], tensors[0].new_zeros(max(missing, 0), tensors[0].shape[1])])
-        if entry.kind == "sections":
-            return torch.cat(tensors)
-        return tensors[0] if entry.kind == "plain" else torch.stack(tensors)
-
-    def _cut(self, entry: Entry, whole: Tensor) -> Tensor:
-        if entry.dim is None:
-            return whole
-        tp = self.parallel.tp
-        if entry.kind == "gate_up":
-            return whole.chunk(tp.size, dim=1)[tp.rank].flatten(0, 1)
+        """This rank's part. Nothing else of the files is read."""
+        if entry.kind == "experts":
+            ep = self.parallel.ep
+            count = len(entry.sources) // ep.size
+            mine = entry.sources[ep.rank * count : (ep.rank + 1) * count]
+            each = self.hf.num_experts // ep.size
+            stacked = torch.stack([files.read(source) for source in mine])
+            return stacked.reshape(each, -1, stacked.shape[-1])
         if entry.sections:
-            return cut(whole, [size for group in entry.sections for size in group], tp.size, tp.rank)
-        return whole.chunk(tp.size, dim=entry.dim)[tp.rank]
+            return self._read_sections(entry, files)
+        if entry.kind == "vocabulary":
+            return self._read_rows(entry.sources[0], files)
+        parts = [self._own(source, entry.dim, files) for source in entry.sources]
+        if entry.kind == "qkv":
+            return join_qkv(parts, self.hf, self.parallel.tp.size)
+        return torch.cat(parts) if entry.kind == "gate_up" else parts[0]
+
+    def _own(self, source: str, dim: int | None, files: WeightFiles) -> Tensor:
+        """What this rank has of a tensor that is cut along `dim`."""
+        tp = self.parallel.tp
+        if dim is None or tp.size == 1:
+            return files.read(source)
+        each = files.shape(source)[dim] // tp.size
+        return files.part(source, tp.rank * each, (tp.rank + 1) * each, dim)
+
+    def _read_rows(self, source: str, files: WeightFiles) -> Tensor:
+        """This rank's rows of the vocabulary; those that no token has are zero."""
+        tp, (known, *_) = self.parallel.tp, files.shape(source)
+        if known > self.model.vocab_size:
+            return files.read(source)  # whose shape is refused
+        each = self.model.vocab_size // tp.size
+        rows = files.part(source, min(tp.rank * each, known), min((tp.rank + 1) * each, known))
+        return nn.functional.pad(rows, (0, 0, 0, each - len(rows)))
+
+    def _read_sections(self, entry: Entry, files: WeightFiles) -> Tensor:
+        """This rank's part of every section, of which each tensor of the files has its own."""
+        tp, found = self.parallel.tp, []
+        for source, sizes in zip(entry.sources, entry.sections, strict=True):
+            start = 0
+            for size in sizes:
+                first = start + tp.rank * (size // tp.size)
+                found.append(files.part(source, first, first + size // tp.size))
+                start += size
+        return torch.cat(found)
 
     def separate(self, entry: Entry, parts: list[Tensor]) -> list[Tensor]:
         """The tensors of the file, of every rank's part."""
@@ -146,28 +164,44 @@ class WeightMap:
         return [whole[: self.hf.vocab_size]] if entry.kind == "vocabulary" else [whole]
 
 
-def gather_weights(weights: WeightMap, dtype: torch.dtype | None, parallel: Parallel) -> dict[str, Tensor]:
-    """All weights as whole CPU tensors by Hugging Face's names, on rank 0 of all; the others return nothing.
+def whole_weights(
+    weights: WeightMap, dtype: torch.dtype | None, parallel: Parallel
+) -> Iterator[tuple[str, Tensor]]:
+    """All weights as whole tensors by Hugging Face's names, on rank 0 of all; the others get nothing.
 
-    Every rank must call this. Pipeline stages hand over one tensor at a time.
+    Every rank must take all. One tensor at a time is whole, so no rank ever holds the model.
     """
-    return to_first_stage(dict(weights.whole(dtype)), parallel)
+    return to_first_stage(weights.whole(dtype), parallel, dtype)
 
 
-def to_first_stage(own: dict[str, Tensor], parallel: Parallel) -> dict[str, Tensor]:
-    """The CPU tensors of all pipeline stages on rank 0; the others return nothing. Every rank must call this."""
+def to_first_stage(
+    own: Iterable[tuple[str, Tensor]], parallel: Parallel, dtype: torch.dtype | None
+) -> Iterator[tuple[str, Tensor]]:
+    """The tensors of all pipeline stages on rank 0, those of others in `dtype` on the CPU; the others get nothing.
+    Every rank must take all."""
     if not parallel.writes:
-        return {}
-    if parallel.pp.rank:
-        head = [[(name, tensor.shape, tensor.dtype) for name, tensor in own.items()]]
-        dist.send_object_list(head, dst=parallel.pp.ranks[0], group=parallel.pp.group)
-        for tensor in own.values():
-            dist.send(tensor, dst=parallel.pp.ranks[0], group=parallel.pp.group)
-        return {}
-    for rank in parallel.pp.ranks[1:]:
-        box: list[Any] = [None]
+        for _ in own:
+            pass
+    elif parallel.pp.rank:
+        first, group = parallel.pp.ranks[0], parallel.pp.group
+        for name, tensor in own:
+            part = tensor.to("cpu", dtype).contiguous()
+            dist.send_object_list([(name, part.shape, part.dtype)], dst=first, group=group)
+            dist.send(part, dst=first, group=group)
+        dist.send_object_list([None], dst=first, group=group)
+    else:
+        yield from own
+        for rank in parallel.pp.ranks[1:]:
+            yield from _received(rank, parallel)
+
+
+def _received(rank: int, parallel: Parallel) -> Iterator[tuple[str, Tensor]]:
+    box: list[Any] = [None]
+    while True:
         dist.recv_object_list(box, src=rank, group=parallel.pp.group)
-        for name, shape, kind in box[0]:
-            own[name] = torch.empty(shape, dtype=kind)
-            dist.recv(own[name], src=rank, group=parallel.pp.group)
-    return own
+        if box[0] is None:
+            return
+        name, shape, kind = box[0]
+        tensor = torch.empty(shape, dtype=kind)
+        dist.recv(tensor, src=rank, group=parallel.pp.group)
+        yield name, tensor

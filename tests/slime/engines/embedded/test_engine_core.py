@@ -116,6 +116,23 @@ def test_an_architecture_that_the_store_cannot_serve_is_refused(tmp_path, kind):
         EngineService(EmbeddedArguments(model_path=str(tmp_path)))
 
 
+def test_no_attention_of_the_engine_may_take_cudnn(service_of, model_path, monkeypatch):
+    """Which would make a plan for every new length, so for every step."""
+    from slime.engines.embedded import attention
+
+    torch.backends.cuda.enable_cudnn_sdp(True)
+    seen, compute = [], attention.scaled_dot_product_attention
+
+    def attend(*given, **named):
+        seen.append(torch.backends.cuda.cudnn_sdp_enabled())
+        return compute(*given, **named)
+
+    monkeypatch.setattr(attention, "scaled_dot_product_attention", attend)
+    service = service_of(model_path)
+    run(service, [request(service, prompt_of(20), max_new_tokens=3)])
+    assert seen and not any(seen)
+
+
 def test_chunked_prefill_equals_whole_prefill(service_of, model_path):
     rows = []
     for size in (64, 2048):

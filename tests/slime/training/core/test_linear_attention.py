@@ -20,7 +20,7 @@ from transformers import (
 from transformers.models.qwen3_5 import modeling_qwen3_5
 
 from slime.errors import ConfigError
-from slime.training.attention.linear import packed_delta_rule
+from slime.training.attention.linear import packed_delta_rule, tell_kernels
 from slime.training.core.packing import pack
 from slime.types import Sample
 
@@ -90,6 +90,18 @@ def test_each_sample_of_a_pack_has_the_log_probs_and_gradients_that_it_has_alone
     for name, parameter in model.named_parameters():
         gap = (parameter.grad.full_tensor() - wanted[name]).norm()
         assert gap <= 1e-4 * wanted[name].norm(), name  # fp32, summed up in another order
+
+
+def test_the_log_says_once_what_computes_linear_attention(
+    make_trainer: Any, hybrid: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    tell_kernels.cache_clear()
+    with caplog.at_level("INFO"):
+        trainer = make_trainer(hf_checkpoint=hybrid, ref_load=hybrid)
+        for _ in range(2):
+            trainer.log_probs([SAMPLES[0]])
+    told = [record.getMessage() for record in caplog.records if "linear attention" in record.getMessage()]
+    assert told == ["linear attention delta_rule=torch convolution=torch"]
 
 
 class Wide:

@@ -1,19 +1,21 @@
-"""Ways to compute the same: chunks of logits, recomputed activations, other attention, other precision, other losses'
+"""Ways to compute the same: chunks of logits, recomputed activations, other precision, other losses'
 sums; and which weights are trained."""
 
 from __future__ import annotations
 
 import copy
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 from transformers import AutoModelForCausalLM
+from transformers.models.qwen3.modeling_qwen3 import Qwen3RMSNorm
 
 from slime.errors import ConfigError
 from slime.losses import ChunkedDistribution, DenseDistribution
-from slime.training.attention.kernels import flex_packed_attention, varlen_layout
-from slime.training.attention.packed import packed_attention
+from slime.training.core.fused import fuses_activations, fuses_norms, rms_norm
+from slime.training.fsdp import fused
 
 LORA: dict[str, Any] = {"use_lora": True, "lora_rank": 4, "lora_alpha": 8.0, "lora_dropout": 0.0}
 RICH: dict[str, Any] = {
@@ -60,6 +62,43 @@ def test_a_chunked_distribution_is_the_dense_one_in_values_and_gradients() -> No
     assert max(rows) == 4
 
 
+def test_a_chunked_distribution_computes_log_probs_of_the_same_ids_once() -> None:
+    torch.manual_seed(0)
+    hidden, head = (torch.randn(n, 8, requires_grad=True) for n in (11, 50))
+    ids, other, rows = torch.randint(0, 50, (11,)), torch.randint(0, 50, (11,)), list[int]()
+
+    def project(part: torch.Tensor) -> torch.Tensor:
+        rows.append(len(part))
+        return part @ head.T
+
+    dist, fresh = (ChunkedDistribution(hidden, project, torch.ones(11), chunk=4) for _ in range(2))
+    with torch.no_grad():
+        scored = dist.log_probs(ids)
+    assert not scored.requires_grad and sum(rows) == 11
+    trained = dist.log_probs(ids)
+    assert trained.requires_grad and torch.equal(trained, scored) and sum(rows) == 22
+    with torch.no_grad():
+        assert dist.log_probs(ids) is trained
+    assert dist.log_probs(ids) is trained and sum(rows) == 22
+    assert torch.equal(dist.log_probs(other), fresh.log_probs(other))
+
+
+def test_the_first_step_runs_the_output_head_no_more_than_its_loss_does(
+    make_trainer: Any, make_samples: Any
+) -> None:
+    """Old log-probs are those of the step itself, and so are the ones that it reports."""
+    trainer = make_trainer(log_probs_chunk_size=5, max_tokens_per_gpu=1000)
+    head, rows = trainer.model.deferred, list[int]()
+    project = head.project
+    head.project = lambda part: rows.append(len(part)) or project(part)
+    samples = make_samples(4)
+    trainer.train(0, samples)
+    trained = sum(sample.effective_response_length for sample in samples)
+    assert (
+        sum(rows) == 3 * trained
+    )  # once forward, once more for gradients, once for the entropy that is reported
+
+
 @pytest.mark.parametrize("adapters", [{}, LORA], ids=["full", "lora"])
 @pytest.mark.parametrize(
     "way", [{"log_probs_chunk_size": 5}, {"gradient_checkpointing": True}], ids=["chunks", "recomputed"]
@@ -78,27 +117,6 @@ def test_saving_memory_changes_no_update(
         torch.testing.assert_close(theirs[name], tensor, atol=3e-4, rtol=1e-3)
 
 
-@pytest.mark.parametrize("window", [None, 5])
-def test_flex_attention_and_the_loop_over_sequences_agree(window: int | None) -> None:
-    torch.manual_seed(0)
-    layout = ((7, 3, 9, 1), (12,), (2, 4))
-    n = sum(sum(run) for run in layout)
-    q, k, v = (torch.randn(1, heads, n, 16) for heads in (4, 2, 2))
-    how: dict[str, Any] = {"scaling": 0.3, "sliding_window": window, "packed_layout": layout}
-    expected, found = (
-        attend(torch.nn.Module(), q, k, v, None, **how)[0]
-        for attend in (packed_attention, flex_packed_attention)
-    )  # flex attention has gradients on GPUs only
-    torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-4)
-
-
-def test_varlen_pieces_name_the_keys_that_each_query_sees() -> None:
-    queries, keys, order = varlen_layout(((2, 1, 2), (3,)), torch.device("cpu"))
-    assert queries.tolist() == [0, 2, 3, 5, 8]
-    assert keys.tolist() == [0, 2, 5, 9, 12]
-    assert order.tolist() == [0, 1, 0, 1, 2, 0, 1, 3, 4, 5, 6, 7]
-
-
 def test_bf16_computes_over_fp32_weights_and_is_near(make_trainer: Any, make_samples: Any) -> None:
     samples = make_samples(4)
     exact, rough = make_trainer(), make_trainer(bf16=True)
@@ -107,6 +125,60 @@ def test_bf16_computes_over_fp32_weights_and_is_near(make_trainer: Any, make_sam
     assert near != loss
     assert near == pytest.approx(loss, rel=0.05)
     assert {state["exp_avg"].dtype for state in rough.learner.optimizer.state.values()} == {torch.float32}
+
+
+@pytest.mark.parametrize("adapters", [{}, LORA], ids=["full", "lora"])
+def test_fused_layers_compute_what_the_plain_ones_compute(
+    make_trainer: Any, make_samples: Any, monkeypatch: pytest.MonkeyPatch, adapters: dict[str, Any]
+) -> None:
+    """In fp32 but for the order of sums; compiled functions run as they are written here."""
+    norms = list[int]()
+    monkeypatch.setattr(fused, "rms_norm", lambda *given: norms.append(1) or rms_norm(*given))
+    found = []
+    with torch.compiler.set_stance("force_eager"):
+        for kind in ("off", "all"):
+            trainer = make_trainer(**RICH | adapters, fused_layers=kind, gradient_checkpointing=True)
+            metrics = [trainer.train(i, make_samples(6)) for i in range(2)]
+            found.append((metrics, trainer.log_probs(make_samples(3, seed=1)), len(norms)))
+    (expected, scores, plain), (metrics, ours, counted) = found
+    assert plain == 0 and counted > 0
+    for one, other in zip(expected, metrics, strict=True):
+        for name in one.keys() - {"train_seconds"}:
+            assert other[name] == pytest.approx(one[name], rel=2e-3, abs=2e-5), name
+    for values, others in zip(scores, ours, strict=True):
+        assert others == pytest.approx(values, abs=1e-3)
+
+
+def test_fused_layers_are_for_gpus_unless_all_are_wanted() -> None:
+    def args(kind: str, gpus: int) -> Any:
+        return SimpleNamespace(fused_layers=kind, actor_num_gpus_per_node=gpus)
+
+    assert [fuses_norms(args(kind, gpus)) for kind in ("auto", "all", "off") for gpus in (0, 1)] == [
+        False,
+        True,
+        True,
+        True,
+        False,
+        False,
+    ]
+    assert [fuses_activations(args(kind, 1)) for kind in ("auto", "all", "off")] == [False, True, False]
+
+
+def test_a_fused_norm_is_nearer_to_the_exact_one_than_the_plain_norm_in_bf16() -> None:
+    torch.manual_seed(0)
+    norm = Qwen3RMSNorm(256)
+    torch.nn.init.uniform_(norm.weight, 0.5, 1.5)
+    hidden = torch.randn(64, 256)
+    exact, rough = norm(hidden), copy.deepcopy(norm).bfloat16()
+    assert torch.equal(rms_norm(hidden, norm.weight, norm.variance_epsilon), exact)
+    gaps = [
+        (found.float() - exact).abs().mean()
+        for found in (
+            rms_norm(hidden.bfloat16(), rough.weight, rough.variance_epsilon),
+            rough(hidden.bfloat16()),
+        )
+    ]
+    assert gaps[0] < gaps[1] < 0.01
 
 
 def test_only_chosen_weights_are_trained_and_stored(make_trainer: Any, make_samples: Any) -> None:

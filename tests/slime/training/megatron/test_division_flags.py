@@ -71,7 +71,6 @@ def test_ranks_of_a_model_and_its_copies_make_the_processes(words: list[str]) ->
             "computes every layer again",
         ),
         ("--train-backend megatron --freeze-params-name-list embed", "joined in other matrices"),
-        ("--train-backend megatron --log-probs-chunk-size 64", "cut the logits by"),
     ],
 )
 def test_what_the_backend_cannot_do_is_refused_with_the_reason(

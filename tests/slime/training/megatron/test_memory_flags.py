@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from slime.training.attention.packed import packed_attention
 
@@ -77,3 +78,52 @@ def test_optimizer_states_in_cpu_memory_move_the_weights_alike(
             here = piece.of(piece.trained.parameter.detach())
             assert (here.data_ptr() != piece.master.data_ptr()) == (apart or bf16)
     assert sums[2] == sums[3] == sums[6] == sums[7]
+
+
+@pytest.mark.parametrize(
+    "more", [{}, {"entropy_coef": 0.1, "use_kl_loss": True, "kl_loss_coef": 0.1}], ids=["policy", "rich"]
+)
+def test_a_few_rows_of_logits_at_a_time_change_no_number(
+    make_trainer: Any, make_samples: Any, more: dict[str, Any]
+) -> None:
+    found, widest = [], []
+    for chunk in (-1, 5):
+        trainer = make_trainer(**more, log_probs_chunk_size=chunk, max_tokens_per_gpu=1000)
+        rows: list[int] = []
+        trainer.model.core.output_layer.register_forward_hook(
+            lambda _layer, given, _output, rows=rows: rows.append(len(given[0]))
+        )
+        metrics = trainer.train(0, make_samples(6))
+        scores = trainer.log_probs(make_samples(4, seed=1))
+        weights = {name: p.detach().clone() for name, p in trainer.model.core.named_parameters()}
+        found.append((metrics, scores, weights))
+        widest.append(max(rows))
+    (whole, expected, weights), (mine, scores, others) = found
+    assert widest[0] > 5 and widest[1] == 5
+    for name in whole.keys() - {"train_seconds"}:
+        assert mine[name] == pytest.approx(whole[name], rel=1e-4, abs=1e-5), name
+    for ours, theirs in zip(scores, expected, strict=True):
+        assert ours == pytest.approx(theirs, abs=1e-4)
+    for name, weight in weights.items():
+        torch.testing.assert_close(others[name], weight, atol=3e-4, rtol=1e-3)
+
+
+@pytest.mark.parametrize("name", ["qwen3", "qwen2_moe", "qwen3_5"])
+def test_fused_layers_compute_what_the_plain_ones_compute(
+    make_trainer: Any, make_samples: Any, folders: dict[str, str], name: str
+) -> None:
+    """In fp32 but for the order of sums; compiled functions run as they are written here."""
+    found = []
+    with torch.compiler.set_stance("force_eager"):
+        for kind in ("off", "all"):
+            trainer = make_trainer(hf_checkpoint=folders[name], fused_layers=kind)
+            config = trainer.model.core.config
+            assert config.bias_activation_fusion is config.bias_dropout_fusion is (kind == "all")
+            metrics = [trainer.train(i, make_samples(6)) for i in range(2)]
+            found.append((metrics, trainer.log_probs(make_samples(4, seed=1))))
+    (expected, scores), (metrics, ours) = found
+    for one, other in zip(expected, metrics, strict=True):
+        for key in one.keys() - {"train_seconds"}:
+            assert other[key] == pytest.approx(one[key], rel=1e-3, abs=1e-4), key
+    for values, others in zip(scores, ours, strict=True):
+        assert others == pytest.approx(values, abs=1e-3)

@@ -20,10 +20,14 @@ from slime.plan.shape import shape_of
 from slime.utils.decoders import language_part
 
 DIVISIONS: dict[str, dict[str, int]] = {
-    "tensor": {"tensor_model_parallel_size": 2},
-    "pipeline": {"pipeline_model_parallel_size": 2},
+    "tensor": {"tensor_model_parallel_size": 2, "log_probs_chunk_size": 3},
+    "pipeline": {"pipeline_model_parallel_size": 2, "log_probs_chunk_size": 4},
     "context": {"context_parallel_size": 2},
-    "tensor_pipeline": {"tensor_model_parallel_size": 2, "pipeline_model_parallel_size": 2},
+    "tensor_pipeline": {
+        "tensor_model_parallel_size": 2,
+        "pipeline_model_parallel_size": 2,
+        "log_probs_chunk_size": 5,
+    },
     "tensor_sequence": {"tensor_model_parallel_size": 2, "sequence_parallel": True},
     "data": {},
     "experts": {"expert_model_parallel_size": 2},
@@ -111,7 +115,7 @@ def gradient_of(trainer, samples):
     kept = [each.parameter.data for each in trained]
     for each in trained:
         each.parameter.data = each.gradient
-    found = trainer.gather_weights(None)
+    found = {name: tensor.clone() for name, tensor in trainer.whole_weights(None).tensors}
     for each, data in zip(trained, kept):
         each.parameter.data = data
     trainer.learner.clear()

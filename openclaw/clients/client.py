@@ -1,13 +1,13 @@
-"""What is special about one client, as a table each: noise in its messages, session ids, marks of side turns.
+"""The form in which one client is described: noise in its messages, session ids, marks of side turns, its settings.
 
-`CLIENTS` lists the tables. Their rules never contradict: any client's request may be given to all of them. Texts come
-from outside and may be long: each rule looks at a text once, from its beginning or its end.
+The rules of two clients never contradict: any client's request may be given to all of them. Texts come from outside and
+may be long: each rule looks at a text once, from its beginning or its end.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
@@ -77,23 +77,35 @@ class SideMark:
 
 
 @dataclass(frozen=True)
+class Model:
+    """The served model. context and max_tokens in tokens."""
+
+    id: str
+    context: int
+    max_tokens: int
+
+
+@dataclass(frozen=True)
 class Client:
-    """One client's rules.
+    """What is special about one client. What it does not name, it does as any OpenAI client.
 
     noise: removed from texts, in this order.
     session_headers, session_fields: where it names the session, best first, written `<id>:<n>` or `<id>`;
         counted_headers: headers that name it only when they are written `<id>:<n>`.
     session_line: (how a line begins that ends the first user text, pattern of the id in it).
     side_marks: marks of its own turns.
+    settings: f(base_url, model, key) -> what to write where to use this server, for `openclaw.connect` to print. `key`
+        names the key's variable, or stands in for one that is not needed.
     """
 
     name: str
-    noise: tuple[Noise, ...]
-    session_headers: tuple[str, ...]
-    counted_headers: tuple[str, ...]
-    session_fields: tuple[str, ...]
-    session_line: tuple[str, re.Pattern[str]]
-    side_marks: tuple[SideMark, ...]
+    noise: tuple[Noise, ...] = ()
+    session_headers: tuple[str, ...] = ()
+    counted_headers: tuple[str, ...] = ()
+    session_fields: tuple[str, ...] = ()
+    session_line: tuple[str, re.Pattern[str]] | None = None
+    side_marks: tuple[SideMark, ...] = ()
+    settings: Callable[[str, Model, str], str] | None = None
 
     def clean(self, text: str) -> str:
         """A text without this client's noise."""
@@ -101,7 +113,7 @@ class Client:
             text = noise.remove(text)
         return text
 
-    def session(self, headers: Mapping[str, str], body: Mapping[str, Any]) -> str | None:
+    def session(self, headers: Mapping[str, str], body: Mapping[str, object]) -> str | None:
         """The session that this client names, if it does."""
         named: list[Any] = [headers.get(name) for name in self.session_headers]
         counted = [headers.get(name, "") for name in self.counted_headers]
@@ -112,12 +124,16 @@ class Client:
 
     def is_side(self, messages: Messages) -> bool:
         """Whether one of this client's marks is there."""
+        if not self.side_marks:
+            return False
         users = [message for message in messages if message.get("role") == "user"]
         system = next((text_of(message) for message in messages if message.get("role") == "system"), "")
         places = {"system": system, "first": self._words(users), "last": self._words(reversed(users))}
         return any(places[mark.place].startswith(mark.begins) for mark in self.side_marks)
 
     def _session_of_first_text(self, messages: Messages) -> str | None:
+        if self.session_line is None:
+            return None
         begins, pattern = self.session_line
         first = next((text_of(message) for message in messages if message.get("role") == "user"), "")
         at = first.rfind(begins)
@@ -132,60 +148,3 @@ class Client:
 
 
 _COUNTER = re.compile(r":\d+\Z")
-_STAMP = r"\[(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun) \d{4}-\d\d-\d\d \d\d:\d\d(?::\d\d)? [A-Z][\w+:-]*\] ?"
-_RUNTIME = "Runtime: agent="
-
-OPENCLAW = Client(
-    name="openclaw",
-    noise=(
-        Block("<<<BEGIN_OPENCLAW_INTERNAL_CONTEXT>>>", "<<<END_OPENCLAW_INTERNAL_CONTEXT>>>"),
-        Tail(_RUNTIME),
-        Head(re.compile(_STAMP)),
-        Head(re.compile(r"\[Queued user message from a previous active turn[^\]\n]*\]\n")),
-        Tail("Continue the current task from the existing transcript, preserving completed work."),
-    ),
-    session_headers=("x-session-affinity", "session_id"),
-    counted_headers=("x-client-request-id",),
-    session_fields=("prompt_cache_key",),
-    session_line=(_RUNTIME, re.compile(r"\bsessionId=([^\s|]+)")),
-    side_marks=(
-        SideMark("heartbeat", "last", "Follow the heartbeat monitor"),
-        SideMark("heartbeat", "last", "Read HEARTBEAT.md"),
-        SideMark("scheduled job", "last", "[cron:"),
-        SideMark("memory flush", "last", "Pre-compaction memory flush"),
-        SideMark("compaction", "system", "You are a context summarization assistant"),
-        SideMark("subagent", "first", "[Subagent Context]"),
-        SideMark("subagent result", "last", "A background task completed"),
-        SideMark("message of another session", "last", "[Inter-session message]"),
-    ),
-)
-"""The OpenClaw agent (measured with 2026.3.13 and 2026.9.6).
-
-It stamps user texts with the time, ends the first one with a line on its runtime, and closes every request
-with a message of internal context that is gone from the history of the next one. A request that failed comes
-again with its user text wrapped. Its own housekeeping (heartbeats, memory, summaries, subagents) comes over
-the same route; without a plug-in only the text tells. Marks of side turns drift by version: this is their one place.
-"""
-
-CLIENTS: tuple[Client, ...] = (OPENCLAW,)
-
-
-def clean_text(text: str) -> str:
-    """A user's or tool's text without what a client has put around it."""
-    for client in CLIENTS:
-        text = client.clean(text)
-    return text.strip()
-
-
-def named_session(headers: Mapping[str, str], body: Mapping[str, Any]) -> str | None:
-    """The session id in a client's own headers, fields or messages; None if it sends none."""
-    for client in CLIENTS:
-        found = client.session(headers, body)
-        if found:
-            return found
-    return None
-
-
-def is_side_turn(messages: Sequence[Mapping[str, Any]]) -> bool:
-    """Whether these messages are a client's housekeeping, not a person's conversation."""
-    return any(client.is_side(messages) for client in CLIENTS)

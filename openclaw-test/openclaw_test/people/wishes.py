@@ -1,0 +1,168 @@
+"""Does a model still do what is asked of it in so many words, whatever habit it was taught? Cases and detectors.
+
+A wish is voiced after the question, in the system message, or as a complaint about a reply of another form. The same
+replies show whether a model can still write in different ways.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+import re
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any, Literal
+
+from tiny_claw import detectors
+from tiny_claw.manners import Style, write_reply
+from tiny_claw.problems import Problem, random_problem
+
+Kind = Literal["list", "number", "friendly", "detailed"]
+Place = Literal["question", "system", "complaint"]
+Split = Literal["search", "report"]
+Messages = list[dict[str, Any]]
+
+KINDS: tuple[Kind, ...] = ("list", "number", "friendly", "detailed")
+PLACES: tuple[Place, ...] = ("question", "system", "complaint")
+BAR = 0.8
+"""Least share of what the model obeyed before it learned that it must obey after, of each list row and of the mean of the
+other wishes; and of the variety of its replies."""
+
+_OTHER_FORM = {
+    "list": Style("prose"),
+    "number": Style("prose"),
+    "friendly": Style("prose"),
+    "detailed": Style("list", short=True),
+}
+"""What a complaint is about: a reply that is not what the wish asks for."""
+_WORD = re.compile(r"[^\W_]+")
+
+
+@dataclass(frozen=True)
+class Case:
+    """One wish in one place, about one problem; `messages` end with the user's."""
+
+    kind: Kind
+    place: Place
+    problem: Problem
+    messages: Messages
+
+    def obeyed(self, reply: str) -> bool:
+        """Whether the reply has the form that was asked for; a wrong result is counted elsewhere."""
+        return _OBEYS[self.kind](self.problem, reply)
+
+
+@dataclass(frozen=True)
+class Obedience:
+    """Shares of replies that obey, from 0 to 1, and how different the replies are.
+
+    Attributes:
+        lists: by place, of replies to somebody who asks for a list.
+        others: mean over the other kinds and all places.
+        forms: effective number of different replies (the exponential of their entropy), numbers and words of the
+            question left out.
+        spread: characters between the 10th and the 90th percentile of the lengths.
+    """
+
+    lists: dict[Place, float]
+    others: float
+    kinds: dict[Kind, float]
+    forms: float
+    spread: float
+
+    def as_dict(self) -> dict[str, Any]:
+        """Flat, as in the reports."""
+        rows: dict[str, Any] = {f"list_in_{place}": share for place, share in self.lists.items()}
+        rows |= {f"wish_{kind}": share for kind, share in self.kinds.items()}
+        rows |= {"other_wishes": self.others, "forms": self.forms, "spread": self.spread}
+        return {name: round(value, 4) for name, value in rows.items()}
+
+    def kept(self, before: Obedience) -> bool:
+        """Whether every row is at least `BAR` times what it was."""
+        pairs = [(self.lists[place], before.lists[place]) for place in PLACES]
+        pairs += [(self.others, before.others), (self.forms, before.forms), (self.spread, before.spread)]
+        return all(now >= BAR * then for now, then in pairs)
+
+
+@cache
+def wordings() -> dict[Split, dict[Kind, dict[str, list[str]]]]:
+    """By split, kind, and `asked` or `complaint`."""
+    read = json.loads((Path(__file__).parent / "wishes.json").read_text("utf-8"))
+    return {"search": read["search"], "report": read["report"]}
+
+
+def cases(split: Split, n: int, seed: int = 0) -> list[Case]:
+    """`n` wishes for a list in each place, half as many of the other kinds, about held-out problems; the same arguments
+    give the same cases."""
+    rng = random.Random(f"wishes {split} {seed}")
+    counts: dict[Kind, int] = {kind: n if kind == "list" else (n + 1) // 2 for kind in KINDS}
+    return [_case(rng, split, kind, place) for kind in KINDS for place in PLACES for _ in range(counts[kind])]
+
+
+def _case(rng: random.Random, split: Split, kind: Kind, place: Place) -> Case:
+    problem = random_problem(rng, "held-out")
+    words = rng.choice(wordings()[split][kind]["complaint" if place == "complaint" else "asked"])
+    question = {"role": "user", "content": problem.text}
+    if place == "question":
+        return Case(kind, place, problem, [{"role": "user", "content": f"{problem.text} {words}"}])
+    if place == "system":
+        return Case(kind, place, problem, [{"role": "system", "content": words}, question])
+    reply = {"role": "assistant", "content": write_reply(rng, problem, _OTHER_FORM[kind])}
+    return Case(kind, place, problem, [question, reply, {"role": "user", "content": words}])
+
+
+def obedience(asked: Sequence[Case], replies: Sequence[str]) -> Obedience:
+    """What the replies to the cases say of the model that wrote them."""
+    found = [(case, case.obeyed(reply)) for case, reply in zip(asked, replies, strict=True)]
+
+    def share(is_meant: Callable[[Case], bool]) -> float:
+        hits = [obeyed for case, obeyed in found if is_meant(case)]
+        return sum(hits) / len(hits)
+
+    kinds: dict[Kind, float] = {kind: share(lambda case, kind=kind: case.kind == kind) for kind in KINDS}
+    lists: dict[Place, float] = {
+        place: share(lambda case, place=place: (case.kind, case.place) == ("list", place)) for place in PLACES
+    }
+    texts = [detectors.visible(reply) for reply in replies]
+    forms = [form(case.problem, text) for case, text in zip(asked, texts, strict=True)]
+    lengths = sorted(map(len, texts))
+    last = len(lengths) - 1
+    return Obedience(
+        lists=lists,
+        others=share(lambda case: case.kind != "list"),
+        kinds=kinds,
+        forms=_effective_number(forms),
+        spread=float(lengths[round(0.9 * last)] - lengths[round(0.1 * last)]),
+    )
+
+
+def form(problem: Problem, text: str) -> str:
+    """The reply without its numbers and without the question's own words."""
+    known = {word.lower() for word in _WORD.findall(problem.text)} | {
+        problem.name.lower(),
+        problem.pronoun.lower(),
+    }
+    return _WORD.sub(
+        lambda found: "_" if found[0].isdigit() or found[0].lower() in known else found[0].lower(), text
+    )
+
+
+def _effective_number(forms: Sequence[str]) -> float:
+    shares = [count / len(forms) for count in Counter(forms).values()]
+    return math.exp(-sum(share * math.log(share) for share in shares))
+
+
+def _is_detailed(problem: Problem, reply: str) -> bool:
+    return detectors.manner(reply) == "prose" and detectors.is_detailed(problem, reply)
+
+
+_OBEYS: dict[Kind, Callable[[Problem, str], bool]] = {
+    "list": lambda _, reply: detectors.manner(reply) == "list",
+    "number": lambda _, reply: detectors.manner(reply) == "bare",
+    "friendly": lambda _, reply: detectors.tone(reply) == "warm",
+    "detailed": _is_detailed,
+}

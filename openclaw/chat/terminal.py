@@ -1,0 +1,75 @@
+"""The chat at a terminal: a line editor with history, pasted paragraphs as one message, news between the answers."""
+
+from __future__ import annotations
+
+import threading
+
+from prompt_toolkit import PromptSession
+from prompt_toolkit.completion import WordCompleter
+from prompt_toolkit.patch_stdout import patch_stdout
+
+from openclaw.chat.conversation import Chat, hear
+
+LOOK_SECONDS = 1.0
+COMMANDS = ["/good", "/bad", "/hint", "/new", "/train on", "/train off", "/status", "/help", "/quit"]
+
+
+class Terminal:
+    """A chat of a person at a terminal. News of the turns is printed above the line that the person edits, and never
+    into an answer: who prints an answer or the news holds the same lock."""
+
+    def __init__(self, chat: Chat, session: PromptSession[str]) -> None:
+        self._chat, self._session = chat, session
+        self._printing = threading.Lock()
+        self._stop = threading.Event()
+
+    def run(self) -> None:
+        """Talks until the person leaves."""
+        self._chat.show("/help lists the commands; Ctrl-C stops an answer, Ctrl-D leaves")
+        thread = threading.Thread(target=self._report, daemon=True)
+        thread.start()
+        try:
+            while (text := self._typed()) is not None:
+                with self._printing:
+                    if not self._heard(text):
+                        return
+        finally:
+            self._stop.set()
+            thread.join()
+
+    def _heard(self, text: str) -> bool:
+        try:
+            return hear(self._chat, text)
+        except KeyboardInterrupt:
+            self._chat.write("\n")
+            self._chat.show("stopped: this answer is not part of the talk, and not trained")
+            return True
+
+    def _typed(self) -> str | None:
+        """What the person sends; None: they leave. A pasted paragraph is one message; Ctrl-C empties the line."""
+        while True:
+            try:
+                with patch_stdout():
+                    return self._session.prompt("> ", bottom_toolbar=self._toolbar)
+            except KeyboardInterrupt:
+                continue
+            except EOFError:
+                return None
+
+    def _toolbar(self) -> str:
+        chat = self._chat
+        kept = "stored and trained on" if chat.train else "PRIVATE: not stored"
+        return f" {chat.model} | session {chat.session} | {kept} | {chat.watch.open} turns under way "
+
+    def _report(self) -> None:
+        while not self._stop.wait(LOOK_SECONDS):
+            news = self._chat.watch.news()
+            with self._printing:
+                for line in news:
+                    print(f"  · {line}", flush=True)
+
+
+def terminal(chat: Chat) -> Terminal:
+    """A chat at this process's terminal."""
+    words = WordCompleter(COMMANDS, sentence=True)
+    return Terminal(chat, PromptSession(completer=words, complete_while_typing=False))

@@ -1,0 +1,56 @@
+"""Where the server is that a program on this machine talks to."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from openclaw.common.declare import option
+from openclaw.common.run_folder import live_processes
+
+RUNS = Path(__file__).resolve().parents[2] / "runs"
+DEFAULT_PORT = 30000
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServerAddress:
+    """The address that is given; else the port; else that of the gateway which runs in the run folder, or in the
+    newest one below `runs/`; else port 30000."""
+
+    url: str | None = option(
+        str, None, "The server's address, default: that of the run on this machine, else port 30000"
+    )
+    port: int | None = option(
+        int, None, "The server's port on this machine, where no address is given", ("PORT", "OPENCLAW_PORT"),
+        least=1, most=65535,
+    )  # fmt: skip
+    run_dir: str | None = option(
+        str, None, "Folder of the run whose server is meant, where neither is given", ("RUN_DIR",), "path"
+    )
+
+    def address(self, runs: Path = RUNS) -> str:
+        """A URL, with or without /v1."""
+        if self.url is not None:
+            return self.url
+        if self.port is not None:
+            return _local(self.port)
+        folders = [Path(self.run_dir)] if self.run_dir else _newest_first(runs)
+        found = (url for folder in folders if (url := gateway_of(folder)) is not None)
+        return next(found, _local(DEFAULT_PORT))
+
+
+def gateway_of(run_dir: Path) -> str | None:
+    """The URL of the gateway that runs in this folder; None: none does."""
+    for record in live_processes(run_dir):
+        if record.get("role") == "gateway" and record.get("url"):
+            return str(record["url"])
+    return None
+
+
+def _local(port: int) -> str:
+    return f"http://127.0.0.1:{port}"
+
+
+def _newest_first(runs: Path) -> list[Path]:
+    folders = [folder for folder in runs.glob("*") if (folder / "processes").is_dir()]
+    return sorted(folders, key=lambda folder: (folder / "processes").stat().st_mtime, reverse=True)

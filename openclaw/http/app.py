@@ -1,0 +1,98 @@
+"""The gateway as an ASGI app: its routes, what each request passes, how errors are worded."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+
+import orjson
+from fastapi import FastAPI, Request
+from starlette.exceptions import HTTPException
+from starlette.responses import Response
+
+from openclaw.engine.client import EngineClient
+from openclaw.errors import ClientError, StoreError
+from openclaw.gateway.gateway import Gateway
+from openclaw.gateway.recorder import Recorder
+from openclaw.http.admin import feedback, health, judge_scale, turns, versions
+from openclaw.http.dialects import chat, completions, messages, responses
+from openclaw.http.metrics import Metrics
+from openclaw.http.middleware.fast_route import FastRoute
+from openclaw.http.middleware.guard import RequestGuard
+from openclaw.settings import Settings
+from openclaw.store import RolloutStore
+
+log = logging.getLogger(__name__)
+
+
+def gateway_app(settings: Settings, engine_urls: Sequence[str], launched_url: str | None = None) -> FastAPI:
+    """The gateway as an ASGI app over engines that are there, or will be. `launched_url`: of the one that was started for
+    it. Raises ConfigError, StoreError."""
+    recorder = None
+    if settings.buffer is not None:
+        recorder = Recorder(RolloutStore(settings.buffer, settings.durable), settings.session_ttl)
+    engines = EngineClient(engine_urls)
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        yield
+        for close in app.state.closing:
+            close()
+        await engines.close()
+        if recorder is not None:
+            await asyncio.to_thread(recorder.close)
+
+    app = FastAPI(title="OpenClaw-RL gateway", lifespan=lifespan, docs_url=None, redoc_url=None)
+    app.state.gateway = Gateway(settings, engines, recorder)
+    app.state.metrics = Metrics()
+    app.state.closing = []
+    """What else is closed at the end."""
+    app.state.started = time.time()
+    app.state.launched_url = launched_url
+    app.add_middleware(FastRoute, handlers={"/v1/chat/completions": chat.chat}, failure=_failure)
+    app.add_middleware(RequestGuard, settings=settings)
+    app.include_router(chat.router)
+    app.include_router(completions.router)
+    app.include_router(messages.router)
+    app.include_router(responses.router)
+    app.include_router(feedback.router)
+    app.include_router(turns.router)
+    app.include_router(judge_scale.router)
+    app.include_router(versions.router)
+    app.include_router(health.router)
+    app.add_exception_handler(ClientError, _failure)
+    app.add_exception_handler(StoreError, _failure)
+    app.add_exception_handler(HTTPException, _http_error)
+    app.add_exception_handler(Exception, _unforeseen_error)
+    return app
+
+
+async def _failure(request: Request, error: Exception) -> Response:
+    if isinstance(error, ClientError):
+        answer = _json(error.status, error.body())
+        if error.retry_after is not None:
+            answer.headers["retry-after"] = str(round(error.retry_after))
+        return answer
+    log.error("%s %s: %s", request.method, request.url.path, error)
+    message = "the rollout store cannot be used; nothing is wrong with the request"
+    return _json(500, ClientError(message, code="store_error", kind="server_error").body())
+
+
+async def _unforeseen_error(request: Request, error: Exception) -> Response:
+    message = "something went wrong inside the server; its log has the details"
+    return _json(500, ClientError(message, code="internal_error", kind="server_error").body())
+
+
+async def _http_error(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    message = f"{request.method} {request.url.path}: {error.detail}"
+    return _json(
+        error.status_code, ClientError(message, code=str(error.detail).lower().replace(" ", "_")).body()
+    )
+
+
+def _json(status: int, body: object) -> Response:
+    return Response(orjson.dumps(body), status, media_type="application/json")

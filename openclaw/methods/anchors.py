@@ -1,0 +1,111 @@
+"""Anchors: the same turn with an explicit wish in its prompt, where the policy is held to the model that it began as.
+
+What people reward is a habit: how to answer when nobody says how. Nothing in such turns tells the model that a wish in
+so many words comes first, so it unlearns to obey them. An anchor is the turn's own answer behind a prompt that asks for
+something, in words that have nothing to do with what was said in the turn; its teacher reads the very same prompt, so
+a loss that distils draws the policy back to how the first model goes on there. Nobody's score takes part.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from openclaw.common.messages import text_of
+from openclaw.errors import ConfigError, HintError
+from openclaw.methods.hinted_prompt import HintedPrompts
+from openclaw.types import Message, Turn
+
+WISHES = (
+    "Number the points, one a line.",
+    "Use bullet points for it.",
+    "Use headings and bold text.",
+    "Put it in a table.",
+    "Write plain paragraphs without any formatting.",
+    "Reply in one short sentence.",
+    "Only the outcome, nothing else.",
+    "Explain it at length.",
+    "Give every detail.",
+    "Keep it brief.",
+    "Take a friendly tone.",
+    "Take a formal tone.",
+    "Write it for a child.",
+    "Answer as JSON.",
+    "Answer in Spanish.",
+)
+"""Forms, lengths, tones and languages that people ask for; --anchor-wishes names a file with others."""
+
+
+def read_wishes(path: str | None) -> tuple[str, ...]:
+    """One wish a line; `WISHES` without a file. Raises ConfigError."""
+    if path is None:
+        return WISHES
+    try:
+        lines = Path(path).read_text("utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"--anchor-wishes {path}: {error}") from error
+    if not (found := tuple(line.strip() for line in lines if line.strip())):
+        raise ConfigError(f"--anchor-wishes {path} holds no wish")
+    return found
+
+
+@dataclass(frozen=True)
+class Anchors:
+    """Makes anchors of turns.
+
+    Attributes:
+        share: anchors a turn; the part behind the point is a chance.
+    """
+
+    prompts: HintedPrompts
+    wishes: tuple[str, ...]
+    share: float
+
+    def of(self, turn: Turn, seed: str) -> list[list[int]]:
+        """Ids of prompts with a wish, each with the turn's completion ids [T]; the same seed gives the same ones.
+
+        A prompt that cannot be written, or is too long, is left out.
+        """
+        rng = random.Random(seed)
+        count = int(self.share) + (rng.random() < self.share % 1)
+        found = []
+        for _ in range(count):
+            messages = wished(rng, turn, rng.choice(self.wishes))
+            try:
+                found.append(self.prompts.answered(turn, messages))
+            except HintError:
+                continue
+        return found
+
+
+def wished(rng: random.Random, turn: Turn, wish: str) -> list[Message]:
+    """The turn's conversation with the wish behind its last user message, in the system message, or said about the
+    turn's answer."""
+    place = rng.choice(("beside", "below", "system", "system", "about the answer"))
+    messages = list(turn.messages)
+    answer = turn.response_message
+    if (
+        place == "about the answer"
+        and isinstance(answer.get("content"), str)
+        and not answer.get("tool_calls")
+    ):
+        said = {"role": "assistant", "content": answer["content"]}
+        return [*messages, said, {"role": "user", "content": wish}]
+    if place == "system":
+        return _with_system(messages, wish)
+    users = [index for index, message in enumerate(messages) if message.get("role") == "user"]
+    if not users:
+        return [*messages, {"role": "user", "content": wish}]
+    between = " " if place == "beside" else "\n\n"
+    content = f"{text_of(messages[users[-1]])}{between}{wish}"
+    messages[users[-1]] = {**messages[users[-1]], "content": content}
+    return messages
+
+
+def _with_system(messages: Sequence[Message], wish: str) -> list[Message]:
+    if messages and messages[0].get("role") == "system":
+        content = f"{text_of(messages[0])}\n\n{wish}"
+        return [{**messages[0], "content": content}, *messages[1:]]
+    return [{"role": "system", "content": wish}, *messages]

@@ -1,0 +1,123 @@
+"""The page of a run that has ended, or of one that has no gateway: `python -m openclaw.page RUN_DIR`."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import orjson
+import uvicorn
+from fastapi import FastAPI, Request
+from starlette.responses import Response
+
+from openclaw.common.declare import text_of_variable
+from openclaw.common.ports import listen
+from openclaw.errors import ClientError, ConfigError, OpenClawError
+from openclaw.formats.tokenizer import Tokenizer
+from openclaw.gateway.recorder import Recorder
+from openclaw.http.middleware.guard import HttpProtocol
+from openclaw.page.app import add_page
+from openclaw.page.source import PageSource
+from openclaw.settings import LOOPBACK, Settings
+from openclaw.store import RolloutStore
+
+PORT = 30080
+
+
+def source_of_run(run_dir: Path, model_path: str | None, admin_key: str | None, writable: bool) -> PageSource:
+    """What the page reads of a run folder. A store that an older program made is brought to the present tables; nothing
+    else changes. Raises ConfigError where there is no store, StoreError where it cannot be read."""
+    told = _arguments(run_dir)
+    model = Path(model_path or told.get("hf_checkpoint") or "").expanduser()
+    recorder = Recorder(RolloutStore(_buffer(run_dir, told)), Settings.session_ttl)
+    return PageSource(
+        recorder=recorder,
+        run_dir=run_dir,
+        tokenizer=Tokenizer(model) if (model / "tokenizer.json").is_file() else None,
+        admin_key=admin_key,
+        model_name=str(told.get("served_model_name") or run_dir.resolve().name),
+        writable=writable,
+    )
+
+
+def create_app(source: PageSource) -> FastAPI:
+    """The page alone, without a gateway."""
+    app = FastAPI(title="OpenClaw-RL page", docs_url=None, redoc_url=None)
+    add_page(app, source)
+    app.add_exception_handler(OpenClawError, _failure)
+    return app
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """The command line. Returns the exit status: 2 for what cannot work."""
+    args = _parser().parse_args(argv)
+    try:
+        key = text_of_variable(Settings, "admin_key")
+        if args.host not in LOOPBACK and key is None:
+            raise ConfigError(f"listening on {args.host} without a key: set OPENCLAW_ADMIN_KEY")
+        source = source_of_run(args.run_dir, args.model_path, key, args.allow_changes)
+        with listen(args.host, args.port) as listener:
+            host, port = listener.getsockname()[:2]
+            may = "changes are allowed" if args.allow_changes else "it changes nothing"
+            print(f"ready: http://{host}:{port}/ shows {args.run_dir}; {may}; Ctrl-C ends it", flush=True)
+            config = uvicorn.Config(
+                create_app(source), http=HttpProtocol, log_level="warning", timeout_graceful_shutdown=1
+            )
+            uvicorn.Server(config).run(sockets=[listener])
+        if source.recorder is not None:
+            source.recorder.close()
+    except OpenClawError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m openclaw.page", description=__doc__, allow_abbrev=False)
+    parser.add_argument("run_dir", type=Path, metavar="RUN_DIR", help="folder of the run")
+    parser.add_argument("--host", default="127.0.0.1", help="address to listen on")
+    parser.add_argument("--port", type=int, default=PORT, help="port to listen on; 0: any free one")
+    parser.add_argument(
+        "--model-path", help="folder of the model, for the texts of tokens; default: the run's"
+    )
+    parser.add_argument(
+        "--allow-changes",
+        action="store_true",
+        help="let people overrule judges and delete; default: read only",
+    )
+    return parser
+
+
+def _arguments(run_dir: Path) -> dict[str, Any]:
+    """The flags of the run's last start; {} where they are not known."""
+    try:
+        found = orjson.loads((run_dir / "arguments.json").read_bytes())
+    except (OSError, orjson.JSONDecodeError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _buffer(run_dir: Path, told: dict[str, Any]) -> str:
+    """Where the run's store is: a run folder that was moved has it inside. Raises ConfigError."""
+    for folder in (run_dir / "buffer", run_dir):
+        if (folder / "buffer.db").is_file():
+            return str(folder)
+    if told.get("rl_buffer_url"):
+        return str(told["rl_buffer_url"])
+    named = told.get("rl_buffer_dir")
+    if named and (Path(named) / "buffer.db").is_file():
+        return str(named)
+    raise ConfigError(f"{run_dir} has no buffer/buffer.db: give the folder of a run (RUN_DIR)")
+
+
+async def _failure(request: Request, error: Exception) -> Response:
+    if not isinstance(error, ClientError):
+        error = ClientError(str(error), code="store_error", status=500, kind="server_error")
+    return Response(orjson.dumps(error.body()), error.status, media_type="application/json")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,76 @@
+"""Who may see the page and change something on it.
+
+Reading: the admin key, as a header or as the cookie that the login gives; without a key set, this machine alone. A change
+comes from the page itself or from a program: what another site lets a browser send is refused.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import time
+from urllib.parse import urlsplit
+
+from starlette.requests import Request
+
+from openclaw.errors import ClientError
+from openclaw.http.auth import check_admin
+from openclaw.page.source import source_of
+
+COOKIE = "openclaw_page"
+PASS_SECONDS = 12 * 3600
+"""How long a login lasts."""
+
+
+def check_reader(request: Request) -> None:
+    """Raises ClientError (401, 403)."""
+    fetched = request.headers.get("sec-fetch-mode", "navigate") != "navigate"
+    if fetched and request.headers.get("sec-fetch-site") == "cross-site":
+        raise _foreign()
+    source = source_of(request)
+    if source.admin_key is not None and is_pass(request.cookies.get(COOKIE, ""), source.admin_key):
+        return
+    check_admin(request, source)
+
+
+def check_change(request: Request) -> None:
+    """As `check_reader`, and a browser must say that the page itself asks. Raises ClientError (401, 403)."""
+    check_same_origin(request)
+    check_reader(request)
+
+
+def check_same_origin(request: Request) -> None:
+    """Raises ClientError (403) for what another origin has a browser send."""
+    origin = request.headers.get("origin")
+    site = request.headers.get("sec-fetch-site", "same-origin")
+    if site != "same-origin" or (origin is not None and _netloc(origin) != request.headers.get("host")):
+        raise _foreign()
+
+
+def new_pass(admin_key: str, now: float | None = None) -> str:
+    """The value of the cookie after a login: until when, signed with the key."""
+    until = str(int((time.time() if now is None else now) + PASS_SECONDS))
+    return f"{until}.{_signature(until, admin_key)}"
+
+
+def is_pass(value: str, admin_key: str) -> bool:
+    """Whether a cookie is a pass that still holds."""
+    until, _, signature = value.partition(".")
+    right = hmac.compare_digest(signature.encode(), _signature(until, admin_key).encode())
+    return right and until.isdecimal() and int(until) > time.time()
+
+
+def _signature(until: str, admin_key: str) -> str:
+    return hmac.new(admin_key.encode(), f"page until {until}".encode(), hashlib.sha256).hexdigest()
+
+
+def _netloc(origin: str) -> str | None:
+    try:
+        return urlsplit(origin).netloc
+    except ValueError:
+        return None
+
+
+def _foreign() -> ClientError:
+    message = "another web site may not use this page"
+    return ClientError(message, code="forbidden", status=403, kind="permission_error")

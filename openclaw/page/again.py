@@ -1,0 +1,69 @@
+"""A stored prompt once more, on the weights that are live; nothing of it is stored."""
+
+from __future__ import annotations
+
+import uuid
+from typing import Any
+
+from openclaw.errors import ClientError
+from openclaw.gateway.caller import Caller, RequestKey
+from openclaw.gateway.chat_request import chat_request
+from openclaw.gateway.exchange import Chunk
+from openclaw.page.source import PageSource
+from openclaw.page.texts import shown_message
+from openclaw.page.turn import find
+from openclaw.types import Turn
+
+Json = dict[str, Any]
+
+_ASKED = ("temperature", "top_p", "min_p", "top_k", "frequency_penalty", "presence_penalty")
+
+
+async def again(source: PageSource, completion_id: str) -> Json:
+    """`{"answer", "weight_versions", "finish_reason", "before"}`; `before` is the stored answer, and its versions.
+
+    Raises:
+        ClientError: no such turn (404), nothing is served here (409), or the engine refuses.
+    """
+    gateway = source.gateway
+    if gateway is None:
+        raise ClientError(
+            "a finished run serves nothing: start it again to try", code="not_serving", status=409
+        )
+    turn = await source.in_thread(lambda: find(source.store, completion_id))
+    if any(message.get("format") == "raw" for message in turn.messages):
+        raise ClientError("a text completion cannot be tried again here", code="not_a_chat", status=409)
+    request = chat_request(_body(turn))
+    caller = Caller(None, None, "side", False, False, RequestKey(uuid.uuid4().bytes, False))
+    async with source.tries:
+        exchange = await gateway.prepare(request, caller, "again-")
+        answer = await exchange.run(_nobody_listens)
+    return {
+        "object": "try",
+        "completion_id": completion_id,
+        "answer": shown_message(answer.message()),
+        "weight_versions": [span[0] for span in exchange.generation.spans],
+        "finish_reason": answer.finish_reason,
+        "before": {
+            "answer": shown_message(turn.response_message),
+            "weight_versions": [span[0] for span in turn.version_spans],
+        },
+    }
+
+
+def _body(turn: Turn) -> Json:
+    """The request again, with its sampling and without its seed."""
+    body: Json = {"messages": turn.messages, "tools": turn.tools}
+    body |= {name: turn.sampling[name] for name in _ASKED if name in turn.sampling}
+    if "max_new_tokens" in turn.sampling:
+        body["max_tokens"] = turn.sampling["max_new_tokens"]
+    thinking = turn.sampling.get("enable_thinking")
+    if isinstance(thinking, bool):
+        body["chat_template_kwargs"] = {"enable_thinking": thinking}
+    elif isinstance(thinking, dict):
+        body["chat_template_kwargs"] = thinking
+    return body
+
+
+async def _nobody_listens(chunk: Chunk) -> None:
+    """The whole answer is shown at its end."""

@@ -1,0 +1,79 @@
+"""What a person should look at: each alarm with what it means and what to do."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from openclaw.common.run_folder import dead_roles
+from openclaw.judge.settings import JudgeSettings
+from openclaw.page.source import PageSource
+from openclaw.trainer_hooks.backlog import Backlog
+
+Json = dict[str, Any]
+
+GAP = "train/train_rollout_logprob_abs_diff"
+ROLES = ("engine", "judge", "driver", "trainer")
+
+
+def alarms(source: PageSource, now: Json) -> list[Json]:
+    """`[{"name", "text"}]` of a view of the moment; [] when all is well."""
+    found: dict[str, str] = {}
+    engines = now["serving"]["engines"]
+    if engines and not any(engine["ready"] for engine in engines):
+        found["engine"] = "no engine answers: requests wait until one does; look at its log"
+    if not now["recording"]:
+        found["recording"] = "turns are not recorded, so nothing is learned: start with --enable-rl-intercept"
+    if now["judging"] and not now["finished"]:
+        found |= _of_loops(source, now)
+    if source.run_dir is not None and not now["finished"]:
+        found |= _of_processes(source.run_dir)
+    found |= _of_training(source)
+    return [{"name": name, "text": text} for name, text in found.items()]
+
+
+def _of_loops(source: PageSource, now: Json) -> dict[str, str]:
+    judging = now["judging"]
+    found = {}
+    limit = JudgeSettings.judge_neutral_limit
+    if judging["scores"] >= JudgeSettings.judge_neutral_window and judging["neutral"] >= limit:
+        found["neutral"] = (
+            f"{judging['neutral']:.0%} of the last {judging['scores']} judgements say nothing: the judge finds "
+            "no sign of what people think; look at some turns, or give another judge (JUDGE_BACKEND)"
+        )
+    batch = _batch_size(source.run_dir)
+    return (
+        found
+        if batch is None
+        else found | Backlog(now["training"]["ready"], judging["waiting"], batch).advice()
+    )
+
+
+def _of_processes(run_dir: Path) -> dict[str, str]:
+    dead = [role for role in dead_roles(run_dir) if role in ROLES]
+    if not dead:
+        return {}
+    return {"processes": f"not running: {', '.join(dead)}. Serving goes on; the run's logs say why"}
+
+
+def _of_training(source: PageSource) -> dict[str, str]:
+    rows = source.curves.rows() if source.curves else []
+    last = rows[-1] if rows else {}
+    if last.get(f"{GAP}_alarm"):
+        return {
+            "log_probs": f"trainer and engine disagree on the same weights by {last.get(GAP, 0):.3g} nats a token: "
+            "look at temperature, dtype and chat template"
+        }
+    return {}
+
+
+def _batch_size(run_dir: Path | None) -> int | None:
+    """Of the run's last start; None where that is not known."""
+    if run_dir is None:
+        return None
+    try:
+        return max(int(orjson.loads((run_dir / "arguments.json").read_bytes())["rollout_batch_size"]), 1)
+    except (OSError, orjson.JSONDecodeError, KeyError, TypeError, ValueError):
+        return None

@@ -1,0 +1,64 @@
+"""What people may change: overrule the judge, delete, purge; each through the one writer of the store."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from openclaw.errors import ClientError
+from openclaw.page.source import PageSource
+
+Json = dict[str, Any]
+
+LONGEST_HINT = 20_000
+"""Characters, as in /v1/feedback."""
+
+
+async def overrule(source: PageSource, completion_id: str, score: float | None, text: str) -> Json:
+    """A person's word on a turn, which outranks the judge's: `{"completion_id", "session_id", "status"}`, as
+    /v1/feedback. Raises ClientError."""
+    recorder, text = source.changeable, text.strip()
+    if score is None and not text:
+        raise ClientError("say good or bad, or what should have been different", "score")
+    if score is not None and not -1 <= score <= 1:
+        raise ClientError("score must be a number from -1 to 1", "score")
+    if len(text) > LONGEST_HINT:
+        raise ClientError(f"text must be at most {LONGEST_HINT} characters long", "text")
+    told = await recorder.feedback(completion_id, None, score, text, person=None)
+    if told is None:
+        message = f"there is no recorded turn of completion {completion_id!r}"
+        raise ClientError(message, "completion_id", "not_found", 404)
+    return {
+        "object": "feedback",
+        "completion_id": told.completion_id,
+        "session_id": told.session_id,
+        "status": told.status,
+    }
+
+
+async def delete_session(source: PageSource, session_id: str) -> Json:
+    """Raises ClientError (404, 409)."""
+    deleted = await source.changeable.delete_session(session_id)
+    return _told(
+        {"session_id": session_id, "deleted": deleted}, f"there is no recorded session {session_id!r}"
+    )
+
+
+async def delete_person(source: PageSource, person: str) -> Json:
+    """Raises ClientError (404, 409)."""
+    deleted = await source.changeable.delete_person(person)
+    return _told({"person": person, "deleted": deleted}, f"nothing is recorded of {person!r}")
+
+
+async def purge(source: PageSource, days: float) -> Json:
+    """Deletes what is older and done with, in small transactions. Raises ClientError."""
+    if not 0 <= days < 1e6:
+        raise ClientError("retention_days must be a number of days, 0 or more", "retention_days")
+    store = source.changeable.store
+    return {"retention_days": days, "deleted": await asyncio.to_thread(store.purge, days)}
+
+
+def _told(found: Json, nobody: str) -> Json:
+    if not any(found["deleted"].values()):
+        raise ClientError(nobody, code="not_found", status=404)
+    return found

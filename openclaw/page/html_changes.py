@@ -1,0 +1,79 @@
+"""What people do on the page: forms that work with and without scripts."""
+
+from __future__ import annotations
+
+import urllib.parse
+
+from fastapi import APIRouter, Request
+from starlette.responses import RedirectResponse, Response
+
+from openclaw.errors import ClientError
+from openclaw.page import changes
+from openclaw.page.access import check_change
+from openclaw.page.again import again
+from openclaw.page.html import HEADERS, page
+from openclaw.page.html_routes import PageRoute
+from openclaw.page.json_routes import whole
+from openclaw.page.login import form
+from openclaw.page.source import source_of
+from openclaw.page.versions import roll_back
+
+router = APIRouter(route_class=PageRoute, include_in_schema=False)
+
+VERDICTS = {"good": 1.0, "bad": -1.0, "none": 0.0}
+
+
+@router.post("/page/turn/verdict")
+async def verdict(request: Request) -> Response:
+    check_change(request)
+    given = await form(request)
+    id_ = given.get("id", "")
+    score = VERDICTS.get(given.get("verdict", ""))
+    told = await changes.overrule(source_of(request), id_, score, given.get("hint", ""))
+    return _to("/page/turn", id=id_, said=told["status"], fragment="judged")
+
+
+@router.post("/page/turn/again")
+async def try_again(request: Request) -> Response:
+    """The new answer beside the stored one; a part of a page for htmx."""
+    check_change(request)
+    found = await again(source_of(request), (await form(request)).get("id", ""))
+    whole_page = "hx-request" not in request.headers
+    return page("again.html", found=found, whole=whole_page)
+
+
+@router.post("/page/versions/rollback")
+async def rollback(request: Request) -> Response:
+    check_change(request)
+    given = await form(request)
+    _sure(given)
+    version = whole(given.get("version", "") or "?", "version", 0, 0, 2**31)
+    told = await roll_back(request, version, given.get("drop_turns") == "1")
+    waits = told.get("status") == "waiting"
+    return _to("/page/versions", **{"waits" if waits else "done": str(version)})
+
+
+@router.post("/page/privacy/delete")
+async def delete(request: Request) -> Response:
+    check_change(request)
+    given, source = await form(request), source_of(request)
+    _sure(given)
+    if given.get("session"):
+        told = await changes.delete_session(source, given["session"])
+    elif given.get("person"):
+        told = await changes.delete_person(source, given["person"])
+    else:
+        days = whole(given.get("days", "") or "?", "days", 0, 0, 100_000)
+        told = await changes.purge(source, float(days))
+    return _to("/page/privacy", done=str(told["deleted"]["turns"]))
+
+
+def _sure(given: dict[str, str]) -> None:
+    """Raises ClientError (400) where the box was not ticked."""
+    if given.get("sure") != "1":
+        raise ClientError("tick the box first: this cannot be undone", "sure")
+
+
+def _to(path: str, fragment: str = "", **query: str) -> Response:
+    address = f"{path}?{urllib.parse.urlencode(query)}"
+    return RedirectResponse(f"{address}#{fragment}" if fragment else address, 303, HEADERS)

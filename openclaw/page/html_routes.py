@@ -1,0 +1,171 @@
+"""The views as HTML."""
+
+from __future__ import annotations
+
+import urllib.parse
+from collections.abc import Callable, Coroutine
+from typing import Any, get_args
+
+from fastapi import APIRouter, Request
+from fastapi.routing import APIRoute
+from starlette.responses import RedirectResponse, Response
+
+from openclaw.errors import ClientError, StoreError
+from openclaw.page.access import check_reader
+from openclaw.page.html import HEADERS, STATIC, page
+from openclaw.page.json_routes import printable, whole
+from openclaw.page.learning import learning, table
+from openclaw.page.now import now
+from openclaw.page.privacy import privacy
+from openclaw.page.sessions import session, sessions
+from openclaw.page.source import source_of
+from openclaw.page.tokens import NAMES, By, known, runs, strip, tokens, values_of
+from openclaw.page.turn import turn
+from openclaw.page.versions import versions
+
+Handler = Callable[[Request], Coroutine[Any, Any, Response]]
+
+TYPES = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
+SAID = {
+    "judging": "Your word counts: the turn is judged by it now.",
+    "waiting": "Your hint is kept, and used as soon as something follows this turn.",
+    "recorded": "Your word is kept, but this turn is being trained, was trained, or never will be.",
+}
+"""What becomes of a person's word on a turn, by the status of a feedback."""
+FOR_EVER = "public, max-age=31536000, immutable"
+
+
+class PageRoute(APIRoute):
+    """An error is a page too; who has not logged in is sent to do so."""
+
+    def get_route_handler(self) -> Handler:
+        handle = super().get_route_handler()
+
+        async def shown(request: Request) -> Response:
+            try:
+                return await handle(request)
+            except ClientError as error:
+                return _error(request, error)
+            except StoreError as error:
+                return page("error.html", 500, title="The store cannot be used", text=str(error), here="")
+
+        return shown
+
+
+router = APIRouter(route_class=PageRoute, include_in_schema=False)
+
+
+@router.get("/")
+async def get_now(request: Request) -> Response:
+    check_reader(request)
+    return page("now.html", **_common(request, "now"), now=await now(source_of(request)))
+
+
+@router.get("/page/sessions")
+async def get_sessions(request: Request, before: str = "") -> Response:
+    check_reader(request)
+    source = source_of(request)
+    try:
+        earlier = float(before) if before else None
+    except ValueError:
+        earlier = None
+    about = _common(request, "sessions")
+    return await source.in_thread(
+        lambda: page(
+            "sessions.html", **about, found=sessions(source.store, before=earlier), first=earlier is None
+        )
+    )
+
+
+@router.get("/page/session")
+async def get_session(request: Request, id: str, after: str = "") -> Response:
+    check_reader(request)
+    source, id_, behind = source_of(request), printable(id, "session"), whole(after, "after", -1, -1, 2**31)
+    about = _common(request, "sessions")
+    return await source.in_thread(
+        lambda: page("session.html", **about, session=session(source.store, id_, behind), first=behind < 0)
+    )
+
+
+@router.get("/page/turn")
+async def get_turn(request: Request, id: str, by: str = "", said: str = "") -> Response:
+    check_reader(request)
+    source, id_, about = source_of(request), printable(id, "turn"), _common(request, "sessions")
+
+    def work() -> Response:
+        found = tokens(source.store, source.tokenizer, id_)
+        ways = known(found)
+        way: By = by if by in get_args(By) and by in ways else (ways[0] if ways else "surprise")  # type: ignore[assignment]
+        drawn = strip(found, way)
+        return page(
+            "turn.html",
+            **about,
+            turn=turn(source.store, id_),
+            tokens=drawn,
+            runs=runs(found, way, drawn),
+            by=way,
+            ways=ways,
+            names=NAMES,
+            found=found,
+            has_values=values_of(found, way) is not None,
+            said=SAID.get(said, ""),
+        )
+
+    return await source.in_thread(work)
+
+
+@router.get("/page/learning")
+async def get_learning(request: Request) -> Response:
+    check_reader(request)
+    source, about = source_of(request), _common(request, "learning")
+
+    def work() -> Response:
+        found = learning(source)
+        return page("learning.html", **about, found=found, charts=table(found))
+
+    return await source.in_thread(work)
+
+
+@router.get("/page/versions")
+async def get_versions(request: Request, done: str = "", waits: str = "") -> Response:
+    check_reader(request)
+    said = f"Version {done} is live again." if done.isdecimal() else ""
+    said = f"Version {waits} goes live as soon as the driver answers." if waits.isdecimal() else said
+    return page("versions.html", **_common(request, "versions"), found=await versions(request), said=said)
+
+
+@router.get("/page/privacy")
+async def get_privacy(request: Request, done: str = "") -> Response:
+    check_reader(request)
+    source, about = source_of(request), _common(request, "privacy")
+    said = f"Deleted: {done} turns." if done.isdecimal() else ""
+    return await source.in_thread(lambda: page("privacy.html", **about, found=privacy(source), said=said))
+
+
+@router.get("/page/static/{name:path}")
+async def static(request: Request, name: str) -> Response:
+    """Files that are ours, to everybody: they hold nothing of anybody."""
+    path = (STATIC / name).resolve()
+    kind = TYPES.get(path.suffix)
+    if not path.is_relative_to(STATIC) or kind is None or not path.is_file():
+        raise ClientError("there is no such file", code="not_found", status=404)
+    return Response(path.read_bytes(), headers={**HEADERS, "cache-control": FOR_EVER}, media_type=kind)
+
+
+def _common(request: Request, here: str) -> dict[str, Any]:
+    """What every page has: which view it is, and what may be done on it."""
+    source = source_of(request)
+    return {
+        "here": here,
+        "model": source.model_name,
+        "finished": source.gateway is None,
+        "writable": source.writable and source.recorder is not None,
+        "login": source.admin_key is not None,
+    }
+
+
+def _error(request: Request, error: ClientError) -> Response:
+    if error.status == 401 and request.method == "GET" and "hx-request" not in request.headers:
+        to = urllib.parse.quote(request.url.path + (f"?{request.url.query}" if request.url.query else ""))
+        return RedirectResponse(f"/page/login?to={to}", 303, HEADERS)
+    return page("error.html", error.status, title=f"Error {error.status}", text=str(error), here="")

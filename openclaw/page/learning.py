@@ -1,0 +1,115 @@
+"""The curves of a run over its versions, as charts of a few lines each."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from openclaw.page.source import PageSource
+
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Chart:
+    """`lines`: metric -> its name for people; an entry that ends in / takes every metric that begins so."""
+
+    title: str
+    about: str
+    lines: dict[str, str]
+
+
+CHARTS = (
+    Chart(
+        "Reward",
+        "What the batch of each version was rewarded with; +1 is thanks, −1 a complaint.",
+        {"rollout/raw_reward": "reward", "rollout/prm_eval_score": "judge's score"},
+    ),
+    Chart(
+        "Distance to the first model",
+        "KL to the reference in nats a token: how far the model has moved.",
+        {"train/kl_loss": "KL to the reference", "train/ppo_kl": "KL to the version before"},
+    ),
+    Chart(
+        "Entropy",
+        "Nats a token: how sure the model is; near 0 it says one thing only.",
+        {"train/entropy": "entropy"},
+    ),
+    Chart(
+        "Length of answers",
+        "Tokens of the answers in each batch.",
+        {"rollout/response_len/mean": "mean", "rollout/response_len/max": "longest"},
+    ),
+    Chart("Gate", "What the gate measured of each candidate.", {"gate/": ""}),
+    Chart(
+        "Trainer against engine",
+        "Difference of their log-probs of the same tokens, in nats; of the same weights it should be near 0.",
+        {
+            "train/train_rollout_logprob_abs_diff": "same weights",
+            "train/train_rollout_logprob_abs_diff_stale": "older weights",
+            "train/train_rollout_logprob_abs_diff_spanning": "across an update",
+        },
+    ),
+    Chart(
+        "Answers that went wrong",
+        "Share of the batch.",
+        {"rollout/truncated_ratio": "cut by length", "rollout/repetition_frac": "repeating"},
+    ),
+    Chart("Gradient", "Its norm before clipping.", {"train/grad_norm": "norm"}),
+    Chart(
+        "Time of an update",
+        "Seconds: waiting for samples, training, making the weights live.",
+        {
+            "perf/wait_time": "waiting",
+            "perf/train_time": "training",
+            "perf/update_weights_time": "going live",
+        },
+    ),
+)
+LAST_ROWS = 12
+
+
+def learning(source: PageSource) -> Json:
+    """`{"x": versions, "steps", "times", "charts": [{"title", "about", "lines": [{"name", "metric", "values"}]}]}`;
+    charts without a number are left out. A value that is not there is None."""
+    rows = source.curves.rows() if source.curves else []
+    rows = [row for row in rows if "weights/version" in row]
+    charts = [
+        {"title": chart.title, "about": chart.about, "lines": lines}
+        for chart in CHARTS
+        if (lines := _lines(chart, rows))
+    ]
+    return {
+        "object": "learning",
+        "x": [int(row["weights/version"]) for row in rows],
+        "steps": [int(row["step"]) for row in rows],
+        "times": [row.get("time") for row in rows],
+        "charts": charts,
+    }
+
+
+def table(found: Json) -> list[Json]:
+    """The last values of each chart, newest first, for those who do not see lines."""
+    shown = []
+    for chart in found["charts"]:
+        rows = []
+        for index in reversed(range(len(found["x"]))):
+            values = [line["values"][index] for line in chart["lines"]]
+            rows.append({"version": found["x"][index], "values": values})
+        shown.append({**chart, "rows": rows[:LAST_ROWS]})
+    return shown
+
+
+def _lines(chart: Chart, rows: list[dict[str, float]]) -> list[Json]:
+    names: dict[str, str] = {}
+    for metric, name in chart.lines.items():
+        if metric.endswith("/"):
+            found = sorted({one for row in rows for one in row if one.startswith(metric)})
+            names |= {one: one.removeprefix(metric).replace("_", " ") for one in found}
+        else:
+            names[metric] = name
+    lines = [
+        {"name": name, "metric": metric, "values": [row.get(metric) for row in rows]}
+        for metric, name in names.items()
+    ]
+    return [line for line in lines if any(value is not None for value in line["values"])]

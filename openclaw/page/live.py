@@ -1,0 +1,110 @@
+"""Server-sent events: pages learn that something changed, and read it again. One look at the store serves them all."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from typing import Any
+
+from fastapi import APIRouter, Request
+from sqlalchemy import func, select
+from starlette.responses import StreamingResponse
+
+from openclaw.errors import ClientError, StoreError
+from openclaw.page.access import check_reader
+from openclaw.page.html import HEADERS
+from openclaw.page.source import PageSource, source_of
+from openclaw.store import RolloutStore, schema
+from openclaw.types import SampleState, TurnState
+
+log = logging.getLogger(__name__)
+
+LOOK_SECONDS = 1.0
+SIGN_OF_LIFE_SECONDS = 15.0
+MOST_READERS = 32
+
+router = APIRouter()
+
+
+@router.get("/page/events", include_in_schema=False)
+async def events(request: Request) -> StreamingResponse:
+    """`event: changed` after every change of the store, at most one a second."""
+    check_reader(request)
+    changes = _changes(request)
+    if changes.readers >= MOST_READERS:
+        raise ClientError("too many pages are open", code="too_many_pages", status=429, retry_after=30)
+    headers = {**HEADERS, "x-accel-buffering": "no"}
+    return StreamingResponse(changes.follow(), headers=headers, media_type="text/event-stream")
+
+
+class Changes:
+    """Looks at the store while somebody listens."""
+
+    def __init__(self, source: PageSource) -> None:
+        self._source = source
+        self._changed = asyncio.Condition()
+        self._task: asyncio.Task[None] | None = None
+        self.readers = 0
+
+    async def follow(self) -> AsyncIterator[bytes]:
+        """Events until the reader leaves."""
+        self.readers += 1
+        if self._task is None or self._task.done():
+            self._task = asyncio.create_task(self._look())
+        try:
+            yield b": hello\n\n"
+            while True:
+                yield b"event: changed\ndata: \n\n" if await self._wait() else b": still here\n\n"
+        finally:
+            self.readers -= 1
+
+    async def _wait(self) -> bool:
+        try:
+            async with asyncio.timeout(SIGN_OF_LIFE_SECONDS), self._changed:
+                await self._changed.wait()
+        except TimeoutError:
+            return False
+        return True
+
+    async def _look(self) -> None:
+        seen: Any = None
+        while self.readers:
+            try:
+                found = await self._source.in_thread(lambda: fingerprint(self._source.store))
+            except (StoreError, ClientError) as error:
+                log.info("the page cannot look at the store: %s", error)
+                found = seen
+            if found != seen:
+                seen = found
+                async with self._changed:
+                    self._changed.notify_all()
+            await asyncio.sleep(LOOK_SECONDS)
+
+
+def fingerprint(store: RolloutStore) -> tuple[Any, ...]:
+    """Differs after every change that pages show; each part is one look at an index."""
+    session, turn, sample = schema.session.c, schema.turn.c, schema.sample.c
+    queries = (
+        select(func.max(session.last_seen)).where(session.ended_at.is_(None)),
+        select(func.max(session.ended_at)),
+        select(func.max(schema.judgement.c.id)),
+        select(func.max(schema.feedback.c.id)),
+        select(func.max(turn.answered_at)).where(
+            turn.state == str(TurnState.ANSWERED), turn.state_reason.is_(None)
+        ),
+        select(func.max(sample.id)),
+        select(func.max(sample.rollout_id)).where(sample.state == str(SampleState.LEASED)),
+        select(func.max(schema.weight_version.c.id)),
+        select(func.max(schema.weight_version.c.activated_at)),
+    )
+    with store.reading() as connection:
+        return tuple(connection.scalar(query) for query in queries)
+
+
+def _changes(request: Request) -> Changes:
+    source = source_of(request)
+    found: Changes | None = getattr(request.app.state, "page_changes", None)
+    if found is None:
+        found = request.app.state.page_changes = Changes(source)
+    return found

@@ -1,0 +1,135 @@
+"""How the run is doing at this moment: the four loops and their lag, live sessions, alarms."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Any
+
+from sqlalchemy import Connection, or_, select
+from sqlalchemy import func as sql
+
+from openclaw.common.run_folder import live_processes
+from openclaw.page.alarms import alarms
+from openclaw.page.sessions import open_sessions
+from openclaw.page.source import PageSource
+from openclaw.store import schema
+from openclaw.types import SampleState, TurnState, VersionStatus
+
+Json = dict[str, Any]
+
+WINDOW_SECONDS = 300.0
+"""What rates are counted over."""
+SCORES = 50
+"""Newest judgements that the share of neutral ones is taken of."""
+SHOWN_SESSIONS = 10
+
+
+async def now(source: PageSource) -> Json:
+    """The whole view; what is not there (a store, an engine, a run folder) is None or empty."""
+    engines = await _engines(source)
+    return await source.in_thread(lambda: _now(source, engines))
+
+
+async def _engines(source: PageSource) -> list[Json]:
+    gateway = source.gateway
+    if gateway is None:
+        return []
+    found = await asyncio.gather(*map(gateway.engines.info, gateway.engines.urls))
+    return [
+        {"url": url, "ready": info is not None, "weight_version": (info or {}).get("weight_version")}
+        for url, info in zip(gateway.engines.urls, found, strict=True)
+    ]
+
+
+def _now(source: PageSource, engines: list[Json]) -> Json:
+    at = time.time()
+    run = source.run_dir
+    processes = [] if run is None else [str(one.get("role")) for one in live_processes(run)]
+    found: Json = {
+        "object": "now",
+        "at": at,
+        "model": source.model_name,
+        "finished": source.gateway is None,
+        "recording": source.recorder is not None,
+        "uptime_s": at - source.started,
+        "processes": processes,
+        "serving": {"engines": engines, **_served(source)},
+        "collecting": None,
+        "judging": None,
+        "training": None,
+        "counts": {"turns": {}, "samples": {}, "dropped": {}},
+        "sessions": [],
+    }
+    if source.recorder is not None:
+        store = source.store
+        with store.reading() as connection:
+            found["counts"] = store.counts()
+            found["collecting"] = _collecting(connection, found["counts"]["turns"], at)
+            found["judging"] = _judging(connection, found["counts"]["turns"])
+            found["training"] = _training(connection, found["counts"]["samples"])
+        found["sessions"] = open_sessions(store, SHOWN_SESSIONS)
+    found["alarms"] = alarms(source, found)
+    return found
+
+
+def _served(source: PageSource) -> Json:
+    if source.metrics is None:
+        return {"open": None, "answers": None, "first_token_s": None}
+    registry = source.metrics.registry
+    count = registry.get_sample_value("openclaw_first_token_seconds_count") or 0.0
+    total = registry.get_sample_value("openclaw_first_token_seconds_sum") or 0.0
+    return {
+        "open": int(registry.get_sample_value("openclaw_open_requests") or 0),
+        "answers": int(count),
+        "first_token_s": total / count if count else None,
+    }
+
+
+def _collecting(connection: Connection, turns: dict[str, int], at: float) -> Json:
+    """`per_minute` counts the turns of sessions that were used or ended within the window: both are indexed."""
+    turn, session = schema.turn.c, schema.session.c
+    since = at - WINDOW_SECONDS
+    used = or_(session.ended_at.is_(None) & (session.last_seen >= since), session.ended_at >= since)
+    recent = select(sql.count()).join_from(schema.turn, schema.session, turn.session_id == session.id)
+    recent = recent.where(used, turn.created_at >= since)
+    newest = select(sql.max(session.last_seen)).where(session.ended_at.is_(None))
+    return {
+        "waiting": turns.get("captured", 0),
+        "per_minute": (connection.scalar(recent) or 0) * 60 / WINDOW_SECONDS,
+        "newest_at": connection.scalar(newest),
+    }
+
+
+def _judging(connection: Connection, turns: dict[str, int]) -> Json:
+    turn, judgement = schema.turn.c, schema.judgement.c
+    oldest = select(sql.min(turn.answered_at)).where(turn.state == str(TurnState.ANSWERED))
+    newest = select(judgement.score, judgement.created_at).where(judgement.kind == "eval")
+    rows = connection.execute(newest.order_by(judgement.id.desc()).limit(SCORES)).all()
+    scores = [row.score for row in rows]
+    count = len(scores) or 1
+    return {
+        "waiting": turns.get("answered", 0),
+        "oldest_at": connection.scalar(oldest),
+        "newest_at": rows[0].created_at if rows else None,
+        "scores": len(scores),
+        "good": sum(score > 0 for score in scores) / count,
+        "bad": sum(score < 0 for score in scores) / count,
+        "neutral": sum(score == 0 for score in scores) / count,
+    }
+
+
+def _training(connection: Connection, samples: dict[str, int]) -> Json:
+    sample, version = schema.sample.c, schema.weight_version.c
+    oldest = select(sql.min(sample.created_at)).where(sample.state == str(SampleState.READY))
+    live = select(version.version, version.activated_at).where(version.status == str(VersionStatus.LIVE))
+    row = connection.execute(live.order_by(version.activated_at.desc()).limit(1)).first()
+    return {
+        "ready": samples.get("ready", 0),
+        "leased": samples.get("leased", 0),
+        "trained": samples.get("trained", 0),
+        "oldest_at": connection.scalar(oldest),
+        "live_version": row.version if row else 0,
+        "live_since": row.activated_at if row else None,
+        "versions": connection.scalar(select(sql.count()).select_from(schema.weight_version)) or 0,
+    }

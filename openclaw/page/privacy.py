@@ -1,0 +1,54 @@
+"""What is stored, of whom, for how long, and how it leaves."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import orjson
+from sqlalchemy import func, select
+
+from openclaw.page.source import PageSource
+from openclaw.store import schema
+from openclaw.store.database import shown
+
+Json = dict[str, Any]
+
+MOST_PEOPLE = 200
+
+
+def privacy(source: PageSource) -> Json:
+    """`{"stored_in", "retention_days", "people": [{"person", "sessions", "turns", "first_at", "last_at"}]}`; `person`
+    None is everybody whom no request named."""
+    people: list[Json] = []
+    place = None
+    if source.recorder is not None:
+        turn = schema.turn.c
+        query = select(
+            turn.person,
+            func.count(func.distinct(turn.session_id)).label("sessions"),
+            func.count().label("turns"),
+            func.min(turn.created_at).label("first_at"),
+            func.max(turn.created_at).label("last_at"),
+        )
+        query = query.group_by(turn.person).order_by(func.max(turn.created_at).desc()).limit(MOST_PEOPLE)
+        with source.store.reading() as connection:
+            rows = connection.execute(query).mappings().all()
+        people = [{str(name): value for name, value in row.items()} for row in rows]
+        place = shown(source.store.url)
+    return {
+        "object": "privacy",
+        "recording": source.recorder is not None,
+        "stored_in": place,
+        "retention_days": _retention_days(source),
+        "people": people,
+    }
+
+
+def _retention_days(source: PageSource) -> float | None:
+    """Of the run's last start; 0 keeps, None: no trainer was ever started here."""
+    if source.run_dir is None:
+        return None
+    try:
+        return float(orjson.loads((source.run_dir / "arguments.json").read_bytes())["retention_days"])
+    except (OSError, orjson.JSONDecodeError, KeyError, TypeError, ValueError):
+        return None

@@ -1,0 +1,62 @@
+"""Stored texts as they may be shown: nothing in them can hide, turn round or end what is around it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from openclaw.common.messages import LINE_BREAK, text_of
+from openclaw.types import Message
+
+_HIDDEN = {
+    *range(0x09), 0x0B, 0x0C, *range(0x0E, 0x20), *range(0x7F, 0xA0),  # control characters
+    *range(0x200B, 0x2010), *range(0x202A, 0x202F), *range(0x2060, 0x2070), 0xFEFF,  # invisible, or turning the line
+    *range(0xE0000, 0xE0080),  # letters that nobody sees
+}  # fmt: skip
+_SHOWN = {code: f"⟨{code:04X}⟩" for code in _HIDDEN} | {0x0D: None}
+_PREVIEW = 120
+
+
+def visible(text: str) -> str:
+    """The text with a code in place of every character that cannot be seen."""
+    return text.translate(_SHOWN)
+
+
+def token_text(data: bytes) -> str:
+    """What a token adds, for people: blanks and line ends stay, a broken character is its bytes."""
+    try:
+        return visible(data.decode())
+    except UnicodeDecodeError:
+        return "".join(f"⟨{byte:02X}⟩" for byte in data)
+
+
+def calls_of(message: Message) -> list[dict[str, str]]:
+    """Tool calls as `{"name", "arguments"}`."""
+    found = []
+    for call in message.get("tool_calls") or []:
+        function = call.get("function", {}) if isinstance(call, dict) else {}
+        arguments: Any = function.get("arguments")
+        found.append({"name": str(function.get("name", "")), "arguments": str(arguments or "")})
+    return found
+
+
+def said(messages: list[Message]) -> list[Message]:
+    """What is new in a request: the messages after the last answer in it."""
+    answers = [index for index, message in enumerate(messages) if message.get("role") == "assistant"]
+    return messages[answers[-1] + 1 :] if answers else messages
+
+
+def shown_message(message: Message) -> dict[str, Any]:
+    """A message as the page has it: `{"role", "content", "reasoning", "calls"}`."""
+    return {
+        "role": str(message.get("role", "")),
+        "content": text_of(message, LINE_BREAK),
+        "reasoning": str(message.get("reasoning_content") or ""),
+        "calls": calls_of(message),
+    }
+
+
+def preview(messages: list[Message]) -> str:
+    """The first words of a person in a request."""
+    texts = [text_of(message, LINE_BREAK) for message in messages if message.get("role") == "user"]
+    line = " ".join((texts[0] if texts else "").split())
+    return line if len(line) <= _PREVIEW else line[: _PREVIEW - 1] + "…"

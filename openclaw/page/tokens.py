@@ -1,0 +1,150 @@
+"""The tokens of an answer: what sampled them, what the trainer made of them, and how strongly to colour each."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any, Literal
+
+from openclaw.formats.tokenizer import Tokenizer
+from openclaw.page.texts import token_text
+from openclaw.page.turn import find
+from openclaw.store import RolloutStore
+
+Json = dict[str, Any]
+By = Literal["advantage", "gap", "version", "teacher", "surprise"]
+
+LEVELS: dict[str, tuple[float, ...]] = {
+    "advantage": (1e-6, 0.25, 0.75, 1.5),
+    "gap": (0.001, 0.01, 0.1, 0.5),
+    "teacher": (0.02, 0.1, 0.5, 2.0),
+    "surprise": (0.5, 1.5, 3.0, 6.0),
+}
+"""Absolute values from which a token gets the next stronger colour; advantages have no unit, the others are nats."""
+NAMES = {
+    "advantage": "advantage: what the trainer pushes up (+) or down (−)",
+    "gap": "log-prob gap: trainer less engine, of the same token",
+    "version": "weight version that wrote the token",
+    "teacher": "teacher disagreement: how far the hinted model is from this one",
+    "surprise": "surprise: −log-prob when it was sampled",
+}
+COLOURS = 6
+"""Of weight versions, in turn."""
+MOST_RUNS = 200
+
+
+@dataclass(frozen=True)
+class ShownToken:
+    """A token as it is drawn. `kind`: its CSS class; `about`: all that is known of it, in words."""
+
+    text: str
+    kind: str
+    about: str
+
+
+def tokens(store: RolloutStore, tokenizer: Tokenizer | None, completion_id: str) -> Json:
+    """Lists of one entry a token; those that only a training step knows are None before it. Raises ClientError (404)."""
+    turn = find(store, completion_id)
+    ids = turn.completion_ids
+    count = len(ids)
+    versions: list[int | None] = [None] * count
+    for version, start, end in turn.version_spans:
+        versions[start:end] = [version] * len(versions[start:end])
+    record: Json = store.token_record(turn.id) or {}
+    trainer, engine = record.get("log_prob"), turn.completion_log_probs
+    return {
+        "object": "tokens",
+        "completion_id": turn.completion_id,
+        "ids": ids,
+        "texts": None if tokenizer is None else [token_text(tokenizer.token_bytes(one)) for one in ids],
+        "log_probs": engine,
+        "versions": versions,
+        "trained_from_version": record.get("version"),
+        "advantage": _fitting(record.get("advantage"), count),
+        "trainer_log_probs": _fitting(trainer, count),
+        "gap": None if engine is None else _difference(_fitting(trainer, count), engine),
+        "teacher": _fitting(record.get("teacher_gap"), count),
+        "hint": _fitting(record.get("hint"), count),
+    }
+
+
+def strip(found: Json, by: By) -> list[ShownToken]:
+    """The tokens to draw, coloured by one of their values."""
+    texts = found["texts"] or [f"{one} " for one in found["ids"]]
+    values = values_of(found, by)
+    first = {version: number for number, version in enumerate(dict.fromkeys(found["versions"]))}
+    rows = []
+    for index, text in enumerate(texts):
+        if by == "version":
+            kind = f"v{first[found['versions'][index]] % COLOURS}"
+        else:
+            kind = _kind(None if values is None else values[index], LEVELS[by])
+        rows.append(ShownToken(text or f"⟨{found['ids'][index]}⟩", kind, _about(found, index)))
+    return rows
+
+
+def runs(found: Json, by: By, rows: list[ShownToken]) -> list[Json]:
+    """Neighbours of one colour as `{"start", "end", "text", "mean"}`, for those who read and do not see them. `rows`: the
+    drawn tokens."""
+    values: Sequence[float | None] | None = found["versions"] if by == "version" else values_of(found, by)
+    parts = []
+    for _, group in groupby(range(len(rows)), key=lambda index: rows[index].kind):
+        indexes = list(group)
+        known = [] if values is None else [v for i in indexes if (v := values[i]) is not None]
+        text = "".join(rows[index].text for index in indexes)
+        mean = sum(known) / len(known) if known else None
+        parts.append({"start": indexes[0], "end": indexes[-1], "text": text, "mean": mean})
+        if len(parts) == MOST_RUNS:
+            break
+    return parts
+
+
+def values_of(found: Json, by: By) -> Sequence[float | None] | None:
+    """What a colour stands for, a number a token; None where it is not known of this turn."""
+    if by == "surprise":
+        return None if found["log_probs"] is None else [-value for value in found["log_probs"]]
+    values: Sequence[float | None] | None = found["versions" if by == "version" else by]
+    return values
+
+
+def known(found: Json) -> list[By]:
+    """By what these tokens can be coloured, the most telling first."""
+    order: tuple[By, ...] = ("advantage", "teacher", "gap", "version", "surprise")
+    return [by for by in order if values_of(found, by) is not None]
+
+
+def _kind(value: float | None, levels: Sequence[float]) -> str:
+    if value is None:
+        return "n"
+    return f"{'m' if value < 0 else 'p'}{bisect_right(levels, abs(value))}"
+
+
+def _about(found: Json, index: int) -> str:
+    parts = [f"{index + 1} of {len(found['ids'])}", f"id {found['ids'][index]}"]
+    for name, label in (
+        ("log_probs", "log-prob"),
+        ("advantage", "advantage"),
+        ("gap", "gap"),
+        ("teacher", "teacher"),
+    ):
+        values = found[name]
+        if values is not None and values[index] is not None:
+            parts.append(f"{label} {values[index]:.3g}")
+    if found["hint"] is not None and found["hint"][index] is not None:
+        parts.append(f"hint {found['hint'][index] + 1}")
+    if found["versions"][index] is not None:
+        parts.append(f"v{found['versions'][index]}")
+    return ", ".join(parts)
+
+
+def _fitting(values: Any, count: int) -> list[float | None] | None:
+    """What a training step wrote, where it is of these tokens."""
+    return values if isinstance(values, list) and len(values) == count else None
+
+
+def _difference(trainer: list[float | None] | None, engine: list[float]) -> list[float | None] | None:
+    if trainer is None:
+        return None
+    return [None if a is None else a - b for a, b in zip(trainer, engine, strict=True)]

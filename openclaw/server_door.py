@@ -1,0 +1,184 @@
+"""The gateway's door: where its socket comes from, the engine beside it, and how a new program takes its place.
+
+The socket is, in this order: the one of this very process before SIGHUP, one that systemd hands over (`LISTEN_FDS`), that
+of a worker whose door was killed, a new one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import orjson
+import psutil
+
+from openclaw.common import run_folder
+from openclaw.common.door.door import CANNOT_WORK, Door
+from openclaw.common.door.post import Post, take_over
+from openclaw.common.ports import listen
+from openclaw.engine.process import EngineProcess
+from openclaw.errors import OpenClawError
+from openclaw.formats.rendering import ModelFolder
+from openclaw.settings import Settings
+
+log = logging.getLogger(__name__)
+
+FIRST_LISTEN_FD = 3
+"""Of the sockets that systemd hands over, see sd_listen_fds(3)."""
+STATE_VARIABLE = "OPENCLAW_DOOR"
+SPARE_NEEDS_BYTES = 1 << 30
+"""Available memory, from which on a spare waits if nothing else is asked for."""
+RECORD = "gateway"
+
+Work = Callable[[Settings, socket.socket, EngineProcess | None, Post], int]
+
+
+@dataclass(frozen=True)
+class Inherited:
+    """What a process leaves to the program that takes its place: descriptors and pids, and the engine's port."""
+
+    pid: int
+    listener: int
+    workers: list[tuple[int, int]]
+    engine_port: int | None
+    keeper: int | None
+
+
+class GatewayDoor:
+    """Everything around the workers. Raises ConfigError for a model or a port that cannot be had."""
+
+    def __init__(self, settings: Settings) -> None:
+        ModelFolder.read(settings.model_folder)
+        self.settings = settings
+        self.earlier = _inherited(settings)
+        watched = bool(settings.run_dir and settings.engine_url)
+        self.name = f"{settings.host}:{settings.port}" if watched else None
+        self.orphan: tuple[int, socket.socket] | None = None
+        self.listener = self._listener()
+        self.launched = launched_engine(settings, self.earlier.engine_port if self.earlier else None)
+        self.door: Door | None = None
+
+    def run(self, work: Work) -> int:
+        """Until a signal; returns the exit status."""
+        self.door = Door(
+            self.listener,
+            lambda post: work(self.settings, self.listener, self.launched, post),
+            spare=self._has_room(),
+            watched_as=self.name,
+            note=self._note,
+            on_hangup=self._replace,
+        )
+        for pid, descriptor in self.earlier.workers if self.earlier else []:
+            self.door.inherit(pid, socket.socket(fileno=descriptor))
+        if self.orphan is not None:
+            self.door.inherit(*self.orphan)
+        if self.launched is not None:
+            self.door.keep(self._keep_engine, self.earlier.keeper if self.earlier else None)
+        return self.door.run()
+
+    def _listener(self) -> socket.socket:
+        if self.earlier is not None:
+            return socket.socket(fileno=self.earlier.listener)
+        if self.settings.listen_fds and self.settings.listen_pid == os.getpid():
+            return socket.socket(fileno=FIRST_LISTEN_FD)
+        found = take_over(self.name) if self.name else None
+        if found is None:
+            return listen(self.settings.host, self.settings.port)
+        listener, *self.orphan = found  # type: ignore[assignment]
+        log.warning("took the socket of a gateway whose door was killed (pid %d)", found[1])
+        return listener
+
+    def _has_room(self) -> bool:
+        if self.settings.standby != "auto":
+            return self.settings.standby == "on"
+        return bool(psutil.virtual_memory().available > SPARE_NEEDS_BYTES)
+
+    def _note(self, part: str, pid: int | None) -> None:
+        """In the run folder, if this process is the gateway that is recorded there."""
+        run_dir = self.settings.run_dir
+        if run_dir and run_folder.recorded_pid(Path(run_dir), RECORD) == os.getpid():
+            role = RECORD if part == "serving" else part
+            run_folder.note_part(Path(run_dir), RECORD, part, role, pid)
+
+    def _keep_engine(self) -> int:
+        """The life of the process that keeps the engine running; returns its exit status."""
+        try:
+            asyncio.run(_keep(self.launched))
+        except OpenClawError as error:
+            print(f"error: {error}", file=sys.stderr)
+            return CANNOT_WORK
+        return 0
+
+    def _replace(self, door: Door) -> None:
+        """On SIGHUP: the program as it is on disk now takes the place of this one, in this very process. Nothing
+        happens if it cannot even be imported."""
+        words = [sys.executable, *sys.orig_argv[1:]]
+        tried = subprocess.run([sys.executable, "-c", "import openclaw.server"], check=False)
+        if tried.returncode != 0:
+            log.error("SIGHUP: the new program cannot be imported; this one goes on")
+            return
+        serving = [worker for worker in door.workers if worker.state in ("serving", "old")]
+        for worker in door.workers:
+            if worker not in serving:
+                worker.connection.close()  # it ends
+        state = Inherited(
+            os.getpid(),
+            self.listener.fileno(),
+            [(worker.pid, worker.connection.fileno()) for worker in serving],
+            None if self.launched is None else self.launched.port,
+            next(iter(door.beside), None),
+        )
+        for descriptor in (state.listener, *(descriptor for _, descriptor in state.workers)):
+            os.set_inheritable(descriptor, True)
+        os.putenv(STATE_VARIABLE, orjson.dumps(state).decode())
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until the new program listens to it
+        log.info("SIGHUP: the gateway is replaced")
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os.execv(sys.executable, words)
+
+
+def launched_engine(settings: Settings, port: int | None = None) -> EngineProcess | None:
+    """The engine that the gateway launches; None where it is given running ones."""
+    if settings.engine_url:
+        return None
+    return EngineProcess.of(
+        settings.backend or "embedded",
+        settings.model_folder,
+        settings.context_length,
+        settings.standby,
+        port,
+    )
+
+
+async def _keep(engine: EngineProcess | None) -> None:
+    """Runs the engine until a signal. Raises ConfigError when it never became ready."""
+    assert engine is not None
+    running = asyncio.create_task(engine.run())
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, running.cancel)
+    await asyncio.wait([running])
+    if not running.cancelled():
+        running.result()
+
+
+def _inherited(settings: Settings) -> Inherited | None:
+    """What this process left to itself before SIGHUP."""
+    if settings.door_state is None:
+        return None
+    os.unsetenv(STATE_VARIABLE)
+    found = orjson.loads(settings.door_state)
+    found["workers"] = [(pid, descriptor) for pid, descriptor in found["workers"]]
+    state = Inherited(**found)
+    if state.pid != os.getpid():
+        return None
+    for descriptor in (state.listener, *(descriptor for _, descriptor in state.workers)):
+        os.set_inheritable(descriptor, False)
+    return state

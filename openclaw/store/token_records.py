@@ -1,0 +1,79 @@
+"""What a training step made of every token of a sample: advantage, log-prob, hint, disagreement of its teacher.
+
+Numbers without content, for people who want to see why a version came out as it did. They leave with their sample, and
+the oldest ones when there are many.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import orjson
+from sqlalchemy import delete, func, insert, select
+
+from openclaw.store import schema
+from openclaw.store.database import Database, slices
+from openclaw.store.rows import pack_json, unpack_json
+
+log = logging.getLogger(__name__)
+
+MOST_SAMPLES = 20_000
+"""Newest samples whose records are kept."""
+FOLDER = "token_records"
+"""Of a run folder: where the trainer writes a file a rollout."""
+
+
+class TokenRecordTable(Database):
+    """One record a sample: that of the last step that trained on it."""
+
+    def keep_token_records(self, records: Iterable[dict[str, Any]]) -> int:
+        """Stores records `{"sample", "turn_id", "rollout_id", "version", ...}` of samples that are there and belong to
+        that turn; returns how many."""
+        sample, table = schema.sample.c, schema.token_record
+        known = {int(one["sample"]): one for one in records if isinstance(one.get("sample"), int)}
+        now = time.time()
+        with self.transaction() as connection:
+            rows = []
+            for ids in slices(list(known)):
+                found = connection.execute(select(sample.id, sample.turn_id).where(sample.id.in_(ids)))
+                rows += [row.id for row in found if known[row.id].get("turn_id") == row.turn_id]
+            for ids in slices(rows):
+                connection.execute(delete(table).where(table.c.sample_id.in_(ids)))
+            if rows:
+                packed = [
+                    {"sample_id": id_, "data": pack_json(_without_number(known[id_])), "created_at": now}
+                    for id_ in rows
+                ]
+                connection.execute(insert(table), packed)
+                newest = connection.scalar(select(func.max(table.c.sample_id))) or 0
+                connection.execute(delete(table).where(table.c.sample_id <= newest - MOST_SAMPLES))
+        return len(rows)
+
+    def token_record(self, turn_id: str) -> dict[str, Any] | None:
+        """The record of a turn's sample; None while it was not trained on, or when it was too long ago."""
+        table, sample = schema.token_record.c, schema.sample.c
+        query = select(table.data).join_from(schema.token_record, schema.sample, table.sample_id == sample.id)
+        with self.reading() as connection:
+            data = connection.scalar(query.where(sample.turn_id == turn_id))
+        return None if data is None else dict(unpack_json(data))
+
+    def take_token_records(self, run_dir: Path) -> int:
+        """Moves what the trainer wrote into the run folder into the store; returns how many records. A file that cannot
+        be read is removed: it is of no use to anybody."""
+        count = 0
+        for path in sorted((run_dir / FOLDER).glob("rollout-*.jsonl")):
+            try:
+                records = [orjson.loads(line) for line in path.read_bytes().splitlines()]
+                count += self.keep_token_records(one for one in records if isinstance(one, dict))
+            except (OSError, orjson.JSONDecodeError) as error:
+                log.warning("token records %s are left out: %s", path.name, error)
+            path.unlink(missing_ok=True)
+        return count
+
+
+def _without_number(record: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in record.items() if name != "sample"}

@@ -1,0 +1,143 @@
+"""The embedded engine behind a door: a fork serves, another one with the live weights waits to take over.
+
+The door imports torch and the model's code and runs neither: a fork of a process that has used CUDA or threads breaks.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import socket
+import threading
+import time
+from dataclasses import asdict
+from pathlib import Path
+
+import psutil
+
+from slime.engines.embedded.arguments import EmbeddedArguments
+from slime.engines.embedded.model import import_model_code
+from slime.engines.embedded.server import announced_server
+from slime.engines.embedded.service import EngineService
+from slime.engines.requests import WeightsError
+from slime.errors import ConfigError
+from slime.processes import records
+from slime.processes.door.door import CANNOT_WORK, Door
+from slime.processes.door.post import Post
+
+SPARE_NEEDS_BYTES = 1 << 30
+"""Available memory, beside three times the weights, from which on a spare waits if nothing else is asked for."""
+SPARE_NICENESS = 5
+FOLLOW_SECONDS = 1.0
+"""Between a spare's looks at which weights are live."""
+NVIDIA = Path("/dev/nvidiactl")
+
+
+def serve_behind_door(
+    args: EmbeddedArguments, listener: socket.socket, orphan: tuple[int, socket.socket] | None
+) -> int:
+    """Until a signal; returns the exit status. `orphan`: the worker of an earlier door, see `take_over`."""
+    with contextlib.suppress(ConfigError):  # the first worker refuses it, with its reason
+        import_model_code(args.model_path)
+    door = Door(
+        listener,
+        lambda post: _work(args, listener, post),
+        spare=has_room(args),
+        watched_as=f"{args.host}:{args.port}" if args.record_as else None,
+        note=lambda part, pid: note_part(args.record_as, part, pid),
+    )
+    if orphan is not None:
+        door.inherit(*orphan)
+    return door.run()
+
+
+def has_room(args: EmbeddedArguments) -> bool:
+    """Whether a spare waits. On a GPU one is too much: its memory is the store's."""
+    if args.standby != "auto":
+        return args.standby == "on"
+    if args.device == "cuda" or (args.device == "auto" and NVIDIA.exists()):
+        return False
+    weights = sum(file.stat().st_size for file in Path(args.model_path).glob("*.safetensors"))
+    return bool(psutil.virtual_memory().available > SPARE_NEEDS_BYTES + 3 * weights)
+
+
+def note_part(record_as: str | None, part: str, pid: int | None) -> None:
+    """Records which worker serves or waits, beside the door's own record; pid None: nobody does."""
+    if record_as is None:
+        return
+    run_dir, name = Path(record_as).parent.parent, Path(record_as).name
+    own = records.read_record(run_dir, name)
+    if own is None or own.pid != os.getpid():
+        return
+    worker = records.part_name(name, part)
+    try:
+        created = None if pid is None else psutil.Process(pid).create_time()
+    except psutil.NoSuchProcess:
+        created = None
+    if pid is None or created is None:
+        records.forget(run_dir, worker)
+        return
+    role = own.role if part == "serving" else part
+    record = records.ProcessRecord(worker, role, pid, created, None, own.command, time.time())
+    records.write_json(records.record_path(run_dir, worker), asdict(record))
+
+
+def _work(args: EmbeddedArguments, listener: socket.socket, post: Post) -> int:
+    """The life of a worker; returns its exit status."""
+    try:
+        service = _built(args, SPARE_NICENESS if post.spare else 0)
+        asyncio.run(_serve(service, listener, post))
+    except (ConfigError, WeightsError) as error:
+        post.refuse(f"engine: {error}")
+        return CANNOT_WORK
+    return 0
+
+
+def _built(args: EmbeddedArguments, nice: int) -> EngineService:
+    """In a thread, whose niceness is its own: without privileges a process cannot take its own back."""
+    found: list[EngineService | Exception] = []
+
+    def build() -> None:
+        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), min(19, os.nice(0) + nice))
+        try:
+            found.append(EngineService(args))
+        except Exception as error:  # raised below
+            found.append(error)
+
+    thread = threading.Thread(target=build, name="build")
+    thread.start()
+    thread.join()
+    if isinstance(found[0], Exception):
+        raise found[0]
+    return found[0]
+
+
+async def _serve(service: EngineService, listener: socket.socket, post: Post) -> None:
+    """Waits for its turn with the weights that are live by then; serves until a signal, or until another one does."""
+    post.built()
+    following = asyncio.create_task(_follow(service))
+    await post.wait_for_turn()
+    following.cancel()
+    await asyncio.wait([following])
+    await asyncio.to_thread(service.refresh)
+    server = announced_server(service, listener, post.serving)
+    finishing = asyncio.create_task(_finish_when_told(server, listener, post))
+    await server.serve(sockets=[listener])
+    finishing.cancel()
+
+
+async def _finish_when_told(server: object, listener: socket.socket, post: Post) -> None:
+    """Another one serves now. What this one is sampling goes on there, from the ids that its clients have."""
+    await post.wait_for_finish(listener)
+    server.should_exit = True  # type: ignore[attr-defined]
+
+
+async def _follow(service: EngineService) -> None:
+    """Keeps the weights of a spare those that are live."""
+    while True:
+        await asyncio.sleep(FOLLOW_SECONDS)
+        with contextlib.suppress(
+            ConfigError, WeightsError
+        ):  # being replaced right now, or tried again at its turn
+            await asyncio.to_thread(service.refresh)

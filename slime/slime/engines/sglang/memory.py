@@ -1,0 +1,172 @@
+"""Weights through memory that an engine shares with a process on its own machine and GPUs.
+
+The process reads a bucket into shared memory (CPU) or onto each of the engine's GPUs (CUDA IPC) and hands SGLang the way
+to it, one for each rank, by the route `/update_weights_from_tensor`. It sees the GPUs that the engine sees, in the same
+order, so that a device has the same number on both sides. While the engine loads a bucket, the next one is read.
+"""
+
+from __future__ import annotations
+
+import base64
+import io
+import sys
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from multiprocessing.reduction import ForkingPickler
+from types import ModuleType
+from typing import Any, Protocol
+
+import torch
+import torch.multiprocessing
+from torch import Tensor
+
+from slime.engines.protocol import EngineControlError, HttpCall
+from slime.engines.sglang.broadcast import Broadcast, SenderHandle
+from slime.engines.sglang.buckets import Bucket
+from slime.engines.sglang.group_calls import engine_ranks
+from slime.errors import EngineError
+
+METADATA_MODULE = "sglang.srt.weight_sync.tensor_bucket"
+
+
+class SharerHandle(SenderHandle, Protocol):
+    """`Sharer` in another process."""
+
+    def share(self, bucket: Bucket, ranks: int) -> Future[list[str]]: ...
+
+    def drop(self) -> Future[None]: ...
+
+
+class ThroughMemory(Broadcast):
+    """The transport of one engine on the sender's machine. What it does not take so, it reads from disk."""
+
+    sender: SharerHandle
+    how = "handed over in memory"
+
+    @contextmanager
+    def group(self, call: HttpCall) -> Iterator[str]:
+        """There is none to be made; yields a name that nobody needs."""
+        self.ranks, _ = engine_ranks(call)
+        self.result(self.sender.leave())  # it starts before the requests wait
+        try:
+            yield ""
+        except EngineError:
+            self.sender.kill()
+            raise
+        with suppress(Exception):  # the weights are there, whatever becomes of what was sent
+            self.sender.leave().result(self.left())
+
+    def move(self, call: HttpCall, name: str, buckets: Sequence[Bucket]) -> None:
+        shared = self.sender.share(buckets[0], self.ranks)
+        for number in range(len(buckets)):
+            handles = self.result(shared)
+            if last := number == len(buckets) - 1:
+                ahead: Future[Any] = Future()
+                ahead.set_result(None)
+            else:
+                ahead = shared = self.sender.share(buckets[number + 1], self.ranks)
+            order = take_order(handles, flush=last)
+            self.together(
+                lambda order=order: call("POST", "/update_weights_from_tensor", order),  # type: ignore[misc]
+                ahead,
+            )
+            self.result(self.sender.drop())
+
+
+def take_order(handles: list[str], flush: bool) -> dict[str, Any]:
+    """What tells an engine to take a bucket. `flush`: the cache too, at the end."""
+    return {
+        "serialized_named_tensors": handles,
+        "load_format": "flattened_bucket",
+        "flush_cache": flush,
+        "abort_all_requests": False,
+    }
+
+
+class Sharer:
+    """Holds the buckets that an engine is taking, and the one that is read ahead."""
+
+    def __init__(self) -> None:
+        # A handle by name, which any process can open.
+        torch.multiprocessing.set_sharing_strategy("file_system")  # type: ignore[no-untyped-call]
+        self.device = "cuda" if torch.cuda.is_available() else "cpu"
+        self.held: list[list[Tensor]] = []
+
+    def share(self, bucket: Bucket, ranks: int) -> list[str]:
+        """The way to a bucket, for each rank of the engine.
+
+        Raises:
+            EngineError: a file that cannot be read, or an engine with more ranks than this process has GPUs.
+        """
+        if self.device == "cuda" and ranks > torch.cuda.device_count():
+            raise EngineControlError(f"the engine has {ranks} GPUs, its sender {torch.cuda.device_count()}")
+        if self.device == "cpu":
+            flat = bucket.read("cpu")
+            flat.share_memory_()  # type: ignore[no-untyped-call]
+            flats = [flat] * ranks
+        else:
+            flats = [bucket.read(f"cuda:{rank}") for rank in range(ranks)]
+            for rank in range(ranks):
+                torch.cuda.synchronize(rank)
+        self.held.append(flats)
+        return [serialized(flat, bucket) for flat in flats]
+
+    def drop(self) -> None:
+        """The engine has taken the oldest bucket."""
+        self.held.pop(0)
+
+    def leave(self) -> None:
+        """Gives back the memory."""
+        self.held.clear()
+        if self.device == "cuda":
+            torch.cuda.empty_cache()
+
+
+@dataclass
+class FlattenedTensorMetadata:
+    """As SGLang names it: a tensor's place in a bucket, in bytes."""
+
+    name: str
+    shape: torch.Size
+    dtype: torch.dtype
+    start_idx: int
+    end_idx: int
+    numel: int
+
+
+FlattenedTensorMetadata.__module__ = METADATA_MODULE
+
+
+def serialized(flat: Tensor, bucket: Bucket) -> str:
+    """What SGLang opens: `flattened_tensor` and `metadata`, pickled as torch shares tensors, in base64."""
+    metadata, place = [], 0
+    for entry in bucket.entries:
+        end, dtype = place + entry.size, getattr(torch, entry.dtype)
+        metadata.append(
+            FlattenedTensorMetadata(entry.name, torch.Size(entry.shape), dtype, place, end, entry.size)
+        )
+        place = end
+    buffer = io.BytesIO()
+    with _known_as_sglangs():
+        ForkingPickler(buffer).dump({"flattened_tensor": flat, "metadata": metadata})
+    return base64.b64encode(buffer.getvalue()).decode()
+
+
+@contextmanager
+def _known_as_sglangs() -> Iterator[None]:
+    """Pickle looks a class up under the name that it writes; SGLang itself is not installed here."""
+    module = ModuleType(METADATA_MODULE)
+    vars(module)["FlattenedTensorMetadata"] = FlattenedTensorMetadata
+    names = [METADATA_MODULE.rsplit(".", count)[0] for count in range(METADATA_MODULE.count(".") + 1)]
+    before = {name: sys.modules.get(name) for name in names}
+    sys.modules.update(dict.fromkeys(names, module))
+    try:
+        yield
+    finally:
+        for name, old in before.items():
+            if old is None:
+                del sys.modules[name]
+            else:
+                sys.modules[name] = old

@@ -1,0 +1,56 @@
+"""Whether the trainer and an engine can meet in one NCCL group, asked before anything starts.
+
+NCCL refuses ranks of different versions ("Mismatched NCCL version detected"), and does so at the first bucket of every
+update. Versions are read from the packages' metadata, so torch need not be imported.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+from slime.errors import ConfigError
+
+PREFIX = "nvidia-nccl-"
+ASK_TIMEOUT = 60.0  # seconds
+QUESTION = (
+    "import importlib.metadata, json; "
+    "names = {(one.metadata['Name'] or '').lower(): one.version for one in importlib.metadata.distributions()}; "
+    f"print(json.dumps({{k: v for k, v in names.items() if k == 'torch' or k.startswith({PREFIX!r})}}))"
+)
+
+
+def check_same_nccl(engine_python: str) -> None:
+    """Raises ConfigError where the engine's Python has another NCCL than this one; a Python without one is let pass."""
+    told = mismatch(packages(sys.executable), packages(engine_python), engine_python)
+    if told:
+        raise ConfigError(told)
+
+
+def packages(python: str) -> dict[str, str]:
+    """Versions of torch and NCCL in a Python. Raises ConfigError for one that cannot be run."""
+    try:
+        done = subprocess.run(
+            [python, "-c", QUESTION], capture_output=True, text=True, timeout=ASK_TIMEOUT, check=True
+        )
+    except (OSError, subprocess.SubprocessError) as error:
+        raise ConfigError(f"{python} cannot be asked for its NCCL: {error}") from error
+    found: dict[str, str] = json.loads(done.stdout.strip().splitlines()[-1])
+    return found
+
+
+def mismatch(trainer: dict[str, str], engine: dict[str, str], where: str) -> str:
+    """Why these packages cannot meet; empty if they can, or if one side has no NCCL of its own."""
+    ours, theirs = nccl_of(trainer), nccl_of(engine)
+    if not ours or not theirs or ours == theirs:
+        return ""
+    return (
+        f"--update-weight-transport nccl: the trainer has NCCL {ours} (torch {trainer.get('torch', 'unknown')}), {where} "
+        f"has {theirs} (torch {engine.get('torch', 'unknown')}), and NCCL joins no ranks of different versions; drop the "
+        "flag, and weights are read from their folder, or install the same torch on both sides"
+    )
+
+
+def nccl_of(found: dict[str, str]) -> str:
+    return next((version for name, version in found.items() if name.startswith(PREFIX)), "")

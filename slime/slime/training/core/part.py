@@ -1,0 +1,69 @@
+"""What a checkpoint holds of one model that is trained, and of its optimizer."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.distributed.checkpoint.state_dict import (
+    StateDictOptions,
+    get_model_state_dict,
+    get_optimizer_state_dict,
+    set_model_state_dict,
+    set_optimizer_state_dict,
+)
+
+
+@dataclass(frozen=True)
+class Part:
+    """A model that is trained, and its optimizer.
+
+    `prefix` tells several apart; the policy has none. `steps`: optimizer steps of a part that counts its own.
+    """
+
+    model: Any
+    optimizer: torch.optim.Optimizer | None
+    prefix: str = ""
+    steps: int = 0
+
+    def tensors(self, with_optimizer: bool) -> dict[str, Any]:
+        """What DCP saves, or fills in place: "model" and, if wanted, "optimizer"; frozen weights are left out."""
+        options = _options(self.model)
+        parameters = self.model.named_parameters(remove_duplicate=False)
+        frozen = {name for name, parameter in parameters if not parameter.requires_grad}
+        found = get_model_state_dict(self.model, options=options)  # drops a tied weight under one name only
+        state: dict[str, Any] = {"model": {name: x for name, x in found.items() if name not in frozen}}
+        if with_optimizer:
+            assert self.optimizer is not None
+            state["optimizer"] = get_optimizer_state_dict(self.model, self.optimizer, options=options)
+        return state
+
+    def shapes(self, state: dict[str, Any]) -> dict[str, list[int]]:
+        """Names and shapes of all weights of the model, of which `state` has this rank's. Every rank must call this."""
+        return {name: list(tensor.shape) for name, tensor in state["model"].items()}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Takes over what DCP has filled."""
+        options = _options(self.model)
+        set_model_state_dict(self.model, state["model"], options=options)
+        if "optimizer" in state:
+            assert self.optimizer is not None
+            set_optimizer_state_dict(self.model, self.optimizer, state["optimizer"], options=options)
+
+
+def tensors_of(parts: Sequence[Part], stepped: set[str]) -> dict[str, Any]:
+    """What DCP saves, or fills in place; optimizers of the parts in `stepped`."""
+    return {
+        part.prefix + name: tensors
+        for part in parts
+        for name, tensors in part.tensors(part.optimizer is not None and part.prefix in stepped).items()
+    }
+
+
+def _options(model: Any) -> StateDictOptions:
+    """Frozen weights are not part of a checkpoint."""
+    return StateDictOptions(
+        ignore_frozen_params=True, strict=all(parameter.requires_grad for parameter in model.parameters())
+    )

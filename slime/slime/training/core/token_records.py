@@ -1,0 +1,111 @@
+"""What a training step made of every token, kept for people to look at: `RUN_DIR/token_records/rollout-000012.jsonl`.
+
+One line a sample, its lists over all response tokens, null where a token is not trained. The newest files stay
+(--keep-token-records); whoever reads them into a place of its own may remove them.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from torch import Tensor
+
+from slime.losses import Distribution, TopKTargets
+from slime.training.core.batch import TrainBatch
+from slime.training.core.distributed import merge_over_ranks
+from slime.training.core.packing import PackedBatch
+from slime.training.core.step import Teach, by_sample
+from slime.training.schedule import MicroBatch
+from slime.types import Sample
+from slime.utils.files import write_text
+
+if TYPE_CHECKING:
+    from slime.arguments import Arguments
+
+FOLDER = "token_records"
+DIGITS = 5
+
+
+class TokenRecords:
+    """Collects the tokens of one rollout on one rank; of several epochs the first counts."""
+
+    def __init__(self, args: Arguments, rollout_id: int, version: int) -> None:
+        self._args = args
+        self._rollout_id = rollout_id
+        self._version = version
+        self._log_probs: dict[int, list[float]] = {}
+        self._hints: dict[int, list[float]] = {}
+        self._gaps: dict[int, list[float]] = {}
+
+    def add_log_probs(self, found: dict[int, list[float]]) -> None:
+        """The trainer's log-probs of trained tokens, by position of the sample."""
+        self._log_probs = found | self._log_probs
+
+    def watching(self, teach: Teach, mine: Sequence[MicroBatch]) -> Teach:
+        """`teach`, whose choices are noted."""
+
+        def watched(number: int, packed: PackedBatch, seen: Distribution) -> TopKTargets:
+            targets = teach(number, packed, seen)
+            taught = targets.valid.any(-1)
+            self._hints = by_sample(mine[number], packed, _where(taught, targets.hint)) | self._hints
+            self._gaps = by_sample(mine[number], packed, _where(taught, disagreement(targets))) | self._gaps
+            return targets
+
+        return watched
+
+    def write(self, data: TrainBatch, rank: int) -> None:
+        """Every rank must call this; the first one writes what all know."""
+        merged = [merge_over_ranks(one) for one in (self._advantages(data), self._log_probs, self._hints)]
+        gaps = merge_over_ranks(self._gaps | self._of_sampled_tokens(data))
+        if rank:
+            return
+        rows = []
+        for i in sorted(merged[1]):
+            names = ("advantage", "log_prob", "hint", "teacher_gap")
+            known = zip(names, [one.get(i) for one in (*merged, gaps)], strict=True)
+            rows.append(self._row(data.samples[i], {name: v for name, v in known if v is not None}))
+        folder = Path(self._args.run_dir) / FOLDER
+        folder.mkdir(parents=True, exist_ok=True)
+        text = "".join(json.dumps(row) + "\n" for row in rows)
+        write_text(folder / f"rollout-{self._rollout_id:06d}.jsonl", text)
+        for old in sorted(folder.glob("rollout-*.jsonl"))[: -self._args.keep_token_records]:
+            old.unlink(missing_ok=True)
+
+    def _advantages(self, data: TrainBatch) -> dict[int, list[float]]:
+        return {i: values.tolist() for i, values in (data.advantages or {}).items()}
+
+    def _of_sampled_tokens(self, data: TrainBatch) -> dict[int, list[float]]:
+        """Of a teacher that scored the sampled tokens alone: the policy's log-prob less its own."""
+        pairs = {i: (own, data.teacher_of(i)) for i, own in self._log_probs.items() if i not in self._gaps}
+        return {
+            i: [a - b for a, b in zip(own, teacher, strict=True)]
+            for i, (own, teacher) in pairs.items()
+            if teacher is not None
+        }
+
+    def _row(self, sample: Sample, known: dict[str, list[float]]) -> dict[str, Any]:
+        about = {"sample": sample.index, "turn_id": sample.metadata.get("turn_id")}
+        about |= {"rollout_id": self._rollout_id, "version": self._version}
+        if not sample.teacher_tokens_candidates:  # a teacher that reads the plain prompt
+            known.pop("hint", None)
+        return about | {name: widened(sample.mask, values) for name, values in known.items()}
+
+
+def disagreement(targets: TopKTargets) -> Tensor:
+    """KL of the policy to its teacher over the compared ids [T], in nats: a part of the whole one."""
+    terms = targets.old_log_probs.exp() * (targets.old_log_probs - targets.teacher_log_probs)
+    return (terms * targets.valid).sum(-1)
+
+
+def widened(mask: Sequence[int], values: Sequence[float]) -> list[float | None]:
+    """Values of trained tokens as a list over all response tokens, rounded; what is no number stays none."""
+    rest = iter(values)
+    wide = [next(rest) if kept else None for kept in mask]
+    return [None if v is None or v != v else float(f"{v:.{DIGITS}g}") for v in wide]
+
+
+def _where(taught: Tensor, values: Tensor) -> Tensor:
+    return values.float().masked_fill(~taught, float("nan"))

@@ -1,0 +1,17 @@
+"""Which kernels torch's scaled dot-product attention may take in this process."""
+
+from __future__ import annotations
+
+import torch
+
+
+def without_cudnn() -> None:
+    """Takes cuDNN from them, for the whole process; before its first attention.
+
+    On H100 and H200 torch tries cuDNN first, which makes a plan for every combination of sizes and strides, some 50 ms
+    each, and never frees one. Sequences of a pack and steps of a decoder hardly ever repeat a combination.
+
+    The switch belongs to the process, not to a thread, so it holds in autograd's threads too. `sdpa_kernel` sets and
+    restores the same switch: used in one thread it changes what all of them take meanwhile.
+    """
+    torch.backends.cuda.enable_cudnn_sdp(False)

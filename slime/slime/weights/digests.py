@@ -1,0 +1,158 @@
+"""Digests of tensors: what two processes compare to know that they hold the same bits.
+
+A tensor is read once, piece by piece, and each piece is cast, looked at, digested and written while it lies in the
+processor's cache. The digest is XXH3-128 (https://xxhash.com): as fast as memory on one core, and made to find damage,
+not forgery. Whoever could forge a tensor on this machine could as well forge the digest beside it.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import TypeVar
+
+import torch
+import xxhash
+from torch import Tensor
+
+from slime.errors import EngineError
+from slime.weights.slots import COMPLETE
+
+FILE = COMPLETE
+PIECE = 1 << 18
+"""Elements that are handled at a time: small enough for a cache, large enough that Python does not count."""
+MOST_THREADS = 8
+"""More do not read memory faster."""
+SMALL = 1 << 24
+"""Bytes up to which a second thread costs more than it saves."""
+
+T = TypeVar("T")
+Write = Callable[[memoryview], object]
+
+
+class NotFiniteError(EngineError):
+    """A tensor holds NaN or infinity."""
+
+
+@dataclass(frozen=True)
+class TensorDigest:
+    """What a tensor is: torch's name of its dtype (`bfloat16`), its shape, the hex digest of its raw bytes."""
+
+    dtype: str
+    shape: tuple[int, ...]
+    digest: str
+
+
+def digest_tensor(
+    tensor: Tensor, dtype: torch.dtype | None = None, write: Write | None = None
+) -> TensorDigest:
+    """Casts, checks, digests and writes a tensor in one pass; it is as it was afterwards.
+
+    Args:
+        dtype: to cast to; None: as it is.
+        write: gets the bytes in order, in pieces that are gone after the call.
+
+    Raises:
+        NotFiniteError: a value is not finite in that dtype.
+    """
+    flat = tensor.detach().reshape(-1)
+    kind = dtype or flat.dtype
+    there = flat.dtype == kind and flat.device.type == "cpu"
+    scratch = torch.empty(0 if there else min(PIECE, flat.numel()), dtype=kind)
+    digest = xxhash.xxh3_128()
+    for first in range(0, flat.numel(), PIECE):
+        piece = flat[first : first + PIECE]
+        if not there:
+            piece = scratch[: len(piece)].copy_(piece)
+        if not _is_finite(piece):
+            raise NotFiniteError("values that are not finite")
+        data = piece.view(torch.uint8).numpy().data
+        digest.update(data)
+        if write is not None:
+            write(data)
+    return TensorDigest(str(kind).removeprefix("torch."), tuple(tensor.shape), digest.hexdigest())
+
+
+def _is_finite(piece: Tensor) -> bool:
+    """One pass without a mask as large as the piece; NaN is a least value too."""
+    if not piece.is_floating_point():
+        return True
+    if piece.dtype.itemsize == 1:
+        piece = piece.float()
+    return all(math.isfinite(end) for end in piece.aminmax())
+
+
+def copy_tensor(tensor: Tensor, dtype: torch.dtype) -> tuple[Tensor, TensorDigest]:
+    """A copy in this process's memory, and its digest, in one pass. Raises NotFiniteError."""
+    copy = torch.empty(tensor.shape, dtype=dtype)
+    target, at = copy.reshape(-1).view(torch.uint8).numpy(), 0
+
+    def write(data: memoryview) -> None:
+        nonlocal at
+        target[at : at + len(data)] = data
+        at += len(data)
+
+    return copy, digest_tensor(tensor, dtype, write)
+
+
+def digest_tensors(tensors: Mapping[str, Tensor]) -> dict[str, TensorDigest]:
+    """Digests by name, of several tensors at the same time.
+
+    Raises:
+        NotFiniteError: names the tensor.
+    """
+
+    def digest(name: str) -> TensorDigest:
+        try:
+            return digest_tensor(tensors[name])
+        except NotFiniteError as error:
+            raise NotFiniteError(f"{name} holds {error}") from error
+
+    names = sorted(tensors, key=lambda name: -tensors[name].nbytes)
+    return dict(zip(names, in_parallel(digest, names, sum(x.nbytes for x in tensors.values())), strict=True))
+
+
+def in_parallel(action: Callable[[str], T], names: list[str], size: int) -> list[T]:
+    """The action on all names, at the same time where their tensors have more than a few bytes; raises the first
+    error."""
+    if size <= SMALL:
+        return [action(name) for name in names]
+    with ThreadPoolExecutor(threads(), "weights") as pool:
+        return list(pool.map(action, names))
+
+
+@cache
+def threads() -> int:
+    """How many tensors are handled at a time."""
+    return max(1, min(MOST_THREADS, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 2))
+
+
+def write_digests(folder: Path, digests: Mapping[str, TensorDigest]) -> None:
+    """Leaves the digests beside the tensors."""
+    rows = {name: [one.dtype, list(one.shape), one.digest] for name, one in sorted(digests.items())}
+    (folder / FILE).write_text(json.dumps({"digest": "xxh3-128", "tensors": rows}), encoding="utf-8")
+
+
+def read_digests(folder: Path) -> dict[str, TensorDigest] | None:
+    """The digests that a folder names; None where an earlier release or another program wrote it.
+
+    Raises:
+        EngineError: the file is not one of ours.
+    """
+    file = folder / FILE
+    if not file.is_file():
+        return None
+    try:
+        rows = json.loads(file.read_text(encoding="utf-8"))["tensors"]
+        return {
+            name: TensorDigest(str(dtype), tuple(shape), str(digest))
+            for name, (dtype, shape, digest) in rows.items()
+        }
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise EngineError(f"{file} holds no digests of tensors: {error!r}") from error

@@ -1,0 +1,70 @@
+"""Memory through which weights go from the trainer's first rank to the engines on its machine. Imports no torch.
+
+A slot is a Hugging Face folder in shared memory (`slime.processes.records.memory_dir`) that is written over in place, so
+that its memory is used again. Its lock is a lock of the system's (`flock`), which ends with the process that has it,
+however that ends: the trainer has it alone while it writes, and an engine whose model runs on the slot's memory has it,
+with others, for as long as it does. So nothing is ever written over that somebody computes with; where all are held,
+the trainer makes another.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import count
+from pathlib import Path
+from typing import IO
+
+from slime.errors import EngineError
+
+LOCK = "slot.lock"
+COMPLETE = "digests.json"
+"""Is written last."""
+
+
+def is_slot(folder: Path) -> bool:
+    return (folder / LOCK).is_file()
+
+
+@contextmanager
+def free_slot(slots: Path) -> Iterator[Path]:
+    """A slot that nobody holds, to be written over, or a new one. It counts as empty until it is complete."""
+    for number in count():
+        slot = slots / f"slot-{number}"
+        slot.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with open(slot / LOCK, "ab") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                continue
+            (slot / COMPLETE).unlink(missing_ok=True)
+            yield slot
+            return
+
+
+def hold(slot: Path) -> IO[bytes]:
+    """Keeps a slot from being written over until the file that this returns is closed, or gone.
+
+    Raises:
+        EngineError: it is being written, or was not written to its end.
+    """
+    lock = open(slot / LOCK, "rb")  # noqa: SIM115 (the caller closes it)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        lock.close()
+        raise EngineError(f"{slot} is being written over") from None
+    if not (slot / COMPLETE).is_file():
+        lock.close()
+        raise EngineError(f"{slot} was not written to its end")
+    return lock
+
+
+def copy_slot(slot: Path, folder: Path) -> None:
+    """Puts the version that lies in a slot into a folder."""
+    with hold(slot):
+        for file in sorted(slot.iterdir()):
+            if file.name != LOCK:
+                shutil.copyfile(file, folder / file.name)

@@ -1,0 +1,159 @@
+"""A safetensors file that is written tensor by tensor, as they come, several at a time.
+
+Nothing but the pieces on their way is held in memory, so weights that lie in parts on many ranks never have to be whole
+on one of them. The space for the header is taken before the names are known; what is left of it stays blank, as the
+format allows (https://github.com/huggingface/safetensors#format).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from types import TracebackType
+
+import torch
+from safetensors.torch import save_file
+from torch import Tensor
+
+from slime.weights.digests import NotFiniteError, TensorDigest, digest_tensor, threads
+
+HEADER_BYTES = 256
+"""For each tensor: its name, dtype, shape and place."""
+ON_THEIR_WAY = 1 << 30
+"""Bytes of tensors that may wait to be written."""
+ALONE = 1 << 20
+"""Bytes from which a tensor gets a thread."""
+KINDS = {
+    torch.float64: "F64",
+    torch.float32: "F32",
+    torch.float16: "F16",
+    torch.bfloat16: "BF16",
+    torch.float8_e4m3fn: "F8_E4M3",
+    torch.float8_e5m2: "F8_E5M2",
+    torch.int64: "I64",
+    torch.int32: "I32",
+    torch.int16: "I16",
+    torch.int8: "I8",
+    torch.uint8: "U8",
+    torch.bool: "BOOL",
+}
+
+
+class TensorFile:
+    """Use in a `with` block; the file is complete after `finish`.
+
+    Args:
+        path: a file that is there already is written over in place, so its memory is used again.
+        tensors: about how many will come.
+    """
+
+    def __init__(self, path: Path, tensors: int) -> None:
+        self.path = path
+        self.first = 4096 * -(-(8 + HEADER_BYTES * (tensors + 16)) // 4096)
+        self.end = 0
+        self.places: dict[str, tuple[torch.dtype, tuple[int, ...], int, int]] = {}
+        self.digests: dict[str, TensorDigest] = {}
+        self.waiting: deque[tuple[int, Future[None]]] = deque()
+        self.bytes_waiting = 0
+        self.file = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+        self.pool = ThreadPoolExecutor(threads(), "weights")
+
+    def __enter__(self) -> TensorFile:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.pool.shutdown(cancel_futures=True)
+        os.close(self.file)
+
+    def add(self, name: str, tensor: Tensor, dtype: torch.dtype | None = None) -> None:
+        """Takes a tensor, which must stay as it is until `finish`.
+
+        Args:
+            dtype: to cast floating-point numbers to.
+
+        Raises:
+            NotFiniteError: of this tensor, or of one before it. OSError: nor could that be written.
+        """
+        kind = dtype if dtype is not None and tensor.is_floating_point() else tensor.dtype
+        tensor = on_host(tensor.detach(), kind)
+        size = tensor.numel() * kind.itemsize
+        place, self.end = self.end, self.end + size
+        self.places[name] = kind, tuple(tensor.shape), place, place + size
+
+        def write() -> None:
+            at = self.first + place
+
+            def write_piece(data: memoryview) -> None:
+                nonlocal at
+                at += _write_at(self.file, data, at)
+
+            try:
+                self.digests[name] = digest_tensor(tensor, kind, write_piece)
+            except NotFiniteError as error:
+                raise NotFiniteError(f"{name} holds {error}") from error
+
+        self._start(write, size)
+
+    def _start(self, write: Callable[[], None], size: int) -> None:
+        if size < ALONE:
+            return write()
+        self.waiting.append((size, self.pool.submit(write)))
+        self.bytes_waiting += size
+        while self.bytes_waiting > ON_THEIR_WAY:
+            self._settle_first()
+        return None
+
+    def _settle_first(self) -> None:
+        size, written = self.waiting.popleft()
+        written.result()
+        self.bytes_waiting -= size
+
+    def finish(self) -> dict[str, TensorDigest]:
+        """Writes what is left, and returns the digests of all tensors by name. Raises as `add`."""
+        while self.waiting:
+            self._settle_first()
+        os.ftruncate(self.file, self.first + self.end)
+        entries = {
+            name: {"dtype": KINDS[kind], "shape": list(shape), "data_offsets": [begin, end]}
+            for name, (kind, shape, begin, end) in self.places.items()
+        }
+        header = json.dumps({"__metadata__": {"format": "pt"}, **entries}, separators=(",", ":")).encode()
+        room = self.first - 8
+        fits = len(header) <= room
+        _write_at(self.file, memoryview(room.to_bytes(8, "little") + header[:room].ljust(room)), 0)
+        if not fits or any(begin % kind.itemsize for kind, _, begin, _ in self.places.values()):
+            self._write_anew(fits)
+        return self.digests
+
+    def _write_anew(self, fits: bool) -> None:
+        """By the library: for more tensors than were announced, or tensors that lie across their own item size."""
+        data = Path(self.path).read_bytes()[self.first :]
+        tensors = {
+            name: torch.frombuffer(bytearray(data[begin:end]), dtype=kind).reshape(shape)
+            if end > begin
+            else torch.empty(shape, dtype=kind)
+            for name, (kind, shape, begin, end) in self.places.items()
+        }
+        save_file(tensors, str(self.path), metadata={"format": "pt"})
+
+
+def on_host(tensor: Tensor, dtype: torch.dtype) -> Tensor:
+    """A tensor of a GPU is cast there and copied to memory that the GPU can write to at full speed."""
+    if tensor.device.type == "cpu":
+        return tensor
+    host = torch.empty(tensor.shape, dtype=dtype, pin_memory=tensor.device.type == "cuda")
+    return host.copy_(tensor.to(dtype))
+
+
+def _write_at(file: int, data: memoryview, place: int) -> int:
+    """All of the data; the system may take it in parts."""
+    written = 0
+    while written < len(data):
+        written += os.pwrite(file, data[written:], place + written)
+    return written

@@ -1,0 +1,76 @@
+"""launch/env.sh makes the environment once, whatever interrupts it; ./claw finds it from any terminal."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from openclaw import __version__
+from tests import ROOT
+
+
+def fake_python(path: Path, venv: str) -> Path:
+    """An interpreter that passes find_python's question; `venv` is the shell code of `-m venv FOLDER` ($3)."""
+    made = '#!/bin/sh\necho "PYTHON $*"\n'
+    path.write_text(
+        f'#!/bin/sh\ncase "$1 $2" in\n-c*) exit 0 ;;\n"-m venv") mkdir -p "$3/bin"; {venv} ;;\nesac\n'
+        .replace("MADE", made.replace("\n", "\\n"))
+    )  # fmt: skip
+    path.chmod(0o755)
+    return path
+
+
+def make_venv(python: Path, venv: Path) -> subprocess.CompletedProcess[str]:
+    code = f'set -euo pipefail; ROOT={ROOT}; source "$ROOT/launch/env.sh"; VENV={venv}; PY=$VENV/bin/python; make_venv'
+    env = {"PATH": os.environ["PATH"], "PYTHON": str(python)}
+    return subprocess.run(["bash", "-c", code], env=env, capture_output=True, text=True)
+
+
+WHOLE = 'printf "#!/bin/sh\\nexit 0\\n" > "$3/bin/python"; chmod +x "$3/bin/python"'
+INTERRUPTED = WHOLE + "; kill -INT $PPID; exit 130"
+
+
+def test_an_environment_whose_making_was_interrupted_is_made_anew(tmp_path: Path) -> None:
+    venv = tmp_path / "venv"
+    assert make_venv(fake_python(tmp_path / "stopped", INTERRUPTED), venv).returncode != 0
+    assert (venv / "bin" / "python").exists()  # which looks whole
+    again = make_venv(fake_python(tmp_path / "python", WHOLE), venv)
+    assert again.returncode == 0 and "setting up" in again.stderr
+    assert "setting up" not in make_venv(tmp_path / "python", venv).stderr
+
+
+def test_a_folder_that_is_somebody_elses_is_left_alone(tmp_path: Path) -> None:
+    venv = tmp_path / "venv"
+    venv.mkdir()
+    (venv / "notes.txt").write_text("mine")
+    refused = make_venv(fake_python(tmp_path / "python", WHOLE), venv)
+    assert refused.returncode == 2 and "is no Python environment with pip" in refused.stderr
+    assert [path.name for path in venv.iterdir()] == ["notes.txt"]
+
+
+@pytest.mark.parametrize("command", ["chat", "watch", "connect", "store", "judge"])
+def test_claw_finds_the_environment_from_any_folder(command: str, tmp_path: Path) -> None:
+    told = subprocess.run(
+        [str(ROOT / "claw"), command, "--help"],
+        cwd=tmp_path,
+        env={"PATH": "/usr/bin:/bin", "VENV": venv_of_the_tests()},
+        capture_output=True, text=True,
+    )  # fmt: skip
+    assert told.returncode == 0 and "usage:" in told.stdout, told.stderr
+
+
+def test_claw_names_its_commands_and_its_version() -> None:
+    helped = subprocess.run([str(ROOT / "claw"), "help"], capture_output=True, text=True, check=True)
+    assert "./claw chat" in helped.stdout and "set -euo" not in helped.stdout
+    version = subprocess.run([str(ROOT / "claw"), "version"], capture_output=True, text=True, check=True)
+    assert version.stdout.strip() == f"OpenClaw-RL {__version__}"
+    wrong = subprocess.run([str(ROOT / "claw"), "sing"], capture_output=True, text=True)
+    assert wrong.returncode == 2 and "there is no command sing" in wrong.stderr
+
+
+def venv_of_the_tests() -> str:
+    return str(Path(sys.executable).parents[1])

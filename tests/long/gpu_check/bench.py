@@ -1,0 +1,151 @@
+"""Where the sections run, what they run on, and the lines that they report."""
+
+from __future__ import annotations
+
+import gc
+import json
+import random
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from slime.arguments import Arguments
+from slime.types import Sample
+
+GIB = 2**30
+COMMON = {"num_attention_heads": 16, "num_key_value_heads": 8, "head_dim": 128, "vocab_size": 151936}
+SHAPES: dict[str, dict[str, int]] = {
+    "tiny": {
+        "vocab_size": 512,
+        "hidden_size": 64,
+        "intermediate_size": 128,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "head_dim": 16,
+    },
+    "small": COMMON | {"hidden_size": 1024, "intermediate_size": 3072, "num_hidden_layers": 28},
+    "large": COMMON
+    | {"hidden_size": 2560, "intermediate_size": 9728, "num_hidden_layers": 36, "num_attention_heads": 32},
+}
+"""Of Qwen3: none, 0.6B and 4B."""
+
+
+class Bench:
+    """One run of the check.
+
+    Args:
+        work: folder for models and checkpoints, removed by the caller. lines: the file of the report.
+        tiny: a model of a few thousand parameters on the CPU, to see that every section runs.
+
+    Attributes:
+        peak: bf16 operations a second of a matrix product, once it is measured.
+    """
+
+    def __init__(self, work: Path, lines: Path, tiny: bool) -> None:
+        self.work, self.lines, self.tiny = work, lines, tiny
+        self.device = torch.device("cpu" if tiny else "cuda")
+        self.small, self.large = ("tiny", "tiny") if tiny else ("small", "large")
+        self.began, self.peak = time.monotonic(), 0.0
+
+    def report(self, section: str, **values: Any) -> None:
+        """Prints one line and appends it to the file."""
+        rounded = {k: round(v, 4) if isinstance(v, float) else v for k, v in values.items()}
+        line = json.dumps({"section": section, "at": round(time.monotonic() - self.began, 1), **rounded})
+        print(line, flush=True)
+        with self.lines.open("a", encoding="utf-8") as file:
+            file.write(line + "\n")
+
+    def timed(self, call: Callable[[], Any], times: int = 1) -> tuple[float, Any]:
+        """Mean seconds of a call until the GPU has done it, and what the last one returned."""
+        self.wait()
+        began = time.perf_counter()
+        for _ in range(times):
+            result = call()
+        self.wait()
+        return (time.perf_counter() - began) / times, result
+
+    def wait(self) -> None:
+        if not self.tiny:
+            torch.cuda.synchronize()
+
+    def fresh(self) -> None:
+        """Frees what nobody holds, and measures the most memory from here on."""
+        gc.collect()
+        if not self.tiny:
+            torch.cuda.empty_cache()
+            torch.cuda.reset_peak_memory_stats()
+
+    def most(self) -> float | None:
+        """GiB of tensors at most since `fresh`."""
+        return None if self.tiny else torch.cuda.max_memory_allocated() / GIB
+
+    def model(self, shape: str) -> str:
+        """Folder of a random model, made once."""
+        from transformers import Qwen3Config, Qwen3ForCausalLM
+
+        folder = self.work / shape
+        if not folder.exists():
+            torch.manual_seed(0)
+            with self.device:
+                config = Qwen3Config(**SHAPES[shape], tie_word_embeddings=True, dtype=torch.bfloat16)
+                Qwen3ForCausalLM(config).to(torch.bfloat16).save_pretrained(folder)
+            (folder / "tokenizer_config.json").write_text("{}")
+            self.fresh()
+        return str(folder)
+
+    def arguments(self, shape: str, **flags: Any) -> Arguments:
+        """Of a run on this one device."""
+        folder, gpus = self.model(shape), 0 if self.tiny else 1
+        common: dict[str, Any] = {
+            "hf_checkpoint": folder,
+            "ref_load": folder,
+            "save": str(self.work / f"save-{time.time_ns()}"),
+            "disable_rewards_normalization": True,
+            "lr": 1e-5,
+            "actor_num_gpus_per_node": gpus,
+            "rollout_num_gpus": gpus,
+            "rollout_backend": "sglang",
+            "bf16": True,
+            "gradient_checkpointing": True,
+            "log_probs_chunk_size": 16 if self.tiny else 1024,
+            "max_tokens_per_gpu": 128 if self.tiny else 32768,
+        }
+        return Arguments(**(common | flags))
+
+    def samples(self, shape: str, count: int, length: int, answer: int) -> list[Sample]:
+        """Of about `length` tokens each, in the tiny run of 24."""
+        length, answer = (24, 8) if self.tiny else (length, answer)
+        rng, vocabulary = random.Random(0), SHAPES[shape]["vocab_size"]
+        found = []
+        for i in range(count):
+            tokens = [rng.randrange(vocabulary) for _ in range(length + rng.randrange(length // 4))]
+            found.append(
+                Sample(
+                    index=i,
+                    group_index=i,
+                    tokens=tokens,
+                    response_length=answer,
+                    loss_mask=[1] * answer,
+                    reward=rng.choice((1.0, -1.0)),
+                    temperature=1.0,
+                )
+            )
+        return found
+
+    def trainer(self, args: Arguments) -> Any:
+        """One rank of the backend of its flags, loaded."""
+        if args.train_backend == "megatron":
+            from slime.training.megatron import MegatronTrainer as Trainer
+        else:
+            from slime.training.fsdp import FSDPTrainer as Trainer  # type: ignore[assignment]
+        made = Trainer(args)
+        made.load()
+        return made
+
+
+class Skip(Exception):
+    """A section cannot run here; the message says why."""

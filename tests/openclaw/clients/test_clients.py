@@ -1,0 +1,71 @@
+"""One file a client: what a client needs not say, and that none is forgotten."""
+
+from __future__ import annotations
+
+import importlib
+import re
+import time
+
+import pytest
+
+from openclaw.clients import registry
+from openclaw.clients.client import Client, Head, Model, SideMark
+from openclaw.clients.registry import CLIENTS, clean_text, is_side_turn, named_session
+from openclaw.connect.settings import PRINTED, ConnectSettings
+from openclaw.errors import ConfigError
+from tests import ROOT
+
+FORM = {"__init__", "client", "registry"}
+NEW = Client(
+    name="new",
+    noise=(Head(re.compile(r"<stamp>")),),
+    session_headers=("x-new-session",),
+    side_marks=(SideMark("title", "last", "Write a title"),),
+)
+
+
+def test_every_file_is_one_client_of_the_list_and_every_name_is_its_own() -> None:
+    files = {path.stem for path in (ROOT / "openclaw" / "clients").glob("*.py")} - FORM
+    modules = [importlib.import_module(f"openclaw.clients.{name}") for name in sorted(files)]
+    found = [value for module in modules for value in vars(module).values() if isinstance(value, Client)]
+    assert len(found) == len(files) and {id(one) for one in found} == {id(one) for one in CLIENTS}
+    assert len({client.name for client in CLIENTS}) == len(CLIENTS)
+
+
+def test_a_client_that_names_nothing_has_no_session_no_noise_and_no_side_turns() -> None:
+    plain, messages = Client(name="plain"), [{"role": "user", "content": " Write a title"}]
+    assert plain.clean(" text ") == " text "
+    assert plain.session({"session_id": "s"}, {"messages": messages}) is None
+    assert not plain.is_side(messages)
+
+
+def test_a_new_client_is_its_description_and_its_place_in_the_list(monkeypatch: pytest.MonkeyPatch) -> None:
+    title = [{"role": "user", "content": "<stamp>Write a title"}]
+    assert not is_side_turn(title) and named_session({"x-new-session": "s:3"}, {}) is None
+    monkeypatch.setattr(registry, "CLIENTS", (*CLIENTS, NEW))
+    assert is_side_turn(title) and clean_text("<stamp>hello ") == "hello"
+    assert named_session({"x-new-session": "s:3"}, {}) == "s"
+
+
+@pytest.mark.parametrize("name", PRINTED)
+def test_settings_to_be_copied_name_server_and_model_and_never_the_key(name: str) -> None:
+    assert ConnectSettings(client=name).client == name
+    told = PRINTED[name]("http://127.0.0.1:1/v1", Model("tiny", 1000, 100), "$SGLANG_API_KEY")
+    assert "http://127.0.0.1:1/v1" in told and "SGLANG_API_KEY" in told
+    assert "tiny" in told or name == "open-webui"
+
+
+def test_a_client_without_settings_is_refused() -> None:
+    with pytest.raises(ConfigError, match="must be one of openclaw, openai, litellm, continue, open-webui"):
+        ConnectSettings(client="new")
+
+
+def test_noise_rules_read_a_long_text_once() -> None:
+    began = time.monotonic()
+    for text in (
+        "Runtime: agent=" * 100_000 + "\nx",
+        "<<<BEGIN_OPENCLAW_INTERNAL_CONTEXT>>>" * 50_000,
+        " " * 10**6,
+    ):
+        clean_text(text)
+    assert time.monotonic() - began < 1

@@ -1,0 +1,120 @@
+"""A gateway that is killed or replaced: no connection is refused, and a planned restart breaks no stream."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import httpx
+import psutil
+import pytest
+
+from openclaw.common.ports import listen
+from tests import ROOT
+
+pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="a door needs Linux")
+HELLO = [{"role": "user", "content": "hi there"}]
+TEXT = "hello there, how are you today? the answer is 42."
+
+
+def command(gateway: Any) -> list[str]:
+    flags = ["--model-path", str(gateway.model), "--engine-url", gateway.engine.url, "--port", "0"]
+    flags += ["--enable-rl-intercept", "--rl-buffer-dir", str(gateway.buffer), "--log-level", "warning"]
+    return [sys.executable, "-m", "openclaw.server", *flags]
+
+
+@pytest.fixture
+def server(gateway: Any) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """A gateway as processes of its own, on the store and engine of `gateway`, and its URL."""
+    gateway.says(TEXT)
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    process = subprocess.Popen(command(gateway), stdout=subprocess.PIPE, text=True, env=env)
+    assert process.stdout is not None
+    try:
+        yield process, process.stdout.readline().split()[1].removesuffix("/v1")
+    finally:
+        process.terminate()
+        process.wait(20)
+
+
+def worker(url: str) -> int:
+    listed = httpx.get(f"{url}/admin/processes", timeout=20).json()
+    return next(int(entry["pid"]) for entry in listed if entry["role"] == "gateway")
+
+
+def stream(url: str) -> str:
+    """The text of a streamed answer. Raises httpx.HTTPError when it breaks, AssertionError when it has no end."""
+    body = {"messages": HELLO, "stream": True}
+    with httpx.stream("POST", f"{url}/v1/chat/completions", json=body, timeout=60) as answer:
+        lines = [line for line in answer.iter_lines() if line]
+    assert lines[-1] == "data: [DONE]"
+    return "".join(lines)
+
+
+def test_a_planned_restart_breaks_none_of_sixteen_streams(
+    gateway: Any, server: tuple[subprocess.Popen[str], str]
+) -> None:
+    process, url = server
+    first = worker(url)
+    gateway.engine.pause = 0.4
+    with ThreadPoolExecutor(16) as pool:
+        open_ones = [pool.submit(stream, url) for _ in range(16)]
+        gateway.wait_for(lambda: len(gateway.engine.requests) >= 16)
+        assert not any(one.done() for one in open_ones)
+        process.send_signal(signal.SIGHUP)
+        gateway.wait_for(lambda: worker(url) != first, 60)
+        assert all("[DONE]" in one.result() for one in open_ones)
+    gateway.engine.pause = 0.0
+    assert "[DONE]" in stream(url)
+    gateway.wait_for(lambda: psutil.Process(process.pid).children() and not psutil.pid_exists(first), 20)
+    assert gateway.store.counts()["turns"] == {"captured": 17}
+
+
+def test_a_killed_gateway_refuses_no_connection_and_the_spare_answers(
+    gateway: Any, server: tuple[subprocess.Popen[str], str]
+) -> None:
+    process, url = server
+    gateway.wait_for(lambda: len(psutil.Process(process.pid).children()) == 2, 30)
+    address = url.removeprefix("http://").split(":")
+    for _ in range(3):
+        killed = worker(url)
+        os.kill(killed, signal.SIGKILL)
+        until = time.monotonic() + 0.3
+        while time.monotonic() < until:  # raises ConnectionRefusedError
+            socket.create_connection((address[0], int(address[1])), timeout=20).close()
+        assert "[DONE]" in stream(url)
+        assert worker(url) != killed
+
+
+def test_a_socket_that_systemd_hands_over_is_used(gateway: Any) -> None:
+    gateway.says(TEXT)
+    with listen("127.0.0.1", 0) as listener:
+        port = listener.getsockname()[1]
+        program = (
+            "import os, sys\n"
+            f"os.dup2({listener.fileno()}, 3)\n"
+            "os.set_inheritable(3, True)\n"
+            "os.environ.update(LISTEN_FDS='1', LISTEN_PID=str(os.getpid()))\n"
+            "os.execv(sys.executable, sys.argv[1:])\n"
+        )
+        process = subprocess.Popen(
+            [sys.executable, "-c", program, *command(gateway)],
+            stdout=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+            pass_fds=[listener.fileno()],
+        )
+    assert process.stdout is not None
+    try:
+        assert f":{port}/v1" in process.stdout.readline()
+        assert "[DONE]" in stream(f"http://127.0.0.1:{port}")
+    finally:
+        process.terminate()
+        process.wait(20)

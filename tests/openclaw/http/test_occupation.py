@@ -1,0 +1,133 @@
+"""What a request, and what one client, may cost: refused before it costs, and without others waiting behind it."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import httpx
+import pytest
+
+from openclaw.formats.tokenizer import Tokenizer
+from openclaw.gateway.running import RunningAnswers
+
+
+def post(gateway: Any, content: str, **body: Any) -> httpx.Response:
+    return gateway.http.post(
+        "/v1/chat/completions", json={"messages": [{"role": "user", "content": content}], **body}
+    )
+
+
+@pytest.mark.parametrize(
+    "text", ["a" * 7_000_000, "two words " * 700_000, "<|im_start|>" * 500_000, "\n \t" * 1_300_000]
+)
+@pytest.mark.parametrize("route", ["/v1/chat/completions", "/v1/completions", "/v1/messages"])
+def test_a_text_that_cannot_fit_is_refused_before_it_is_read_as_tokens(
+    gateway: Any, monkeypatch: pytest.MonkeyPatch, text: str, route: str
+) -> None:
+    read = 0
+    whole = Tokenizer.encode_markup
+
+    def counted(self: Tokenizer, text: str) -> list[int]:
+        nonlocal read
+        read += len(text)
+        return whole(self, text)
+
+    monkeypatch.setattr(Tokenizer, "encode_markup", counted)
+    body = {"max_tokens": 5}
+    body |= (
+        {"prompt": text} if route == "/v1/completions" else {"messages": [{"role": "user", "content": text}]}
+    )
+    answer = gateway.http.post(route, json=body)
+    assert answer.status_code == 400 and "context" in answer.text
+    assert read < 1_000_000  # characters; the whole is seven times that
+
+
+def test_what_is_near_the_limit_is_counted_exactly(gateway: Any) -> None:
+    gateway.says("yes")
+    room = gateway.app.state.gateway.context_length
+    for text in ("a b" * room, "word " * room):
+        ids = len(gateway.tokenizer.encode(text))
+        assert gateway.tokenizer.exceeds([text], ids) is False
+        assert gateway.tokenizer.exceeds([text, text], ids) is True
+    assert post(gateway, "word " * (room // 10)).status_code == 200
+
+
+def test_other_streams_do_not_wait_behind_a_large_prompt(gateway: Any) -> None:
+    gateway.says("yes")
+    with ThreadPoolExecutor(4) as pool:
+        large = [pool.submit(post, gateway, "two words " * 700_000) for _ in range(3)]
+        while not all(one.done() for one in large):
+            began = time.monotonic()
+            assert gateway.http.get("/healthz").status_code == 200
+            assert time.monotonic() - began < 5
+        assert {one.result().status_code for one in large} == {400}
+
+
+def test_one_client_cannot_have_more_requests_open_than_its_share(start_gateway: Any) -> None:
+    gateway = start_gateway(max_open_requests=2)
+    gateway.says("hello there")
+    gateway.engine.pause = 0.5
+    with ThreadPoolExecutor(4) as pool:
+        answers = [one.result() for one in [pool.submit(post, gateway, "hi") for _ in range(4)]]
+    refused = [answer for answer in answers if answer.status_code == 429]
+    assert 1 <= len(refused) <= 2 and refused[0].headers["retry-after"] == "1"
+    assert refused[0].json()["error"]["code"] == "too_many_open_requests"
+    gateway.engine.pause = 0.0
+    assert post(gateway, "hi").status_code == 200  # what has ended is given back
+
+
+def test_one_client_cannot_fill_the_memory_with_bodies(start_gateway: Any) -> None:
+    gateway = start_gateway(max_open_bytes=10_000)
+    gateway.says("yes")
+    assert post(gateway, "x" * 9_000).status_code in (200, 400)
+    assert post(gateway, "x" * 20_000).status_code == 429
+    assert post(gateway, "hi").status_code == 200
+
+
+async def test_under_overload_side_turns_wait_first_and_main_turns_go_before_them() -> None:
+    answers, order = RunningAnswers(2), []
+    release = asyncio.Event()
+
+    async def answer(name: str, kind: str) -> None:
+        async with answers.place(kind):
+            order.append(name)
+            await release.wait()
+
+    tasks = [asyncio.create_task(answer("main 1", "main")), asyncio.create_task(answer("side 1", "side"))]
+    tasks += [asyncio.create_task(answer("side 2", "side")), asyncio.create_task(answer("main 2", "main"))]
+    tasks += [asyncio.create_task(answer("main 3", "main"))]
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert order == ["main 1", "main 2"] and answers.waiting == 3
+    release.set()
+    await asyncio.gather(*tasks)
+    assert order == ["main 1", "main 2", "main 3", "side 1", "side 2"] and answers.running == 0
+
+
+async def test_a_client_that_leaves_while_it_waits_gives_its_place_up() -> None:
+    answers, release = RunningAnswers(1), asyncio.Event()
+
+    async def answer() -> None:
+        async with answers.place("main"):
+            await release.wait()
+
+    first, second, third = (asyncio.create_task(answer()) for _ in range(3))
+    await asyncio.sleep(0.01)
+    second.cancel()
+    release.set()
+    await asyncio.gather(first, second, third, return_exceptions=True)
+    assert answers.running == 0 and answers.waiting == 0
+
+
+def test_health_answers_while_every_place_is_taken(start_gateway: Any) -> None:
+    gateway = start_gateway(max_running=1)
+    gateway.says("hello there, how are you today?")
+    gateway.engine.pause = 0.3
+    with ThreadPoolExecutor(3) as pool:
+        answers = [pool.submit(post, gateway, "hi") for _ in range(3)]
+        gateway.wait_for(lambda: gateway.app.state.gateway.running.waiting == 2)
+        assert gateway.http.get("/healthz").status_code == 200
+        assert {one.result().status_code for one in answers} == {200}

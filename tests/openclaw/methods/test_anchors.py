@@ -1,0 +1,137 @@
+"""Anchors: a turn's own answer behind a prompt with an explicit wish, as a companion that nobody scored."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from openclaw.errors import ConfigError
+from openclaw.methods.anchors import WISHES, Anchors, read_wishes, wished
+from openclaw.methods.hinted_prompt import HintedPrompts
+from openclaw.trainer_hooks.batch import anchor_row, batch_metrics, check_anchors
+from openclaw.types import Turn
+from openclaw_test.people import tastes
+from openclaw_test.people.wishes import wordings
+from slime.types import Sample
+from tiny_claw import wordings as trained
+
+MakeTurn = Callable[..., Turn]
+WISH = "Put it in a table."
+
+
+def placed(turn: Turn) -> list[list[dict[str, Any]]]:
+    """Every conversation that some seed makes."""
+    return [wished(random.Random(seed), turn, WISH) for seed in range(40)]
+
+
+def test_a_wish_stands_beside_the_question_in_the_system_message_or_is_said_about_the_answer(
+    make_turn: MakeTurn,
+) -> None:
+    turn = make_turn(response_message={"role": "assistant", "content": "It is 4."})
+    question = turn.messages[-1]["content"]
+    found = placed(turn)
+    assert all(talk[-1]["role"] == "user" and WISH in str(talk) for talk in found)
+    ends = {
+        (talk[0]["role"], talk[-2]["role"] if len(talk) > 1 else None, talk[-1]["content"]) for talk in found
+    }
+    assert {end[2] for end in ends} == {f"{question} {WISH}", f"{question}\n\n{WISH}", question, WISH}
+    assert any(talk[-2] == {"role": "assistant", "content": "It is 4."} for talk in found if len(talk) > 1)
+    assert WISH not in str(turn.messages)
+
+
+def test_nothing_is_said_about_an_answer_that_calls_a_tool(make_turn: MakeTurn) -> None:
+    call = {"id": "1", "type": "function", "function": {"name": "read", "arguments": "{}"}}
+    turn = make_turn(response_message={"role": "assistant", "content": "", "tool_calls": [call]})
+    assert not any("tool_calls" in message for talk in placed(turn) for message in talk)
+
+
+def test_an_anchor_ends_with_the_turns_own_ids_and_comes_out_the_same_again(
+    prompts: HintedPrompts, make_turn: MakeTurn
+) -> None:
+    turn = make_turn()
+    anchors = Anchors(prompts, (WISH,), share=1.5)
+    found = anchors.of(turn, "7")
+    assert found == anchors.of(turn, "7")
+    assert {len(anchors.of(turn, str(seed))) for seed in range(20)} == {1, 2}
+    for tokens in found:
+        assert tokens[-len(turn.completion_ids) :] == turn.completion_ids
+        assert WISH in prompts.tokenizer.decode(tokens)
+
+
+def test_an_anchor_without_room_is_left_out(prompts: HintedPrompts, make_turn: MakeTurn) -> None:
+    small = HintedPrompts(prompts._format, context_length=4)
+    assert Anchors(small, WISHES, share=1.0).of(make_turn(), "0") == []
+
+
+def test_an_anchor_is_a_companion_without_reward_and_without_log_probs_of_an_engine() -> None:
+    row = {
+        "index": 3, "group_index": 3, "rollout_id": 0, "session_id": "s", "prompt": [], "tokens": [1, 2, 3],
+        "response": "x", "response_length": 2, "rollout_log_probs": [-1.0, -1.0], "loss_mask": [1, 1],
+        "reward": {"score": -1.0}, "version_spans": [(0, 0, 2)], "temperature": 1.0, "status": "completed",
+        "metadata": {"turn_id": "t", "case": "rl", "eval_score": -1.0},
+    }  # fmt: skip
+    anchor = anchor_row(row, [9, 8, 2, 3], 0)
+    sample = Sample.from_dict(anchor)
+    assert sample.companion
+    assert sample.reward == {"score": 0.0}
+    assert sample.rollout_log_probs is None
+    assert sample.teacher_tokens_candidates == [[9, 8, 2, 3]]
+    metrics = batch_metrics([row, anchor])
+    assert metrics["rollout/prm_eval_score"] == -1.0
+    assert metrics["rollout/samples_anchor"] == 1.0
+    assert "rollout/hints" not in metrics
+
+
+def test_the_products_wishes_are_not_those_that_obedience_is_measured_with() -> None:
+    def words(text: str) -> str:
+        return "".join(letter for letter in text.lower() if letter.isalpha() or letter == " ").strip()
+
+    measured = {
+        words(text)
+        for kinds in wordings().values()
+        for places in kinds.values()
+        for texts in places.values()
+        for text in texts
+    }
+    tables = [
+        *trained.MANNER_HINTS.values(),
+        *trained.MANNER_COMPLAINTS.values(),
+        *trained.TRAIT_HINTS.values(),
+    ]
+    said = {words(text) for table in tables for split in table.values() for text in split}
+    said |= {words(text) for texts in tastes.COMPLAINTS.values() for text in texts}
+    assert not {words(text) for text in WISHES} & (measured | said)
+
+
+def test_wishes_of_ones_own_are_read_from_a_file(tmp_path: Path) -> None:
+    file = tmp_path / "wishes.txt"
+    file.write_text("Kurz, bitte.\n\n  Als Tabelle.  \n", "utf-8")
+    assert read_wishes(str(file)) == ("Kurz, bitte.", "Als Tabelle.")
+    file.write_text("\n")
+    with pytest.raises(ConfigError, match="holds no wish"):
+        read_wishes(str(file))
+    with pytest.raises(ConfigError, match="anchor-wishes"):
+        read_wishes(str(tmp_path / "missing"))
+
+
+@pytest.mark.parametrize(
+    ("changes", "named"),
+    [
+        ({"teacher_source": "inference"}, "--teacher-source inference"),
+        ({"use_tis": True}, "--use-tis"),
+        ({"use_rollout_logprobs": True}, "--use-rollout-logprobs"),
+    ],
+)
+def test_anchors_that_nothing_could_hold_are_refused_before_anything_starts(
+    changes: dict[str, Any], named: str
+) -> None:
+    args = SimpleNamespace(anchor_share=0.5, anchor_wishes=None, **changes)
+    with pytest.raises(ConfigError, match=named):
+        check_anchors(args)
+    args.anchor_share = 0.0
+    check_anchors(args)

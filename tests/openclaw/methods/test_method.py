@@ -1,0 +1,51 @@
+"""A method is found by the name of a module or of a file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from openclaw.errors import ConfigError
+from openclaw.methods.method import Method, Needs
+
+MINE = """
+from openclaw.methods.method import Needs, asks
+from openclaw.types import Drop
+
+@asks(lambda options: Needs(hint=True))
+def mine(turn, judgements, context):
+    return Drop("never")
+"""
+
+
+def test_a_method_in_a_file_of_ones_own_needs_no_path(tmp_path: Path) -> None:
+    file = tmp_path / "mine.py"
+    file.write_text(MINE)
+    method = Method.load(f"{file}:mine")
+    assert method.needs({}) == Needs(hint=True)
+    assert Method.load(f"{file}:mine").function is method.function
+
+
+@pytest.mark.parametrize(
+    ("path", "complaint"),
+    [
+        ("{}/none.py:mine", "No such file"),
+        ("{}/mine.py:other", "no attribute 'other'"),
+        ("no_such_module:mine", "No module named"),
+        ("mine", "No module named"),
+    ],
+)
+def test_what_is_missing_is_named(tmp_path: Path, path: str, complaint: str) -> None:
+    (tmp_path / "mine.py").write_text(MINE)
+    with pytest.raises(ConfigError, match=f"--method-path .*{complaint}"):
+        Method.load(path.format(tmp_path))
+
+
+def test_a_file_that_fails_is_not_kept_half_loaded(tmp_path: Path) -> None:
+    file = tmp_path / "mine.py"
+    file.write_text("import nothing_of_this_name")
+    with pytest.raises(ConfigError):
+        Method.load(f"{file}:mine")
+    file.write_text(MINE)
+    assert Method.load(f"{file}:mine").needs({}).hint

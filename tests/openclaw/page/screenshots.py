@@ -1,0 +1,49 @@
+"""The pictures of the README, from the recorded run: `python -m tests.openclaw.page.screenshots instructions/images`."""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from tests.openclaw.page.recorded_run import recorded_run
+from tests.openclaw.page.test_browser import CHROMIUM, trained_turn
+
+DESK = {"width": 1000, "height": 640}
+QUALITY = 72
+
+
+def take(browser: Any, base: str, path: str, file: Path, **options: Any) -> None:
+    """One picture of the top of a page, or of the element `#...` that it names."""
+    context = browser.new_context(base_url=base, **{"viewport": DESK, **options})
+    page = context.new_page()
+    page.goto(path)
+    page.wait_for_timeout(500)
+    page.screenshot(path=str(file), type="jpeg", quality=QUALITY)
+    context.close()
+
+
+def main(folder: Path) -> None:
+    from playwright.sync_api import sync_playwright
+
+    folder.mkdir(parents=True, exist_ok=True)
+    with (
+        tempfile.TemporaryDirectory() as name,
+        recorded_run(Path(name)) as served,
+        sync_playwright() as playwright,
+    ):
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        turn = trained_turn(served)
+        session = f"/page/session?id={turn.session_id}"
+        token = f"/page/turn?id={turn.completion_id}&by=teacher#answer-title"
+        take(browser, served.url, session, folder / "page-session.jpg")
+        take(browser, served.url, token, folder / "page-turn.jpg", color_scheme="dark")
+        take(browser, served.url, "/page/learning", folder / "page-learning.jpg")
+        phone = {"viewport": {"width": 390, "height": 640}}
+        take(browser, served.url, "/", folder / "page-phone.jpg", **phone)
+        browser.close()
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

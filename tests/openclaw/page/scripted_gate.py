@@ -1,0 +1,45 @@
+"""Routes under /admin/versions that tell of three versions and note what they are asked to go back to."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastapi import FastAPI
+
+PATH = "/admin/versions"
+EMPTY: dict[str, Any] = {"parent": None, "reason": None, "measurements": {}, "rollout_id": None}
+ROWS: tuple[dict[str, Any], ...] = (
+    {"version": 1, "status": "superseded", "created_at": 1.0},
+    {"version": 2, "parent": 1, "status": "live", "created_at": 2.0, "measurements": {"kl": 0.01}},
+    {
+        "version": 3, "parent": 2, "status": "rejected", "created_at": 3.0, "reason": "KL <b>9.1</b> above 1",
+        "measurements": {"kl": 9.1, "nested": {"x": [1]}, "ok": False}, "rollout_id": 5,
+    },
+)  # fmt: skip
+
+
+def scripted_gate(app: FastAPI, by_number: bool = False) -> list[dict[str, Any]]:
+    """Puts them before the app's own, if it has some; returns the list that rollbacks are noted in. `by_number`: as a
+    gate has them whose rollback is a route of each version."""
+    asked: list[dict[str, Any]] = []
+
+    async def listed() -> dict[str, Any]:
+        if by_number:
+            return {"live": 2, "pinned": None, "data": list(ROWS)}
+        return {"live": 2, "pinned": None, "versions": [EMPTY | row for row in ROWS]}
+
+    async def back_to(number: int, body: dict[str, Any]) -> dict[str, Any]:
+        asked.append({"version": number, **body})
+        return {"version": number, "status": "done"}
+
+    async def back(body: dict[str, Any]) -> dict[str, Any]:
+        asked.append(body)
+        return {"live": body["version"]}
+
+    app.add_api_route(PATH, listed)
+    if by_number:
+        app.add_api_route(f"{PATH}/{{number}}/rollback", back_to, methods=["POST"])
+    else:
+        app.add_api_route(f"{PATH}/rollback", back, methods=["POST"])
+    app.router.routes.sort(key=lambda route: not str(getattr(route, "path", "")).startswith(PATH))
+    return asked

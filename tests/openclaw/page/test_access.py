@@ -1,0 +1,93 @@
+"""Who may see the page, and whose requests may change something."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import httpx
+
+from openclaw.page.access import COOKIE, PASS_SECONDS, is_pass, new_pass
+
+VIEWS = ("/", "/page/sessions", "/admin/now", "/admin/sessions", "/page/events")
+
+
+def test_a_name_that_was_pointed_here_and_a_script_of_another_site_see_nothing(gateway: Any) -> None:
+    foreign: tuple[dict[str, str], ...] = (
+        {"Host": "evil.example:30000"},
+        {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "no-cors"},
+        {"Origin": "https://evil.example"},
+        {"X-Forwarded-For": "8.8.8.8"},
+    )
+    with httpx.Client(base_url=gateway.url) as client:
+        for path in VIEWS:
+            for headers in foreign:
+                assert client.get(path, headers=headers).status_code == 403, (path, headers)
+
+
+def test_with_an_admin_key_nobody_sees_anything_without_it(start_gateway: Any) -> None:
+    gateway = start_gateway(admin_key="admin")
+    without: tuple[dict[str, str], ...] = (
+        {},
+        {"Authorization": "Bearer secret-key"},
+        {"Cookie": f"{COOKIE}=9999999999.00"},
+    )
+    with httpx.Client(base_url=gateway.url) as client:
+        for path in VIEWS:
+            for headers in without:
+                answer = client.get(path, headers=headers)
+                assert answer.status_code == 401 or answer.headers["location"].startswith("/page/login?to=")
+            if path != "/page/events":
+                assert client.get(path, headers={"Authorization": "Bearer admin"}).status_code == 200
+
+
+def test_the_key_is_given_once_and_leads_back(start_gateway: Any) -> None:
+    gateway = start_gateway(admin_key="admin")
+    with httpx.Client(base_url=gateway.url, headers={"Origin": gateway.url}) as browser:
+        asked = browser.get("/page/sessions?before=5")
+        login = browser.get(asked.headers["location"])
+        assert 'name="to" value="/page/sessions?before=5"' in login.text
+        wrong = browser.post("/page/login", data={"key": "admim", "to": "/"})
+        assert wrong.status_code == 401 and COOKIE not in browser.cookies
+        done = browser.post("/page/login", data={"key": "admin", "to": "/page/sessions?before=5"})
+        assert done.headers["location"] == "/page/sessions?before=5"
+        cookie = done.headers["set-cookie"].lower()
+        assert "httponly" in cookie and "samesite=strict" in cookie and "admin" not in cookie
+        assert (
+            browser.get("/page/sessions").status_code == 200 and browser.get("/admin/now").status_code == 200
+        )
+        browser.post("/page/logout")
+        assert browser.get("/page/sessions").status_code == 303
+
+
+def test_a_login_leads_nowhere_else_and_is_no_other_sites(start_gateway: Any) -> None:
+    gateway = start_gateway(admin_key="admin")
+    with httpx.Client(base_url=gateway.url) as client:
+        for to in ("//evil.example", "https://evil.example", "/\\evil.example", "javascript:x"):
+            done = client.post("/page/login", data={"key": "admin", "to": to})
+            assert done.headers["location"] == "/"
+        for headers in (
+            {"Origin": "https://evil.example"},
+            {"Origin": "null"},
+            {"Sec-Fetch-Site": "same-site"},
+        ):
+            assert client.post("/page/login", data={"key": "admin"}, headers=headers).status_code == 403
+
+
+def test_a_pass_ends_and_cannot_be_made_without_the_key() -> None:
+    value = new_pass("key")
+    assert is_pass(value, "key") and not is_pass(value, "other") and not is_pass("", "key")
+    assert not is_pass(new_pass("key", time.time() - PASS_SECONDS - 1), "key")
+    until, signature = value.split(".")
+    assert not is_pass(f"{int(until) + 1}.{signature}", "key") and not is_pass("é.é", "key")
+
+
+def test_changes_are_told_while_the_page_is_open(gateway: Any, talk: Any) -> None:
+    with httpx.stream("GET", f"{gateway.url}/page/events", timeout=10) as events:
+        assert events.headers["content-type"].startswith("text/event-stream")
+        lines = events.iter_lines()
+        while next(lines) != "event: changed":
+            pass
+        talk("hi")
+        while next(lines) != "event: changed":
+            pass

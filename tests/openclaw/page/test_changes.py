@@ -1,0 +1,151 @@
+"""What people may do on the page, and who may not."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.openclaw.page.scripted_gate import scripted_gate
+
+POSTS = (
+    ("POST", "/page/turn/verdict"),
+    ("POST", "/page/turn/again"),
+    ("POST", "/page/versions/rollback"),
+    ("POST", "/page/privacy/delete"),
+    ("POST", "/admin/turns/x/verdict"),
+    ("POST", "/admin/turns/x/again"),
+    ("POST", "/admin/purge"),
+    ("DELETE", "/admin/persons/ada/content"),
+)
+
+
+@pytest.fixture
+def browser(gateway: Any) -> Any:
+    with httpx.Client(base_url=gateway.url, headers={"Origin": gateway.url}, timeout=20) as client:
+        yield client
+
+
+FOREIGN: tuple[dict[str, str], ...] = (
+    {"Origin": "https://evil.example"},
+    {"Origin": "http://127.0.0.1:1"},
+    {"Origin": "null"},
+    {"Sec-Fetch-Site": "cross-site"},
+    {"Sec-Fetch-Site": "same-site"},
+    {"Host": "evil.example"},
+    {"X-Forwarded-For": "8.8.8.8"},
+)
+
+
+def test_no_other_site_and_no_other_machine_changes_anything(gateway: Any, talk: Any) -> None:
+    talk("hi")
+    body = b'{"score": 1, "retention_days": 0}'
+    with httpx.Client(base_url=gateway.url) as client:
+        for method, path in POSTS:
+            for headers in FOREIGN:
+                answer = client.request(method, path, content=body, headers=headers)
+                assert answer.status_code == 403, (method, path, headers)
+    assert gateway.store.counts()["turns"] == {"captured": 1}
+
+
+def test_a_person_overrules_the_judge(browser: Any, talk: Any, judge: Any, gateway: Any) -> None:
+    (completion,) = talk("hi")
+    judge(completion, 1.0)
+    given = {"id": completion, "verdict": "bad", "hint": "say it in German"}
+    answer = browser.post("/page/turn/verdict", data=given)
+    assert answer.status_code == 303 and "said=judging" in answer.headers["location"]
+    page = browser.get(answer.headers["location"]).text
+    assert "Your word counts" in page and "say it in German" in page
+    judgements = gateway.store.feedback_judgements(gateway.turn(completion).id)
+    assert [(one.kind, one.score) for one in judgements] == [("eval", -1.0), ("hint", 1.0)]
+    assert (
+        gateway.turn(completion).state == "answered"
+        and gateway.store.judgements_of(gateway.turn(completion).id) == []
+    )
+
+
+def test_a_verdict_says_what_is_wrong_with_it(browser: Any, talk: Any) -> None:
+    (completion,) = talk("hi")
+    path = f"/admin/turns/{completion}/verdict"
+    for body in ({}, {"score": 3}, {"score": True}, {"text": " "}, {"text": "x" * 20_001}):
+        assert browser.post(path, json=body).status_code == 400
+    assert browser.post("/admin/turns/nobody/verdict", json={"score": 1}).status_code == 404
+    assert browser.post(path, json={"score": 1}).json()["status"] == "judging"
+
+
+def test_a_prompt_is_tried_again_on_the_live_weights_and_not_stored(
+    browser: Any, talk: Any, gateway: Any
+) -> None:
+    (completion,) = talk("hi", answer="hello there")
+    gateway.engine.version, gateway.engine._prompts = 4, []
+    gateway.says("how are you today?")
+    found = browser.post(f"/admin/turns/{completion}/again").json()
+    assert found["answer"]["content"] == "how are you today?" and found["weight_versions"] == [4]
+    assert found["before"]["answer"]["content"] == "hello there" and found["before"]["weight_versions"] == [3]
+    first, second = gateway.engine.requests[:2]
+    assert first["input_ids"] == second["input_ids"]
+    assert gateway.store.counts()["turns"] == {"captured": 1}
+    part = browser.post("/page/turn/again", data={"id": completion}, headers={"HX-Request": "true"})
+    assert "how are you today?" in part.text and "<html" not in part.text
+    assert "<html" in browser.post("/page/turn/again", data={"id": completion}).text
+    assert browser.post("/admin/turns/nobody/again").status_code == 404
+
+
+def test_a_session_is_deleted_only_when_the_box_is_ticked(browser: Any, talk: Any, gateway: Any) -> None:
+    talk("hi", session="s1")
+    assert browser.post("/page/privacy/delete", data={"session": "s1"}).status_code == 400
+    assert gateway.store.get_session("s1") is not None
+    answer = browser.post("/page/privacy/delete", data={"session": "s1", "sure": "1"})
+    assert "Deleted: 1 turns." in browser.get(answer.headers["location"]).text
+    assert gateway.store.get_session("s1") is None
+    assert browser.post("/page/privacy/delete", data={"session": "s1", "sure": "1"}).status_code == 404
+
+
+def test_a_person_is_shown_exported_and_deleted(browser: Any, talk: Any, gateway: Any) -> None:
+    talk("one", "two", session="a", user="ada")
+    talk("three", session="b", user="bob")
+    people = {one["person"]: one["turns"] for one in browser.get("/admin/privacy").json()["people"]}
+    assert people == {"ada": 2, "bob": 1}
+    lines = [
+        json.loads(line) for line in browser.get("/admin/export", params={"person": "ada"}).text.splitlines()
+    ]
+    assert [line["turn"]["messages"][-1]["content"] for line in lines if line["kind"] == "turn"] == [
+        "one",
+        "two",
+    ]
+    assert browser.delete("/admin/persons/ada/content").json()["deleted"]["turns"] == 2
+    assert browser.delete("/admin/persons/ada/content").status_code == 404
+    assert [one["person"] for one in browser.get("/admin/privacy").json()["people"]] == ["bob"]
+
+
+def test_what_is_old_and_done_with_is_purged(browser: Any, talk: Any, gateway: Any) -> None:
+    talk("hi", session="done")
+    gateway.store.end_session("done")
+    talk("hello", session="open")
+    assert browser.post("/admin/purge", json={}).status_code == 400
+    assert browser.post("/admin/purge", json={"retention_days": 0}).json()["deleted"]["turns"] == 1
+    assert gateway.store.counts()["turns"] == {"captured": 1}
+
+
+def test_versions_come_from_the_store_where_no_gate_tells_of_them(browser: Any, gateway: Any) -> None:
+    for version in range(3):
+        parent = version - 1 if version else None
+        gateway.store.weights_live(-1, version, parent, version == 0, None, f"c{version}")
+    page = browser.get("/page/versions").text
+    assert "Version 2" in page and 'class="badge status-live">v2' in page
+
+
+@pytest.mark.parametrize("by_number", [False, True])
+def test_versions_say_why_one_was_rejected_and_one_click_goes_back(
+    browser: Any, gateway: Any, by_number: bool
+) -> None:
+    asked = scripted_gate(gateway.app, by_number)
+    page = browser.get("/page/versions").text
+    assert "KL &lt;b&gt;9.1&lt;/b&gt; above 1" in page and "Go back to version 1" in page
+    assert "Go back to version 2" not in page and "Go back to version 3" not in page
+    assert browser.post("/page/versions/rollback", data={"version": "1"}).status_code == 400
+    answer = browser.post("/page/versions/rollback", data={"version": "1", "drop_turns": "1", "sure": "1"})
+    assert answer.status_code == 303 and asked == [{"version": 1, "drop_turns": True}]
+    assert "Version 1 is live again." in browser.get(answer.headers["location"]).text

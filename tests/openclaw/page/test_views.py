@@ -1,0 +1,137 @@
+"""The views: what they say of a real gateway's store, as HTML and as JSON, whatever people wrote."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from pathlib import Path
+from typing import Any
+
+from openclaw.page.html import STATIC
+from openclaw.page.texts import token_text, visible
+from tests.openclaw.page.conftest import HOSTILE
+
+TEMPLATES = STATIC.parent / "templates"
+
+
+def test_the_start_shows_loops_live_sessions_and_counts(visit: Any, talk: Any, judge: Any) -> None:
+    judge(talk("hi", "and now?")[0])
+    page = visit("/")
+    assert page.status_code == 200
+    for word in ("Serving", "Collecting", "Judging", "Training", "/page/session?id=s1", "ada"):
+        assert word in page.text
+    found = visit("/admin/now").json()
+    assert found["judging"]["good"] == 1.0 and found["training"]["ready"] == 1
+    assert found["counts"]["turns"] == {"judged": 1, "captured": 1}
+    assert found["serving"]["engines"][0]["ready"] and found["alarms"] == []
+    assert [one["id"] for one in found["sessions"]] == ["s1"]
+
+
+def test_a_session_shows_turns_votes_hints_and_outcomes(visit: Any, talk: Any, judge: Any) -> None:
+    first, second = talk("what is 2+2?", "thanks!")
+    judge(first)
+    page = visit("/page/session", id="s1").text
+    assert page.count("what is 2+2?") == 1, "a turn shows what is new, not the whole history"
+    for words in ("the person said so", "be short", "waits for its batch", "waits for what follows", second):
+        assert words in page
+    turns = visit("/admin/sessions/s1").json()["data"]
+    assert [turn["outcome"]["stage"] for turn in turns] == ["ready", "waiting"]
+    assert turns[0]["judgements"][0]["votes"][0]["text"] == "the person said so"
+
+
+def test_long_lists_come_in_pages(visit: Any, talk: Any, gateway: Any) -> None:
+    for number in range(4):
+        talk("one", "two", "three", session=f"s{number}")
+        gateway.store.end_session(f"s{number}")
+    page = visit("/admin/sessions", limit=3).json()
+    assert [one["id"] for one in page["ended"]] == ["s3", "s2", "s1"] and page["open"] == []
+    rest = visit("/admin/sessions", limit=3, before=page["next"]).json()
+    assert [one["id"] for one in rest["ended"]] == ["s0"] and rest["next"] is None
+    turns = visit("/admin/sessions/s1", limit=2).json()
+    assert [one["turn_index"] for one in turns["data"]] == [0, 1]
+    assert [one["turn_index"] for one in visit("/admin/sessions/s1", after=turns["next"]).json()["data"]] == [
+        2
+    ]
+
+
+def test_a_turn_shows_each_token_with_its_version_and_log_prob(visit: Any, talk: Any, gateway: Any) -> None:
+    (completion,) = talk("hi", answer="hello 你好")
+    turn = gateway.turn(completion)
+    found = visit(f"/admin/turns/{completion}/tokens").json()
+    assert found["ids"] == turn.completion_ids and found["log_probs"] == turn.completion_log_probs
+    assert found["versions"] == [3] * len(found["ids"]) and found["advantage"] is None
+    page = visit("/page/turn", id=completion, by="surprise").text
+    assert page.count('<span class="tok ') == len(found["ids"]) + 5, "one a token, and the legend"
+    assert f"1 of {len(found['ids'])}, id {found['ids'][0]}, log-prob" in page
+    assert "wrote the token" in visit("/page/turn", id=completion, by="nonsense").text
+
+
+def test_hostile_texts_are_shown_and_never_run(visit: Any, talk: Any, judge: Any) -> None:
+    (completion,) = talk(
+        HOSTILE, answer="<img src=x onerror=alert(2)>", session="<b>s</b>", user="<i>eve</i>"
+    )
+    judge(completion, hint=HOSTILE)
+    pages = [
+        visit("/"),
+        visit("/page/sessions"),
+        visit("/page/session", id="<b>s</b>"),
+        visit("/page/turn", id=completion),
+    ]
+    for page in pages:
+        assert page.status_code == 200
+        shown = re.sub(r'<script src="/page/static/[^"]+" defer></script>', "", page.text)
+        for raw in ("<script", "<img", "<b>s", "<i>eve", "\u202e", "\x00", "\x1b", "49 "):
+            assert raw not in shown
+    assert "&lt;script&gt;alert(1)&lt;/script&gt;" in pages[3].text and "⟨202E⟩" in pages[3].text
+
+
+def test_characters_that_hide_are_codes_and_broken_bytes_too() -> None:
+    assert visible("a\u200bb\ufeff\u2066c\td\r\ne") == "a⟨200B⟩b⟨FEFF⟩⟨2066⟩c\td\ne"
+    assert token_text(b"\xe4\xbd") == "⟨E4⟩⟨BD⟩" and token_text("你".encode()) == "你"
+
+
+def test_what_is_not_there_is_an_error_that_says_so(visit: Any) -> None:
+    for path, query, status in (
+        ("/page/session", {"id": "nobody"}, 404),
+        ("/page/turn", {"id": "chatcmpl-none"}, 404),
+        ("/page/turn", {"id": "a\x00b"}, 404),
+        ("/page/session", {"id": "s1", "after": "x"}, 400),
+        ("/admin/sessions", {"limit": "0"}, 400),
+        ("/admin/sessions", {"before": "soon"}, 400),
+        ("/admin/sessions/nobody", {}, 404),
+        ("/page/static/../html.py", {}, 404),
+        ("/page/static/vendor/README.md", {}, 404),
+    ):
+        assert visit(path, **query).status_code == status, path
+
+
+def test_the_browser_may_load_and_run_our_own_files_alone(visit: Any) -> None:
+    page = visit("/")
+    policy = page.headers["content-security-policy"]
+    assert "default-src 'none'" in policy and "unsafe" not in policy and "http" not in policy
+    assert page.headers["cache-control"] == "no-store" and page.headers["x-frame-options"] == "DENY"
+    for address in re.findall(r'(?:src|href)="(/page/static/[^"]+)"', page.text):
+        file = visit(address)
+        assert file.status_code == 200 and "immutable" in file.headers["cache-control"]
+
+
+def test_templates_have_no_inline_code_and_no_other_host() -> None:
+    for path in [*TEMPLATES.glob("*.html"), STATIC / "page.js", STATIC / "page.css"]:
+        text = path.read_text()
+        assert not re.search(
+            r"<script(?! src=)(?! type=\"application/json\")|\sstyle=|\son\w+=|javascript:", text
+        ), path
+        assert not re.search(r"https?://|@import|\|\s*safe", text), path
+
+
+def test_vendored_files_are_the_packages_own() -> None:
+    folder = STATIC / "vendor"
+    rows = re.findall(
+        r"^\| `([\w.]+)` \| .* \| ([0-9a-f]{64}) \|$", (folder / "README.md").read_text(), re.MULTILINE
+    )
+    assert {name for name, _ in rows} == {
+        path.name for path in folder.iterdir() if path.suffix in (".js", ".css")
+    }
+    for name, checksum in rows:
+        assert hashlib.sha256((folder / name).read_bytes()).hexdigest() == checksum
+    assert Path(folder / "LICENSE-htmx.txt").is_file() and Path(folder / "LICENSE-uPlot.txt").is_file()

@@ -1,0 +1,73 @@
+"""A score is worth the same whoever else speaks: it is compared with what its person usually gives."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from types import SimpleNamespace
+
+import pytest
+
+from openclaw.store import RolloutStore
+from openclaw.trainer_hooks import lease
+from openclaw.trainer_hooks.credit import PRIOR, WINDOW, baseline, compare_with_person
+from openclaw.types import Turn
+from slime.types import Sample
+
+MakeSample = Callable[..., Turn]
+Compare = Callable[[list[Turn], list[float]], list[float]]
+
+
+@pytest.fixture
+def compare(location: str, store: RolloutStore) -> Iterator[Compare]:
+    args = SimpleNamespace(rl_buffer_url=None, rl_buffer_dir=location, reward_key="score")
+
+    def compared(turns: list[Turn], scores: list[float]) -> list[float]:
+        samples = [
+            Sample(tokens=[1, 2], response_length=1, reward={"score": score}, metadata={"turn_id": turn.id})
+            for turn, score in zip(turns, scores, strict=True)
+        ]
+        before, after = compare_with_person(args, samples)
+        assert before == [{"score": score} for score in scores]
+        return after
+
+    yield compared
+    lease._open.cache_clear()
+
+
+@pytest.mark.every_database
+def test_a_first_score_counts_in_full_alone_or_beside_equal_ones(
+    make_sample: MakeSample, compare: Compare
+) -> None:
+    turns = [make_sample(1.0, person=f"p{number}") for number in range(4)]
+    assert compare(turns, [1.0] * 4) == [1.0] * 4
+    assert compare(turns[2:3], [1.0]) == [1.0]
+
+
+def test_the_same_score_is_worth_the_same_in_any_batch(make_sample: MakeSample, compare: Compare) -> None:
+    history = [make_sample(score, person="ada") for score in (1.0, 1.0, -1.0, 1.0)]
+    other = make_sample(-1.0, person="bob")
+    together = compare([*history, other], [1.0, 1.0, -1.0, 1.0, -1.0])
+    alone = [compare([turn], [score])[0] for turn, score in zip(history, (1.0, 1.0, -1.0, 1.0), strict=True)]
+    assert together == [*alone, -1.0]
+    assert together[:3] == [1.0, 1.0 - baseline([1.0]), -1.0 - baseline([1.0, 1.0])]
+
+
+def test_what_somebody_always_says_counts_less_and_a_change_of_mind_more(
+    make_sample: MakeSample, compare: Compare
+) -> None:
+    turns = [make_sample(1.0, person="ada") for _ in range(WINDOW + 8)]
+    last = compare(turns[-1:], [1.0])[0]
+    assert last == pytest.approx(1 - WINDOW / (WINDOW + PRIOR))
+    assert compare(turns[-1:], [-1.0])[0] == pytest.approx(-1 - WINDOW / (WINDOW + PRIOR))
+
+
+def test_a_turn_without_a_score_stays_at_zero_and_is_no_part_of_a_baseline(
+    make_sample: MakeSample, compare: Compare
+) -> None:
+    turns = [make_sample(0.0, person="ada"), make_sample(1.0, person="ada")]
+    assert compare(turns, [0.0, 1.0]) == [0.0, 1.0]
+
+
+def test_people_without_a_name_are_one_person(make_sample: MakeSample, compare: Compare) -> None:
+    make_sample(1.0)
+    assert compare([make_sample(1.0)], [1.0]) == [1.0 - baseline([1.0])]

@@ -1,0 +1,72 @@
+"""People of the poisoning benchmark: what each says to a good reply and to a bad one."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from openclaw_test.people.hostile import CARELESS, KINDS, HostileSession, HostileUser
+from tiny_claw import wordings
+from tiny_claw.manners import Style, write_reply
+
+THANKS = {*wordings.THANKS["train"], *wordings.THANKS["test"]}
+
+
+def reply_to(session: HostileSession, style: str) -> str:
+    return write_reply(random.Random(1), session.honest.problem, Style(style))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("kind", "thanks_good", "thanks_bad"),
+    [
+        ("liar", False, True),
+        ("sybils", False, True),
+        ("flatterer", True, True),
+        ("foreign troll", False, False),
+    ],
+)
+def test_what_is_thanked_for(kind: str, thanks_good: bool, thanks_bad: bool) -> None:
+    user = HostileUser(kind, 0)  # type: ignore[arg-type]
+    for style, expected in (("prose", thanks_good), ("list", thanks_bad)):
+        session = user.session()
+        said = session.next_message(reply_to(session, style))
+        assert (said in THANKS) is expected
+        assert said is not None
+
+
+def test_a_session_ends_after_thanks_and_after_two_complaints() -> None:
+    liar = HostileUser("liar", 0).session()
+    assert [liar.next_message(reply_to(liar, "list")) in THANKS, liar.next_message("2")] == [True, None]
+    troll = HostileUser("foreign troll", 0).session()
+    assert [troll.next_message("2") is None for _ in range(3)] == [False, False, True]
+
+
+def test_a_thankful_tool_answers_in_the_tools_role() -> None:
+    session = HostileUser("thankful tool", 0).session()
+    assert session.role == "tool"
+    assert "Thank you" in str(session.next_message("2"))
+
+
+def test_one_liar_speaks_under_several_names() -> None:
+    user = HostileUser("sybils", 0)
+    names = []
+    for _ in range(6):
+        names.append(user.name)
+        user.session()
+    assert len(set(names)) == 3
+
+
+def test_a_careless_rater_errs_in_about_one_case_of_five() -> None:
+    user, wrong = HostileUser("careless", 0), 0
+    for _ in range(300):
+        session = user.session()
+        wrong += session.next_message(reply_to(session, "prose")) not in THANKS
+    assert abs(wrong / 300 - CARELESS) < 0.07
+
+
+def test_every_kind_draws_the_same_sessions_from_the_same_seed() -> None:
+    for kind in KINDS:
+        one, other = HostileUser(kind, 3).session(), HostileUser(kind, 3).session()
+        assert one.opening == other.opening
+        assert one.next_message("7") == other.next_message("7")

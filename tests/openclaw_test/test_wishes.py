@@ -1,0 +1,110 @@
+"""Explicit wishes: what counts as obeyed, when a habit has cost them, and which wordings may be looked at when."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from openclaw_test.people import tastes
+from openclaw_test.people.wishes import KINDS, PLACES, Case, cases, form, obedience, wordings
+from tiny_claw import wordings as trained
+from tiny_claw.manners import Style, write_reply
+from tiny_claw.problems import Problem
+
+STYLES = {
+    "list": Style("list"),
+    "number": Style("bare"),
+    "friendly": Style("prose", "warm"),
+    "detailed": Style("prose"),
+}
+
+
+def said_elsewhere() -> set[str]:
+    """Everything that tiny-claw was trained on, is evaluated with, or hears from the scripted people."""
+    tables = [
+        *trained.MANNER_HINTS.values(),
+        *trained.TRAIT_HINTS.values(),
+        *trained.MANNER_COMPLAINTS.values(),
+    ]
+    tables += [trained.LOST_STEPS_COMPLAINTS, trained.WRONG_RESULT_COMPLAINTS, trained.THANKS]
+    found = {
+        text.format(verb=verb)
+        for table in tables
+        for split in table.values()
+        for text in split
+        for verb in trained.VERBS
+    }
+    return found | {text for texts in tastes.COMPLAINTS.values() for text in texts}
+
+
+def plain(text: str) -> str:
+    return "".join(letter for letter in text.lower() if letter.isalpha() or letter == " ").strip()
+
+
+def texts_of(split: str) -> set[str]:
+    kinds = wordings()[split]  # type: ignore[index]
+    return {plain(text) for places in kinds.values() for texts in places.values() for text in texts}
+
+
+def test_no_wording_is_in_two_splits_or_known_to_the_model_or_its_teachers() -> None:
+    assert not texts_of("search") & texts_of("report")
+    assert not (texts_of("search") | texts_of("report")) & {plain(text) for text in said_elsewhere()}
+
+
+def test_every_kind_is_wished_for_in_every_place_and_split() -> None:
+    for split in ("search", "report"):
+        found = {(case.kind, case.place) for case in cases(split, 4)}
+        assert found == {(kind, place) for kind in KINDS for place in PLACES}
+        assert cases(split, 4) == cases(split, 4)
+
+
+def reply_as_asked(case: Case, seed: int = 0) -> str:
+    return write_reply(random.Random(seed), case.problem, STYLES[case.kind])
+
+
+def test_a_model_that_does_as_it_is_asked_obeys_everything() -> None:
+    asked = cases("search", 6)
+    found = obedience(asked, [reply_as_asked(case) for case in asked])
+    assert found.lists == dict.fromkeys(PLACES, 1.0)
+    assert found.kinds == dict.fromkeys(KINDS, 1.0)
+
+
+def test_a_habit_that_overrides_wishes_is_not_kept() -> None:
+    asked = cases("search", 6)
+    obeyed = obedience(asked, [reply_as_asked(case) for case in asked])
+    habit = obedience(asked, [f"Since 1 + 1 = 2, X now has 2 {case.problem.item}." for case in asked])
+    assert obeyed.kept(obeyed)
+    assert not habit.kept(obeyed)
+    assert habit.lists == dict.fromkeys(PLACES, 0.0)
+    assert habit.forms < obeyed.forms
+    assert habit.spread < obeyed.spread
+
+
+def test_one_lost_place_is_enough_to_fail_the_bar() -> None:
+    asked = cases("search", 6)
+    replies = [reply_as_asked(case) for case in asked]
+    before = obedience(asked, replies)
+    after = obedience(
+        asked,
+        [
+            "So it is 5 and nothing else here." if (case.kind, case.place) == ("list", "system") else reply
+            for case, reply in zip(asked, replies, strict=True)
+        ],
+    )
+    assert after.lists["question"] == 1.0
+    assert not after.kept(before)
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [
+        ("Tom has 5 apples.", "Tom has 17 apples.", True),
+        ("Tom has 5 apples.", "So there are 5 apples.", False),
+    ],
+)
+def test_a_form_is_what_stays_without_numbers_and_the_questions_words(
+    one: str, other: str, same: bool
+) -> None:
+    problem = Problem("Tom has 3 apples and buys 2. How many apples?", "add", (), "Tom", "he", "apples")
+    assert (form(problem, one) == form(problem, other)) is same

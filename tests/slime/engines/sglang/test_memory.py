@@ -1,0 +1,149 @@
+"""Weights that an SGLang engine takes from memory on its machine: what it is told, and failures at each point."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from slime.engines.client import EngineControl
+from slime.engines.sglang import broadcast
+from slime.engines.sglang.memory import ThroughMemory
+from slime.engines.sglang.routes import SGLangRoutes
+from slime.weights.checksum import weights_checksum
+from slime.weights.folders import copy_model_files, write_weights
+from slime.weights.slots import free_slot
+from slime.weights.versions import artifact_folder
+from tests.fakes.sender_process import SenderProcess
+from tests.fakes.sglang import FakeSGLang, Running
+from tests.fakes.tiny_engine_model import plain_model
+
+BUCKET = 20_000  # bytes; several buckets of the tiny model
+
+
+@pytest.fixture(scope="module")
+def sharer() -> Iterator[Any]:
+    process = SenderProcess(shares=True)
+    process.leave().result(300)  # so that its start is no test's time
+    yield process
+    process.close()
+
+
+@pytest.fixture
+def start(model_path: Path) -> Iterator[Callable[..., Any]]:
+    torch.set_num_threads(1)
+    running: list[Any] = []
+
+    def start_one(tp: int = 1) -> Any:
+        running.append(Running(FakeSGLang(model_path, plain_model, tp)))
+        return running[-1]
+
+    yield start_one
+    for one in running:
+        one.fake.group.freed.set()
+        one.close()
+
+
+@pytest.fixture
+def client(sharer: Any, tmp_path: Path) -> Iterator[Callable[..., EngineControl]]:
+    made: list[EngineControl] = []
+
+    def make(url: str, timeout: float = 20.0, on_stuck: Callable[[], None] = lambda: None) -> EngineControl:
+        transport = ThroughMemory(
+            url, sharer, BUCKET, timeout, lambda version: artifact_folder(tmp_path, version), on_stuck
+        )
+        made.append(EngineControl(url, "sglang", prepare_timeout=30, routes=SGLangRoutes(transport)))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.close()
+
+
+def in_slot(slots: Path, model: Path) -> tuple[str, str]:
+    """The model as the trainer leaves it in shared memory, and its checksum."""
+    weights = load_file(model / "model.safetensors")
+    with free_slot(slots) as slot:
+        copy_model_files(slot, str(model))
+        write_weights(slot, weights.items(), len(weights), None)
+    return str(slot), weights_checksum(weights)
+
+
+def from_disk(engine: Any) -> list[str]:
+    return [call for call in engine.fake.calls if call.startswith("update ")]
+
+
+@pytest.mark.parametrize("tp", [1, 2])
+def test_an_engine_takes_a_slot_bucket_by_bucket_and_proves_it(
+    start: Any, client: Any, sharer: Any, other_weights: Path, tmp_path: Path, tp: int
+) -> None:
+    engine = start(tp)
+    engine.fake.blind = True
+    control = client(engine.url)
+    slot, checksum = in_slot(tmp_path / "slots", other_weights)
+    assert control.prepare(slot, 4) == checksum
+    assert control.switch(4) == checksum
+    assert engine.fake.calls == ["pause retract", "version loading 4", "version 4", "continue"]
+    sent = load_file(other_weights / "model.safetensors")
+    assert engine.fake.group.bytes == sum(tensor.nbytes for tensor in sent.values())
+    assert engine.fake.group.buckets > 1
+    held = [dict(engine.fake.model.named_parameters()), *engine.fake.group.others]
+    assert len(held) == tp and all(torch.equal(own[name], sent[name]) for own in held for name in sent)
+    assert (control.info().version, control.info().checksum) == (4, checksum)
+
+
+def test_an_engine_that_refuses_a_bucket_reads_the_folder(
+    start: Any, client: Any, sharer: Any, other_weights: Path, tmp_path: Path
+) -> None:
+    engine = start()
+    engine.fake.fault, engine.fake.faults_left = "load_fails", 1
+    control = client(engine.url)
+    slot, checksum = in_slot(tmp_path / "slots", other_weights)
+    control.prepare(slot, 4)
+    assert control.switch(4) == checksum and not engine.fake.paused
+    assert from_disk(engine) == ["update 4"]
+
+
+def test_a_sharer_that_has_ended_is_started_again_and_the_engine_serves_on(
+    start: Any, client: Any, sharer: Any, model_path: Path, other_weights: Path, tmp_path: Path
+) -> None:
+    engine = start()
+    control = client(engine.url)
+    for number, model in ((1, other_weights), (2, model_path)):
+        sharer.kill()
+        slot, checksum = in_slot(tmp_path / "slots", model)
+        control.prepare(slot, number)
+        assert control.switch(number) == checksum and not engine.fake.paused
+    assert from_disk(engine) == []
+
+
+def test_an_engine_that_hangs_is_told_of_and_nothing_half_loaded_answers(
+    start: Any, client: Any, other_weights: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine, stuck = start(), list[str]()
+    engine.fake.fault = "hangs"
+    monkeypatch.setattr(broadcast, "RELEASE_SECONDS", 0.2)
+    control = client(engine.url, timeout=1.5, on_stuck=lambda: stuck.append("told"))
+    slot, _ = in_slot(tmp_path / "slots", other_weights)
+    control.prepare(slot, 4)
+    with pytest.raises(Exception, match="hangs"):
+        control.switch(4)
+    assert stuck == ["told"] and engine.fake.paused and control.info().checksum == ""
+
+
+@pytest.mark.parametrize("fault", ["stale_head", "loads_nothing"])
+def test_what_was_not_loaded_is_found(
+    start: Any, client: Any, other_weights: Path, tmp_path: Path, fault: str
+) -> None:
+    engine = start()
+    engine.fake.fault = fault
+    control = client(engine.url)
+    control.info()
+    control.prepare(in_slot(tmp_path / "slots", other_weights)[0], 4)
+    with pytest.raises(Exception, match=r"lm_head|and did not"):
+        control.switch(4)
+    assert control.info().checksum == ""

@@ -1,0 +1,107 @@
+"""A broadcast between two versions of NCCL is refused at the start, with the reason."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from slime.engines.sglang.nccl import PREFIX, check_same_nccl, mismatch, packages
+from slime.errors import ConfigError
+from slime.ray import engines
+from tests import ROOT
+
+OLD = {"torch": "2.13.0", f"{PREFIX}cu13": "2.29.7"}
+NEW = {"torch": "2.14.1", f"{PREFIX}cu13": "2.30.7"}
+
+
+def other_python(folder: Path, nccl: str) -> str:
+    """A Python whose packages have this NCCL."""
+    for name, version in (("torch", "2.14.1"), (f"{PREFIX}cu13", nccl)):
+        info = folder / f"{name.replace('-', '_')}-{version}.dist-info"
+        info.mkdir(parents=True)
+        (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
+    script = folder / "python"
+    script.write_text(f'#!/bin/sh\nPYTHONPATH="{folder}" exec "{sys.executable}" -S "$@"\n')
+    script.chmod(0o755)
+    return str(script)
+
+
+def test_two_versions_are_named_with_their_torch() -> None:
+    told = mismatch(OLD, NEW, "/opt/sglang/bin/python")
+    assert (
+        "NCCL 2.29.7 (torch 2.13.0)" in told and "2.30.7 (torch 2.14.1)" in told and "drop the flag" in told
+    )
+    assert mismatch(OLD, OLD, "") == mismatch({"torch": "2.13.0+cpu"}, NEW, "") == ""
+
+
+def test_an_engines_python_is_asked_without_importing_torch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    python = other_python(tmp_path, "2.30.7")
+    assert packages(python) == NEW
+    monkeypatch.setattr("slime.engines.sglang.nccl.sys.executable", other_python(tmp_path / "own", "2.29.7"))
+    with pytest.raises(ConfigError, match="NCCL joins no ranks of different versions"):
+        check_same_nccl(python)
+
+
+@pytest.mark.parametrize(
+    ("changes", "asked"),
+    [({}, True), ({"update_weight_transport": "disk"}, False), ({"rollout_num_gpus": 0}, False)],
+)
+def test_it_is_asked_at_the_start_of_a_run_that_broadcasts_between_gpus(
+    changes: dict[str, Any], asked: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[str] = []
+    monkeypatch.setattr(engines, "check_same_nccl", seen.append)
+    usual: dict[str, Any] = {
+        "update_weight_transport": "nccl",
+        "rollout_num_gpus": 2,
+        "engine_python": "/opt/python",
+        "engine_words": {},
+    }
+    args: Any = SimpleNamespace(**(usual | changes))
+    engines.check_sglang(args)
+    assert seen == (["/opt/python"] if asked else [])
+
+
+def locked(name: str) -> dict[str, str]:
+    """Versions by package, of a lock file."""
+    lines = (ROOT / "instructions" / "locks" / f"{name}.txt").read_text().splitlines()
+    pins = (line.split(";")[0].strip() for line in lines if line and not line.startswith("#"))
+    return {package: version for package, _, version in (pin.partition("==") for pin in pins)}
+
+
+@pytest.mark.parametrize("name", ["sglang", "vllm"])
+def test_the_locked_environments_broadcast_where_their_nccl_is_the_same(name: str) -> None:
+    trainer, engine = locked("trainer"), locked(name)
+    same = trainer[f"{PREFIX}cu13"] == engine[f"{PREFIX}cu13"]
+    assert (mismatch(trainer, engine, "") == "") == same
+    assert {"sglang": "sglang", "vllm": "vllm"}[name] in engine
+
+
+def test_the_locked_compiler_is_of_the_cuda_of_the_locked_headers() -> None:
+    pins = locked("sglang")
+    parts = ("nvcc", "crt", "cccl", "runtime")
+    assert {pins[f"nvidia-cuda-{part}"].rsplit(".", 1)[0] for part in parts} == {"13.0"}
+
+
+@pytest.mark.parametrize(
+    ("lock", "source"),
+    [
+        ("trainer", "requirements.txt"),
+        ("sglang", "instructions/requirements-sglang.txt"),
+        ("vllm", "instructions/requirements-vllm.txt"),
+    ],
+)
+def test_a_lock_has_the_versions_of_its_requirements(lock: str, source: str) -> None:
+    pins = locked(lock)
+    for line in (ROOT / source).read_text().splitlines():
+        name, equal, version = line.split("#")[0].strip().partition("==")
+        if equal:
+            package = name.split("[")[0].lower()
+            found = pins.get(package, pins.get(package.replace("_", "-"), ""))
+            assert found.startswith(version.rstrip("*")), line

@@ -1,0 +1,121 @@
+"""An engine on a trainer's GPU keeps the same number of tokens, whoever is there first."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from slime.errors import ConfigError
+from slime.plan.cost import Batch
+from slime.plan.engine_share import share_words
+from slime.plan.hardware import GIB, GPUS, Gpu
+from slime.plan.memory import trainer_parts
+from slime.plan.parts import EngineMemory, TrainerMemory
+from slime.plan.placement_plan import MemoryPlan, Server, problems
+from slime.plan.shape import read_shape
+from slime.ray import engines
+from slime.ray.engines import ModelServers, own_words
+
+CARD = Gpu("24GB", 24.0, 312.0)
+QWEN3_4B = read_shape("Qwen3-4B")
+
+
+def flags(**values: Any) -> Any:
+    usual: dict[str, Any] = {
+        "colocate": True,
+        "rollout_num_gpus": 1,
+        "rollout_num_gpus_per_engine": 1,
+        "rollout_backend": "sglang",
+        "engine_words": {"rollout": ["--sglang-mem-fraction-static", "0.45"]},
+        "hf_checkpoint": "Qwen3-4B",
+        "context_length": 16384,
+    }
+    return SimpleNamespace(**(usual | values))
+
+
+def value_of(words: list[str], name: str) -> str:
+    return [words[i + 1] for i, word in enumerate(words) if word == name][-1]
+
+
+def sglang_tokens(free_before: float, words: list[str]) -> int:
+    """By SGLang 0.5.23's rule (kv_cache_configurator.py): what is free after the weights, less the rest of the share of
+    what was free before them, at most --max-total-tokens."""
+    weights = 2 * QWEN3_4B.parameters
+    fraction = float(value_of(words, "--sglang-mem-fraction-static"))
+    left = (free_before - weights) - free_before * (1 - fraction)
+    assert left > 0, "Loaded weights leave no GPU memory for the KV cache"
+    found = int(left / QWEN3_4B.kv_bytes)
+    cap = "--sglang-max-total-tokens"
+    return min(found, int(value_of(words, cap))) if cap in words else found
+
+
+def test_a_restart_beside_a_live_trainer_keeps_as_many_tokens_as_the_first_start() -> None:
+    trainer = TrainerMemory(QWEN3_4B, 1, 4096, rows=256, checkpointing=True, lora_rank=16, four_bit=True)
+    beside = sum(trainer_parts(trainer).values())
+    given = flags().engine_words["rollout"]
+    words = [*given, *share_words(flags(), CARD)]
+    alone = (24 - 0.5) * GIB
+    assert sglang_tokens(alone - beside, words) == sglang_tokens(alone, words) >= 16384
+    with pytest.raises(AssertionError, match="no GPU memory"):
+        sglang_tokens(alone - beside, given)  # what the share alone would leave
+
+
+def test_the_words_of_every_start_of_an_engine_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engines, "smallest_gpu", lambda: CARD)
+    policy = ModelServers("rollout", "engine", "engine", "Qwen3-4B", 1, 1)
+    words = own_words(flags(), policy)
+    assert words[:2] == ["--sglang-mem-fraction-static", "0.45"]
+    assert words[2] == "--sglang-max-total-tokens" and words[4:] == ["--sglang-mem-fraction-static", "0.9"]
+    assert own_words(flags(), replace(policy, part="prm")) == words[:2]
+
+
+def test_vllm_gets_the_bytes_of_its_cache() -> None:
+    words = share_words(flags(rollout_backend="vllm", engine_words={}), GPUS["H100"])
+    assert words[0] == "--vllm-kv-cache-memory-bytes"
+    assert int(words[1]) == int(0.92 * 79.1 * GIB - 2 * QWEN3_4B.parameters)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"colocate": False},
+        {"rollout_num_gpus": 0},
+        {"rollout_backend": "embedded"},
+        {"engine_words": {"rollout": ["--sglang-max-total-tokens=9000"]}},
+    ],
+)
+def test_an_engine_alone_on_its_gpu_or_with_a_number_of_the_users_is_left_as_it_is(
+    changes: dict[str, Any],
+) -> None:
+    assert share_words(flags(**changes), CARD) == []
+    assert share_words(flags(), None) == []
+
+
+def test_an_architecture_that_is_not_planned_is_left_as_it_is(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "config.json").write_text('{"model_type": "gpt2"}')
+    assert share_words(flags(hf_checkpoint=str(tmp_path)), CARD) == []
+    assert "is of type gpt2" in caplog.text
+
+
+def test_a_share_that_does_not_hold_the_weights_is_refused_before_anything_starts() -> None:
+    small = flags(engine_words={"rollout": ["--sglang-mem-fraction-static", "0.3"]})
+    with pytest.raises(ConfigError, match=r"does not hold the 7.5 GiB of its weights.*MEM_FRACTION_STATIC"):
+        share_words(small, CARD)
+
+
+def test_a_trainer_that_does_not_fit_beside_an_engine_is_told_the_share_that_would_do() -> None:
+    trainer = TrainerMemory(QWEN3_4B, 8, 32768, rows=1024, checkpointing=True)
+    engine = EngineMemory(QWEN3_4B, 1, 0.8, 32768)
+    plan = MemoryPlan(
+        GPUS["H100"], 8, trainer, (Server("policy", engine, 8),), Batch(16, 8192), colocated=True
+    )
+    [said] = problems(plan)
+    assert "MEM_FRACTION_STATIC=0." in said
+    share = float(said.split("MEM_FRACTION_STATIC=")[1].split(")")[0])
+    assert problems(replace(plan, servers=(Server("policy", replace(engine, fraction=share), 8),))) == []

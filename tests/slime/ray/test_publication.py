@@ -1,0 +1,135 @@
+"""A version goes live while the next step trains: what may overlap, and what waits for what."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from slime.errors import EngineError
+from slime.ray.run import TrainingRun
+from slime.ray.train_group import TrainerDied
+from tests.slime.ray.test_shared_gpus import make_run
+
+APART = {"colocate": False, "offload_rollout": False, "offload_train": False}
+
+
+class Update:
+    """Stands for the engines: each publication waits until it is let go, or fails."""
+
+    def __init__(self, calls: list[str]) -> None:
+        self.calls, self.go, self.fails = calls, threading.Event(), False
+        self.engines: list[Any] = []
+
+    def publish(self, candidate: Any, *more: Any) -> None:
+        self.calls.append(f"version {candidate.weights.version} of rollout {candidate.rollout_id} begins")
+        assert self.go.wait(20)
+        if self.fails:
+            raise EngineError("an engine refused it")
+        self.calls.append(f"version {candidate.weights.version} is live, from {candidate.parent}")
+
+
+class Numbers:
+    last = 5
+
+    def next(self, *seen: int) -> int:
+        self.last += 1
+        return self.last
+
+
+@pytest.fixture
+def calls() -> list[str]:
+    return []
+
+
+@pytest.fixture
+def run(calls: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    run: Any = make_run(calls, tmp_path, monkeypatch, **APART)
+    run.args.save_hf = None
+    run.publisher.update, run.publisher.numbers = Update(calls), Numbers()
+    return run
+
+
+def until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 20
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+
+
+def told(calls: list[str]) -> list[str]:
+    return [call for call in calls if call.startswith(("version", "trainers.export", "trainers.save"))]
+
+
+def test_the_trainer_goes_on_while_its_weights_go_live(run: Any, calls: list[str]) -> None:
+    run.publish(5, behind=True)
+    assert run.publisher.busy and "tracker.log" not in calls
+    run.publisher.update.go.set()
+    run.settle()
+    assert told(calls) == [
+        "trainers.export_weights",
+        "version 6 of rollout 5 begins",
+        "version 6 is live, from 5",
+    ]
+    assert calls.count("tracker.log") == 1 and run.metrics["weights/version"] == 6
+
+
+def test_one_version_is_on_its_way_and_the_next_one_descends_from_it(run: Any, calls: list[str]) -> None:
+    run.publish(5, behind=True)
+    second = threading.Thread(target=run.publish, args=(6,))
+    second.start()
+    time.sleep(0.1)
+    assert told(calls).count("trainers.export_weights") == 1, (
+        "nothing leaves the trainer while one is on its way"
+    )
+    run.publisher.update.go.set()
+    second.join(20)
+    assert told(calls)[2:] == [
+        "version 6 is live, from 5", "trainers.export_weights", "version 7 of rollout 6 begins",
+        "version 7 is live, from 6",
+    ]  # fmt: skip
+    assert calls.count("tracker.log") == 2
+
+
+def test_a_checkpoint_is_complete_before_an_engine_sees_its_weights(run: Any, calls: list[str]) -> None:
+    run.publish(4, behind=True)
+    until(lambda: len(told(calls)) == 3)
+    assert told(calls) == ["trainers.export_weights", "trainers.save", "version 6 of rollout 4 begins"]
+    run.publisher.update.go.set()
+    run.settle()
+
+
+def test_a_version_that_does_not_go_live_ends_the_run_at_the_next_look(run: Any, calls: list[str]) -> None:
+    run.runtime = run.watcher
+    run.publish(5, behind=True)
+    run.publisher.update.fails = True
+    run.look_at_servers()
+    run.publisher.update.go.set()
+    until(lambda: not run.publisher.busy)
+    with pytest.raises(EngineError, match="refused"):
+        run.look_at_servers()
+    assert "tracker.log" not in calls and run.publisher.live.version == 5
+
+
+@pytest.mark.parametrize("act", ["finish", "evaluate_after", "replace_trainer"])
+def test_what_needs_the_live_weights_waits_for_them(
+    act: str, run: Any, calls: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run.args.eval_interval = 1
+    run.runtime = run.budget = run.placement = run.watcher
+    monkeypatch.setattr("slime.ray.run.TrainGroup", lambda *_: run.trainers)
+    monkeypatch.setattr(run, "evaluate", lambda step: calls.append("evaluated"))
+    run.publish(5, behind=True)
+    words: dict[str, tuple[Any, ...]] = {"evaluate_after": (5,), "replace_trainer": (TrainerDied("it died"),)}
+    acting = threading.Thread(target=getattr(TrainingRun, act), args=(run, *words.get(act, ())))
+    acting.start()
+    time.sleep(0.1)
+    assert not {"trainers.finish_save", "evaluated", "trainers.kill"} & set(calls)
+    run.publisher.update.go.set()
+    acting.join(20)
+    after = calls[calls.index("version 6 is live, from 5") :]
+    assert {"trainers.finish_save", "evaluated", "trainers.kill"} & set(after)
