@@ -61,6 +61,7 @@ tiny_arguments() {
     --disable-rollout-global-dataset --service-path openclaw.trainer_hooks.services.start
     --rollout-batch-size 4 --reward-key score
     "${BUFFER[@]}" --batch-timeout 30
+    --keep-versions 10
     --gate --on-weights-rejected-path openclaw.trainer_hooks.rejection.on_weights_rejected
     --gate-samples-path openclaw.trainer_hooks.gate_samples.gate_samples
     --host "$HOST" --port "$PORT" --served-model-name "${SERVED_MODEL_NAME:-tiny-claw}"

@@ -12,6 +12,7 @@ from openclaw.store.statistics import Statistics
 from openclaw.store.token_records import TokenRecordTable
 from openclaw.store.turn_status import TurnStatusTable
 from openclaw.store.turns import TurnTable
+from openclaw.store.version_turns import VersionTurnTable
 from openclaw.store.versions import VersionTable
 
 
@@ -23,6 +24,7 @@ class RolloutStore(
     VersionTable,
     QuarantineTable,
     GateTurnTable,
+    VersionTurnTable,
     Deletion,
     Statistics,
     TurnStatusTable,

@@ -17,6 +17,7 @@ from openclaw.common.declare import text_of_variable
 from openclaw.errors import StoreError
 from openclaw.settings import Settings, add_buffer_flags
 from openclaw.store import RolloutStore
+from openclaw.trainer_hooks import probation
 from openclaw.trainer_hooks.backlog import Backlog, BacklogWatch
 from openclaw.trainer_hooks.batch import add_anchor_flags, batch_metrics, batch_rows, sample_dict
 from openclaw.types import DEFAULT_TRAINER, SampleRecord
@@ -52,6 +53,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=0.0,
         help="days after which turns that are trained, dropped or ended are deleted; 0 keeps them",
     )
+    probation.add_arguments(parser)
     group.add_argument(
         "--trainer-id",
         default=DEFAULT_TRAINER,
@@ -94,11 +96,15 @@ def on_weights_live(args: object, rollout_id: int, version: int, checkpoint: dic
 
     Args:
         checkpoint: `path`, `parent` (int or None), `checksum`, `restored` (the trainer has just started
-        from these weights; see `RolloutStore.weights_live`); of an update also `metrics` and `measurements`.
+        from these weights; see `RolloutStore.weights_live`); of an update also `metrics` and `measurements`; `undo`
+        (`drop_turns`, `reason`) where an older version is gone back to.
 
     Raises:
         StoreError: the version number was used for something else.
     """
+    if (undo := checkpoint.get("undo")) is not None:
+        opened_store(args).roll_back(version, undo["drop_turns"], undo["reason"], trainer_of(args))
+        return
     opened_store(args).weights_live(
         rollout_id,
         version,
@@ -140,6 +146,7 @@ def _keep_house(store: RolloutStore, args: Any) -> None:
     done, now = _housekeeping(store), time.monotonic()
     if now >= done.get("expiry", now):
         store.expire_sessions(args.session_ttl)
+        probation.watch(args, store)
         done["expiry"] = now + EXPIRE_EVERY_SECONDS
     if args.retention_days and now >= done.get("purge", now):
         deleted = store.purge(args.retention_days)

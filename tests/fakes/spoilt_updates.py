@@ -49,3 +49,10 @@ def die(args: Any, point: str) -> None:
     if order.exists() and json.loads(order.read_text())["at"] == point:
         order.unlink()
         os.kill(os.getpid(), signal.SIGKILL)
+
+
+def on_weights_live(args: Any, rollout_id: int, version: int, checkpoint: dict[str, Any]) -> None:
+    with (Path(args.run_dir) / "live.jsonl").open("a") as file:
+        file.write(json.dumps({"rollout_id": rollout_id, "version": version, **checkpoint}) + "\n")
+    if "undo" in checkpoint:
+        die(args, "undone")

@@ -8,6 +8,7 @@ that passes is measured: greedy accuracy on held-out problems, beside that of th
 from __future__ import annotations
 
 import argparse
+import copy
 import json
 import random
 import sys
@@ -29,6 +30,7 @@ from openclaw_test.offline.measures import ask
 from openclaw_test.offline.methods import METHODS, Setting
 from openclaw_test.offline.trial import Plan, Trial
 from openclaw_test.people.tastes import STUDENT
+from slime.gate.memory import KeptState
 from slime.rollout.post_process import post_processed
 from slime.training.fsdp.model import gather_weights
 from slime.types import Sample
@@ -102,6 +104,32 @@ class Bench:
         finally:
             loop.local.go_back()
             loop.local.scale_learning_rate(1.0)
+
+    def stream(self, kind: str, count: int, rng: random.Random) -> dict[str, Any]:
+        """Bad updates at the usual rate, one on the other as long as they pass: what a person who goes on gets."""
+        loop, gate = self.loop, self.loop.gate
+        start, kept = KeptState(loop.trainer), (copy.deepcopy(gate.history), gate.known, gate.said, loop.live)  # type: ignore[arg-type]
+        stopped: Counter[str] = Counter()
+        for _ in range(count):
+            samples = TRAINED[kind](self, rng)
+            loop.trainer.train(loop.rollouts, post_processed(loop.args, samples, None, None))  # type: ignore[union-attr]
+            try:
+                found = loop.examine()
+            except CandidateRejected as rejection:
+                stopped[rejection.stage] += 1
+                loop.undo(rejection)
+            else:
+                weights = gather_weights(loop.trainer.model, None, keep=True)  # type: ignore[union-attr]
+                self.chat.engine.install(weights, loop.version)
+                loop.live = loop.candidate.weights
+                gate.accept(loop.local, found)
+        accuracy = self.measure()
+        self.chat.engine.install(self.live_weights, kept[3].version)
+        start.restore(loop.trainer)  # type: ignore[arg-type]
+        gate.history, gate.known, gate.said, loop.live = kept
+        loop.local.keep_state()
+        loop.local.scale_learning_rate(1.0)
+        return {"stopped": dict(stopped), "of": count, "fall": round(self.accuracy - accuracy, 4)}
 
 
 def sign_turned(bench: Bench, rng: random.Random) -> list[Sample]:
@@ -183,6 +211,7 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
     chat = ChatModel(str(MODEL))
     stages: dict[str, Counter[str]] = defaultdict(Counter)
     harmful: Counter[str] = Counter()
+    streams: dict[str, list[dict[str, Any]]] = defaultdict(list)
     passed: list[dict[str, Any]] = []
     good, rejected, costs, found = 0, [], [], []
     for seed in options.seeds:
@@ -207,6 +236,9 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
                     fall = bench.accuracy - accuracy
                     harmful[kind] += fall >= HARM
                     passed.append({"kind": kind, "scale": scale, "fall": round(fall, 4)})
+        if bench and options.stream:
+            for kind in TRAINED:
+                streams[kind].append(bench.stream(kind, options.stream, random.Random(f"{seed} {kind}")))
         loop.close()
     return {
         "good_updates": good,
@@ -220,6 +252,7 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
         "stopped": {kind: dict(count) for kind, count in stages.items()},
         "harmful_passed": dict(harmful),
         "passed": passed,
+        "streams": dict(streams),
     }
 
 
@@ -228,6 +261,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, nargs="+", default=[0], help="trials")
     parser.add_argument("--sessions", type=int, default=24, help="sessions of good updates before")
     parser.add_argument("--each", type=int, default=10, help="bad updates of each kind; 0: good ones alone")
+    parser.add_argument("--stream", type=int, default=0, help="bad updates of each kind one on the other")
     parser.add_argument("--problems", type=int, default=200, help="held-out problems of the accuracy")
     started, options = time.monotonic(), parser.parse_args()
     print(json.dumps({**run(options), "seconds": round(time.monotonic() - started, 1)}))

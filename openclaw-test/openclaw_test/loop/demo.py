@@ -176,10 +176,27 @@ async def run(options: argparse.Namespace) -> dict[str, object]:
             "seconds": round(time.monotonic() - started, 1),
             "sessions": len(ordered),
             "manners_after": after.manners,
+            "gate": await gate_says(options.url),
             "wishes_before": wishes_before.as_dict(),
             "wishes_after": wishes_after.as_dict(),
             "wishes_kept": wishes_after.kept(wishes_before),
         }
+
+
+async def gate_says(url: str) -> dict[str, object]:
+    """How many updates went live, and why others did not; for people too."""
+    headers = {"Authorization": f"Bearer {key}"} if (key := os.environ.get("OPENCLAW_ADMIN_KEY")) else {}
+    async with httpx.AsyncClient(trust_env=False) as http:
+        answer = await http.get(f"{url}/admin/versions", headers=headers, timeout=10.0)
+    if answer.status_code != 200:
+        return {}
+    versions = answer.json()["data"]
+    rejected = [one for one in versions if one["status"] == "rejected"]
+    passed = sum(one["status"] in ("live", "superseded") and one["version"] > 0 for one in versions)
+    say(f"gate: {passed} updates went live, {len(rejected)} were rejected")
+    for one in rejected:
+        say(f"  version {one['version']}: {one['reason']}")
+    return {"passed": passed, "rejected": [one["reason"] for one in rejected]}
 
 
 def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 FILE = "gate.json"
+NEAR = 0.25
+"""Share of a limit from which an update is looked at more closely."""
 SLOWER = 0.5
 """What one more rejection in a row multiplies the learning rate by, from the second on."""
 
@@ -55,7 +57,7 @@ class CandidateGate:
 
     Attributes:
         known: log-probs of stored answers under the live weights, by key.
-        said: what the live weights answered, by key of the prompt.
+        said: what the live weights, or a version shortly before, answered, by key of the prompt.
     """
 
     def __init__(self, args: Arguments) -> None:
@@ -99,7 +101,8 @@ class CandidateGate:
             self.now = self.read(trainers, samples)
             found |= measure_likelihood(samples, self.now, self.known)
             _refuse(bad_likelihood(found, self.args), "likelihood")
-            self.check_answers(samples, candidate.weights, live, engines, found)
+            if self.answers_due(found):
+                self.check_answers(samples, candidate.weights, live, engines, found)
         except CandidateRejected as rejection:
             seconds = time.monotonic() - began
             rejection.measurements = {**found, **rejection.measurements, "seconds": seconds, "rejected": 1.0}
@@ -114,6 +117,13 @@ class CandidateGate:
         if not found["change"] <= most:
             moved = f"the weights changed by {found['change']:.3g} of their norm, more than {most:.3g}"
             raise CandidateRejected(moved, "files")
+
+    def answers_due(self, found: dict[str, float]) -> bool:
+        """Every so many updates, and whenever one comes near a limit of the stages before."""
+        near = found.get("kl", 0.0) > NEAR * self.args.gate_max_kl
+        near |= found.get("liked_loss", 0.0) > NEAR * self.args.gate_max_canary_loss
+        near |= found.get("change", 0.0) > 2 * NEAR * found.get("most_change", float("inf"))
+        return near or self.history.unanswered + 1 >= self.args.gate_answers_every
 
     def samples(self, rollout_id: int, version: int) -> list[Sample]:
         """What the hook gives to compare weights on."""
@@ -181,7 +191,7 @@ class CandidateGate:
         slowed = self.scale() < 1
         self.history.accept(found)
         self.history.write(self.path)
-        self.known, self.said = self.now, self.says
+        self.known, self.said = self.now, self.says or self.said
         trainers.keep_state()
         if slowed:
             trainers.scale_learning_rate(1.0)

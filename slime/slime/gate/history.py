@@ -17,6 +17,7 @@ class GateHistory:
     Attributes:
         changes: relative changes of accepted updates, oldest first.
         in_a_row: rejections since an update was last accepted.
+        unanswered: accepted updates since one was let answer.
         right, questions: highest share of right answers so far, and to how many questions.
     """
 
@@ -24,6 +25,7 @@ class GateHistory:
     in_a_row: int = 0
     right: float | None = None
     questions: float | None = None
+    unanswered: int = 0
 
     @classmethod
     def read(cls, path: Path) -> GateHistory:
@@ -45,6 +47,7 @@ class GateHistory:
     def accept(self, found: dict[str, float]) -> None:
         """Takes over the measurements of an update that is live."""
         self.in_a_row = 0
+        self.unanswered = 0 if "length" in found else self.unanswered + 1
         if "change" in found:
             self.changes = [*self.changes, found["change"]][-WINDOW:]
 

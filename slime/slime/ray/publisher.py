@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import shutil
 import threading
@@ -17,7 +18,7 @@ from slime.engines.client import EngineControl, EngineControlError
 from slime.errors import EngineError
 from slime.gate.gate import CandidateGate
 from slime.hooks import load_hook
-from slime.processes.records import memory_dir
+from slime.processes.records import memory_dir, write_json
 from slime.processes.servers import ServerSpec
 from slime.ray.engine_clients import engine_client
 from slime.ray.external import ExternalEngines
@@ -25,6 +26,8 @@ from slime.ray.train_actor import TrainerState
 from slime.ray.train_group import TrainGroup
 from slime.utils.files import commit_folder, fresh_folder
 from slime.weights import checkpoints
+from slime.weights.kept import keep_versions
+from slime.weights.orders import VersionOrders
 from slime.weights.slots import copy_slot, is_slot
 from slime.weights.update import Candidate, CandidateRejected, WeightUpdate, WrongWeights
 from slime.weights.versions import (
@@ -42,6 +45,9 @@ if TYPE_CHECKING:
     from slime.engines.sglang.broadcast import SenderHandle
 
 logger = logging.getLogger(__name__)
+
+
+CHECKSUMS = "checksums.json"
 
 
 class Publisher:
@@ -79,6 +85,7 @@ class Publisher:
         self.hook = load_hook(args, "on_weights_live_path")
         self.numbers = VersionNumbers(self.save_dir)
         self.gate = CandidateGate(args)
+        self.orders = VersionOrders(self.run_dir)
         self.update = WeightUpdate(self.own_engines, self.run_dir, self.announce, patience=limit)
 
     @property
@@ -95,7 +102,10 @@ class Publisher:
         before = read_live(self.run_dir)
         self.newest = max(state.version, 0 if before is None else before.version)
         self.live, self.live_parent = self.weights_of(trainers, state.version), state.parent
+        self.remember(self.live)
         self.gate.begin(trainers, state.rollout_id, self.live)
+        if self.args.keep_versions and state.version == 0 and not checkpoints.numbers(self.save_dir):
+            trainers.save(-1, 0, None, self.live.path, wait=True)  # the first weights can be gone back to
         make_way()
         self.update.engines = list(self.engines)
         self.update.publish(Candidate(self.live, state.rollout_id, state.parent, restored=True))
@@ -193,8 +203,12 @@ class Publisher:
                 raise CandidateRejected(str(error), "engine") from error
             raise
         self.live, self.live_parent = candidate.weights, candidate.parent
-        prune(self.weights_dir, "v*", self.args.keep_weights, {Path(self.live.path)})
-        checkpoints.prune(self.save_dir, self.args.keep_checkpoints)
+        self.remember(self.live)
+        self.tidy()
+
+    def remember(self, weights: WeightVersion) -> None:
+        """Notes the checksum of a version, which proves it when it is gone back to."""
+        write_json(self.weights_dir / CHECKSUMS, {**self.checksums(), str(weights.version): weights.checksum})
 
     @property
     def busy(self) -> bool:
@@ -220,6 +234,19 @@ class Publisher:
         self.newest = max(self.newest, version)
         self.gate.reject(trainers, candidate, rejection)
         shutil.rmtree(candidate.weights.path, ignore_errors=True)
+
+    def tidy(self) -> None:
+        """Removes what is not kept of older versions."""
+        args, spare = self.args, {Path(self.live.path)}
+        if args.keep_versions:
+            named = {self.live.version, *([self.orders.pinned] if self.orders.pinned is not None else [])}
+            kept = keep_versions(
+                self.save_dir, self.weights_dir, args.keep_versions, named, args.keep_checkpoints
+            )
+            spare |= {artifact_folder(self.weights_dir, version) for version in kept}
+        else:
+            checkpoints.prune(self.save_dir, args.keep_checkpoints)
+        prune(self.weights_dir, "v*", args.keep_weights, spare)
 
     def save_due(self, rollout_id: int) -> bool:
         return (rollout_id + 1) % self.args.save_interval == 0 or self.is_last(rollout_id)
@@ -280,9 +307,15 @@ class Publisher:
         if (hook := load_hook(self.args, "custom_update_weight_post_write_path")) is not None:
             hook(self.args, str(folder), self.engines)
 
+    def checksums(self) -> dict[str, str]:
+        """Of every version that was written, by its number."""
+        path = self.weights_dir / CHECKSUMS
+        found: dict[str, str] = json.loads(path.read_text()) if path.exists() else {}
+        return found
+
     def announce(self, candidate: Candidate) -> None:
         """Every engine serves the candidate: tells the hook."""
-        if self.hook is None:
+        if self.hook is None or candidate.silent:
             return
         weights = candidate.weights
         checkpoint = {
@@ -292,6 +325,7 @@ class Publisher:
             "restored": candidate.restored,
             "metrics": candidate.metrics,
             "measurements": candidate.measurements,
+            **({"undo": candidate.undo} if candidate.undo is not None else {}),
         }
         load_hook(self.args, "on_weights_live_path")(
             self.args, candidate.rollout_id, weights.version, checkpoint

@@ -28,6 +28,7 @@ from slime.ray.publisher import Publisher
 from slime.ray.rollouts import PendingBatch, Rollouts
 from slime.ray.runtime import Runtime
 from slime.ray.train_group import TrainerDied, TrainGroup
+from slime.ray.version_orders import obey, repin
 from slime.ray.waiting import RestartBudget
 from slime.ray.watch_actor import WatcherHandle
 from slime.tracking import Tracker
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+PIN_INTERVAL = 0.5  # seconds between looks for an order while training waits
 FAILURES_IN_A_ROW = 3  # batches that could not be trained on, before the run is given up
 
 
@@ -57,6 +59,7 @@ class TrainingRun:
         self.run_dir = Path(args.run_dir)
         self.metrics: dict[str, float] = {}
         self.failures = 0
+        self.trained = -1
         self.clock = StepClock()
         self.budget = RestartBudget("the trainer", args.trainer_max_restarts)
         records.record_self(self.run_dir, "driver", "driver")
@@ -126,6 +129,8 @@ class TrainingRun:
         if self.trainers is None or state is None:
             return 0
         self.publisher.restore(self.trainers, state, self.make_way)
+        repin(self.publisher)
+        self.trained = state.rollout_id
         self.tracker.display.line(beginning(self.args, state.rollout_id))
         self.rollouts.go_on_after(state.rollout_id)
         return state.rollout_id + 1
@@ -149,6 +154,12 @@ class TrainingRun:
         self.tracker.at(batch.rollout_id, f"waiting for rollout {batch.rollout_id}")
         self.look_around()
         self.metrics = self.rollouts.wait(batch, self.look_around)
+        while self.publisher.orders.pinned is not None and self.trainers is not None:
+            self.tracker.at(
+                batch.rollout_id, f"version {self.publisher.orders.pinned} is pinned: training waits"
+            )
+            time.sleep(PIN_INTERVAL)
+            self.look_around()
 
     def look_at_servers(self) -> None:
         """What must live while there is no trainer."""
@@ -163,6 +174,8 @@ class TrainingRun:
         self.look_at_servers()
         if self.trainers is not None:
             self.trainers.check()
+            if not self.publisher.busy:
+                obey(self.publisher, self.trainers, self.trained)
 
     def train(self, batch: PendingBatch) -> None:
         """One training step on a batch that is there.
@@ -190,6 +203,7 @@ class TrainingRun:
             trained = {"skipped": 1.0}
         self.metrics.update({f"train/{name}": value for name, value in trained.items()})
         self.metrics["perf/train_time"] = time.monotonic() - began
+        self.trained = rollout_id
 
     def publish(self, rollout_id: int, behind: bool = False) -> None:
         """Brings the weights after `rollout_id` live everywhere, with a checkpoint when one is due.

@@ -107,6 +107,9 @@ class TrainActor:
         """To what `keep_state` remembered."""
         self.kept.restore(self.trainer)
 
+    def return_to(self, checkpoint: str) -> None:
+        self.trainer.return_to(checkpoint)
+
     def measure_files(self, candidate: str, live: str) -> dict[str, float]:
         from slime.gate.files import measure_files
 

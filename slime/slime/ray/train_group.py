@@ -93,6 +93,11 @@ class TrainGroup:
         """Every rank is again as `keep_state` found it."""
         self.call("go_back", "the trainer's way back", self.args.load_timeout)
 
+    def return_to(self, checkpoint: Path) -> None:
+        """Every rank takes over an older checkpoint in place."""
+        what, limit = f"the way back to {checkpoint.name}", self.args.load_timeout
+        self.call("return_to", what, limit, str(checkpoint))
+
     def measure_files(self, candidate: str, live: str) -> dict[str, float]:
         """Compares two folders of weights; raises CandidateRejected."""
         answer = [self.ranks[0].measure_files.remote(candidate, live)]

@@ -109,6 +109,23 @@ class Persistent(ABC):
         event(logger, "trainer loaded", rollout_id=state.rollout_id, version=state.version, path=state.path)
         return state
 
+    def return_to(self, checkpoint: str) -> None:
+        """Takes over an older checkpoint of this run: weights, optimizer and random states, in place.
+
+        Raises:
+            CheckpointError: it is not there, or does not fit this run.
+        """
+        folder = Path(checkpoint)
+        self._check_backend(folder)
+        for part in self.parts:
+            if part.optimizer is not None:
+                part.optimizer.state.clear()  # a checkpoint of the first weights holds none
+        state = load_checkpoint(folder, self.parts, lora_settings(self.args))
+        self.global_step, self.version = state.global_step, state.version
+        if self.critic is not None:
+            self.critic.steps = state.steps_of.get(CRITIC, 0)
+        event(logger, "trainer went back", version=state.version, path=checkpoint)
+
     def save(
         self,
         rollout_id: int,

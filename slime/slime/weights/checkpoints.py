@@ -138,6 +138,11 @@ def commit(temporary: Path, folder: Path, meta: dict[str, Any]) -> None:
     """Makes a checkpoint that is written completely the latest one."""
     write_text(temporary / META, json.dumps(meta, indent=1))
     commit_folder(temporary, folder)
+    make_latest(folder)
+
+
+def make_latest(folder: Path) -> None:
+    """A run that starts again goes on from this checkpoint."""
     link = folder.parent / LATEST
     fresh = temporary_beside(link)
     fresh.unlink(missing_ok=True)

@@ -48,7 +48,8 @@ class Engine(Protocol):
 class Candidate:
     """Weights that want to go live: made by step `rollout_id` (-1: none) from version `parent`.
 
-    `metrics`: of the step. `measurements`: of the gate.
+    `metrics`: of the step. `measurements`: of the gate. `undo`: an older version is gone back to (`drop_turns`,
+    `reason`). `silent`: it is served, and nobody is told that it is the policy now.
     """
 
     weights: WeightVersion
@@ -57,6 +58,8 @@ class Candidate:
     restored: bool = False
     metrics: dict[str, float] = field(default_factory=dict)
     measurements: dict[str, float] = field(default_factory=dict)
+    undo: dict[str, Any] | None = None
+    silent: bool = False
 
 
 class CandidateRejected(TrainError):

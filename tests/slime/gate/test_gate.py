@@ -53,7 +53,9 @@ def trainers() -> FakeTrainers:
 @pytest.fixture
 def make_gate(tmp_path: Path) -> Callable[..., CandidateGate]:
     def make(**flags: Any) -> CandidateGate:
-        return CandidateGate(Arguments(**{"gate": True, "save": str(tmp_path), **flags}))
+        return CandidateGate(
+            Arguments(**{"gate": True, "gate_answers_every": 1, "save": str(tmp_path), **flags})
+        )
 
     return make
 
@@ -235,3 +237,18 @@ def test_an_engine_that_holds_one_set_of_weights_leaves_stage_c_out(
     gate = make_compared()
     gate.begin(trainers, 6, LIVE)
     assert "right" not in gate.examine(trainers, CANDIDATE, LIVE, [OneSet()])
+
+
+def test_answers_are_looked_at_every_so_often_and_near_a_limit(
+    make_compared: Callable[..., CandidateGate], trainers: FakeTrainers
+) -> None:
+    gate, engine = make_compared(gate_answers_every=3), FakeEngine()
+    gate.begin(trainers, 6, LIVE)
+    seen = []
+    for _ in range(6):
+        gate.accept(trainers, gate.examine(trainers, CANDIDATE, LIVE, [engine]))
+        seen.append(len(engine.asked))
+    assert seen == [0, 0, 2, 2, 2, 3], "the live version is asked at the first time alone"
+    trainers.likelihood = {"a": [-1.05, -1.05], "b": [-1.0, -1.0]}
+    gate.accept(trainers, gate.examine(trainers, CANDIDATE, LIVE, [engine]))
+    assert len(engine.asked) == 4, "liked answers fell by half of what is allowed"

@@ -13,6 +13,7 @@ from typing import Any
 import httpx
 import pytest
 
+from openclaw.versions import orders
 from slime.processes import records
 from slime.processes.servers import ServerManager
 from tests import FAKES
@@ -109,3 +110,37 @@ def test_a_driver_killed_in_the_gate_or_a_rejection_serves_nothing_of_the_reject
         assert again["version"] == 1
         trained = [line["rollout_id"] for line in entries if not line["restored"]]
         assert trained == sorted(set(trained))
+
+
+@pytest.mark.parametrize("point", ["", "undone"])
+def test_an_older_version_answers_within_seconds_and_training_goes_on_from_it(
+    tmp_path: Path, model_path: Path, point: str
+) -> None:
+    """Also where the driver is killed in the middle of it."""
+    if point:
+        (tmp_path / "die.json").write_text(json.dumps({"at": point}))
+    live = ["--on-weights-live-path", f"{HOOKS}:on_weights_live", "--keep-versions", "40"]
+    with running(tmp_path, model_path, *live) as run:
+        run.until(lambda: 3 in run.versions())
+        order = orders.place(tmp_path, "rollback", 1, drop_turns=True, reason="by hand")
+        run.until(lambda: orders.wait_for(tmp_path, order, 0.01))
+        answer = orders.wait_for(tmp_path, order, 1.0)
+        assert answer is not None and answer["error"] is None, answer
+        undone = max(run.versions())
+        run.until(lambda: [v for v in run.versions() if v > undone + 1])
+        assert not (tmp_path / "die.json").exists()
+        entries = run.lines("live.jsonl")
+        back = max(number for number, line in enumerate(entries) if "undo" in line)
+        assert entries[back]["version"] == 1 and entries[back]["undo"]["drop_turns"] is True
+        after = next(line for line in entries[back + 1 :] if not line["restored"])
+        assert after["parent"] == 1 and after["version"] > undone - 1, "numbers are never used again"
+        assert entries[back]["checksum"] == next(line for line in entries if line["version"] == 1)["checksum"]
+        first = orders.place(tmp_path, "pin", 0)
+        run.until(lambda: orders.wait_for(tmp_path, first, 0.01))
+        held = len(run.versions())
+        time.sleep(3)
+        assert len(run.versions()) <= held + 1, "training waits"
+        says = httpx.get(f"{records.read_record(tmp_path, 'engine-0').url}/model_info", trust_env=False)  # type: ignore[union-attr]
+        assert says.json()["weight_version"] == "0"
+        orders.place(tmp_path, "unpin")
+        run.until(lambda: len(run.versions()) > held + 1)

@@ -34,6 +34,11 @@ class GateArguments:
         "share of the questions of --gate-data that may be wrong beyond the best version so far",
         least=0,
     )
+    gate_answers_every: int = flag(
+        4,
+        "let every so manieth update answer before it goes live, and each that comes near a limit of the stages before",
+        least=1,
+    )
     gate_answer_tokens: int = flag(160, "longest answer that a candidate gives to be looked at", least=1)
     gate_on_reject: Literal["lower-lr", "skip"] = flag(
         "lower-lr",
@@ -44,6 +49,12 @@ class GateArguments:
         None,
         "f(args, rollout_id, version) -> samples on which live weights and candidate are compared: answers that people "
         "liked, recent answers, questions",
+    )
+    keep_versions: int = flag(
+        0,
+        "versions that can be gone back to: the newest and, thinned out, older ones; the first and a pinned one always "
+        "stay; each has a checkpoint. 0: --keep-checkpoints and --keep-weights alone decide",
+        least=0,
     )
     on_weights_rejected_path: str | None = flag(
         None, "f(args, rollout_id, version, rejection), called when the gate has rejected an update"

@@ -1,0 +1,120 @@
+"""Weight versions: what became of each; going back, pinning, and what is in quarantine. For the administrator."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import orjson
+from fastapi import APIRouter, Request
+from starlette.responses import Response
+
+from openclaw.errors import ClientError, StoreError
+from openclaw.gateway.fields import parse_body
+from openclaw.gateway.gateway import Gateway
+from openclaw.http.auth import check_admin
+from openclaw.store import RolloutStore
+from openclaw.versions import orders
+from openclaw.versions.listing import list_versions, show_version
+
+router = APIRouter()
+
+WAIT_SECONDS = 60.0
+"""For the driver; after that the order still waits for it."""
+
+
+@router.get("/admin/versions")
+async def versions(request: Request) -> Response:
+    """`{"object": "list", "live", "pinned", "data": [...]}`, oldest first."""
+    store, run_dir = _places(request)
+    return _json({"object": "list", **await asyncio.to_thread(list_versions, store, run_dir)})
+
+
+@router.get("/admin/versions/{number}")
+async def version(request: Request, number: str) -> Response:
+    """One version with all that was measured; 404 when there is none."""
+    store, run_dir = _places(request)
+    found = await asyncio.to_thread(show_version, store, run_dir, _number(number))
+    if found is None:
+        raise ClientError(f"there is no version {number}", "version", "not_found", 404)
+    return _json({"object": "version", **found})
+
+
+@router.post("/admin/versions/unpin")
+async def unpin(request: Request) -> Response:
+    """The newest weights are served again, and training goes on."""
+    return await _order(request, "unpin", None)
+
+
+@router.post("/admin/versions/{number}/rollback")
+async def rollback(request: Request, number: str) -> Response:
+    """`{"drop_turns": false}`: the version is served at once and trained on from now on. Its successors are undone:
+    their samples are ready again, or with `drop_turns` quarantined."""
+    body = parse_body(await request.body() or b"{}")
+    drop = body.get("drop_turns", False)
+    if not isinstance(drop, bool):
+        raise ClientError("drop_turns must be true or false", "drop_turns")
+    return await _order(request, "rollback", _number(number), drop, "by hand")
+
+
+@router.post("/admin/versions/{number}/pin")
+async def pin(request: Request, number: str) -> Response:
+    """The version is served, and training waits; people's turns are collected and judged meanwhile."""
+    return await _order(request, "pin", _number(number))
+
+
+@router.post("/admin/versions/{number}/release")
+async def release(request: Request, number: str) -> Response:
+    """Its quarantined samples are ready to be trained on again."""
+    store, _ = _places(request)
+    count = await asyncio.to_thread(store.release_quarantine, _number(number))
+    return _json({"version": _number(number), "released": count})
+
+
+@router.delete("/admin/versions/{number}/quarantine")
+async def delete(request: Request, number: str) -> Response:
+    """Its quarantined samples are dropped for good; the turns themselves stay."""
+    store, _ = _places(request)
+    count = await asyncio.to_thread(store.delete_quarantine, _number(number))
+    return _json({"version": _number(number), "deleted": count})
+
+
+async def _order(
+    request: Request, action: str, number: int | None, drop_turns: bool = False, reason: str = ""
+) -> Response:
+    _, run_dir = _places(request)
+    if run_dir is None:
+        message = "no run folder is known here (--run-dir), so nobody would change the version"
+        raise ClientError(message, code="no_run", status=409)
+    try:
+        order = await asyncio.to_thread(orders.place, run_dir, action, number, drop_turns, reason)
+    except StoreError as error:
+        raise ClientError(str(error), code="busy", status=409) from error
+    done = await asyncio.to_thread(orders.wait_for, run_dir, order, WAIT_SECONDS)
+    if done is None:
+        return _json({"action": action, "version": number, "status": "waiting"}, 202)
+    if done["error"] is not None:
+        raise ClientError(str(done["error"]), "version", "refused", 409)
+    return _json({"action": action, "version": number, "status": "done", "seconds": done["seconds"]})
+
+
+def _places(request: Request) -> tuple[RolloutStore, Path | None]:
+    gateway: Gateway = request.app.state.gateway
+    check_admin(request, gateway.settings)
+    if gateway.recorder is None:
+        raise ClientError(
+            "this server records no turns, so it knows no versions", code="not_recording", status=409
+        )
+    run_dir = gateway.settings.run_dir
+    return gateway.recorder.store, Path(run_dir) if run_dir else None
+
+
+def _number(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and len(text) < 10):
+        raise ClientError(f"{text!r} is not the number of a version", "version", "not_found", 404)
+    return int(text)
+
+
+def _json(body: Any, status: int = 200) -> Response:
+    return Response(orjson.dumps(body), status, media_type="application/json")

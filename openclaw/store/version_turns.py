@@ -1,0 +1,60 @@
+"""Judged turns with the version that wrote them, in the order in which they were judged."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import Select, func, select
+
+from openclaw.store import schema
+from openclaw.store.database import Database
+from openclaw.store.rows import unpack_json
+from openclaw.types import TurnState, VersionStatus
+
+
+@dataclass(frozen=True)
+class JudgedTurn:
+    """`version`: that wrote its last token. `cut`: it ended by its length. `undone`: the version was rolled back."""
+
+    version: int
+    score: float
+    cut: bool
+    undone: bool = False
+
+
+class VersionTurnTable(Database):
+    """Reads only."""
+
+    def judged_count(self) -> int:
+        """Judged main turns of people, all there are."""
+        with self.reading() as connection:
+            return connection.scalar(_judged(func.count())) or 0
+
+    def judged_turns(self, limit: int) -> list[JudgedTurn]:
+        """The newest `limit` of them, oldest first."""
+        turn, body, judgement = schema.turn.c, schema.turn_body.c, schema.judgement.c
+        query = _judged(turn.finish_reason, judgement.score, body.version_spans)
+        query = query.where(body.turn_id == turn.id).order_by(judgement.id.desc()).limit(limit)
+        version = schema.weight_version.c
+        undone = select(version.version).where(version.status == str(VersionStatus.ROLLED_BACK))
+        with self.reading() as connection:
+            gone = set(connection.scalars(undone))
+            rows = connection.execute(query).all()
+        found = []
+        for reason, score, packed in reversed(rows):
+            spans = unpack_json(packed)
+            last = spans[-1][0] if spans else 0
+            found.append(JudgedTurn(last, score, reason == "length", last in gone))
+        return found
+
+
+def _judged(*what: Any) -> Select[Any]:
+    turn, judgement = schema.turn.c, schema.judgement.c
+    return select(*what).where(
+        judgement.turn_id == turn.id,
+        judgement.kind == "eval",
+        turn.state == str(TurnState.JUDGED),
+        turn.source == "gateway",
+        turn.turn_type == "main",
+    )

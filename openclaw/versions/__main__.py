@@ -1,0 +1,127 @@
+"""Weight versions at the command line: python -m openclaw.versions COMMAND [--url URL]
+
+Asks the gateway of a run; needs its admin key (OPENCLAW_ADMIN_KEY) where it has one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import httpx
+
+from openclaw.common import declare
+from openclaw.common.declare import option
+from openclaw.errors import ConfigError
+
+TIMEOUT_SECONDS = 90.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class VersionsSettings:
+    """Where to ask. Raises ConfigError."""
+
+    url: str = option(str, "http://127.0.0.1:30000", "The server's address, default http://127.0.0.1:30000")
+    admin_key: str | None = option(
+        str, None, "The server's admin key, where it has one", ("OPENCLAW_ADMIN_KEY",), flag=False
+    )
+
+    def __post_init__(self) -> None:
+        declare.check(self)
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """The command line."""
+    parser = argparse.ArgumentParser(
+        prog="python -m openclaw.versions", description="Shows weight versions, goes back to one, pins one."
+    )
+    parser.add_argument("--url", default=None, help="the server's address, default http://127.0.0.1:30000")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    commands.add_parser("list", help="all versions, oldest first")
+    for name, text in (
+        ("show", "one version: why it was rejected, what was measured"),
+        ("rollback", "serves this version from now on and trains on from it"),
+        ("pin", "serves this version; training waits until unpin"),
+        ("release", "its quarantined samples are ready to be trained on again"),
+        ("delete", "its quarantined samples are dropped for good"),
+    ):
+        one = commands.add_parser(name, help=text)
+        one.add_argument("version", type=int)
+        if name == "rollback":
+            one.add_argument("--drop-turns", action="store_true", help="what is undone is not learned again")
+    commands.add_parser("unpin", help="serves the newest weights again; training goes on")
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Exit status: 0 done, 2 not possible, with one line on stderr."""
+    args = build_parser().parse_args(argv)
+    try:
+        settings = declare.load(VersionsSettings, {"url": args.url} if args.url else {})
+        print(_answer(args, settings))
+    except (ConfigError, VersionsError) as error:
+        print(f"openclaw.versions: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+class VersionsError(Exception):
+    """The server cannot be reached, or refuses; the message says why."""
+
+
+def _answer(args: argparse.Namespace, settings: VersionsSettings) -> str:
+    path = f"/admin/versions/{args.version}" if "version" in args else "/admin/versions"
+    match args.command:
+        case "list":
+            return table(_call(settings, "GET", path))
+        case "show":
+            return json.dumps(_call(settings, "GET", path), indent=1)
+        case "delete":
+            found = _call(settings, "DELETE", f"{path}/quarantine")
+        case "rollback":
+            found = _call(settings, "POST", f"{path}/rollback", {"drop_turns": args.drop_turns})
+        case command:
+            found = _call(settings, "POST", f"{path}/{command}", {})
+    return json.dumps(found)
+
+
+def table(found: dict[str, Any]) -> str:
+    """One line a version."""
+    lines = [f"live {found['live']}" + ("" if found["pinned"] is None else f", pinned {found['pinned']}")]
+    for one in found["data"]:
+        when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(one["created_at"]))
+        parent = "-" if one["parent"] is None else one["parent"]
+        notes = [one.get("reason") or one.get("undone") or ""]
+        notes += [f"{one['quarantined']} samples in quarantine"] if one["quarantined"] else []
+        disk = "on disk" if one["on_disk"] else ""
+        note = "; ".join(filter(None, notes))
+        lines.append(
+            f"{one['version']:>5}  from {parent:>4}  {one['status']:<11}  {when}  {disk:<7}  {note}".rstrip()
+        )
+    return "\n".join(lines)
+
+
+def _call(
+    settings: VersionsSettings, method: str, path: str, body: dict[str, Any] | None = None
+) -> dict[str, Any]:
+    headers = {"Authorization": f"Bearer {settings.admin_key}"} if settings.admin_key else {}
+    url = settings.url.rstrip("/").removesuffix("/v1")
+    try:
+        with httpx.Client(base_url=url, headers=headers, timeout=TIMEOUT_SECONDS, trust_env=False) as http:
+            answer = http.request(method, path, json=body)
+    except (httpx.HTTPError, httpx.InvalidURL) as error:
+        raise VersionsError(f"no answer from {url} ({error or type(error).__name__}); give --url") from error
+    found: dict[str, Any] = answer.json() if answer.content else {}
+    if answer.status_code not in (200, 202):
+        reason = (found.get("error") or {}).get("message", f"HTTP {answer.status_code}")
+        raise VersionsError(str(reason))
+    return found
+
+
+if __name__ == "__main__":
+    sys.exit(main())

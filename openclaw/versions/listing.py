@@ -1,0 +1,48 @@
+"""Versions as people see them: status, lineage, measurements, whether they are on disk, what of them is in quarantine."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from openclaw.store import RolloutStore
+from openclaw.types import WeightVersion
+from openclaw.versions.orders import pinned
+
+BRIEF = ("reason", "stage", "measurements", "undone")
+"""Of the details; `metrics` of the training step are shown for one version alone."""
+
+
+def list_versions(store: RolloutStore, run_dir: Path | None) -> dict[str, Any]:
+    """`{"live", "pinned", "data": [{"version", "parent", "status", ...}]}`, oldest first."""
+    held = pinned(run_dir) if run_dir else None
+    quarantined = store.quarantined()
+    data = [_shown(version, held, quarantined) for version in store.versions()]
+    return {"live": store.live_version(), "pinned": held, "data": data}
+
+
+def show_version(store: RolloutStore, run_dir: Path | None, number: int) -> dict[str, Any] | None:
+    """One version with the metrics of its training step; None when there is no such version."""
+    held = pinned(run_dir) if run_dir else None
+    for version in store.versions():
+        if version.version == number:
+            shown = _shown(version, held, store.quarantined())
+            return {**shown, "metrics": version.details.get("metrics", {})}
+    return None
+
+
+def _shown(version: WeightVersion, held: int | None, quarantined: dict[int, int]) -> dict[str, Any]:
+    told = {name: version.details[name] for name in BRIEF if name in version.details}
+    return {
+        "version": version.version,
+        "parent": version.parent,
+        "status": str(version.status),
+        "rollout_id": version.rollout_id,
+        "created_at": version.created_at,
+        "activated_at": version.activated_at,
+        "checksum": version.checksum,
+        "on_disk": version.path is not None and Path(version.path).is_dir(),
+        "pinned": version.version == held,
+        "quarantined": quarantined.get(version.version, 0),
+        **told,
+    }

@@ -1,0 +1,101 @@
+"""What a driver does when somebody orders another version: it is live at once, while everybody talks on."""
+
+from __future__ import annotations
+
+import logging
+import time
+from pathlib import Path
+
+from slime.errors import CheckpointError, ConfigError, EngineError
+from slime.ray.publisher import Publisher
+from slime.ray.train_group import TrainGroup
+from slime.weights.checkpoints import make_latest, read_meta
+from slime.weights.kept import versions_with_checkpoint
+from slime.weights.orders import VersionOrder
+from slime.weights.update import Candidate
+from slime.weights.versions import WeightVersion, artifact_folder
+
+logger = logging.getLogger(__name__)
+
+
+def obey(publisher: Publisher, trainers: TrainGroup, rollout_id: int) -> None:
+    """Carries out the order that waits, if one does. One that cannot be carried out is answered with the reason.
+
+    Args:
+        rollout_id: the last one that was trained.
+    """
+    orders, began = publisher.orders, time.monotonic()
+    order = orders.next()
+    if order is None:
+        return
+    try:
+        pinned = _carry_out(order, publisher, trainers, rollout_id)
+    except (ConfigError, CheckpointError, EngineError) as error:
+        logger.warning("the order %s %s is refused: %s", order.action, order.version, error)
+        orders.finish(order, orders.pinned, str(error), time.monotonic() - began)
+    else:
+        seconds = time.monotonic() - began
+        orders.finish(order, pinned, None, seconds)
+        logger.info("order done: %s %s in %.2f s", order.action, order.version, seconds)
+
+
+def _carry_out(
+    order: VersionOrder, publisher: Publisher, trainers: TrainGroup, rollout_id: int
+) -> int | None:
+    """Returns the version that is pinned afterwards."""
+    if order.action == "rollback" and order.version is not None:
+        go_back(order, publisher, trainers, rollout_id)
+        return None
+    if order.action == "pin" and order.version is not None:
+        serve(publisher, _weights(publisher, order.version)[0])
+        return order.version
+    if order.action == "unpin":
+        serve(publisher, publisher.live)
+        return None
+    raise ConfigError(f"{order.action} {order.version} is not an order: rollback N, pin N or unpin")
+
+
+def repin(publisher: Publisher) -> None:
+    """A run that starts again serves the version that is pinned, if it is there; the trainer's own went live before it,
+    for a moment."""
+    pinned = publisher.orders.pinned
+    if pinned is None or pinned == publisher.live.version:
+        return
+    try:
+        serve(publisher, _weights(publisher, pinned)[0])
+    except (ConfigError, EngineError) as error:
+        logger.warning("version %d is not served although it is pinned: %s", pinned, error)
+
+
+def serve(publisher: Publisher, weights: WeightVersion) -> None:
+    """Serves a version without making it the policy that is trained."""
+    publisher.update.engines = list(publisher.engines)
+    publisher.update.publish(Candidate(weights, -1, None, silent=True))
+
+
+def go_back(order: VersionOrder, publisher: Publisher, trainers: TrainGroup, rollout_id: int) -> None:
+    """Engines first; then store, checkpoint and trainer. Killed in between, the order is found and done again."""
+    assert order.version is not None
+    weights, checkpoint = _weights(publisher, order.version)
+    parent = read_meta(checkpoint)["parent"]
+    told = {"drop_turns": order.drop_turns, "reason": order.reason}
+    publisher.update.engines = list(publisher.engines)
+    publisher.update.publish(Candidate(weights, rollout_id, parent, undo=told))
+    publisher.newest = max(publisher.newest, publisher.live.version)
+    publisher.live, publisher.live_parent = weights, parent
+    trainers.finish_save()
+    make_latest(checkpoint)
+    trainers.return_to(checkpoint)
+    publisher.gate.begin(trainers, rollout_id, weights)
+
+
+def _weights(publisher: Publisher, version: int) -> tuple[WeightVersion, Path]:
+    """A version that is still on disk, and its checkpoint. Raises ConfigError with those that are."""
+    kept = versions_with_checkpoint(publisher.save_dir)
+    checkpoint, folder = kept.get(version), artifact_folder(publisher.weights_dir, version)
+    if checkpoint is None or not folder.is_dir() or str(version) not in publisher.checksums():
+        there = ", ".join(str(one) for one in sorted(kept)) or "none"
+        raise ConfigError(
+            f"version {version} is not on disk any more; there are {there} (--keep-versions keeps more)"
+        )
+    return WeightVersion(version, str(folder), publisher.checksums()[str(version)]), checkpoint

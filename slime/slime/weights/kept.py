@@ -1,0 +1,66 @@
+"""Which versions stay on disk: the newest, fewer and fewer of the older ones, the first, and those that are named."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Collection, Sequence
+from pathlib import Path
+
+from slime.weights import checkpoints
+from slime.weights.versions import artifact_folder
+
+FIRST = 0
+
+
+def thinned(versions: Sequence[int], keep: int, named: Collection[int] = ()) -> list[int]:
+    """The versions to keep, ascending: about `keep`, the newest half of them one by one and the older ones farther and
+    farther apart; the first and the named ones beside them.
+
+    What goes is always the version whose absence leaves the smallest gap for its age, so that thinning a history again
+    and again, as it grows, comes to the same.
+    """
+    kept = sorted(set(versions))
+    stay = {FIRST, *named, *kept[-max(1, (keep + 1) // 2) :]}
+    while len([one for one in kept if one != FIRST and one not in named]) > keep:
+        loose = [at for at in range(1, len(kept) - 1) if kept[at] not in stay]
+        if kept[0] not in stay:
+            loose.append(0)
+        if not loose:
+            break
+        ages = {at: (kept[at + 1] - kept[max(0, at - 1)]) / (kept[-1] - kept[at]) for at in loose}
+        del kept[min(loose, key=lambda at: ages[at])]
+    return kept
+
+
+def versions_with_checkpoint(save: Path) -> dict[int, Path]:
+    """The newest checkpoint of each version."""
+    folders = [save / f"checkpoint-{number}" for number in checkpoints.numbers(save)]
+    found = [folder for folder in folders if checkpoints.is_checkpoint(folder)]
+    return {int(checkpoints.read_meta(folder)["version"]): folder for folder in found}
+
+
+def keep_versions(save: Path, weights: Path, keep: int, named: Collection[int], recent: int) -> list[int]:
+    """Removes the checkpoints and artifacts of versions that are not kept.
+
+    Args:
+        recent: newest checkpoints that stay whatever versions they hold; the latest one always does.
+
+    Returns:
+        The versions that can be gone back to.
+    """
+    held = versions_with_checkpoint(save)
+    kept = set(thinned(list(held), keep, named))
+    spared = {save / f"checkpoint-{number}" for number in checkpoints.numbers(save)[-max(1, recent) :]}
+    latest = checkpoints.latest(save)
+    for version, folder in held.items():
+        if version not in kept and folder not in spared and folder != latest:
+            shutil.rmtree(folder)
+            shutil.rmtree(artifact_folder(weights, version), ignore_errors=True)
+    stale = {save / f"checkpoint-{number}" for number in checkpoints.numbers(save)} - {
+        *held.values(),
+        *spared,
+    }
+    for folder in stale:
+        if folder != latest:
+            shutil.rmtree(folder)
+    return sorted(versions_with_checkpoint(save))

@@ -1,0 +1,59 @@
+"""Which versions stay on disk, and orders of people about them."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from pathlib import Path
+
+from openclaw.versions import orders as asked
+from slime.weights.kept import keep_versions, thinned
+from slime.weights.orders import VersionOrders
+
+
+def test_the_newest_stay_and_fewer_and_fewer_of_the_older_ones() -> None:
+    kept: list[int] = []
+    for version in range(101):  # as a run goes on
+        kept = thinned([*kept, version], 10)
+    assert kept[0] == 0 and kept[-5:] == [96, 97, 98, 99, 100] and len(kept) == 11
+    gaps = [later - earlier for earlier, later in itertools.pairwise(kept)]
+    assert gaps[1] > 10 and gaps[-6] < 10, "the older, the farther apart"
+    assert thinned([0, 1, 2], 10) == [0, 1, 2]
+
+
+def test_the_first_and_the_named_versions_always_stay() -> None:
+    assert {0, 37} <= set(thinned(range(101), 4, named={37}))
+
+
+def test_checkpoints_and_artifacts_of_other_versions_go(tmp_path: Path) -> None:
+    save, weights = tmp_path / "checkpoints", tmp_path / "weights"
+    for number in range(30):
+        folder = save / f"checkpoint-{number}"
+        folder.mkdir(parents=True)
+        meta = {"rollout_id": number - 1, "global_step": number, "version": number, "parent": number - 1}
+        (folder / "meta.json").write_text(json.dumps(meta))
+        (weights / f"v{number:06d}").mkdir(parents=True)
+    (save / "checkpoint-latest").symlink_to("checkpoint-12")
+    left = keep_versions(save, weights, 6, named={7}, recent=2)
+    assert {0, 7, 12, 27, 28, 29} <= set(left) and len(left) <= 9
+    assert sorted(int(path.name[11:]) for path in save.glob("checkpoint-[0-9]*")) == left
+    assert {int(path.name[1:]) for path in weights.glob("v*")} >= set(left)
+
+
+def test_an_order_reaches_the_driver_and_its_answer_comes_back(tmp_path: Path) -> None:
+    order_id = asked.place(tmp_path, "rollback", 3, drop_turns=True, reason="by hand")
+    driver = VersionOrders(tmp_path)
+    order = driver.next()
+    assert order is not None and driver.next() == order, "until it is done it is found again"
+    assert (order.id, order.action, order.version, order.drop_turns) == (order_id, "rollback", 3, True)
+    assert asked.wait_for(tmp_path, order_id, 0.1) is None
+    driver.finish(order, pinned=None, seconds=0.5)
+    assert driver.next() is None
+    assert asked.wait_for(tmp_path, order_id, 1.0) == {"id": order_id, "error": None, "seconds": 0.5}
+    driver.finish(order, pinned=3)
+    assert asked.pinned(tmp_path) == driver.pinned == 3
+
+
+def test_an_order_that_cannot_be_read_does_not_stop_the_driver(tmp_path: Path) -> None:
+    (tmp_path / "version_order.json").write_text("{")
+    assert VersionOrders(tmp_path).next() is None and not (tmp_path / "version_order.json").exists()
