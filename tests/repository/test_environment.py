@@ -26,7 +26,6 @@ READS = {
         "ray/run.py": {WHOLE},
         "ray/train_actor.py": {WHOLE},  # the allocator of trainers, unless somebody set it
         "ray/runtime.py": {WHOLE, "RAY_ADDRESS", "MALLOC_ARENA_MAX"},
-        "ray/train_actor.py": {WHOLE},  # the allocator of torch, unless somebody set it
         "ray/weight_sender.py": {"NCCL_CUMEM_ENABLE"},
         "rollout/rm_hub/grader.py": {WHOLE},
         "training/core/distributed.py": {"GLOO_SOCKET_IFNAME"},
