@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
+from torch.distributed.fsdp import FSDPModule
 from torch.distributed.tensor import DTensor
 
 from slime.training.core.random_state import random_state, restore_random_state
@@ -43,6 +44,9 @@ class KeptState:
 
 def _weights(part: Part) -> Iterator[Tensor]:
     """What computes, and what the optimizer moves where that is another copy; each once. What is frozen stays."""
+    for module in part.model.modules():
+        if isinstance(module, FSDPModule):
+            module.reshard()  # a forward pass without backward leaves whole weights behind, which would stay as they are
     seen: set[int] = set()
     moved = part.optimizer.param_groups if part.optimizer else []
     parameters = part.model.parameters() if moved else (*part.model.parameters(), *part.model.buffers())

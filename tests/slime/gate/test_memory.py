@@ -45,6 +45,18 @@ def test_a_state_can_be_gone_back_to_more_than_once(make_trainer: Any, make_samp
         assert equal(snapshot(trainer), weights)
 
 
+def test_a_forward_pass_in_between_does_not_keep_what_was_undone(
+    make_trainer: Any, make_samples: Any
+) -> None:
+    """FSDP leaves whole weights behind a forward pass, beside the shards that are restored."""
+    trainer, samples = make_trainer(), make_samples(4)
+    kept, before = KeptState(trainer), trainer.log_probs(samples)
+    trainer.train(0, samples)
+    assert trainer.log_probs(samples) != before
+    kept.restore(trainer)
+    assert trainer.log_probs(samples) == before
+
+
 def snapshot(trainer: Any) -> list[torch.Tensor]:
     return [
         parameter.detach().full_tensor().clone()
