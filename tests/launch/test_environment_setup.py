@@ -52,7 +52,7 @@ def test_a_folder_that_is_somebody_elses_is_left_alone(tmp_path: Path) -> None:
     assert [path.name for path in venv.iterdir()] == ["notes.txt"]
 
 
-@pytest.mark.parametrize("command", ["chat", "watch", "connect", "store", "judge"])
+@pytest.mark.parametrize("command", ["chat", "watch", "connect", "versions", "page", "store", "judge"])
 def test_claw_finds_the_environment_from_any_folder(command: str, tmp_path: Path) -> None:
     told = subprocess.run(
         [str(ROOT / "claw"), command, "--help"],
