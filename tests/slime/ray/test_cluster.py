@@ -142,7 +142,13 @@ def test_the_loss_of_a_machine_is_named_and_training_goes_on_where_another_comes
     placed = Placement(GpuSplit((RunPart("actor", 3, True), RunPart("rollout", 2, True))))
     assert placed.several_nodes
     rank = next(i for i, site in enumerate(placed.sites["actor"]) if site.node_id == third.node_id)
-    args = Namespace(run_dir=str(tmp_path), actor_num_gpus_per_node=1, train_nice=0, train_threads=1)
+    args = Namespace(
+        run_dir=str(tmp_path),
+        actor_num_gpus_per_node=1,
+        train_nice=0,
+        train_threads=1,
+        update_weight_transport="disk",
+    )
     group = TrainGroup(args, placed)
     ray.get([trainer.rendezvous.remote(False) for trainer in group.ranks])
     cluster.remove_node(third, allow_graceful=False)

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from slime.errors import EngineError
+from slime.ray import run as ray_run
 from slime.ray.run import TrainingRun
 from slime.ray.train_group import TrainerDied
 from tests.slime.ray.test_shared_gpus import make_run
@@ -122,7 +123,7 @@ def test_what_needs_the_live_weights_waits_for_them(
     run.args.eval_interval = 1
     run.runtime = run.budget = run.placement = run.watcher
     monkeypatch.setattr("slime.ray.run.TrainGroup", lambda *_: run.trainers)
-    monkeypatch.setattr(run, "evaluate", lambda step: calls.append("evaluated"))
+    monkeypatch.setattr(ray_run, "evaluate", lambda *_: calls.append("evaluated"))
     run.publish(5, behind=True)
     words: dict[str, tuple[Any, ...]] = {"evaluate_after": (5,), "replace_trainer": (TrainerDied("it died"),)}
     acting = threading.Thread(target=getattr(TrainingRun, act), args=(run, *words.get(act, ())))

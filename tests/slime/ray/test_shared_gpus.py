@@ -13,6 +13,7 @@ from slime.ray.publisher import Publisher
 from slime.ray.run import TrainingRun
 from slime.ray.train_actor import TrainerState
 from slime.tracking.step_times import StepClock
+from slime.weights.orders import VersionOrders
 from slime.weights.versions import WeightVersion
 
 
@@ -34,6 +35,7 @@ def make_run(calls: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, 
     defaults = {"colocate": True, "offload_rollout": True, "offload_train": True, "ship_adapters": False}
     args = SimpleNamespace(
         **(defaults | flags), num_rollout=9, save_interval=5, update_weights_interval=1, keep_weights=3,
+        keep_versions=0,
         keep_checkpoints=3, update_weight_transport="disk", custom_update_weight_post_write_path=None,
         use_tensorboard=False, run_dir=str(tmp_path),
     )  # fmt: skip
@@ -50,6 +52,7 @@ def make_run(calls: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, 
     published.live = WeightVersion(5, str(tmp_path), "sum")
     published.external, published.own_engines = run.external, [Calls("engine", calls)]
     published.gate = SimpleNamespace(on=False, begin=lambda *_: None)
+    published.orders = VersionOrders(tmp_path)
     published.numbers, published.update = Calls("numbers", calls, next=6), Calls("update", calls)
     run.publisher = published
     return run
