@@ -25,6 +25,7 @@ class SenderProcess:
         self.shares = shares
         self.turn = threading.Lock()
         self.pool = ThreadPoolExecutor(4)
+        self.starting = threading.Lock()
         self.process: Any = None
         self.started = 0
 
@@ -47,18 +48,25 @@ class SenderProcess:
         return self.ask("leave")
 
     def ask(self, *words: Any) -> Future[Any]:
-        if self.process is None:
-            self.started += 1
-            self.pipe, theirs = multiprocessing.Pipe()
-            self.process = context().Process(target=serve, args=(theirs, self.shares), daemon=True)
-            self.process.start()
-            theirs.close()
-        return self.pool.submit(self.answer, self.pipe, words)
+        with self.starting:
+            if self.process is None:
+                self.started += 1
+                self.pipe, theirs = multiprocessing.Pipe()
+                self.one_at_a_time = threading.Lock()
+                self.process = context().Process(target=serve, args=(theirs, self.shares), daemon=True)
+                self.process.start()
+                theirs.close()
+            return self.pool.submit(self.answer, self.process, self.pipe, self.one_at_a_time, words)
 
     @staticmethod
-    def answer(pipe: Connection, words: tuple[Any, ...]) -> Any:
-        pipe.send(words)
-        good, value = pipe.recv()
+    def answer(process: Any, pipe: Connection, one_at_a_time: threading.Lock, words: tuple[Any, ...]) -> Any:
+        """Raises what the process raised; EOFError when it was killed, also where somebody else still holds its end."""
+        with one_at_a_time:
+            pipe.send(words)
+            while not pipe.poll(0.2):
+                if process.exitcode is not None:
+                    raise EOFError
+            good, value = pipe.recv()
         if good:
             return value
         raise value
