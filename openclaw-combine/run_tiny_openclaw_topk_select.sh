@@ -24,8 +24,7 @@ METHOD=(
   --teacher-model "${PRM_TEACHER_HF:-base}" # base: the model that training began with
   # as in the learning benchmark, openclaw-test/README.md: an epsilon above the noise of the gradient keeps the arithmetic
   --no-topk-plain-teacher --calculate-per-token-loss --lr 3e-3 --adam-eps 3e-3
-  --custom-reward-post-process-path openclaw.trainer_hooks.credit.compare_with_person
-  --anchor-share 0.5 # holds explicit wishes, openclaw-test/README.md
+  --custom-reward-post-process-path openclaw.methods.rewards.compare_in_batch
   --use-kl-loss --kl-loss-coef 0.1 --kl-loss-type low_var_kl
 )
 run_tiny "$@"

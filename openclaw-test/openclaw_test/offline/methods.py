@@ -44,8 +44,7 @@ _SELECT = (
         "sequence_optimal",
     ),
     *("--hint-m", "3", "--topk-adv-diff-clip", "5.0", "--no-topk-plain-teacher"),
-    *("--topk-w-opd", "12.0", "--topk-w-rl", "3.0", "--anchor-share", "0.5"),
-    *("--custom-reward-post-process-path", "openclaw.trainer_hooks.credit.compare_with_person"),
+    *("--topk-w-opd", "12.0", "--topk-w-rl", "3.0"),
 )
 
 METHODS = {
