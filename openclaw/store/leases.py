@@ -135,6 +135,25 @@ class LeaseTable(Database):
             query = select(schema.sample.c.id).where(schema.sample.c.turn_id == turn_id)
             return next(iter(self.samples(list(connection.scalars(query)))), None)
 
+    def taught_before(
+        self, rollout_id: int, count: int, trainer: str = DEFAULT_TRAINER
+    ) -> list[SampleRecord]:
+        """The newest `count` samples with a teacher that the trainer took for earlier rollouts and that are in its
+        weights, oldest first. Those of a rejected or undone version are not among them."""
+        sample = schema.sample.c
+        kept = sample.state.in_([str(SampleState.LEASED), str(SampleState.TRAINED)])
+        query = (
+            select(sample.id)
+            .where(
+                sample.trainer == trainer, sample.rollout_id < rollout_id, kept, sample.teacher.is_not(None)
+            )
+            .order_by(sample.id.desc())
+            .limit(count)
+        )
+        with self.reading() as connection:
+            ids = list(connection.scalars(query))
+        return self.samples(ids)
+
     def _ready(self, what: ColumnElement[T]) -> T | None:
         with self.reading() as connection:
             return connection.scalar(select(what).where(_IS_READY))

@@ -17,9 +17,9 @@ from openclaw.common.declare import text_of_variable
 from openclaw.errors import StoreError
 from openclaw.settings import Settings, add_buffer_flags
 from openclaw.store import RolloutStore
-from openclaw.trainer_hooks import probation
+from openclaw.trainer_hooks import companions, probation
 from openclaw.trainer_hooks.backlog import Backlog, BacklogWatch
-from openclaw.trainer_hooks.batch import add_anchor_flags, batch_metrics, batch_rows, sample_dict
+from openclaw.trainer_hooks.batch import batch_metrics, batch_rows, sample_dict, trainer_of
 from openclaw.types import DEFAULT_TRAINER, SampleRecord
 
 log = logging.getLogger("openclaw.trainer_hooks.lease")
@@ -59,7 +59,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=DEFAULT_TRAINER,
         help="name of this trainer's leases and versions; two trainers on one buffer need two names",
     )
-    add_anchor_flags(parser)
+    companions.add_arguments(parser)
 
 
 def lease_batch(args: Any, rollout_id: int) -> list[dict[str, Any]]:
@@ -129,7 +129,7 @@ def generate_rollout(
         data_source: not looked at; the batch comes from the buffer.
 
     Returns:
-        `samples`, one dictionary each, those of `--anchor-share` among them, and `metrics`.
+        `samples`, one dictionary each, behind them those of `companions`, and `metrics`.
 
     Raises:
         ValueError: an evaluation is asked for; conversations have no evaluation set.
@@ -137,7 +137,7 @@ def generate_rollout(
     """
     if evaluation:
         raise ValueError("conversations are no evaluation set: talk to the model with openclaw-test/ instead")
-    rows = batch_rows(args, lease_records(args, rollout_id), rollout_id)
+    rows = batch_rows(args, opened_store(args), lease_records(args, rollout_id), rollout_id)
     return {"samples": rows, "metrics": batch_metrics(rows)}
 
 
@@ -217,10 +217,6 @@ def _due(store: RolloutStore, args: Any) -> bool:
         return True
     oldest = store.oldest_ready_at() if ready else None
     return oldest is not None and time.time() - oldest >= args.batch_timeout
-
-
-def trainer_of(args: object) -> str:
-    return str(getattr(args, "trainer_id", DEFAULT_TRAINER))
 
 
 def opened_store(args: Any) -> RolloutStore:

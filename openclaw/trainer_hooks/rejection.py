@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 from typing import Any
 
-from openclaw.trainer_hooks.lease import opened_store, trainer_of
+from openclaw.trainer_hooks.batch import trainer_of
+from openclaw.trainer_hooks.lease import opened_store
 
 log = logging.getLogger("openclaw.trainer_hooks.rejection")
 
