@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
+from typing import Protocol
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -15,7 +16,15 @@ from slime.weights.update import CandidateRejected
 
 STAGE = "files"
 
-Files = dict[str, safe_open]
+
+class Opened(Protocol):
+    """A file of tensors: `safetensors.safe_open`."""
+
+    def keys(self) -> list[str]: ...
+    def get_tensor(self, name: str) -> Tensor: ...
+
+
+Files = dict[str, Opened]
 """The open file that holds a tensor, by the tensor's name."""
 
 
@@ -58,7 +67,7 @@ def _open(folder: Path) -> Files:
     try:
         found: Files = {}
         for file in weight_files(folder):
-            handle = safe_open(file, framework="pt")
+            handle: Opened = safe_open(file, framework="pt")
             found |= dict.fromkeys(handle.keys(), handle)
     except (EngineError, SafetensorError, OSError, ValueError, KeyError) as error:
         raise CandidateRejected(f"cannot read {folder}: {error}", STAGE) from error
