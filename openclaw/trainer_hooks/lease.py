@@ -53,6 +53,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=0.0,
         help="days after which turns that are trained, dropped or ended are deleted; 0 keeps them",
     )
+    group.add_argument(
+        "--max-person-share",
+        type=_part,
+        default=0.75,
+        help="of what is learned within an hour, the part that one person may give where several teach; the rest of "
+        "their turns wait. 1: no bound",
+    )
     probation.add_arguments(parser)
     group.add_argument(
         "--trainer-id",
@@ -84,7 +91,7 @@ def lease_records(args: Any, rollout_id: int) -> list[SampleRecord]:
         _keep_house(store, args)
         _drop_stale(store, args)
         if store.has_lease(rollout_id, trainer_of(args)) or _due(store, args):
-            records = store.lease(rollout_id, args.rollout_batch_size, trainer_of(args))
+            records = store.lease(rollout_id, args.rollout_batch_size, trainer_of(args), _share(args))
             if records:
                 _tell_backlog(store, args)
                 return records
@@ -204,6 +211,17 @@ def _seconds(text: str) -> float:
     return seconds
 
 
+def _part(text: str) -> float:
+    part = float(text)
+    if not 0 < part <= 1:
+        raise argparse.ArgumentTypeError(f"{text} is no part: above 0, at most 1")
+    return part
+
+
+def _share(args: Any) -> float:
+    return float(getattr(args, "max_person_share", 1.0))
+
+
 def _days(text: str) -> float:
     days = float(text)
     if not 0 <= days < float("inf"):
@@ -212,7 +230,9 @@ def _days(text: str) -> float:
 
 
 def _due(store: RolloutStore, args: Any) -> bool:
-    ready = store.ready_count()
+    ready, share = store.ready_count(), _share(args)
+    if ready and share < 1:
+        ready = store.leasable_count(args.rollout_batch_size, trainer_of(args), share)
     if ready >= args.rollout_batch_size:
         return True
     oldest = store.oldest_ready_at() if ready else None
