@@ -6,16 +6,18 @@ may be long: each rule looks at a text once, from its beginning or its end.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, Literal, Protocol
 
 from openclaw.common.messages import messages_in, text_of
 
 Messages = Sequence[Mapping[str, Any]]
-Place = Literal["system", "first", "last"]
-"""The system prompt, the first or the last text of a user."""
+Place = Literal["system", "system line", "first", "last"]
+"""The system prompt, any line of it, the first or the last text of a user."""
 
 
 class Noise(Protocol):
@@ -77,6 +79,25 @@ class SideMark:
 
 
 @dataclass(frozen=True)
+class HeaderMark:
+    """A header with which a client names the kind of a request: a side turn unless it is one of `main`.
+
+    part: the name of the kind in the JSON object that the header holds, if it holds one.
+    """
+
+    header: str
+    main: tuple[str, ...] = ()
+    part: str | None = None
+
+    def is_side(self, headers: Mapping[str, str]) -> bool:
+        """A header that is not there, or does not name the kind, marks nothing."""
+        found: object = headers.get(self.header)
+        if found is not None and self.part is not None:
+            found = _part_of(str(found), self.part)
+        return bool(found) and found not in self.main
+
+
+@dataclass(frozen=True)
 class Model:
     """The served model. context and max_tokens in tokens."""
 
@@ -93,7 +114,8 @@ class Client:
     session_headers, session_fields: where it names the session, best first, written `<id>:<n>` or `<id>`;
         counted_headers: headers that name it only when they are written `<id>:<n>`.
     session_line: (how a line begins that ends the first user text, pattern of the id in it).
-    side_marks: marks of its own turns.
+    side_marks, side_headers: marks of its own turns, in texts and in headers.
+    offers_tools: a header of this client; its conversations always come with tools, so what has none is its own.
     settings: f(base_url, model, key) -> what to write where to use this server, for `openclaw.connect` to print. `key`
         names the key's variable, or stands in for one that is not needed.
     """
@@ -105,6 +127,8 @@ class Client:
     session_fields: tuple[str, ...] = ()
     session_line: tuple[str, re.Pattern[str]] | None = None
     side_marks: tuple[SideMark, ...] = ()
+    side_headers: tuple[HeaderMark, ...] = ()
+    offers_tools: str | None = None
     settings: Callable[[str, Model, str], str] | None = None
 
     def clean(self, text: str) -> str:
@@ -122,14 +146,25 @@ class Client:
         found = next((value for value in named if isinstance(value, str) and value), None)
         return _COUNTER.sub("", found) if found else self._session_of_first_text(messages_in(body))
 
-    def is_side(self, messages: Messages) -> bool:
+    def is_side(
+        self, messages: Messages, headers: Mapping[str, str] = MappingProxyType({}), has_tools: bool = True
+    ) -> bool:
         """Whether one of this client's marks is there."""
+        if any(mark.is_side(headers) for mark in self.side_headers):
+            return True
+        if not has_tools and self.offers_tools is not None and self.offers_tools in headers:
+            return True
         if not self.side_marks:
             return False
         users = [message for message in messages if message.get("role") == "user"]
         system = next((text_of(message) for message in messages if message.get("role") == "system"), "")
         places = {"system": system, "first": self._words(users), "last": self._words(reversed(users))}
-        return any(places[mark.place].startswith(mark.begins) for mark in self.side_marks)
+        return any(
+            f"\n{mark.begins}" in system
+            if mark.place == "system line"
+            else places[mark.place].startswith(mark.begins)
+            for mark in self.side_marks
+        )
 
     def _session_of_first_text(self, messages: Messages) -> str | None:
         if self.session_line is None:
@@ -145,6 +180,14 @@ class Client:
         """The first text that is more than noise."""
         texts = (self.clean(text_of(message)).strip() for message in messages)
         return next((text for text in texts if text), "")
+
+
+def _part_of(text: str, name: str) -> object:
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    return found.get(name) if isinstance(found, dict) else None
 
 
 _COUNTER = re.compile(r":\d+\Z")
