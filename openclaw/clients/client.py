@@ -107,6 +107,40 @@ class Model:
 
 
 @dataclass(frozen=True)
+class Link:
+    """What a client is connected with. base_url ends in /v1; provider: the name for this server in the client's own
+    settings; default: the model becomes the client's default."""
+
+    base_url: str
+    key: str
+    model: Model
+    provider: str
+    default: bool = True
+
+
+@dataclass(frozen=True)
+class OwnFile:
+    """A client's own settings file, which `openclaw.connect` writes.
+
+    folder, variables: where it is, and the variables that name another place, each with the folder in it. names: of
+        the file; the first that is there, else the first.
+    form: json (comments: the file is left alone), toml or yaml.
+    entries: f(link) -> values by their paths: numbers, texts, switches; in yaml two names deep.
+    least_context: tokens below which the client does not work. has_default: it may know the model and use another.
+    start: the command that talks to the model now.
+    """
+
+    folder: str
+    variables: tuple[tuple[str, str], ...]
+    names: tuple[str, ...]
+    form: Literal["json", "toml", "yaml"]
+    entries: Callable[[Link], Mapping[tuple[str, ...], Any]]
+    start: str
+    least_context: int = 0
+    has_default: bool = True
+
+
+@dataclass(frozen=True)
 class Client:
     """What is special about one client. What it does not name, it does as any OpenAI client.
 
@@ -116,6 +150,7 @@ class Client:
     session_line: (how a line begins that ends the first user text, pattern of the id in it).
     side_marks, side_headers: marks of its own turns, in texts and in headers.
     offers_tools: a header of this client; its conversations always come with tools, so what has none is its own.
+    own_file: its settings, for `openclaw.connect` to write.
     settings: f(base_url, model, key) -> what to write where to use this server, for `openclaw.connect` to print. `key`
         names the key's variable, or stands in for one that is not needed.
     """
@@ -129,6 +164,7 @@ class Client:
     side_marks: tuple[SideMark, ...] = ()
     side_headers: tuple[HeaderMark, ...] = ()
     offers_tools: str | None = None
+    own_file: OwnFile | None = None
     settings: Callable[[str, Model, str], str] | None = None
 
     def clean(self, text: str) -> str:

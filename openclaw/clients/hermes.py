@@ -5,7 +5,21 @@ It names no session: its conversations are found by their transcripts. Its house
 
 from __future__ import annotations
 
-from openclaw.clients.client import Client, SideMark
+from collections.abc import Mapping
+
+from openclaw.clients.client import Client, Link, OwnFile, SideMark
+
+
+def entries(link: Link) -> Mapping[tuple[str, ...], object]:
+    values = {
+        "default": link.model.id,
+        "provider": "custom",
+        "base_url": link.base_url,
+        "api_key": link.key,
+        "context_length": link.model.context,
+    }
+    return {("model", name): value for name, value in values.items()}
+
 
 HERMES = Client(
     name="hermes",
@@ -21,5 +35,15 @@ HERMES = Client(
         SideMark("skills", "last", "Review the conversation above and update"),
         SideMark("compaction", "last", "You are a summarization agent creating a context checkpoint."),
         SideMark("scheduled job", "last", "[IMPORTANT: You are running as a scheduled cron job."),
+    ),
+    own_file=OwnFile(
+        folder="~/.hermes",
+        variables=(("HERMES_HOME", ""),),
+        names=("config.yaml",),
+        form="yaml",
+        entries=entries,
+        start="hermes",
+        least_context=64_000,
+        has_default=False,
     ),
 )

@@ -5,7 +5,28 @@ It names the session as this server does (X-Session-Id), in the requests for tit
 
 from __future__ import annotations
 
-from openclaw.clients.client import Client, HeaderMark, SideMark
+from collections.abc import Mapping
+
+from openclaw.clients.client import Client, HeaderMark, Link, OwnFile, SideMark
+
+
+def entries(link: Link) -> Mapping[tuple[str, ...], object]:
+    provider, model = ("provider", link.provider), link.model
+    known = (*provider, "models", model.id)
+    found: dict[tuple[str, ...], object] = {
+        (*provider, "npm"): "@ai-sdk/openai-compatible",
+        (*provider, "name"): "OpenClaw-RL",
+        (*provider, "options", "baseURL"): link.base_url,
+        (*provider, "options", "apiKey"): link.key,
+        (*known, "name"): model.id,
+        (*known, "tool_call"): True,
+        (*known, "limit", "context"): model.context,
+        (*known, "limit", "output"): min(model.max_tokens, model.context // 2),
+    }
+    if link.default:
+        found[("model",)] = found[("small_model",)] = f"{link.provider}/{model.id}"
+    return found
+
 
 OPENCODE = Client(
     name="opencode",
@@ -14,5 +35,14 @@ OPENCODE = Client(
         SideMark("title", "system", "You are a title generator."),
         SideMark("compaction", "system", "You are a context summarization agent."),
         SideMark("summary", "system", "Summarize what was done in this conversation."),
+    ),
+    own_file=OwnFile(
+        folder="~/.config/opencode",
+        variables=(("OPENCODE_CONFIG_DIR", ""), ("XDG_CONFIG_HOME", "opencode")),
+        names=("opencode.json", "opencode.jsonc"),
+        form="json",
+        entries=entries,
+        start="opencode",
+        least_context=8_000,
     ),
 )
