@@ -17,7 +17,7 @@ from openclaw.engine.client import EngineClient
 from openclaw.errors import ClientError, StoreError
 from openclaw.gateway.gateway import Gateway
 from openclaw.gateway.recorder import Recorder
-from openclaw.http.admin import feedback, health, judge_scale, turns, versions
+from openclaw.http.admin import feedback, health, judge_scale, trajectories, turns, versions
 from openclaw.http.dialects import chat, completions, messages, responses
 from openclaw.http.metrics import Metrics
 from openclaw.http.middleware.fast_route import FastRoute
@@ -60,6 +60,7 @@ def gateway_app(settings: Settings, engine_urls: Sequence[str], launched_url: st
     app.include_router(responses.router)
     app.include_router(feedback.router)
     app.include_router(turns.router)
+    app.include_router(trajectories.router)
     app.include_router(judge_scale.router)
     app.include_router(versions.router)
     app.include_router(health.router)

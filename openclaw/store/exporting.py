@@ -97,7 +97,10 @@ def _turn_lines(connection: Connection, ids: Sequence[str]) -> Iterator[TurnLine
                 for row in judgements[id_]
             ],
             feedback=[
-                FeedbackEntry(score=row["score"], text=unpack_json(row["text"]), created_at=row["created_at"])
+                FeedbackEntry(
+                    **{name: row[name] for name in ("score", "created_at", "scope")},
+                    text=unpack_json(row["text"]),
+                )
                 for row in feedback[id_]
             ],
             sample=None

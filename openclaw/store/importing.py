@@ -79,7 +79,7 @@ def _check(line: TurnLine, path: Path) -> None:
     turn, sample = line.turn, line.sample
     if turn.turn_index is None:
         raise StoreError(f"{path}: turn {turn.id}: turn_index is missing")
-    if turn.state in _RUNNING and turn.source == "gateway":
+    if turn.state in _RUNNING and turn.source != "import":
         check_new_turn(replace(turn, state=TurnState.CAPTURED))
     if (turn.state is TurnState.JUDGED) != (sample is not None):
         raise StoreError(f"{path}: turn {turn.id} is {turn.state}: a judged turn, and no other, has a sample")
