@@ -25,7 +25,7 @@ run_tiny() {
   arguments+=("${METHOD[@]}" ${CKPT_ARGS:-} ${ROLLOUT_ARGS:-} ${OPTIMIZER_ARGS:-} ${LORA_ARGS:-} ${flags[@]+"${flags[@]}"})
   case " ${arguments[*]} " in *" --train-backend megatron "* | *" --train-backend=megatron "*) ensure_megatron ;; esac
   if [ -n "${DATA_PATH:-}" ]; then
-    "$PY" -m openclaw.store import-conversations "$DATA_PATH" --model-path "$MODEL_PATH" "${BUFFER[@]}"
+    "$PY" -m openclaw.store import "$DATA_PATH" --model-path "$MODEL_PATH" "${BUFFER[@]}"
   fi
   if [ "$demo" = 1 ]; then
     # shellcheck disable=SC2034  # read by run_driver_beside
