@@ -164,13 +164,14 @@ def store_flags(args: Any) -> list[str]:
 
 
 def check_port(host: str, port: int, run_dir: str) -> None:
-    """Refuses a port that another program holds. A gateway of this very run folder may hold it: it is adopted.
+    """Refuses a port that another program holds. A gateway of this very run folder, its door or its spare may hold it:
+    it is adopted.
 
     Raises:
         ConfigError: the port is taken.
     """
     if not 1 <= port <= 65535:
         raise ConfigError(f"port {port} does not exist; give one from 1 to 65535 with PORT=...")
-    if any(process["role"] == "gateway" for process in live_processes(Path(run_dir))):
+    if any(process["name"].partition(".")[0] == "gateway" for process in live_processes(Path(run_dir))):
         return
     listen(host, port).close()
