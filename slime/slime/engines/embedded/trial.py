@@ -11,9 +11,9 @@ from torch import Tensor
 from slime.engines.embedded.engine import Engine
 from slime.engines.embedded.greedy import Greedy, greedy_answers
 from slime.engines.embedded.model import ServedModel, build_model
+from slime.engines.embedded.reading import WeightReader
 from slime.engines.embedded.scheduler import SchedulerLimits
 from slime.engines.embedded.service import EngineService
-from slime.engines.embedded.weights import read_version
 from slime.engines.requests import TryRequest, WeightsError
 
 ROWS = 64
@@ -73,7 +73,7 @@ class WeightTrial:
             found = self._service.weights.tensors_of(request.version)
         else:  # compared with the model that serves: the second one has no tensors between two trials
             served = self._service.model
-            found = read_version(request.model_path, request.version, served, cast=False).tensors
+            found = WeightReader(served).version(request.model_path, request.version, cast=False).tensors
         return {name: found[name] for name in model.tensors}
 
     def _second(self) -> ServedModel:
