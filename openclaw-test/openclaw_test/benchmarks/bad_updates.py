@@ -112,7 +112,8 @@ def good(loop: GatedLoop) -> Row:
     return {
         "updates": len(loop.found) + len(loop.rejections),
         "rejected": [list(one) for one in loop.rejections],
-        "undone": loop.undone,
+        "undone": list(loop.undone),
+        "audit_seconds": round(loop.audit_seconds, 3),
         "gate_seconds": round(examined, 3),
         "train_seconds": round(trained, 3),
         "largest": {
@@ -149,9 +150,11 @@ def table(rows: list[Row]) -> str:
         sum(row["updates"] for row in talks),
         sum(len(row["rejected"]) + len(row["undone"]) for row in talks),
     )
-    seconds = [sum(row[f"{what}_seconds"] for row in talks) for what in ("gate", "train")]
+    seconds = [sum(row[f"{what}_seconds"] for row in talks) for what in ("gate", "train", "audit")]
     lines += ["", f"good updates: {rejected} of {count} rejected or undone, in {len(talks)} talks"]
-    lines.append(f"seconds of the gate over those of training: {seconds[0] / max(seconds[1], 1e-9):.2f}")
+    of_gate, of_training, behind = seconds
+    lines.append(f"seconds over those of training: gate {of_gate / max(of_training, 1e-9):.2f}")
+    lines[-1] += f", questions behind the switch {behind / max(of_training, 1e-9):.2f}"
     return "\n".join(lines)
 
 

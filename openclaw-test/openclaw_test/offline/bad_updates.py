@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -97,7 +98,7 @@ class Bench:
 
     def attempt(self, kind: str, scale: float, rng: random.Random) -> Attempt:
         """One bad update at `scale` times the learning rate; the loop is afterwards as it was."""
-        loop, start = self.loop, self.loop.state()
+        loop, start, history = self.loop, self.loop.state(), copy.deepcopy(vars(self.loop.gate.history))
         if kind in TRAINED:
             loop.local.scale_learning_rate(scale)
             self.train(kind, rng)
@@ -111,12 +112,13 @@ class Bench:
         except CandidateRejected as rejection:
             return Attempt(kind, scale, rejection.stage, None)
         finally:
+            vars(loop.gate.history).update(history)
             loop.return_to(start)
             loop.local.scale_learning_rate(1.0)
 
     def drift(self, kind: str, count: int, rng: random.Random) -> Drift:
         """Bad updates at the usual rate, one on the other: what a person who goes on gets. The loop is then as it was."""
-        loop, start = self.loop, self.loop.state()
+        loop, start, history = self.loop, self.loop.state(), copy.deepcopy(vars(self.loop.gate.history))
         stopped: list[str] = []
         live = [0.0]
         for _ in range(count):
@@ -134,7 +136,7 @@ class Bench:
                 self.chat.engine.install(weights, loop.version)
                 live.append(round(self.accuracy - self.measure(), 4))
                 stopped.append(AUDIT if loop.go_live(found) is not None else "")
-        loop.gate.history.in_a_row = 0
+        vars(loop.gate.history).update(history)
         loop.return_to(start)
         return Drift(kind, stopped, live[1:])
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import shutil
+import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -86,12 +88,22 @@ class LocalTries:
         ]
 
 
+@dataclass(frozen=True)
+class LoopState:
+    """What is live: the trainer's state, its version, and the engine's tensors."""
+
+    trainer: KeptState
+    live: WeightVersion
+    engine: dict[str, Tensor]
+
+
 class GatedLoop(LocalLoop):
     """As LocalLoop; `rejections` are those of its own updates.
 
     Attributes:
         last: the newest batch that was trained on.
         good: the state of trainer and engine at the newest version that was put all questions.
+        audit_seconds: that the questions behind the switches took.
         undone: versions that answered people and were gone back from.
     """
 
@@ -101,23 +113,25 @@ class GatedLoop(LocalLoop):
         self.folder = Path(self._folder.name) / "versions"
         self.local, self.tries = LocalTrainer(self.trainer), LocalTries(chat)
         self.gate = CandidateGate(self.args)
+        self.audit_seconds = 0.0
         self.live = self.export()
-        self.gate.begin(self.local, -1, self.live)
+        self.gate.begin(self.local, -1, self.live, [self.tries])
+        self.collect()
         self.good = self.state()
         self.rejections: list[tuple[str, str]] = []
         self.undone: list[str] = []
         self.found: list[dict[str, float]] = []
         self.last: list[Sample] = []
 
-    def state(self) -> tuple[KeptState, WeightVersion, dict[str, Tensor]]:
+    def state(self) -> LoopState:
         assert self.trainer is not None
         tensors = {name: tensor.clone() for name, tensor in self.chat.engine.tensors().items()}
-        return KeptState(self.trainer), self.live, tensors
+        return LoopState(KeptState(self.trainer), self.live, tensors)
 
-    def return_to(self, state: tuple[KeptState, WeightVersion, dict[str, Tensor]]) -> None:
+    def return_to(self, state: LoopState) -> None:
         """Trainer, engine and gate go on from there."""
         assert self.trainer is not None
-        kept, self.live, tensors = state
+        kept, self.live, tensors = state.trainer, state.live, state.engine
         kept.restore(self.trainer)
         self.chat.engine.install(tensors, self.live.version)
         self.gate.begin(self.local, self.rollouts, self.live)
@@ -141,6 +155,14 @@ class GatedLoop(LocalLoop):
         self.gate.reject(self.local, self.candidate, rejection)
         shutil.rmtree(self.candidate.weights.path, ignore_errors=True)
 
+    def collect(self) -> str | None:
+        """Waits until all questions were put to what is live."""
+        began, audit = time.monotonic(), self.gate.audit
+        if audit.running is not None:
+            audit.running.result()
+        self.audit_seconds += time.monotonic() - began
+        return audit.collect()
+
     def go_live(self, found: dict[str, float]) -> str | None:
         """The candidate answers people from now on; why it was gone back from once all questions were put to it, if it
         was."""
@@ -148,10 +170,7 @@ class GatedLoop(LocalLoop):
         self.chat.engine.install(gather_weights(self.trainer.model, None, keep=True), self.version)
         self.live = self.candidate.weights
         self.gate.accept(self.local, found)
-        audit = self.gate.audit
-        if audit.running is not None:
-            audit.running.result()
-        reason = audit.collect()
+        reason = self.collect()
         if reason is not None:
             self.undone.append(reason)
             self.return_to(self.good)

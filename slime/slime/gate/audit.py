@@ -1,5 +1,5 @@
-"""All questions, put to a version right behind its switch, while the next one trains: what a few questions before it did
-not show. A version that has fallen is gone back from, by itself."""
+"""Questions that are put to a version right behind its switch, while the next one trains: a part of them each time, and
+all where one is wrong that was right. A version that has fallen is gone back from, by itself."""
 
 from __future__ import annotations
 
@@ -24,6 +24,9 @@ logger = logging.getLogger(__name__)
 
 Answers = dict[str, Tried] | None
 
+VERSIONS = 4
+"""So many versions in a row are put all questions."""
+
 
 class Audit:
     """One at a time; the engine answers in a thread, all else happens where `collect` is called."""
@@ -32,19 +35,36 @@ class Audit:
         self.args, self.history, self.answers = args, history, answers
         self.questions: list[Sample] = []
         self.version = -1
+        self.at = 0
         self.running: Future[Answers] | None = None
 
     def begin(self, samples: Sequence[Sample], live: WeightVersion, engines: Sequence[Tries]) -> None:
-        """Puts the questions to the version that is live, where not all of them were put to it before."""
+        """Puts the next questions to the version that is live, where not all of them were put to it before."""
         self.running, self.version = None, live.version
         self.questions = [one for one in samples if purpose(one) == QUESTION]
         if all(key(one) in self.answers.says for one in self.questions):
             self.history.good = live.version  # it was examined with all of them, or there are none
             return
         if engines and self.args.gate_questions:
-            unasked = AnswerCheck(self.args, self.history, lambda: None)
-            unasked.said = dict(self.answers.said)
-            self.running = in_thread(lambda: unasked.tried(engines, live, self.questions), "questions")
+            check = AnswerCheck(self.args, self.history, lambda: None)
+            check.said = dict(self.answers.said)
+            part = self.next_part()
+            self.running = in_thread(lambda: put(check, engines, live, part, self.questions), "questions")
+
+    def next_part(self) -> list[Sample]:
+        """All of them while it is not known how many were ever right."""
+        count = len(self.questions)
+        if self.history.questions != count:
+            return self.questions
+        size = -(-count // VERSIONS)
+        found = [self.questions[(self.at + i) % count] for i in range(size)]
+        self.at += size
+        return found
+
+    def wait_for_first(self) -> None:
+        """Returns when it is known how many questions were ever right, where that is being found out."""
+        if self.running is not None and self.history.questions is None:
+            self.running.result()
 
     def collect(self) -> str | None:
         """Why the live version must go, once that is known; None before, and where it may stay."""
@@ -54,6 +74,9 @@ class Audit:
         if answers is None:
             return None
         self.answers.said |= answers
+        if len(answers) < len(self.questions):  # none of them was worse
+            self.history.good = self.version
+            return None
         found = share_right([answers[key(one)] for one in self.questions], list(map(label, self.questions)))
         reason = too_few_right(found, self.history.best_right(found), self.args)
         if reason is None:
@@ -65,3 +88,21 @@ class Audit:
     def forget(self) -> None:
         """Another version goes live by an order."""
         self.running = None
+
+
+def put(
+    check: AnswerCheck,
+    engines: Sequence[Tries],
+    live: WeightVersion,
+    part: list[Sample],
+    everything: list[Sample],
+) -> Answers:
+    """Answers to a part of the questions, or to all where one of the part is worse than it was."""
+    answers = check.tried(engines, live, part)
+    if answers is None:
+        return None
+    check.says = answers
+    if not any(key(one) in check.said and check.is_worse(one) for one in part):
+        return answers
+    rest = check.tried(engines, live, [one for one in everything if key(one) not in answers])
+    return None if rest is None else answers | rest

@@ -78,15 +78,25 @@ class CandidateGate:
         if self.history.good is not None and self.history.good != self.audit.version:
             self.orders.go_back(self.history.good, f"gate: {reason}")
 
-    def begin(self, trainers: Examined, rollout_id: int, live: WeightVersion) -> None:
-        """The trainer's present state is live: it can be gone back to, and is what candidates are compared with."""
+    def begin(
+        self, trainers: Examined, rollout_id: int, live: WeightVersion, engines: Sequence[Tries] = ()
+    ) -> None:
+        """The trainer's present state is live: it can be gone back to, and is what candidates are compared with.
+
+        Args:
+            engines: are put all questions meanwhile, so that the first candidate need not wait for that.
+        """
         if not self.on:
             return
         trainers.keep_state()
         trainers.scale_learning_rate(self.scale())
         self.answers.said = {}
         self.audit.forget()
-        self.known = self.read(trainers, self.samples(rollout_id, live.version))
+        samples = self.samples(rollout_id, live.version)
+        self.known = self.read(trainers, samples)
+        self.answers.says = {}
+        if engines:
+            self.audit.begin(samples, live, engines)
 
     def examine(
         self, trainers: Examined, candidate: Candidate, live: WeightVersion, engines: Sequence[Tries] = ()
@@ -103,6 +113,7 @@ class CandidateGate:
             return {}
         began, found = time.monotonic(), {"rejected": 0.0}
         try:
+            self.audit.wait_for_first()
             self.watch()
             check_orders(self.ordered)
             found |= trainers.measure_files(candidate.weights.path, live.path)

@@ -34,7 +34,7 @@ class Publishes(Protocol):
     publication: Publication | None
 
     @property
-    def own_engines(self) -> Sequence[EngineControl]: ...
+    def free_engines(self) -> Sequence[EngineControl]: ...
     def make_live(self, candidate: Candidate, persist: Callable[[], None], slot: str | None) -> None: ...
     def save(self, trainers: TrainGroup, candidate: Candidate) -> None: ...
     def settle(self) -> bool: ...
@@ -67,7 +67,7 @@ class Examination:
         self.began = time.monotonic()
         publisher, trainers = self.publisher, self.trainers
         try:
-            free = [] if publisher.args.offload_rollout else publisher.own_engines
+            free = publisher.free_engines
             self.found = publisher.gate.examine(trainers, self.candidate, publisher.live, free)
         except CandidateRejected as rejection:
             self.undo(rejection)

@@ -74,6 +74,11 @@ class Publisher:
         """All engines that an update waits for."""
         return [*self.own_engines, *self.external.present()]
 
+    @property
+    def free_engines(self) -> list[EngineControl]:
+        """Own engines that have memory while the trainer works."""
+        return [] if self.args.offload_rollout else self.own_engines
+
     def restore(self, trainers: TrainGroup, state: TrainerState, make_way: Callable[[], None]) -> None:
         """Makes the weights that the trainer has loaded the live ones.
 
@@ -84,7 +89,7 @@ class Publisher:
         self.newest = max(state.version, 0 if before is None else before.version)
         self.live, self.live_parent = self.files.weights_of(trainers, state.version), state.parent
         self.files.remember(self.live)
-        self.gate.begin(trainers, state.rollout_id, self.live)
+        self.gate.begin(trainers, state.rollout_id, self.live, self.free_engines)
         if self.args.keep_versions and state.version == 0 and not checkpoints.numbers(self.save_dir):
             trainers.save(-1, 0, None, self.live.path, wait=True)  # the first weights can be gone back to
         make_way()

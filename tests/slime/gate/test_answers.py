@@ -131,8 +131,8 @@ def test_every_update_answers_a_few_questions_in_turn_and_the_others_behind_its_
     engine.asked.clear()
     run.publish(engine)
     run.publish(engine)
-    assert engine.asked == [(5, [0, 1]), (5, everything), (6, [2, 3]), (6, everything)]
-    assert engine.drafts[-1] == QUESTIONS, "what was answered before is known"
+    assert engine.asked == [(5, [0, 1]), (5, [0, 1]), (6, [2, 3]), (6, [2, 3])], "a quarter of them"
+    assert engine.drafts[-1] == 2, "what was answered before is known"
     assert run.gate.history.good == 6
 
 
@@ -150,9 +150,11 @@ def test_one_wrong_answer_brings_all_questions_before_the_switch(loop: Callable[
 def test_a_version_that_fell_where_nobody_had_asked_is_gone_back_from_by_itself(
     loop: Callable[..., Loop],
 ) -> None:
-    run, engine = loop(), Engine(v5={6, 7})
+    run, engine = loop(gate_questions=1), Engine(v5={1, 7})
     run.publish(engine)
+    engine.asked.clear()
     run.publish(engine)
+    assert [(one, len(asked)) for one, asked in engine.asked] == [(5, 1), (5, 2), (5, 6)]
     order = run.orders.waiting()
     assert order is not None
     assert (order.action, order.version, order.drop_turns) == ("rollback", 4, True)
@@ -165,6 +167,16 @@ def test_a_few_wrong_answers_within_the_limit_pass(loop: Callable[..., Loop]) ->
     run, engine = loop(gate_max_wrong=0.3), Engine(v5={0, 6})
     run.publish(engine)
     assert run.publish(engine)["right"] == 6 / 8 and run.orders.waiting() is None
+
+
+def test_a_run_that_begins_puts_all_questions_to_its_first_weights_meanwhile(
+    loop: Callable[..., Loop],
+) -> None:
+    run, engine = loop(), Engine()
+    run.gate.begin(run.trainers, 6, run.live, [engine])
+    run.publish(engine)
+    assert [(one, len(asked)) for one, asked in engine.asked] == [(3, QUESTIONS), (4, 2), (4, 2)]
+    assert run.gate.history.right == 1.0
 
 
 @pytest.mark.parametrize("drop", [False, True])
