@@ -293,7 +293,7 @@ gpu_start() {
   done
   if [ "$COLOCATE" = 1 ]; then driver=train.py; fi # the other loop overlaps training with collecting, on GPUs of its own
   if [ -n "${DATA_PATH:-}" ]; then
-    "$PY" -m openclaw.store import-conversations "$DATA_PATH" --model-path "$MODEL_PATH" "${BUFFER[@]}"
+    "$PY" -m openclaw.store import "$DATA_PATH" --model-path "$MODEL_PATH" "${BUFFER[@]}"
   fi
   # Megatron's overlap needs one queue; FSDP's gathers and computation need several beside each other
   if [ "$TRAIN_BACKEND" = megatron ]; then export CUDA_DEVICE_MAX_CONNECTIONS=${CUDA_DEVICE_MAX_CONNECTIONS:-1}; fi

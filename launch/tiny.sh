@@ -25,7 +25,7 @@ run_tiny() {
   arguments+=("${METHOD[@]}" ${CKPT_ARGS:-} ${ROLLOUT_ARGS:-} ${OPTIMIZER_ARGS:-} ${LORA_ARGS:-} ${flags[@]+"${flags[@]}"})
   case " ${arguments[*]} " in *" --train-backend megatron "* | *" --train-backend=megatron "*) ensure_megatron ;; esac
   if [ -n "${DATA_PATH:-}" ]; then
-    "$PY" -m openclaw.store import-conversations "$DATA_PATH" --model-path "$MODEL_PATH" "${BUFFER[@]}"
+    "$PY" -m openclaw.store import "$DATA_PATH" --model-path "$MODEL_PATH" "${BUFFER[@]}"
   fi
   if [ "$demo" = 1 ]; then
     # shellcheck disable=SC2034  # read by run_driver_beside
@@ -70,7 +70,8 @@ tiny_arguments() {
     --lr 5e-4 --weight-decay 0.0 --adam-beta1 0.9 --adam-beta2 0.98
   )
   if [ "$MODEL_PATH" = "$ROOT/openclaw-test/tiny_claw/model" ]; then
-    arguments+=(--gate-data "$ROOT/openclaw-test/tiny_claw/gate.jsonl") # arithmetic, which only this model is about
+    # Arithmetic, which only this model is about; one of 192 questions may be lost, not two.
+    arguments+=(--gate-data "$ROOT/openclaw-test/tiny_claw/gate.jsonl" --gate-max-wrong 0.008)
   fi
 }
 

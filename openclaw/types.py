@@ -17,6 +17,11 @@ Message = dict[str, Json]
 VersionSpan = tuple[int, int, int]
 """(weight version, start, end): half-open, in completion coordinates."""
 
+Source = Literal["gateway", "import", "environment"]
+"""Who talked: people and their agents, a file of before, or an environment that rewards the turn itself."""
+
+ENVIRONMENT: Source = "environment"
+
 RenderMode = Literal["full", "bridge"]
 """A prompt rendered from all messages, or the parent turn's own ids and what is new."""
 
@@ -90,7 +95,10 @@ class TurnContext:
     render_mode: RenderMode = "full"
     tokenizer_fingerprint: str = ""
     template_fingerprint: str = ""
-    source: Literal["gateway", "import"] = "gateway"
+    source: Source = "gateway"
+    group_id: str | None = None
+    """Turns whose rewards are compared with each other: the attempts at one task."""
+    task_id: str | None = None
     id: str = field(default_factory=lambda: uuid.uuid4().hex)
     created_at: float = field(default_factory=time.time)
 

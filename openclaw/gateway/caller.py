@@ -14,6 +14,7 @@ from openclaw.common.messages import messages_in
 from openclaw.errors import ClientError
 from openclaw.gateway.fields import string
 from openclaw.sessions.transcript import YES, is_true
+from openclaw.types import ENVIRONMENT, Source
 
 LONGEST_NAME = 256
 """Characters of a session's or a person's."""
@@ -42,7 +43,8 @@ class RequestKey:
 
 @dataclass(frozen=True)
 class Caller:
-    """The metadata of a request. `scope` is the session that it names, if any; `done`: the session ends with it."""
+    """The metadata of a request. `scope` is the session that it names, if any; `done`: the session ends with it;
+    `group` and `task`: what the attempt belongs to."""
 
     scope: str | None
     person: str | None
@@ -50,6 +52,9 @@ class Caller:
     train: bool
     done: bool
     key: RequestKey
+    group: str | None = None
+    task: str | None = None
+    source: Source = "gateway"
 
     @classmethod
     def of(
@@ -78,7 +83,9 @@ class Caller:
         done = is_true(headers.get("x-session-done")) or is_true(body.get("session_done"))
         person = person_named(headers, body)
         key = RequestKey.of(headers, body, scope)
-        return cls(scope, person, "side" if side else "main", train, done, key)
+        group, task = (_name(headers, body, name) for name in ("group", "task"))
+        source = _source(headers, body)
+        return cls(scope, person, "side" if side else "main", train, done, key, group, task, source)
 
 
 def person_named(headers: Mapping[str, str], body: Mapping[str, object]) -> str | None:
@@ -87,6 +94,22 @@ def person_named(headers: Mapping[str, str], body: Mapping[str, object]) -> str 
     if user is not None and (len(user) > LONGEST_NAME or not user.isprintable()):
         raise ClientError(f"user must be printable and at most {LONGEST_NAME} characters long", "user")
     return user or person_of(headers)
+
+
+def _name(headers: Mapping[str, str], body: Mapping[str, object], name: str) -> str | None:
+    """The id in a header such as X-Group-Id, else in the body. Raises ClientError."""
+    value = headers.get(f"x-{name}-id") or string(body, name) or None
+    if value is not None and (len(value) > LONGEST_NAME or not value.isprintable()):
+        raise ClientError(f"{name} must be printable and at most {LONGEST_NAME} characters long", name)
+    return value
+
+
+def _source(headers: Mapping[str, str], body: Mapping[str, object]) -> Source:
+    """Raises ClientError for any other word than environment."""
+    value = headers.get("x-source") or string(body, "source") or None
+    if value not in (None, ENVIRONMENT):
+        raise ClientError(f"source is {value!r}; it must be {ENVIRONMENT}, or absent", "source")
+    return "gateway" if value is None else ENVIRONMENT
 
 
 def _may_train(headers: Mapping[str, str], body: Mapping[str, object]) -> bool:

@@ -112,9 +112,13 @@ class Gateway:
 
     async def count(self, request: ChatRequest) -> int:
         """Tokens of a request's prompt. Raises ClientError."""
+        return len(await self.prompt_ids(request))
+
+    async def prompt_ids(self, request: ChatRequest) -> list[int]:
+        """A request's prompt [T], as of a conversation that nobody knows. Raises ClientError."""
         self._check(request)
         await self._check_length(request.messages)
-        return len(await self._rendered(request))
+        return await self._rendered(request)
 
     def _check(self, request: ChatRequest) -> None:
         if request.model is not None:
@@ -223,6 +227,9 @@ class Gateway:
             turn_type=caller.turn_type,
             person=caller.person,
             parent_id=parent.turn.id if parent else None,
+            group_id=caller.group,
+            task_id=caller.task,
+            source=caller.source,
             policy_id=self.settings.policy_id,
             tokenizer_fingerprint=self.tokenizer.fingerprint,
             template_fingerprint=self.format.fingerprint,

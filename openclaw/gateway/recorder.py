@@ -12,6 +12,7 @@ from openclaw.errors import StoreError
 from openclaw.gateway.idempotency import InFlight
 from openclaw.sessions.transcript import Parent, Transcript, same_answer
 from openclaw.store import RolloutStore, StoreWriter
+from openclaw.store.session_rewards import TurnReward
 from openclaw.types import Feedback, Message, NewTurn, Turn, TurnState
 
 log = logging.getLogger(__name__)
@@ -142,6 +143,19 @@ class Recorder:
             return self.store.record_feedback(
                 completion_id=completion_id, session_id=session_id, score=score, text=text
             )
+
+        return await self._writer.submit(write)
+
+    async def reward_session(
+        self, session_id: str, score: float, text: str, discount: float, person: str | None
+    ) -> list[TurnReward]:
+        """Spread a reward over a session's turns (see RolloutStore.reward_session); [] when there is no turn that is
+        `person`'s. Raises StoreError."""
+
+        def write() -> list[TurnReward]:
+            if person is not None and self._owner(None, session_id) not in (None, person):
+                return []
+            return self.store.reward_session(session_id, score, text, discount, person)
 
         return await self._writer.submit(write)
 

@@ -18,9 +18,10 @@ from openclaw.errors import ClientError, StoreError
 from openclaw.gateway.gateway import Gateway
 from openclaw.gateway.recorder import Recorder
 from openclaw.http import docs
-from openclaw.http.admin import feedback, health, judge_scale, turns, versions
+from openclaw.http.admin import feedback, health, judge_scale, trajectories, turns, versions
 from openclaw.http.dialects import chat, completions, messages, responses
 from openclaw.http.metrics import Metrics
+from openclaw.http.middleware.access_log import AccessLog
 from openclaw.http.middleware.fast_route import FastRoute
 from openclaw.http.middleware.guard import RequestGuard
 from openclaw.settings import Settings
@@ -55,12 +56,14 @@ def gateway_app(settings: Settings, engine_urls: Sequence[str], launched_url: st
     app.state.launched_url = launched_url
     app.add_middleware(FastRoute, handlers={"/v1/chat/completions": chat.chat}, failure=_failure)
     app.add_middleware(RequestGuard, settings=settings)
+    app.add_middleware(AccessLog)
     app.include_router(chat.router)
     app.include_router(completions.router)
     app.include_router(messages.router)
     app.include_router(responses.router)
     app.include_router(feedback.router)
     app.include_router(turns.router)
+    app.include_router(trajectories.router)
     app.include_router(judge_scale.router)
     app.include_router(versions.router)
     app.include_router(health.router)

@@ -21,6 +21,7 @@ from openclaw.gateway.exchange import Chunk, Completion, Exchange
 from openclaw.gateway.gateway import Gateway
 from openclaw.gateway.running import RunningAnswers
 from openclaw.http.metrics import Metrics
+from openclaw.http.middleware.access_log import access_of
 
 log = logging.getLogger(__name__)
 
@@ -96,6 +97,8 @@ class AnswerResponse(Response):
         self._first: float | None = None
         self._opened = self._begun = False
         self._sending = asyncio.Lock()
+        self._access = access_of(request.scope)
+        self._access.session = exchanges[0].turn.session_id
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         serving = asyncio.create_task(self._serve(send))
@@ -171,6 +174,8 @@ class AnswerResponse(Response):
         self._metrics.whole.observe(time.perf_counter() - self._started)
         self._metrics.tokens.labels("prompt").inc(len(exchange.turn.prompt_ids))
         self._metrics.tokens.labels("completion").inc(len(exchange.generation.ids))
+        self._access.prompt_tokens += len(exchange.turn.prompt_ids)
+        self._access.completion_tokens += len(exchange.generation.ids)
 
     def _opening(self) -> bytes:
         """How a stream begins, once."""

@@ -16,7 +16,7 @@ from openclaw.judge.questions import JudgeQuestion, question_about
 from openclaw.judge.votes import majority_score
 from openclaw.methods.method import Needs
 from openclaw.store import RolloutStore
-from openclaw.types import Judgement, Turn
+from openclaw.types import ENVIRONMENT, Judgement, Turn
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,10 +50,13 @@ class Asker:
 
     async def judgements(self, turn: Turn) -> list[Judgement]:
         """Score before hints, the judge's before a person's. The judge is asked only for what the method needs and
-        feedback does not give. Raises TimeoutError, and what the backend raises."""
+        feedback does not give, and never about a turn of an environment. Raises TimeoutError, and what the backend
+        raises."""
         said = [
             self._capped(one) for one in await asyncio.to_thread(self._store.feedback_judgements, turn.id)
         ]
+        if turn.source == ENVIRONMENT:
+            return said
         kinds = {judgement.kind for judgement in said}
         question, asked = question_about(turn), []
         if self._needs.eval and "eval" not in kinds:

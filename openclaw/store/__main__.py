@@ -9,7 +9,7 @@ import argparse
 import json
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -33,10 +33,24 @@ def build_parser() -> argparse.ArgumentParser:
     add("stats", "Counts turns and samples by state, and drops by reason.")
     export = add("export", "Writes the buffer, or a part of it, as JSON lines.")
     export.add_argument("--output", type=Path, help="file to write (readable by you alone); default: stdout")
+    export.add_argument(
+        "--format", choices=("jsonl", "atif"), default="jsonl", help="atif: a trajectory a session"
+    )
     export.add_argument("--session", help="only this session")
     export.add_argument("--person", help="only what this person said")
-    load = add("import", "Adds an exported file; what is known already stays as it is.")
-    load.add_argument("file", type=Path)
+    load = add(
+        "import",
+        "Adds what was kept elsewhere: an exported file, conversations, session logs of OpenClaw, Hermes or Claude"
+        " Code, ATIF. What is known already stays as it is.",
+    )
+    load.add_argument(
+        "file", help="a file or folder, or openclaw, hermes or claude: where these keep their logs"
+    )
+    load.add_argument(
+        "--model-path", type=Path, help="folder of the model that is trained; not for an exported file"
+    )
+    load.add_argument("--person", help="who talked, to be stored with the turns of logs")
+    load.add_argument("--dry-run", action="store_true", help="only says what was found")
     talks = add("import-conversations", "Adds conversations (JSON or JSON lines) to be judged and trained.")
     talks.add_argument("file", type=Path, help="a file, or a folder of .json and .jsonl files")
     talks.add_argument("--model-path", type=Path, required=True, help="folder of the model that is trained")
@@ -55,7 +69,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Exit status: 0 done, 2 not possible, with one line on stderr."""
     args = build_parser().parse_args(argv)
     try:
-        result = _run(args, _open(args))
+        result = _import(args) if args.command == "import" else _run(args, _open(args))
     except (ConfigError, StoreError) as error:
         print(f"openclaw.store: {error}", file=sys.stderr)
         return 2
@@ -81,10 +95,6 @@ def _run(args: argparse.Namespace, store: RolloutStore) -> dict[str, Any] | None
             return {**store.counts(), "live_version": store.live_version()}
         case "export":
             return _export(args, store)
-        case "import":
-            from openclaw.store.importing import import_lines
-
-            return import_lines(store, args.file)
         case "import-conversations":
             from openclaw.store.tokenizing import import_conversations
 
@@ -97,23 +107,61 @@ def _run(args: argparse.Namespace, store: RolloutStore) -> dict[str, Any] | None
             return store.purge(args.retention_days)
 
 
+def _import(args: argparse.Namespace) -> dict[str, Any]:
+    """A dry run makes no buffer. Raises StoreError, ConfigError."""
+    from openclaw.store.history.any_file import Import
+
+    wanted = Import(args.file, args.model_path, args.person)
+    return wanted.found() if args.dry_run else wanted.into(lambda: _open(args))
+
+
 def _export(args: argparse.Namespace, store: RolloutStore) -> dict[str, Any] | None:
+    if args.format == "atif":
+        return _export_atif(args, store)
     from openclaw.store.exporting import export_lines
 
     lines = export_lines(store, args.session, args.person)
     if args.output is None:
-        for line in lines:
-            sys.stdout.buffer.write(line)
-        sys.stdout.buffer.flush()
+        _to_stdout(lines)
         return None
-    unfinished = args.output.with_name(args.output.name + ".part")
+    return {"lines": _to_file(args.output, lines)}
+
+
+def _export_atif(args: argparse.Namespace, store: RolloutStore) -> dict[str, Any] | None:
+    """Into a folder, a file a session."""
+    from openclaw.store.history.writing_atif import dump_trajectory, trajectories, trajectory_file
+
+    found = trajectories(store, args.session, args.person)
+    if args.output is None:
+        _to_stdout(dump_trajectory(one, indent=False) for one in found)
+        return None
+    try:
+        args.output.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise StoreError(f"cannot write {args.output}: {error.strerror}") from error
+    count = 0
+    for one in found:
+        _to_file(args.output / trajectory_file(one["session_id"]), [dump_trajectory(one, indent=True)])
+        count += 1
+    return {"trajectories": count}
+
+
+def _to_stdout(lines: Iterable[bytes]) -> None:
+    for line in lines:
+        sys.stdout.buffer.write(line)
+    sys.stdout.buffer.flush()
+
+
+def _to_file(path: Path, lines: Iterable[bytes]) -> int:
+    """How many lines were written, whole or not at all. Raises StoreError."""
+    unfinished = path.with_name(path.name + ".part")
     try:
         with open(os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
             written = sum(1 for line in lines if file.write(line))
-        unfinished.replace(args.output)
+        unfinished.replace(path)
     except OSError as error:
-        raise StoreError(f"cannot write {args.output}: {error.strerror}") from error
-    return {"lines": written}
+        raise StoreError(f"cannot write {path}: {error.strerror}") from error
+    return written
 
 
 def _found(deleted: dict[str, int], what: str) -> dict[str, int]:

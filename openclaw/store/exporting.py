@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, RowMapping, Table, or_, select, true
+from sqlalchemy import ColumnElement, Connection, RowMapping, Table, func, or_, select, true
 
 from openclaw.store import schema
 from openclaw.store.jsonl import (
@@ -17,6 +17,7 @@ from openclaw.store.jsonl import (
     FeedbackEntry,
     HeaderLine,
     JudgementEntry,
+    Line,
     SampleEntry,
     SessionLine,
     TrainingEntry,
@@ -36,22 +37,38 @@ BATCH = 200
 def export_lines(
     store: RolloutStore, session_id: str | None = None, person: str | None = None
 ) -> Iterator[bytes]:
+    """`exported`, as JSON lines. Raises StoreError."""
+    return map(dump_line, exported(store, session_id, person))
+
+
+def exported(store: RolloutStore, session_id: str | None = None, person: str | None = None) -> Iterator[Line]:
     """The store as it is at this moment, oldest turn first; one session or one person's part of it on demand.
     Weight versions go along with the whole store only. Raises StoreError."""
     turn, session = schema.turn.c, schema.session.c
     turns, sessions = _chosen(session_id, person)
     with store.reading() as connection:
-        yield dump_line(HeaderLine())
+        yield HeaderLine()
         if session_id is None and person is None:
             for row in connection.execute(select(schema.weight_version)).mappings():
-                yield dump_line(VersionLine(version=version_from_row(row)))
+                yield VersionLine(version=version_from_row(row))
         for row in connection.execute(
             select(schema.session).where(sessions).order_by(session.created_at)
         ).mappings():
-            yield dump_line(SessionLine(session=Session(**row)))
+            yield SessionLine(session=Session(**row))
         ids = connection.scalars(select(turn.id).where(turns).order_by(turn.created_at, turn.id)).all()
         for start in range(0, len(ids), BATCH):
-            yield from map(dump_line, _turn_lines(connection, ids[start : start + BATCH]))
+            yield from _turn_lines(connection, ids[start : start + BATCH])
+
+
+def sessions_with_turns(
+    store: RolloutStore, session_id: str | None = None, person: str | None = None
+) -> list[str]:
+    """Ids of the sessions that `exported` has turns of, the oldest first. Raises StoreError."""
+    turn = schema.turn.c
+    turns, _ = _chosen(session_id, person)
+    query = select(turn.session_id).where(turns).group_by(turn.session_id).order_by(func.min(turn.created_at))
+    with store.reading() as connection:
+        return list(connection.scalars(query))
 
 
 def _chosen(session_id: str | None, person: str | None) -> tuple[ColumnElement[bool], ColumnElement[bool]]:
@@ -97,7 +114,10 @@ def _turn_lines(connection: Connection, ids: Sequence[str]) -> Iterator[TurnLine
                 for row in judgements[id_]
             ],
             feedback=[
-                FeedbackEntry(score=row["score"], text=unpack_json(row["text"]), created_at=row["created_at"])
+                FeedbackEntry(
+                    **{name: row[name] for name in ("score", "created_at", "scope")},
+                    text=unpack_json(row["text"]),
+                )
                 for row in feedback[id_]
             ],
             sample=None

@@ -49,8 +49,7 @@ class FeedbackTable(Database):
             turn = connection.execute(_meant(completion_id, session_id)).mappings().first()
             if turn is None:
                 return None
-            new = _insert(connection, turn["id"], score, text)
-            status = _apply(connection, turn, score, new)
+            status = say(connection, turn, score, text)
         return Feedback(
             turn_id=turn["id"],
             completion_id=turn["completion_id"],
@@ -103,13 +102,18 @@ def _name(feedback_id: int) -> str:
     return f"feedback-{feedback_id}"
 
 
+def check_score(score: float | None) -> None:
+    """Raises StoreError for a score that no turn can have."""
+    if score is not None and not -1 <= score <= 1:
+        raise StoreError(f"a feedback score lies between -1 and 1, not {score}")
+
+
 def _check(completion_id: str | None, session_id: str | None, score: float | None, text: str) -> None:
     if completion_id is None and session_id is None:
         raise StoreError("feedback needs a completion id or a session id")
     if score is None and not text:
         raise StoreError("feedback needs a score or a text")
-    if score is not None and not -1 <= score <= 1:
-        raise StoreError(f"a feedback score lies between -1 and 1, not {score}")
+    check_score(score)
 
 
 def _meant(completion_id: str | None, session_id: str | None) -> Select[tuple[str, ...]]:
@@ -123,19 +127,26 @@ def _meant(completion_id: str | None, session_id: str | None) -> Select[tuple[st
     return query if session_id is None else query.where(turn.session_id == session_id)
 
 
-def _insert(connection: Connection, turn_id: str, score: float | None, text: str) -> bool:
+def say(
+    connection: Connection, turn: RowMapping, score: float | None, text: str, scope: str = "turn"
+) -> Literal["judging", "waiting", "recorded"]:
+    """Store feedback on a turn (`id`, `state`) and make the turn free for a judge, where that still changes something."""
+    return _apply(connection, turn, score, new=_insert(connection, turn["id"], score, text, scope))
+
+
+def _insert(connection: Connection, turn_id: str, score: float | None, text: str, scope: str) -> bool:
     """False, and no change, when it equals the last feedback on the turn."""
     table = schema.feedback
     last = connection.execute(
-        select(table.c.score, table.c.text)
+        select(table.c.score, table.c.text, table.c.scope)
         .where(table.c.turn_id == turn_id)
         .order_by(table.c.id.desc())
         .limit(1)
     ).first()
-    if last is not None and last.score == score and unpack_json(last.text) == text:
+    if last is not None and (last.score, last.scope, unpack_json(last.text)) == (score, scope, text):
         return False
-    row = {"turn_id": turn_id, "score": score, "text": pack_json(text), "created_at": time.time()}
-    connection.execute(insert(table), row)
+    row = {"turn_id": turn_id, "score": score, "text": pack_json(text), "scope": scope}
+    connection.execute(insert(table), row | {"created_at": time.time()})
     return True
 
 

@@ -46,9 +46,8 @@ def import_lines(store: RolloutStore, path: Path) -> dict[str, int]:
     Raises:
         StoreError: naming file, line and field; nothing is stored then. Or the database failed.
     """
-    for line in _lines_of(path):
-        if isinstance(line, TurnLine):
-            _check(line, path)
+    for _ in checked_lines(path):
+        pass
     added: Counter[str] = Counter(sessions=0, turns=0, versions=0, known=0)
     lines = _lines_of(path)
     while batch := list(islice(lines, BATCH)):
@@ -57,6 +56,14 @@ def import_lines(store: RolloutStore, path: Path) -> dict[str, int]:
                 added[_add(connection, line)] += 1
     del added["header"]
     return dict(added)
+
+
+def checked_lines(path: Path) -> Iterator[Line]:
+    """Every line of an exported file. Raises StoreError for one that is wrong."""
+    for line in _lines_of(path):
+        if isinstance(line, TurnLine):
+            _check(line, path)
+        yield line
 
 
 def _lines_of(path: Path) -> Iterator[Line]:
@@ -79,7 +86,7 @@ def _check(line: TurnLine, path: Path) -> None:
     turn, sample = line.turn, line.sample
     if turn.turn_index is None:
         raise StoreError(f"{path}: turn {turn.id}: turn_index is missing")
-    if turn.state in _RUNNING and turn.source == "gateway":
+    if turn.state in _RUNNING and turn.source != "import":
         check_new_turn(replace(turn, state=TurnState.CAPTURED))
     if (turn.state is TurnState.JUDGED) != (sample is not None):
         raise StoreError(f"{path}: turn {turn.id} is {turn.state}: a judged turn, and no other, has a sample")

@@ -46,6 +46,7 @@ class FeedbackEntry(_Line):
     score: float | None
     text: str
     created_at: float
+    scope: str = "turn"
 
 
 class TrainingEntry(_Line):

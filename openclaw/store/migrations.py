@@ -7,10 +7,10 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from sqlalchemy import Column, Connection, Integer, LargeBinary, String, func, insert, inspect, select
+from sqlalchemy import Column, Connection, Float, Integer, LargeBinary, String, func, insert, inspect, select
 
 from openclaw.errors import StoreError
-from openclaw.store.schema import SCHEMA_VERSION, feedback, metadata, schema_version, token_record
+from openclaw.store.schema import SCHEMA_VERSION, metadata, schema_version, token_record
 
 if TYPE_CHECKING:
     from alembic.operations import Operations
@@ -26,7 +26,14 @@ def _take_feedback_and_imports(connection: Connection) -> None:
     operations = _operations(connection)
     operations.add_column("turn", Column("source", String, nullable=False, server_default="gateway"))
     operations.create_index("turn_person", "turn", ["person"])
-    feedback.create(connection)
+    operations.create_table(
+        "feedback",
+        Column("id", Integer, primary_key=True),
+        Column("turn_id", String, nullable=False, index=True),
+        Column("score", Float),
+        Column("text", LargeBinary, nullable=False),
+        Column("created_at", Float, nullable=False),
+    )
 
 
 def _keep_teachers(connection: Connection) -> None:
@@ -45,6 +52,14 @@ def _keep_measurements(connection: Connection) -> None:
     _operations(connection).add_column("weight_version", Column("details", LargeBinary))
 
 
+def _group_turns(connection: Connection) -> None:
+    operations = _operations(connection)
+    operations.add_column("turn", Column("group_id", String))
+    operations.add_column("turn", Column("task_id", String))
+    operations.create_index("turn_group", "turn", ["group_id"])
+    operations.add_column("feedback", Column("scope", String, nullable=False, server_default="turn"))
+
+
 MIGRATIONS: dict[int, Callable[[Connection], None]] = {
     2: _count_judge_attempts,
     3: _take_feedback_and_imports,
@@ -52,6 +67,7 @@ MIGRATIONS: dict[int, Callable[[Connection], None]] = {
     5: _find_the_oldest_sample,
     6: _keep_token_records,
     7: _keep_measurements,
+    8: _group_turns,
 }
 """version -> what turns the version before into it, in Alembic operations (the same words for every
 database)."""

@@ -8,8 +8,10 @@ from openclaw.store.gate_turns import GateTurnTable
 from openclaw.store.judgements import JudgementTable
 from openclaw.store.leases import LeaseTable
 from openclaw.store.quarantine import QuarantineTable
+from openclaw.store.session_rewards import SessionRewardTable
 from openclaw.store.statistics import Statistics
 from openclaw.store.token_records import TokenRecordTable
+from openclaw.store.trajectories import TrajectoryTable
 from openclaw.store.turn_status import TurnStatusTable
 from openclaw.store.turns import TurnTable
 from openclaw.store.version_turns import VersionTurnTable
@@ -20,6 +22,8 @@ class RolloutStore(
     TurnTable,
     JudgementTable,
     FeedbackTable,
+    SessionRewardTable,
+    TrajectoryTable,
     LeaseTable,
     VersionTable,
     QuarantineTable,

@@ -36,6 +36,8 @@ _SMALL = [
     "template_fingerprint",
     "transcript_digest",
     "source",
+    "group_id",
+    "task_id",
     "created_at",
 ]
 _KEPT = ["answered_at", "judged_at", "judge_attempts"]

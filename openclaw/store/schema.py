@@ -18,7 +18,7 @@ from sqlalchemy import (
     UniqueConstraint,
 )
 
-SCHEMA_VERSION = 7
+SCHEMA_VERSION = 8
 """Raised by one with every entry of migrations.MIGRATIONS."""
 
 metadata = MetaData()
@@ -67,10 +67,13 @@ turn = Table(
     Column("claimed_until", Float),
     Column("judge_attempts", Integer, nullable=False, server_default="0"),
     Column("source", String, nullable=False, server_default="gateway"),
+    Column("group_id", String),
+    Column("task_id", String),
     Index("turn_state", "state", "state_reason", "answered_at"),
     Index("turn_session", "session_id", "turn_index"),
     Index("turn_digest", "transcript_digest", "created_at"),
     Index("turn_person", "person"),
+    Index("turn_group", "group_id"),
 )
 
 turn_body = Table(
@@ -111,8 +114,10 @@ feedback = Table(
     Column("score", Float),
     Column("text", LargeBinary, nullable=False),
     Column("created_at", Float, nullable=False),
+    Column("scope", String, nullable=False, server_default="turn"),
 )
-"""What people said about turns. A judgement made of it outranks any other; `text` is JSON."""
+"""What people said about turns, and turns' parts of what was said about their session (`scope`). A judgement made of it
+outranks any other; `text` is JSON."""
 
 sample = Table(
     "sample",

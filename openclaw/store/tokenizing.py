@@ -9,12 +9,13 @@ import hashlib
 import json
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from openclaw.common.messages import text_of
 from openclaw.errors import ClientError, StoreError
-from openclaw.formats.rendering import ChatFormat, ModelFolder
+from openclaw.formats.rendering import ChatFormat, ModelFolder, renderable
 from openclaw.formats.template_probe import probe
 from openclaw.formats.tokenizer import Tokenizer
 from openclaw.sessions.transcript import Transcript
@@ -62,40 +63,77 @@ class ConversationTokenizer:
     def _turn(self, conversation: Conversation, index: int, messages: list[Message]) -> PreparedTurn:
         turn = conversation.turns[index]
         answer: Message = {"role": "assistant", "content": turn.response}
-        prompt_ids = self._format.render(messages, None, False)
-        completion_ids = self._tokenizer.encode(turn.response)
-        if set(completion_ids) & set(self._format.stop_ids):
-            raise StoreError("response: it contains the model's own end-of-turn token")
-        completion_ids += self._end
         state, reason = _state(turn)
-        if (
-            state is TurnState.IMPORTED
-            and len(prompt_ids) + len(completion_ids) > self._folder.context_length
-        ):
-            state, reason = TurnState.UNTRAINABLE, "context_length_exceeded"
-        return PreparedTurn(
-            NewTurn(
-                completion_id=_completion_id(conversation.session_id, index, messages, turn.response),
-                session_id=conversation.session_id,
-                person=conversation.person,
-                turn_type=turn.type,
-                state=state,
-                state_reason=reason,
-                source="import",
-                messages=messages,
-                response_message=answer,
-                prompt_ids=prompt_ids,
-                completion_ids=completion_ids,
-                completion_log_probs=None,
-                version_spans=[],
-                sampling={"temperature": TEMPERATURE, "enable_thinking": False},
-                finish_reason="stop",
-                transcript_digest=Transcript.of(messages).with_answer(answer),
-                tokenizer_fingerprint=self._tokenizer.fingerprint,
-                template_fingerprint=self._format.fingerprint,
-            ),
-            _next_state(conversation, index) if state is TurnState.IMPORTED else None,
+        new = self.turn(
+            messages,
+            answer,
+            completion_id=_completion_id(conversation.session_id, index, messages, turn.response),
+            session_id=conversation.session_id,
+            person=conversation.person,
         )
+        if new.state is TurnState.IMPORTED or state is not TurnState.IMPORTED:
+            new = replace(new, turn_type=turn.type, state=state, state_reason=reason)
+        return PreparedTurn(
+            new, _next_state(conversation, index) if new.state is TurnState.IMPORTED else None
+        )
+
+    def turn(
+        self,
+        messages: list[Message],
+        answer: Message,
+        *,
+        completion_id: str,
+        session_id: str,
+        person: str | None,
+    ) -> NewTurn:
+        """An answer of before as a main turn: imported, or untrainable where it does not fit the context. Raises
+        ClientError and StoreError for what the model's template cannot write."""
+        prompt_ids = self._format.render(messages, None, False)
+        completion_ids = self._answer_ids(messages, answer, prompt_ids)
+        fits = len(prompt_ids) + len(completion_ids) <= self._folder.context_length
+        return NewTurn(
+            completion_id=completion_id,
+            session_id=session_id,
+            person=person,
+            state=TurnState.IMPORTED if fits else TurnState.UNTRAINABLE,
+            state_reason=None if fits else "context_length_exceeded",
+            source="import",
+            messages=messages,
+            response_message=answer,
+            prompt_ids=prompt_ids,
+            completion_ids=completion_ids,
+            completion_log_probs=None,
+            version_spans=[],
+            sampling={"temperature": TEMPERATURE, "enable_thinking": False},
+            finish_reason="tool_calls" if answer.get("tool_calls") else "stop",
+            transcript_digest=Transcript.of(messages).with_answer(answer),
+            tokenizer_fingerprint=self._tokenizer.fingerprint,
+            template_fingerprint=self._format.fingerprint,
+        )
+
+    def surely_exceeds(self, messages: list[Message]) -> bool:
+        """Whether a history is too long for this model whatever follows it; cheaper than to render it."""
+        return self._tokenizer.exceeds(
+            [text_of(message) for message in messages], self._folder.context_length
+        )
+
+    def _answer_ids(self, messages: list[Message], answer: Message, prompt_ids: list[int]) -> list[int]:
+        """The ids [R] of an answer, with the token that ends it. Calls of tools are written by the template."""
+        if not answer.get("tool_calls"):
+            completion_ids = self._tokenizer.encode(text_of(answer))
+            if set(completion_ids) & set(self._format.stop_ids):
+                raise StoreError("response: it contains the model's own end-of-turn token")
+            return completion_ids + self._end
+        try:
+            whole = self._format.whole([renderable(message) for message in [*messages, answer]])
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            raise StoreError(f"the chat template of this model cannot write the calls: {error}") from error
+        ends = [index for index, id_ in enumerate(whole) if id_ in self._end]
+        if whole[: len(prompt_ids)] != prompt_ids or not ends or ends[-1] < len(prompt_ids):
+            raise StoreError(
+                "the chat template of this model writes this answer in another way than it begins one"
+            )
+        return whole[len(prompt_ids) : ends[-1] + 1]
 
     def _end_of_answer(self) -> list[int]:
         """The token [1] that ends an answer in this model's template; [] when the template has none."""

@@ -11,7 +11,7 @@ from openclaw.errors import StoreError
 from openclaw.store import schema
 from openclaw.store.rows import body_row, check_new_turn, pack_json, select_turns, turn_from_row, turn_row
 from openclaw.store.sessions import SessionTable, touch
-from openclaw.types import Message, NewTurn, Turn, TurnState
+from openclaw.types import ENVIRONMENT, Message, NewTurn, Turn, TurnState
 
 _DIGESTS_A_QUERY = 500
 
@@ -97,21 +97,24 @@ class TurnTable(SessionTable):
 
     def answer_turn(self, turn_id: str, next_state: list[Message]) -> bool:
         """Give a captured or imported turn its next state. False, and no change, for a turn that waits for none (answered
-        already, expired, side, aborted, ...). Raises StoreError for an unknown turn."""
-        answer = pack_json(next_state)
+        already, expired, side, aborted, ...). A turn of an environment stays captured: its reward comes as feedback,
+        and nobody judges it by what followed. Raises StoreError for an unknown turn."""
+        turn, body = schema.turn.c, schema.turn_body.c
         with self.transaction() as connection:
             state = turn_state(connection, turn_id)
             if state not in (TurnState.CAPTURED, TurnState.IMPORTED):
                 return False
+            given = connection.execute(
+                update(schema.turn_body)
+                .where(body.turn_id == turn_id, body.next_state.is_(None))
+                .values(next_state=pack_json(next_state))
+            )
+            if given.rowcount == 0:
+                return False
             connection.execute(
                 update(schema.turn)
-                .where(schema.turn.c.id == turn_id)
+                .where(turn.id == turn_id, turn.source != ENVIRONMENT)
                 .values(state=str(TurnState.ANSWERED), answered_at=time.time())
-            )
-            connection.execute(
-                update(schema.turn_body)
-                .where(schema.turn_body.c.turn_id == turn_id)
-                .values(next_state=answer)
             )
         return True
 

@@ -9,6 +9,7 @@ import argparse
 import asyncio
 import json
 import os
+import shutil
 import signal
 import sys
 import time
@@ -23,12 +24,15 @@ import httpx
 import psutil
 
 from openclaw_test.loop.chat_client import Answer, ChatClient
-from openclaw_test.loop.measure import Look, explicit_wishes, greedy_accuracy, look
+from openclaw_test.loop.measure import Look, ask_all, explicit_wishes, greedy_accuracy, look
 from openclaw_test.loop.scripted_people import converse
+from openclaw_test.loop.side_by_side import side_by_side
 from openclaw_test.people.scripted_user import ScriptedUser
 from openclaw_test.people.wishes import BAR, Obedience
+from tiny_claw.problems import held_out_problems
 
 CHECK_EVERY = 8  # sessions between two looks at fresh prompts
+EXAMPLE = held_out_problems(1)[0]
 
 
 @dataclass
@@ -142,6 +146,12 @@ def obeyed(before: Obedience, after: Obedience) -> str:
     )
 
 
+async def one_answer(client: ChatClient) -> str:
+    """The answer to an example that is never trained, at temperature 0: always the same problem, whatever it shows."""
+    (answer,) = await ask_all(client, [EXAMPLE], 1, temperature=0, max_tokens=200)
+    return answer.text
+
+
 async def run(options: argparse.Namespace) -> dict[str, object]:
     started = time.monotonic()
     await wait_until_ready(options.url, 180.0, options.log, options.pid)
@@ -156,12 +166,15 @@ async def run(options: argparse.Namespace) -> dict[str, object]:
         before = await look(client, seed=-1)
         accuracy_before = await greedy_accuracy(client, options.problems)
         wishes_before = await explicit_wishes(client)
+        answer_before = await one_answer(client)
         say(f"before: preference {before.preference:.2f}, greedy accuracy {accuracy_before:.3f}")
         learning = await talk_until_learned(student, options)
         after = await look(client, seed=-2)
         accuracy_after = await greedy_accuracy(client, options.problems)
         wishes_after = await explicit_wishes(client)
         say(obeyed(wishes_before, wishes_after))
+        width = shutil.get_terminal_size((100, 24)).columns
+        say(side_by_side(EXAMPLE.text, answer_before, await one_answer(client), min(width, 120)))
         status = await client.status()
         ordered = [satisfied for _, satisfied in sorted(learning.first_replies.items())]
         return {

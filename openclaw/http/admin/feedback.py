@@ -1,8 +1,8 @@
-"""POST /v1/feedback: a person's score or text on an answer."""
+"""POST /v1/feedback: a person's score or text on an answer, or the reward of a whole session."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import orjson
@@ -11,32 +11,40 @@ from starlette.responses import Response
 
 from openclaw.errors import ClientError
 from openclaw.gateway.caller import person_named
-from openclaw.gateway.fields import parse_body, string
+from openclaw.gateway.fields import number, parse_body, string
 from openclaw.gateway.gateway import Gateway
-from openclaw.http.auth import check_client
+from openclaw.gateway.recorder import Recorder
+from openclaw.http.auth import check_client, key_name
+from openclaw.settings import Settings
 
 router = APIRouter()
 
 THUMBS = {"up": 1.0, "down": -1.0}
 MAX_TEXT = 20_000
+NOBODY = ""
+"""No person has this name, so that only turns without one match."""
 
 
 @dataclass(frozen=True)
 class Word:
-    """The checked body. score: -1 (bad) to 1 (good), None if there is only a text."""
+    """The checked body. score: -1 (bad) to 1 (good), None if there is only a text. discount: of a whole session's
+    reward, None where one answer is meant."""
 
     completion_id: str | None
     session_id: str | None
     score: float | None
     text: str
+    discount: float | None
 
     @classmethod
     def of(cls, body: dict[str, Any]) -> Word:
         """Raises ClientError that names the wrong field."""
         word = cls(
             _id(body, "completion_id"), _id(body, "session_id"), _score(body),
-            (string(body, "text") or "").strip(),
+            (string(body, "text") or "").strip(), _discount(body),
         )  # fmt: skip
+        if word.discount is not None:
+            word.check_session()
         if word.completion_id is None and word.session_id is None:
             raise ClientError("completion_id or session_id must say which answer is meant", "completion_id")
         if word.score is None and not word.text:
@@ -45,13 +53,24 @@ class Word:
             raise ClientError(f"text must be at most {MAX_TEXT} characters long", "text")
         return word
 
+    def check_session(self) -> None:
+        """Raises ClientError for what cannot be said of a whole session."""
+        if self.session_id is None:
+            raise ClientError("session_id must say which session is meant", "session_id")
+        if self.completion_id is not None:
+            message = "completion_id names one answer: leave it out, or the scope"
+            raise ClientError(message, "completion_id")
+        if self.score is None:
+            raise ClientError("score or thumbs must be given: a session is rewarded", "score")
+
 
 @router.post("/v1/feedback")
 async def feedback(request: Request) -> Response:
     """`{"completion_id" and/or "session_id", "score": -1..1 or "thumbs": "up"|"down", "text"}`.
 
-    With a session alone its last main turn is meant. `user` names the person, as in requests. 404 when there is no
-    such turn, or it is another person's.
+    With a session alone its last main turn is meant; with `"scope": "session"` the score is spread over all its main
+    turns: the one that is k main turns before the last gets score * discount ** k (`"discount"`: 0 to 1, default 1).
+    `user` names the person, as in requests. 404 when there is no such turn, or it is another person's.
     """
     gateway: Gateway = request.app.state.gateway
     check_client(request, gateway.settings)
@@ -60,12 +79,14 @@ async def feedback(request: Request) -> Response:
     if gateway.recorder is None:
         message = "this server records no turns, so there is nothing that feedback could be about"
         raise ClientError(message, code="not_recording", status=409)
+    if word.discount is not None:
+        return await _reward_session(gateway.recorder, word, _judge_named(request, gateway.settings, body))
     told = await gateway.recorder.feedback(
         completion_id=word.completion_id,
         session_id=word.session_id,
         score=word.score,
         text=word.text,
-        person=person_named(request.headers, body),
+        person=_judge_named(request, gateway.settings, body),
     )
     if told is None:
         where = " and ".join(
@@ -82,6 +103,43 @@ async def feedback(request: Request) -> Response:
         "status": told.status,
     }
     return Response(orjson.dumps(found), media_type="application/json")
+
+
+def _judge_named(request: Request, settings: Settings, body: dict[str, Any]) -> str | None:
+    """Whose turns may be meant. Where keys have names, a key judges what it saw: its own turns and those of people that
+    it names, not those of another key; one without a name judges what nobody's name is on. Raises ClientError."""
+    person, own = person_named(request.headers, body), key_name(request.headers, settings)
+    names = {name for name, _ in settings.client_keys if name}
+    if not names:
+        return person
+    if person in names and person != own:
+        raise ClientError(f"this key does not speak for {person!r}", "user", "not_found", 404)
+    return person or NOBODY
+
+
+async def _reward_session(recorder: Recorder, word: Word, person: str | None) -> Response:
+    assert word.session_id is not None and word.score is not None and word.discount is not None  # checked
+    rewards = await recorder.reward_session(word.session_id, word.score, word.text, word.discount, person)
+    if not rewards:
+        message = f"there is no recorded answer of session_id {word.session_id!r}"
+        raise ClientError(message, "session_id", "not_found", 404)
+    found = {"object": "feedback", "scope": "session", "session_id": word.session_id}
+    return Response(
+        orjson.dumps(found | {"turns": [asdict(reward) for reward in rewards]}), media_type="application/json"
+    )
+
+
+def _discount(body: dict[str, Any]) -> float | None:
+    """None where the scope is one turn."""
+    scope = string(body, "scope") or "turn"
+    if scope not in ("turn", "session"):
+        raise ClientError(f"scope is {scope!r}; it must be turn or session", "scope")
+    discount = number(body, "discount", 0, 1)
+    if scope == "turn":
+        if discount is not None:
+            raise ClientError('discount goes with "scope": "session"', "discount")
+        return None
+    return 1.0 if discount is None else discount
 
 
 def _score(body: dict[str, Any]) -> float | None:

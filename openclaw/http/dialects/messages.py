@@ -39,7 +39,7 @@ _SAME: tuple[str, ...] = (
     "turn_type",
     "train",
 )
-_SAME += ("session_done", "seed", "return_token_ids")
+_SAME += ("session_done", "seed", "return_token_ids", "group", "task", "source")
 
 
 @router.post("/v1/messages", openapi_extra=ANTHROPIC)

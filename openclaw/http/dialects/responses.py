@@ -39,7 +39,7 @@ _SAME: tuple[str, ...] = (
     "session_id",
 )
 _SAME += ("turn_type", "train", "session_done", "prompt_cache_key", "chat_template_kwargs", "seed", "top_k")
-_SAME += ("return_token_ids",)
+_SAME += ("return_token_ids", "group", "task", "source")
 _LOG_PROBS = "message.output_text.logprobs"
 _INSTRUCTIONS = "instructions"
 """Mark of a system message that a later request does not inherit."""

@@ -129,7 +129,7 @@ class ServerManager:
             and known is not None
             and (
                 record.alive()
-                or records.serving_record(self.run_dir, name) is not None
+                or records.has_worker(self.run_dir, name)
                 or bind_error("127.0.0.1", known) is None
             )
         ):
@@ -147,7 +147,7 @@ class ServerManager:
             ConfigError: names the server and the port.
         """
         found = records.read_records(self.run_dir)
-        mine = [one for one in found if one.alive() or records.serving_record(self.run_dir, one.name)]
+        mine = [one for one in found if one.alive() or records.has_worker(self.run_dir, one.name)]
         ours = {urlsplit(record.url).port for record in mine if record.url}
         for spec in specs:
             address = urlsplit(spec.url or "")

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from slime.errors import EngineError
 from slime.processes import records
+from slime.processes.log_rotation import ROTATE_INTERVAL, rotate_logs
 from slime.processes.scaling import FOLLOW_INTERVAL, Scaler
 from slime.processes.servers import ServerManager, Watched, is_ready
 
@@ -31,13 +32,17 @@ class ServerWatch:
         self.closing = threading.Event()
 
     def start(self) -> None:
-        looks = [(self.manager.restart_dead, LIVENESS_INTERVAL), (self.ask_for_health, START_INTERVAL)]
+        looks: list[tuple[Callable[[], object], float]] = [
+            (self.manager.restart_dead, LIVENESS_INTERVAL),
+            (self.ask_for_health, START_INTERVAL),
+        ]
         if self.scaler is not None:
             looks.append((self.scaler.follow, FOLLOW_INTERVAL))
+        looks.append((lambda: rotate_logs(self.manager.run_dir), ROTATE_INTERVAL))
         for look, interval in looks:
             threading.Thread(target=self.repeat, args=(look, interval), daemon=True).start()
 
-    def repeat(self, look: Callable[[], None], interval: float) -> None:
+    def repeat(self, look: Callable[[], object], interval: float) -> None:
         while not self.closing.wait(interval):
             try:
                 look()

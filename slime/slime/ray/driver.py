@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from slime.errors import CheckpointError, ClusterError, ConfigError
@@ -32,7 +33,7 @@ def main(train: Callable[[TrainingRun, int], None], parse_args: Callable[[], Any
         args = parse_args()
         with TrainingRun(args) as run:
             for number in (signal.SIGTERM, signal.SIGINT):  # only now: Ray sets its own when it starts
-                signal.signal(number, end_by_signal)
+                signal.signal(number, partial(end_by_signal, run))
             train(run, args.num_rollout)
     except (ConfigError, CheckpointError) as error:
         print(f"error: {error}", file=sys.stderr)
@@ -43,6 +44,10 @@ def main(train: Callable[[TrainingRun, int], None], parse_args: Callable[[], Any
         os._exit(1)
 
 
-def end_by_signal(number: int, frame: object) -> None:
-    """Ends at once: every step is a transaction, servers go on, and Ray's processes end with this one."""
-    os._exit(128 + number)
+def end_by_signal(run: TrainingRun, number: int, frame: object) -> None:
+    """Ends at once: every step is a transaction, servers go on, and Ray's processes end with this one. The metrics of a
+    version that is live are written first; those of one that still goes there are on disk for the next driver."""
+    try:
+        run.tell_at_end()
+    finally:
+        os._exit(128 + number)

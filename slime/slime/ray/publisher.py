@@ -84,8 +84,8 @@ class Publisher:
         ]
         self.hook = load_hook(args, "on_weights_live_path")
         self.numbers = VersionNumbers(self.save_dir)
-        self.gate = CandidateGate(args)
         self.orders = VersionOrders(self.run_dir)
+        self.gate = CandidateGate(args, self.orders)
         self.update = WeightUpdate(self.own_engines, self.run_dir, self.announce, patience=limit)
 
     @property

@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 import os
 import time
+from concurrent.futures import Future
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING
@@ -131,6 +132,7 @@ class TrainingRun:
         self.publisher.restore(self.trainers, state, self.make_way)
         repin(self.publisher)
         self.trained = state.rollout_id
+        self.tracker.take_up(state.rollout_id)
         self.tracker.display.line(beginning(self.args, state.rollout_id))
         self.rollouts.go_on_after(state.rollout_id)
         return state.rollout_id + 1
@@ -223,6 +225,7 @@ class TrainingRun:
         if not behind:
             self.publisher.settle()
         self.metrics.update(self.clock.lap(self.metrics))
+        self.tracker.expect(rollout_id, self.metrics)
         if not behind:
             self.settle()
         self.tracker.at(rollout_id + 1, f"after rollout {rollout_id}")
@@ -234,6 +237,13 @@ class TrainingRun:
             rollout_id, metrics = self.untold
             self.untold = None
             self.tracker.log(rollout_id, dict(metrics))
+
+    def tell_at_end(self) -> None:
+        """In the moment of a signal: the row of a version that is live, and was not told yet."""
+        publication = self.publisher.publication
+        if self.untold is None or (publication is not None and not went_well(publication)):
+            return
+        self.tracker.end_now(*self.untold)
 
     def evaluate_before(self, rollout_id: int) -> None:
         """The evaluation of the first weights, if the run evaluates at all."""
@@ -297,3 +307,8 @@ class TrainingRun:
         self.placement.make_whole(self.look_at_servers)
         self.trainers = TrainGroup(self.args, self.placement)
         self.rollouts.restart(-1)
+
+
+def went_well(publication: Future[None]) -> bool:
+    """Whether it is over, and nothing failed."""
+    return publication.done() and not publication.cancelled() and publication.exception() is None

@@ -24,6 +24,7 @@ def obey(publisher: Publisher, trainers: TrainGroup, rollout_id: int) -> None:
     Args:
         rollout_id: the last one that was trained.
     """
+    publisher.gate.watch()
     orders, began = publisher.orders, time.monotonic()
     order = orders.next()
     if order is None:

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import importlib
-import json
-import math
-import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from slime.errors import ConfigError
+from slime.tracking.untold import row
 from slime.utils.files import write_text
 
 if TYPE_CHECKING:
@@ -34,8 +32,7 @@ class JsonlSink:
         self.file = path.open("a", encoding="utf-8")
 
     def write(self, step: int, metrics: Mapping[str, float]) -> None:
-        values = {name: value if math.isfinite(value) else None for name, value in metrics.items()}
-        self.file.write(json.dumps({"step": step, "time": time.time(), **values}) + "\n")
+        self.file.write(row(step, metrics))
         self.file.flush()
 
     def close(self) -> None:

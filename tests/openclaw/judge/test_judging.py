@@ -17,7 +17,7 @@ from openclaw.judge.rules.judge import RulesBackend
 from openclaw.judge.turn_judge import JudgeLimits, TurnJudge
 from openclaw.judge.worker import JudgeWorker
 from openclaw.store import RolloutStore, StoreWriter
-from openclaw.types import Drop, Judgement, SampleDraft, SampleState, Turn, TurnState, Vote
+from openclaw.types import Drop, Judgement, NewTurn, SampleDraft, SampleState, Turn, TurnState, Vote
 
 Answer = Callable[[str], Turn]
 
@@ -86,6 +86,21 @@ async def test_a_judged_turn_has_its_judgement_and_its_sample(
     assert [vote.score for vote in judgement.votes] == [-1, -1, -1]
     sample = store.sample_of_turn(turn.id)
     assert sample is not None and sample.state is SampleState.READY and sample.reward == {"score": -1.0}
+
+
+async def test_no_rule_judges_what_an_environment_rewards(
+    store: RolloutStore, writer: StoreWriter, answer: Answer, make_turn: Callable[..., NewTurn]
+) -> None:
+    turn = store.record_turn(make_turn(completion_id="e", session_id="episode", source="environment"))
+    store.answer_turn(turn.id, [{"role": "user", "content": "No, that is wrong."}])
+    answer("No bullet points please.")
+    await _run_until(store, writer, 1, backend=RulesBackend())
+    assert store.judgements_of(turn.id) == []
+    store.reward_session("episode", 1.0)
+    await _run_until(store, writer, 2, backend=RulesBackend())
+    assert [(one.judge, one.kind, one.score) for one in store.judgements_of(turn.id)] == [
+        ("user", "eval", 1.0)
+    ]
 
 
 async def test_a_method_may_drop_a_turn_for_its_own_reason(

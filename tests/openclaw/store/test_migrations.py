@@ -36,6 +36,7 @@ def _make_version_1(location: str) -> None:
     """A database of version 1: as the first release made it, with one session."""
     store = RolloutStore(location)
     store.touch_session("kept")
+    _undo_version_8(store)
     with store.transaction() as connection:
         connection.exec_driver_sql("DROP TABLE token_record")
         connection.exec_driver_sql("ALTER TABLE weight_version DROP COLUMN details")
@@ -46,6 +47,31 @@ def _make_version_1(location: str) -> None:
         connection.exec_driver_sql("ALTER TABLE turn DROP COLUMN source")
         connection.exec_driver_sql("ALTER TABLE turn DROP COLUMN judge_attempts")
         connection.exec_driver_sql("UPDATE schema_version SET version = 1")
+    store.close()
+
+
+def _undo_version_8(store: RolloutStore) -> None:
+    with store.transaction() as connection:
+        connection.exec_driver_sql("ALTER TABLE feedback DROP COLUMN scope")
+        connection.exec_driver_sql("DROP INDEX turn_group")
+        connection.exec_driver_sql("ALTER TABLE turn DROP COLUMN group_id")
+        connection.exec_driver_sql("ALTER TABLE turn DROP COLUMN task_id")
+        connection.exec_driver_sql("UPDATE schema_version SET version = 7")
+
+
+def test_what_was_said_before_rewards_of_sessions_counts_as_said_of_its_turn(
+    location: str, make_turn: Callable[..., NewTurn]
+) -> None:
+    store = RolloutStore(location)
+    turn = store.record_turn(make_turn())
+    store.record_feedback(completion_id=turn.completion_id, score=-1.0, text="shorter")
+    _undo_version_8(store)
+    store.close()
+    store = RolloutStore(location)
+    kept = store.get_turn(turn.id)
+    assert kept is not None and (kept.group_id, kept.task_id) == (None, None)
+    (reward,) = store.reward_session("s", 1.0)
+    assert (reward.status, store.feedback_judgements(turn.id)[0].score) == ("own_score", -1.0)
     store.close()
 
 

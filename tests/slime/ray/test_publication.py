@@ -116,6 +116,20 @@ def test_a_version_that_does_not_go_live_ends_the_run_at_the_next_look(run: Any,
     assert "tracker.log" not in calls and run.publisher.live.version == 5
 
 
+def test_a_signal_tells_of_the_version_that_is_live_and_of_no_other(run: Any, calls: list[str]) -> None:
+    run.tell_at_end()
+    run.publish(5, behind=True)
+    run.tell_at_end()
+    assert "tracker.expect" in calls and "tracker.end_now" not in calls
+    run.publisher.update.go.set()
+    until(lambda: not run.publisher.busy)
+    run.tell_at_end()
+    assert calls.count("tracker.end_now") == 1
+    run.settle()
+    run.tell_at_end()
+    assert calls.count("tracker.end_now") == 1
+
+
 @pytest.mark.parametrize("act", ["finish", "evaluate_after", "replace_trainer"])
 def test_what_needs_the_live_weights_waits_for_them(
     act: str, run: Any, calls: list[str], monkeypatch: pytest.MonkeyPatch

@@ -43,6 +43,43 @@ def test_every_metric_is_in_the_file_and_in_tensorboard_at_its_rollout(tmp_path:
     assert found == [(0, 0.5), (1, 1.5)]
 
 
+def _rows(run_dir: Path) -> list[tuple[int, float]]:
+    lines = tmp.splitlines() if (tmp := (run_dir / "metrics.jsonl").read_text()) else []
+    return [(found["step"], found["train/loss"]) for found in map(json.loads, lines)]
+
+
+ROW = {"train/loss": 0.5, "perf/train_time": 1.0}
+
+
+@pytest.mark.parametrize("at_the_signal", [True, False])
+def test_the_row_of_a_live_version_that_its_driver_did_not_tell_is_there_once(
+    tmp_path: Path, at_the_signal: bool
+) -> None:
+    ended = Tracker(arguments(tmp_path))
+    ended.log(2, ROW)
+    ended.expect(3, ROW | {"train/loss": 0.25})
+    if at_the_signal:
+        ended.end_now(3, ROW | {"train/loss": 0.25})
+        assert _rows(tmp_path) == [(2, 0.5), (3, 0.25)]
+    for _ in range(2):
+        following = Tracker(arguments(tmp_path))
+        following.take_up(trained=3)
+        following.close()
+    assert _rows(tmp_path) == [(2, 0.5), (3, 0.25)]
+    events = EventAccumulator(str(tmp_path / "tensorboard")).Reload()
+    assert [tensor.step for tensor in events.Tensors("train/loss")] == [2, 3]
+
+
+def test_the_row_of_a_step_that_is_not_in_the_weights_is_dropped(tmp_path: Path) -> None:
+    Tracker(arguments(tmp_path)).expect(3, ROW)
+    following = Tracker(arguments(tmp_path))
+    following.take_up(trained=2)
+    assert _rows(tmp_path) == [] and following.untold.left() is None
+    (tmp_path / "untold_metrics.json").write_text("{")
+    following.take_up(trained=9)
+    assert _rows(tmp_path) == []
+
+
 class FakeWandb(ModuleType):
     """Keeps what the real package would send."""
 

@@ -1,0 +1,105 @@
+"""POST /admin/trajectories, /v1/trajectories: the turns of sessions with what trains them.
+
+Token ids, log-probs and weight versions as they were sampled, for a trainer or an environment on another machine.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import orjson
+from fastapi import APIRouter, Request
+from starlette.responses import Response
+
+from openclaw.errors import ClientError
+from openclaw.gateway.caller import LONGEST_NAME, person_of
+from openclaw.gateway.fields import boolean, integer, parse_body, string
+from openclaw.gateway.gateway import Gateway
+from openclaw.http.auth import check_admin, check_client
+from openclaw.store import RolloutStore
+from openclaw.types import Turn
+
+router = APIRouter()
+
+MOST_SESSIONS = 256
+MOST_TURNS = 1000
+_GIVEN = (
+    "completion_id", "turn_index", "turn_type", "parent_id", "person", "group_id", "task_id", "source", "state",
+    "state_reason", "finish_reason", "created_at", "prompt_ids", "completion_ids", "completion_log_probs",
+    "version_spans", "sampling", "tokenizer_fingerprint", "template_fingerprint", "policy_id",
+)  # fmt: skip
+_CONTENT = ("messages", "tools", "response_message", "next_state")
+
+
+@router.post("/admin/trajectories")
+async def all_trajectories(request: Request) -> Response:
+    """`{"session_ids": [...] or "group", "content": bool, "limit": turns}`: `{"data": [{"session_id", "turns"}],
+    "left": [session ids to ask for next]}`. An unknown session has no turns."""
+    gateway: Gateway = request.app.state.gateway
+    check_admin(request, gateway.settings)
+    return await _read(gateway, await request.body(), None)
+
+
+@router.post("/v1/trajectories")
+async def own_trajectories(request: Request) -> Response:
+    """The same for the bearer of a named key (OPENCLAW_API_KEYS): only turns of that name. 403 for another key."""
+    gateway: Gateway = request.app.state.gateway
+    check_client(request, gateway.settings)
+    person = person_of(request.headers)
+    if not person:
+        message = "only a named key (OPENCLAW_API_KEYS) has turns of its own; the administrator asks /admin/trajectories"
+        raise ClientError(message, code="forbidden", status=403, kind="permission_error")
+    return await _read(gateway, await request.body(), person)
+
+
+async def _read(gateway: Gateway, data: bytes, person: str | None) -> Response:
+    body = parse_body(data)
+    sessions, group = _session_ids(body), string(body, "group")
+    if (sessions is None) == (group is None):
+        raise ClientError("session_ids or group must be given, and not both", "session_ids")
+    content, limit = boolean(body, "content"), integer(body, "limit", 1, MOST_TURNS) or MOST_TURNS
+    if gateway.recorder is None:
+        raise ClientError("this server records no turns", code="not_recording", status=409)
+    found = await asyncio.to_thread(
+        _found,
+        gateway.recorder.store,
+        sessions,
+        group,
+        limit,
+        person,
+        _GIVEN + _CONTENT if content else _GIVEN,
+    )
+    return Response(found, media_type="application/json", headers={"cache-control": "no-store"})
+
+
+def _found(
+    store: RolloutStore,
+    sessions: list[str] | None,
+    group: str | None,
+    limit: int,
+    person: str | None,
+    names: tuple[str, ...],
+) -> bytes:
+    asked = store.sessions_of_group(group or "", person) if sessions is None else sessions
+    turns, left = store.turns_of_sessions(asked, limit, person)
+    data = [{"session_id": id_, "turns": [_turn(one, names) for one in turns[id_]]} for id_ in turns]
+    return orjson.dumps({"object": "list", "data": data, "left": left})
+
+
+def _turn(turn: Turn, names: tuple[str, ...]) -> dict[str, Any]:
+    return {name: getattr(turn, name) for name in names}
+
+
+def _session_ids(body: dict[str, Any]) -> list[str] | None:
+    """Without repeats. Raises ClientError."""
+    ids = body.get("session_ids")
+    if ids is None:
+        return None
+    if not isinstance(ids, list) or not 0 < len(ids) <= MOST_SESSIONS:
+        raise ClientError(f"session_ids must be a list of 1 to {MOST_SESSIONS} ids", "session_ids")
+    for number, id_ in enumerate(ids):
+        if not isinstance(id_, str) or not 0 < len(id_) <= LONGEST_NAME or not id_.isprintable():
+            message = f"session_ids.{number} must be printable and 1 to {LONGEST_NAME} characters long"
+            raise ClientError(message, "session_ids")
+    return list(dict.fromkeys(ids))

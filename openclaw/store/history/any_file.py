@@ -1,0 +1,91 @@
+"""A file or folder of any kind into the store: `python -m openclaw.store import`."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import StrEnum
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from openclaw.errors import ConfigError, StoreError
+from openclaw.store.conversations import read_conversations
+from openclaw.store.history.bringing import describe, import_histories
+from openclaw.store.history.reading import history_at, read_histories, values_of
+from openclaw.store.importing import checked_lines, import_lines
+from openclaw.store.rollout_store import RolloutStore
+from openclaw.store.tokenizing import import_conversations
+
+
+class _Kind(StrEnum):
+    STORE = "store"
+    CONVERSATIONS = "conversations"
+    HISTORY = "history"
+
+
+@dataclass(frozen=True)
+class Import:
+    """What to import, for which model. `person` talked in logs, which do not name anybody."""
+
+    place: str
+    model_path: Path | None = None
+    person: str | None = None
+
+    def found(self) -> dict[str, Any]:
+        """Counts of what is there; with a model also of what it can be trained on. Raises StoreError, ConfigError."""
+        path = history_at(self.place)
+        match _kind(path):
+            case _Kind.STORE:
+                return {"files": {"store": 1}} | Counter(f"{line.kind}s" for line in checked_lines(path))
+            case _Kind.CONVERSATIONS:
+                talks = [talk for _, talk in read_conversations(path)]
+                return {
+                    "files": {"conversations": 1},
+                    "sessions": len(talks),
+                    "turns": sum(len(one.turns) for one in talks),
+                }
+            case _:
+                histories = read_histories(path)
+                return (
+                    describe(histories)
+                    if self.model_path is None
+                    else import_histories(None, histories, self.model_path)
+                )
+
+    def into(self, opened: Callable[[], RolloutStore]) -> dict[str, Any]:
+        """Import it into the store that `opened` opens, once what was asked can be done. Returns counts. Raises
+        StoreError, ConfigError."""
+        path = history_at(self.place)
+        kind = _kind(path)
+        if kind is _Kind.STORE:
+            return dict(import_lines(opened(), path))
+        if self.model_path is None:
+            raise ConfigError(
+                "--model-path must name the folder of the model that is trained: texts become its tokens"
+            )
+        if kind is _Kind.CONVERSATIONS:
+            return dict(import_conversations(opened(), path, self.model_path))
+        histories = read_histories(path)
+        return import_histories(opened(), histories, self.model_path, self.person)
+
+
+def _kind(path: Path) -> _Kind:
+    """By the first value of the first file; what cannot be read is told later, by what reads it whole."""
+    file = path if path.is_file() else next(_json_files(path), None)
+    if file is None:
+        return _Kind.HISTORY
+    try:
+        first = next(values_of(file), None)
+    except (StoreError, OSError):
+        return _Kind.HISTORY
+    if isinstance(first, dict) and first.get("kind") == "store":
+        return _Kind.STORE
+    if isinstance(first, dict) and isinstance(first.get("turns"), list):
+        return _Kind.CONVERSATIONS
+    return _Kind.HISTORY
+
+
+def _json_files(folder: Path) -> Any:
+    return islice(sorted(one for one in folder.iterdir() if one.suffix in (".json", ".jsonl")), 1)

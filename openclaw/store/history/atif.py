@@ -1,0 +1,78 @@
+"""ATIF, Harbor's trajectory format (versions 1.0 to 1.8): a document a session, steps of system, user and agent.
+
+Reads what other programs wrote; `export --format atif` of the store writes it (`writing_atif.py`).
+"""
+
+from __future__ import annotations
+
+import json
+
+from openclaw.common.messages import text_of
+from openclaw.store.history.past import (
+    Entry,
+    Line,
+    PastSession,
+    answer_of,
+    past_session,
+    result_of,
+    tool_call,
+)
+from openclaw.types import Message
+
+VERSION = "ATIF-v1.7"
+"""The one that is written."""
+
+
+def is_atif(value: object) -> bool:
+    """A trajectory."""
+    return (
+        isinstance(value, dict)
+        and str(value.get("schema_version")).startswith("ATIF-v1.")
+        and isinstance(value.get("steps"), list)
+    )
+
+
+def read_atif(value: Line, name: str) -> list[PastSession]:
+    """The session of a trajectory, and of those of its subagents; `name` is its id where it has none."""
+    id_ = str(value.get("session_id") or value.get("trajectory_id") or name)
+    entries: list[Entry] = []
+    for step in value["steps"]:
+        if isinstance(step, dict):
+            for message in _messages(step):
+                last = entries[-1].id if entries else None
+                own = str(len(entries))
+                learn = not step.get("is_copied_context") and step.get("llm_call_count") != 0
+                entries.append(Entry(id=own, parent=last, message=message, key=own, learn=learn))
+    found = [past_session("atif", id_, entries)]
+    for number, sub in enumerate(value.get("subagent_trajectories") or []):
+        if is_atif(sub):
+            found += read_atif(sub | {"session_id": sub.get("trajectory_id") or f"{id_}-{number}"}, name)
+    return found
+
+
+def _messages(step: Line) -> list[Message]:
+    text, source = _text(step.get("message")), step.get("source")
+    results = (step.get("observation") or {}).get("results") or []
+    if source != "agent":
+        role = "system" if source == "system" else "user"
+        said: list[Message] = [{"role": role, "content": text}] if text else []
+        return said + [{"role": "user", "content": _text(one.get("content"))} for one in results]
+    calls = [
+        tool_call(call.get("tool_call_id"), call.get("function_name"), call.get("arguments"))
+        for call in step.get("tool_calls") or []
+    ]
+    known = {call["id"] for call in calls}
+    answer = answer_of(text, calls)
+    return [answer, *(_result(one, known) for one in results)]
+
+
+def _result(result: Line, known: set[str]) -> Message:
+    """What came back of a call; of none: what the environment said."""
+    text, id_ = _text(result.get("content")), result.get("source_call_id")
+    return result_of(id_, text) if id_ in known else {"role": "user", "content": text}
+
+
+def _text(value: object) -> str:
+    if value is None or isinstance(value, str | list):
+        return text_of({"content": value})
+    return json.dumps(value, ensure_ascii=False)

@@ -1,0 +1,115 @@
+"""Past sessions into the store: tokenised for the model that is trained, to be judged like any other turn.
+
+Another model may have sampled them, under another tokenizer: a turn has no log-probs and no version, and the trainer
+computes the old log-probs with the weights that it begins with.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from pathlib import Path
+
+from openclaw.errors import ClientError, ConfigError, StoreError
+from openclaw.sessions.transcript import Transcript
+from openclaw.store.history.past import PastSession, PastTurn
+from openclaw.store.history.reading import Histories
+from openclaw.store.rollout_store import RolloutStore
+from openclaw.store.tokenizing import ConversationTokenizer
+from openclaw.types import NewTurn, TurnState
+
+Counts = dict[str, int | dict[str, int]]
+
+
+def describe(found: Histories) -> Counts:
+    """What an import would find, before it is tokenised."""
+    turns = [turn for session in found.sessions for turn in session.turns]
+    return {
+        "files": dict(found.files),
+        "sessions": len(found.sessions),
+        "turns": len(turns),
+        "with_next_state": sum(bool(turn.next_state) for turn in turns),
+        "with_tool_calls": sum(bool(turn.answer.get("tool_calls")) for turn in turns),
+        "left_out": dict(_left_out(found)),
+    }
+
+
+def _left_out(found: Histories) -> Counter[str]:
+    return sum((session.left_out for session in found.sessions), Counter[str]())
+
+
+def import_histories(
+    store: RolloutStore | None, found: Histories, model_path: Path, person: str | None = None
+) -> Counts:
+    """Add past sessions. A turn with a next state goes to the judge; the last one of a session is stored as imported, and
+    goes to the judge when a later import of the grown log brings what followed it.
+
+    What the store knows stays as it is: turns imported before, and those of the same session that the gateway recorded.
+
+    Args:
+        store: None for a dry run, whose counts are those of a first import.
+
+    Returns:
+        What `describe` does, and the new turns by what became of them: `answered` (for the judge), `imported`, `known`;
+        in `left_out` also `context_length_exceeded` and `cannot_be_written` (by the model's template).
+
+    Raises:
+        ConfigError: `model_path` is no model. StoreError: the database failed; importing again adds what is missing.
+    """
+    try:
+        tokenizer = ConversationTokenizer(model_path)
+    except OSError as error:
+        raise ConfigError(f"{model_path}: {error}") from error
+    counts = describe(found)
+    became: Counter[str] = Counter(answered=0, imported=0, known=0)
+    left_out = _left_out(found)
+    for session in found.sessions:
+        prepared = _prepared(tokenizer, session, person, left_out)
+        if store is None:
+            became.update("answered" if past.next_state else "imported" for _, past in prepared)
+            continue
+        with store.transaction():
+            became.update(_store(store, turn, past) for turn, past in prepared)
+    return counts | dict(became) | {"left_out": dict(left_out)}
+
+
+def _prepared(
+    tokenizer: ConversationTokenizer, session: PastSession, person: str | None, left_out: Counter[str]
+) -> list[tuple[NewTurn, PastTurn]]:
+    found = []
+    for past in session.turns:
+        if tokenizer.surely_exceeds(past.messages):
+            left_out["context_length_exceeded"] += 1
+            continue
+        try:
+            turn = tokenizer.turn(
+                past.messages, past.answer, completion_id=_completion_id(session.id, past), session_id=session.id,
+                person=person,
+            )  # fmt: skip
+        except (ClientError, StoreError):
+            left_out["cannot_be_written"] += 1
+            continue
+        if turn.state is TurnState.IMPORTED:
+            found.append((turn, past))
+        else:
+            left_out[turn.state_reason or ""] += 1
+    return found
+
+
+def _store(store: RolloutStore, turn: NewTurn, past: PastTurn) -> str:
+    """What it became, for the counter."""
+    recorded = store.find_by_digest([turn.transcript_digest], turn.session_id)
+    if recorded is not None and recorded.source != "import":
+        return "known"
+    stored = store.record_turn(turn)
+    waits = stored.state is TurnState.IMPORTED
+    if past.next_state and waits and store.answer_turn(stored.id, past.next_state):
+        return str(TurnState.ANSWERED)
+    return "known" if stored.id != turn.id else str(stored.state)
+
+
+def _completion_id(session_id: str, past: PastTurn) -> str:
+    """The same for the same turn of the same session, so that importing twice stores once."""
+    transcript = Transcript.of(past.messages).with_answer(past.answer)
+    data = f"{session_id}\n{transcript}".encode()
+    return "import-" + hashlib.sha256(data).hexdigest()[:32]

@@ -1,0 +1,88 @@
+"""Claude Code's logs: ~/.claude/projects/FOLDER/SESSION.jsonl (read of 2.0 to 2.1).
+
+`uuid` and `parentUuid` make a tree. An answer is several lines with one `message.id`; results of tools called together
+hang on different lines of it. Side chains (subagents) and what the program itself says are left out.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from openclaw.common.messages import text_of
+from openclaw.store.history.past import (
+    Entry,
+    Line,
+    PastSession,
+    answer_of,
+    past_session,
+    result_of,
+    tool_call,
+)
+from openclaw.types import Message
+
+_OWN_WORDS = ("<command-name>", "<command-message>", "<local-command-", "[Request interrupted by user")
+"""How texts begin that the program writes in the user's name."""
+_REMINDER = re.compile(r"<system-reminder>.*?</system-reminder>\s*", re.DOTALL)
+_SYNTHETIC = "<synthetic>"
+
+
+def is_claude(first: object) -> bool:
+    """By a line."""
+    return isinstance(first, dict) and isinstance(first.get("sessionId"), str) and "type" in first
+
+
+def read_claude(lines: Sequence[Line]) -> list[PastSession]:
+    """The session of a log; none for one of subagents alone."""
+    entries: list[Entry] = []
+    side = 0
+    for line in lines:
+        if not isinstance(line.get("uuid"), str):
+            continue
+        if line.get("isSidechain"):
+            side += line.get("type") == "assistant"
+            continue
+        entries += _entries(line)
+    session_id = next(str(line["sessionId"]) for line in lines if is_claude(line))
+    session = past_session("claude", session_id, entries)
+    session.left_out.update({"side": side} if side else {})
+    return [session]
+
+
+def _entries(line: Line) -> list[Entry]:
+    """Of one line; results of several tools are a message each, in a row."""
+    id_, parent, said = line["uuid"], line.get("parentUuid"), line.get("message")
+    if line.get("type") not in ("user", "assistant") or not isinstance(said, dict) or line.get("isMeta"):
+        return [Entry(id=id_, parent=parent)]
+    if line["type"] == "assistant":
+        if said.get("model") == _SYNTHETIC or line.get("isApiErrorMessage"):
+            return [Entry(id=id_, parent=parent)]
+        return [Entry(id=id_, parent=parent, message=_answer(said), key=str(said.get("id") or id_))]
+    messages = _said(said)
+    ids = [*(f"{id_}/{number}" for number in range(1, len(messages))), id_]
+    if not messages:
+        return [Entry(id=id_, parent=parent)]
+    ways = zip(ids, [parent, *ids], messages, strict=False)
+    return [Entry(id=own, parent=above, message=one) for own, above, one in ways]
+
+
+def _parts(said: Line, kind: str) -> list[Line]:
+    content = said.get("content")
+    parts = content if isinstance(content, list) else []
+    return [part for part in parts if isinstance(part, dict) and part.get("type") == kind]
+
+
+def _answer(said: Line) -> Message:
+    calls = [
+        tool_call(part.get("id"), part.get("name"), part.get("input")) for part in _parts(said, "tool_use")
+    ]
+    return answer_of(text_of(said), calls)
+
+
+def _said(said: Line) -> list[Message]:
+    results = [
+        result_of(part.get("tool_use_id"), text_of(part, "\n")) for part in _parts(said, "tool_result")
+    ]
+    text = _REMINDER.sub("", text_of(said)).strip()
+    spoken = bool(text) and not text.startswith(_OWN_WORDS)
+    return [*results, *([{"role": "user", "content": text}] if spoken else [])]

@@ -1,0 +1,73 @@
+"""OpenClaw's transcripts: ~/.openclaw/agents/AGENT/sessions/SESSION.jsonl (session format 3, read of 2026.3 to 2026.9).
+
+A line each: `session` first, then `message`, `compaction` and others; `id` and `parentId` make a tree. The system prompt
+is not in it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from openclaw.common.messages import text_of
+from openclaw.store.history.past import (
+    Entry,
+    Line,
+    PastSession,
+    answer_of,
+    past_session,
+    result_of,
+    tool_call,
+)
+from openclaw.types import Message
+
+_CUT = ("error", "aborted")
+
+
+def is_openclaw(first: object) -> bool:
+    """By its first line."""
+    return isinstance(first, dict) and first.get("type") == "session" and isinstance(first.get("id"), str)
+
+
+def read_openclaw(lines: Sequence[Line]) -> list[PastSession]:
+    """The session of a transcript."""
+    entries, before = [], None
+    for number, line in enumerate(lines[1:]):
+        id_ = str(line.get("id") or f"line {number}")
+        parent = line.get("parentId", before)
+        entries.append(_entry(id_, parent, line))
+        before = id_
+    return [past_session("openclaw", str(lines[0]["id"]), entries)]
+
+
+def _entry(id_: str, parent: str | None, line: Line) -> Entry:
+    if line.get("type") == "compaction":
+        return Entry(
+            id=id_,
+            parent=parent,
+            summary=str(line.get("summary") or ""),
+            kept_from=line.get("firstKeptEntryId"),
+        )
+    said = line.get("message")
+    if line.get("type") != "message" or not isinstance(said, dict):
+        return Entry(id=id_, parent=parent)
+    learn = said.get("stopReason") not in _CUT
+    return Entry(id=id_, parent=parent, message=_message(said), key=id_, learn=learn)
+
+
+def _message(said: Line) -> Message | None:
+    text = text_of(said)
+    match said.get("role"):
+        case "user":
+            return {"role": "user", "content": text}
+        case "toolResult":
+            return result_of(said.get("toolCallId"), text)
+        case "assistant":
+            parts = said.get("content")
+            calls = [
+                tool_call(part.get("id"), part.get("name"), part.get("arguments"))
+                for part in (parts if isinstance(parts, list) else [])
+                if isinstance(part, dict) and part.get("type") == "toolCall"
+            ]
+            return answer_of(text, calls)
+        case _:
+            return None

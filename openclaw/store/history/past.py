@@ -1,0 +1,183 @@
+"""A conversation of before, and its turns.
+
+Logs are trees: an edited message or a retry begins a branch. Every answer is a turn of its own; what it answered is the
+way to it, what followed it the way on, to where the talk went last.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from openclaw.clients.registry import is_side_turn
+from openclaw.common.messages import text_of
+from openclaw.sessions.transcript import next_state
+from openclaw.types import Message
+
+Line = dict[str, Any]
+"""An object of a log, as the program wrote it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Entry:
+    """One line of a log. `message` is None for what nobody said.
+
+    key: parts of one answer that were written as several lines have the same.
+    summary: stands for all before it, except what follows the entry `kept_from`.
+    learn: False for an answer that is context alone (cut off, or copied from another log).
+    """
+
+    id: str
+    parent: str | None
+    message: Message | None = None
+    key: str = ""
+    summary: str | None = None
+    kept_from: str | None = None
+    learn: bool = True
+
+
+@dataclass(frozen=True)
+class PastTurn:
+    """What was asked (a whole history), answered, and said or returned next ([]: nothing)."""
+
+    messages: list[Message]
+    answer: Message
+    next_state: list[Message]
+
+
+@dataclass(frozen=True)
+class PastSession:
+    """`left_out` counts answers that are not turns to learn from, by reason."""
+
+    client: str
+    id: str
+    turns: list[PastTurn]
+    left_out: Counter[str] = field(default_factory=Counter)
+
+
+def chain(messages: Iterable[Message], learn: Callable[[int], bool] = lambda index: True) -> list[Entry]:
+    """Entries of a log that is no tree."""
+    return [
+        Entry(id=str(index), parent=str(index - 1) if index else None, message=one, key=str(index), learn=learn(index))
+        for index, one in enumerate(messages)
+    ]  # fmt: skip
+
+
+def past_session(client: str, session_id: str, entries: Sequence[Entry]) -> PastSession:
+    """The turns of a log, those of the newest branch first where several are."""
+    by_id = {entry.id: entry for entry in entries}
+    results = {
+        entry.message["tool_call_id"]: entry.message
+        for entry in entries
+        if entry.message is not None and entry.message["role"] == "tool"
+    }
+    parents = {entry.parent for entry in entries}
+    session = PastSession(client, session_id, [])
+    seen: set[str] = set()
+    branches: list[list[PastTurn]] = []
+    for leaf in reversed([entry for entry in entries if entry.id not in parents]):
+        way = _way_to(leaf, by_id)
+        if _last_key(way) in seen:
+            continue
+        branches.append(list(_turns(_folded(way), results, seen, session.left_out)))
+    session.turns.extend(turn for branch in branches for turn in branch)
+    return session
+
+
+def _way_to(leaf: Entry, by_id: dict[str, Entry]) -> list[Entry]:
+    way, met = [leaf], {leaf.id}
+    while (parent := by_id.get(way[-1].parent or "")) is not None and parent.id not in met:
+        met.add(parent.id)
+        way.append(parent)
+    return way[::-1]
+
+
+def _last_key(way: list[Entry]) -> str | None:
+    answers = (entry for entry in reversed(way) if entry.message and entry.message["role"] == "assistant")
+    return next((entry.key for entry in answers), None)
+
+
+def _folded(way: list[Entry]) -> list[Entry]:
+    """Entries with messages: summaries in place of what they stand for, parts of one answer as one."""
+    found: list[Entry] = []
+    for entry in way:
+        if entry.summary is not None:
+            ids: list[str | None] = [one.id for one in found]
+            kept = ids.index(entry.kept_from) if entry.kept_from in ids else len(found)
+            stands = Entry(id=entry.id, parent=None, message={"role": "user", "content": entry.summary})
+            found = [stands, *found[kept:]]
+        elif entry.message is not None:
+            last = found[-1] if found else None
+            if last is not None and last.message and _is_same_answer(last, entry):
+                found[-1] = Entry(
+                    id=entry.id, parent=None, message=_joined(last.message, entry.message), key=entry.key,
+                    learn=last.learn and entry.learn,
+                )  # fmt: skip
+            else:
+                found.append(entry)
+    return found
+
+
+def _is_same_answer(last: Entry, entry: Entry) -> bool:
+    roles = {one.message["role"] for one in (last, entry) if one.message}
+    return roles == {"assistant"} and last.key == entry.key
+
+
+def _joined(first: Message, second: Message) -> Message:
+    texts = [text for one in (first, second) if (text := text_of(one))]
+    calls = [*(first.get("tool_calls") or []), *(second.get("tool_calls") or [])]
+    return {"role": "assistant", "content": "\n\n".join(texts)} | ({"tool_calls": calls} if calls else {})
+
+
+def _turns(
+    entries: list[Entry], results: dict[str, Message], seen: set[str], left_out: Counter[str]
+) -> Iterable[PastTurn]:
+    messages: list[Message] = []
+    answers: list[tuple[int, Entry]] = []
+    said = [entry.message for entry in entries if entry.message is not None]
+    given = {message["tool_call_id"] for message in said if message["role"] == "tool"}
+    for entry in entries:
+        assert entry.message is not None  # folded
+        if entry.message["role"] == "assistant":
+            answers.append((len(messages), entry))
+        messages.append(entry.message)
+        called = [call["id"] for call in entry.message.get("tool_calls") or []]
+        messages += [results[id_] for id_ in called if id_ not in given and id_ in results]
+    for index, entry in answers:
+        if entry.key in seen:
+            continue
+        seen.add(entry.key)
+        answer, before = messages[index], messages[:index]
+        if reason := _not_a_turn(entry, before, answer):
+            left_out[reason] += 1
+        else:
+            yield PastTurn(before, answer, next_state(messages, index + 1))
+
+
+def _not_a_turn(entry: Entry, before: list[Message], answer: Message) -> str | None:
+    if not entry.learn:
+        return "context_only"
+    if not (text_of(answer).strip() or answer.get("tool_calls")):
+        return "empty"
+    if not any(message["role"] == "user" for message in before):
+        return "no_question"
+    return "side" if is_side_turn(before) else None
+
+
+def tool_call(id_: object, name: object, arguments: object) -> Message:
+    """A call as the gateway has it; `arguments` is JSON text or an object."""
+    text = arguments if isinstance(arguments, str) else json.dumps(arguments or {}, ensure_ascii=False)
+    return {"id": str(id_), "type": "function", "function": {"name": str(name), "arguments": text or "{}"}}
+
+
+def answer_of(text: str, calls: list[Message]) -> Message:
+    """An assistant's message."""
+    return {"role": "assistant", "content": text} | ({"tool_calls": calls} if calls else {})
+
+
+def result_of(id_: object, text: str) -> Message:
+    """What a tool gave."""
+    return {"role": "tool", "tool_call_id": str(id_), "content": text}

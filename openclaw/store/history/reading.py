@@ -1,0 +1,126 @@
+"""Files and folders of histories: what each is, and the sessions in it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from openclaw.errors import StoreError
+from openclaw.store.history.atif import is_atif, read_atif
+from openclaw.store.history.claude_log import is_claude, read_claude
+from openclaw.store.history.hermes_log import is_hermes, read_hermes, read_hermes_database
+from openclaw.store.history.openclaw_log import is_openclaw, read_openclaw
+from openclaw.store.history.past import Line, PastSession
+
+HOMES = {
+    "openclaw": Path(".openclaw") / "agents",
+    "hermes": Path(".hermes") / "state.db",
+    "claude": Path(".claude") / "projects",
+}
+"""Below the home folder, by what may be given instead of a path."""
+Reader = Callable[[Line, str], list[PastSession]]
+_SUFFIXES = (".jsonl", ".json", ".db")
+_SQLITE = b"SQLite format 3\0"
+KNOWN = "an exported store, conversations, sessions of OpenClaw, Hermes or Claude Code, or ATIF"
+
+
+@dataclass
+class Histories:
+    """Sessions that were found; `files` by what they are, `unknown` the others."""
+
+    sessions: list[PastSession] = field(default_factory=list)
+    files: Counter[str] = field(default_factory=Counter)
+
+
+def history_at(name: str) -> Path:
+    """A path as it stands, or the place where openclaw, hermes or claude keep theirs. Raises StoreError."""
+    path = Path(name)
+    if not path.exists() and name in HOMES:
+        path = Path.home() / HOMES[name]
+    if not path.exists():
+        raise StoreError(
+            f"cannot read {path}: no such file or folder (openclaw, hermes and claude name their own)"
+        )
+    return path
+
+
+def read_histories(path: Path) -> Histories:
+    """Of a folder every file below it that is a history. Raises StoreError for a file that is none, or broken, and
+    for a folder without any."""
+    found = Histories()
+    if path.is_file():
+        kind, sessions = _read(path)
+        if kind == "unknown":
+            raise StoreError(f"{path} is not {KNOWN}")
+        found.files[kind] += 1
+        found.sessions += sessions
+        return found
+    for file in sorted(one for one in path.rglob("*") if one.suffix in _SUFFIXES and one.is_file()):
+        kind, sessions = _read(file, lenient=True)
+        found.files[kind] += 1
+        found.sessions += sessions
+    if not found.sessions:
+        raise StoreError(f"{path} has no session of OpenClaw, Hermes or Claude Code, and no ATIF")
+    return found
+
+
+def _read(file: Path, lenient: bool = False) -> tuple[str, list[PastSession]]:
+    try:
+        with file.open("rb") as opened:
+            head = opened.read(len(_SQLITE))
+        if head == _SQLITE:
+            return "hermes", read_hermes_database(file)
+        values = list(values_of(file))
+    except OSError as error:
+        raise StoreError(f"cannot read {file}: {error.strerror}") from error
+    except StoreError:
+        if lenient:
+            return "unknown", []
+        raise
+    return _sessions(values, file.stem)
+
+
+def _sessions(values: list[Any], name: str) -> tuple[str, list[PastSession]]:
+    lines = [value for value in values if isinstance(value, dict)]
+    first = lines[0] if lines else None
+    if is_openclaw(first):
+        return "openclaw", read_openclaw(lines)
+    if any(is_claude(line) for line in lines[:20]) and not is_hermes(first):
+        return "claude", read_claude(lines)
+    if is_atif(first):
+        return "atif", _each(lines, name, is_atif, read_atif)
+    if is_hermes(first):
+        return "hermes", _each(lines, name, is_hermes, read_hermes)
+    return "unknown", []
+
+
+def _each(lines: list[Line], name: str, fits: Callable[[object], bool], read: Reader) -> list[PastSession]:
+    found: list[PastSession] = []
+    for number, line in enumerate(lines):
+        if fits(line):
+            found += read(line, f"{name}-{number}" if number else name)
+    return found
+
+
+def values_of(file: Path) -> Iterator[Any]:
+    """One JSON value, the items of a list, or one a line; a last line that is cut off is passed over. Raises StoreError,
+    OSError."""
+    data = file.read_bytes()
+    try:
+        whole = orjson.loads(data)
+    except orjson.JSONDecodeError:
+        lines = [(number, line) for number, line in enumerate(data.split(b"\n"), 1) if line.strip()]
+        for number, line in lines:
+            try:
+                yield orjson.loads(line)
+            except orjson.JSONDecodeError as error:
+                if number == lines[-1][0] and number > 1:
+                    return
+                raise StoreError(f"{file} line {number}: no JSON: {error}") from error
+        return
+    yield from whole if isinstance(whole, list) else [whole]

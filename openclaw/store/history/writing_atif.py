@@ -1,0 +1,171 @@
+"""The store's sessions as ATIF, which other viewers show: one trajectory each, with token ids, log-probs and rewards."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import Any
+
+import orjson
+
+from openclaw import __version__
+from openclaw.common.messages import text_of
+from openclaw.store.exporting import exported, sessions_with_turns
+from openclaw.store.history.atif import VERSION
+from openclaw.store.jsonl import TurnLine
+from openclaw.store.rollout_store import RolloutStore
+from openclaw.types import Message
+
+Json = dict[str, Any]
+
+
+def trajectories(
+    store: RolloutStore, session_id: str | None = None, person: str | None = None
+) -> Iterator[Json]:
+    """A trajectory for every session with a main turn, the oldest first; one session's or one person's on demand. Raises
+    StoreError."""
+    for id_ in sessions_with_turns(store, session_id, person):
+        lines = [line for line in exported(store, id_, person) if isinstance(line, TurnLine)]
+        main = [line for line in lines if line.turn.turn_type == "main"]
+        if main:
+            yield _trajectory(id_, sorted(main, key=lambda line: line.turn.turn_index or 0))
+
+
+def trajectory_file(session_id: str) -> str:
+    """A file's name for a session, whatever its id is made of."""
+    kept = "".join(letter if letter.isalnum() or letter in "-_." else "_" for letter in session_id)
+    return f"{kept[:150].lstrip('.') or 'session'}.json"
+
+
+def dump_trajectory(trajectory: Json, indent: bool) -> bytes:
+    """JSON, with its end of line."""
+    return orjson.dumps(trajectory, option=(orjson.OPT_INDENT_2 if indent else 0) | orjson.OPT_APPEND_NEWLINE)
+
+
+def _trajectory(session_id: str, lines: list[TurnLine]) -> Json:
+    steps = _Steps()
+    for line in lines:
+        steps.add(line)
+    last = lines[-1].turn
+    steps.say(last.next_state or [])
+    turns = [line.turn for line in lines]
+    return {
+        "schema_version": VERSION,
+        "session_id": session_id,
+        "agent": {"name": "openclaw-rl", "version": __version__, "model_name": last.policy_id},
+        "steps": [{"step_id": number, **step} for number, step in enumerate(steps.found, 1)],
+        "final_metrics": {
+            "total_prompt_tokens": sum(len(turn.prompt_ids) for turn in turns),
+            "total_completion_tokens": sum(len(turn.completion_ids) for turn in turns),
+            "total_steps": len(steps.found),
+        },
+        "extra": _known(
+            {"person": last.person, "group_id": last.group_id, "task_id": last.task_id, "source": last.source}
+        ),
+    }
+
+
+class _Steps:
+    """Steps as they come. A turn whose history is not what came before (a branch, a rewritten history) shows what is
+    new in it."""
+
+    def __init__(self) -> None:
+        self.found: list[Json] = []
+        self._said: list[Message] = []
+
+    def add(self, line: TurnLine) -> None:
+        """What was said before an answer, and the answer."""
+        turn = line.turn
+        self.say(turn.messages[_common(self._said, turn.messages) :])
+        self.found.append(_answer_step(line))
+        self._said = [*turn.messages, turn.response_message]
+
+    def say(self, messages: list[Message]) -> None:
+        """Messages that no turn of ours wrote; results of tools belong to the step that called them."""
+        for message in messages:
+            text = text_of(message)
+            if message["role"] == "assistant":
+                self.found.append(
+                    {"source": "agent", "message": text, "is_copied_context": True, **_calls(message)}
+                )
+            elif message["role"] == "tool" and self._took(message, text):
+                continue
+            else:
+                role = "system" if message["role"] in ("system", "developer") else "user"
+                self.found.append({"source": role, "message": text})
+
+    def _took(self, message: Message, text: str) -> bool:
+        for step in reversed(self.found):
+            if step["source"] == "agent":
+                called = [call["tool_call_id"] for call in step.get("tool_calls", [])]
+                if message.get("tool_call_id") not in called:
+                    return False
+                results = step.setdefault("observation", {"results": []})["results"]
+                results.append({"source_call_id": message["tool_call_id"], "content": text})
+                return True
+        return False
+
+
+def _common(said: list[Message], messages: list[Message]) -> int:
+    """How many messages of a history are what was said already."""
+    count = 0
+    for old, new in zip(said, messages, strict=False):
+        if old["role"] != new["role"] or text_of(old).strip() != text_of(new).strip():
+            break
+        count += 1
+    return count
+
+
+def _answer_step(line: TurnLine) -> Json:
+    turn, sample = line.turn, line.sample
+    metrics: Json = {
+        "prompt_tokens": len(turn.prompt_ids),
+        "completion_tokens": len(turn.completion_ids),
+        "prompt_token_ids": turn.prompt_ids,
+        "completion_token_ids": turn.completion_ids,
+        "logprobs": turn.completion_log_probs,
+        "extra": {"weight_version_spans": turn.version_spans},
+    }
+    scores = [one.judgement.score for one in line.judgements if one.judgement.kind == "eval"]
+    hints = [hint for one in line.judgements for hint in one.judgement.hints]
+    extra = {
+        "completion_id": turn.completion_id,
+        "state": str(turn.state),
+        "score": scores[-1] if scores else None,
+        "hints": hints or None,
+        "reward": sample.reward if sample else None,
+        "sample": str(sample.state) if sample else None,
+        "trained_version": sample.trained_version if sample else None,
+    }
+    reasoning = turn.response_message.get("reasoning_content")
+    return {
+        "source": "agent",
+        "timestamp": datetime.fromtimestamp(turn.created_at, UTC).isoformat(),
+        "message": text_of(turn.response_message),
+        **({"reasoning_content": reasoning} if reasoning else {}),
+        **_calls(turn.response_message),
+        "metrics": _known(metrics),
+        "extra": _known(extra),
+    }
+
+
+def _calls(message: Message) -> Json:
+    calls = [_call(call) for call in message.get("tool_calls") or []]
+    return {"tool_calls": calls} if calls else {}
+
+
+def _call(call: Message) -> Json:
+    function = call["function"]
+    arguments = function.get("arguments") or {}
+    if isinstance(arguments, str):
+        try:
+            arguments = orjson.loads(arguments)
+        except orjson.JSONDecodeError:
+            arguments = {"text": arguments}
+    if not isinstance(arguments, dict):
+        arguments = {"value": arguments}
+    return {"tool_call_id": str(call.get("id")), "function_name": function["name"], "arguments": arguments}
+
+
+def _known(values: Json) -> Json:
+    return {name: value for name, value in values.items() if value is not None}

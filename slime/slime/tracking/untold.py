@@ -1,0 +1,68 @@
+"""The metrics of a rollout whose version is on its way: kept on disk until they are told, so that no end of the driver
+loses the row of a version that is live."""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+from slime.utils.files import write_text
+
+UNTOLD = "untold_metrics.json"
+_TAIL = 1 << 16
+"""Bytes of the metrics file in which its last rows are looked for."""
+
+
+class Untold:
+    """At most one rollout's metrics, in the run folder."""
+
+    def __init__(self, run_dir: Path, metrics_file: str) -> None:
+        self.path, self.rows = run_dir / UNTOLD, run_dir / metrics_file
+
+    def keep(self, step: int, metrics: Mapping[str, float]) -> None:
+        write_text(self.path, row(step, metrics))
+
+    def forget(self) -> None:
+        self.path.unlink(missing_ok=True)
+
+    def left(self) -> tuple[int, dict[str, float]] | None:
+        """What an earlier driver did not tell; None where there is nothing, or nothing whole."""
+        try:
+            kept = json.loads(self.path.read_text())
+            step = int(kept.pop("step"))
+        except (OSError, ValueError, KeyError, TypeError):
+            return None
+        kept.pop("time", None)
+        return step, {name: math.nan if value is None else float(value) for name, value in kept.items()}
+
+    def add_row(self, step: int, metrics: Mapping[str, float]) -> None:
+        """One write to the file by itself: right also where the driver is in the middle of a write of its own."""
+        with self.rows.open("ab", buffering=0) as file:
+            file.write(row(step, metrics).encode())
+
+    def has_row(self, step: int) -> bool:
+        """Whether the training metrics of a rollout are in the file."""
+        try:
+            with self.rows.open("rb") as file:
+                file.seek(max(0, self.rows.stat().st_size - _TAIL))
+                lines = file.read().splitlines()
+        except OSError:
+            return False
+        return any(_is_row(line, step) for line in lines)
+
+
+def row(step: int, metrics: Mapping[str, float]) -> str:
+    """`{"step", "time", NAME: value, ...}` with its end of line; a value that is not finite is null."""
+    values = {name: value if math.isfinite(value) else None for name, value in metrics.items()}
+    return json.dumps({"step": step, "time": time.time(), **values}) + "\n"
+
+
+def _is_row(line: bytes, step: int) -> bool:
+    try:
+        found = json.loads(line)
+    except ValueError:  # the file's tail begins within a line
+        return False
+    return isinstance(found, dict) and found.get("step") == step and "perf/train_time" in found

@@ -1,0 +1,40 @@
+"""One line a request: enough for an operator, and nothing that was said."""
+
+from __future__ import annotations
+
+import logging
+import re
+from typing import Any
+
+import httpx
+import pytest
+
+ASK: list[Any] = [{"role": "user", "content": "a secret question"}]
+
+
+@pytest.fixture
+def lines(caplog: pytest.LogCaptureFixture) -> Any:
+    caplog.set_level(logging.INFO, "openclaw.access")
+    return lambda: [record.getMessage() for record in caplog.records if record.name == "openclaw.access"]
+
+
+@pytest.mark.parametrize("stream", [True, False])
+def test_an_answer_is_one_line_without_content(gateway: Any, lines: Any, stream: bool) -> None:
+    gateway.says("a secret answer")
+    body = {"messages": ASK, "session_id": "my session", "user": "ann", "stream": stream}
+    assert gateway.http.post("/v1/chat/completions?key=hidden", json=body).status_code == 200
+    (line,) = gateway.wait_for(lines)
+    form = r"POST /v1/chat/completions 200 \d+ms prompt=\d+ completion=(\d+) session=my%20session"
+    found = re.fullmatch(form, line)
+    assert found and int(found[1]) == len(gateway.engine.say)
+
+
+def test_refusals_are_told_and_what_programs_ask_all_the_time_is_not(gateway: Any, lines: Any) -> None:
+    assert gateway.http.post("/v1/chat/completions", content=b"{").status_code == 400
+    assert httpx.post(f"{gateway.url}/v1/chat/completions", json={}).status_code == 401
+    assert gateway.http.get("/no%0Aplace").status_code == 404
+    for path in ("/healthz", "/readyz", "/metrics"):
+        gateway.http.get(path)
+    gateway.wait_for(lambda: len(lines()) == 3)
+    told = [line.rsplit(" ", 1)[0] for line in lines()]
+    assert told == ["POST /v1/chat/completions 400", "POST /v1/chat/completions 401", "GET /no%0Aplace 404"]
