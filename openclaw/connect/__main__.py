@@ -18,6 +18,7 @@ from openclaw.chat.client import ChatError, Server
 from openclaw.chat.turn_status import describe
 from openclaw.clients.client import Model
 from openclaw.common import declare
+from openclaw.common.version import add_version
 from openclaw.connect.entries import connected, disconnected, provider_entry, remarks
 from openclaw.connect.files import NotPlainJson, read_config, readable_by_others, restore, write_config
 from openclaw.connect.program import Program, complaint, find_program
@@ -34,6 +35,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="python -m openclaw.connect", description="Connect OpenClaw with this server."
     )
+    add_version(parser)
     declare.add_flags(parser, ConnectSettings)
     try:
         settings = declare.load(ConnectSettings, vars(parser.parse_args(argv)))
