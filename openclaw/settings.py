@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
 
-from openclaw import __version__
 from openclaw.common import declare
 from openclaw.common.declare import option
 from openclaw.common.other_words import hint
+from openclaw.common.version import add_version
 from openclaw.errors import ConfigError
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
@@ -267,7 +267,7 @@ def _parser() -> _Parser:
         allow_abbrev=False,
     )
     declare.add_flags(parser, Settings)
-    parser.add_argument("--version", action="version", version=f"OpenClaw-RL {__version__}")
+    add_version(parser)
     return parser
 
 

@@ -21,6 +21,7 @@ from openclaw.chat.turn_status import AllTurns
 from openclaw.common import declare
 from openclaw.common.address import ServerAddress
 from openclaw.common.declare import option
+from openclaw.common.version import add_version
 from openclaw.errors import ConfigError
 
 LOOK_SECONDS = 1.0
@@ -53,6 +54,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="python -m openclaw.chat", description="Talk to the model, and watch it learn."
     )
+    add_version(parser)
     declare.add_flags(parser, ChatSettings)
     try:
         settings = declare.load(ChatSettings, vars(parser.parse_args(argv)))

@@ -17,6 +17,7 @@ from openclaw.chat.client import ChatError, Server
 from openclaw.chat.turn_status import describe
 from openclaw.clients.client import Model
 from openclaw.common import declare
+from openclaw.common.version import add_version
 from openclaw.connect import own_file
 from openclaw.connect.entries import connected, disconnected, provider_entry, remarks
 from openclaw.connect.files import NotPlainJson, read_config, readable_by_others, restore, write_config
@@ -39,6 +40,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "name", nargs="?", metavar="CLIENT", help=f"one of {', '.join(NAMES)}; default openclaw"
     )
+    add_version(parser)
     declare.add_flags(parser, ConnectSettings)
     try:
         given = vars(parser.parse_args(argv))

@@ -17,6 +17,7 @@ from collections import deque
 from collections.abc import Sequence
 from typing import TextIO
 
+from openclaw.common.version import add_version
 from openclaw.errors import ConfigError
 from openclaw.judge.backends.base import make_backend
 from openclaw.judge.metrics import JudgeMetrics
@@ -31,6 +32,7 @@ def build_parser() -> argparse.ArgumentParser:
         description="Scores replies by what followed them: one JSON object a line in, one a line out.",
         epilog='A line: {"id": "1", "response": "42", "next_state": "Thanks!", "next_state_role": "user"}',
     )
+    add_version(parser)
     parser.add_argument("file", help="JSON lines; - for standard input")
     parser.add_argument(
         "--hint", action="store_true", help="ask for hints too; `hint` is the longest of `hints`"

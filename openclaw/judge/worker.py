@@ -16,6 +16,7 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from openclaw.common.version import add_version
 from openclaw.errors import ConfigError, StoreError
 from openclaw.judge.asker import JudgeLimits
 from openclaw.judge.backends.base import make_backend
@@ -101,6 +102,7 @@ def build_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m openclaw.judge.worker", description="Judges answered turns."
     )
+    add_version(parser)
     add_buffer_flags(parser.add_mutually_exclusive_group(required=True))
     parser.add_argument(
         "--method-path", required=True, help="module:attr that makes a sample or a drop of a turn"

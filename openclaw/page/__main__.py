@@ -15,6 +15,7 @@ from starlette.responses import Response
 
 from openclaw.common.declare import text_of_variable
 from openclaw.common.ports import listen
+from openclaw.common.version import add_version
 from openclaw.errors import ClientError, ConfigError, OpenClawError
 from openclaw.formats.tokenizer import Tokenizer
 from openclaw.gateway.recorder import Recorder
@@ -77,6 +78,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m openclaw.page", description=__doc__, allow_abbrev=False)
+    add_version(parser)
     parser.add_argument("run_dir", type=Path, metavar="RUN_DIR", help="folder of the run")
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on")
     parser.add_argument("--port", type=int, default=PORT, help="port to listen on; 0: any free one")

@@ -18,6 +18,7 @@ import httpx
 
 from openclaw.common import declare
 from openclaw.common.declare import option
+from openclaw.common.version import add_version
 from openclaw.errors import ConfigError
 from openclaw.versions.comparison import as_text
 
@@ -42,6 +43,7 @@ def build_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m openclaw.versions", description="Shows weight versions, goes back to one, pins one."
     )
+    add_version(parser)
     parser.add_argument("--url", default=None, help="the server's address, default http://127.0.0.1:30000")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     commands.add_parser("list", help="all versions, oldest first")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -11,7 +13,11 @@ import pytest
 
 import openclaw
 import slime
+from openclaw.__main__ import COMMANDS
+from openclaw.__main__ import main as claw
 from openclaw.server import main
+from slime.arguments import parse_args
+from tests.imports import named
 
 ROOT = Path(__file__).parents[2]
 METHODS = ("openclaw-rl", "openclaw-opd", "openclaw-combine")
@@ -59,3 +65,72 @@ def test_the_server_prints_its_version(capsys: pytest.CaptureFixture[str]) -> No
         main(["--version"])
     assert ended.value.code == 0
     assert capsys.readouterr().out.strip() == f"OpenClaw-RL {openclaw.__version__}"
+
+
+def _requirements() -> dict[str, str]:
+    """Pinned versions by name."""
+    rows = (ROOT / "requirements.txt").read_text().splitlines()
+    found = [re.match(r"([A-Za-z0-9_-]+)(?:\[\w+\])?[=>]=([\d.]+)", row) for row in rows]
+    return {one[1].lower(): one[2] for one in found if one}
+
+
+def _project() -> dict[str, Any]:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert isinstance(project, dict)
+    return project
+
+
+def test_the_wheel_asks_for_what_the_repository_is_tested_with() -> None:
+    from packaging.requirements import Requirement
+
+    core, train = _project()["dependencies"], _project()["optional-dependencies"]["train"]
+    asked = [Requirement(row) for row in [*core, *train]]
+    pinned = _requirements()
+    assert {one.name.lower() for one in asked} == pinned.keys()
+    assert [str(one) for one in asked if not one.specifier.contains(pinned[one.name.lower()])] == []
+    assert not {"torch", "ray", "transformers"} & {Requirement(row).name for row in core}
+
+
+def test_what_the_runtime_imports_is_asked_for_by_its_wheel() -> None:
+    from importlib.metadata import packages_distributions
+
+    distributions = packages_distributions()
+    asked = {re.split(r"[\[>]", row)[0].lower().replace("_", "-") for row in _project()["dependencies"]}
+    imported = {name.split(".")[0] for path in (ROOT / "openclaw").rglob("*.py") for name in named(path)}
+    foreign = {one.lower().replace("_", "-") for name in imported for one in distributions.get(name, [])}
+    brought_by_those = {"starlette", "uvloop", "markupsafe", "openai"}
+    assert foreign - asked - brought_by_those == set()
+
+
+def test_the_wheels_metadata_builds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    build = pytest.importorskip("hatchling.build")
+    monkeypatch.chdir(ROOT)
+    folder = tmp_path / build.prepare_metadata_for_build_wheel(str(tmp_path))
+    told = (folder / "METADATA").read_text()
+    assert f"Version: {openclaw.__version__}" in told and "Requires-Dist: fastapi" in told
+    assert "Provides-Extra: train" in told and _project()["scripts"] == {"claw": "openclaw.__main__:main"}
+
+
+@pytest.mark.parametrize("program", ["openclaw", *sorted({module for module, _ in COMMANDS.values()})])
+def test_every_program_prints_its_version(program: str) -> None:
+    told = subprocess.run(
+        [sys.executable, "-m", program, "--version"], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert told.stdout == f"OpenClaw-RL {openclaw.__version__}\n"
+
+
+def test_the_trainer_prints_its_version(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        parse_args(["--version"], env={})
+    assert ended.value.code == 0 and capsys.readouterr().out == f"slime {slime.__version__}\n"
+
+
+def test_one_command_runs_every_program(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["claw"])
+    assert claw(["--version"]) == 0 and claw(["nonsense"]) == 2 and claw([]) == 0
+    assert "claw store" in capsys.readouterr().out
+    with pytest.raises(SystemExit) as ended:
+        claw(["store", "stats", "--rl-buffer-dir", str(tmp_path)])
+    assert ended.value.code == 2 and "there is no buffer.db" in capsys.readouterr().err

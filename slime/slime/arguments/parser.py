@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple, NoReturn
 
+from slime import __version__
 from slime.arguments.config_file import config_file
 from slime.arguments.declare import Flag, check_choice, convert, flags_of
 from slime.arguments.plugin_flags import (
@@ -99,6 +100,7 @@ def read_values(
     parser, flags, filed = complete_parser(argv, groups, env, prog)
     values = {item.name: item.default for item in flags} | from_environment(flags, env)
     parser.add_argument("-h", "--help", action="help", help="show this and leave")
+    parser.add_argument("--version", action="version", version=f"slime {__version__}")
     given, unknown = parser.parse_known_args(list(argv))
     backend = (values | vars(given) | filed)["rollout_backend"]
     values["engine_python"] = python_of(backend, env)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from slime.tracking.lines import evaluation_line, progress_line
-from slime.tracking.sinks import JsonlSink, Sink, TensorBoardSink, WandbSink
+from slime.tracking.sinks import JsonlSink, Sink, TensorBoardSink, TrackioSink, WandbSink
 from slime.tracking.terminal import display
 from slime.tracking.untold import Untold
 from slime.utils.logging import PROGRESS
@@ -27,13 +27,15 @@ class Tracker:
     W&B with --wandb-always-use-train-step the number of optimizer steps before it.
 
     Raises:
-        ConfigError: W&B is wanted and cannot be had.
+        ConfigError: W&B or trackio is wanted and cannot be had.
     """
 
     def __init__(self, args: Arguments) -> None:
         self.sinks: list[Sink] = [JsonlSink(Path(args.run_dir) / METRICS_FILE)]
         if args.use_tensorboard:
             self.sinks.append(TensorBoardSink(args.tensorboard_dir))
+        if args.use_trackio:
+            self.sinks.append(TrackioSink(args))
         self.wandb = WandbSink(args) if args.use_wandb else None
         samples = args.rollout_batch_size * args.n_samples_per_prompt
         size = args.global_batch_size or samples

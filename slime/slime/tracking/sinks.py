@@ -1,4 +1,4 @@
-"""Where metrics go: a JSONL file, TensorBoard, Weights & Biases. Imports no torch."""
+"""Where metrics go: a JSONL file, TensorBoard, Weights & Biases, trackio. Imports no torch."""
 
 from __future__ import annotations
 
@@ -93,6 +93,37 @@ class WandbSink:
 
     def close(self) -> None:
         self.run.finish()
+
+
+class TrackioSink:
+    """One trackio run for all drivers of a run folder, named after it. Everything stays on this machine: `trackio show`.
+
+    Raises:
+        ConfigError: trackio is not installed, or does not start.
+    """
+
+    def __init__(self, args: Arguments) -> None:
+        try:
+            self.trackio = importlib.import_module("trackio")
+        except ImportError as error:
+            raise ConfigError("--use-trackio needs the package trackio: pip install trackio") from error
+        try:
+            self.trackio.init(
+                project=args.trackio_project or "slime",
+                name=Path(args.run_dir).resolve().name,
+                resume="allow",
+                config=plain(vars(args)),
+                auto_log_gpu=False,
+                auto_log_cpu=False,
+            )
+        except Exception as error:  # its errors have no common base, and all mean that it cannot log
+            raise ConfigError(f"--use-trackio: trackio does not start: {error}") from error
+
+    def write(self, step: int, metrics: Mapping[str, float]) -> None:
+        self.trackio.log(dict(metrics), step=step)
+
+    def close(self) -> None:
+        self.trackio.finish()
 
 
 def plain(values: Mapping[str, object]) -> dict[str, Any]:

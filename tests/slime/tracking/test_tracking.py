@@ -100,6 +100,46 @@ class FakeWandb(ModuleType):
         )
 
 
+class FakeTrackio(ModuleType):
+    """Takes what the real package (0.43.0) takes, by the names of its parameters."""
+
+    def __init__(self) -> None:
+        super().__init__("trackio")
+        self.starts: list[dict[str, Any]] = []
+        self.points: list[tuple[int | None, dict[str, float]]] = []
+        self.finished = 0
+
+    def init(
+        self, project: str, name: str | None = None, config: Any = None, resume: str = "never",
+        auto_log_gpu: bool | None = None, auto_log_cpu: bool | None = None,
+    ) -> None:  # fmt: skip
+        self.starts.append({"project": project, "name": name, "resume": resume, "config": config})
+
+    def log(self, metrics: dict[str, float], step: int | None = None) -> None:
+        self.points.append((step, metrics))
+
+    def finish(self) -> None:
+        self.finished += 1
+
+
+def test_trackio_gets_every_metric_of_a_run_that_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trackio = FakeTrackio()
+    monkeypatch.setitem(sys.modules, "trackio", trackio)
+    for rollout_id in (0, 1):
+        tracker = Tracker(arguments(tmp_path / "mine", use_trackio=True, trackio_project="tiny"))
+        tracker.log(rollout_id, {"train/loss": 0.5})
+        tracker.close()
+    assert trackio.points == [(0, {"train/loss": 0.5}), (1, {"train/loss": 0.5})] and trackio.finished == 2
+    assert [(one["project"], one["name"], one["resume"]) for one in trackio.starts] == [
+        ("tiny", "mine", "allow")
+    ] * 2
+    monkeypatch.setitem(sys.modules, "trackio", None)
+    with pytest.raises(ConfigError, match="pip install trackio"):
+        Tracker(arguments(tmp_path, use_trackio=True))
+
+
 def test_all_drivers_of_a_run_folder_log_to_one_wandb_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -151,6 +151,8 @@ class TrackingArguments:
     wandb_always_use_train_step: bool = flag(
         False, "count W&B steps in optimizer steps, not in rollouts", rules=[needs("use_wandb")]
     )
+    use_trackio: bool = flag(False, "log to trackio, a local dashboard (pip install trackio: 170 MB)")
+    trackio_project: str | None = flag(None, "trackio project (default: slime)", rules=[needs("use_trackio")])
     keep_token_records: int = flag(
         0,
         "rollouts whose RUN_DIR/token_records are kept: advantage, log-prob and teacher of every trained token; 0: none",

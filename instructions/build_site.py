@@ -1,0 +1,101 @@
+"""Builds the documentation site from the Markdown of the repository, as it lies there: python instructions/build_site.py
+
+A page a file, under the same name, with the pictures and scripts that they link to; then mkdocs makes HTML of it, with a
+search that works offline. Pages are written to FOLDER/pages, the site to FOLDER/html.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+CONFIG = ROOT / "instructions" / "mkdocs.yml"
+LINK = re.compile(r"(\]\()([^)\s#]+)((?:#[^)\s]*)?\))")
+SECTIONS = {
+    "Start": (
+        "README.md",
+        "README.zh-CN.md",
+        "instructions/quick_start.md",
+        "instructions/quick_start.zh-CN.md",
+    ),
+    "Guides": ("instructions/",),
+    "Methods": ("openclaw-rl/", "openclaw-opd/", "openclaw-combine/"),
+    "Runtime": ("openclaw/",),
+    "Trainer": ("slime/",),
+    "Test and measure": ("openclaw-test/", "tests/"),
+    "More": ("",),
+}
+"""Pages by where their paths begin; a page is in the first section that fits."""
+
+
+def documents() -> list[str]:
+    """Paths of all Markdown files that git knows, the plainest first in each folder."""
+    listed = subprocess.run(["git", "ls-files", "*.md"], cwd=ROOT, capture_output=True, text=True, check=True)
+    return sorted(
+        listed.stdout.split(), key=lambda name: (str(Path(name).parent), Path(name).name != "README.md", name)
+    )
+
+
+def stage(folder: Path, names: list[str]) -> None:
+    """Writes every page and what it links to below `folder`."""
+    shutil.rmtree(folder, ignore_errors=True)
+    for name in names:
+        page = folder / name
+        page.parent.mkdir(parents=True, exist_ok=True)
+        page.write_text(LINK.sub(partial(_staged, folder, name), (ROOT / name).read_text()))
+
+
+def _staged(folder: Path, name: str, link: re.Match[str]) -> str:
+    """The link as it works on the site: a folder is its README, a file that is no page is copied."""
+    target = link[2]
+    there = (ROOT / name).parent / target
+    if "://" in target or target.startswith("mailto:") or not there.exists():
+        return link[0]
+    if there.is_dir():
+        readme = there / "README.md"
+        return f"{link[1]}{target.rstrip('/')}/README.md{link[3]}" if readme.is_file() else link[0]
+    if there.suffix != ".md":
+        copy = folder / there.resolve().relative_to(ROOT)
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(there, copy)
+    return link[0]
+
+
+def navigation(names: list[str]) -> Iterator[str]:
+    """The lines of `nav`: every page once."""
+    yield "nav:"
+    left = list(names)
+    for section, beginnings in SECTIONS.items():
+        mine = [name for start in beginnings for name in left if name.startswith(start)]
+        mine = list(dict.fromkeys(mine))
+        left = [name for name in left if name not in mine]
+        if mine:
+            yield f"  - {section}:"
+            yield from (f"      - {name}" for name in mine)
+
+
+def main() -> int:
+    """Exit status: that of mkdocs, which refuses a link that leads nowhere."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument(
+        "--output", type=Path, default=ROOT / "build" / "site", help="folder for pages and HTML"
+    )
+    folder = parser.parse_args().output.resolve()
+    names = documents()
+    stage(folder / "pages", names)
+    places = f"docs_dir: {folder / 'pages'}\nsite_dir: {folder / 'html'}\n"
+    config = folder / "mkdocs.yml"
+    config.write_text(CONFIG.read_text() + places + "\n".join(navigation(names)) + "\n")
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "-q", "-f", str(config)]
+    return subprocess.run(command, check=False).returncode
+
+
+if __name__ == "__main__":
+    sys.exit(main())
