@@ -128,7 +128,7 @@ class Fuzz:
 def engine() -> Iterator[int]:
     """A fake engine; its port."""
     port = free_port()
-    words = [sys.executable, str(Path(__file__).with_name("fake_engine.py")), str(port)]
+    words = [sys.executable, str(Path(__file__).with_name("fake_engine.py")), str(port), "top"]
     with subprocess.Popen(words, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         process.stdout.readline()
