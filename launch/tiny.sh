@@ -59,7 +59,7 @@ tiny_arguments() {
     --hf-checkpoint "$MODEL_PATH" --train-backend fsdp --backend embedded
     --run-dir "$RUN_DIR" --save "${SAVE_CKPT:-${CKPT_SAVE_DIR:-$RUN_DIR/checkpoints}}" --save-interval 1
     --disable-rollout-global-dataset --service-path openclaw.trainer_hooks.services.start
-    --rollout-batch-size 4 --reward-key score
+    --rollout-batch-size 4 --catch-up-batch-size 16 --reward-key score
     "${BUFFER[@]}" --batch-timeout 30
     --keep-versions 10
     --gate --on-weights-rejected-path openclaw.trainer_hooks.rejection.on_weights_rejected

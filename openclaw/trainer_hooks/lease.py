@@ -42,6 +42,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="seconds after which a batch that is not full goes too, counted from its oldest sample",
     )
     group.add_argument(
+        "--catch-up-batch-size",
+        type=int,
+        default=0,
+        help="when people say more than is trained, a batch takes up to so many samples, so that it does not learn from "
+        "ever older talk; 0: never more than --rollout-batch-size",
+    )
+    group.add_argument(
         "--session-ttl",
         type=_seconds,
         default=text_of_variable(Settings, "session_ttl") or Settings.session_ttl,
@@ -77,8 +84,8 @@ def lease_batch(args: Any, rollout_id: int) -> list[dict[str, Any]]:
 def lease_records(args: Any, rollout_id: int) -> list[SampleRecord]:
     """Blocks until a batch can go, and returns it, at least one sample.
 
-    A full batch (`args.rollout_batch_size`) goes at once; a smaller one `args.batch_timeout` seconds after
-    its oldest sample became ready. With `args.max_staleness`, samples that only older weights wrote are dropped
+    A full batch (`args.rollout_batch_size`, or up to `args.catch_up_batch_size` where so many wait) goes at once; a
+    smaller one `args.batch_timeout` seconds after its oldest sample became ready. With `args.max_staleness`, samples that only older weights wrote are dropped
     and counted as `stale`, unless `args.stale_weight` lets them train. The same `rollout_id` gets the same
     samples again. Meanwhile sessions idle for more than `args.session_ttl` seconds are ended, and turns older
     than `args.retention_days` deleted.
@@ -91,7 +98,7 @@ def lease_records(args: Any, rollout_id: int) -> list[SampleRecord]:
         _keep_house(store, args)
         _drop_stale(store, args)
         if store.has_lease(rollout_id, trainer_of(args)) or _due(store, args):
-            records = store.lease(rollout_id, args.rollout_batch_size, trainer_of(args), _share(args))
+            records = store.lease(rollout_id, _batch_size(store, args), trainer_of(args), _share(args))
             if records:
                 _tell_backlog(store, args)
                 return records
@@ -227,6 +234,11 @@ def _days(text: str) -> float:
     if not 0 <= days < float("inf"):
         raise argparse.ArgumentTypeError(f"{text} is no number of days: 0 or more")
     return days
+
+
+def _batch_size(store: RolloutStore, args: Any) -> int:
+    usual = int(args.rollout_batch_size)
+    return max(usual, min(store.ready_count(), getattr(args, "catch_up_batch_size", 0)))
 
 
 def _due(store: RolloutStore, args: Any) -> bool:

@@ -83,7 +83,9 @@ def end_of(log: Path | None) -> str:
     return log.read_text(errors="replace")[-3000:] if log and log.is_file() else ""
 
 
-async def talk(client: ChatClient, user: ScriptedUser, number: int, learning: Learning) -> None:
+async def talk(
+    client: ChatClient, user: ScriptedUser, number: int, learning: Learning, reading_s: float
+) -> None:
     """One session, from the homework to thanks or to giving up."""
     session, session_id = user.session(), f"demo-{uuid.uuid4().hex[:12]}"
 
@@ -91,7 +93,7 @@ async def talk(client: ChatClient, user: ScriptedUser, number: int, learning: Le
         if answer.error is not None:
             say(f"session {number}: {answer.error}")
 
-    if not await converse(client, session, session_id, heard):
+    if not await converse(client, session, session_id, heard, reading_s):
         return
     await client.end_session(session_id)
     learning.first_replies[number] = bool(session.satisfied_at_once)
@@ -104,7 +106,7 @@ async def talk_until_learned(client: ChatClient, options: argparse.Namespace) ->
     while number < options.sessions and time.monotonic() - started < options.seconds:
         for _ in range(CHECK_EVERY // options.people):
             batch = range(number, number + options.people)
-            await asyncio.gather(*(talk(client, user, n, learning) for n in batch))
+            await asyncio.gather(*(talk(client, user, n, learning, options.reading) for n in batch))
             number += options.people
         now, version = await look(client, n=100, seed=number), (await client.status())["weight_version"]
         learning.looks.append(now.preference)
@@ -216,6 +218,9 @@ def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--url", default="http://127.0.0.1:30000", help="address of the gateway")
     parser.add_argument("--people", type=int, default=4, help="sessions at a time")
+    parser.add_argument(
+        "--reading", type=float, default=1.5, help="seconds that somebody reads an answer before saying more"
+    )
     parser.add_argument("--sessions", type=int, default=160, help="sessions at most")
     parser.add_argument("--seconds", type=float, default=200.0, help="longest time of talking, seconds")
     parser.add_argument(

@@ -34,10 +34,14 @@ class People:
 
 
 async def converse(
-    client: ChatClient, session: Session, scope: str, heard: Callable[[float, Answer], None]
+    client: ChatClient,
+    session: Session,
+    scope: str,
+    heard: Callable[[float, Answer], None],
+    reading_s: float = 0.0,
 ) -> bool:
     """One session, from its opening to thanks or giving up. `heard` gets each answer and when it was asked for.
-    False when an answer failed: the rest of the session is not said."""
+    False when an answer failed: the rest of the session is not said. `reading_s`: how long an answer is read."""
     text: str | None = session.opening
     messages: list[dict[str, str]] = []
     while text is not None:
@@ -49,6 +53,8 @@ async def converse(
             return False
         messages.append({"role": "assistant", "content": answer.text})
         text = session.next_message(answer.text)
+        if text is not None:
+            await asyncio.sleep(reading_s)
     return True
 
 

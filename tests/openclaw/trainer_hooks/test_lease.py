@@ -50,6 +50,19 @@ def test_a_full_batch_goes_at_once(args: argparse.Namespace, make_sample: MakeSa
     assert len(batch) == 2 and seconds < 10
 
 
+def test_a_batch_takes_more_where_more_is_said_than_trained(
+    args: argparse.Namespace, make_sample: MakeSample
+) -> None:
+    for _ in range(9):
+        make_sample()
+    args.catch_up_batch_size = 5
+    assert [len(lease.lease_batch(args, rollout_id)) for rollout_id in range(2)] == [5, 4]
+    assert len(lease.lease_batch(args, 0)) == 5
+    for _ in range(2):
+        make_sample()
+    assert len(lease.lease_batch(args, 2)) == 2
+
+
 def test_one_quiet_user_is_enough_to_train(args: argparse.Namespace, make_sample: MakeSample) -> None:
     make_sample()
     batch, seconds = _timed(args, 0)
