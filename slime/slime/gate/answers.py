@@ -65,7 +65,7 @@ class AnswerCheck:
         due: bool,
         near: bool,
     ) -> None:
-        """Lets the candidate answer: a few questions, the prompts of liked answers where they are `due`, and everything
+        """Lets the candidate answer where that is `due`: a few questions and the prompts of liked answers; everything
         where it is `near` a limit, or says something wrong to one of the few.
 
         Raises:
@@ -76,8 +76,8 @@ class AnswerCheck:
         liked = [one for one in samples if purpose(one) == LIKED]
         new = bool(questions) and self.history.questions != len(questions)
         turns = self.args.gate_questions > 0
-        everything = near or (due and not turns) or (new and turns)
-        asked = questions + liked if everything else self.few(questions) + (liked if due else [])
+        everything = near or (due and not turns) or (new and due)
+        asked = questions + liked if everything else self.few(questions) + liked if due else []
         if not asked or not self.ask(asked, weights, live, engines):
             return
         if not everything and any(self.is_worse(one) for one in asked):

@@ -26,6 +26,8 @@ Answers = dict[str, Tried] | None
 
 VERSIONS = 4
 """So many versions in a row are put all questions."""
+MOST_SKIPPED = 2
+"""Times in a row that candidates may end it."""
 
 
 class Audit:
@@ -35,12 +37,15 @@ class Audit:
         self.args, self.history, self.answers = args, history, answers
         self.questions: list[Sample] = []
         self.version = -1
-        self.at = 0
+        self.at = self.skipped = 0
+        self.engines: Sequence[Tries] = ()
         self.running: Future[Answers] | None = None
 
     def begin(self, samples: Sequence[Sample], live: WeightVersion, engines: Sequence[Tries]) -> None:
         """Puts the next questions to the version that is live, where not all of them were put to it before."""
-        self.running, self.version = None, live.version
+        if self.running is not None and not self.running.done():
+            return  # of an earlier version; the next one has its turn
+        self.running, self.version, self.engines = None, live.version, engines
         self.questions = [one for one in samples if purpose(one) == QUESTION]
         if all(key(one) in self.answers.says for one in self.questions):
             self.history.good = live.version  # it was examined with all of them, or there are none
@@ -61,6 +66,17 @@ class Audit:
         self.at += size
         return found
 
+    def make_way(self) -> None:
+        """A candidate is to answer on the engine that is being asked: it goes first, a few times in a row."""
+        if self.running is None or self.running.done() or self.history.questions is None:
+            return
+        if self.skipped == MOST_SKIPPED:
+            self.running.result()
+            return
+        for engine in self.engines:
+            engine.discard()
+        self.running, self.skipped = None, self.skipped + 1
+
     def wait_for_first(self) -> None:
         """Returns when it is known how many questions were ever right, where that is being found out."""
         if self.running is not None and self.history.questions is None:
@@ -70,7 +86,7 @@ class Audit:
         """Why the live version must go, once that is known; None before, and where it may stay."""
         if self.running is None or not self.running.done():
             return None
-        answers, self.running = self.running.result(), None
+        answers, self.running, self.skipped = self.running.result(), None, 0
         if answers is None:
             return None
         self.answers.said |= answers

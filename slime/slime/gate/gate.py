@@ -124,6 +124,8 @@ class CandidateGate:
             _refuse(bad_likelihood(found, self.args), "likelihood")
             due = self.history.unanswered + 1 >= self.args.gate_answers_every
             near = self.is_near(found)
+            if due or near:
+                self.audit.make_way()
             self.answers.look(samples, candidate.weights, live, engines, found, due or near, near)
             found["looked"] = float(due or near)
             self.watch()

@@ -90,7 +90,7 @@ class Loop:
         hooks = folder / "hooks.py"
         hooks.write_text(HOOKS)
         named = {"gate_samples_path": str(hooks), "on_weights_rejected_path": str(hooks)}
-        told = {"gate": True, "gate_answers_every": 100, "gate_questions": 2, "save": str(folder)}
+        told = {"gate": True, "gate_answers_every": 1, "gate_questions": 2, "save": str(folder)}
         self.orders = VersionOrders(folder)
         self.gate = CandidateGate(Arguments(**{**told, **named, **flags}), self.orders)
         self.trainers, self.live, self.newest = Trainers(), version(3), 3
