@@ -39,12 +39,12 @@ class AccessLog:
     """Middleware, outermost: refusals of the others are logged too."""
 
     def __init__(self, app: ASGIApp) -> None:
-        self._app = app
+        self.app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         level = logging.DEBUG if scope.get("path", "").startswith(QUIET) else logging.INFO
         if scope["type"] != "http" or not log.isEnabledFor(level):
-            await self._app(scope, receive, send)
+            await self.app(scope, receive, send)
             return
         access, status, began = Access(), LEFT, time.perf_counter()
 
@@ -55,7 +55,7 @@ class AccessLog:
             await send(message)
 
         try:
-            await self._app({**scope, _KEY: access}, receive, told)
+            await self.app({**scope, _KEY: access}, receive, told)
         except Exception:
             status = 500
             raise
