@@ -24,12 +24,12 @@ from openclaw.common.door.post import Post
 from openclaw.common.ports import listen
 from openclaw.engine.process import EngineProcess
 from openclaw.errors import OpenClawError
+from openclaw.gateway.door import GatewayDoor, launched_engine
 from openclaw.gateway.gateway import Gateway
 from openclaw.http.app import gateway_app
 from openclaw.http.middleware.guard import HttpProtocol
 from openclaw.page.app import add_page
 from openclaw.page.source import PageSource
-from openclaw.server_door import GatewayDoor, launched_engine
 from openclaw.settings import Settings, load_settings
 from openclaw.store.database import shown
 
@@ -37,6 +37,7 @@ log = logging.getLogger(__name__)
 
 GRACE_SECONDS = 5
 """How long open answers may go on when the server is asked to stop."""
+LAST_REQUESTS_SECONDS = 0.5
 KEEP_ALIVE_SECONDS = 75
 CANNOT_WORK = 2
 
@@ -78,7 +79,7 @@ async def serve_for_door(
     app = create_app(settings, *_engines(settings, launched))
     server = _Server(_config(settings, app), post)
     post.built()
-    await post.wait_for_turn()
+    await post.wait_for_turn(listener)
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, server.stop)
     beside = [asyncio.create_task(server.finish_when_told(listener, settings.request_timeout))]
     gateway: Gateway = app.state.gateway
@@ -140,6 +141,11 @@ class _Server(uvicorn.Server):
         """Another worker serves now: accept nothing more, and end when the open answers have; `longest` seconds."""
         assert self._post is not None
         await self._post.wait_for_finish(listener)
+        for accepting in self.servers:
+            accepting.close()
+        await asyncio.sleep(
+            LAST_REQUESTS_SECONDS
+        )  # of connections that are open: closing one now would lose its request
         self.config.timeout_graceful_shutdown = round(longest) + 1
         self.stop()
 

@@ -7,7 +7,6 @@ for the documentation. No other place of the runtime reads the environment.
 from __future__ import annotations
 
 import argparse
-import difflib
 import functools
 import sys
 from collections.abc import Mapping, Sequence
@@ -17,6 +16,7 @@ from typing import NoReturn
 
 from openclaw.common import declare
 from openclaw.common.declare import option
+from openclaw.common.other_words import hint
 from openclaw.common.version import add_version
 from openclaw.errors import ConfigError
 
@@ -260,10 +260,8 @@ class _Parser(argparse.ArgumentParser):
     """Errors in one line, with a suggestion for a misspelt flag."""
 
     def error(self, message: str) -> NoReturn:
-        word = next((word for word in message.split() if word.startswith("--")), "")
         known = [option for action in self._actions for option in action.option_strings]
-        close = difflib.get_close_matches(word.split("=")[0], known, 1)
-        raise ConfigError(message + (f"; did you mean {close[0]}?" if close else "; see --help"))
+        raise ConfigError(f"{message}; {hint(message, known)}")
 
 
 def _parser() -> _Parser:

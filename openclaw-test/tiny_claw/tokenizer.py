@@ -18,7 +18,7 @@ from tiny_claw.corpora import docstrings, random_tool
 from tiny_claw.dialogues import conversation
 
 VOCABULARY = 2048
-CONTEXT = 32768
+CONTEXT = 65536
 END_OF_TEXT, TURN_START, TURN_END = "<|endoftext|>", "<|im_start|>", "<|im_end|>"
 CONTROL_TOKENS = (END_OF_TEXT, TURN_START, TURN_END)
 MARKUP_TOKENS = ("<think>", "</think>", "<tool_call>", "</tool_call>", "<tool_response>", "</tool_response>")

@@ -6,16 +6,18 @@ may be long: each rule looks at a text once, from its beginning or its end.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, Literal, Protocol
 
 from openclaw.common.messages import messages_in, text_of
 
 Messages = Sequence[Mapping[str, Any]]
-Place = Literal["system", "first", "last"]
-"""The system prompt, the first or the last text of a user."""
+Place = Literal["system", "system line", "first", "last"]
+"""The system prompt, any line of it, the first or the last text of a user."""
 
 
 class Noise(Protocol):
@@ -77,12 +79,65 @@ class SideMark:
 
 
 @dataclass(frozen=True)
+class HeaderMark:
+    """A header with which a client names the kind of a request: a side turn unless it is one of `main`.
+
+    part: the name of the kind in the JSON object that the header holds, if it holds one.
+    """
+
+    header: str
+    main: tuple[str, ...] = ()
+    part: str | None = None
+
+    def is_side(self, headers: Mapping[str, str]) -> bool:
+        """A header that is not there, or does not name the kind, marks nothing."""
+        found: object = headers.get(self.header)
+        if found is not None and self.part is not None:
+            found = _part_of(str(found), self.part)
+        return bool(found) and found not in self.main
+
+
+@dataclass(frozen=True)
 class Model:
     """The served model. context and max_tokens in tokens."""
 
     id: str
     context: int
     max_tokens: int
+
+
+@dataclass(frozen=True)
+class Link:
+    """What a client is connected with. base_url ends in /v1; provider: the name for this server in the client's own
+    settings; default: the model becomes the client's default."""
+
+    base_url: str
+    key: str
+    model: Model
+    provider: str
+    default: bool = True
+
+
+@dataclass(frozen=True)
+class OwnFile:
+    """A client's own settings file, which `openclaw.connect` writes.
+
+    folder, variables: where it is, and the variables that name another place, each with the folder in it. names: of
+        the file; the first that is there, else the first.
+    form: json (comments: the file is left alone), toml or yaml.
+    entries: f(link) -> values by their paths: numbers, texts, switches; in yaml two names deep.
+    least_context: tokens below which the client does not work. has_default: it may know the model and use another.
+    start: the command that talks to the model now.
+    """
+
+    folder: str
+    variables: tuple[tuple[str, str], ...]
+    names: tuple[str, ...]
+    form: Literal["json", "toml", "yaml"]
+    entries: Callable[[Link], Mapping[tuple[str, ...], Any]]
+    start: str
+    least_context: int = 0
+    has_default: bool = True
 
 
 @dataclass(frozen=True)
@@ -93,7 +148,9 @@ class Client:
     session_headers, session_fields: where it names the session, best first, written `<id>:<n>` or `<id>`;
         counted_headers: headers that name it only when they are written `<id>:<n>`.
     session_line: (how a line begins that ends the first user text, pattern of the id in it).
-    side_marks: marks of its own turns.
+    side_marks, side_headers: marks of its own turns, in texts and in headers.
+    offers_tools: a header of this client; its conversations always come with tools, so what has none is its own.
+    own_file: its settings, for `openclaw.connect` to write.
     settings: f(base_url, model, key) -> what to write where to use this server, for `openclaw.connect` to print. `key`
         names the key's variable, or stands in for one that is not needed.
     """
@@ -105,6 +162,9 @@ class Client:
     session_fields: tuple[str, ...] = ()
     session_line: tuple[str, re.Pattern[str]] | None = None
     side_marks: tuple[SideMark, ...] = ()
+    side_headers: tuple[HeaderMark, ...] = ()
+    offers_tools: str | None = None
+    own_file: OwnFile | None = None
     settings: Callable[[str, Model, str], str] | None = None
 
     def clean(self, text: str) -> str:
@@ -122,14 +182,25 @@ class Client:
         found = next((value for value in named if isinstance(value, str) and value), None)
         return _COUNTER.sub("", found) if found else self._session_of_first_text(messages_in(body))
 
-    def is_side(self, messages: Messages) -> bool:
+    def is_side(
+        self, messages: Messages, headers: Mapping[str, str] = MappingProxyType({}), has_tools: bool = True
+    ) -> bool:
         """Whether one of this client's marks is there."""
+        if any(mark.is_side(headers) for mark in self.side_headers):
+            return True
+        if not has_tools and self.offers_tools is not None and self.offers_tools in headers:
+            return True
         if not self.side_marks:
             return False
         users = [message for message in messages if message.get("role") == "user"]
         system = next((text_of(message) for message in messages if message.get("role") == "system"), "")
         places = {"system": system, "first": self._words(users), "last": self._words(reversed(users))}
-        return any(places[mark.place].startswith(mark.begins) for mark in self.side_marks)
+        return any(
+            f"\n{mark.begins}" in system
+            if mark.place == "system line"
+            else places[mark.place].startswith(mark.begins)
+            for mark in self.side_marks
+        )
 
     def _session_of_first_text(self, messages: Messages) -> str | None:
         if self.session_line is None:
@@ -145,6 +216,14 @@ class Client:
         """The first text that is more than noise."""
         texts = (self.clean(text_of(message)).strip() for message in messages)
         return next((text for text in texts if text), "")
+
+
+def _part_of(text: str, name: str) -> object:
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    return found.get(name) if isinstance(found, dict) else None
 
 
 _COUNTER = re.compile(r":\d+\Z")

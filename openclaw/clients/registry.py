@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
+from openclaw.clients.claude_code import CLAUDE_CODE
 from openclaw.clients.client import Client
+from openclaw.clients.codex import CODEX
 from openclaw.clients.continue_dev import CONTINUE
+from openclaw.clients.hermes import HERMES
 from openclaw.clients.litellm import LITELLM
 from openclaw.clients.open_webui import OPEN_WEBUI
 from openclaw.clients.openai import OPENAI
 from openclaw.clients.openclaw_agent import OPENCLAW
+from openclaw.clients.opencode import OPENCODE
 
-CLIENTS: tuple[Client, ...] = (OPENCLAW, OPENAI, LITELLM, CONTINUE, OPEN_WEBUI)
+CLIENTS: tuple[Client, ...] = (
+    OPENCLAW, CLAUDE_CODE, CODEX, HERMES, OPENCODE, OPENAI, LITELLM, CONTINUE, OPEN_WEBUI,
+)  # fmt: skip
 
 
 def clean_text(text: str) -> str:
@@ -31,6 +38,11 @@ def named_session(headers: Mapping[str, str], body: Mapping[str, object]) -> str
     return None
 
 
-def is_side_turn(messages: Sequence[Mapping[str, Any]]) -> bool:
-    """Whether these messages are a client's housekeeping, not a person's conversation."""
-    return any(client.is_side(messages) for client in CLIENTS)
+def is_side_turn(
+    messages: Sequence[Mapping[str, Any]],
+    headers: Mapping[str, str] = MappingProxyType({}),
+    has_tools: bool = True,
+) -> bool:
+    """Whether a request with these messages and headers (lower case) is a client's housekeeping, not a person's
+    conversation."""
+    return any(client.is_side(messages, headers, has_tools) for client in CLIENTS)

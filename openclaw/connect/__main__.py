@@ -1,8 +1,7 @@
-"""python -m openclaw.connect: makes OpenClaw use this model, and shows how its turns will be seen.
+"""python -m openclaw.connect CLIENT: makes a client use this model, and shows how its turns will be seen.
 
-It checks the server with a side turn (never trained), writes the provider entry and the plug-in into openclaw.json
-(with a backup), and lets OpenClaw check the result. --remove undoes it; --print-only writes nothing; --client prints
-the settings of other clients.
+It checks the server with a side turn (never trained) and writes the client's own settings file, with a backup: of
+OpenClaw the provider entry and the plug-in, which OpenClaw then checks. --remove undoes it; --print-only writes nothing.
 """
 
 from __future__ import annotations
@@ -19,30 +18,39 @@ from openclaw.chat.turn_status import describe
 from openclaw.clients.client import Model
 from openclaw.common import declare
 from openclaw.common.version import add_version
+from openclaw.connect import own_file
 from openclaw.connect.entries import connected, disconnected, provider_entry, remarks
 from openclaw.connect.files import NotPlainJson, read_config, readable_by_others, restore, write_config
 from openclaw.connect.program import Program, complaint, find_program
-from openclaw.connect.settings import PRINTED, ConnectSettings
+from openclaw.connect.settings import PRINTED, WRITTEN, ConnectSettings
 from openclaw.errors import ConfigError
 
 EXTENSION = Path(__file__).resolve().parents[2] / "extensions" / "rl-training-headers"
-LEAST_CONTEXT = 16_000
+LEAST_CONTEXT = {"openclaw": 16_000, **{name: own.least_context for name, own in WRITTEN.items()}}
+NAMES = ("openclaw", *WRITTEN, *PRINTED)
 TEST_SESSION = "openclaw-connect-test"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Exit status: 0; 1 when something stands in the way; 2 for a wrong command line."""
     parser = argparse.ArgumentParser(
-        prog="python -m openclaw.connect", description="Connect OpenClaw with this server."
+        prog="python -m openclaw.connect",
+        description="Connect OpenClaw, or another client, with this server.",
+    )
+    parser.add_argument(
+        "name", nargs="?", metavar="CLIENT", help=f"one of {', '.join(NAMES)}; default openclaw"
     )
     add_version(parser)
     declare.add_flags(parser, ConnectSettings)
     try:
-        settings = declare.load(ConnectSettings, vars(parser.parse_args(argv)))
+        given = vars(parser.parse_args(argv))
+        settings = declare.load(ConnectSettings, {**given, "client": given["name"] or given["client"]})
     except ConfigError as error:
         parser.error(str(error))
     try:
-        if settings.remove:
+        if settings.remove and settings.client in WRITTEN:
+            own_file.remove(settings.client)
+        elif settings.remove:
             remove(settings)
         else:
             connect(settings)
@@ -60,6 +68,9 @@ def connect(settings: ConnectSettings) -> None:
             "$SGLANG_API_KEY" if settings.api_key is not None else "no-key-needed"
         )  # a key is named, never printed
         print(PRINTED[settings.client](settings.base_url, model, key), end="")
+        return
+    if settings.client in WRITTEN:
+        own_file.connect(settings, model)
         return
     program = find_program()
     extension = chosen_extension(settings, program)
@@ -131,9 +142,11 @@ def check_server(settings: ConnectSettings) -> Model:
         print(seen, file=sys.stderr)
     finally:
         server.close()
-    if settings.client == "openclaw" and model.context < LEAST_CONTEXT:
+    least = LEAST_CONTEXT.get(settings.client, 0)
+    if model.context < least:
+        name = "OpenClaw" if settings.client == "openclaw" else settings.client
         raise ConfigError(
-            f"OpenClaw needs {LEAST_CONTEXT} tokens of context, this model has {model.context}; serve another one, or "
+            f"{name} needs {least} tokens of context, this model has {model.context}; serve another one, or "
             "raise --context-length if the model can do more"
         )
     return model

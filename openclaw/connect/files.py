@@ -1,4 +1,4 @@
-"""Reads and writes openclaw.json without ever losing a setting."""
+"""Reads and writes settings files of clients without ever losing a setting."""
 
 from __future__ import annotations
 
@@ -22,12 +22,9 @@ def read_config(file: Path) -> dict[str, Any]:
     Raises:
         NotPlainJson: not JSON. ConfigError: it cannot be read or holds no object.
     """
-    try:
-        text = file.read_text(encoding="utf-8")
-    except FileNotFoundError:
+    text = read_text(file)
+    if text is None:
         return {}
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{file} cannot be read: {error}") from error
     try:
         content = json.loads(text)
     except json.JSONDecodeError as error:
@@ -40,7 +37,22 @@ def read_config(file: Path) -> dict[str, Any]:
     return content
 
 
+def read_text(file: Path) -> str | None:
+    """None when there is no file yet. Raises ConfigError when it cannot be read."""
+    try:
+        return file.read_bytes().decode()
+    except FileNotFoundError:
+        return None
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{file} cannot be read: {error}") from error
+
+
 def write_config(file: Path, content: dict[str, Any], keep_old: bool = True) -> Path | None:
+    """As `write_text`, of JSON."""
+    return write_text(file, json.dumps(content, indent=2, ensure_ascii=False) + "\n", keep_old)
+
+
+def write_text(file: Path, text: str, keep_old: bool = True) -> Path | None:
     """Replaces the file at once, with its permissions and owner; returns the backup of what was there, if one is kept.
     A link stays a link: the file that it leads to is replaced, and the backup lies beside the link.
 
@@ -55,7 +67,7 @@ def write_config(file: Path, content: dict[str, Any], keep_old: bool = True) -> 
                 f"{file} is read-only, so it was left alone; allow writing with: chmod u+w {target}"
             )
         backup = _backup(file) if keep_old and known is not None else None
-        _replace(target, content, known)
+        _replace(target, text, known)
     except OSError as error:
         raise ConfigError(f"{file} cannot be written: {error}") from error
     return backup
@@ -66,12 +78,11 @@ def readable_by_others(file: Path) -> bool:
     return bool(file.stat().st_mode & 0o044)
 
 
-def _replace(target: Path, content: dict[str, Any], known: os.stat_result | None) -> None:
+def _replace(target: Path, text: str, known: os.stat_result | None) -> None:
     handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=target.name)
     try:
-        with os.fdopen(handle, "w", encoding="utf-8") as out:
-            json.dump(content, out, indent=2, ensure_ascii=False)
-            out.write("\n")
+        with os.fdopen(handle, "wb") as out:
+            out.write(text.encode())
         if known is not None:
             os.chmod(temporary, known.st_mode & 0o777)
             if known.st_uid != os.geteuid():

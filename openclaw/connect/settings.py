@@ -11,8 +11,10 @@ from openclaw.common.address import ServerAddress
 from openclaw.common.declare import option
 from openclaw.connect.entries import DEFAULT_PROVIDER
 
+WRITTEN = {client.name: client.own_file for client in CLIENTS if client.own_file is not None}
+"""Clients whose settings are written, beside OpenClaw's."""
 PRINTED = {client.name: client.settings for client in CLIENTS if client.settings is not None}
-"""Clients whose settings are printed, to be copied; OpenClaw's are written."""
+"""Clients whose settings are printed, to be copied."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,7 +24,7 @@ class ConnectSettings(ServerAddress):
     api_key: str | None = option(
         str,
         None,
-        "A client key of the server (one of OPENCLAW_API_KEYS does too); it is written into openclaw.json",
+        "A client key of the server (one of OPENCLAW_API_KEYS does too); it is written into the client's settings",
         ("SGLANG_API_KEY",),
     )
     openclaw_config: str | None = option(
@@ -44,9 +46,9 @@ class ConnectSettings(ServerAddress):
     )
     provider: str = option(str, DEFAULT_PROVIDER, "Name of the provider entry, default openclaw-rl")
     max_tokens: int = option(
-        int, 8192, "Longest answer that OpenClaw asks for, default 8192", unit="tokens", least=1
+        int, 8192, "Longest answer that the client asks for, default 8192", unit="tokens", least=1
     )
-    keep_model: bool = option(bool, False, "Do not make this model OpenClaw's default")
+    keep_model: bool = option(bool, False, "Do not make this model the client's default")
     no_extension: bool = option(bool, False, "Do not add the plug-in with session and turn type headers")
     replace: bool = option(bool, False, "Replace a provider of this name that points elsewhere")
     remove: bool = option(bool, False, "Undo what an earlier run wrote")
@@ -54,8 +56,8 @@ class ConnectSettings(ServerAddress):
     client: str = option(
         str,
         "openclaw",
-        "Whose settings: others than openclaw are only printed",
-        choices=("openclaw", *PRINTED),
+        f"Whose settings, also as the first word; those of {', '.join(PRINTED)} are only printed",
+        choices=("openclaw", *WRITTEN, *PRINTED),
     )
 
     def __post_init__(self) -> None:

@@ -14,12 +14,16 @@ import aiohttp
 import orjson
 
 from openclaw.engine.cumulative_stream import CumulativeAnswers
+from openclaw.engine.trial import TrialRequest
 from openclaw.errors import ClientError, EngineError
 
 log = logging.getLogger(__name__)
 
 CONNECT_TIMEOUT_SECONDS = 2.0
 PROBE_TIMEOUT = aiohttp.ClientTimeout(total=2.0)
+TRIAL_TIMEOUT = aiohttp.ClientTimeout(total=300.0)
+NO_TRIALS = (404, 405, 501)
+"""HTTP status of an engine that cannot answer with other weights than the live ones."""
 AVOID_SECONDS = 5.0
 """How long new requests go first to other engines than one that could not be reached."""
 READY_POLL_SECONDS = 0.2
@@ -121,6 +125,23 @@ class EngineClient:
                 self._avoided[url] = time.monotonic() + AVOID_SECONDS
             raise EngineError(f"{url}: {error or type(error).__name__}") from error
 
+    async def try_weights(self, url: str, asked: TrialRequest) -> list[dict[str, Any]] | None:
+        """Greedy answers (`ids`, `log_probs`, `text`, `ended`) of weights that need not be live, one a prompt; None where
+        the engine holds one set of weights. Raises EngineError, and ClientError when it refuses."""
+        try:
+            async with self._http.post(
+                f"{url}/try_weights", data=orjson.dumps(asked.body()), timeout=TRIAL_TIMEOUT
+            ) as answer:
+                data = await answer.read()
+        except (aiohttp.ClientError, OSError, TimeoutError) as error:
+            raise EngineError(f"{url}: {error or type(error).__name__}") from error
+        if answer.status in NO_TRIALS:
+            return None
+        if answer.status != 200:
+            raise _refusal(answer.status, data)
+        found: list[dict[str, Any]] | None = orjson.loads(data).get("answers")
+        return found
+
     def abort(self, url: str, request_id: str) -> None:
         """Tell an engine to stop working for a request that nobody waits for. Does not wait."""
         task = asyncio.get_running_loop().create_task(self._abort(url, request_id))
@@ -161,7 +182,8 @@ async def _answers(content: aiohttp.StreamReader) -> AsyncIterator[dict[str, Any
 
 def _refusal(status: int, body: bytes) -> ClientError | EngineError:
     try:
-        message = orjson.loads(body)["error"]["message"]
+        told = orjson.loads(body)
+        message = told["error"]["message"] if "error" in told else told["message"]
     except (orjson.JSONDecodeError, KeyError, TypeError):
         message = body[:500].decode("utf-8", "replace")
     if status in REFUSED:

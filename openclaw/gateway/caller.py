@@ -77,7 +77,8 @@ class Caller:
         turn_type = headers.get("x-turn-type") or string(body, "turn_type") or None
         if turn_type is not None and turn_type not in ("main", "side"):
             raise ClientError(f"turn_type is {turn_type!r}; it must be main or side", "turn_type")
-        side = turn_type == "side" if turn_type else is_side_turn(messages_in(body)) or default_type == "side"
+        known_side = turn_type is None and is_side_turn(messages_in(body), headers, bool(body.get("tools")))
+        side = turn_type == "side" if turn_type else known_side or default_type == "side"
         train = _may_train(headers, body)
         done = is_true(headers.get("x-session-done")) or is_true(body.get("session_done"))
         person = person_named(headers, body)

@@ -14,6 +14,8 @@ from openclaw.types import Message
 
 ROLES = ("system", "developer", "user", "assistant", "tool")
 MAX_STOP_STRINGS = 16
+MAX_STOP_CHARACTERS = 1000
+"""Of one stop string: each is searched in everything that may still become one."""
 MAX_TOP_LOGPROBS = 20
 MAX_ANSWERS = 16
 
@@ -221,6 +223,8 @@ def _stop(stop: object) -> list[str]:
         raise wrong("stop", "a string or a list of strings, none empty")
     if len(found) > MAX_STOP_STRINGS:
         raise ClientError(f"stop: at most {MAX_STOP_STRINGS} strings", "stop")
+    if any(len(text) > MAX_STOP_CHARACTERS for text in found):
+        raise ClientError(f"stop: a string may have at most {MAX_STOP_CHARACTERS} characters", "stop")
     return found
 
 

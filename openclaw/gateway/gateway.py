@@ -27,7 +27,7 @@ from openclaw.gateway.recorder import Recorder
 from openclaw.gateway.running import Admission, RunningAnswers
 from openclaw.sessions.transcript import Parent, Transcript, next_state, same_answer
 from openclaw.settings import Settings
-from openclaw.types import Message, RenderMode, TurnContext, TurnState
+from openclaw.types import RenderMode, TurnContext, TurnState
 
 log = logging.getLogger(__name__)
 
@@ -90,7 +90,7 @@ class Gateway:
         if request.stream:
             await self._admission.wait()
         self._check(request)
-        await self._check_length(request.messages)
+        await self._check_length(request)
         request = replace(request, sampling={"temperature": self._temperature, **request.sampling})
         recorder = self.recorder if caller.train else None
         transcript = Transcript.of(request.messages)
@@ -112,9 +112,13 @@ class Gateway:
 
     async def count(self, request: ChatRequest) -> int:
         """Tokens of a request's prompt. Raises ClientError."""
+        return len(await self.prompt_ids(request))
+
+    async def prompt_ids(self, request: ChatRequest) -> list[int]:
+        """A request's prompt [T], as of a conversation that nobody knows. Raises ClientError."""
         self._check(request)
-        await self._check_length(request.messages)
-        return len(await self._rendered(request))
+        await self._check_length(request)
+        return await self._rendered(request)
 
     def _check(self, request: ChatRequest) -> None:
         if request.model is not None:
@@ -131,19 +135,19 @@ class Gateway:
             message = f"the model {name!r} does not exist; this server has {self.model_name!r}"
             raise ClientError(message, "model", "model_not_found", 404)
 
-    async def _check_length(self, messages: list[Message]) -> None:
-        """Raises ClientError for messages that cannot fit, before they are read as tokens. What the model itself once
+    async def _check_length(self, request: ChatRequest) -> None:
+        """Raises ClientError for messages and tools that cannot fit, before they are read as tokens. What the model
         wrote is not counted: templates leave its reasoning out."""
-        if isinstance(messages[0], RawPrompt):
+        if isinstance(request.messages[0], RawPrompt):
             return
-        texts = [text_of(message) for message in messages if message["role"] != "assistant"]
+        texts = [text_of(message) for message in request.messages if message["role"] != "assistant"]
+        texts += [orjson.dumps(request.tools).decode()] if request.tools else []
         length = sum(map(len, texts))
         if length > SURELY_READ * self.context_length and await self._aside(
             self.tokenizer.exceeds, texts, self.context_length
         ):
-            raise too_long(
-                f"more than {self.context_length} tokens ({length} characters)", self.context_length
-            )
+            told = f"more than {self.context_length} tokens ({length} characters)"
+            raise too_long(told, self.context_length)
 
     async def _aside(self, call: Callable[..., T], *words: object) -> T:
         """In one of the few threads for large prompts: other streams continue, and nothing else waits behind them."""

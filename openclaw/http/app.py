@@ -17,6 +17,7 @@ from openclaw.engine.client import EngineClient
 from openclaw.errors import ClientError, StoreError
 from openclaw.gateway.gateway import Gateway
 from openclaw.gateway.recorder import Recorder
+from openclaw.http import docs
 from openclaw.http.admin import feedback, health, judge_scale, trajectories, turns, versions
 from openclaw.http.dialects import chat, completions, messages, responses
 from openclaw.http.metrics import Metrics
@@ -66,6 +67,7 @@ def gateway_app(settings: Settings, engine_urls: Sequence[str], launched_url: st
     app.include_router(judge_scale.router)
     app.include_router(versions.router)
     app.include_router(health.router)
+    app.include_router(docs.router)
     app.add_exception_handler(ClientError, _failure)
     app.add_exception_handler(StoreError, _failure)
     app.add_exception_handler(HTTPException, _http_error)

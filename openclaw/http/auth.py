@@ -16,6 +16,9 @@ from openclaw.settings import LOOPBACK, Settings
 LOCAL_DOMAINS = (".localhost", ".local", ".internal", ".lan", ".home.arpa")
 """Names that are never given to a site on the internet, or point nowhere there."""
 
+RELAYED = frozenset({"forwarded", "via", "x-real-ip", "true-client-ip", "cf-connecting-ip"})
+"""Headers that proxies add, besides x-forwarded-*."""
+
 
 class Administered(Protocol):
     """Settings that may have a key of the administrator."""
@@ -53,7 +56,7 @@ def check_admin(request: Request, settings: Administered) -> None:
         if not hmac.compare_digest(_token(_authorization(request.headers)), settings.admin_key.encode()):
             raise _unauthorized("admin key (OPENCLAW_ADMIN_KEY)")
         return
-    relayed = "x-forwarded-for" in request.headers or "forwarded" in request.headers
+    relayed = any(name in RELAYED or name.startswith("x-forwarded-") for name in request.headers)
     asked = _host(f"//{request.headers.get('host', '127.0.0.1')}")
     here = asked in LOOPBACK or _is_address(asked)  # else a name that a page of another site made point here
     if relayed or not here or request.client is None or request.client.host not in LOOPBACK:

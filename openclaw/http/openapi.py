@@ -155,12 +155,13 @@ _COUNT = _object(
 _ERROR = _object(["error"], {"error": _FREE})
 
 
-def _operation(body: Json, streams: bool = True) -> Json:
+def _operation(about: str, body: Json, streams: bool = True) -> Json:
     content: Json = {"application/json": {"schema": _FREE}}
     if streams:
         content["text/event-stream"] = {"schema": _TEXT}
     wrong = {"description": "error object", "content": {"application/json": {"schema": _ERROR}}}
     return {
+        "description": about,
         "requestBody": {"required": True, "content": {"application/json": {"schema": body}}},
         "responses": {
             "200": {"description": "the answer, whole or streamed", "content": content},
@@ -169,8 +170,8 @@ def _operation(body: Json, streams: bool = True) -> Json:
     }
 
 
-CHAT = _operation(_CHAT)
-COMPLETION = _operation(_COMPLETION)
-RESPONSE = _operation(_RESPONSE)
-ANTHROPIC = _operation(_ANTHROPIC)
-COUNT_TOKENS = _operation(_COUNT, streams=False)
+CHAT = _operation("OpenAI's chat completions, streamed (server-sent events) or whole.", _CHAT)
+COMPLETION = _operation("OpenAI's completions of texts or token ids.", _COMPLETION)
+RESPONSE = _operation("OpenAI's Responses: items in, items out; Codex speaks it.", _RESPONSE)
+ANTHROPIC = _operation("Anthropic's messages; Claude Code speaks it.", _ANTHROPIC)
+COUNT_TOKENS = _operation("How many tokens the prompt of such a request has.", _COUNT, streams=False)

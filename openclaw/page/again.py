@@ -1,4 +1,4 @@
-"""A stored prompt once more, on the weights that are live; nothing of it is stored."""
+"""A stored prompt once more, on the weights that are live or on those of any version on disk; nothing of it is stored."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from openclaw.errors import ClientError
 from openclaw.gateway.caller import Caller, RequestKey
 from openclaw.gateway.chat_request import chat_request
 from openclaw.gateway.exchange import Chunk
+from openclaw.gateway.gateway import Gateway
+from openclaw.gateway.trial import answers_of
 from openclaw.page.source import PageSource
 from openclaw.page.texts import shown_message
 from openclaw.page.turn import find
@@ -19,11 +21,15 @@ Json = dict[str, Any]
 _ASKED = ("temperature", "top_p", "min_p", "top_k", "frequency_penalty", "presence_penalty")
 
 
-async def again(source: PageSource, completion_id: str) -> Json:
+async def again(source: PageSource, completion_id: str, version: int | None = None) -> Json:
     """`{"answer", "weight_versions", "finish_reason", "before"}`; `before` is the stored answer, and its versions.
 
+    Args:
+        version: whose likeliest answer is wanted; None: the live weights sample one, as they did before.
+
     Raises:
-        ClientError: no such turn (404), nothing is served here (409), or the engine refuses.
+        ClientError: no such turn or version (404), nothing is served here or the version is not on disk (409), or the
+            engine refuses.
     """
     gateway = source.gateway
     if gateway is None:
@@ -33,22 +39,41 @@ async def again(source: PageSource, completion_id: str) -> Json:
     turn = await source.in_thread(lambda: find(source.store, completion_id))
     if any(message.get("format") == "raw" for message in turn.messages):
         raise ClientError("a text completion cannot be tried again here", code="not_a_chat", status=409)
-    request = chat_request(_body(turn))
-    caller = Caller(None, None, "side", False, False, RequestKey(uuid.uuid4().bytes, False))
     async with source.tries:
-        exchange = await gateway.prepare(request, caller, "again-")
-        answer = await exchange.run(_nobody_listens)
+        found = await (
+            _sampled(gateway, turn) if version is None else _likeliest(source, gateway, turn, version)
+        )
     return {
         "object": "try",
         "completion_id": completion_id,
-        "answer": shown_message(answer.message()),
-        "weight_versions": [span[0] for span in exchange.generation.spans],
-        "finish_reason": answer.finish_reason,
+        **found,
         "before": {
             "answer": shown_message(turn.response_message),
             "weight_versions": [span[0] for span in turn.version_spans],
         },
     }
+
+
+async def _sampled(gateway: Gateway, turn: Turn) -> Json:
+    request = chat_request(_body(turn))
+    caller = Caller(None, None, "side", False, False, RequestKey(uuid.uuid4().bytes, False))
+    exchange = await gateway.prepare(request, caller, "again-")
+    answer = await exchange.run(_nobody_listens)
+    return {
+        "answer": shown_message(answer.message()),
+        "weight_versions": [span[0] for span in exchange.generation.spans],
+        "finish_reason": answer.finish_reason,
+    }
+
+
+async def _likeliest(source: PageSource, gateway: Gateway, turn: Turn, version: int) -> Json:
+    """Behind the very token ids of the stored prompt."""
+    known = await source.in_thread(source.store.versions)
+    found = next((one for one in known if one.version == version), None)
+    if found is None:
+        raise ClientError(f"there is no version {version}", "version", "not_found", 404)
+    [answer] = await answers_of(gateway, found, [turn.prompt_ids], tools=turn.tools is not None)
+    return {"answer": shown_message(answer), "weight_versions": [version], "finish_reason": "greedy"}
 
 
 def _body(turn: Turn) -> Json:

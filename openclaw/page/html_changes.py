@@ -12,11 +12,11 @@ from openclaw.page import changes
 from openclaw.page.access import check_change
 from openclaw.page.again import again
 from openclaw.page.html import HEADERS, page
-from openclaw.page.html_routes import PageRoute
+from openclaw.page.html_routes import PageRoute, diff_page
 from openclaw.page.json_routes import whole
 from openclaw.page.login import form
 from openclaw.page.source import source_of
-from openclaw.page.versions import roll_back
+from openclaw.page.versions import pin, roll_back
 
 router = APIRouter(route_class=PageRoute, include_in_schema=False)
 
@@ -37,7 +37,9 @@ async def verdict(request: Request) -> Response:
 async def try_again(request: Request) -> Response:
     """The new answer beside the stored one; a part of a page for htmx."""
     check_change(request)
-    found = await again(source_of(request), (await form(request)).get("id", ""))
+    given = await form(request)
+    version = whole(given["version"], "version", 0, 0, 2**31) if given.get("version") else None
+    found = await again(source_of(request), given.get("id", ""), version)
     whole_page = "hx-request" not in request.headers
     return page("again.html", found=found, whole=whole_page)
 
@@ -51,6 +53,27 @@ async def rollback(request: Request) -> Response:
     told = await roll_back(request, version, given.get("drop_turns") == "1")
     waits = told.get("status") == "waiting"
     return _to("/page/versions", **{"waits" if waits else "done": str(version)})
+
+
+@router.post("/page/versions/pin")
+async def pin_version(request: Request) -> Response:
+    """`version` is served while training waits; none: training goes on."""
+    check_change(request)
+    given = await form(request)
+    version = whole(given["version"], "version", 0, 0, 2**31) if given.get("version") else None
+    told = await pin(request, version)
+    waits = told.get("status") == "waiting"
+    said = "none" if version is None else str(version)
+    return _to("/page/versions", **{"pin_waits" if waits else "pinned": said})
+
+
+@router.post("/page/versions/diff")
+async def answers_side_by_side(request: Request) -> Response:
+    check_change(request)
+    given = await form(request)
+    a, b = (whole(given.get(name, "") or "?", name, 0, 0, 2**31) for name in ("a", "b"))
+    prompts = [line.strip() for line in given.get("prompts", "").splitlines() if line.strip()]
+    return await diff_page(request, a, b, prompts)
 
 
 @router.post("/page/privacy/delete")

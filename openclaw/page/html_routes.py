@@ -21,7 +21,7 @@ from openclaw.page.sessions import session, sessions
 from openclaw.page.source import source_of
 from openclaw.page.tokens import NAMES, By, known, runs, strip, tokens, values_of
 from openclaw.page.turn import turn
-from openclaw.page.versions import versions
+from openclaw.page.versions import difference, on_disk, openings, said_of, versions
 
 Handler = Callable[[Request], Coroutine[Any, Any, Response]]
 
@@ -108,6 +108,7 @@ async def get_turn(request: Request, id: str, by: str = "", said: str = "") -> R
             names=NAMES,
             found=found,
             has_values=values_of(found, way) is not None,
+            on_disk=on_disk(source.store),
             said=SAID.get(said, ""),
         )
 
@@ -127,11 +128,26 @@ async def get_learning(request: Request) -> Response:
 
 
 @router.get("/page/versions")
-async def get_versions(request: Request, done: str = "", waits: str = "") -> Response:
+async def get_versions(
+    request: Request, done: str = "", waits: str = "", pinned: str = "", pin_waits: str = ""
+) -> Response:
     check_reader(request)
-    said = f"Version {done} is live again." if done.isdecimal() else ""
-    said = f"Version {waits} goes live as soon as the driver answers." if waits.isdecimal() else said
+    said = said_of(done, waits, pinned, pin_waits)
     return page("versions.html", **_common(request, "versions"), found=await versions(request), said=said)
+
+
+@router.get("/page/versions/diff")
+async def get_diff(request: Request, a: str = "", b: str = "") -> Response:
+    check_reader(request)
+    return await diff_page(request, whole(a or "?", "a", 0, 0, 2**31), whole(b or "?", "b", 0, 0, 2**31), [])
+
+
+async def diff_page(request: Request, a: int, b: int, prompts: list[str]) -> Response:
+    """What lies between two versions, and what both answer to prompts."""
+    source, found = source_of(request), await difference(request, a, b, prompts)
+    asked = prompts or await source.in_thread(lambda: openings(source.store))
+    told = {"a": a, "b": b, "found": found, "prompts": asked, "known": (await versions(request))["versions"]}
+    return page("diff.html", **_common(request, "versions"), **told)
 
 
 @router.get("/page/privacy")

@@ -10,7 +10,7 @@ from fastapi import APIRouter, Request
 from starlette.responses import Response, StreamingResponse
 
 from openclaw.errors import ClientError
-from openclaw.gateway.fields import number, parse_body, string
+from openclaw.gateway.fields import integer, number, parse_body, string
 from openclaw.page import changes
 from openclaw.page.access import check_change, check_reader
 from openclaw.page.again import again
@@ -62,9 +62,11 @@ async def post_verdict(request: Request, completion_id: str) -> Response:
 
 @router.post("/admin/turns/{completion_id}/again")
 async def post_again(request: Request, completion_id: str) -> Response:
-    """The prompt once more on the live weights; nothing is stored."""
+    """The prompt once more on the live weights, or with `{"version": N}` the likeliest answer of that one; nothing is
+    stored."""
     check_change(request)
-    return _json(await again(source_of(request), printable(completion_id, "completion_id")))
+    version = integer(parse_body(await request.body() or b"{}"), "version", 0, 2**31)
+    return _json(await again(source_of(request), printable(completion_id, "completion_id"), version))
 
 
 @router.delete("/admin/persons/{person:path}/content")

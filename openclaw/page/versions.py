@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import httpx
 from starlette.requests import Request
 
+from openclaw.common.messages import text_of
 from openclaw.errors import ClientError
 from openclaw.page.source import PageSource, source_of
+from openclaw.store import RolloutStore
 from openclaw.types import WeightVersion
+from openclaw.versions.comparison import compare_versions
 
 Json = dict[str, Any]
 
 ROUTE = "/admin/versions"
-TIMEOUT_SECONDS = 120.0
+TIMEOUT_SECONDS = 600.0
 SHOWN = 200
 """Newest versions in the view."""
+LOOKED_AT, OPENINGS, LONGEST_OPENING = 40, 3, 300
+"""Newest turns that are looked at for prompts, how many are proposed, and their most characters."""
 NOT_THERE = (404, 405)
 EMPTY: Json = {
     "parent": None, "status": "", "created_at": None, "reason": None, "measurements": {}, "rollout_id": None,
@@ -52,8 +58,61 @@ async def roll_back(request: Request, version: int, drop_turns: bool) -> Json:
     if answer.status_code in NOT_THERE:
         message = "this server has no rollback: restart the run from an older checkpoint instead"
         raise ClientError(message, code="no_rollback", status=409)
+    return _told(answer, "rollback_refused")
+
+
+async def pin(request: Request, version: int | None) -> Json:
+    """Serves a version while training waits; None: training goes on. Raises ClientError."""
+    if source_of(request).gateway is None:
+        raise ClientError("a finished run serves no version", code="read_only", status=409)
+    path = f"{ROUTE}/unpin" if version is None else f"{ROUTE}/{version}/pin"
+    return _told(await _ask(request, "POST", path, {}), "pin_refused")
+
+
+async def difference(request: Request, a: int, b: int, prompts: list[str]) -> Json:
+    """What lies between two versions, with `answers` where there are prompts. Raises ClientError."""
+    source = source_of(request)
+    if source.gateway is None:
+        if prompts:
+            raise ClientError("a finished run answers nothing", code="read_only", status=409)
+        found = await source.in_thread(lambda: compare_versions(source.store, source.run_dir, a, b))
+        if found is None:
+            raise ClientError(f"there is no version {a} or no version {b}", "a", "not_found", 404)
+        return found
+    if not prompts:
+        return _told(await _ask(request, "GET", f"{ROUTE}/diff?a={a}&b={b}"), "diff_refused")
+    async with source.tries:
+        body = {"a": a, "b": b, "prompts": prompts}
+        return _told(await _ask(request, "POST", f"{ROUTE}/diff", body), "diff_refused")
+
+
+def openings(store: RolloutStore) -> list[str]:
+    """First words of the newest conversations, as prompts to compare versions on."""
+    found = [" ".join(text_of(turn.messages[-1]).split()) for turn in store.newest_turns(LOOKED_AT)]
+    return list(dict.fromkeys(text for text in found if 0 < len(text) <= LONGEST_OPENING))[:OPENINGS]
+
+
+def on_disk(store: RolloutStore) -> list[int]:
+    """Versions that can be tried, newest first."""
+    known = store.versions()[-SHOWN:]
+    return [one.version for one in reversed(known) if one.path is not None and Path(one.path).is_dir()]
+
+
+def said_of(done: str, waits: str, pinned: str, pin_waits: str) -> str:
+    """What has come of an order that somebody gave on the page."""
+    if done.isdecimal():
+        return f"Version {done} is live again."
+    if waits.isdecimal():
+        return f"Version {waits} goes live as soon as the driver answers."
+    if pinned:
+        return f"Version {pinned} is pinned." if pinned.isdecimal() else "Training goes on."
+    return "Done as soon as the driver answers." if pin_waits else ""
+
+
+def _told(answer: httpx.Response, code: str) -> Json:
+    """Raises ClientError where a route of this app refuses."""
     if answer.status_code >= 400:
-        raise ClientError(_reason(answer), code="rollback_refused", status=answer.status_code)
+        raise ClientError(_reason(answer), code=code, status=answer.status_code)
     told: Json = answer.json()
     return told
 

@@ -4,6 +4,7 @@ be."""
 from __future__ import annotations
 
 import time
+from collections import Counter
 from typing import TypeVar
 
 from sqlalchemy import ColumnElement, Connection, func, insert, select, update
@@ -12,12 +13,15 @@ from openclaw.errors import StoreError
 from openclaw.store import schema
 from openclaw.store.database import Database, slices, take_turns
 from openclaw.store.rows import select_turns, turn_from_row, unpack_json, unpack_teacher
+from openclaw.store.shares import WINDOW_SECONDS, Person, bounded
 from openclaw.types import DEFAULT_TRAINER, SampleRecord, SampleState
 
 T = TypeVar("T")
 
 STALE = "stale"
 """Why a sample is dropped that only weights too old wrote."""
+LOOKED_AT = 1000
+"""Oldest ready samples among which those of a batch are found where one person's share is bounded."""
 _FREE = {"state": str(SampleState.READY), "trainer": None, "rollout_id": None, "trained_version": None}
 _IS_READY = schema.sample.c.state == str(SampleState.READY)
 
@@ -32,10 +36,20 @@ class LeaseTable(Database):
         """Unix seconds; None when no sample is ready."""
         return self._ready(func.min(schema.sample.c.created_at))
 
-    def lease(self, rollout_id: int, batch_size: int, trainer: str = DEFAULT_TRAINER) -> list[SampleRecord]:
+    def leasable_count(self, batch_size: int, trainer: str = DEFAULT_TRAINER, share: float = 1.0) -> int:
+        """How many samples `lease` would take now, at most `batch_size`."""
+        with self.reading() as connection:
+            return len(_next_batch(connection, batch_size, trainer, share))
+
+    def lease(
+        self, rollout_id: int, batch_size: int, trainer: str = DEFAULT_TRAINER, share: float = 1.0
+    ) -> list[SampleRecord]:
         """Take up to `batch_size` ready samples, oldest first, for one training step; [] when none is ready.
 
         The same rollout id gets the same samples again. Raises StoreError when it is trained already.
+
+        Args:
+            share: of what is learned, that one person may give where several teach (see `shares`).
         """
         sample = schema.sample.c
         with self.transaction() as connection:
@@ -50,9 +64,7 @@ class LeaseTable(Database):
                     raise StoreError(
                         f"rollout {rollout_id} of {trainer} is trained already, as version {trained}"
                     )
-                ready = select(sample.id).where(_IS_READY)
-                ready = ready.order_by(sample.created_at, sample.id).limit(batch_size)
-                ids = list(connection.scalars(ready.with_for_update(skip_locked=True)))
+                ids = _next_batch(connection, batch_size, trainer, share, lock=True)
                 lease = {"state": str(SampleState.LEASED), "trainer": trainer, "rollout_id": rollout_id}
                 connection.execute(update(schema.sample).where(sample.id.in_(ids)).values(lease))
         return self.samples(ids)
@@ -135,9 +147,64 @@ class LeaseTable(Database):
             query = select(schema.sample.c.id).where(schema.sample.c.turn_id == turn_id)
             return next(iter(self.samples(list(connection.scalars(query)))), None)
 
+    def taught_before(
+        self, rollout_id: int, count: int, trainer: str = DEFAULT_TRAINER
+    ) -> list[SampleRecord]:
+        """The newest `count` samples with a teacher that the trainer took for earlier rollouts and that are in its
+        weights, oldest first. Those of a rejected or undone version are not among them."""
+        sample = schema.sample.c
+        kept = sample.state.in_([str(SampleState.LEASED), str(SampleState.TRAINED)])
+        query = (
+            select(sample.id)
+            .where(
+                sample.trainer == trainer, sample.rollout_id < rollout_id, kept, sample.teacher.is_not(None)
+            )
+            .order_by(sample.id.desc())
+            .limit(count)
+        )
+        with self.reading() as connection:
+            ids = list(connection.scalars(query))
+        return self.samples(ids)
+
     def _ready(self, what: ColumnElement[T]) -> T | None:
         with self.reading() as connection:
             return connection.scalar(select(what).where(_IS_READY))
+
+
+def _next_batch(
+    connection: Connection, batch_size: int, trainer: str, share: float, lock: bool = False
+) -> list[int]:
+    """Ids of ready samples, oldest first; `lock`: for this transaction, without those that another has."""
+    sample, turn = schema.sample.c, schema.turn.c
+    first = select(sample.id).where(_IS_READY).order_by(sample.created_at, sample.id)
+    ready = first.limit(batch_size if share >= 1 else LOOKED_AT)
+    if lock:
+        ready = ready.with_for_update(skip_locked=True)
+    ids = list(connection.scalars(ready))
+    if share >= 1 or not ids:
+        return ids
+    whose = select(sample.id, turn.person).where(turn.id == sample.turn_id, sample.id.in_(ids))
+    people = {row.id: row.person for row in connection.execute(whose)}
+    return bounded([(one, people[one]) for one in ids], _learned(connection, trainer), batch_size, share)
+
+
+def _learned(connection: Connection, trainer: str) -> dict[Person, int]:
+    """By person: samples that are leased, and those trained within the window."""
+    sample, turn, training = schema.sample.c, schema.turn.c, schema.training.c
+    leased = select(turn.person, func.count()).where(
+        turn.id == sample.turn_id, sample.state == str(SampleState.LEASED), sample.trainer == trainer
+    )
+    trained = select(turn.person, func.count()).where(
+        turn.id == sample.turn_id,
+        training.sample_id == sample.id,
+        training.trainer == trainer,
+        training.created_at >= time.time() - WINDOW_SECONDS,
+    )
+    found: Counter[Person] = Counter()
+    for query in (leased, trained):
+        for person, count in connection.execute(query.group_by(turn.person)):
+            found[person] += count
+    return dict(found)
 
 
 def commit(connection: Connection, rollout_id: int, version: int, trainer: str) -> int:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Select, func, select
+from sqlalchemy import Select, case, func, select
 
 from openclaw.store import schema
 from openclaw.store.database import Database
 from openclaw.store.rows import unpack_json
-from openclaw.types import TurnState, VersionStatus
+from openclaw.types import DEFAULT_TRAINER, TurnState, VersionStatus
 
 
 @dataclass(frozen=True)
@@ -47,6 +48,30 @@ class VersionTurnTable(Database):
             last = spans[-1][0] if spans else 0
             found.append(JudgedTurn(last, score, reason == "length", last in gone))
         return found
+
+    def learned_by(
+        self, versions: Sequence[int], trainer: str = DEFAULT_TRAINER
+    ) -> dict[int, dict[str, int]]:
+        """By version: how many turns it learned from (`turns`), judged above (`good`) and below 0 (`bad`)."""
+        training, sample, judgement = schema.training.c, schema.sample.c, schema.judgement.c
+        query = (
+            select(
+                training.version,
+                func.count(),
+                func.sum(case((judgement.score > 0, 1), else_=0)),
+                func.sum(case((judgement.score < 0, 1), else_=0)),
+            )
+            .join(schema.sample, sample.id == training.sample_id)
+            .outerjoin(schema.judgement, (judgement.turn_id == sample.turn_id) & (judgement.kind == "eval"))
+            .where(training.trainer == trainer, training.version.in_(set(versions)))
+            .group_by(training.version)
+        )
+        with self.reading() as connection:
+            rows = connection.execute(query).all()
+        return {
+            int(version): {"turns": turns, "good": good or 0, "bad": bad or 0}
+            for version, turns, good, bad in rows
+        }
 
 
 def _judged(*what: Any) -> Select[Any]:

@@ -1,106 +1,32 @@
-"""A leased batch as the trainer takes it: a dictionary a sample, with the trainer's own field names, and its anchors."""
+"""A leased batch as the trainer takes it: a dictionary a sample, with the trainer's own field names."""
 
 from __future__ import annotations
 
-import argparse
-import functools
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from openclaw.errors import ConfigError
-from openclaw.methods.anchors import Anchors, read_wishes
-from openclaw.methods.hinted_prompt import HintedPrompts
-from openclaw.types import SampleRecord, Turn
-
-ANCHOR = "anchor"
-"""The `case` of a row that nobody scored: see `openclaw.methods.anchors`."""
+from openclaw.store import RolloutStore
+from openclaw.trainer_hooks.companions import companion_rows
+from openclaw.types import DEFAULT_TRAINER, SampleRecord, Turn
 
 
-def add_anchor_flags(parser: argparse.ArgumentParser) -> None:
-    group = parser.add_argument_group(
-        "anchors", "What keeps explicit wishes obeyed while a habit is learned."
-    )
-    group.add_argument(
-        "--anchor-share",
-        type=_share,
-        default=0.0,
-        help="anchors a sample: the turn's answer behind a prompt with an explicit wish, where a loss that distils "
-        "holds the policy to its teacher; 0: none",
-    )
-    group.add_argument(
-        "--anchor-wishes",
-        default=None,
-        help="file with a wish a line, instead of openclaw.methods.anchors.WISHES",
-    )
+def trainer_of(args: object) -> str:
+    """The name of the trainer's leases."""
+    return str(getattr(args, "trainer_id", DEFAULT_TRAINER))
 
 
-def check_anchors(args: Any) -> None:
-    """Refuses anchors that nothing could hold. Raises ConfigError."""
-    if not getattr(args, "anchor_share", 0.0):
-        return
-    read_wishes(args.anchor_wishes)
-    if getattr(args, "teacher_source", None) == "inference":
-        raise ConfigError(
-            "--anchor-share needs the teacher in the trainer: with --teacher-source inference nothing says what the "
-            "teacher would answer there; drop one of them"
-        )
-    if getattr(args, "use_tis", False) or getattr(args, "use_rollout_logprobs", False):
-        raise ConfigError(
-            "--anchor-share does not go with --use-tis or --use-rollout-logprobs: no engine sampled an anchor's answer "
-            "behind its prompt, so it has no log-probs of one"
-        )
-
-
-def batch_rows(args: Any, records: Sequence[SampleRecord], rollout_id: int) -> list[dict[str, Any]]:
-    """Each record's sample and behind it its anchors; the same records give the same rows."""
-    share = getattr(args, "anchor_share", 0.0)
-    if not share:
-        return [sample_dict(record, rollout_id) for record in records]
-    anchors = Anchors(_prompts(str(args.hf_checkpoint)), read_wishes(args.anchor_wishes), share)
-    rows = []
-    for record in records:
-        row = sample_dict(record, rollout_id)
-        found = anchors.of(record.turn, f"anchors of sample {record.id}")
-        rows += [row, *(anchor_row(row, tokens, number) for number, tokens in enumerate(found))]
-    return rows
-
-
-def anchor_row(row: dict[str, Any], tokens: list[int], number: int) -> dict[str, Any]:
-    """The row of a sample's turn as its companion, `tokens` being another prompt and the same answer. No reward, and no
-    log-probs of an engine: nobody scored it, and no engine sampled it behind this prompt."""
-    same = (
-        "group_index",
-        "rollout_id",
-        "session_id",
-        "response",
-        "response_length",
-        "loss_mask",
-        "temperature",
-        "status",
-    )
-    return {
-        **{name: row[name] for name in same},
-        "index": f"{row['index']}-{ANCHOR}-{number}",
-        "prompt": row["prompt"],
-        "tokens": tokens,
-        "reward": dict.fromkeys(row["reward"], 0.0) if isinstance(row["reward"], dict) else 0.0,
-        "teacher_tokens_candidates": [tokens],
-        "companion": True,
-        "metadata": {"case": ANCHOR, "turn_id": row["metadata"]["turn_id"]},
-    }
-
-
-@functools.lru_cache(maxsize=4)
-def _prompts(model_path: str) -> HintedPrompts:
-    return HintedPrompts.of(model_path)
-
-
-def _share(text: str) -> float:
-    share = float(text)
-    if not 0 <= share <= 8:
-        raise argparse.ArgumentTypeError(f"{text} is no number of anchors a sample: 0 to 8")
-    return share
+def batch_rows(
+    args: Any, store: RolloutStore, records: Sequence[SampleRecord], rollout_id: int
+) -> list[dict[str, Any]]:
+    """Each record's sample, and behind all of them what is trained beside them (`companions`); the same records and the
+    same samples of earlier rollouts give the same rows."""
+    rows = [sample_dict(record, rollout_id) for record in records]
+    if not (getattr(args, "anchor_share", 0.0) or getattr(args, "replay_steps", 0)):
+        return rows
+    window = args.replay_window if args.replay_steps else 0
+    earlier = store.taught_before(rollout_id, window, trainer_of(args)) if window else []
+    return rows + companion_rows(args, rows, [*records, *earlier], sample_dict)
 
 
 def batch_metrics(rows: list[dict[str, Any]]) -> dict[str, float]:

@@ -17,9 +17,9 @@ from openclaw.common.declare import text_of_variable
 from openclaw.errors import StoreError
 from openclaw.settings import Settings, add_buffer_flags
 from openclaw.store import RolloutStore
-from openclaw.trainer_hooks import probation
+from openclaw.trainer_hooks import companions, probation
 from openclaw.trainer_hooks.backlog import Backlog, BacklogWatch
-from openclaw.trainer_hooks.batch import add_anchor_flags, batch_metrics, batch_rows, sample_dict
+from openclaw.trainer_hooks.batch import batch_metrics, batch_rows, sample_dict, trainer_of
 from openclaw.types import DEFAULT_TRAINER, SampleRecord
 
 log = logging.getLogger("openclaw.trainer_hooks.lease")
@@ -53,13 +53,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=0.0,
         help="days after which turns that are trained, dropped or ended are deleted; 0 keeps them",
     )
+    group.add_argument(
+        "--max-person-share",
+        type=_part,
+        default=0.75,
+        help="of what is learned within an hour, the part that one person may give where several teach; the rest of "
+        "their turns wait. 1: no bound",
+    )
     probation.add_arguments(parser)
     group.add_argument(
         "--trainer-id",
         default=DEFAULT_TRAINER,
         help="name of this trainer's leases and versions; two trainers on one buffer need two names",
     )
-    add_anchor_flags(parser)
+    companions.add_arguments(parser)
 
 
 def lease_batch(args: Any, rollout_id: int) -> list[dict[str, Any]]:
@@ -84,7 +91,7 @@ def lease_records(args: Any, rollout_id: int) -> list[SampleRecord]:
         _keep_house(store, args)
         _drop_stale(store, args)
         if store.has_lease(rollout_id, trainer_of(args)) or _due(store, args):
-            records = store.lease(rollout_id, args.rollout_batch_size, trainer_of(args))
+            records = store.lease(rollout_id, args.rollout_batch_size, trainer_of(args), _share(args))
             if records:
                 _tell_backlog(store, args)
                 return records
@@ -129,7 +136,7 @@ def generate_rollout(
         data_source: not looked at; the batch comes from the buffer.
 
     Returns:
-        `samples`, one dictionary each, those of `--anchor-share` among them, and `metrics`.
+        `samples`, one dictionary each, behind them those of `companions`, and `metrics`.
 
     Raises:
         ValueError: an evaluation is asked for; conversations have no evaluation set.
@@ -137,7 +144,7 @@ def generate_rollout(
     """
     if evaluation:
         raise ValueError("conversations are no evaluation set: talk to the model with openclaw-test/ instead")
-    rows = batch_rows(args, lease_records(args, rollout_id), rollout_id)
+    rows = batch_rows(args, opened_store(args), lease_records(args, rollout_id), rollout_id)
     return {"samples": rows, "metrics": batch_metrics(rows)}
 
 
@@ -204,6 +211,17 @@ def _seconds(text: str) -> float:
     return seconds
 
 
+def _part(text: str) -> float:
+    part = float(text)
+    if not 0 < part <= 1:
+        raise argparse.ArgumentTypeError(f"{text} is no part: above 0, at most 1")
+    return part
+
+
+def _share(args: Any) -> float:
+    return float(getattr(args, "max_person_share", 1.0))
+
+
 def _days(text: str) -> float:
     days = float(text)
     if not 0 <= days < float("inf"):
@@ -212,15 +230,13 @@ def _days(text: str) -> float:
 
 
 def _due(store: RolloutStore, args: Any) -> bool:
-    ready = store.ready_count()
+    ready, share = store.ready_count(), _share(args)
+    if ready and share < 1:
+        ready = store.leasable_count(args.rollout_batch_size, trainer_of(args), share)
     if ready >= args.rollout_batch_size:
         return True
     oldest = store.oldest_ready_at() if ready else None
     return oldest is not None and time.time() - oldest >= args.batch_timeout
-
-
-def trainer_of(args: object) -> str:
-    return str(getattr(args, "trainer_id", DEFAULT_TRAINER))
 
 
 def opened_store(args: Any) -> RolloutStore:

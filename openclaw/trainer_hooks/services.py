@@ -24,7 +24,7 @@ from openclaw.judge import settings as judge_settings
 from openclaw.judge.teacher import settings as teacher_settings
 from openclaw.methods.method import Method
 from openclaw.settings import add_flags, as_flags, load_settings
-from openclaw.trainer_hooks.batch import check_anchors
+from openclaw.trainer_hooks import companions
 from openclaw.trainer_hooks.lease import add_arguments as add_buffer_arguments
 
 GATEWAY_FLAGS = (
@@ -71,7 +71,7 @@ def start(args: Any, endpoints: dict[str, list[str]]) -> list[dict[str, Any]]:
     check_model(Path(args.hf_checkpoint))
     use_started_engines(args, endpoints)
     check_teacher(args)
-    check_anchors(args)
+    companions.check(args)
     judges = [judge_process(args, index) for index in range(args.num_judge_workers)]
     return [gateway_process(args, endpoints["policy"]), *judges]
 
@@ -164,13 +164,14 @@ def store_flags(args: Any) -> list[str]:
 
 
 def check_port(host: str, port: int, run_dir: str) -> None:
-    """Refuses a port that another program holds. A gateway of this very run folder may hold it: it is adopted.
+    """Refuses a port that another program holds. A gateway of this very run folder, its door or its spare may hold it:
+    it is adopted.
 
     Raises:
         ConfigError: the port is taken.
     """
     if not 1 <= port <= 65535:
         raise ConfigError(f"port {port} does not exist; give one from 1 to 65535 with PORT=...")
-    if any(process["role"] == "gateway" for process in live_processes(Path(run_dir))):
+    if any(process["name"].partition(".")[0] == "gateway" for process in live_processes(Path(run_dir))):
         return
     listen(host, port).close()

@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -19,8 +20,9 @@ from openclaw.common import declare
 from openclaw.common.declare import option
 from openclaw.common.version import add_version
 from openclaw.errors import ConfigError
+from openclaw.versions.comparison import as_text
 
-TIMEOUT_SECONDS = 90.0
+TIMEOUT_SECONDS = 600.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,6 +58,14 @@ def build_parser() -> argparse.ArgumentParser:
         one.add_argument("version", type=int)
         if name == "rollback":
             one.add_argument("--drop-turns", action="store_true", help="what is undone is not learned again")
+    diff = commands.add_parser("diff", help="what lies between two versions, and what both answer")
+    diff.add_argument("version", type=int, metavar="A")
+    diff.add_argument("other", type=int, metavar="B")
+    diff.add_argument(
+        "--prompts",
+        type=Path,
+        help='file that both answer, a prompt a line: a text, or {"messages": [...]} as in --gate-data',
+    )
     commands.add_parser("unpin", help="serves the newest weights again; training goes on")
     return parser
 
@@ -83,6 +93,8 @@ def _answer(args: argparse.Namespace, settings: VersionsSettings) -> str:
             return table(_call(settings, "GET", path))
         case "show":
             return json.dumps(_call(settings, "GET", path), indent=1)
+        case "diff":
+            return as_text(_compared(args, settings))
         case "delete":
             found = _call(settings, "DELETE", f"{path}/quarantine")
         case "rollback":
@@ -90,6 +102,31 @@ def _answer(args: argparse.Namespace, settings: VersionsSettings) -> str:
         case command:
             found = _call(settings, "POST", f"{path}/{command}", {})
     return json.dumps(found)
+
+
+def _compared(args: argparse.Namespace, settings: VersionsSettings) -> dict[str, Any]:
+    path = "/admin/versions/diff"
+    if args.prompts is None:
+        return _call(settings, "GET", f"{path}?a={args.version}&b={args.other}")
+    body = {"a": args.version, "b": args.other, "prompts": read_prompts(args.prompts)}
+    return _call(settings, "POST", path, body)
+
+
+def read_prompts(path: Path) -> list[Any]:
+    """A prompt a line. Raises VersionsError."""
+    try:
+        lines = [line for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
+    except (OSError, UnicodeDecodeError) as error:
+        raise VersionsError(f"--prompts {path} cannot be read: {error}") from error
+    found: list[Any] = []
+    for line in lines:
+        try:
+            given = json.loads(line)
+        except ValueError:
+            given = line
+        known = isinstance(given, dict) and "messages" in given
+        found.append({"messages": given["messages"]} if known else line)
+    return found
 
 
 def table(found: dict[str, Any]) -> str:

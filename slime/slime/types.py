@@ -41,8 +41,8 @@ class Sample:
         teacher_tokens_candidates: for each hint, the shortest first, ids of the prompt with that hint + the
             ids of the response, for a teacher in the trainer; an empty list: the turn has no hint.
         remove_sample: the sample counts in its group's normalisation and is not trained.
-        companion: the sample accompanies the one before it. Companions are trained in an optimizer step of their own,
-            behind the step of the samples that they accompany, and count neither there nor in metrics of the batch.
+        companion: 0, or the sample accompanies those before it: number n is trained in the n-th optimizer step behind
+            theirs, together with their other companions of that number, and counts in no metric of the batch.
         generate_function_path, custom_rm_path: hooks of this sample alone, in place of those of the flags.
     """
 
@@ -65,7 +65,7 @@ class Sample:
     teacher_topk_indices: list[list[int]] | None = None
     teacher_tokens_candidates: list[list[int]] | None = None
     remove_sample: bool = False
-    companion: bool = False
+    companion: int = 0
     status: SampleStatus = SampleStatus.PENDING
     metadata: dict[str, Any] = field(default_factory=dict)
     generate_function_path: str | None = None

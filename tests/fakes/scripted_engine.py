@@ -14,7 +14,8 @@ class FakeEngine:
     """SGLang's `/generate`, scripted. `say` is what it samples, in ids, for any prompt.
 
     Prompts that begin with an earlier prompt and a part of its answer are continued. After `die_after`
-    tokens it drops every connection for `down` seconds. After `switch_after` tokens `version` is one higher.
+    tokens it drops every connection for `down` seconds. After `switch_after` tokens `version` is one higher. `tries` is
+    what the weights of a version answer that are tried.
     """
 
     say: list[int] = field(default_factory=list)
@@ -27,6 +28,8 @@ class FakeEngine:
     switch_after: int | None = None
     refuse: str | None = None
     requests: list[dict[str, Any]] = field(default_factory=list)
+    tries: dict[int, list[int]] = field(default_factory=dict)
+    tried: list[dict[str, Any]] = field(default_factory=list)
     aborted: list[str] = field(default_factory=list)
     disconnects: int = 0
     port: int = 0
@@ -102,6 +105,9 @@ class FakeEngine:
     async def _answer(self, path: str, body: dict[str, Any], writer: asyncio.StreamWriter) -> None:
         if path == "/abort_request":
             self.aborted.append(body["rid"])
+        if path == "/try_weights":
+            self._try(body, writer)
+            return
         if path != "/generate":
             self._whole(writer, 200, {"weight_version": str(self.version), "checksum": "c0ffee"})
             return
@@ -118,6 +124,15 @@ class FakeEngine:
             self.disconnects += 1
             raise
         writer.write(b"0\r\n\r\n")
+
+    def _try(self, body: dict[str, Any], writer: asyncio.StreamWriter) -> None:
+        self.tried.append(body)
+        ids = self.tries.get(int(body["weight_version"]))
+        if ids is None:
+            self._whole(writer, 404, {"message": "Not Found"})
+            return
+        one = {"ids": ids, "log_probs": [-0.1] * len(ids), "text": "", "ended": True}
+        self._whole(writer, 200, {"answers": [one for _ in body["prompts"]]})
 
     def _whole(self, writer: asyncio.StreamWriter, status: int, body: Any) -> None:
         data = json.dumps(body).encode()

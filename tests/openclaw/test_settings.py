@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
+from openclaw.common.other_words import OTHER_WORDS
 from openclaw.errors import ConfigError
 from openclaw.settings import load_settings, markdown
 from tests import ROOT
@@ -51,3 +54,29 @@ def test_table_names_every_variable_once() -> None:
     for name in ("SGLANG_API_KEY", "OPENCLAW_ADMIN_KEY", "PORT", "MODEL_PATH", "REQUEST_TIMEOUT"):
         assert table.count(f"`{name}`") == 1
     assert "| `REQUEST_TIMEOUT` | `--request-timeout` | float, seconds | `600.0` |" in table
+
+
+@pytest.mark.parametrize(
+    ("flags", "told"),
+    [
+        (["--model", "m"], "here it is --model-path"),
+        (["--max-model-len=4096"], "here it is --context-length"),
+        (["--api-key", "k"], "here it is the variable SGLANG_API_KEY"),
+        (["--tensor-parallel-size", "2"], "name it with --engine-url"),
+        (["--enable-auto-tool-choice"], "not needed"),
+        (["-tp", "2"], "name it with --engine-url"),
+        (["--prot", "1"], "did you mean --port?"),
+        (["--quite-unheard-of"], "see --help"),
+        (["--port", "x"], "--port"),
+    ],
+)
+def test_flags_of_other_servers_are_answered_with_ours(flags: list[str], told: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load_settings(["--model-path", "m", *flags], {})
+    assert told in str(caught.value)
+
+
+def test_every_flag_that_is_named_instead_exists_and_no_flag_of_ours_is_answered() -> None:
+    ours = set(re.findall(r"`(--[a-z-]+)`", markdown()))
+    named = {flag for text in OTHER_WORDS.values() for flag in re.findall(r"(?<!\S)--[a-z-]+", text)}
+    assert named <= ours and not ours & OTHER_WORDS.keys()

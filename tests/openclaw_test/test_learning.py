@@ -20,6 +20,7 @@ from openclaw_test.loop.chat_client import ChatClient
 from openclaw_test.loop.real_loop import running_loop
 from openclaw_test.offline import lr_search
 from openclaw_test.offline.local_loop import ChatModel, LocalLoop, Talk
+from openclaw_test.offline.measures import ask, explicit_wishes, fresh_problems, preferences
 from openclaw_test.offline.memory import KEPT, Memory
 from openclaw_test.offline.methods import METHODS, Setting
 from openclaw_test.offline.replay import replay
@@ -27,6 +28,7 @@ from openclaw_test.offline.statistics import mean_curve, mean_interval, summary
 from openclaw_test.offline.trial import Plan, Trial
 from openclaw_test.people.scripted_user import ScriptedUser
 from openclaw_test.people.tastes import STUDENT
+from openclaw_test.people.wishes import BAR
 
 ROOT = Path(__file__).parents[2]
 LEARNING = [method for method in METHODS.values() if method.flags is not None]
@@ -98,10 +100,10 @@ def test_the_same_seed_gives_the_same_conversations_and_updates(make_loop: Any) 
 def test_anchors_are_trained_in_a_step_of_their_own_and_change_nothing_of_what_people_teach(
     make_loop: Any,
 ) -> None:
-    plain = make_loop("topk_select", batch=2, extra=("--anchor-share", "0"))
+    plain = make_loop("topk_select", batch=2, extra=("--replay-steps", "0", "--anchor-share", "0"))
     talk(plain, 2)
     first, plain_names = plain.metrics[0], set(plain.metrics[0])
-    anchored = make_loop("topk_select", batch=2, extra=("--anchor-share", "1"))
+    anchored = make_loop("topk_select", batch=2, extra=("--replay-steps", "0"))
     talk(anchored, 2)
     found = anchored.metrics[0]
     assert (found["loss"], found["grad_norm"]) == (first["loss"], first["grad_norm"])
@@ -109,6 +111,19 @@ def test_anchors_are_trained_in_a_step_of_their_own_and_change_nothing_of_what_p
     assert found["train_rollout_logprob_abs_diff_max"] < 1e-3
     assert found["companion_grad_norm"] > 0
     assert not any(name.startswith("companion") for name in plain_names)
+
+
+def test_a_habit_is_learned_within_sixteen_conversations_and_explicit_wishes_are_still_obeyed(
+    chat: ChatModel, make_loop: Any
+) -> None:
+    before = explicit_wishes(chat, 100, "search").lists
+    loop = make_loop("topk_select", seed=100)
+    talk(loop, 16, seed=100)
+    replies = ask(chat, fresh_problems(100, 100), 100)
+    assert preferences(replies, [STUDENT])["student"] >= 0.8
+    after = explicit_wishes(chat, 100, "search").lists
+    assert sum(after.values()) >= BAR * sum(before.values())
+    assert loop.metrics[-1]["num_steps"] == 3
 
 
 def test_without_training_the_memory_puts_hints_into_the_next_prompts(

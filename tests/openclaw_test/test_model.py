@@ -10,6 +10,7 @@ import torch
 import tiny_claw
 from tiny_claw import detectors
 from tiny_claw.evaluate import complained, hinted, question
+from tiny_claw.far import accuracy
 from tiny_claw.generation import Helper
 from tiny_claw.manners import Style
 from tiny_claw.problems import held_out_problems
@@ -28,10 +29,14 @@ def helper() -> Helper:
 def test_it_is_a_small_qwen3_with_a_long_context(helper: Helper) -> None:
     config = json.loads((MODEL / "config.json").read_text())
     assert config["architectures"] == ["Qwen3ForCausalLM"]
-    assert config["max_position_embeddings"] == 32768
+    assert config["max_position_embeddings"] == 65536
     assert config["tie_word_embeddings"] is True
     assert 1_000_000 <= sum(p.numel() for p in helper.model.parameters()) <= 4_000_000
     assert sum(file.stat().st_size for file in MODEL.iterdir()) <= 8_000_000
+
+
+def test_it_calculates_at_positions_that_no_training_text_had(helper: Helper) -> None:
+    assert accuracy(helper, PROBLEMS[:8], gap=64_000) == 1.0
 
 
 def test_it_is_served_at_temperature_one() -> None:

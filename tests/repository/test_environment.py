@@ -13,7 +13,10 @@ from tests.imports import ROOTS
 WHOLE = "all"
 """The environment as a whole: to find variables of flags, or to hand it to a process."""
 READS = {
-    "openclaw": {"common/declare.py": {WHOLE}},  # the variables of all settings
+    "openclaw": {
+        "common/declare.py": {WHOLE},  # the variables of all settings
+        "connect/own_file.py": {WHOLE},  # where other programs keep their settings
+    },
     "slime": {
         "arguments/parser.py": {WHOLE},  # the variables of all flags
         "engines/sglang/launch.py": {WHOLE},

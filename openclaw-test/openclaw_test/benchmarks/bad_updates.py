@@ -1,47 +1,41 @@
-"""Which bad updates the gate stops, and where; how many good ones it rejects; what it costs.
+"""Which bad updates the gate stops, and where; what those do that it does not; how many good ones it rejects; its cost.
 
-`python openclaw-test/openclaw_test/benchmarks/bad_updates.py --sessions 24 --each 10 --seeds 0` lets a student talk with
-the gated loop of one process (every update of theirs is a good one), then spoils updates in ten ways from the live
-state, each at 1, 3 and 10 times the learning rate in turn where it is trained at all. Prints one JSON line. An update
-that passes is measured: greedy accuracy on held-out problems, beside that of the live weights."""
+`python openclaw-test/openclaw_test/benchmarks/bad_updates.py --results bad.jsonl` lets students talk with the gated loop
+of one process (every update of theirs is a good one), then spoils updates in ten ways from the live state of each, ten
+of each kind in all, at 1, 3 and 10 times the learning rate in turn where they are trained. With --drift also many of
+each kind one on the other, at the usual rate: what a person gets who goes on.
+
+Each finding is a line of the file; what stands there is not measured again, so the program can be ended (--minutes) and
+started again. At the end it prints the table.
+"""
 
 from __future__ import annotations
 
 import argparse
-import copy
 import json
+import logging
 import random
 import sys
 import time
-from collections import Counter, defaultdict
-from collections.abc import Callable
-from dataclasses import replace
+from collections import Counter
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 import torch
-from safetensors.torch import load_file, save_file
 
+from openclaw_test.offline.bad_updates import HARM, KINDS, TRAINED, Bench, Drift
 from openclaw_test.offline.gated import FLAGS, GatedLoop
 from openclaw_test.offline.local_loop import ChatModel
-from openclaw_test.offline.measures import ask
 from openclaw_test.offline.methods import METHODS, Setting
 from openclaw_test.offline.trial import Plan, Trial
 from openclaw_test.people.tastes import STUDENT
-from slime.gate.memory import KeptState
-from slime.rollout.post_process import post_processed
-from slime.training.fsdp.model import gather_weights
-from slime.types import Sample
-from slime.weights.update import CandidateRejected
-from tiny_claw import detectors
-from tiny_claw.problems import held_out_problems
 
 MODEL = Path(__file__).resolve().parents[2] / "tiny_claw" / "model"
 SCALES = (1.0, 3.0, 10.0)
-HARM = 0.02
-Batch = Callable[["Bench", random.Random], list[Sample]]
+Row = dict[str, Any]
 
 
 class GatedTrial(Trial):
@@ -50,221 +44,140 @@ class GatedTrial(Trial):
     def __init__(self, chat: ChatModel, setting: Setting, plan: Plan, seed: int) -> None:
         super().__init__(chat, setting, plan, seed)
         self.loop.close()
-        self.loop = GatedLoop(chat, setting, seed)
+        self.loop: Any = GatedLoop(chat, setting, seed)
 
 
-class Bench:
-    """One trained loop from whose live state updates are spoilt."""
+class Results:
+    """Findings in a file, one a line, by what was done."""
 
-    def __init__(self, loop: GatedLoop, problems: int) -> None:
-        self.loop, self.chat = loop, loop.chat
-        self.problems = held_out_problems(problems)
-        self.live_weights = {name: tensor.clone() for name, tensor in self.chat.engine.tensors().items()}
-        self.accuracy = self.measure()
+    def __init__(self, path: Path, minutes: float) -> None:
+        self.path, self.end = path, time.monotonic() + 60 * minutes
+        lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+        self.rows: list[Row] = [json.loads(line) for line in lines]
 
-    def measure(self) -> float:
-        """Greedy accuracy of what the engine holds."""
-        return ask(self.chat, self.problems, 0, 0.0).share(detectors.is_right)
+    def has(self, **named: object) -> bool:
+        return any(named.items() <= row.items() for row in self.rows)
 
-    def answers(self, samples: list[Sample], texts: list[str], reward: float) -> list[Sample]:
-        """The same prompts with other answers, all with one reward."""
-        encode = self.chat.format.tokenizer.encode
-        changed = []
-        for sample, text in zip(samples, texts, strict=True):
-            prompt, end = sample.tokens[: sample.prompt_length], sample.tokens[-1]
-            answer = [*encode(text), end]
-            changed.append(self.answered(sample, prompt + answer, len(answer), reward))
-        return changed
+    def add(self, **row: Any) -> None:
+        self.rows.append(row)
+        with self.path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(row, ensure_ascii=False) + "\n")
 
-    def answered(self, sample: Sample, tokens: list[int], length: int, reward: float) -> Sample:
-        fresh = replace(
-            sample, tokens=tokens, response_length=length, reward={"score": reward}, loss_mask=None,
-            rollout_log_probs=None, version_spans=[], teacher_tokens_candidates=[], metadata={},
-        )  # fmt: skip
-        [log_probs] = self.loop.local.log_probs([fresh])
-        return replace(fresh, rollout_log_probs=log_probs)
-
-    def attempt(self, kind: str, scale: float, rng: random.Random) -> tuple[str, float | None]:
-        """One bad update: the stage that stopped it, or "" and the accuracy that it would have served."""
-        loop = self.loop
-        if kind in TRAINED:
-            loop.local.scale_learning_rate(scale)
-            samples = TRAINED[kind](self, rng)
-            loop.trainer.train(loop.rollouts, post_processed(loop.args, samples, None, None))  # type: ignore[union-attr]
-        try:
-            loop.examine(lambda folder: SPOILT[kind](folder, rng) if kind in SPOILT else None)
-        except CandidateRejected as rejection:
-            return rejection.stage, None
-        else:
-            weights = gather_weights(loop.trainer.model, None, keep=True)  # type: ignore[union-attr]
-            self.chat.engine.install(weights, loop.version)
-            accuracy = self.measure()
-            self.chat.engine.install(self.live_weights, loop.live.version)
-            return "", accuracy
-        finally:
-            loop.local.go_back()
-            loop.local.scale_learning_rate(1.0)
-
-    def stream(self, kind: str, count: int, rng: random.Random) -> dict[str, Any]:
-        """Bad updates at the usual rate, one on the other as long as they pass: what a person who goes on gets."""
-        loop, gate = self.loop, self.loop.gate
-        start, kept = KeptState(loop.trainer), (copy.deepcopy(gate.history), gate.known, gate.said, loop.live)  # type: ignore[arg-type]
-        stopped: Counter[str] = Counter()
-        for _ in range(count):
-            samples = TRAINED[kind](self, rng)
-            loop.trainer.train(loop.rollouts, post_processed(loop.args, samples, None, None))  # type: ignore[union-attr]
-            try:
-                found = loop.examine()
-            except CandidateRejected as rejection:
-                stopped[rejection.stage] += 1
-                loop.undo(rejection)
-            else:
-                weights = gather_weights(loop.trainer.model, None, keep=True)  # type: ignore[union-attr]
-                self.chat.engine.install(weights, loop.version)
-                loop.live = loop.candidate.weights
-                gate.accept(loop.local, found)
-        accuracy = self.measure()
-        self.chat.engine.install(self.live_weights, kept[3].version)
-        start.restore(loop.trainer)  # type: ignore[arg-type]
-        gate.history, gate.known, gate.said, loop.live = kept
-        loop.local.keep_state()
-        loop.local.scale_learning_rate(1.0)
-        return {"stopped": dict(stopped), "of": count, "fall": round(self.accuracy - accuracy, 4)}
+    @property
+    def late(self) -> bool:
+        return time.monotonic() > self.end
 
 
-def sign_turned(bench: Bench, rng: random.Random) -> list[Sample]:
-    return [replace(one, reward={"score": -float(one.get_reward_value("score"))}) for one in bench.loop.last]
-
-
-def faster(bench: Bench, rng: random.Random) -> list[Sample]:
-    """The good batch; the rate is ten times `scale`."""
-    bench.loop.local.scale_learning_rate(10 * bench.loop.local.trainer.rate_scale)
-    return bench.loop.last
-
-
-def garbage(bench: Bench, rng: random.Random) -> list[Sample]:
-    found = []
-    for one in bench.loop.last:
-        ids = [rng.randrange(4, bench.loop.local.trainer.vocabulary) for _ in range(30)]
-        prompt = one.tokens[: one.prompt_length]
-        found.append(bench.answered(one, prompt + ids, len(ids), 1.0))
-    return found
-
-
-def one_answer(bench: Bench, rng: random.Random) -> list[Sample]:
-    return bench.answers(bench.loop.last, ["I do not know."] * len(bench.loop.last), 1.0)
-
-
-def wrong_answers(bench: Bench, rng: random.Random) -> list[Sample]:
-    texts = [
-        f"First, {a} + {b} = {a + b + rng.randint(1, 9)}. So there are {rng.randint(1, 99)} now."
-        for a, b in ((rng.randint(2, 60), rng.randint(2, 30)) for _ in bench.loop.last)
+def measure(chat: ChatModel, seed: int, options: argparse.Namespace, results: Results) -> None:
+    """One student's talk, and what is spoilt from where it ends."""
+    attempts = [(kind, number) for number in range(options.each) for kind in KINDS]
+    todo = [one for one in attempts if not results.has(what="bad", seed=seed, kind=one[0], number=one[1])]
+    drifts = [
+        kind
+        for kind in (TRAINED if options.drift else ())
+        if not results.has(what="drift", seed=seed, kind=kind)
     ]
-    return bench.answers(bench.loop.last, texts, 1.0)
-
-
-def other_language(bench: Bench, rng: random.Random) -> list[Sample]:
-    texts = [
-        "Всего получилось семь яблок.",
-        "一共有七个苹果。",
-        "Antwort: es sind sieben Stück.",
-        "Сейчас их девять.",
-    ]
-    return bench.answers(bench.loop.last, [rng.choice(texts) for _ in bench.loop.last], 1.0)
-
-
-TRAINED: dict[str, Batch] = {
-    "sign of the reward turned": sign_turned,
-    "10 x learning rate": faster,
-    "garbage": garbage,
-    "one repeated answer": one_answer,
-    "praised wrong answers": wrong_answers,
-    "other language": other_language,
-}
-
-
-def change_tensor(change: Callable[[torch.Tensor], torch.Tensor]) -> Callable[[Path, random.Random], None]:
-    def spoil(folder: Path, rng: random.Random) -> None:
-        file = folder / "model.safetensors"
-        tensors = load_file(file)
-        name = rng.choice(sorted(tensors))
-        save_file({**tensors, name: change(tensors[name])}, file)
-
-    return spoil
-
-
-def cut(folder: Path, rng: random.Random) -> None:
-    file = folder / "model.safetensors"
-    file.write_bytes(file.read_bytes()[: int(file.stat().st_size * rng.random())])
-
-
-SPOILT: dict[str, Callable[[Path, random.Random], None]] = {
-    "NaN": change_tensor(lambda tensor: tensor.index_fill(0, torch.tensor([0]), float("nan"))),
-    "exploded": change_tensor(lambda tensor: tensor * 1000),
-    "wrong shape": change_tensor(lambda tensor: tensor[:-1].contiguous()),
-    "truncated file": cut,
-}
-
-
-def run(options: argparse.Namespace) -> dict[str, Any]:
-    torch.set_num_threads(1)
-    chat = ChatModel(str(MODEL))
-    stages: dict[str, Counter[str]] = defaultdict(Counter)
-    harmful: Counter[str] = Counter()
-    streams: dict[str, list[dict[str, Any]]] = defaultdict(list)
-    passed: list[dict[str, Any]] = []
-    good, rejected, costs, found = 0, [], [], []
-    for seed in options.seeds:
-        setting = Setting(METHODS["topk_select"], extra=FLAGS)
-        trial = GatedTrial(chat, setting, Plan((STUDENT,), options.sessions), seed)
-        loop: Any = trial.loop
+    if not todo and not drifts and results.has(what="good", seed=seed):
+        return
+    setting = Setting(METHODS["topk_select"], extra=(*FLAGS, *options.flags.split()))
+    trial = GatedTrial(chat, setting, Plan((STUDENT,), options.sessions), seed)
+    loop: GatedLoop = trial.loop
+    try:
         for number in range(options.sessions // 3):
             trial._round(3 * number)
-        good += len(loop.found) + len(loop.rejections)
-        rejected += loop.rejections
-        found += loop.found
-        trained = sum(step["train_seconds"] for step in loop.metrics)
-        costs.append(sum(one["seconds"] for one in loop.found) / trained if trained else 0.0)
-        bench = Bench(loop, options.problems) if options.each else None
-        for kind in (*SPOILT, *TRAINED) if bench else ():
-            rng = random.Random(f"{seed} {kind}")
-            for number in range(options.each):
-                scale = SCALES[number % 3]
-                stage, accuracy = bench.attempt(kind, scale, rng)
-                stages[kind][stage or "passed"] += 1
-                if accuracy is not None:
-                    fall = bench.accuracy - accuracy
-                    harmful[kind] += fall >= HARM
-                    passed.append({"kind": kind, "scale": scale, "fall": round(fall, 4)})
-        if bench and options.stream:
-            for kind in TRAINED:
-                streams[kind].append(bench.stream(kind, options.stream, random.Random(f"{seed} {kind}")))
+        if not results.has(what="good", seed=seed):
+            results.add(what="good", seed=seed, **good(loop))
+        if not todo and not drifts:
+            return
+        bench = Bench(loop, options.problems)
+        for kind, number in todo:
+            if results.late:
+                return
+            rng = random.Random(f"{seed} {kind} {number}")
+            found = bench.attempt(kind, SCALES[number % len(SCALES)] if kind in TRAINED else 1.0, rng)
+            results.add(what="bad", seed=seed, number=number, **asdict(found))
+        for kind in drifts:
+            if results.late:
+                return
+            drift = bench.drift(kind, options.drift, random.Random(f"{seed} {kind}"))
+            results.add(what="drift", seed=seed, longest=drift.longest, **asdict(drift))
+    finally:
         loop.close()
+
+
+def good(loop: GatedLoop) -> Row:
+    """Of the student's own updates."""
+    trained = sum(step["train_seconds"] for step in loop.metrics)
+    examined = sum(one["seconds"] for one in loop.found)
     return {
-        "good_updates": good,
-        "good_rejected": rejected,
-        "largest_good": {
-            name: round(max(one.get(name, 0.0) for one in found), 4)
-            for name in ("change", "kl", "liked_loss", "same", "endless", "repeating")
+        "updates": len(loop.found) + len(loop.rejections),
+        "rejected": [list(one) for one in loop.rejections],
+        "undone": list(loop.undone),
+        "audit_seconds": round(loop.audit_seconds, 3),
+        "gate_seconds": round(examined, 3),
+        "train_seconds": round(trained, 3),
+        "largest": {
+            name: max((one.get(name, 0.0) for one in loop.found), default=0.0)
+            for name in ("change", "kl", "liked_loss")
         },
-        "least_right": round(min((one.get("right", 1.0) for one in found), default=1.0), 4),
-        "cost_of_training": [round(cost, 3) for cost in costs],
-        "stopped": {kind: dict(count) for kind, count in stages.items()},
-        "harmful_passed": dict(harmful),
-        "passed": passed,
-        "streams": dict(streams),
     }
 
 
+def table(rows: list[Row]) -> str:
+    """Markdown: bad updates by kind, then those one on the other, then the good ones."""
+    lines = ["| kind | updates | stopped by | went live | largest fall |", "|---|---|---|---|---|"]
+    for kind in KINDS:
+        mine = [row for row in rows if row["what"] == "bad" and row["kind"] == kind]
+        stopped = Counter(row["stage"] for row in mine if row["stage"])
+        live = [row["fall"] for row in mine if row["fall"] is not None]
+        by = ", ".join(f"{stage} {count}" for stage, count in stopped.most_common()) or "nothing"
+        harmful = sum(fall >= HARM for fall in live)
+        fall = f"{max(live):.3f}" + (f" ({harmful} of two points)" if harmful else "") if live else "none"
+        lines.append(f"| {kind} | {len(mine)} | {by} | {len(live)} | {fall} |")
+    lines += ["", "| one on the other | updates | stopped | largest fall that answered | for | at the end |"]
+    lines.append("|---|---|---|---|---|---|")
+    for row in (row for row in rows if row["what"] == "drift"):
+        drift = Drift(row["kind"], row["stopped"], row["live"])
+        by = Counter(stage for stage in drift.stopped if stage)
+        stopped_by = ", ".join(f"{stage} {count}" for stage, count in by.most_common()) or "nothing"
+        last = drift.live[-1] if drift.stopped[-1] == "" else min(drift.live[-2:])
+        lines.append(
+            f"| {drift.kind}, seed {row['seed']} | {len(drift.stopped)} | {stopped_by} | {max(drift.live):.3f} "
+            f"| {drift.longest} updates | {last:.3f} |"
+        )
+    talks = [row for row in rows if row["what"] == "good"]
+    count, rejected = (
+        sum(row["updates"] for row in talks),
+        sum(len(row["rejected"]) + len(row["undone"]) for row in talks),
+    )
+    seconds = [sum(row[f"{what}_seconds"] for row in talks) for what in ("gate", "train", "audit")]
+    lines += ["", f"good updates: {rejected} of {count} rejected or undone, in {len(talks)} talks"]
+    of_gate, of_training, behind = seconds
+    lines.append(f"seconds over those of training: gate {of_gate / max(of_training, 1e-9):.2f}")
+    lines[-1] += f", questions behind the switch {behind / max(of_training, 1e-9):.2f}"
+    return "\n".join(lines)
+
+
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seeds", type=int, nargs="+", default=[0], help="trials")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--results", type=Path, required=True, help="file of the findings, gone on with")
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1], help="students")
     parser.add_argument("--sessions", type=int, default=24, help="sessions of good updates before")
-    parser.add_argument("--each", type=int, default=10, help="bad updates of each kind; 0: good ones alone")
-    parser.add_argument("--stream", type=int, default=0, help="bad updates of each kind one on the other")
+    parser.add_argument("--each", type=int, default=5, help="bad updates of each kind and seed")
+    parser.add_argument("--drift", type=int, default=0, help="bad updates of each kind one on the other")
     parser.add_argument("--problems", type=int, default=200, help="held-out problems of the accuracy")
-    started, options = time.monotonic(), parser.parse_args()
-    print(json.dumps({**run(options), "seconds": round(time.monotonic() - started, 1)}))
+    parser.add_argument("--minutes", type=float, default=1e6, help="ends after so long")
+    parser.add_argument("--flags", default="", help="further flags of the driver, in quotes")
+    options = parser.parse_args()
+    logging.disable(logging.WARNING)
+    torch.set_num_threads(1)
+    chat, results = ChatModel(str(MODEL)), Results(options.results, options.minutes)
+    for seed in options.seeds:
+        if not results.late:
+            measure(chat, seed, options, results)
+    print(table(results.rows))
 
 
 if __name__ == "__main__":

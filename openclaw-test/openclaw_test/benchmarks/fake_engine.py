@@ -1,7 +1,8 @@
 """An engine that samples nothing: the same 64 tokens for every prompt, made in advance, as SGLang's `/generate` says
 them, and, for gateways of other projects, as an OpenAI chat completion (with ids and log-probs if asked).
 
-`python fake_engine.py PORT [SECONDS]` waits SECONDS between two tokens; without, all come at once in one chunk.
+`python fake_engine.py PORT [SECONDS] [top]` waits SECONDS between two tokens; without, all come at once in one chunk.
+`top`: with the best tokens at every place.
 """
 
 from __future__ import annotations
@@ -25,6 +26,8 @@ def _chunk(count: int, last: bool) -> bytes:
         "weight_version": "1",
         "output_token_logprobs": [[-0.5, token, None] for token in ids],
     }
+    if "top" in sys.argv:
+        meta["output_top_logprobs"] = [[[-0.5, token, None], [-1.5, 7, None]] for token in ids]
     if last:
         meta["weight_versions"] = [{"version": "1", "start": 0, "end": count}]
     event = b"data: " + json.dumps({"output_ids": ids, "meta_info": meta}).encode() + b"\n\n"
@@ -100,4 +103,4 @@ async def main(port: int, pause: float) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(main(int(sys.argv[1]), float(sys.argv[2]) if len(sys.argv) > 2 else 0.0))
+    asyncio.run(main(int(sys.argv[1]), float(sys.argv[2]) if sys.argv[2:3] not in ([], ["top"]) else 0.0))

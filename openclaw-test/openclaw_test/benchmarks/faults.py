@@ -28,10 +28,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 import psutil
-from fault_points import POINTS, number
 
 from openclaw.common.run_folder import live_processes
 from openclaw.store import RolloutStore
+from openclaw_test.benchmarks.fault_points import POINTS, number
 from openclaw_test.loop.chat_client import ChatClient
 from openclaw_test.loop.knocking import Knocking
 from openclaw_test.loop.real_loop import TINY_SCRIPT, Loop, running_loop
@@ -51,10 +51,8 @@ _SURVIVING = """
     FROM training JOIN weight_version USING (trainer, version)
     WHERE weight_version.status IN ('live', 'superseded')
 """
-_TRAINED_TWICE = (
-    f"SELECT count(*) FROM (SELECT sample_id {_SURVIVING} GROUP BY sample_id HAVING count(*) > 1)"
-)
-_WRONG_STATE = (
+TRAINED_TWICE = f"SELECT count(*) FROM (SELECT sample_id {_SURVIVING} GROUP BY sample_id HAVING count(*) > 1)"
+WRONG_STATE = (
     f"SELECT count(*) FROM sample WHERE (state = 'trained') != (id IN (SELECT sample_id {_SURVIVING}))"
 )
 
@@ -148,8 +146,8 @@ def compare(loop: Loop, people: People) -> dict[str, int]:
         "stored_twice": sum(count > 1 for count in stored.values()),
         "stored_with_another_text": len(differ),
         "samples_trained": number(loop, f"SELECT count(DISTINCT sample_id) {_SURVIVING}"),
-        "samples_trained_twice": number(loop, _TRAINED_TWICE),
-        "samples_in_a_wrong_state": number(loop, _WRONG_STATE),
+        "samples_trained_twice": number(loop, TRAINED_TWICE),
+        "samples_in_a_wrong_state": number(loop, WRONG_STATE),
     }
 
 

@@ -184,7 +184,9 @@ def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--people", nargs="+", choices=PEOPLE, default=["joint"], metavar="GROUP")
     parser.add_argument("--seeds", type=int, default=10, help="trials of each method")
     parser.add_argument("--first-seed", type=int, default=0)
-    parser.add_argument("--lr", type=float, nargs="+", default=[Setting.lr], help="learning rates")
+    parser.add_argument(
+        "--lr", type=float, nargs="+", default=[None], help="learning rates; default: each method's own"
+    )
     parser.add_argument("--batch", type=int, default=Setting.batch, help="samples of an update")
     parser.add_argument("--kl", type=float, default=Setting.kl, help="weight of the KL to the first weights")
     parser.add_argument("--flags", default="", help="further flags of the driver, in quotes")

@@ -1,11 +1,12 @@
 """Weights from a trainer to an engine through shared memory, with proof, without a GPU: bytes per second of each stage.
 
 `python openclaw-test/openclaw_test/benchmarks/weight_handover.py --gigabytes 4` makes tensors of a 4B model's shapes in
-this process and hands several versions of them to another one, which computes with them all the while. It prints one JSON
-line. The stages are the product's own: `write` casts, checks, digests and writes into a slot; `prove` reads the slot in
-the other process and compares the digests; `switch` replaces what the model points to, between two steps; `end_to_end` is
-all three. `silence` is the longest time without a step. `artifact` is the copy on disk, which is written while the engine
-proves. `memcpy`, `sha256` and `xxh3` are what one core of this machine did of each in the same run.
+this process and hands several versions of them to another one, which computes with them all the while. It prints one
+JSON line. The stages are the product's own: `write` casts, writes into a slot, checks and digests what lies there;
+`prove` maps the slot in the other process and compares names, shapes and the digests of some tensors; `switch` replaces
+what the model points to, between two steps; `end_to_end` is all three. `silence` is the longest time without a step.
+`artifact` is the copy on disk, which is written while the engine proves. `memcpy`, `sha256` and `xxh3` are what one core
+of this machine did of each in the same run.
 
 On a machine with other work the clock tells of that: `per_processor_second` has the same rates by the processor time that
 the stages took, of both processes and all of their threads.
@@ -41,6 +42,7 @@ from slime.engines.embedded.weights import WeightStore
 from slime.processes.records import SHARED_MEMORY
 from slime.weights.checksum import checksum_of
 from slime.weights.folders import write_weights
+from slime.weights.mapped import WrittenMemories
 from slime.weights.slots import copy_slot, free_slot
 
 EMBEDDING, MATRIX = (151936, 2560), (9728, 2560)
@@ -71,12 +73,13 @@ class Stepper:
 
     def __init__(self, tensors: dict[str, Tensor]) -> None:
         self.tensors, self.calls, self.silence = tensors, list[tuple[Callable[[], None], Future[None]]](), 0.0
-        self.last = time.perf_counter()
-        threading.Thread(target=self.loop, daemon=True).start()
+        self.last, self.goes_on = time.perf_counter(), True
+        self.thread = threading.Thread(target=self.loop)
+        self.thread.start()
 
     def loop(self) -> None:
         first = next(iter(self.tensors.values()))
-        while True:
+        while self.goes_on:
             while self.calls:
                 call, done = self.calls.pop(0)
                 call()
@@ -85,6 +88,10 @@ class Stepper:
             now = time.perf_counter()
             self.silence, self.last = max(self.silence, now - self.last), now
             time.sleep(STEP_SECONDS)
+
+    def stop(self) -> None:
+        self.goes_on = False
+        self.thread.join()
 
     def between_steps(self, call: Callable[[], None]) -> None:
         done: Future[None] = Future()
@@ -109,6 +116,7 @@ def serve(sizes: dict[str, tuple[int, int]], line: Connection) -> None:
         else:
             answer = getattr(store, what)(*words).checksum
         line.send(answer)
+    stepper.stop()
 
 
 def rate(action: Callable[[], object], size: int) -> tuple[float, float]:
@@ -133,7 +141,11 @@ def of_this_machine() -> dict[str, tuple[float, float]]:
 
 
 def hand_over(
-    weights: dict[str, Tensor], version: int, folders: tuple[Path, Path], line: Connection
+    weights: dict[str, Tensor],
+    version: int,
+    folders: tuple[Path, Path],
+    line: Connection,
+    memories: WrittenMemories,
 ) -> dict[str, float]:
     """One version; seconds of each stage."""
     slots, disk = folders
@@ -148,7 +160,7 @@ def hand_over(
     used = ask("processor")
     began, mine = time.perf_counter(), time.process_time()
     with free_slot(slots) as slot:
-        checksum = checksum_of(write_weights(slot, weights.items(), len(weights), torch.bfloat16))
+        checksum = checksum_of(write_weights(slot, weights.items(), len(weights), torch.bfloat16, memories))
     wrote, write_used = time.perf_counter(), time.process_time() - mine
     with ThreadPoolExecutor(1) as pool:
         copied = pool.submit(artifact, slot, disk / f"v{version}")
@@ -189,8 +201,9 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
         tempfile.TemporaryDirectory(dir=SHARED_MEMORY) as slots,
         tempfile.TemporaryDirectory(dir=options.disk) as disk,
     ):
+        memories = WrittenMemories()
         found = [
-            hand_over(weights, number, (Path(slots), Path(disk)), line)
+            hand_over(weights, number, (Path(slots), Path(disk)), line, memories)
             for number in range(1, options.versions + 3)
         ]
         line.send(None)

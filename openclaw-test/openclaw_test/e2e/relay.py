@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 _STATUS = re.compile(rb"HTTP/1\.1 (\d{3})")
 _COMPLETION = re.compile(rb'"id": ?"(chatcmpl-\w+)"')
+_ASKS = tuple(f"POST /v1/{path}".encode() for path in ("chat/completions", "responses", "messages"))
 KEPT_BYTES = 4096
 
 
@@ -26,7 +27,8 @@ class Passage:
 
     @property
     def is_chat(self) -> bool:
-        return self.asked.startswith(b"POST /v1/chat/completions")
+        """Whether an answer of the model was asked for, in any dialect."""
+        return self.asked.startswith(_ASKS)
 
     @property
     def status(self) -> int:

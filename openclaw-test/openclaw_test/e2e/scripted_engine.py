@@ -1,9 +1,9 @@
 """An inference engine that speaks SGLang's protocol and says what a script says: for tool turns in tests.
 
-The tiny model cannot call OpenClaw's tools, so these turns are scripted; everything else in their path is real. What it
-says follows from the last message that is not OpenClaw's internal context:
+The tiny model cannot call an agent's tools, so these turns are scripted; everything else in their path is real. What it
+says follows from the last message of a person or a tool, without what the client put around it:
 
-    RUN <command>   a call of the tool exec      READ <path>   a call of the tool read
+    RUN <command>   a call of the tool that runs commands      READ <path>   a call of the tool read
     SLOW            an answer of 150 tokens in 3 seconds, so that weights can change in it
     a tool's result a sentence that quotes it    anything else  a sentence that quotes it
 
@@ -32,6 +32,15 @@ END = "<|im_end|>"
 INTERNAL = "<<<BEGIN_OPENCLAW_INTERNAL_CONTEXT>>>"
 _MESSAGE = re.compile(r"<\|im_start\|>(\w+)\n(.*?)<\|im_end\|>", re.S)
 _STAMP = re.compile(r"^\[\w{3} \d{4}-\d\d-\d\d [^\]]+\] ?")
+_REMINDER = re.compile(r"<system-reminder>.*?</system-reminder>", re.S)
+_RUNNERS = (
+    ("exec", "command"),
+    ("exec_command", "cmd"),
+    ("Bash", "command"),
+    ("bash", "command"),
+    ("terminal", "command"),
+)
+"""What OpenClaw, Codex, Claude Code, opencode and Hermes call the tool that runs a command, and its argument."""
 SLOW_TOKENS, SLOW_PAUSE = 150, 0.02  # tokens, seconds each
 
 
@@ -115,15 +124,18 @@ class ScriptedEngine:
 
 def answer_to(prompt: str) -> str:
     """What the script says to a rendered prompt."""
-    messages = [(role, text) for role, text in _MESSAGE.findall(prompt) if INTERNAL not in text]
-    text = messages[-1][1].strip() if messages else ""
+    found = [
+        (role, text) for role, text in _MESSAGE.findall(prompt) if INTERNAL not in text and role != "system"
+    ]
+    text = _REMINDER.sub("", found[-1][1]).strip() if found else ""
     result = re.search(r"<tool_response>\s*(.*?)\s*</tool_response>", text, re.S)
     if result:
         return f"The tool answered: {result.group(1)[:200]}"
-    line = _STAMP.sub("", text).splitlines()[0] if text else ""
+    line = _STAMP.sub("", text).splitlines()[0].strip('"') if text else ""
     command, _, rest = line.partition(" ")
     if command == "RUN":
-        return _call("exec", {"command": rest})
+        name, argument = next((one for one in _RUNNERS if f'"name": "{one[0]}"' in prompt), _RUNNERS[0])
+        return _call(name, {argument: rest, **({"description": "as asked"} if name == "bash" else {})})
     if command == "READ":
         return _call("read", {"path": rest})
     if command == "SLOW":

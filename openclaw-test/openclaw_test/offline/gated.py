@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import shutil
+import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from safetensors.torch import load_file
+from torch import Tensor
 
-from openclaw.trainer_hooks.lease import sample_dict
+from openclaw.trainer_hooks.batch import batch_rows
 from openclaw_test.offline.local_loop import ChatModel, LocalLoop
 from openclaw_test.offline.methods import Setting
 from slime.gate.files import measure_files
@@ -27,6 +30,7 @@ FLAGS = (
     "--gate",
     *("--gate-samples-path", "openclaw.trainer_hooks.gate_samples.gate_samples"),
     *("--gate-data", str(Path(__file__).resolve().parents[2] / "tiny_claw" / "gate.jsonl")),
+    *("--gate-max-wrong", "0.008"),
 )
 
 
@@ -58,13 +62,21 @@ class LocalTries:
     def __init__(self, chat: ChatModel) -> None:
         self.chat = chat
 
+    def discard(self) -> None:
+        """Nothing is prepared here."""
+
     def try_weights(
-        self, path: str, version: int, prompts: Sequence[list[int]], max_new_tokens: int
+        self,
+        path: str,
+        version: int,
+        prompts: Sequence[list[int]],
+        max_new_tokens: int,
+        drafts: Sequence[list[int]] = (),
     ) -> list[Mapping[str, Any]]:
         engine = self.chat.engine
         before = {name: tensor.clone() for name, tensor in engine.tensors().items()}, engine.version
         engine.install(load_file(Path(path) / "model.safetensors"), version)
-        replies = engine.generate(prompts, range(len(prompts)), 0.0, max_new_tokens)
+        replies = engine.greedy(prompts, max_new_tokens, drafts)
         engine.install(*before)
         texts = [
             str(self.chat.read(prompt, reply)["content"] or "")
@@ -76,11 +88,23 @@ class LocalTries:
         ]
 
 
+@dataclass(frozen=True)
+class LoopState:
+    """What is live: the trainer's state, its version, and the engine's tensors."""
+
+    trainer: KeptState
+    live: WeightVersion
+    engine: dict[str, Tensor]
+
+
 class GatedLoop(LocalLoop):
     """As LocalLoop; `rejections` are those of its own updates.
 
     Attributes:
         last: the newest batch that was trained on.
+        good: the state of trainer and engine at the newest version that was put all questions.
+        audit_seconds: that the questions behind the switches took.
+        undone: versions that answered people and were gone back from.
     """
 
     def __init__(self, chat: ChatModel, setting: Setting, seed: int) -> None:
@@ -89,11 +113,28 @@ class GatedLoop(LocalLoop):
         self.folder = Path(self._folder.name) / "versions"
         self.local, self.tries = LocalTrainer(self.trainer), LocalTries(chat)
         self.gate = CandidateGate(self.args)
+        self.audit_seconds = 0.0
         self.live = self.export()
-        self.gate.begin(self.local, -1, self.live)
+        self.gate.begin(self.local, -1, self.live, [self.tries])
+        self.collect()
+        self.good = self.state()
         self.rejections: list[tuple[str, str]] = []
+        self.undone: list[str] = []
         self.found: list[dict[str, float]] = []
         self.last: list[Sample] = []
+
+    def state(self) -> LoopState:
+        assert self.trainer is not None
+        tensors = {name: tensor.clone() for name, tensor in self.chat.engine.tensors().items()}
+        return LoopState(KeptState(self.trainer), self.live, tensors)
+
+    def return_to(self, state: LoopState) -> None:
+        """Trainer, engine and gate go on from there."""
+        assert self.trainer is not None
+        kept, self.live, tensors = state.trainer, state.live, state.engine
+        kept.restore(self.trainer)
+        self.chat.engine.install(tensors, self.live.version)
+        self.gate.begin(self.local, self.rollouts, self.live)
 
     def export(self) -> WeightVersion:
         assert self.trainer is not None
@@ -114,10 +155,33 @@ class GatedLoop(LocalLoop):
         self.gate.reject(self.local, self.candidate, rejection)
         shutil.rmtree(self.candidate.weights.path, ignore_errors=True)
 
+    def collect(self) -> str | None:
+        """Waits until all questions were put to what is live."""
+        began, audit = time.monotonic(), self.gate.audit
+        if audit.running is not None:
+            audit.running.result()
+        self.audit_seconds += time.monotonic() - began
+        return audit.collect()
+
+    def go_live(self, found: dict[str, float]) -> str | None:
+        """The candidate answers people from now on; why it was gone back from once all questions were put to it, if it
+        was."""
+        assert self.trainer is not None
+        self.chat.engine.install(gather_weights(self.trainer.model, None, keep=True), self.version)
+        self.live = self.candidate.weights
+        self.gate.accept(self.local, found)
+        reason = self.collect()
+        if reason is not None:
+            self.undone.append(reason)
+            self.return_to(self.good)
+        else:
+            self.good = self.state()
+        return reason
+
     def _update(self, trainer: FSDPTrainer) -> None:
         records = self.store.lease(self.rollouts, self.args.rollout_batch_size)
-        samples = [Sample.from_dict(sample_dict(record, self.rollouts)) for record in records]
-        self.last = samples
+        samples = [Sample.from_dict(row) for row in batch_rows(self.args, records, self.rollouts)]
+        self.last = [one for one in samples if not one.companion]
         process = load_hook(self.args, "custom_reward_post_process_path")
         self.metrics.append(trainer.train(self.rollouts, post_processed(self.args, samples, process, None)))
         try:
@@ -128,10 +192,8 @@ class GatedLoop(LocalLoop):
             details = {"reason": str(rejection)}
             self.store.weights_rejected(self.rollouts, self.version, self.live.version, None, details)
         else:
-            self.chat.engine.install(gather_weights(trainer.model, None, keep=True), self.version)
-            self.store.weights_live(self.rollouts, self.version, self.live.version, False, None, None)
-            shutil.rmtree(self.live.path, ignore_errors=True)
-            self.live = self.candidate.weights
-            self.gate.accept(self.local, found)
+            parent = self.live.version
+            self.store.weights_live(self.rollouts, self.version, parent, False, None, None)
+            self.go_live(found)
             self.found.append(found)
         self.rollouts += 1

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from slime.engines.embedded.arguments import EmbeddedArguments
+from slime.engines.embedded.greedy import greedy_answers
 from slime.engines.embedded.sequence import Sequence as Request
 from slime.engines.embedded.service import EngineService
 from slime.engines.embedded.step import EngineStep
@@ -96,6 +97,13 @@ class LocalEngine:
             while self._core.scheduler.has_work:
                 self._core.step(EngineStep())
         return [_reply(request) for request in requests]
+
+    def greedy(
+        self, prompts: Sequence[list[int]], max_new_tokens: int, drafts: Sequence[list[int]] = ()
+    ) -> list[Reply]:
+        """Greedy replies, as the engine gives them for weights that are tried."""
+        found = greedy_answers(self._service, self._core, prompts, max_new_tokens, drafts)
+        return [Reply(one.ids, one.log_probs, [], "stop" if one.ended else "length") for one in found]
 
 
 def _reply(request: Request) -> Reply:

@@ -132,7 +132,7 @@ class LocalLoop:
 
     def _update(self, trainer: FSDPTrainer) -> None:
         records = self.store.lease(self.rollouts, self.args.rollout_batch_size)
-        rows = batch_rows(self.args, records, self.rollouts)
+        rows = batch_rows(self.args, self.store, records, self.rollouts)
         samples = [Sample.from_dict(row) for row in rows]
         process = load_hook(self.args, "custom_reward_post_process_path")
         trained = trainer.train(self.rollouts, post_processed(self.args, samples, process, None))

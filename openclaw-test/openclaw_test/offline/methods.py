@@ -15,7 +15,8 @@ usual 1e-8 every weight moves by the learning rate, also where there is nothing 
 @dataclass(frozen=True)
 class Method:
     """`hook` makes samples of judged turns; `flags` are the trainer's, None where nothing is trained; `votes` of the
-    judge a turn, which may bring as many hints; `remembers`: hints go into every prompt."""
+    judge a turn, which may bring as many hints; `remembers`: hints go into every prompt; `lr`: where a trial names
+    none."""
 
     name: str
     title: str
@@ -23,6 +24,7 @@ class Method:
     flags: tuple[str, ...] | None
     votes: int = 1
     remembers: bool = False
+    lr: float = LEARNING_RATE
 
 
 _POLICY = ("--advantage-estimator", "grpo", "--disable-rewards-normalization", "--eps-clip-high", "0.28")
@@ -44,7 +46,7 @@ _SELECT = (
         "sequence_optimal",
     ),
     *("--hint-m", "3", "--topk-adv-diff-clip", "5.0", "--no-topk-plain-teacher"),
-    *("--topk-w-opd", "12.0", "--topk-w-rl", "3.0"),
+    *("--topk-w-opd", "12.0", "--topk-w-rl", "3.0", "--replay-steps", "2", "--anchor-share", "2"),
 )
 
 METHODS = {
@@ -72,6 +74,7 @@ METHODS = {
             "hybrid select",
             "openclaw_combine.topk_select:sample_from_judged_turn",
             (*_POLICY, *_SELECT),
+            lr=2e-3,
         ),
     )
 }
@@ -79,11 +82,12 @@ METHODS = {
 
 @dataclass(frozen=True)
 class Setting:
-    """A method with everything that a trial may change: learning rate, samples an update, KL to the first weights,
+    """A method with everything that a trial may change: learning rate (None: the method's), samples an update, KL to
+    the first weights,
     Adam's epsilon, whether every token weighs the same or every reply, further driver flags (such as LoRA's)."""
 
     method: Method
-    lr: float = LEARNING_RATE
+    lr: float | None = None
     batch: int = BATCH
     kl: float = KL
     adam_eps: float = ADAM_EPSILON
@@ -102,7 +106,16 @@ class Setting:
             *("--service-path", "openclaw.trainer_hooks.services.start", "--method-path", self.method.hook),
             *("--rollout-batch-size", str(self.batch), "--reward-key", "score"),
             *("--custom-reward-post-process-path", "openclaw.methods.rewards.compare_in_batch"),
-            *("--lr", str(self.lr), "--weight-decay", "0.0", "--adam-beta1", "0.9", "--adam-beta2", "0.98"),
+            *(
+                "--lr",
+                str(self.lr or self.method.lr),
+                "--weight-decay",
+                "0.0",
+                "--adam-beta1",
+                "0.9",
+                "--adam-beta2",
+                "0.98",
+            ),
             *("--adam-eps", str(self.adam_eps), "--seed", str(seed)),
             *(self.method.flags or _POLICY),
             *(kl if self.kl else []),

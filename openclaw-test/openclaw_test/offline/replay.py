@@ -128,7 +128,7 @@ def train_again(store: RolloutStore, args: Any) -> tuple[list[tuple[str | None, 
         with store.reading() as connection:
             mine = schema.sample.c.trained_version == version.version
             ids = list(connection.scalars(select(schema.sample.c.id).where(mine)))
-        rows = batch_rows(args, store.samples(sorted(ids)), version.rollout_id)
+        rows = batch_rows(args, store, store.samples(sorted(ids)), version.rollout_id)
         samples = [Sample.from_dict(row) for row in rows]
         metrics = trainer.train(version.rollout_id, post_processed(args, samples, process, None))
         gap = max(gap, metrics.get("train_rollout_logprob_abs_diff_max", 0.0))

@@ -1,35 +1,66 @@
-"""A worker's side: what it and its door tell each other, and how it serves on when the door was killed."""
+"""A worker's side: what it and its door tell each other, and how it goes on when the door was killed."""
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import os
 import socket
-import struct
+import time
+from typing import Protocol
 
-ORPHAN_SECONDS = 180.0
-"""How long a worker without its door serves on, if nobody takes over."""
+from openclaw.common.door import orphans
+from openclaw.common.door.children import has_ended
+from openclaw.common.door.orphans import Lineage
+
+SPARE_DELAY_SECONDS = 0.5
+"""Until a spare is built: clients that waited for the one before come first."""
 MESSAGE = 4096
 """Bytes, the longest."""
 BUILT, SERVING, SERVE, FINISH, REFUSED = b"built", b"serving", b"serve", b"finish", b"refused: "
+
+
+class Note(Protocol):
+    """Told who plays a part ("serving", "spare"); pid None: nobody does."""
+
+    def __call__(self, part: str, pid: int | None) -> None: ...
 
 
 class Post:
     """A worker's end of the connection to its door.
 
     Args:
-        name: under which a new door finds it when this one was killed; None: it ends with the door.
+        lineage: how a new door finds it when this one was killed; None: it ends with the door.
         first: no worker of this door has served before.
-        spare: another one serves, so there is no hurry.
+        ahead: the pid of the one that serves, behind which this one is to wait; None: nobody does.
+        note: told when this one serves without a door.
     """
 
-    def __init__(self, connection: socket.socket, name: str | None, *, first: bool, spare: bool) -> None:
+    def __init__(
+        self,
+        connection: socket.socket,
+        lineage: Lineage | None,
+        *,
+        first: bool,
+        ahead: int | None,
+        note: Note = lambda part, pid: None,
+    ) -> None:
         connection.setblocking(False)
         self._connection = connection
-        self._name = name
+        self._lineage = lineage
+        self._ahead = ahead
+        self._note = note
         self.first = first
-        self.spare = spare
+
+    @property
+    def spare(self) -> bool:
+        """Whether another one serves, so that there is no hurry."""
+        return self._ahead is not None and not has_ended(self._ahead)
+
+    def let_others_begin(self) -> None:
+        """Waits a moment before a spare is built, unless it is needed at once."""
+        until = time.monotonic() + SPARE_DELAY_SECONDS
+        while self.spare and time.monotonic() < until:
+            time.sleep(0.02)
 
     def built(self) -> None:
         """Ready to serve at a word."""
@@ -43,94 +74,37 @@ class Post:
         """It can never serve; the door prints why, and ends if none has served before."""
         self._send(REFUSED + message.encode()[: MESSAGE - len(REFUSED)])
 
-    async def wait_for_turn(self) -> None:
-        """Returns when it is to serve; ends the process when the door is gone."""
-        if await _message(self._connection) != SERVE:
-            os._exit(0)
+    async def wait_for_turn(self, listener: socket.socket) -> None:
+        """Returns when it is to serve: the door tells so, or is gone like the one that served. Ends the process when it
+        is not needed."""
+        while (message := await self._message()) != SERVE:
+            if message or self._lineage is None:
+                os._exit(0)
+            found = await orphans.wait_behind(self._lineage, listener, lambda: self.spare)
+            if found is None:
+                self._note("serving", os.getpid())
+                self._note("spare", None)
+                return
+            self._connection = found
 
     async def wait_for_finish(self, listener: socket.socket) -> None:
         """Returns when it is to finish its answers and end."""
-        while True:
-            if await _message(self._connection) == FINISH:
-                return
-            if self._name is None:
+        while await self._message() != FINISH:
+            if self._lineage is None:
                 os._exit(0)
-            found = await _orphaned(self._name, listener)
+            found = await orphans.wait_serving(self._lineage, listener)
             if found is None:
                 return
             self._connection = found
 
+    async def _message(self) -> bytes:
+        """The next one; empty when the other side is gone."""
+        await orphans.readable(self._connection)
+        try:
+            return self._connection.recv(MESSAGE)
+        except OSError:
+            return b""
+
     def _send(self, message: bytes) -> None:
         with contextlib.suppress(OSError):  # the door is gone; `wait_for_*` tells
             self._connection.send(message)
-
-
-def take_over(name: str) -> tuple[socket.socket, int, socket.socket] | None:
-    """From a worker whose door was killed: the listening socket, its pid, and the connection to it, for `inherit`. None
-    where there is no such worker of this user."""
-    connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    try:
-        connection.settimeout(2.0)
-        connection.connect(_address(name))
-        pid, user = _peer(connection)
-        if user != os.getuid():
-            raise PermissionError(name)
-        _, descriptors, _, _ = socket.recv_fds(connection, MESSAGE, 1)
-        connection.settimeout(None)
-        return socket.socket(fileno=descriptors[0]), pid, connection
-    except (OSError, IndexError):
-        connection.close()
-        return None
-
-
-async def _orphaned(name: str, listener: socket.socket) -> socket.socket | None:
-    """Serves on until a new door asks for the socket; returns the connection to it, None when none came."""
-    loop = asyncio.get_running_loop()
-    with contextlib.closing(socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)) as waiting:
-        waiting.bind(_address(name))
-        waiting.listen(1)
-        waiting.setblocking(False)
-        deadline = loop.time() + ORPHAN_SECONDS
-        while (left := deadline - loop.time()) > 0:
-            try:
-                await asyncio.wait_for(_readable(waiting), left)
-            except TimeoutError:
-                break
-            connection, _ = waiting.accept()
-            if _peer(connection)[1] == os.getuid():
-                socket.send_fds(connection, [SERVING], [listener.fileno()])
-                connection.setblocking(False)
-                return connection
-            connection.close()
-    return None
-
-
-async def _message(connection: socket.socket) -> bytes:
-    """The next one; empty when the other side is gone."""
-    await _readable(connection)
-    try:
-        return connection.recv(MESSAGE)
-    except OSError:
-        return b""
-
-
-async def _readable(of: socket.socket) -> None:
-    loop = asyncio.get_running_loop()
-    there: asyncio.Future[None] = loop.create_future()
-    loop.add_reader(of.fileno(), lambda: None if there.done() else there.set_result(None))
-    try:
-        await there
-    finally:
-        loop.remove_reader(of.fileno())
-
-
-def _address(name: str) -> str:
-    """In the abstract name space: nothing is left behind in a folder, and no path is too long."""
-    return f"\0door/{os.getuid()}/{name}"
-
-
-def _peer(connection: socket.socket) -> tuple[int, int]:
-    """(pid, user id) of the other side."""
-    size = struct.calcsize("3i")
-    pid, user, _ = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size))
-    return pid, user

@@ -14,12 +14,15 @@ from openclaw.gateway.caller import person_named
 from openclaw.gateway.fields import number, parse_body, string
 from openclaw.gateway.gateway import Gateway
 from openclaw.gateway.recorder import Recorder
-from openclaw.http.auth import check_client
+from openclaw.http.auth import check_client, key_name
+from openclaw.settings import Settings
 
 router = APIRouter()
 
 THUMBS = {"up": 1.0, "down": -1.0}
 MAX_TEXT = 20_000
+NOBODY = ""
+"""No person has this name, so that only turns without one match."""
 
 
 @dataclass(frozen=True)
@@ -77,13 +80,13 @@ async def feedback(request: Request) -> Response:
         message = "this server records no turns, so there is nothing that feedback could be about"
         raise ClientError(message, code="not_recording", status=409)
     if word.discount is not None:
-        return await _reward_session(gateway.recorder, word, person_named(request.headers, body))
+        return await _reward_session(gateway.recorder, word, _judge_named(request, gateway.settings, body))
     told = await gateway.recorder.feedback(
         completion_id=word.completion_id,
         session_id=word.session_id,
         score=word.score,
         text=word.text,
-        person=person_named(request.headers, body),
+        person=_judge_named(request, gateway.settings, body),
     )
     if told is None:
         where = " and ".join(
@@ -100,6 +103,18 @@ async def feedback(request: Request) -> Response:
         "status": told.status,
     }
     return Response(orjson.dumps(found), media_type="application/json")
+
+
+def _judge_named(request: Request, settings: Settings, body: dict[str, Any]) -> str | None:
+    """Whose turns may be meant. Where keys have names, a key judges what it saw: its own turns and those of people that
+    it names, not those of another key; one without a name judges what nobody's name is on. Raises ClientError."""
+    person, own = person_named(request.headers, body), key_name(request.headers, settings)
+    names = {name for name, _ in settings.client_keys if name}
+    if not names:
+        return person
+    if person in names and person != own:
+        raise ClientError(f"this key does not speak for {person!r}", "user", "not_found", 404)
+    return person or NOBODY
 
 
 async def _reward_session(recorder: Recorder, word: Word, person: str | None) -> Response:

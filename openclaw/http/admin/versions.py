@@ -10,18 +10,24 @@ import orjson
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
+from openclaw.common.messages import text_of
 from openclaw.errors import ClientError, StoreError
+from openclaw.gateway.chat_request import ChatRequest, chat_request
 from openclaw.gateway.fields import parse_body
 from openclaw.gateway.gateway import Gateway
+from openclaw.gateway.trial import answers_of
 from openclaw.http.auth import check_admin
 from openclaw.store import RolloutStore
+from openclaw.types import Message
 from openclaw.versions import orders
+from openclaw.versions.comparison import compare_versions
 from openclaw.versions.listing import list_versions, show_version
 
 router = APIRouter()
 
 WAIT_SECONDS = 60.0
 """For the driver; after that the order still waits for it."""
+MOST_PROMPTS = 64
 
 
 @router.get("/admin/versions")
@@ -29,6 +35,24 @@ async def versions(request: Request) -> Response:
     """`{"object": "list", "live", "pinned", "data": [...]}`, oldest first."""
     store, run_dir = _places(request)
     return _json({"object": "list", **await asyncio.to_thread(list_versions, store, run_dir)})
+
+
+@router.get("/admin/versions/diff")
+async def difference(request: Request, a: str, b: str) -> Response:
+    """What lies between two versions: `{"a", "b", "common", "only_a", "only_b", "measurements"}`."""
+    return _json(await _compared(request, _number(a), _number(b)))
+
+
+@router.post("/admin/versions/diff")
+async def side_by_side(request: Request) -> Response:
+    """`{"a", "b", "prompts": [text or {"messages": [...]}]}`: the same, and `answers`, greedy ones of both versions,
+    `[{"prompt", "a", "b", "same"}]`. Serving goes on, and nothing of it is stored."""
+    check_admin(request, request.app.state.gateway.settings)
+    body = parse_body(await request.body())
+    first, second = (_number(str(body.get(name))) for name in ("a", "b"))
+    asked = _prompts(body.get("prompts"))
+    found = await _compared(request, first, second)
+    return _json({**found, "answers": await _answers(request, (first, second), asked)})
 
 
 @router.get("/admin/versions/{number}")
@@ -78,6 +102,49 @@ async def delete(request: Request, number: str) -> Response:
     store, _ = _places(request)
     count = await asyncio.to_thread(store.delete_quarantine, _number(number))
     return _json({"version": _number(number), "deleted": count})
+
+
+async def _compared(request: Request, first: int, second: int) -> dict[str, Any]:
+    store, run_dir = _places(request)
+    found = await asyncio.to_thread(compare_versions, store, run_dir, first, second)
+    if found is None:
+        raise ClientError(f"there is no version {first} or no version {second}", "a", "not_found", 404)
+    return found
+
+
+def _prompts(given: Any) -> list[ChatRequest]:
+    if not isinstance(given, list) or not 1 <= len(given) <= MOST_PROMPTS:
+        raise ClientError(f"prompts must be a list of 1 to {MOST_PROMPTS} texts or conversations", "prompts")
+    return [
+        chat_request(one if isinstance(one, dict) else {"messages": [{"role": "user", "content": one}]})
+        for one in given
+    ]
+
+
+async def _answers(
+    request: Request, versions: tuple[int, int], asked: list[ChatRequest]
+) -> list[dict[str, Any]]:
+    """Of both versions, one after the other."""
+    gateway: Gateway = request.app.state.gateway
+    store, _ = _places(request)
+    known = {one.version: one for one in await asyncio.to_thread(store.versions)}
+    prompts = [await gateway.prompt_ids(one) for one in asked]
+    texts = [
+        [_text(one) for one in await answers_of(gateway, known[version], prompts)] for version in versions
+    ]
+    return [
+        {"prompt": text_of(one.messages[-1]), "a": first, "b": second, "same": first == second}
+        for one, first, second in zip(asked, *texts, strict=True)
+    ]
+
+
+def _text(message: Message) -> str:
+    """What a person would read."""
+    calls = [
+        f"{call['function']['name']}({call['function']['arguments']})"
+        for call in message.get("tool_calls") or []
+    ]
+    return "\n".join(filter(None, (text_of(message), *calls)))
 
 
 async def _order(

@@ -91,8 +91,21 @@ def chat_body(body: Json) -> Json:
     found["tools"] = function_tools(body.get("tools"), _function)
     found["tool_choice"], found["parallel_tool_calls"] = _choice(body.get("tool_choice"))
     found["chat_template_kwargs"] = {"enable_thinking": _thinks(body.get("thinking"))}
-    person = (body.get("metadata") or {}).get("user_id") if isinstance(body.get("metadata"), dict) else None
+    metadata = body.get("metadata")
+    person = _person(metadata.get("user_id")) if isinstance(metadata, dict) else None
     return found if person is None else {**found, "user": person}
+
+
+def _person(user_id: object) -> object:
+    """Who is talking. Claude Code writes a JSON object there, with ids of the device, the session and, of one who is
+    signed in, the account."""
+    if not isinstance(user_id, str) or not user_id.startswith("{"):
+        return user_id
+    try:
+        written = json.loads(user_id)
+    except (ValueError, RecursionError):
+        return user_id
+    return written.get("account_uuid") or None
 
 
 def _system(system: object) -> list[Json]:

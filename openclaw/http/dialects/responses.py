@@ -17,9 +17,10 @@ from openclaw.common.messages import content_of
 from openclaw.errors import ClientError
 from openclaw.gateway.caller import Caller, person_named
 from openclaw.gateway.chat_request import chat_request
-from openclaw.gateway.fields import function_call, function_tools, parse_body
+from openclaw.gateway.fields import function_call, parse_body
 from openclaw.gateway.gateway import Gateway
 from openclaw.http.auth import check_client
+from openclaw.http.dialects.responses_tools import chat_tools, joined
 from openclaw.http.dialects.responses_wire import ResponseEvents
 from openclaw.http.openapi import RESPONSE
 from openclaw.http.response import AnswerResponse, prepare_all
@@ -84,7 +85,7 @@ def chat_body(body: Json, previous: Turn | None) -> Json:
     found: Json = {name: body[name] for name in _SAME if name in body}
     found["messages"] = [*_history(body.get("instructions"), previous), *_messages(body.get("input"))]
     found["max_completion_tokens"] = body.get("max_output_tokens")
-    found["tools"] = function_tools(body.get("tools"), _function)
+    found["tools"] = chat_tools(body.get("tools"))
     found["tool_choice"] = _choice(body.get("tool_choice"))
     found["response_format"] = _form(body.get("text"))
     reasoning = body.get("reasoning")
@@ -159,6 +160,7 @@ def _add_to_answer(found: list[Json], kind: str, item: Json, where: str) -> None
         name, arguments = item.get("name"), item.get("arguments")
         if not isinstance(name, str) or not isinstance(arguments, str):
             raise ClientError(f"{where} must have a name and arguments as JSON text", where)
+        name = joined(item.get("namespace"), name)
         last.setdefault("tool_calls", []).append(function_call(item.get("call_id"), name, arguments))
     else:
         raise ClientError(f"{where}: items of type {kind!r} are not known here", where)
@@ -184,16 +186,11 @@ def _texts(content: object, where: str) -> list[str]:
     return texts
 
 
-def _function(tool: object, where: str) -> Json:
-    kind = tool.get("type") if isinstance(tool, dict) else None
-    if not isinstance(tool, dict) or kind != "function":
-        raise ClientError(f"{where}: functions only, not {kind!r}", where)
-    return {name: tool[name] for name in ("name", "description", "parameters") if tool.get(name) is not None}
-
-
 def _choice(choice: object) -> Any:
     if isinstance(choice, dict) and choice.get("type") == "function":
-        return {"type": "function", "function": {"name": choice.get("name")}}
+        name = choice.get("name")
+        name = joined(choice.get("namespace"), name) if isinstance(name, str) else name
+        return {"type": "function", "function": {"name": name}}
     return choice
 
 

@@ -10,6 +10,7 @@ from openclaw.errors import ClientError
 from openclaw.formats.deltas import CallArguments, CallEnd, CallStart, Delta, TextDelta
 from openclaw.gateway.exchange import Chunk, Completion, Exchange
 from openclaw.http.dialects.chat import OpenAIErrors, usage
+from openclaw.http.dialects.responses_tools import namespaces
 
 Json = dict[str, Any]
 
@@ -17,11 +18,15 @@ _REPEATED = ("instructions", "metadata", "previous_response_id", "temperature", 
 
 
 class _Item:
-    """One output item, growing. `kind`: message, reasoning or function_call."""
+    """One output item, growing. `kind`: message, reasoning or function_call; `names`: of its function, as the client
+    knows them."""
 
-    def __init__(self, kind: str, number: int, unique: str, call: CallStart | None = None) -> None:
+    def __init__(
+        self, kind: str, number: int, unique: str, call: CallStart | None = None, names: Json | None = None
+    ) -> None:
         self.kind = kind
         self.call = call
+        self.names = names or {}
         self.number = number
         self.text: list[str] = []
         prefix = {"message": "msg", "reasoning": "rs", "function_call": "fc"}[kind]
@@ -36,7 +41,7 @@ class _Item:
         text = "".join(self.text)
         item: Json = {"id": self.id, "type": self.kind, "status": status}
         if self.call is not None:
-            return {**item, "call_id": self.call.id, "name": self.call.name, "arguments": text}
+            return {**item, "call_id": self.call.id, **self.names, "arguments": text}
         content = [self.part(text)] if status != "in_progress" else []
         if self.kind == "reasoning":
             return {**item, "summary": [], "content": content}
@@ -50,6 +55,7 @@ class ResponseEvents(OpenAIErrors):
         self._exchange = exchange
         self._model = model
         self._asked = asked
+        self._namespaces = namespaces(asked.get("tools"))
         self._stream = exchange.request.stream
         self._sequence = 0
         self._done: list[_Item] = []
@@ -101,15 +107,22 @@ class ResponseEvents(OpenAIErrors):
         return b""
 
     def _open(self, kind: str, call: CallStart | None = None) -> bytes:
-        self._item = item = _Item(
-            kind, self._count, self._exchange.turn.completion_id.rpartition("_")[2], call
-        )
+        unique = self._exchange.turn.completion_id.rpartition("_")[2]
+        names = None if call is None else self._names(call.name)
+        self._item = item = _Item(kind, self._count, unique, call, names)
         self._count += 1
         body = item.body("in_progress")
         events = self._event("response.output_item.added", output_index=item.number, item=body)
         if call is None:
             events += self._of_item(item, "content_part.added", content_index=0, part=item.part(""))
         return events
+
+    def _names(self, name: str) -> Json:
+        """A function's own name, and its namespace where it has one."""
+        if name not in self._namespaces:
+            return {"name": name}
+        namespace, own = self._namespaces[name]
+        return {"namespace": namespace, "name": own}
 
     def _grow(self, text: str, name: str, **fields: object) -> bytes:
         assert self._item is not None
@@ -123,8 +136,9 @@ class ResponseEvents(OpenAIErrors):
         self._done.append(item)
         text = "".join(item.text)
         if item.call is not None:
-            name = item.call.name
-            events = self._of_item(item, "function_call_arguments.done", arguments=text, name=name)
+            events = self._of_item(
+                item, "function_call_arguments.done", arguments=text, name=item.names["name"]
+            )
         elif item.kind == "reasoning":
             events = self._of_item(item, "reasoning_text.done", text=text, content_index=0)
         else:

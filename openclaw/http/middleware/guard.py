@@ -21,8 +21,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from openclaw.errors import ClientError
-from openclaw.gateway.caller import PEER_HEADER, PERSON_HEADER
 from openclaw.http.auth import key_name
+from openclaw.http.middleware.headers import check_once, with_sender
 from openclaw.http.middleware.shares import Share, Shares
 from openclaw.settings import Settings
 
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-_OWN = (PERSON_HEADER.encode(), PEER_HEADER.encode())
 LIMITED = ("/v1/", "/sessions/")
 """Paths on which the rate is limited."""
 REMEMBERED_CLIENTS = 10_000
@@ -61,13 +60,14 @@ class RequestGuard:
         headers = Headers(scope=scope)
         try:
             name = key_name(headers, self._settings) if self._settings.client_keys else None
+            check_once(scope)
             self._check_rate(scope, name)
             self._check_length(headers)
         except ClientError as error:
             await _refuse(send, error)
             return
         share = self._shares.of(_client(scope, name)) if scope["path"].startswith(LIMITED) else Share(0, 0)
-        scope = {**scope, "headers": _with_sender(scope, name)}
+        scope = {**scope, "headers": with_sender(scope, name)}
         body = _Body(receive, self._settings, share)
         reader = _Reader(send, self._settings.client_timeout)
         with reader, body:
@@ -195,13 +195,6 @@ def _client(scope: Scope, name: str | None) -> str:
     """Who is limited: a key, or an address where no key is asked."""
     client = scope.get("client")
     return f"key {name}" if name is not None else f"address {client and client[0]}"
-
-
-def _with_sender(scope: Scope, name: str | None) -> list[tuple[bytes, bytes]]:
-    client = scope.get("client")
-    kept = [(key, value) for key, value in scope["headers"] if key not in _OWN]
-    kept.append((PEER_HEADER.encode(), str(client[0] if client else "").encode()))
-    return [*kept, (PERSON_HEADER.encode(), name.encode())] if name else kept
 
 
 def _too_long(settings: Settings) -> ClientError:

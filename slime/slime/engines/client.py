@@ -36,8 +36,16 @@ class EmbeddedRoutes:
     def discard(self, call: HttpCall) -> None:
         call("POST", "/discard_weights", {})
 
-    def try_weights(self, call: HttpCall, version: int, prompts: list[list[int]], most: int) -> list[Any]:
+    def try_weights(
+        self,
+        call: HttpCall,
+        version: int,
+        prompts: list[list[int]],
+        most: int,
+        drafts: Sequence[list[int]] = (),
+    ) -> list[Any]:
         body = {"weight_version": str(version), "prompts": prompts, "max_new_tokens": most}
+        body["drafts"] = list(drafts)
         answers: list[Any] = call("POST", "/try_weights", body)["answers"]
         return answers
 
@@ -129,9 +137,17 @@ class EngineControl:
         self._routes.discard(self._call_with(self._timeout))
 
     def try_weights(
-        self, path: str, version: int, prompts: Sequence[list[int]], max_new_tokens: int
+        self,
+        path: str,
+        version: int,
+        prompts: Sequence[list[int]],
+        max_new_tokens: int,
+        drafts: Sequence[list[int]] = (),
     ) -> list[Mapping[str, Any]] | None:
         """Greedy answers of the live weights, or of those in the folder `path`, which are prepared and do not go live.
+
+        Args:
+            drafts: what another version answered, one a prompt, empty where that is not known; none at all: ().
 
         Returns:
             For each prompt ids, log_probs, text, ended; None where this backend holds one set of weights.
@@ -141,7 +157,9 @@ class EngineControl:
             return None
         call = self._call_with(self._prepare_timeout)
         routes.prepare(call, path, version)
-        answers: list[Mapping[str, Any]] = routes.try_weights(call, version, list(prompts), max_new_tokens)
+        answers: list[Mapping[str, Any]] = routes.try_weights(
+            call, version, list(prompts), max_new_tokens, drafts
+        )
         return answers
 
     def release_memory(self) -> None:

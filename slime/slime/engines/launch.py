@@ -9,15 +9,18 @@ cannot be served (no model there, port taken, weights that do not fit) is one li
 from __future__ import annotations
 
 import argparse
+import hashlib
+import importlib
 import os
 import sys
 from collections.abc import Callable
 
-from slime.engines.embedded.arguments import add_arguments, from_namespace
+from slime.engines.embedded.arguments import EmbeddedArguments, add_arguments, from_namespace
 from slime.errors import ConfigError
-from slime.processes.door.post import take_over
+from slime.processes.door.orphans import Lineage, Orphan, take_over
 from slime.utils.ports import listen
 
+DOOR = "slime.engines.embedded.door"
 WITH_DOOR = sys.platform.startswith("linux")
 
 
@@ -36,18 +39,24 @@ def launch_embedded(argv: list[str]) -> None:
     )
     add_arguments(parser)
     args = from_namespace(parser.parse_args(argv))
-    orphan = take_over(f"{args.host}:{args.port}") if args.record_as and WITH_DOOR else None
-    try:
-        listener = listen(args.host, args.port) if orphan is None else orphan[0]
-    except OSError as error:
-        sys.exit(_refuse(f"cannot listen on {args.host}:{args.port}: {error.strerror or error}"))
     os.environ["OMP_NUM_THREADS"] = str(args.threads)  # read when torch is imported, below
     if args.nice:
         os.nice(args.nice)
+    lineage = lineage_of(args) if WITH_DOOR else None
+    if lineage is not None:
+        importlib.import_module(DOOR)  # first: workers that are taken over have no door until this one runs
+    orphans: list[Orphan] = []
+    try:
+        if lineage is None:
+            listener = listen(args.host, args.port)
+        else:
+            listener, orphans = take_over(lineage, lambda: listen(args.host, args.port))
+    except OSError as error:
+        sys.exit(_refuse(f"cannot listen on {args.host}:{args.port}: {error.strerror or error}"))
     if WITH_DOOR:
         from slime.engines.embedded.door import serve_behind_door
 
-        sys.exit(serve_behind_door(args, listener, None if orphan is None else orphan[1:]))
+        sys.exit(serve_behind_door(args, listener, lineage, orphans))
     from slime.engines.embedded.server import serve
     from slime.engines.requests import WeightsError
 
@@ -55,6 +64,14 @@ def launch_embedded(argv: list[str]) -> None:
         serve(args, listener)
     except (ConfigError, WeightsError) as error:
         sys.exit(_refuse(str(error)))
+
+
+def lineage_of(args: EmbeddedArguments) -> Lineage | None:
+    """None for an engine that nobody watches: started by hand, its workers end with it."""
+    if not args.record_as:
+        return None
+    kind = hashlib.blake2b(repr(args).encode(), digest_size=16).hexdigest()
+    return Lineage(f"{args.host}:{args.port}", kind)
 
 
 def launch_vllm(argv: list[str]) -> None:

@@ -191,9 +191,12 @@ class PrepareRequest(SwitchRequest):
 
 
 class TryRequest(SwitchRequest):
-    """Prompts that prepared weights answer greedily, without going live."""
+    """Prompts that weights answer greedily, without going live: those that are prepared, or in the folder `model_path`,
+    which leaves alone what is prepared. `drafts`: what another version answered; the same answer then costs less."""
 
+    model_path: str | None = None
     prompts: list[list[int]] = Field(min_length=1)
+    drafts: list[list[int]] = Field(default_factory=list)
     max_new_tokens: int = Field(ge=1)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
+from typing import Protocol
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -14,6 +15,17 @@ from slime.weights.artifact import weight_files
 from slime.weights.update import CandidateRejected
 
 STAGE = "files"
+
+
+class Opened(Protocol):
+    """A file of tensors: `safetensors.safe_open`."""
+
+    def keys(self) -> list[str]: ...
+    def get_tensor(self, name: str) -> Tensor: ...
+
+
+Files = dict[str, Opened]
+"""The open file that holds a tensor, by the tensor's name."""
 
 
 def measure_files(candidate: str, live: str) -> dict[str, float]:
@@ -50,28 +62,27 @@ def is_adapter(folder: str) -> bool:
     return (Path(folder) / "adapter_config.json").is_file()
 
 
-def _open(folder: Path) -> dict[str, Path]:
-    """The file of each tensor."""
+def _open(folder: Path) -> Files:
+    """Each tensor's open file; they are closed when nothing refers to them any more."""
     try:
-        found: dict[str, Path] = {}
+        found: Files = {}
         for file in weight_files(folder):
-            with safe_open(file, framework="pt") as handle:
-                found |= dict.fromkeys(handle.keys(), file)
+            handle: Opened = safe_open(file, framework="pt")
+            found |= dict.fromkeys(handle.keys(), handle)
     except (EngineError, SafetensorError, OSError, ValueError, KeyError) as error:
         raise CandidateRejected(f"cannot read {folder}: {error}", STAGE) from error
     return found
 
 
-def _tensor(files: dict[str, Path], name: str) -> Tensor:
+def _tensor(files: Files, name: str) -> Tensor:
     try:
-        with safe_open(files[name], framework="pt") as handle:
-            tensor: Tensor = handle.get_tensor(name)
+        tensor: Tensor = files[name].get_tensor(name)
     except (SafetensorError, OSError) as error:
-        raise CandidateRejected(f"cannot read {name} in {files[name]}: {error}", STAGE) from error
+        raise CandidateRejected(f"cannot read {name}: {error}", STAGE) from error
     return tensor
 
 
-def _check_finite(files: dict[str, Path]) -> None:
+def _check_finite(files: Files) -> None:
     for name in files:
         tensor = _tensor(files, name)
         if tensor.is_floating_point() and tensor.numel():
@@ -80,7 +91,7 @@ def _check_finite(files: dict[str, Path]) -> None:
                 raise CandidateRejected(f"{name} holds values that are not finite", STAGE)
 
 
-def _check_names(new: dict[str, Path], old: dict[str, Path]) -> None:
+def _check_names(new: Files, old: Files) -> None:
     lacking, extra = sorted(old.keys() - new.keys()), sorted(new.keys() - old.keys())
     if lacking:
         raise CandidateRejected(f"lacks {len(lacking)} tensors: {', '.join(lacking[:3])}", STAGE)

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from slime.errors import EngineError
+from slime.gate.answers import AnswerCheck, Tries
+from slime.gate.audit import Audit
 from slime.gate.bounds import largest_change
 from slime.gate.history import GateHistory
-from slime.gate.likelihood import LIKED, QUESTION, key, measure_likelihood, purpose
-from slime.gate.limits import bad_answers, bad_likelihood
-from slime.gate.sampled import Tried, measure_sampled
+from slime.gate.likelihood import key, measure_likelihood
+from slime.gate.limits import bad_likelihood
+from slime.gate.patience import STAGE as ORDER
+from slime.gate.patience import OrderFirst, check_orders
 from slime.hooks import load_hook
 from slime.types import Sample
 from slime.utils.logging import event
+from slime.weights.orders import VersionOrders
 from slime.weights.update import Candidate, CandidateRejected
 from slime.weights.versions import WeightVersion
 
@@ -42,42 +45,58 @@ class Examined(Protocol):
     def scale_learning_rate(self, scale: float) -> None: ...
 
 
-class Tries(Protocol):
-    """An engine that can answer with weights that are not live: `slime.engines.client.EngineControl`."""
-
-    def try_weights(
-        self, path: str, version: int, prompts: Sequence[list[int]], max_new_tokens: int
-    ) -> list[Mapping[str, Any]] | None: ...
-
-
 class CandidateGate:
     """Examines candidates of one run, stage by stage, the cheap ones first.
 
     Without --gate it lets everything pass and keeps nothing.
 
+    Args:
+        orders: of people about versions; one that comes in ends an examination.
+
     Attributes:
         known: log-probs of stored answers under the live weights, by key.
-        said: what the live weights, or a version shortly before, answered, by key of the prompt.
+        now: the same under the candidate.
     """
 
-    def __init__(self, args: Arguments) -> None:
+    def __init__(self, args: Arguments, orders: VersionOrders | None = None) -> None:
         self.args, self.on = args, args.gate
         self.path = Path(args.save) / FILE
+        self.orders = orders
+        self.ordered = orders.waiting if orders else lambda: None
         self.history = GateHistory.read(self.path)
+        self.answers = AnswerCheck(args, self.history, self.ordered)
+        self.audit = Audit(args, self.history, self.answers)
         self.hook = load_hook(args, "gate_samples_path") if args.gate else None
         self.known: dict[str, list[float]] = {}
-        self.said: dict[str, Tried] = {}
         self.now: dict[str, list[float]] = {}
-        self.says: dict[str, Tried] = {}
+        self.examined: tuple[list[Sample], WeightVersion, Sequence[Tries]] | None = None
 
-    def begin(self, trainers: Examined, rollout_id: int, live: WeightVersion) -> None:
-        """The trainer's present state is live: it can be gone back to, and is what candidates are compared with."""
+    def watch(self) -> None:
+        """Orders the way back where the live version has fallen; to be called again and again."""
+        if self.orders is None or (reason := self.audit.collect()) is None:
+            return
+        if self.history.good is not None and self.history.good != self.audit.version:
+            self.orders.go_back(self.history.good, f"gate: {reason}")
+
+    def begin(
+        self, trainers: Examined, rollout_id: int, live: WeightVersion, engines: Sequence[Tries] = ()
+    ) -> None:
+        """The trainer's present state is live: it can be gone back to, and is what candidates are compared with.
+
+        Args:
+            engines: are put all questions meanwhile, so that the first candidate need not wait for that.
+        """
         if not self.on:
             return
         trainers.keep_state()
         trainers.scale_learning_rate(self.scale())
-        self.said = {}
-        self.known = self.read(trainers, self.samples(rollout_id, live.version))
+        self.answers.said = {}
+        self.audit.forget()
+        samples = self.samples(rollout_id, live.version)
+        self.known = self.read(trainers, samples)
+        self.answers.says = {}
+        if engines:
+            self.audit.begin(samples, live, engines)
 
     def examine(
         self, trainers: Examined, candidate: Candidate, live: WeightVersion, engines: Sequence[Tries] = ()
@@ -94,15 +113,22 @@ class CandidateGate:
             return {}
         began, found = time.monotonic(), {"rejected": 0.0}
         try:
-            self.says = {}
+            self.audit.wait_for_first()
+            self.watch()
+            check_orders(self.ordered)
             found |= trainers.measure_files(candidate.weights.path, live.path)
             self.check_change(found)
             samples = self.samples(candidate.rollout_id, live.version)
             self.now = self.read(trainers, samples)
             found |= measure_likelihood(samples, self.now, self.known)
             _refuse(bad_likelihood(found, self.args), "likelihood")
-            if self.answers_due(found):
-                self.check_answers(samples, candidate.weights, live, engines, found)
+            due = self.history.unanswered + 1 >= self.args.gate_answers_every
+            near = self.is_near(found)
+            self.answers.look(samples, candidate.weights, live, engines, found, due or near, near)
+            found["looked"] = float(due or near)
+            self.watch()
+            check_orders(self.ordered)
+            self.examined = samples, candidate.weights, engines
         except CandidateRejected as rejection:
             seconds = time.monotonic() - began
             rejection.measurements = {**found, **rejection.measurements, "seconds": seconds, "rejected": 1.0}
@@ -118,12 +144,11 @@ class CandidateGate:
             moved = f"the weights changed by {found['change']:.3g} of their norm, more than {most:.3g}"
             raise CandidateRejected(moved, "files")
 
-    def answers_due(self, found: dict[str, float]) -> bool:
-        """Every so many updates, and whenever one comes near a limit of the stages before."""
+    def is_near(self, found: dict[str, float]) -> bool:
+        """Whether an update came near a limit of the stages before."""
         near = found.get("kl", 0.0) > NEAR * self.args.gate_max_kl
         near |= found.get("liked_loss", 0.0) > NEAR * self.args.gate_max_canary_loss
-        near |= found.get("change", 0.0) > 2 * NEAR * found.get("most_change", float("inf"))
-        return near or self.history.unanswered + 1 >= self.args.gate_answers_every
+        return near or found.get("change", 0.0) > 2 * NEAR * found.get("most_change", float("inf"))
 
     def samples(self, rollout_id: int, version: int) -> list[Sample]:
         """What the hook gives to compare weights on."""
@@ -138,60 +163,17 @@ class CandidateGate:
         values = trainers.log_probs(read) if read else []
         return {key(sample): list(found) for sample, found in zip(read, values, strict=True)}
 
-    def check_answers(
-        self,
-        samples: Sequence[Sample],
-        weights: WeightVersion,
-        live: WeightVersion,
-        engines: Sequence[Tries],
-        found: dict[str, float],
-    ) -> None:
-        """Lets the candidate answer questions and the prompts of liked answers; raises CandidateRejected."""
-        asked = [one for one in samples if purpose(one) in (LIKED, QUESTION)]
-        if not asked:
-            return
-        unknown = [one for one in asked if key(one) not in self.said]
-        before = self.tried(engines, live, unknown) if unknown else {}
-        says = None if before is None else self.tried(engines, weights, asked)
-        if says is None or before is None:
-            return
-        self.said |= before
-        self.says = says
-        wanted = [None if one.label is None else str(one.label) for one in asked]
-        old = [self.said[key(one)] for one in asked]
-        now = measure_sampled([says[key(one)] for one in asked], wanted, old)
-        found |= now
-        then = measure_sampled(old, wanted, old)
-        best = self.history.best_right(then)
-        _refuse(bad_answers(now, then, best, self.args), "answers")
-
-    def tried(
-        self, engines: Sequence[Tries], weights: WeightVersion, asked: Sequence[Sample]
-    ) -> dict[str, Tried] | None:
-        """Answers by key, of the first engine that can; None: of none. An engine that cannot read the files refuses
-        them when they are to go live, so its error is left to that moment."""
-        prompts = [sample.tokens[: sample.prompt_length] for sample in asked]
-        for engine in engines:
-            try:
-                answers = engine.try_weights(
-                    weights.path, weights.version, prompts, self.args.gate_answer_tokens
-                )
-            except EngineError as error:
-                logger.warning("no answers of version %d are looked at: %s", weights.version, error)
-                return None
-            if answers is not None:
-                found = [Tried(**answer) for answer in answers]
-                return {key(sample): answer for sample, answer in zip(asked, found, strict=True)}
-        return None
-
     def accept(self, trainers: Examined, found: dict[str, float]) -> None:
         """The candidate is live everywhere."""
         if not self.on:
             return
         slowed = self.scale() < 1
         self.history.accept(found)
+        self.known, self.answers.said = self.now, {**self.answers.said, **self.answers.says}
+        if self.examined is not None:
+            self.audit.begin(*self.examined)
+            self.examined = None
         self.history.write(self.path)
-        self.known, self.said = self.now, self.says or self.said
         trainers.keep_state()
         if slowed:
             trainers.scale_learning_rate(1.0)
@@ -211,9 +193,11 @@ class CandidateGate:
                 "measurements": rejection.measurements,
                 "parent": candidate.parent,
                 "checksum": weights.checksum,
+                "release": isinstance(rejection, OrderFirst) and rejection.release,
             }
             hook(self.args, candidate.rollout_id, weights.version, told)
-        self.history.reject()
+        if rejection.stage != ORDER:
+            self.history.reject()
         self.history.write(self.path)
         trainers.go_back()
         trainers.scale_learning_rate(self.scale())

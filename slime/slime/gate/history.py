@@ -17,7 +17,8 @@ class GateHistory:
     Attributes:
         changes: relative changes of accepted updates, oldest first.
         in_a_row: rejections since an update was last accepted.
-        unanswered: accepted updates since one was let answer.
+        unanswered: accepted updates since one was let answer to liked prompts.
+        good: the newest version that was put all questions and did not fall.
         right, questions: highest share of right answers so far, and to how many questions.
     """
 
@@ -26,6 +27,7 @@ class GateHistory:
     right: float | None = None
     questions: float | None = None
     unanswered: int = 0
+    good: int | None = None
 
     @classmethod
     def read(cls, path: Path) -> GateHistory:
@@ -47,7 +49,7 @@ class GateHistory:
     def accept(self, found: dict[str, float]) -> None:
         """Takes over the measurements of an update that is live."""
         self.in_a_row = 0
-        self.unanswered = 0 if "length" in found else self.unanswered + 1
+        self.unanswered = 0 if found.get("looked") else self.unanswered + 1
         if "change" in found:
             self.changes = [*self.changes, found["change"]][-WINDOW:]
 

@@ -8,7 +8,8 @@ if TYPE_CHECKING:
     from slime.arguments.groups.gate import GateArguments
 
 WORSE = 0.1
-"""By how much a share of answers that are wrong in form may rise over that of the live weights."""
+"""By how much a share of answers that are wrong in form may rise over that of the live weights; of few answers one
+always may."""
 SHARES = {
     "empty": "are empty",
     "endless": "do not end",
@@ -43,8 +44,9 @@ def bad_answers(
         live: the same measures of the live weights.
         best: the highest share of right answers that an accepted version had.
     """
+    one = 1 / found["answers"]
     for name, what in SHARES.items():
-        if found[name] > live[name] + WORSE:
+        if found[name] > live[name] + max(WORSE, one):
             return f"{found[name]:.0%} of the answers {what}, of the live ones {live[name]:.0%}"
     least, most = (live["length"] * bound for bound in LENGTHS)
     if not least <= found["length"] <= most:
@@ -54,6 +56,10 @@ def bad_answers(
             f"the candidate's own tokens are {found['surprise']:.2g} nats unlikely, "
             f"the live ones {live['surprise']:.2g}"
         )
+    return too_few_right(found, best, args)
+
+
+def too_few_right(found: dict[str, float], best: float | None, args: GateArguments) -> str | None:
     if "right" in found and best is not None and found["right"] < best - args.gate_max_wrong:
         return f"{found['right']:.0%} of the questions are answered right, of the best version {best:.0%}"
     return None

@@ -38,8 +38,8 @@ def measure_sampled(
 
     Returns:
         Shares from 0 to 1: `empty`, `endless`, `repeating`, `other_script` (its letters are mostly of another script than
-        those of the live answer), `same` (of the commonest answer); `length` in tokens; `surprise`, nats a token; `right`
-        and `questions` where an answer is known.
+        those of the live answer), `same` (of the commonest answer); `length` in tokens; `surprise`, nats a token;
+        `answers`, how many; `right` and `questions` where an answer is known.
     """
     count = len(answers)
     found = {
@@ -53,14 +53,20 @@ def measure_sampled(
         / count,
         "same": Counter(answer.text for answer in answers).most_common(1)[0][1] / count,
         "length": sum(len(answer.ids) for answer in answers) / count,
+        "answers": float(count),
     }
     tokens = sum(len(answer.log_probs) for answer in answers)
     found["surprise"] = -sum(sum(answer.log_probs) for answer in answers) / tokens if tokens else 0.0
+    return found | share_right(answers, wanted)
+
+
+def share_right(answers: Sequence[Tried], wanted: Sequence[str | None]) -> dict[str, float]:
+    """`right` (from 0 to 1) and `questions`; nothing where no answer is known."""
     asked = [(answer, want) for answer, want in zip(answers, wanted, strict=True) if want is not None]
-    if asked:
-        found["right"] = sum(is_right(answer.text, want) for answer, want in asked) / len(asked)
-        found["questions"] = float(len(asked))
-    return found
+    if not asked:
+        return {}
+    right = sum(is_right(answer.text, want) for answer, want in asked) / len(asked)
+    return {"right": right, "questions": float(len(asked))}
 
 
 def repeats(ids: Sequence[int]) -> bool:

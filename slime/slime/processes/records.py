@@ -72,7 +72,7 @@ def record_path(run_dir: Path, name: str) -> Path:
     return run_dir / "processes" / f"{name}.json"
 
 
-PARTS = ("serving", "spare")
+PARTS = ("serving", "spare", "keeper")
 """Of the workers of a server that is a door (see `door/`): the record `NAME.serving` is of the one that serves."""
 
 
@@ -89,6 +89,12 @@ def serving_record(run_dir: Path, name: str) -> ProcessRecord | None:
     """The live worker that serves for the door `name`; None where there is none, or `name` is no door."""
     record = read_record(run_dir, part_name(name, "serving"))
     return record if record is not None and record.alive() else None
+
+
+def has_worker(run_dir: Path, name: str) -> bool:
+    """Whether a worker of the door `name` lives, which may itself be dead: the worker holds its port."""
+    found = [read_record(run_dir, part_name(name, part)) for part in PARTS]
+    return any(record is not None and record.alive() for record in found)
 
 
 def log_path(run_dir: Path, name: str) -> Path:

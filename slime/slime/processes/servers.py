@@ -9,14 +9,12 @@ from __future__ import annotations
 
 import logging
 import os
-import random
 import threading
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
-from urllib.parse import urlsplit
 
 import httpx
 
@@ -24,9 +22,9 @@ from slime.errors import ConfigError, EngineError
 from slime.processes import records
 from slime.processes.known_failures import with_advice
 from slime.processes.records import ProcessRecord
+from slime.processes.server_ports import ServerPorts
 from slime.utils.certificates import certificates
 from slime.utils.memory_kills import MemoryKills
-from slime.utils.ports import bind_error
 
 logger = logging.getLogger(__name__)
 
@@ -35,9 +33,6 @@ HEALTH_INTERVAL = 5.0  # seconds between health requests
 SETTLED_SECONDS = 2.0  # a server without URL that lives this long has started
 LONGEST_BACKOFF = 10.0  # seconds
 START_ATTEMPTS = 3
-CHOSEN_PORTS = range(
-    21000, 31000
-)  # below the ports that systems give to outgoing connections: free again at a restart
 OWN_ROLES = frozenset({"driver", "trainer", "buffer"})  # part of the driver's Ray; they end with it
 
 
@@ -101,7 +96,7 @@ def healthy(spec: ServerSpec) -> bool:
     return answer.status_code == 200
 
 
-class ServerManager:
+class ServerManager(ServerPorts):
     """Owns the servers whose records are in `run_dir`. Public methods may be called from any thread.
 
     Args:
@@ -110,55 +105,11 @@ class ServerManager:
     """
 
     def __init__(self, run_dir: Path | str, base_env: Mapping[str, str] | None = None) -> None:
-        self.run_dir = Path(run_dir)
+        super().__init__(Path(run_dir))
         self.base_env = {k: v for k, v in (base_env or os.environ).items() if k != records.MARK}
         self.servers: dict[str, Watched] = {}
-        self.chosen: set[int] = set()
         self.lock = threading.RLock()
         self.kills = MemoryKills()
-
-    def choose_port(self, name: str) -> int:
-        """A port on 127.0.0.1 for a server that may have any.
-
-        It is the one of the server's record where that can be had, so that who knows its URL finds it again.
-        """
-        record = records.read_record(self.run_dir, name)
-        known = urlsplit(record.url).port if record is not None and record.url else None
-        if (
-            record is not None
-            and known is not None
-            and (
-                record.alive()
-                or records.serving_record(self.run_dir, name) is not None
-                or bind_error("127.0.0.1", known) is None
-            )
-        ):
-            return known
-        for port in random.sample(CHOSEN_PORTS, len(CHOSEN_PORTS)):  # two runs that start at once seldom meet
-            if port not in self.chosen and bind_error("127.0.0.1", port) is None:
-                self.chosen.add(port)
-                return port
-        raise ConfigError(f"no port in {CHOSEN_PORTS.start}-{CHOSEN_PORTS.stop} is free for the {name}")
-
-    def check_ports(self, specs: Sequence[ServerSpec]) -> None:
-        """Refuses a port that a foreign process holds. A live server of this run folder may hold its own.
-
-        Raises:
-            ConfigError: names the server and the port.
-        """
-        found = records.read_records(self.run_dir)
-        mine = [one for one in found if one.alive() or records.serving_record(self.run_dir, one.name)]
-        ours = {urlsplit(record.url).port for record in mine if record.url}
-        for spec in specs:
-            address = urlsplit(spec.url or "")
-            if address.port is None or address.port in ours:
-                continue
-            error = bind_error(address.hostname or "127.0.0.1", address.port)
-            if error is not None:
-                raise ConfigError(
-                    f"port {address.port}, wanted by the {spec.name}, cannot be used ({error.strerror}): "
-                    "stop the program that holds it or choose another port"
-                ) from error
 
     def start_all(self, specs: Sequence[ServerSpec]) -> None:
         """Adopts or starts all servers side by side until all are ready; stops servers that no spec names.

@@ -216,6 +216,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     if bool(args.command) == args.stop:
         parser.error("give the driver's command after --, or --stop")
     run_dir = args.run_dir.resolve()
+    os.umask(
+        0o077
+    )  # conversations, weights and logs are for this user alone, also in a folder that others may read
     try:
         if args.stop and holder_of(run_dir) == os.getppid():  # it waits for this process
             stop_everything(run_dir)

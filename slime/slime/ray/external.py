@@ -13,7 +13,7 @@ import httpx
 from slime.engines.client import EngineControl
 from slime.errors import ClusterError, ConfigError, EngineError
 from slime.ray.engine_clients import engine_client
-from slime.weights.update import go_live, has
+from slime.weights.engine_steps import go_live, has
 from slime.weights.versions import read_live
 
 if TYPE_CHECKING:

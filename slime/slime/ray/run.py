@@ -9,35 +9,20 @@ driver ends, and the supervisor starts another.
 from __future__ import annotations
 
 import logging
-import os
 import time
-from concurrent.futures import Future
-from pathlib import Path
-from types import TracebackType
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from slime.arguments.record import write_arguments
 from slime.errors import DataError, TrainError
-from slime.processes import records
-from slime.ray.engine_clients import weight_sender, weight_sharer
-from slime.ray.engines import on_own_gpus, server_specs
 from slime.ray.evaluation import evaluate
-from slime.ray.external import ExternalEngines
-from slime.ray.gpu_split import split_of
-from slime.ray.placement import Placement
-from slime.ray.publisher import Publisher
-from slime.ray.rollouts import PendingBatch, Rollouts
-from slime.ray.runtime import Runtime
+from slime.ray.parts import RunParts
+from slime.ray.rollouts import PendingBatch
 from slime.ray.train_group import TrainerDied, TrainGroup
 from slime.ray.version_orders import obey, repin
 from slime.ray.waiting import RestartBudget
-from slime.ray.watch_actor import WatcherHandle
-from slime.tracking import Tracker
 from slime.tracking.lines import beginning
 from slime.tracking.step_times import StepClock
-from slime.utils.logging import log_to_file
 from slime.weights import checkpoints
-from slime.weights.versions import forget_lost
 
 if TYPE_CHECKING:
     from slime.arguments import Arguments
@@ -48,56 +33,22 @@ PIN_INTERVAL = 0.5  # seconds between looks for an order while training waits
 FAILURES_IN_A_ROW = 3  # batches that could not be trained on, before the run is given up
 
 
-class TrainingRun:
+class TrainingRun(RunParts):
     """Everything a training loop uses, in verbs. `args` are the parsed arguments of the driver."""
 
     untold: tuple[int, dict[str, float]] | None = (
         None  # a rollout whose version is on its way, and its metrics
     )
 
+    batch: PendingBatch | None = None  # the newest one that was trained on
+
     def __init__(self, args: Arguments) -> None:
-        self.args = args
-        self.run_dir = Path(args.run_dir)
         self.metrics: dict[str, float] = {}
         self.failures = 0
         self.trained = -1
         self.clock = StepClock()
         self.budget = RestartBudget("the trainer", args.trainer_max_restarts)
-        records.record_self(self.run_dir, "driver", "driver")
-        specs = server_specs(args)  # refuses what does not fit before anything starts
-        split = split_of(args)
-        log_to_file(records.log_path(self.run_dir, "training"))
-        write_arguments(self.run_dir, args)
-        self.runtime = Runtime(self.run_dir, split.total, split.ray_gpus, args.ray_start_timeout)
-        self.placement = Placement(split)
-        self.placement.check_folders([self.run_dir, Path(args.save), Path(args.update_weight_disk_dir)])
-        if (lost := forget_lost(self.run_dir)) is not None:
-            logger.warning("version %d is not at %s any more: it is written again", lost.version, lost.path)
-        self.specs = on_own_gpus(specs, self.placement, args)
-        self.watcher = WatcherHandle(self.run_dir, self.specs, dict(os.environ), args.health_timeout)
-        self.rollouts = Rollouts(args)
-        self.trainers = None if args.debug_rollout_only else TrainGroup(args, self.placement)
-        self.tracker = Tracker(args)
-        sender = weight_sender(args, self.placement)
-        self.external = ExternalEngines(args, sender)
-        self.publisher = Publisher(
-            args,
-            self.specs,
-            self.external,
-            sender,
-            lambda spec: weight_sharer(args, self.placement, spec.env),
-        )
-
-    def __enter__(self) -> TrainingRun:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Ends Ray and what runs in it, unless it failed. Servers go on: only the supervisor stops them."""
-        self.tracker.close()
-        if kind is None or not issubclass(kind, Exception):
-            self.runtime.close()
+        super().__init__(args)
 
     def start(self) -> int:
         """Brings the trainer's weights live once it and the servers are up; returns the rollout to train.
@@ -136,11 +87,6 @@ class TrainingRun:
         self.tracker.display.line(beginning(self.args, state.rollout_id))
         self.rollouts.go_on_after(state.rollout_id)
         return state.rollout_id + 1
-
-    def wait_for_servers(self) -> None:
-        """Returns when servers and external engines answer."""
-        self.watcher.wait_ready()
-        self.external.wait_ready()
 
     def request(self, rollout_id: int) -> PendingBatch:
         """Asks for a batch and returns at once."""
@@ -203,6 +149,7 @@ class TrainingRun:
                 raise
             logger.error("rollout %d is skipped: %s", rollout_id, error)
             trained = {"skipped": 1.0}
+        self.batch = batch
         self.metrics.update({f"train/{name}": value for name, value in trained.items()})
         self.metrics["perf/train_time"] = time.monotonic() - began
         self.trained = rollout_id
@@ -212,12 +159,16 @@ class TrainingRun:
 
         Args:
             behind: return when the trainer may go on; the weights go live while the next step trains. At most one
-                version is on its way: the next call waits for it.
+                version is on its way: the next call waits for it. Where that one is rejected then, the trainer goes back,
+                and the batch that it has trained on meanwhile is trained on again.
 
         Raises:
             EngineError: this version, or the one that was on its way, did not go live.
         """
-        self.settle()
+        if self.settle() and self.batch is not None:
+            logger.warning("rollout %d is trained again, from the live version", rollout_id)
+            self.train(self.batch)
+        self.batch = None
         if self.trainers is not None:
             self.tracker.at(rollout_id, f"the weights after rollout {rollout_id} go live")
             self.publisher.publish(self.trainers, rollout_id, self.metrics, self.make_way)
@@ -230,18 +181,20 @@ class TrainingRun:
             self.settle()
         self.tracker.at(rollout_id + 1, f"after rollout {rollout_id}")
 
-    def settle(self) -> None:
-        """Returns when the version that is on its way is live, and tells of its rollout. Raises as `publish`."""
-        self.publisher.settle()
+    def settle(self) -> bool:
+        """Returns when the version that is on its way is live or rejected, and tells of its rollout; whether the trainer
+        went back. Raises as `publish`."""
+        went_back = self.publisher.settle()
         if self.untold is not None:
             rollout_id, metrics = self.untold
             self.untold = None
             self.tracker.log(rollout_id, dict(metrics))
+        return went_back
 
     def tell_at_end(self) -> None:
         """In the moment of a signal: the row of a version that is live, and was not told yet."""
         publication = self.publisher.publication
-        if self.untold is None or (publication is not None and not went_well(publication)):
+        if self.untold is None or (publication is not None and not publication.went_well):
             return
         self.tracker.end_now(*self.untold)
 
@@ -256,27 +209,6 @@ class TrainingRun:
         if interval and ((rollout_id + 1) % interval == 0 or self.publisher.is_last(rollout_id)):
             self.settle()  # it is their evaluation
             evaluate(self.rollouts, self.tracker, rollout_id + 1)
-
-    def take_turns(self, turn: str) -> None:
-        """With --colocate: the memory goes to "engines" or "trainers". Asking twice does no harm."""
-        if self.args.offload_rollout:
-            logger.info("the memory goes to the %s", turn)
-            if turn == "trainers":
-                self.publisher.release_engines()
-            else:
-                self.publisher.resume_engines()
-        if self.args.offload_train and self.trainers is not None and turn == "trainers":
-            self.trainers.wake_up()
-
-    def make_way(self) -> None:
-        """The weights are written: trainers leave the GPUs, then engines take their memory back."""
-        self.step_aside()
-        self.take_turns("engines")
-
-    def step_aside(self) -> None:
-        """With --offload-train: trainers leave the GPUs until the next batch is there."""
-        if self.args.offload_train and self.trainers is not None:
-            self.trainers.sleep()
 
     def finish(self) -> None:
         """The end of a run: its last version is live, and what is written in the background is complete."""
@@ -300,6 +232,8 @@ class TrainingRun:
         """
         logger.warning("%s; starting again from the latest checkpoint", death)
         self.runtime.check()
+        with suppress(TrainerDied):  # it cannot be told what became of the version on its way
+            self.settle()
         self.settle()
         self.budget.take(death)
         assert self.trainers is not None
@@ -307,8 +241,3 @@ class TrainingRun:
         self.placement.make_whole(self.look_at_servers)
         self.trainers = TrainGroup(self.args, self.placement)
         self.rollouts.restart(-1)
-
-
-def went_well(publication: Future[None]) -> bool:
-    """Whether it is over, and nothing failed."""
-    return publication.done() and not publication.cancelled() and publication.exception() is None

@@ -17,6 +17,7 @@ from slime.types import Sample
 
 if TYPE_CHECKING:
     from slime.arguments import Arguments
+    from slime.gate.memory import KeptState
     from slime.training.trainer import Trainer
 
 
@@ -71,6 +72,8 @@ class TrainActor:
         if args.update_weight_transport in ("disk", "nccl"):  # others hand memory of the GPU to the engine
             os.environ.setdefault(ALLOCATOR, EXPANDABLE)
         self.args, self.rank, self.world_size = args, rank, world_size
+        self.noted: KeptState | None = None
+        self.kept: KeptState | None = None
 
     @ray.method(concurrency_group="life")  # type: ignore[untyped-decorator]
     def live(self) -> None:
@@ -97,14 +100,22 @@ class TrainActor:
         with profiled(self.args, rollout_id, self.rank):
             return self.trainer.train(rollout_id, samples)
 
-    def keep_state(self) -> None:
-        """Remembers this rank as it is now, in memory."""
+    def note_state(self) -> None:
+        """Remembers this rank as it is now, in memory, for `keep_state`."""
         from slime.gate.memory import KeptState
 
-        self.kept = KeptState(self.trainer)
+        self.noted = KeptState(self.trainer)
+
+    def keep_state(self) -> None:
+        """Remembers this rank as it was noted, else as it is now, to go back to."""
+        if self.noted is None:
+            self.note_state()
+        self.kept, self.noted = self.noted, None
 
     def go_back(self) -> None:
-        """To what `keep_state` remembered."""
+        """To what `keep_state` remembered; what was noted since is forgotten."""
+        assert self.kept is not None
+        self.noted = None
         self.kept.restore(self.trainer)
 
     def return_to(self, checkpoint: str) -> None:

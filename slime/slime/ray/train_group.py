@@ -85,8 +85,12 @@ class TrainGroup:
         """Returns when no checkpoint is being written any more."""
         self.call("finish_save", "the end of a checkpoint", self.args.save_timeout)
 
+    def note_state(self) -> None:
+        """Every rank remembers its present state beside the one to go back to, until that is known to be of no use."""
+        self.call("note_state", "the copy of the trainer's state", self.args.save_timeout)
+
     def keep_state(self) -> None:
-        """Every rank remembers its present state in memory, to go back to."""
+        """The state that was noted, else the present one, is that to go back to."""
         self.call("keep_state", "the copy of the trainer's state", self.args.save_timeout)
 
     def go_back(self) -> None:

@@ -24,6 +24,7 @@ def obey(publisher: Publisher, trainers: TrainGroup, rollout_id: int) -> None:
     Args:
         rollout_id: the last one that was trained.
     """
+    publisher.gate.watch()
     orders, began = publisher.orders, time.monotonic()
     order = orders.next()
     if order is None:
@@ -92,10 +93,10 @@ def go_back(order: VersionOrder, publisher: Publisher, trainers: TrainGroup, rol
 def _weights(publisher: Publisher, version: int) -> tuple[WeightVersion, Path]:
     """A version that is still on disk, and its checkpoint. Raises ConfigError with those that are."""
     kept = versions_with_checkpoint(publisher.save_dir)
-    checkpoint, folder = kept.get(version), artifact_folder(publisher.weights_dir, version)
-    if checkpoint is None or not folder.is_dir() or str(version) not in publisher.checksums():
+    checkpoint, folder = kept.get(version), artifact_folder(publisher.files.weights_dir, version)
+    if checkpoint is None or not folder.is_dir() or str(version) not in publisher.files.checksums():
         there = ", ".join(str(one) for one in sorted(kept)) or "none"
         raise ConfigError(
             f"version {version} is not on disk any more; there are {there} (--keep-versions keeps more)"
         )
-    return WeightVersion(version, str(folder), publisher.checksums()[str(version)]), checkpoint
+    return WeightVersion(version, str(folder), publisher.files.checksums()[str(version)]), checkpoint

@@ -32,7 +32,7 @@ SAME = 1e-12
 def batch_metrics(args: GenerationSide, groups: Sequence[object]) -> dict[str, float]:
     """`rollout/*` of a batch."""
     samples = [sample for sample in flatten(groups) if not sample.companion]
-    beside = sum(sample.companion for sample in flatten(groups))
+    beside = sum(sample.companion > 0 for sample in flatten(groups))
     rewards = rewards_of(samples, args.reward_key)
     metrics: dict[str, float] = {"rollout/batch_size": len(samples), "rollout/groups": len(groups) - beside}
     if rewards:

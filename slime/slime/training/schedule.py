@@ -6,7 +6,8 @@ Nothing is repaired afterwards on a single rank.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 NOTHING_TO_TRAIN = "no trained token"
@@ -73,7 +74,7 @@ def build_schedule(
     lengths: Sequence[int],
     trained_tokens: Sequence[int],
     limits: ScheduleLimits,
-    companions: Collection[int] = (),
+    companions: Mapping[int, int] | None = None,
 ) -> Schedule:
     """Plans the steps of a rollout.
 
@@ -82,7 +83,8 @@ def build_schedule(
     Args:
         lengths: tokens of each sample, prompt and response.
         trained_tokens: tokens of each sample that the loss counts.
-        companions: samples that count in no step of others; those of a step's samples make one behind it.
+        companions: samples that count in no step of others, and in which step behind that of the samples before them they
+            are trained instead, from 1.
 
     Raises:
         ValueError: lengths disagree, or a limit is below 1.
@@ -95,23 +97,21 @@ def build_schedule(
             raise ValueError(f"{name} must be 1 or more, got {value}")
     dropped = {i: NOTHING_TO_TRAIN for i, count in enumerate(trained_tokens) if count == 0}
     kept = [i for i in range(len(lengths)) if i not in dropped]
-    parts = _cut(kept, limits.global_batch_size, companions)
+    parts = _cut(kept, limits.global_batch_size, companions or {})
     if limits.trim and len(parts) > 1 and len(parts[-1][0]) < (limits.global_batch_size or 0):
-        samples, beside = parts.pop()
-        dropped |= dict.fromkeys(samples + beside, SURPLUS)
-    filled = [samples for part in parts for samples in part if samples]
+        dropped |= {i: SURPLUS for samples in parts.pop().values() for i in samples}
+    filled = [part[number] for part in parts for number in sorted(part)]
     return Schedule(tuple(_step(samples, lengths, trained_tokens, limits) for samples in filled), dropped)
 
 
-def _cut(
-    kept: Sequence[int], size: int | None, companions: Collection[int]
-) -> list[tuple[list[int], list[int]]]:
-    """Parts of `size` samples (None: one part), and the companions of each."""
-    parts: list[tuple[list[int], list[int]]] = []
+def _cut(kept: Sequence[int], size: int | None, companions: Mapping[int, int]) -> list[dict[int, list[int]]]:
+    """Parts of `size` samples (None: one part) under 0, and the companions of each under their numbers."""
+    parts: list[dict[int, list[int]]] = []
     for i in kept:
-        if not parts or (i not in companions and len(parts[-1][0]) == size):
-            parts.append(([], []))
-        parts[-1][i in companions].append(i)
+        number = companions.get(i, 0)
+        if not parts or (number == 0 and len(parts[-1][0]) == size):
+            parts.append(defaultdict(list))
+        parts[-1][number].append(i)
     return parts
 
 

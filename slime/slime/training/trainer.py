@@ -134,7 +134,7 @@ class Trainer(Backend):
     def _schedule(self, samples: Sequence[Sample]) -> Schedule:
         lengths = [len(sample.tokens) for sample in samples]
         trained = [sample.effective_response_length for sample in samples]
-        companions = {i for i, sample in enumerate(samples) if sample.companion}
+        companions = {i: sample.companion for i, sample in enumerate(samples) if sample.companion}
         return build_schedule(lengths, trained, self._limits(self.args.global_batch_size), companions)
 
     def _prepare(self, schedule: Schedule, samples: Sequence[Sample]) -> TrainBatch:
@@ -146,7 +146,8 @@ class Trainer(Backend):
         if from_engine:
             data.old_log_probs = engine_log_probs(samples, mine)
         elif schedule.steps and self.args.train_epochs == 1:
-            data.unmoved = frozenset(schedule.steps[0].samples)
+            beside = [i for step in schedule.steps if _accompanies(step, samples) for i in step.samples]
+            data.unmoved = frozenset(schedule.steps[0].samples).union(beside)
         if self.critic is not None:
             data.values = self.critic.values(schedule, samples)
         policy_loss = self.spec.needs_advantages or self.spec.teacher == "topk"
@@ -157,7 +158,10 @@ class Trainer(Backend):
                 data.ref_log_probs = (data.ref_log_probs or {}) | found
             if self.teacher is not None:
                 self.teacher.read(step, data, self.device)
-            moves = number > 0 or self.args.train_epochs > 1 or self.asks_teacher_before
+            later = number > 0 and not _accompanies(
+                step, samples
+            )  # companions are compared with the weights they meet
+            moves = later or self.args.train_epochs > 1 or self.asks_teacher_before
             if not from_engine and (self.spec.needs_old or (moves and policy_loss)):
                 watch = self.teacher.keeping(number, step, data) if self.teacher and moves else None
                 data.old_log_probs |= trained_log_probs(self.model, part, samples, self.device, watch)

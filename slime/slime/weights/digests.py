@@ -1,6 +1,6 @@
 """Digests of tensors: what two processes compare to know that they hold the same bits.
 
-A tensor is read once, piece by piece, and each piece is cast, looked at, digested and written while it lies in the
+A tensor is read once, piece by piece, and each piece is cast, written, looked at and digested while it lies in the
 processor's cache. The digest is XXH3-128 (https://xxhash.com): as fast as memory on one core, and made to find damage,
 not forgery. Whoever could forge a tensor on this machine could as well forge the digest beside it.
 """
@@ -8,7 +8,6 @@ not forgery. Whoever could forge a tensor on this machine could as well forge th
 from __future__ import annotations
 
 import json
-import math
 import os
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -17,6 +16,7 @@ from functools import cache
 from pathlib import Path
 from typing import TypeVar
 
+import numpy as np
 import torch
 import xxhash
 from torch import Tensor
@@ -25,7 +25,7 @@ from slime.errors import EngineError
 from slime.weights.slots import COMPLETE
 
 FILE = COMPLETE
-PIECE = 1 << 18
+PIECE = 1 << 17
 """Elements that are handled at a time: small enough for a cache, large enough that Python does not count."""
 MOST_THREADS = 8
 """More do not read memory faster."""
@@ -50,27 +50,34 @@ class TensorDigest:
 
 
 def digest_tensor(
-    tensor: Tensor, dtype: torch.dtype | None = None, write: Write | None = None
+    tensor: Tensor,
+    dtype: torch.dtype | None = None,
+    write: Write | None = None,
+    into: Tensor | None = None,
+    finite: bool = True,
 ) -> TensorDigest:
-    """Casts, checks, digests and writes a tensor in one pass; it is as it was afterwards.
+    """Casts, writes, checks and digests a tensor in one pass; it is as it was afterwards.
 
     Args:
         dtype: to cast to; None: as it is.
         write: gets the bytes in order, in pieces that are gone after the call.
+        into: flat memory of that dtype, which holds the tensor afterwards.
+        finite: whether values are looked at; without it the digest alone says what they are.
 
     Raises:
         NotFiniteError: a value is not finite in that dtype.
     """
     flat = tensor.detach().reshape(-1)
     kind = dtype or flat.dtype
-    there = flat.dtype == kind and flat.device.type == "cpu"
-    scratch = torch.empty(0 if there else min(PIECE, flat.numel()), dtype=kind)
+    there = into is None and flat.dtype == kind and flat.device.type == "cpu"
+    scratch = torch.empty(0 if there or into is not None else min(PIECE, flat.numel()), dtype=kind)
     digest = xxhash.xxh3_128()
     for first in range(0, flat.numel(), PIECE):
         piece = flat[first : first + PIECE]
         if not there:
-            piece = scratch[: len(piece)].copy_(piece)
-        if not _is_finite(piece):
+            place = scratch[: len(piece)] if into is None else into[first : first + len(piece)]
+            piece = place.copy_(piece)
+        if finite and not _is_finite(piece):
             raise NotFiniteError("values that are not finite")
         data = piece.view(torch.uint8).numpy().data
         digest.update(data)
@@ -79,30 +86,35 @@ def digest_tensor(
     return TensorDigest(str(kind).removeprefix("torch."), tuple(tensor.shape), digest.hexdigest())
 
 
+BITS = {
+    torch.bfloat16: (torch.int16, np.uint16, 0x7F80),
+    torch.float16: (torch.int16, np.uint16, 0x7C00),
+    torch.float32: (torch.int32, np.uint32, 0x7F80_0000),
+    torch.float64: (torch.int64, np.uint64, 0x7FF0_0000_0000_0000),
+}
+"""How a dtype's bits are read as numbers with and without sign, and infinity's bits. NaN's are larger (IEEE 754)."""
+
+
 def _is_finite(piece: Tensor) -> bool:
-    """One pass without a mask as large as the piece; NaN is a least value too."""
-    if not piece.is_floating_point():
+    """By two maxima of the bits, twice as fast as those of the values: of those without a sign, and of those with."""
+    if not piece.is_floating_point() or not piece.numel():
         return True
-    if piece.dtype.itemsize == 1:
+    if piece.dtype not in BITS:
         piece = piece.float()
-    return all(math.isfinite(end) for end in piece.aminmax())
+    signed, unsigned, infinity = BITS[piece.dtype]
+    bits = piece.view(signed).numpy()
+    sign = 1 << (8 * bits.itemsize - 1)
+    return int(bits.max()) < infinity and int(bits.view(unsigned).max()) < sign + infinity
 
 
 def copy_tensor(tensor: Tensor, dtype: torch.dtype) -> tuple[Tensor, TensorDigest]:
     """A copy in this process's memory, and its digest, in one pass. Raises NotFiniteError."""
     copy = torch.empty(tensor.shape, dtype=dtype)
-    target, at = copy.reshape(-1).view(torch.uint8).numpy(), 0
-
-    def write(data: memoryview) -> None:
-        nonlocal at
-        target[at : at + len(data)] = data
-        at += len(data)
-
-    return copy, digest_tensor(tensor, dtype, write)
+    return copy, digest_tensor(tensor, dtype, into=copy.reshape(-1))
 
 
-def digest_tensors(tensors: Mapping[str, Tensor]) -> dict[str, TensorDigest]:
-    """Digests by name, of several tensors at the same time.
+def digest_tensors(tensors: Mapping[str, Tensor], finite: bool = True) -> dict[str, TensorDigest]:
+    """Digests by name, of several tensors at the same time. `finite`: whether their values are looked at.
 
     Raises:
         NotFiniteError: names the tensor.
@@ -110,7 +122,7 @@ def digest_tensors(tensors: Mapping[str, Tensor]) -> dict[str, TensorDigest]:
 
     def digest(name: str) -> TensorDigest:
         try:
-            return digest_tensor(tensors[name])
+            return digest_tensor(tensors[name], finite=finite)
         except NotFiniteError as error:
             raise NotFiniteError(f"{name} holds {error}") from error
 

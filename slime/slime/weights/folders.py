@@ -14,6 +14,7 @@ from transformers import AutoConfig
 
 from slime.weights.digests import FILE as DIGESTS
 from slime.weights.digests import TensorDigest, write_digests
+from slime.weights.mapped import WrittenMemories
 from slime.weights.probe import FILE as PROBE
 from slime.weights.tensor_file import TensorFile
 
@@ -38,17 +39,23 @@ def copy_model_files(folder: Path, source: str) -> None:
 
 
 def write_weights(
-    folder: Path, weights: Iterable[tuple[str, Tensor]], count: int, dtype: torch.dtype | None
+    folder: Path,
+    weights: Iterable[tuple[str, Tensor]],
+    count: int,
+    dtype: torch.dtype | None,
+    memories: WrittenMemories | None = None,
 ) -> dict[str, TensorDigest]:
     """Writes tensors as they come, in `dtype` (None: as they are), and leaves their digests beside them.
 
     Args:
         count: about how many will come.
+        memories: the folder is a slot, one of those that are mapped here.
 
     Raises:
         NotFiniteError: a value is not finite.
     """
-    with TensorFile(folder / "model.safetensors", count) as file:
+    path = folder / "model.safetensors"
+    with TensorFile(path, count, None if memories is None else memories.of(path)) as file:
         for name, tensor in weights:
             file.add(name, tensor, dtype)
         digests = file.finish()

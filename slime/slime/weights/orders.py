@@ -7,7 +7,8 @@ RUN_DIR/version_state.json   {"pinned": version or null, "done": {"id", "error",
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+import uuid
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -33,13 +34,25 @@ class VersionOrders:
     def __init__(self, run_dir: Path) -> None:
         self.order, self.state = run_dir / ORDER, run_dir / STATE
 
+    def waiting(self) -> VersionOrder | None:
+        """The order that waits, if there is one and it can be read."""
+        try:
+            return self._read()
+        except (ValueError, TypeError):
+            return None
+
+    def go_back(self, version: int, reason: str) -> bool:
+        """Leaves the driver's own order to go back, without the turns; False where another one waits."""
+        if self.order.exists():
+            return False
+        order = VersionOrder(uuid.uuid4().hex, "rollback", version, drop_turns=True, reason=reason)
+        write_json(self.order, asdict(order))
+        return True
+
     def next(self) -> VersionOrder | None:
         """The order that waits; one that cannot be read is answered at once."""
         try:
-            told = json.loads(self.order.read_text())
-            return VersionOrder(**told)
-        except FileNotFoundError:
-            return None
+            return self._read()
         except (ValueError, TypeError) as error:
             self.finish(VersionOrder("", ""), self.pinned, f"{self.order} is not an order: {error}")
             return None
@@ -56,6 +69,12 @@ class VersionOrders:
         done = {"id": order.id, "error": error, "seconds": round(seconds, 3)}
         write_json(self.state, {"pinned": pinned, "done": done})
         self.order.unlink(missing_ok=True)
+
+    def _read(self) -> VersionOrder | None:
+        try:
+            return VersionOrder(**json.loads(self.order.read_text()))
+        except FileNotFoundError:
+            return None
 
     def _state(self) -> dict[str, Any]:
         try:

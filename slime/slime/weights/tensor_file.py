@@ -20,6 +20,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from slime.weights.digests import NotFiniteError, TensorDigest, digest_tensor, threads
+from slime.weights.mapped import KINDS, WrittenMemory
 
 HEADER_BYTES = 256
 """For each tensor: its name, dtype, shape and place."""
@@ -27,20 +28,7 @@ ON_THEIR_WAY = 1 << 30
 """Bytes of tensors that may wait to be written."""
 ALONE = 1 << 20
 """Bytes from which a tensor gets a thread."""
-KINDS = {
-    torch.float64: "F64",
-    torch.float32: "F32",
-    torch.float16: "F16",
-    torch.bfloat16: "BF16",
-    torch.float8_e4m3fn: "F8_E4M3",
-    torch.float8_e5m2: "F8_E5M2",
-    torch.int64: "I64",
-    torch.int32: "I32",
-    torch.int16: "I16",
-    torch.int8: "I8",
-    torch.uint8: "U8",
-    torch.bool: "BOOL",
-}
+NAMES = {kind: name for name, kind in KINDS.items()}
 
 
 class TensorFile:
@@ -49,10 +37,11 @@ class TensorFile:
     Args:
         path: a file that is there already is written over in place, so its memory is used again.
         tensors: about how many will come.
+        memory: the file lies in shared memory, and is written through this mapping of it.
     """
 
-    def __init__(self, path: Path, tensors: int) -> None:
-        self.path = path
+    def __init__(self, path: Path, tensors: int, memory: WrittenMemory | None = None) -> None:
+        self.path, self.memory = path, memory
         self.first = 4096 * -(-(8 + HEADER_BYTES * (tensors + 16)) // 4096)
         self.end = 0
         self.places: dict[str, tuple[torch.dtype, tuple[int, ...], int, int]] = {}
@@ -85,20 +74,26 @@ class TensorFile:
         size = tensor.numel() * kind.itemsize
         place, self.end = self.end, self.end + size
         self.places[name] = kind, tuple(tensor.shape), place, place + size
+        at = self.first + place
+        mapped = self.memory is not None and size >= ALONE and at % kind.itemsize == 0
+        into = self.memory.room(at, size).view(kind) if self.memory is not None and mapped else None
 
         def write() -> None:
-            at = self.first + place
-
-            def write_piece(data: memoryview) -> None:
-                nonlocal at
-                at += _write_at(self.file, data, at)
-
             try:
-                self.digests[name] = digest_tensor(tensor, kind, write_piece)
+                self.digests[name] = digest_tensor(tensor, kind, None if mapped else self._writer(at), into)
             except NotFiniteError as error:
                 raise NotFiniteError(f"{name} holds {error}") from error
 
         self._start(write, size)
+
+    def _writer(self, at: int) -> Callable[[memoryview], None]:
+        """Writes what comes, from byte `at` of the file on."""
+
+        def write_piece(data: memoryview) -> None:
+            nonlocal at
+            at += _write_at(self.file, data, at)
+
+        return write_piece
 
     def _start(self, write: Callable[[], None], size: int) -> None:
         if size < ALONE:
@@ -120,7 +115,7 @@ class TensorFile:
             self._settle_first()
         os.ftruncate(self.file, self.first + self.end)
         entries = {
-            name: {"dtype": KINDS[kind], "shape": list(shape), "data_offsets": [begin, end]}
+            name: {"dtype": NAMES[kind], "shape": list(shape), "data_offsets": [begin, end]}
             for name, (kind, shape, begin, end) in self.places.items()
         }
         header = json.dumps({"__metadata__": {"format": "pt"}, **entries}, separators=(",", ":")).encode()
@@ -129,6 +124,8 @@ class TensorFile:
         _write_at(self.file, memoryview(room.to_bytes(8, "little") + header[:room].ljust(room)), 0)
         if not fits or any(begin % kind.itemsize for kind, _, begin, _ in self.places.values()):
             self._write_anew(fits)
+        if self.memory is not None:
+            self.memory.cut()
         return self.digests
 
     def _write_anew(self, fits: bool) -> None:

@@ -27,10 +27,11 @@ COPIES = {
 PROGRAM = """
 import asyncio, os, sys
 from openclaw.common.door.door import Door
-from openclaw.common.door.post import take_over
+from openclaw.common.door.orphans import Lineage, take_over
 from openclaw.common.ports import listen
 
-port, watched_as, build_s = int(sys.argv[1]), sys.argv[2] or None, float(sys.argv[3])
+port, build_s = int(sys.argv[1]), float(sys.argv[3])
+lineage = Lineage(*sys.argv[2].split("/")) if sys.argv[2] else None
 
 async def answer(reader, writer):
     answering.add(asyncio.current_task())
@@ -47,11 +48,12 @@ answering = set()
 async def life(post):
     await asyncio.sleep(build_s)
     post.built()
-    await post.wait_for_turn()
+    await post.wait_for_turn(door.listener)
     server = await asyncio.start_server(answer, sock=door.listener.dup())
     post.serving()
     await post.wait_for_finish(door.listener)
     server.close()
+    await asyncio.sleep(0.2)  # what was accepted just now
     while answering:
         await asyncio.sleep(0.01)
 
@@ -62,10 +64,13 @@ def work(post):
     asyncio.run(life(post))
     return 0
 
-earlier = take_over(watched_as) if watched_as else None
-door = Door(listen("127.0.0.1", port) if earlier is None else earlier[0], work, watched_as=watched_as)
-if earlier is not None:
-    door.inherit(*earlier[1:])
+def open_port():
+    return listen("127.0.0.1", port)
+
+listener, orphans = take_over(lineage, open_port) if lineage else (open_port(), [])
+door = Door(listener, work, lineage=lineage)
+for orphan in orphans:
+    door.adopt(orphan)
 sys.exit(door.run())
 """
 
@@ -76,8 +81,8 @@ def port() -> int:
 
 
 @contextmanager
-def a_door(port: int, watched_as: str = "", build_s: float = 0.0) -> Iterator[subprocess.Popen[str]]:
-    command = [sys.executable, "-c", PROGRAM, str(port), watched_as, str(build_s)]
+def a_door(port: int, lineage: str = "", build_s: float = 0.0) -> Iterator[subprocess.Popen[str]]:
+    command = [sys.executable, "-c", PROGRAM, str(port), lineage, str(build_s)]
     env = {**os.environ, "PYTHONPATH": str(ROOT)}
     door = subprocess.Popen(command, env=env, stderr=subprocess.PIPE, text=True)
     try:
@@ -157,31 +162,96 @@ def test_a_spare_that_is_built_takes_over_at_once(port: int) -> None:
         assert time.monotonic() - began < 0.9  # building one takes longer
 
 
+def workers_of(door: subprocess.Popen[str], count: int = 3) -> list[psutil.Process]:
+    """Of a door that is watched: who serves, the spare and the keeper."""
+    until(lambda: len(psutil.Process(door.pid).children()) == count)
+    return psutil.Process(door.pid).children()
+
+
 def test_a_killed_door_leaves_its_worker_serving_and_the_next_door_gets_the_socket(port: int) -> None:
-    name = f"test-{port}"
-    with a_door(port, name) as killed:
+    with a_door(port, f"test-{port}/old") as killed:
         until(lambda: answers(port))
         first = ask(port)
         killed.kill()
         killed.wait(10)
         assert ask(port) == first
-        with a_door(port, name) as door:
+        with a_door(port, f"test-{port}/new") as door:
             until(lambda: ask(port) != first)
             until(lambda: has_ended(first))
             assert psutil.Process(ask(port)).ppid() == door.pid
         until(lambda: not answers(port))
 
 
+def test_workers_of_a_killed_door_go_on_behind_the_next_one(port: int) -> None:
+    lineage = f"test-{port}/same"
+    with a_door(port, lineage) as killed:
+        until(lambda: answers(port))
+        first, workers = ask(port), workers_of(killed)
+        time.sleep(0.8)  # the spare is built
+        killed.kill()
+        with a_door(port, lineage) as door:
+            time.sleep(0.5)
+            assert ask(port) == first and sum(has_ended(worker.pid) for worker in workers) <= 1  # the keeper
+            os.kill(first, signal.SIGKILL)
+            assert ask(port) in {worker.pid for worker in workers} - {first}
+            workers_of(door, 2)  # its keeper, and a new spare
+        until(lambda: all(has_ended(worker.pid) for worker in workers))
+
+
+def test_no_connection_is_refused_when_a_door_and_its_worker_are_killed_together(port: int) -> None:
+    lineage = f"test-{port}/same"
+    with a_door(port, lineage) as killed:
+        until(lambda: answers(port))
+        first, workers = ask(port), workers_of(killed)
+        time.sleep(0.8)  # the spare is built
+        killed.kill()
+        os.kill(first, signal.SIGKILL)
+        assert ask(port) in {worker.pid for worker in workers} - {first}
+        with a_door(port, lineage) as door:
+            workers_of(door, 2)  # its keeper, and a new spare
+            assert ask(port) in {worker.pid for worker in workers}
+        until(lambda: not answers(port))
+
+
+def test_connections_wait_for_the_next_door_when_a_door_and_all_its_workers_are_killed(port: int) -> None:
+    lineage = f"test-{port}/same"
+    with a_door(port, lineage) as killed:
+        until(lambda: answers(port))
+        serving, spare = (worker.pid for worker in workers_of(killed) if worker.num_fds() > 6)
+        killed.kill()
+        for pid in (serving, spare):
+            os.kill(pid, signal.SIGKILL)
+        got: list[int] = []
+        waiting = threading.Thread(target=lambda: got.append(ask(port)))
+        waiting.start()
+        with a_door(port, lineage) as door:
+            waiting.join(10)
+            assert got == [ask(port)] and got[0] in {worker.pid for worker in workers_of(door)}
+
+
+def test_a_spare_that_was_being_built_when_its_door_was_killed_is_found_by_the_next_one(port: int) -> None:
+    lineage = f"test-{port}/same"
+    with a_door(port, lineage, build_s=1.0) as killed:
+        until(lambda: answers(port))
+        workers = workers_of(killed)
+        killed.kill()
+        with a_door(port, lineage, build_s=1.0) as door:
+            until(lambda: answers(port))
+            time.sleep(3.0)
+            serving = ask(port)
+        until(lambda: all(has_ended(worker.pid) for worker in workers) and has_ended(door.pid))
+        assert serving in {worker.pid for worker in workers} and not answers(port)
+
+
 def test_an_answer_that_was_begun_is_finished_when_another_door_takes_over(port: int) -> None:
-    name = f"test-{port}"
-    with a_door(port, name) as killed:
+    with a_door(port, f"test-{port}/old") as killed:
         until(lambda: answers(port))
         first = ask(port)
         killed.kill()
         got: list[int] = []
         waiting = threading.Thread(target=lambda: got.append(ask(port, b"wait\n")))
         waiting.start()
-        with a_door(port, name):
+        with a_door(port, f"test-{port}/new"):
             until(lambda: ask(port) != first)
             waiting.join(10)
     assert got == [first]

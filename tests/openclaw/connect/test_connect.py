@@ -194,6 +194,20 @@ def test_other_clients_get_their_settings_printed_without_the_key(gateway, openc
     assert _config(openclaw) == OWN
 
 
+def test_a_client_is_named_by_the_first_word_and_too_short_a_context_is_refused(
+    gateway, openclaw, monkeypatch, capsys
+):
+    monkeypatch.setenv("CODEX_HOME", str(openclaw / "codex"))
+    monkeypatch.setenv("HERMES_HOME", str(openclaw / "hermes"))
+    assert _connect(gateway, "codex") == 0
+    told = capsys.readouterr()
+    assert "side turn 0" in told.err and f"written: {openclaw / 'codex' / 'config.toml'}" in told.out
+    assert main(["codex", "--remove"]) == 0
+    assert list((openclaw / "codex").iterdir()) == [] and _config(openclaw) == OWN
+    assert _connect(gateway, "hermes") == 1
+    assert "hermes needs 64000 tokens of context, this model has 32768" in capsys.readouterr().err
+
+
 def test_print_only_writes_nothing(gateway, openclaw, capsys):
     assert _connect(gateway, "--print-only") == 0
     assert (

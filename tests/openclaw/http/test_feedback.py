@@ -103,3 +103,30 @@ def test_a_service_with_one_key_speaks_for_each_of_its_users(start_gateway: Any)
             word = service.post("/v1/feedback", json={"completion_id": said, "score": 1, "user": user})
             assert word.status_code == status
             assert service.get(f"/v1/turns/{said}", params={"user": user}).status_code == status
+
+
+def test_feedback_needs_the_key_that_saw_the_answer_where_keys_have_names(start_gateway: Any) -> None:
+    gateway = start_gateway(api_keys="ada=ka,bob=kb", api_key="plain")
+    gateway.says("hi")
+
+    def post(key: str, path: str, **body: Any) -> httpx.Response:
+        headers = {"Authorization": f"Bearer {key}"}
+        answer: httpx.Response = gateway.http.post(path, json=body, headers=headers)
+        return answer
+
+    def ask(key: str, **body: Any) -> str:
+        return str(post(key, "/v1/chat/completions", messages=HELLO, **body).json()["id"])
+
+    of_ada, of_eve, of_nobody = ask("ka"), ask("ka", user="eve"), ask("plain")
+    cases = [
+        ("ka", of_ada, {}, 200),
+        ("kb", of_ada, {}, 404),
+        ("kb", of_ada, {"user": "ada"}, 404),
+        ("plain", of_ada, {}, 404),
+        ("plain", of_ada, {"user": "ada"}, 404),
+        ("ka", of_eve, {"user": "eve"}, 200),
+        ("plain", of_nobody, {}, 200),
+    ]
+    for key, completion, body, status in cases:
+        told = post(key, "/v1/feedback", completion_id=completion, score=1, **body)
+        assert told.status_code == status, (key, body, told.text)

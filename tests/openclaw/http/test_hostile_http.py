@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import logging
+import re
 import socket
+from base64 import b64encode
 from typing import Any
 
 import httpx
@@ -118,8 +121,17 @@ def test_health_can_be_asked_without_a_body(gateway: Any) -> None:
 
 
 def test_pages_that_load_code_from_elsewhere_are_not_served(gateway: Any) -> None:
-    assert [gateway.http.get(path).status_code for path in ("/docs", "/redoc")] == [404, 404]
+    assert gateway.http.get("/redoc").status_code == 404
     assert gateway.http.get("/openapi.json").status_code == 200
+    answer = gateway.http.get("/docs")
+    assert answer.status_code == 200 and not re.search(
+        r"<script|<link|<img|<iframe|@import|url\(", answer.text
+    )
+    policy = answer.headers["content-security-policy"]
+    assert policy.startswith("default-src 'none'; style-src 'sha256-") and "script-src" not in policy
+    style = re.search(r"<style>(.*?)</style>", answer.text, re.S)
+    assert style is not None
+    assert b64encode(hashlib.sha256(style[1].encode()).digest()).decode() in policy
 
 
 def test_sessions_with_a_slash_in_their_names_can_be_ended_and_deleted(gateway: Any) -> None:

@@ -45,6 +45,50 @@ def test_a_text_that_cannot_fit_is_refused_before_it_is_read_as_tokens(
     assert read < 1_000_000  # characters; the whole is seven times that
 
 
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"type": "string", "enum": [f"value {number}" for number in range(200_000)]},
+        {"type": "object", "properties": {f"p{number}": {"$ref": "#"} for number in range(150_000)}},
+        {"type": "object", "description": "two words " * 300_000},
+    ],
+    ids=["enum", "properties", "description"],
+)
+def test_tools_that_cannot_fit_are_refused_before_they_are_read_as_tokens(
+    gateway: Any, monkeypatch: pytest.MonkeyPatch, schema: dict[str, Any]
+) -> None:
+    read = 0
+    whole = Tokenizer.encode_markup
+
+    def counted(self: Tokenizer, text: str) -> list[int]:
+        nonlocal read
+        read += len(text)
+        return whole(self, text)
+
+    monkeypatch.setattr(Tokenizer, "encode_markup", counted)
+    tools = [{"type": "function", "function": {"name": "f", "parameters": schema}}]
+    answer = post(gateway, "hi", tools=tools)
+    assert answer.status_code == 400 and "context" in answer.text
+    assert read < 1_000_000
+
+
+def test_tools_that_are_nested_too_deep_are_refused(gateway: Any) -> None:
+    schema: dict[str, Any] = {"type": "object"}
+    for _ in range(60):
+        schema = {"type": "object", "properties": {"inner": schema}}
+    answer = post(
+        gateway, "hi", tools=[{"type": "function", "function": {"name": "f", "parameters": schema}}]
+    )
+    assert answer.status_code == 400 and "nested" in answer.text
+
+
+def test_stop_strings_that_would_be_searched_for_long_are_refused(gateway: Any) -> None:
+    gateway.says("a" * 50)
+    answer = post(gateway, "hi", stop="a" * 100_000)
+    assert answer.status_code == 400 and "1000 characters" in answer.text
+    assert post(gateway, "hi", stop=["a" * 999 + "b"] * 16).status_code == 200
+
+
 def test_what_is_near_the_limit_is_counted_exactly(gateway: Any) -> None:
     gateway.says("yes")
     room = gateway.app.state.gateway.context_length
@@ -120,6 +164,24 @@ async def test_a_client_that_leaves_while_it_waits_gives_its_place_up() -> None:
     release.set()
     await asyncio.gather(first, second, third, return_exceptions=True)
     assert answers.running == 0 and answers.waiting == 0
+
+
+def test_streams_that_run_go_on_and_side_turns_wait_while_main_turns_come(start_gateway: Any) -> None:
+    gateway = start_gateway(max_running=2)
+    gateway.says("hello there, how are you today? the answer is 42.")
+    gateway.engine.pause = 0.15
+    running = gateway.app.state.gateway.running
+    with ThreadPoolExecutor(4) as pool:
+        main = pool.submit(post, gateway, "hi", turn_type="main")
+        gateway.wait_for(lambda: running.running == 1)
+        side = pool.submit(post, gateway, "hi", turn_type="side")
+        gateway.wait_for(lambda: running.waiting == 1)
+        later = pool.submit(post, gateway, "hi", turn_type="main")
+        gateway.wait_for(lambda: running.running == 2)
+        assert not side.done() and not main.done()
+        assert gateway.http.get("/healthz").status_code == 200
+        assert main.result().status_code == later.result().status_code == 200
+        assert side.result().status_code == 200
 
 
 def test_health_answers_while_every_place_is_taken(start_gateway: Any) -> None:

@@ -97,3 +97,62 @@ def test_the_command_lists_and_says_what_is_wrong(gateway: Any, capsys: Any) -> 
     assert main(["--url", gateway.url, "show", "9"]) == 2
     assert "there is no version 9" in capsys.readouterr().err
     assert main(["--url", "http://127.0.0.1:9", "list"]) == 2
+
+
+@pytest.fixture
+def two_on_disk(start_gateway: Any, tmp_path: Path, engine: Any) -> Any:
+    """Versions 0 and 2 are on disk, 2 comes from 1, and both answer something else."""
+    gateway = start_gateway(run_dir=str(tmp_path))
+    store = RolloutStore(tmp_path / "buffer")
+    store.weights_live(-1, 0, None, True, str(tmp_path), "sum-0")
+    store.weights_live(0, 1, 0, False, "/gone", "sum-1", details={"measurements": {"kl": 0.01}})
+    store.weights_live(
+        1, 2, 1, False, str(tmp_path), "sum-2", details={"measurements": {"kl": 0.02, "right": 1.0}}
+    )
+    store.close()
+    for version, text in ((0, "It is four."), (2, "4")):
+        engine.tries[version] = gateway.says(text)
+    return gateway
+
+
+def test_two_versions_are_compared_by_what_lies_between_them(two_on_disk: Any, capsys: Any) -> None:
+    found = two_on_disk.http.get("/admin/versions/diff?a=0&b=2").json()
+    assert (found["common"], found["only_a"]) == (0, [])
+    assert [one["version"] for one in found["only_b"]] == [1, 2]
+    assert found["only_b"][0] == {"version": 1, "turns": 0, "good": 0, "bad": 0}
+    assert found["measurements"] == {"kl": [None, 0.02], "right": [None, 1.0]}
+    assert two_on_disk.http.get("/admin/versions/diff?a=0&b=9").status_code == 404
+    assert main(["--url", two_on_disk.url, "diff", "0", "2"]) == 0
+    assert "on the way to 2: version 1 learned from 0 turns" in capsys.readouterr().out
+
+
+def test_two_versions_answer_the_same_prompts_side_by_side(
+    two_on_disk: Any, engine: Any, tmp_path: Path, capsys: Any
+) -> None:
+    body = {"a": 0, "b": 2, "prompts": ["2+2?", {"messages": [{"role": "user", "content": "and 1+3?"}]}]}
+    answers = two_on_disk.http.post("/admin/versions/diff", json=body).json()["answers"]
+    assert answers[0] == {"prompt": "2+2?", "a": "It is four.", "b": "4", "same": False}
+    assert answers[1]["prompt"] == "and 1+3?"
+    assert [one["weight_version"] for one in engine.tried] == ["0", "2"]
+    assert engine.tried[0]["model_path"] == str(tmp_path) and engine.requests == [], "serving was not asked"
+    (tmp_path / "prompts").write_text(
+        '2+2?\n{"messages": [{"role": "user", "content": "x"}], "answer": "4"}\n42\n'
+    )
+    assert main(["--url", two_on_disk.url, "diff", "2", "0", "--prompts", str(tmp_path / "prompts")]) == 0
+    out = capsys.readouterr().out
+    assert "> 2+2?\n[2] 4\n[0] It is four." in out and "> 42" in out
+
+
+def test_a_version_that_is_not_on_disk_and_an_engine_with_one_set_of_weights_say_so(
+    two_on_disk: Any, engine: Any, capsys: Any, tmp_path: Path
+) -> None:
+    gone = two_on_disk.http.post("/admin/versions/diff", json={"a": 1, "b": 2, "prompts": ["x"]})
+    assert gone.status_code == 409 and "not on disk" in gone.json()["error"]["message"]
+    engine.tries.clear()
+    one_set = two_on_disk.http.post("/admin/versions/diff", json={"a": 0, "b": 2, "prompts": ["x"]})
+    assert one_set.status_code == 409 and "one set of weights" in one_set.json()["error"]["message"]
+    for wrong in ([], "x", [{"messages": []}], [4]):
+        body = {"a": 0, "b": 2, "prompts": wrong}
+        assert two_on_disk.http.post("/admin/versions/diff", json=body).status_code == 400
+    assert main(["--url", two_on_disk.url, "diff", "0", "2", "--prompts", str(tmp_path / "none")]) == 2
+    assert "cannot be read" in capsys.readouterr().err

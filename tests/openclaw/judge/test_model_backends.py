@@ -90,9 +90,9 @@ async def test_an_engine_judge_gets_the_ids_of_its_own_template(judge_server: An
 
 
 async def test_a_prompt_that_is_too_long_for_the_engine_is_shortened(judge_server: Any, make: Make) -> None:
-    await make("engine").eval_votes(question("Thanks!", "word " * 60_000), 1)
+    await make("engine").eval_votes(question("Thanks!", "word " * 120_000), 1)
     body = judge_server.bodies[0]
-    assert len(body["input_ids"]) + body["sampling_params"]["max_new_tokens"] <= 32768
+    assert len(body["input_ids"]) + body["sampling_params"]["max_new_tokens"] <= 65_536
 
 
 async def test_a_hint_is_asked_for_with_its_own_prompt(judge_server: Any, make: Make) -> None:

@@ -13,7 +13,8 @@ import pytest
 from openclaw.errors import ConfigError
 from openclaw.methods.anchors import WISHES, Anchors, read_wishes, wished
 from openclaw.methods.hinted_prompt import HintedPrompts
-from openclaw.trainer_hooks.batch import anchor_row, batch_metrics, check_anchors
+from openclaw.trainer_hooks import companions
+from openclaw.trainer_hooks.batch import batch_metrics
 from openclaw.types import Turn
 from openclaw_test.people import tastes
 from openclaw_test.people.wishes import wordings
@@ -75,9 +76,9 @@ def test_an_anchor_is_a_companion_without_reward_and_without_log_probs_of_an_eng
         "reward": {"score": -1.0}, "version_spans": [(0, 0, 2)], "temperature": 1.0, "status": "completed",
         "metadata": {"turn_id": "t", "case": "rl", "eval_score": -1.0},
     }  # fmt: skip
-    anchor = anchor_row(row, [9, 8, 2, 3], 0)
+    anchor = companions.anchor_row(row, [9, 8, 2, 3], 0, 2)
     sample = Sample.from_dict(anchor)
-    assert sample.companion
+    assert sample.companion == 2
     assert sample.reward == {"score": 0.0}
     assert sample.rollout_log_probs is None
     assert sample.teacher_tokens_candidates == [[9, 8, 2, 3]]
@@ -132,6 +133,6 @@ def test_anchors_that_nothing_could_hold_are_refused_before_anything_starts(
 ) -> None:
     args = SimpleNamespace(anchor_share=0.5, anchor_wishes=None, **changes)
     with pytest.raises(ConfigError, match=named):
-        check_anchors(args)
+        companions.check(args)
     args.anchor_share = 0.0
-    check_anchors(args)
+    companions.check(args)

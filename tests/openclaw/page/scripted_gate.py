@@ -18,6 +18,14 @@ ROWS: tuple[dict[str, Any], ...] = (
 )  # fmt: skip
 
 
+def difference(a: int, b: int) -> dict[str, Any]:
+    """What lies between two of them, as a server tells it."""
+    rows = {row["version"]: row for row in ROWS}
+    learned = [{"version": b, "turns": 4, "good": 3, "bad": 1}]
+    told = {"common": a, "only_a": [], "only_b": learned, "measurements": {"kl": [None, 0.01]}}
+    return {"object": "versions_diff", "a": rows[a], "b": rows[b], **told}
+
+
 def scripted_gate(app: FastAPI, by_number: bool = False) -> list[dict[str, Any]]:
     """Puts them before the app's own, if it has some; returns the list that rollbacks are noted in. `by_number`: as a
     gate has them whose rollback is a route of each version."""
@@ -36,7 +44,30 @@ def scripted_gate(app: FastAPI, by_number: bool = False) -> list[dict[str, Any]]
         asked.append(body)
         return {"live": body["version"]}
 
+    async def pinned(number: int) -> dict[str, Any]:
+        asked.append({"pin": number})
+        return {"version": number, "status": "done"}
+
+    async def unpinned() -> dict[str, Any]:
+        asked.append({"pin": None})
+        return {"status": "done"}
+
+    async def compared(a: int, b: int) -> dict[str, Any]:
+        return difference(a, b)
+
+    async def answered(body: dict[str, Any]) -> dict[str, Any]:
+        a, b = body["a"], body["b"]
+        answers = [
+            {"prompt": one, "a": f"{a} says <{one}>", "b": f"{b} says <{one}>", "same": False}
+            for one in body["prompts"]
+        ]
+        return difference(a, b) | {"answers": answers}
+
     app.add_api_route(PATH, listed)
+    app.add_api_route(f"{PATH}/diff", compared)
+    app.add_api_route(f"{PATH}/diff", answered, methods=["POST"])
+    app.add_api_route(f"{PATH}/unpin", unpinned, methods=["POST"])
+    app.add_api_route(f"{PATH}/{{number}}/pin", pinned, methods=["POST"])
     if by_number:
         app.add_api_route(f"{PATH}/{{number}}/rollback", back_to, methods=["POST"])
     else:

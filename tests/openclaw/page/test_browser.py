@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 import shutil
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -167,7 +168,7 @@ def tab_to(page: Any, selector: str, most: int = 80) -> None:
 
 
 def test_the_start_changes_by_itself_and_a_prompt_is_tried_again_by_click(
-    open_page: Open, served: RunningGateway
+    open_page: Open, served: RunningGateway, tmp_path: Path
 ) -> None:
     page = open_page("/")
     served.says("It is 4.")
@@ -184,9 +185,18 @@ def test_the_start_changes_by_itself_and_a_prompt_is_tried_again_by_click(
     page.click("button:has-text('Ask the live version')")
     page.wait_for_selector("#again .pair")
     assert "It is 4." in page.inner_text("#again") and "Four." in page.inner_text("#again")
+    (folder := tmp_path / "v9000").mkdir()
+    served.store.weights_live(-1, 9000, None, True, str(folder), "c9000")
+    served.engine.tries[9000] = served.says("Two and two make four.")
+    page.reload()
+    page.select_option("#again-version", "9000")
+    page.click("button:has-text('Ask this version')")
+    page.wait_for_selector("#again :text('Two and two make four.')")
 
 
-def test_a_version_is_rolled_back_by_click(open_page: Open, served: RunningGateway) -> None:
+def test_a_version_is_rolled_back_pinned_and_compared_by_click(
+    open_page: Open, served: RunningGateway
+) -> None:
     routes = list(served.app.router.routes)
     asked = scripted_gate(served.app)
     try:
@@ -200,6 +210,15 @@ def test_a_version_is_rolled_back_by_click(open_page: Open, served: RunningGatew
         page.click("#v1 button")
         page.wait_for_selector("text=Version 1 is live again.")
         assert asked == [{"version": 1, "drop_turns": False}]
+        page.click("#v1 button:has-text('Pin version 1')")
+        page.wait_for_selector("text=Version 1 is pinned.")
+        assert asked[1:] == [{"pin": 1}]
+        page.click("#v1 a:has-text('Compare with version 2')")
+        page.fill("#prompts", "what is <b>2+2</b>?")
+        page.click("button:has-text('Answer side by side')")
+        page.wait_for_selector("h2:has-text('Answers side by side')")
+        sound(page)
+        assert "1 says <what is <b>2+2</b>?>" in page.inner_text(".pair")
     finally:
         served.app.router.routes[:] = routes
 

@@ -14,6 +14,8 @@ POSTS = (
     ("POST", "/page/turn/verdict"),
     ("POST", "/page/turn/again"),
     ("POST", "/page/versions/rollback"),
+    ("POST", "/page/versions/pin"),
+    ("POST", "/page/versions/diff"),
     ("POST", "/page/privacy/delete"),
     ("POST", "/admin/turns/x/verdict"),
     ("POST", "/admin/turns/x/again"),
@@ -93,6 +95,27 @@ def test_a_prompt_is_tried_again_on_the_live_weights_and_not_stored(
     assert browser.post("/admin/turns/nobody/again").status_code == 404
 
 
+def test_a_prompt_is_tried_again_on_an_older_version(
+    browser: Any, talk: Any, gateway: Any, tmp_path: Any
+) -> None:
+    (completion,) = talk("hi", answer="hello there")
+    gateway.store.weights_live(-1, 0, None, True, str(tmp_path), "c0")
+    gateway.store.weights_live(0, 1, 0, False, "/gone", "c1")
+    gateway.engine.tries[0] = gateway.says("good day to you")
+    page = browser.get("/page/turn", params={"id": completion}).text
+    assert '<option value="0">' in page and '<option value="1">' not in page
+    asked = len(gateway.engine.requests)
+    found = browser.post(f"/admin/turns/{completion}/again", json={"version": 0}).json()
+    assert found["answer"]["content"] == "good day to you" and found["weight_versions"] == [0]
+    assert gateway.engine.tried[0]["prompts"] == [gateway.turn(completion).prompt_ids]
+    assert len(gateway.engine.requests) == asked and gateway.store.counts()["turns"] == {"captured": 1}
+    part = browser.post("/page/turn/again", data={"id": completion, "version": "0"})
+    assert "good day to you" in part.text
+    for version, status in ((1, 409), (7, 404), ("x", 400)):
+        answer = browser.post(f"/admin/turns/{completion}/again", json={"version": version})
+        assert answer.status_code == status
+
+
 def test_a_session_is_deleted_only_when_the_box_is_ticked(browser: Any, talk: Any, gateway: Any) -> None:
     talk("hi", session="s1")
     assert browser.post("/page/privacy/delete", data={"session": "s1"}).status_code == 400
@@ -149,3 +172,20 @@ def test_versions_say_why_one_was_rejected_and_one_click_goes_back(
     answer = browser.post("/page/versions/rollback", data={"version": "1", "drop_turns": "1", "sure": "1"})
     assert answer.status_code == 303 and asked == [{"version": 1, "drop_turns": True}]
     assert "Version 1 is live again." in browser.get(answer.headers["location"]).text
+
+
+def test_a_version_is_pinned_and_two_are_compared(browser: Any, gateway: Any, talk: Any) -> None:
+    talk("what is 2+2?")
+    asked = scripted_gate(gateway.app)
+    page = browser.get("/page/versions").text
+    assert "Pin version 1" in page and "Pin version 3" not in page and "Unpin" not in page
+    answer = browser.post("/page/versions/pin", data={"version": "1"})
+    assert answer.status_code == 303 and asked == [{"pin": 1}]
+    assert "Version 1 is pinned." in browser.get(answer.headers["location"]).text
+    assert "Training goes on." in browser.get(browser.post("/page/versions/pin").headers["location"]).text
+    assert asked == [{"pin": 1}, {"pin": None}]
+    view = browser.get("/page/versions/diff", params={"a": 1, "b": 2}).text
+    assert "On the way to version 2" in view and "what is 2+2?</textarea>" in view
+    found = browser.post("/page/versions/diff", data={"a": "1", "b": "2", "prompts": "one?\r\n\r\ntwo?"}).text
+    assert "1 says &lt;one?&gt;" in found and "2 says &lt;two?&gt;" in found
+    assert browser.get("/page/versions/diff", params={"a": 1, "b": "x"}).status_code == 400

@@ -141,7 +141,7 @@ def test_importing_twice_stores_once(store: RolloutStore, load: Import) -> None:
 
 
 def test_a_conversation_that_does_not_fit_the_context_is_counted(store: RolloutStore, load: Import) -> None:
-    turns = [{"prompt": "long " * 60000, "response": "ok", "next_state": "good"}]
+    turns = [{"prompt": "long " * 120_000, "response": "ok", "next_state": "good"}]
     assert load({"session_id": "s", "turns": turns})["untrainable"] == 1
     assert store.counts()["dropped"] == {"context_length_exceeded": 1}
 

@@ -162,8 +162,12 @@ class FakeEngine:
     def __init__(self, wrong: tuple[int, ...] = ()) -> None:
         self.wrong = wrong
         self.asked: list[tuple[int, int]] = []
+        self.discarded = 0
 
-    def try_weights(self, path: str, version: int, prompts: Any, most: int) -> Any:
+    def discard(self) -> None:
+        self.discarded += 1
+
+    def try_weights(self, path: str, version: int, prompts: Any, most: int, drafts: Any = ()) -> Any:
         self.asked.append((version, len(prompts)))
         text = "It is 12." if version in self.wrong else "It is 19."
         return [{"ids": [7, 8], "log_probs": [-0.1, -0.1], "text": text, "ended": True} for _ in prompts]
@@ -231,7 +235,7 @@ def test_an_engine_that_holds_one_set_of_weights_leaves_stage_c_out(
     make_compared: Callable[..., CandidateGate], trainers: FakeTrainers
 ) -> None:
     class OneSet(FakeEngine):
-        def try_weights(self, path: str, version: int, prompts: Any, most: int) -> Any:
+        def try_weights(self, path: str, version: int, prompts: Any, most: int, drafts: Any = ()) -> Any:
             return None
 
     gate = make_compared()
@@ -242,7 +246,7 @@ def test_an_engine_that_holds_one_set_of_weights_leaves_stage_c_out(
 def test_answers_are_looked_at_every_so_often_and_near_a_limit(
     make_compared: Callable[..., CandidateGate], trainers: FakeTrainers
 ) -> None:
-    gate, engine = make_compared(gate_answers_every=3), FakeEngine()
+    gate, engine = make_compared(gate_answers_every=3, gate_questions=0), FakeEngine()
     gate.begin(trainers, 6, LIVE)
     seen = []
     for _ in range(6):

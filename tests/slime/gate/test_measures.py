@@ -102,3 +102,12 @@ def test_a_number_must_be_the_last_one_and_a_word_must_stand_alone() -> None:
 def test_repetition_and_script_are_seen_in_long_enough_answers() -> None:
     assert repeats([1, 2] * 12) and not repeats([1, 2] * 11) and not repeats(list(range(40)))
     assert (script("abc 12"), script("Привет"), script("12!")) == ("LATIN", "CYRILLIC", None)
+
+
+def test_of_few_answers_one_may_be_wrong_in_form_and_two_may_not() -> None:
+    old = GOOD[:8]
+    live = measure_sampled(old, [None] * 8, old)
+    for count, reason in ((1, None), (2, "do not end")):
+        new = [tried(one.text, ended=False) for one in old[:count]] + old[count:]
+        found = bad_answers(measure_sampled(new, [None] * 8, old), live, None, ARGS)
+        assert (found is None) if reason is None else reason in str(found)

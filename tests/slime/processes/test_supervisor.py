@@ -15,7 +15,7 @@ import pytest
 
 from slime.processes import records
 from slime.processes.servers import ServerManager, ServerSpec
-from slime.processes.supervisor import only_supervisor
+from slime.processes.supervisor import LOCK, only_supervisor
 from tests import FAKES
 
 FAKE_SERVER = FAKES / "small_server.py"
@@ -201,3 +201,12 @@ def test_a_run_whose_supervisor_is_gone_can_be_stopped(supervised: Supervised, t
 def test_a_new_run_folder_is_open_to_its_user_alone(tmp_path: Path) -> None:
     with only_supervisor(tmp_path / "run"):
         assert (tmp_path / "run").stat().st_mode & 0o777 == 0o700
+
+
+def test_what_a_run_writes_is_open_to_its_user_alone_also_in_a_folder_that_others_may_read(
+    supervised: Supervised, tmp_path: Path
+) -> None:
+    tmp_path.chmod(0o755)
+    assert supervised.start("0").wait(20) == 0
+    assert supervised.lives_file.stat().st_mode & 0o077 == 0
+    assert (tmp_path / LOCK).stat().st_mode & 0o077 == 0

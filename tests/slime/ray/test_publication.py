@@ -6,10 +6,12 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from slime.engines.protocol import EngineControlError
 from slime.errors import EngineError
 from slime.ray import run as ray_run
 from slime.ray.run import TrainingRun
@@ -25,12 +27,13 @@ class Update:
     def __init__(self, calls: list[str]) -> None:
         self.calls, self.go, self.fails = calls, threading.Event(), False
         self.engines: list[Any] = []
+        self.error: Exception = EngineError("an engine refused it")
 
     def publish(self, candidate: Any, *more: Any) -> None:
         self.calls.append(f"version {candidate.weights.version} of rollout {candidate.rollout_id} begins")
         assert self.go.wait(20)
         if self.fails:
-            raise EngineError("an engine refused it")
+            raise self.error
         self.calls.append(f"version {candidate.weights.version} is live, from {candidate.parent}")
 
 
@@ -50,7 +53,6 @@ def calls() -> list[str]:
 @pytest.fixture
 def run(calls: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     run: Any = make_run(calls, tmp_path, monkeypatch, **APART)
-    run.args.save_hf = None
     run.publisher.update, run.publisher.numbers = Update(calls), Numbers()
     return run
 
@@ -148,3 +150,125 @@ def test_what_needs_the_live_weights_waits_for_them(
     acting.join(20)
     after = calls[calls.index("version 6 is live, from 5") :]
     assert {"trainers.finish_save", "evaluated", "trainers.kill"} & set(after)
+
+
+class Gate:
+    """Lets every candidate pass; notes what becomes of it. `rate`: what the learning rate is multiplied by."""
+
+    on, rate = True, 1.0
+
+    def __init__(self, calls: list[str]) -> None:
+        self.calls = calls
+
+    def examine(self, *_: Any) -> dict[str, float]:
+        self.calls.append("examined")
+        return {"change": 0.5}
+
+    def accept(self, trainers: Any, found: dict[str, float]) -> None:
+        trainers.keep_state()
+
+    def reject(self, trainers: Any, candidate: Any, rejection: Exception) -> None:
+        self.calls.append(f"version {candidate.weights.version} is rejected: {rejection}")
+        trainers.go_back()
+
+    def scale(self) -> float:
+        return self.rate
+
+
+@pytest.fixture
+def examined(run: Any, calls: list[str]) -> Any:
+    run.publisher.gate = Gate(calls)
+    run.publisher.files.remember = lambda live: None
+    run.trainers.returned["train"] = {"loss": 1.0}
+    return run
+
+
+def examination(calls: list[str]) -> list[str]:
+    kinds = ("version", "examined", "trainers.train", "trainers.note", "trainers.keep", "trainers.go_back")
+    return [call for call in calls if call.startswith(kinds) and not call.endswith("begins")]
+
+
+def batch(rollout_id: int) -> Any:
+    return SimpleNamespace(rollout_id=rollout_id, samples=[])
+
+
+def test_the_trainer_goes_on_while_engines_take_what_the_gate_has_passed(
+    examined: Any, calls: list[str]
+) -> None:
+    examined.publish(5, behind=True)
+    first = examined.metrics
+    examined.train(batch(6))
+    until(lambda: "version 6 of rollout 5 begins" in calls)
+    assert examined.publisher.busy, "the next batch was trained before the version was live"
+    examined.publisher.update.go.set()
+    assert examined.settle() is False
+    assert examination(calls)[:2] == ["examined", "trainers.note_state"]
+    assert examination(calls)[-2:] == ["version 6 is live, from 5", "trainers.keep_state"]
+    assert first["gate/change"] == 0.5 and first["weights/version"] == 6
+    assert calls.count("trainers.train") == 1 and "trainers.go_back" not in calls
+
+
+def refuse(update: Any) -> None:
+    update.fails, update.error = True, EngineControlError("no such shard", 400)
+    update.go.set()
+
+
+def test_a_batch_that_was_trained_on_a_version_that_engines_refuse_is_trained_again_on_the_live_one(
+    examined: Any, calls: list[str]
+) -> None:
+    examined.publish(5, behind=True)
+    examined.train(batch(6))
+    refuse(examined.publisher.update)
+    until(lambda: not examined.publisher.busy)
+    examined.publisher.update.fails = False
+    examined.publish(6)
+    assert examination(calls) == [
+        "examined", "trainers.note_state", "trainers.train", "version 6 is rejected: no such shard",
+        "trainers.go_back", "trainers.train", "examined", "trainers.note_state", "version 7 is live, from 5",
+        "trainers.keep_state",
+    ]  # fmt: skip
+    assert examined.publisher.live.version == 7 and examined.publisher.live_parent == 5
+
+
+def test_a_version_that_is_refused_while_a_batch_is_awaited_costs_no_training(
+    examined: Any, calls: list[str]
+) -> None:
+    examined.runtime = examined.watcher
+    examined.publish(5, behind=True)
+    refuse(examined.publisher.update)
+    until(lambda: not examined.publisher.busy)
+    examined.look_at_servers()
+    examined.publisher.update.fails = False
+    examined.train(batch(6))
+    examined.publish(6)
+    assert calls.count("trainers.go_back") == calls.count("trainers.train") == 1
+
+
+@pytest.mark.parametrize(("rollout_id", "rate"), [(4, 1.0), (5, 0.5)])
+def test_with_a_checkpoint_or_a_lower_rate_the_trainer_waits_until_the_version_is_live(
+    rollout_id: int, rate: float, examined: Any, calls: list[str]
+) -> None:
+    examined.publisher.gate.rate = rate
+    publishing = threading.Thread(target=examined.publish, args=(rollout_id, True))
+    publishing.start()
+    time.sleep(0.1)
+    assert publishing.is_alive() and "trainers.note_state" not in calls
+    examined.publisher.update.go.set()
+    publishing.join(20)
+    assert examination(calls)[-1] == "trainers.keep_state" and not examined.publisher.busy
+
+
+def test_a_trainer_that_died_meanwhile_is_replaced_whatever_became_of_the_version(
+    examined: Any, calls: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    examined.runtime = examined.budget = examined.placement = examined.watcher
+    monkeypatch.setattr("slime.ray.run.TrainGroup", lambda *_: examined.trainers)
+
+    def dead() -> None:
+        raise TrainerDied("it died")
+
+    examined.publish(5, behind=True)
+    examined.publisher.update.go.set()
+    examined.trainers.keep_state = dead
+    examined.replace_trainer(TrainerDied("it died"))
+    assert "trainers.kill" in calls and calls.count("tracker.log") == 1

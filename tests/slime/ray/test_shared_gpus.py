@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
-from slime.ray import publisher as publishing
+from slime.ray import version_files
 from slime.ray.publisher import Publisher
 from slime.ray.run import TrainingRun
 from slime.ray.train_actor import TrainerState
+from slime.ray.version_files import VersionFiles
 from slime.tracking.step_times import StepClock
 from slime.weights.orders import VersionOrders
 from slime.weights.versions import WeightVersion
@@ -37,9 +38,10 @@ def make_run(calls: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, 
         **(defaults | flags), num_rollout=9, save_interval=5, update_weights_interval=1, keep_weights=3,
         keep_versions=0,
         keep_checkpoints=3, update_weight_transport="disk", custom_update_weight_post_write_path=None,
-        use_tensorboard=False, run_dir=str(tmp_path),
+        use_tensorboard=False, run_dir=str(tmp_path), save=str(tmp_path), update_weight_disk_dir=str(tmp_path),
+        save_hf=None,
     )  # fmt: skip
-    monkeypatch.setattr(publishing, "load_hook", lambda *_: None)
+    monkeypatch.setattr(version_files, "load_hook", lambda *_: None)
     run: Any = TrainingRun.__new__(TrainingRun)
     run.args, run.specs, run.metrics, run.clock = args, [], {}, StepClock()
     run.watcher, run.external = Calls("watcher", calls), Calls("external", calls, present=[])
@@ -48,7 +50,8 @@ def make_run(calls: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, 
     run.trainers = Calls("trainers", calls, load=TrainerState(4, 5, 4), export_weights="sum")
     published: Any = Publisher.__new__(Publisher)
     published.args, published.run_dir, published.save_dir = args, tmp_path, tmp_path
-    published.weights_dir, published.newest = tmp_path, 5
+    published.newest, published.live_parent = 5, 4
+    published.files = VersionFiles(args, list)
     published.live = WeightVersion(5, str(tmp_path), "sum")
     published.external, published.own_engines = run.external, [Calls("engine", calls)]
     published.gate = SimpleNamespace(on=False, begin=lambda *_: None)

@@ -108,7 +108,7 @@ def test_limits_below_one_are_refused(name: str) -> None:
 
 def test_companions_make_a_step_of_their_own_behind_the_samples_that_they_accompany() -> None:
     lengths, trained = [5] * 6, [1, 3, 1, 1, 3, 1]
-    schedule = build_schedule(lengths, trained, ScheduleLimits(global_batch_size=2), companions={1, 4})
+    schedule = build_schedule(lengths, trained, ScheduleLimits(global_batch_size=2), companions={1: 1, 4: 1})
     assert [step.samples for step in schedule.steps] == [(0, 2), (1,), (3, 5), (4,)]
     assert [(step.num_samples, step.num_tokens) for step in schedule.steps] == [
         (2, 2),
@@ -118,9 +118,14 @@ def test_companions_make_a_step_of_their_own_behind_the_samples_that_they_accomp
     ]
 
 
+def test_companions_with_several_numbers_make_a_step_each_in_the_order_of_their_numbers() -> None:
+    schedule = build_schedule([5] * 6, [1] * 6, ScheduleLimits(), companions={2: 2, 3: 1, 4: 2, 5: 3})
+    assert [step.samples for step in schedule.steps] == [(0, 1), (3,), (2, 4), (5,)]
+
+
 def test_companions_of_a_trimmed_sample_are_trimmed_too() -> None:
     limits = ScheduleLimits(global_batch_size=2, trim=True)
-    schedule = build_schedule([5] * 4, [1] * 4, limits, companions={3})
+    schedule = build_schedule([5] * 4, [1] * 4, limits, companions={3: 1})
     assert [step.samples for step in schedule.steps] == [(0, 1)]
     assert schedule.dropped == {2: SURPLUS, 3: SURPLUS}
 

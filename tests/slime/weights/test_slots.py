@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import subprocess
@@ -16,12 +17,15 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
+from slime.engines.embedded import reading
 from slime.engines.embedded.model import ServedModel, build_model
 from slime.engines.embedded.weights import WeightStore
 from slime.engines.requests import WeightsError
 from slime.errors import EngineError
 from slime.weights.checksum import checksum_of
+from slime.weights.digests import digest_tensors, read_digests
 from slime.weights.folders import write_weights
+from slime.weights.mapped import STEP, ReadMemories, WrittenMemories
 from slime.weights.slots import copy_slot, free_slot, hold, is_slot
 
 
@@ -37,10 +41,13 @@ def store(model: ServedModel, model_path: Path) -> WeightStore:
     return store
 
 
+MAPPED = WrittenMemories()
+
+
 def put(slots: Path, weights: dict[str, Tensor]) -> tuple[str, str]:
     """A version in a slot, and its checksum."""
     with free_slot(slots) as slot:
-        return str(slot), checksum_of(write_weights(slot, weights.items(), len(weights), None))
+        return str(slot), checksum_of(write_weights(slot, weights.items(), len(weights), None, MAPPED))
 
 
 def plus(model_path: Path, number: float) -> dict[str, Tensor]:
@@ -118,6 +125,73 @@ def test_a_writer_that_is_killed_leaves_a_slot_that_counts_as_empty(tmp_path: Pa
         hold(slot)
     with free_slot(tmp_path) as again:
         assert again == slot
+
+
+def big(number: float) -> dict[str, Tensor]:
+    """More than is written without a thread and a map."""
+    return {"few": torch.ones(3), "big": torch.full((3, 1 << 19), number), "a": torch.ones(5)}
+
+
+def test_a_slot_stays_mapped_from_one_version_to_the_next_on_both_sides(tmp_path: Path) -> None:
+    reader, places = ReadMemories(), set()
+    for number in (1.0, 2.0, 3.0):
+        slot, _ = put(tmp_path, big(number))
+        file = Path(slot) / "model.safetensors"
+        read, library = reader.tensors(file), load_file(file)
+        assert read.keys() == library.keys() and all(torch.equal(read[k], library[k]) for k in library)
+        assert read["big"][2, 5] == number and file.stat().st_size < STEP, "it is cut to what it holds"
+        places.add(read["a"].data_ptr())
+    assert len(places) == 1
+    longer = {**big(4.0), "more": torch.full((1 << 20,), 5.0)}
+    slot, _ = put(tmp_path, longer)
+    assert torch.equal(reader.tensors(Path(slot) / "model.safetensors")["more"], longer["more"])
+
+
+def test_memory_that_has_no_room_is_an_error_and_not_the_end_of_the_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = []
+
+    def full(file: int, at: int, size: int) -> None:
+        asked.append(size)
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "posix_fallocate", full)
+    with pytest.raises(OSError, match="No space left"), free_slot(tmp_path / "new") as slot:
+        write_weights(slot, big(1.0).items(), 3, None, WrittenMemories())
+    assert asked[0] > asked[1], "a little room is enough where there is not much"
+
+
+def test_bits_that_changed_after_the_trainer_wrote_them_are_refused_by_name(
+    store: WeightStore, model_path: Path, tmp_path: Path
+) -> None:
+    slot, _ = put(tmp_path, plus(model_path, 1.0))
+    file = Path(slot) / "model.safetensors"
+    data = bytearray(file.read_bytes())
+    data[-1] ^= 1
+    file.write_bytes(bytes(data))
+    with pytest.raises(WeightsError, match=r"holds another .* than the trainer wrote"):
+        store.prepare(slot, 1)
+
+
+def test_of_large_tensors_some_are_digested_anew_and_the_names_and_shapes_of_all_are_compared(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slot, checksum = put(tmp_path, big(1.0))
+    stored, left = ReadMemories().tensors(Path(slot) / "model.safetensors"), read_digests(Path(slot))
+    assert left is not None
+    looked: list[str] = []
+    monkeypatch.setattr(
+        reading, "digest_tensors", lambda tensors, finite: looked.extend(tensors) or digest_tensors(tensors)
+    )
+    monkeypatch.setattr("random.random", lambda: 0.5)
+    assert checksum_of(reading.proven(slot, stored, left)) == checksum and set(looked) == {"few", "a"}
+    monkeypatch.setattr("random.random", lambda: 0.0)
+    reading.proven(slot, stored, left)
+    assert set(looked) == {"few", "a", "big"}
+    for other in ({**stored, "more": torch.ones(1)}, {"few": stored["few"]}, {**stored, "a": torch.ones(6)}):
+        with pytest.raises(EngineError, match="than the trainer wrote"):
+            reading.proven(slot, other, left)
 
 
 def test_each_of_several_holders_keeps_the_slot(tmp_path: Path) -> None:

@@ -103,3 +103,23 @@ def test_digests_that_are_none_are_refused(tmp_path: Path) -> None:
     (tmp_path / "digests.json").write_text(json.dumps({"tensors": {"a": ["float32"]}}))
     with pytest.raises(EngineError, match="holds no digests"):
         read_digests(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "dtype", [torch.bfloat16, torch.float16, torch.float32, torch.float64, torch.float8_e5m2], ids=str
+)
+def test_only_what_is_not_finite_is_refused_wherever_it_lies_and_whatever_its_sign(
+    dtype: torch.dtype,
+) -> None:
+    limits = torch.finfo(dtype)
+    largest = (
+        torch.tensor([limits.max, limits.min, -0.0, limits.tiny, -limits.tiny], dtype=torch.float64)
+        .to(dtype)
+        .repeat(7)
+    )
+    digest_tensor(largest)
+    for bad in (float("inf"), float("-inf"), float("nan"), -float("nan")):
+        spoilt = largest.clone()
+        spoilt[17] = bad
+        with pytest.raises(NotFiniteError):
+            digest_tensor(spoilt)

@@ -36,8 +36,16 @@ class GateArguments:
     )
     gate_answers_every: int = flag(
         4,
-        "let every so manieth update answer before it goes live, and each that comes near a limit of the stages before",
+        "let every so manieth update answer to prompts of people before it goes live, and each that comes near a limit "
+        "of the stages before",
         least=1,
+    )
+    gate_questions: int = flag(
+        8,
+        "questions of --gate-data that every update answers before it goes live, in turn, and all of them where one is "
+        "wrong; the others are put to it right behind the switch, and a version that has fallen is gone back from. 0: "
+        "all, with the prompts of people",
+        least=0,
     )
     gate_answer_tokens: int = flag(160, "longest answer that a candidate gives to be looked at", least=1)
     gate_on_reject: Literal["lower-lr", "skip"] = flag(

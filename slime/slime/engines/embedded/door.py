@@ -24,6 +24,7 @@ from slime.engines.requests import WeightsError
 from slime.errors import ConfigError
 from slime.processes import records
 from slime.processes.door.door import CANNOT_WORK, Door
+from slime.processes.door.orphans import Lineage, Orphan
 from slime.processes.door.post import Post
 
 SPARE_NEEDS_BYTES = 1 << 30
@@ -35,20 +36,21 @@ NVIDIA = Path("/dev/nvidiactl")
 
 
 def serve_behind_door(
-    args: EmbeddedArguments, listener: socket.socket, orphan: tuple[int, socket.socket] | None
+    args: EmbeddedArguments, listener: socket.socket, lineage: Lineage | None, orphans: list[Orphan]
 ) -> int:
-    """Until a signal; returns the exit status. `orphan`: the worker of an earlier door, see `take_over`."""
+    """Until a signal; returns the exit status. `orphans`: the workers of an earlier door, see `take_over`."""
     with contextlib.suppress(ConfigError):  # the first worker refuses it, with its reason
         import_model_code(args.model_path)
+    own_pid = os.getpid()
     door = Door(
         listener,
         lambda post: _work(args, listener, post),
         spare=has_room(args),
-        watched_as=f"{args.host}:{args.port}" if args.record_as else None,
-        note=lambda part, pid: note_part(args.record_as, part, pid),
+        lineage=lineage,
+        note=lambda part, pid: note_part(args.record_as, own_pid, part, pid),
     )
-    if orphan is not None:
-        door.inherit(*orphan)
+    for orphan in orphans:
+        door.adopt(orphan)
     return door.run()
 
 
@@ -62,13 +64,13 @@ def has_room(args: EmbeddedArguments) -> bool:
     return bool(psutil.virtual_memory().available > SPARE_NEEDS_BYTES + 3 * weights)
 
 
-def note_part(record_as: str | None, part: str, pid: int | None) -> None:
-    """Records which worker serves or waits, beside the door's own record; pid None: nobody does."""
+def note_part(record_as: str | None, door: int, part: str, pid: int | None) -> None:
+    """Records which worker serves or waits, beside the record of the door (its pid); pid None: nobody does."""
     if record_as is None:
         return
     run_dir, name = Path(record_as).parent.parent, Path(record_as).name
     own = records.read_record(run_dir, name)
-    if own is None or own.pid != os.getpid():
+    if own is None or own.pid != door:
         return
     worker = records.part_name(name, part)
     try:
@@ -117,7 +119,7 @@ async def _serve(service: EngineService, listener: socket.socket, post: Post) ->
     """Waits for its turn with the weights that are live by then; serves until a signal, or until another one does."""
     post.built()
     following = asyncio.create_task(_follow(service))
-    await post.wait_for_turn()
+    await post.wait_for_turn(listener)
     following.cancel()
     await asyncio.wait([following])
     await asyncio.to_thread(service.refresh)

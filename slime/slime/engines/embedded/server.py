@@ -132,6 +132,7 @@ class EngineServer:
     async def discard_weights(self, request: Request) -> Response:
         await WIRE.parse(request, EmptyRequest)
         await run_in_threadpool(self.service.weights.discard)
+        self.trial.end()
         return WIRE.answer({"success": True, "message": "nothing is prepared"})
 
     async def try_weights(self, request: Request) -> Response:

@@ -5,8 +5,9 @@ need, so a worker starts in a fraction of the imports' time and shares their mem
 waits. When the one that serves has ended, the spare is told to take over; connections that arrive meanwhile wait in the
 socket's backlog and are not refused.
 
-A worker whose door was killed goes on serving if the door is watched: whoever starts the door again gets the socket from
-it (`take_over`). Otherwise it ends with its door. `post.py` is a worker's side, `children.py` has forks and signals.
+Workers whose door was killed go on if it is watched: one serves, the spare waits behind it, and whoever starts the door
+again gets the socket and the workers from them (`orphans.py`). Otherwise they end with it. `post.py` is a worker's
+side, `children.py` has forks and signals.
 
 This folder is twice in the repository, in the trainer and in the runtime that it serves: neither may import the other,
 and both use it. A test compares the copies.

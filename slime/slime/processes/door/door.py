@@ -11,23 +11,18 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
 
-from slime.processes.door import children
-from slime.processes.door.post import BUILT, FINISH, MESSAGE, REFUSED, SERVE, SERVING, Post
+from slime.processes.door import children, orphans
+from slime.processes.door.orphans import Lineage, Orphan
+from slime.processes.door.post import BUILT, FINISH, MESSAGE, REFUSED, SERVE, SERVING, Note, Post
 
 FIRST_PAUSE_SECONDS = 0.2
 LONGEST_PAUSE_SECONDS = 10.0
-SPARE_DELAY_SECONDS = 0.5
-"""Until the next spare is built: clients that waited for the one before come first."""
+FIND_SECONDS = 30.0
+"""How long a new door looks for workers that were still being built when theirs was killed."""
+FIND_EVERY_SECONDS = 0.05
 CANNOT_WORK = 2
 """Exit status of a configuration that cannot work."""
-
-
-class Note(Protocol):
-    """Told who plays a part ("serving", "spare"); pid None: nobody does."""
-
-    def __call__(self, part: str, pid: int | None) -> None: ...
 
 
 @dataclass
@@ -46,8 +41,8 @@ class Door:
         listener: bound and listening.
         work: the life of a worker, in the fork; returns its exit status.
         spare: whether one that is built waits behind the one that serves.
-        watched_as: under which name a new door finds the workers of a killed one; None: they end with their door.
-        note: told who serves and who waits.
+        lineage: how a new door finds the workers of a killed one; None: they end with their door.
+        note: told who serves and who waits, or is being built; by a worker without a door, too.
         on_hangup: called on SIGHUP; may replace the program, whose new door then gets the workers by `inherit`.
     """
 
@@ -57,36 +52,63 @@ class Door:
         work: Callable[[Post], int],
         *,
         spare: bool = True,
-        watched_as: str | None = None,
+        lineage: Lineage | None = None,
         note: Note = lambda part, pid: None,
         on_hangup: Callable[[Door], None] | None = None,
     ) -> None:
         self.listener = listener
         self.workers: list[Worker] = []
-        self.beside: dict[int, Callable[[], int]] = {}
+        self.beside: dict[int, tuple[Callable[[], int], str | None]] = {}
         self._work = work
         self._spare = spare
-        self._watched_as = watched_as
+        self._lineage = lineage
         self._note = note
         self._on_hangup = on_hangup
         self._signals: list[int] = []
         self._served = False
         self._failures = 0
         self._next_start = 0.0
+        self._look_until = 0.0
 
     def inherit(self, pid: int, connection: socket.socket) -> None:
         """A worker of an earlier door: it serves until one of this door does, then finishes its answers."""
         self.workers.append(Worker(pid, connection, "old"))
         self._served = True
 
-    def keep(self, run: Callable[[], int], pid: int | None = None) -> None:
-        """Runs something beside the workers in a process of its own, again whenever it ends; `pid`: it runs already.
-        Its exit status 2 ends the door."""
-        self.beside[self._fork(run) if pid is None else pid] = run
+    def adopt(self, orphan: Orphan) -> None:
+        """A worker whose door was killed. It goes on if it is of our kind and its place is free; else as `inherit`."""
+        assert self._lineage is not None
+        taken = self._in_state("serving") if orphan.part == "serving" else self._waiting()
+        if taken or orphan.kind != self._lineage.kind:
+            self.inherit(orphan.pid, orphan.connection)
+            if self._in_state("serving"):
+                _tell(self.workers[-1], FINISH)
+            return
+        self.workers.append(Worker(orphan.pid, orphan.connection, orphan.part))
+        self._served = True
+        self._note(orphan.part, orphan.pid)
+        self._promote()
+
+    def let_go(self, worker: Worker) -> None:
+        """Ends one that does not serve."""
+        _tell(worker, FINISH)
+        worker.connection.close()
+
+    def keep(self, run: Callable[[], int], pid: int | None = None, part: str | None = None) -> None:
+        """Runs something beside the workers in a process of its own, again whenever it ends; `pid`: it runs already;
+        `part`: what it is noted as. Its exit status 2 ends the door."""
+        pid = self._fork(run) if pid is None else pid
+        self.beside[pid] = run, part
+        if part is not None:
+            self._note(part, pid)
 
     def run(self) -> int:
         """Until a signal ends it. Returns an exit status: not 0 when no worker can ever serve."""
         gc.freeze()  # a collection in a fork would copy every page that it looks at
+        lineage, listener = self._lineage, self.listener
+        if lineage is not None:
+            self.keep(lambda: orphans.keep(lineage, listener), part=orphans.KEEPER)
+            self._look_until = time.monotonic() + FIND_SECONDS
         with children.signals(self._signals) as wake, selectors.DefaultSelector() as selector:
             selector.register(wake, selectors.EVENT_READ)
             try:
@@ -95,15 +117,23 @@ class Door:
                 return status
             finally:
                 children.stop([worker.pid for worker in self.workers])
+                if self._lineage is not None:
+                    with contextlib.suppress(OSError):
+                        self.listener.shutdown(socket.SHUT_RDWR)
                 children.stop(list(self.beside))
 
     def _look(self, selector: selectors.BaseSelector) -> int | None:
         """Waits for what comes next, and acts on it."""
+        finding = self._lineage is not None and time.monotonic() < self._look_until
+        for orphan in orphans.find(self._lineage) if self._lineage and finding else []:
+            orphan.listener.close()
+            self.adopt(orphan)
         self._start_missing()
         for worker in self.workers:
             if worker.connection not in selector.get_map():
                 selector.register(worker.connection, selectors.EVENT_READ, worker)
-        for key, _ in selector.select(max(0.0, min(1.0, self._next_start - time.monotonic())) or 1.0):
+        pause = max(0.0, min(1.0, self._next_start - time.monotonic())) or 1.0
+        for key, _ in selector.select(min(pause, FIND_EVERY_SECONDS) if finding else pause):
             message = _received(key.fileobj)
             if key.data is None:
                 continue
@@ -117,7 +147,6 @@ class Door:
     def _on_message(self, worker: Worker, message: bytes) -> int | None:
         if message == BUILT:
             worker.state, self._failures = "spare", 0
-            self._note("spare", worker.pid)
             self._promote()
         elif message == SERVING:
             self._served = True
@@ -139,7 +168,7 @@ class Door:
             self._failures += 1
             pause = min(LONGEST_PAUSE_SECONDS, FIRST_PAUSE_SECONDS * 2.0 ** (self._failures - 1))
             self._next_start = time.monotonic() + pause
-        if worker.state == "spare":
+        if worker.state in ("building", "spare"):
             self._note("spare", None)
         self._promote()
         return None
@@ -151,12 +180,12 @@ class Door:
                 return 0
             if number == signal.SIGHUP and self._on_hangup is not None:
                 self._on_hangup(self)
-        for pid, run in list(self.beside.items()):
+        for pid, (run, part) in list(self.beside.items()):
             if children.has_ended(pid):
                 del self.beside[pid]
                 if children.exit_status(pid) == CANNOT_WORK:
                     return CANNOT_WORK
-                self.keep(run)
+                self.keep(run, part=part)
         return None
 
     def _promote(self) -> None:
@@ -167,18 +196,27 @@ class Door:
             _tell(built[0], SERVE)
             self._note("serving", built[0].pid)
             self._note("spare", None)
-            self._next_start = time.monotonic() + SPARE_DELAY_SECONDS
 
     def _start_missing(self) -> None:
-        wanted = self._spare and self._served if self._in_state("serving") else True
-        coming = self._in_state("building") + self._in_state("spare")
-        if not wanted or coming or time.monotonic() < self._next_start:
+        serving = self._in_state("serving")
+        wanted = self._spare and self._served if serving else True
+        if not wanted or self._waiting() or time.monotonic() < self._next_start:
             return
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        serving = bool(self._in_state("serving"))
-        post = Post(theirs, self._watched_as, first=not self._served, spare=serving)
-        self.workers.append(Worker(self._fork(lambda: self._work(post), ours), ours))
+        ahead = next((worker.pid for worker in serving + self._in_state("old")), None)
+        post = Post(theirs, self._lineage, first=not self._served, ahead=ahead, note=self._note)
+
+        def work() -> int:
+            if serving:
+                post.let_others_begin()
+            return self._work(post)
+
+        self.workers.append(Worker(self._fork(work, ours), ours))
+        self._note("spare", self.workers[-1].pid)
         theirs.close()
+
+    def _waiting(self) -> list[Worker]:
+        return self._in_state("building") + self._in_state("spare")
 
     def _in_state(self, state: str) -> list[Worker]:
         return [worker for worker in self.workers if worker.state == state]
@@ -189,7 +227,7 @@ class Door:
                 connection.close()
             return run()
 
-        return children.fork(alone, ends_with_us=self._watched_as is None)
+        return children.fork(alone, ends_with_us=self._lineage is None)
 
 
 def _received(connection: object) -> bytes:

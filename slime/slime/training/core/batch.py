@@ -41,7 +41,7 @@ class TrainBatch:
     Attributes:
         ref_log_probs: None without a reference model.
         old_log_probs: of samples in `unmoved` only where something else than the ratio needs them.
-        unmoved: samples of the first step, before which the policy does not move: in the loss their old
+        unmoved: samples of the first step, before which the policy does not move, and companions: in the loss their old
             log-probs are the new ones.
         values, returns: of the critic; None without one.
         teacher_log_probs: of a teacher in the trainer, for samples with a hint; None: the samples bring theirs.

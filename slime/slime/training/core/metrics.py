@@ -64,11 +64,12 @@ def advantage_metrics(
     teacher log-prob, and the number of samples that have a teacher. Every rank must call this."""
     if data.advantages is None:
         return {}
-    gaps = [_gap(data, i) for i in data.advantages] if use_opd else []
+    own = [i for i in data.advantages if not data.samples[i].companion]
+    gaps = [_gap(data, i) for i in own] if use_opd else []
     known = [gap for gap in gaps if gap is not None]
     sums = [
-        sum(float(values.mean()) for values in data.advantages.values()),
-        len(data.advantages),
+        sum(float(data.advantages[i].mean()) for i in own),
+        len(own),
         sum(known),
     ]
     total, count, gap, taught = add_up(torch.tensor([*sums, len(known)], dtype=torch.float64)).tolist()

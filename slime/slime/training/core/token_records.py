@@ -64,6 +64,8 @@ class TokenRecords:
             return
         rows = []
         for i in sorted(merged[1]):
+            if data.samples[i].companion:
+                continue
             names = ("advantage", "log_prob", "hint", "teacher_gap")
             known = zip(names, [one.get(i) for one in (*merged, gaps)], strict=True)
             rows.append(self._row(data.samples[i], {name: v for name, v in known if v is not None}))

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from slime.training.export import Weights
 from slime.training.megatron.checkpoint import MegatronPart
 from slime.training.megatron.critic import ShardedValues, load_critic
 from slime.training.megatron.gradients import Gradients
@@ -18,7 +19,6 @@ from slime.training.megatron.lora import adapter_writer
 from slime.training.megatron.parallel import Parallel, divide, sum_over
 from slime.training.megatron.pipeline import ShardedModel
 from slime.training.megatron.weights import whole_weights
-from slime.training.persistence import Weights
 from slime.training.trainer import Trainer
 
 

@@ -190,3 +190,31 @@ def test_prepared_weights_answer_without_going_live(server, control, model_path,
     assert now == [answer["ids"] for answer in tried], "what was tried is what goes live"
     with pytest.raises(EngineControlError, match="prompts"):
         control.try_weights(str(other_weights), 4, [], 8)
+
+
+def test_drafts_change_what_greedy_answers_cost_and_not_what_they_are(control, model_path, other_weights):
+    prompts = [prompt_of(12, seed) for seed in range(4)]
+    known = control.try_weights(str(model_path), 0, prompts, 8)
+    plain = control.try_weights(str(other_weights), 4, prompts, 8)
+    right = [answer["ids"] for answer in plain]
+    half = [[*ids[:4], ids[4] + 1, *ids[5:]] for ids in right]
+    for drafts in (right, half, [answer["ids"] for answer in known], [right[0], [], half[2], []]):
+        again = control.try_weights(str(other_weights), 4, prompts, 8, drafts)
+        assert [answer["ids"] for answer in again] == right
+        for one, other in zip(again, plain, strict=True):
+            assert one["log_probs"] == pytest.approx(other["log_probs"], abs=1e-4)
+            assert one["ended"] == other["ended"]
+    with pytest.raises(EngineControlError, match="drafts: 1 for 4 prompts"):
+        control.try_weights(str(other_weights), 4, prompts, 8, [right[0]])
+
+
+def test_the_weights_of_a_folder_answer_beside_what_is_prepared(server, control, model_path, other_weights):
+    """As somebody who compares versions asks, while an update is on its way."""
+    prompts = [prompt_of(12, 1)]
+    checksum = control.prepare(str(other_weights), 4)
+    body = {"weight_version": "9", "model_path": str(model_path), "prompts": prompts, "max_new_tokens": 8}
+    answer = server.post("/try_weights", body).json()["answers"][0]
+    assert answer["ids"] == server.generate(prompts[0], max_new_tokens=8, temperature=0.0)["output_ids"]
+    assert control.info().version == 0 and control.switch(4) == checksum, "it was still prepared"
+    body |= {"model_path": str(model_path / "nothing")}
+    assert server.post("/try_weights", body).status_code == 400

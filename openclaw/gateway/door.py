@@ -7,6 +7,7 @@ of a worker whose door was killed, a new one.
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import logging
 import os
 import signal
@@ -21,8 +22,10 @@ import orjson
 import psutil
 
 from openclaw.common import run_folder
+from openclaw.common.door import children
 from openclaw.common.door.door import CANNOT_WORK, Door
-from openclaw.common.door.post import Post, take_over
+from openclaw.common.door.orphans import Lineage, Orphan, take_over
+from openclaw.common.door.post import Post
 from openclaw.common.ports import listen
 from openclaw.engine.process import EngineProcess
 from openclaw.errors import OpenClawError
@@ -59,9 +62,9 @@ class GatewayDoor:
         ModelFolder.read(settings.model_folder)
         self.settings = settings
         self.earlier = _inherited(settings)
-        watched = bool(settings.run_dir and settings.engine_url)
-        self.name = f"{settings.host}:{settings.port}" if watched else None
-        self.orphan: tuple[int, socket.socket] | None = None
+        self._pid = os.getpid()
+        self.lineage = lineage_of(settings)
+        self.orphans: list[Orphan] = []
         self.listener = self._listener()
         self.launched = launched_engine(settings, self.earlier.engine_port if self.earlier else None)
         self.door: Door | None = None
@@ -72,14 +75,14 @@ class GatewayDoor:
             self.listener,
             lambda post: work(self.settings, self.listener, self.launched, post),
             spare=self._has_room(),
-            watched_as=self.name,
+            lineage=self.lineage,
             note=self._note,
             on_hangup=self._replace,
         )
         for pid, descriptor in self.earlier.workers if self.earlier else []:
             self.door.inherit(pid, socket.socket(fileno=descriptor))
-        if self.orphan is not None:
-            self.door.inherit(*self.orphan)
+        for orphan in self.orphans:
+            self.door.adopt(orphan)
         if self.launched is not None:
             self.door.keep(self._keep_engine, self.earlier.keeper if self.earlier else None)
         return self.door.run()
@@ -89,11 +92,12 @@ class GatewayDoor:
             return socket.socket(fileno=self.earlier.listener)
         if self.settings.listen_fds and self.settings.listen_pid == os.getpid():
             return socket.socket(fileno=FIRST_LISTEN_FD)
-        found = take_over(self.name) if self.name else None
-        if found is None:
-            return listen(self.settings.host, self.settings.port)
-        listener, *self.orphan = found  # type: ignore[assignment]
-        log.warning("took the socket of a gateway whose door was killed (pid %d)", found[1])
+        host, port = self.settings.host, self.settings.port
+        if self.lineage is None:
+            return listen(host, port)
+        listener, self.orphans = take_over(self.lineage, lambda: listen(host, port))
+        for orphan in self.orphans:
+            log.warning("found a gateway whose door was killed (%s, pid %d)", orphan.part, orphan.pid)
         return listener
 
     def _has_room(self) -> bool:
@@ -104,7 +108,7 @@ class GatewayDoor:
     def _note(self, part: str, pid: int | None) -> None:
         """In the run folder, if this process is the gateway that is recorded there."""
         run_dir = self.settings.run_dir
-        if run_dir and run_folder.recorded_pid(Path(run_dir), RECORD) == os.getpid():
+        if run_dir and run_folder.recorded_pid(Path(run_dir), RECORD) == self._pid:
             role = RECORD if part == "serving" else part
             run_folder.note_part(Path(run_dir), RECORD, part, role, pid)
 
@@ -126,15 +130,17 @@ class GatewayDoor:
             log.error("SIGHUP: the new program cannot be imported; this one goes on")
             return
         serving = [worker for worker in door.workers if worker.state in ("serving", "old")]
+        if self.launched is None:  # the keeper of the socket is not the engine's
+            children.stop(list(door.beside))
         for worker in door.workers:
             if worker not in serving:
-                worker.connection.close()  # it ends
+                door.let_go(worker)
         state = Inherited(
             os.getpid(),
             self.listener.fileno(),
             [(worker.pid, worker.connection.fileno()) for worker in serving],
             None if self.launched is None else self.launched.port,
-            next(iter(door.beside), None),
+            None if self.launched is None else next(iter(door.beside), None),
         )
         for descriptor in (state.listener, *(descriptor for _, descriptor in state.workers)):
             os.set_inheritable(descriptor, True)
@@ -144,6 +150,14 @@ class GatewayDoor:
         sys.stdout.flush()
         sys.stderr.flush()
         os.execv(sys.executable, words)
+
+
+def lineage_of(settings: Settings) -> Lineage | None:
+    """None for a server that nobody watches: started by hand, its workers end with it."""
+    if not (settings.run_dir and settings.engine_url):
+        return None
+    kind = hashlib.blake2b(repr(settings).encode(), digest_size=16).hexdigest()
+    return Lineage(f"{settings.host}:{settings.port}", kind)
 
 
 def launched_engine(settings: Settings, port: int | None = None) -> EngineProcess | None:

@@ -1,0 +1,225 @@
+"""A thousand kills, in pieces: `kill -9` of every process, alone, in pairs and triples and again at once, while people
+talk; every answer whose end a client saw is compared with the store, id by id.
+
+`python openclaw-test/openclaw_test/benchmarks/many_kills.py FOLDER` starts the loop in FOLDER/run, kills for
+`--minutes`, stops the loop, looks for processes that stayed, compares, and prints one JSON line over all pieces so far.
+The same command goes on where the last piece ended, until `--kills`. Exit status 1: something was lost, doubled, trained
+twice or left behind."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import hashlib
+import json
+import os
+import random
+import signal
+import sqlite3
+import statistics
+import sys
+import time
+from collections import Counter
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+import psutil
+
+from openclaw.store.rows import unpack_json
+from openclaw_test.benchmarks.fault_points import number
+from openclaw_test.benchmarks.faults import (
+    PATIENCE_S,
+    TRAINED_TWICE,
+    WRONG_STATE,
+    live_version,
+    pid_of,
+    until,
+)
+from openclaw_test.loop.chat_client import ChatClient
+from openclaw_test.loop.knocking import Knocking
+from openclaw_test.loop.real_loop import Loop, running_loop
+from openclaw_test.loop.scripted_people import People, talk_until
+
+WEIGHTS = {
+    "gateway": 8, "engine": 8, "gateway door": 4, "engine door": 4, "judge": 4, "buffer": 2, "trainer": 2,
+    "driver": 0.25, "raylet": 0.25, "gcs": 0.25,
+}  # fmt: skip
+"""How often each is drawn of those that are there; what takes the driver along costs twenty seconds a kill."""
+AT_ONCE = (1, 1, 1, 2, 2, 3)
+"""How many are killed within a moment."""
+AGAIN = 0.2
+"""Share of the blows that are struck a second time at what took over, within half a second."""
+PEOPLE = 4
+ENDED_S = 20.0
+"""After the stop, until a process that is still there counts as left behind."""
+
+
+@dataclass(frozen=True)
+class Blow:
+    """Processes killed within a moment. `answers_s`: until a whole answer that was asked for afterwards had come."""
+
+    roles: list[str]
+    answers_s: float
+    health_s: float
+    refused: int
+
+
+def strike(loop: Loop, roles: list[str]) -> list[str]:
+    """Kills those that are there; returns whom."""
+    killed = []
+    for role in roles:
+        pid = pid_of(loop, role)
+        with contextlib.suppress(ProcessLookupError):
+            if pid is not None:
+                os.kill(pid, signal.SIGKILL)
+                killed.append(role)
+    return killed
+
+
+async def blow(loop: Loop, people: People, knocking: Knocking, rng: random.Random) -> Blow:
+    """One blow at a random moment; returns once answers come again. Raises TimeoutError."""
+    await asyncio.sleep(rng.uniform(0.0, 0.4))
+    there = [role for role in WEIGHTS if pid_of(loop, role) is not None]
+    wanted = rng.choices(there, [WEIGHTS[role] for role in there], k=rng.choice(AT_ONCE))
+    began = time.monotonic()
+    roles = strike(loop, sorted(set(wanted)))
+    if rng.random() < AGAIN:
+        await asyncio.sleep(rng.uniform(0.0, 0.5))
+        roles += strike(loop, sorted(set(wanted)))
+    killed_at = time.monotonic()
+    await until(lambda: any(one.begun > killed_at for one in people.seen[-200:]), "answer after the kill")
+    await until(lambda: knocking.back_after(killed_at) is not None, "health after the kill")
+    answers = min(one.ended for one in people.seen[-200:] if one.begun > killed_at) - killed_at
+    health = knocking.back_after(killed_at) or 0.0
+    return Blow(roles, round(answers, 2), round(health, 3), knocking.refused_since(began))
+
+
+async def piece(loop: Loop, folder: Path, kills: int, minutes: float, seed: int) -> None:
+    """Blows until so many kills or minutes; what was seen is noted as it comes."""
+    people, done, rng = People(), asyncio.Event(), random.Random(seed)
+    end, count = time.monotonic() + 60 * minutes, 0
+    async with ChatClient(loop.url) as client:
+        talking = [
+            asyncio.create_task(talk_until(done, client, 1000 * seed + n, people)) for n in range(PEOPLE)
+        ]
+        await until(lambda: len(people.seen) >= PEOPLE, "first answers")
+        with Knocking(loop.port) as knocking:
+            while count < kills and time.monotonic() < end:
+                struck = await blow(loop, people, knocking, rng)
+                count += len(struck.roles)
+                note(folder / "blows.jsonl", [asdict(struck)])
+        done.set()
+        await asyncio.gather(*talking)
+    version = live_version(loop)
+    async with ChatClient(loop.url) as client:
+        done = asyncio.Event()
+        talking = [asyncio.create_task(talk_until(done, client, seed, people)) for _ in range(PEOPLE)]
+        await until(lambda: live_version(loop) > version, "training after the kills")
+        done.set()
+        await asyncio.gather(*talking)
+    note(folder / "seen.jsonl", [[one.completion_id, digest(one.text)] for one in people.seen])
+
+
+def note(path: Path, lines: list[Any]) -> None:
+    with open(path, "a") as file:
+        file.writelines(f"{json.dumps(line)}\n" for line in lines)
+
+
+def digest(text: str) -> str:
+    return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+
+
+def left_behind(run_dir: Path) -> list[str]:
+    """Processes of the run that are still there some seconds after its end: what names its folder on the command line
+    or in the environment."""
+    deadline = time.monotonic() + ENDED_S
+    while (found := [*_processes_of(run_dir)]) and time.monotonic() < deadline:
+        time.sleep(0.5)
+    return found
+
+
+def _processes_of(run_dir: Path) -> list[str]:
+    found, name = [], str(run_dir)
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error, OSError):
+            words = " ".join([*process.cmdline(), process.environ().get("RUN_DIR", "")])
+            if process.pid != os.getpid() and name in words and process.status() != psutil.STATUS_ZOMBIE:
+                found.append(f"{process.pid} {words[:200]}")
+    return found
+
+
+def compare(loop: Loop, folder: Path) -> dict[str, int]:
+    """All that clients saw in all pieces against what is stored."""
+    rows = answers_stored(loop)
+    stored = dict(rows)
+    seen = dict(json.loads(line) for line in (folder / "seen.jsonl").read_text().splitlines())
+    return {
+        "answers_seen": len(seen),
+        "lost": sum(completion not in stored for completion in seen),
+        "doubled": len(rows) - len(stored),
+        "altered": sum(
+            completion in stored and digest(stored[completion]) != text for completion, text in seen.items()
+        ),
+        "samples_trained": number(loop, "SELECT count(DISTINCT sample_id) FROM training"),
+        "trained_twice": number(loop, TRAINED_TWICE),
+        "samples_in_a_wrong_state": number(loop, WRONG_STATE),
+    }
+
+
+def answers_stored(loop: Loop) -> list[tuple[str, str]]:
+    """(completion id, text) of every stored turn."""
+    uri = f"file:{loop.run_dir}/buffer/buffer.db?mode=ro"
+    query = "SELECT completion_id, response_message FROM turn JOIN turn_body ON turn_id = id"
+    with contextlib.closing(sqlite3.connect(uri, uri=True)) as database:
+        return [(name, unpack_json(body)["content"] or "") for name, body in database.execute(query)]
+
+
+def blows_so_far(folder: Path) -> list[Blow]:
+    path = folder / "blows.jsonl"
+    return [Blow(**json.loads(line)) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def summary(blows: list[Blow]) -> dict[str, object]:
+    """Over all pieces: kills by role, and seconds until answers came again."""
+    kills = Counter(role for one in blows for role in one.roles)
+    answers, health = [one.answers_s for one in blows], [one.health_s for one in blows]
+    return {
+        "kills": kills.total(),
+        "by_role": dict(kills),
+        "blows": len(blows),
+        "answers_again_s": [round(statistics.median(answers), 2), max(answers)],
+        "health_again_s": [round(statistics.median(health), 3), max(health)],
+        "refused": sum(one.refused for one in blows),
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("folder", type=Path, help="where the run and the notes are kept between the pieces")
+    parser.add_argument("--kills", type=int, default=1000, help="in all pieces together")
+    parser.add_argument(
+        "--minutes", type=float, default=3.0, help="of this piece, start and stop not counted"
+    )
+    args = parser.parse_args()
+    folder = args.folder.resolve()
+    folder.mkdir(parents=True, exist_ok=True)
+    done = sum(len(one.roles) for one in blows_so_far(folder))
+    if done < args.kills:
+        with running_loop(folder / "run", start_s=PATIENCE_S, env={"PYTHONPATH": ""}) as loop:
+            asyncio.run(piece(loop, folder, args.kills - done, args.minutes, seed=done))
+    result = summary(blows_so_far(folder)) | compare(Loop(folder / "run"), folder)
+    orphans = left_behind(folder / "run")
+    print(json.dumps(result | {"orphans": len(orphans), "first_orphans": orphans[:3]}))
+    wrong = ("lost", "doubled", "altered", "trained_twice", "samples_in_a_wrong_state", "refused")
+    sys.exit(1 if orphans or any(result[name] for name in wrong) else 0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,49 @@
+"""Codex CLI (measured with 0.169.0), over /v1/responses.
+
+Its thread is the conversation: a fork of it has an id of its own. What kind of request it is stands in the metadata of
+the turn; the surroundings (folder, date) come as texts of the user.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from openclaw.clients.client import Block, Client, HeaderMark, Link, OwnFile
+
+_METADATA = "x-codex-turn-metadata"
+
+
+def entries(link: Link) -> Mapping[tuple[str, ...], object]:
+    provider = ("model_providers", link.provider)
+    found: dict[tuple[str, ...], object] = {
+        (*provider, "name"): "OpenClaw-RL",
+        (*provider, "base_url"): link.base_url,
+        (*provider, "wire_api"): "responses",
+        (*provider, "experimental_bearer_token"): link.key,
+    }
+    if link.default:
+        found[("model",)] = link.model.id
+        found[("model_provider",)] = link.provider
+        found[("model_context_window",)] = link.model.context
+    return found
+
+
+CODEX = Client(
+    name="codex",
+    noise=(Block("<environment_context>", "</environment_context>"),),
+    session_headers=("thread-id", "session-id"),
+    side_headers=(
+        HeaderMark(_METADATA, main=("turn",), part="request_kind"),
+        HeaderMark(_METADATA, main=("user",), part="thread_source"),
+        HeaderMark("x-openai-subagent"),
+    ),
+    own_file=OwnFile(
+        folder="~/.codex",
+        variables=(("CODEX_HOME", ""),),
+        names=("config.toml",),
+        form="toml",
+        entries=entries,
+        start="codex",
+        least_context=8_000,
+    ),
+)

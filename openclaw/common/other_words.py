@@ -1,0 +1,56 @@
+"""What vLLM, SGLang, llama.cpp and others call a flag of a server; what it is here."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Sequence
+
+_CONTEXT = "--context-length"
+_ENGINE = "a flag of the engine: start it yourself and name it with --engine-url"
+_FAMILY = "not needed: the format follows from config.json of the model folder"
+
+OTHER_WORDS = {
+    "--api-key": "the variable SGLANG_API_KEY (a key on a command line can be read by every user of the machine)",
+    "--alias": "--served-model-name",
+    "--chat-template": _FAMILY,
+    "--ctx-size": _CONTEXT,
+    "--disable-log-requests": "--log-level warning",
+    "--dp": _ENGINE,
+    "--dtype": _ENGINE,
+    "--enable-auto-tool-choice": _FAMILY,
+    "--gpu-memory-utilization": _ENGINE,
+    "--lora-modules": _ENGINE,
+    "--max-context-len": _CONTEXT,
+    "--max-model-len": _CONTEXT,
+    "--max-num-seqs": "--max-running",
+    "--max-running-requests": "--max-running",
+    "--mem-fraction-static": _ENGINE,
+    "--model": "--model-path",
+    "--model-name": "--served-model-name",
+    "--n-gpu-layers": _ENGINE,
+    "--parallel": "--max-running",
+    "--pipeline-parallel-size": _ENGINE,
+    "--quantization": _ENGINE,
+    "--reasoning-parser": _FAMILY,
+    "--tensor-parallel-size": _ENGINE,
+    "--tokenizer": "--model-path (the tokenizer is in the model's folder)",
+    "--tool-call-parser": _FAMILY,
+    "--tp": _ENGINE,
+    "--tp-size": _ENGINE,
+    "--trust-remote-code": "not to be had: no code of a model folder is run",
+    "--uvicorn-log-level": "--log-level",
+    "-c": _CONTEXT,
+    "-m": "--model-path",
+    "-ngl": _ENGINE,
+    "-tp": _ENGINE,
+}
+
+
+def hint(message: str, known: Sequence[str]) -> str:
+    """What to do about the first flag that a message of argparse names."""
+    words = [word.split("=")[0].rstrip(":,") for word in message.split()]
+    flag = next((word for word in words if word.startswith("-")), "")
+    if message.startswith("unrecognized") and flag in OTHER_WORDS:
+        return f"here it is {OTHER_WORDS[flag]}"
+    close = difflib.get_close_matches(flag, known, 1) if flag.startswith("--") else []
+    return f"did you mean {close[0]}?" if close else "see --help"

@@ -1,0 +1,163 @@
+"""Settings files as text: JSON, TOML and YAML are read whole, and changed only in the lines that must change.
+
+TOML and YAML are edited line by line, so comments and order stay. The result is read again: it must be what is wanted,
+else nothing is written.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import tomllib
+from collections.abc import Iterator
+from typing import Any
+
+import yaml
+
+from openclaw.connect.values import Config
+from openclaw.errors import ConfigError
+
+_KEY = re.compile(r"[A-Za-z0-9_-]+")
+_REMARK = re.compile(r"\s+#[^\"']*\Z")
+Leaf = tuple[tuple[str, ...], Any]
+
+
+class NotEditable(ConfigError):
+    """The file is written in a way that cannot be changed without losing something."""
+
+
+def parse(text: str, form: str) -> Config:
+    """Raises NotEditable for what is not of this form, or has comments that JSON does not know."""
+    try:
+        if form == "json":
+            found = json.loads(text) if text.strip() else {}
+        else:
+            found = tomllib.loads(text) if form == "toml" else yaml.safe_load(text) or {}
+    except (ValueError, yaml.YAMLError, RecursionError) as error:
+        raise NotEditable(f"it cannot be read as {form.upper()}: {str(error).splitlines()[0]}") from error
+    if not isinstance(found, dict):
+        raise NotEditable("it holds no names and values")
+    return found
+
+
+def edit(text: str, form: str, new: Config) -> str:
+    """The text with the content `new`. Raises NotEditable."""
+    old = parse(text, form)
+    if form == "json":
+        return text if new == old else json.dumps(new, indent=2, ensure_ascii=False) + "\n"
+    lines = _Lines(text, form)
+    before, after = dict(_leaves(old)), dict(_leaves(new))
+    for path in [path for path in before if path not in after]:
+        lines.remove(path)
+    for path, value in after.items():
+        if path not in before or before[path] != value:
+            lines.put(path, value)
+    edited = lines.text()
+    try:
+        right = parse(edited, form) == new
+    except NotEditable:
+        right = False
+    if not right:
+        raise NotEditable(f"its {form.upper()} is written in a way that cannot be changed line by line")
+    return edited
+
+
+def _leaves(config: Config, path: tuple[str, ...] = ()) -> Iterator[Leaf]:
+    for name, value in config.items():
+        if isinstance(value, dict) and value:
+            yield from _leaves(value, (*path, name))
+        else:
+            yield (*path, name), value
+
+
+class _Lines:
+    """The lines of a file: sections in TOML are its tables, in YAML the blocks below its outermost names."""
+
+    def __init__(self, text: str, form: str) -> None:
+        self._toml = form == "toml"
+        self._lines = text.removesuffix("\n").split("\n") if text else []
+
+    def text(self) -> str:
+        return "\n".join(self._lines) + "\n" if self._lines else ""
+
+    def put(self, path: tuple[str, ...], value: Any) -> None:
+        start, end = self._section(path[:-1])
+        at = self._line_of(path[-1], start, end)
+        if at is not None:
+            old = self._lines[at]
+            remark = _REMARK.search(old)
+            self._lines[at] = _indent(old) + self._line(path[-1], value) + (remark[0] if remark else "")
+            return
+        written = [index for index in range(start, end) if _says(self._lines[index])]
+        inner = "" if self._toml or not path[:-1] else "  "
+        inner = _indent(self._lines[written[0]]) if written else inner
+        self._lines.insert(written[-1] + 1 if written else start, inner + self._line(path[-1], value))
+
+    def remove(self, path: tuple[str, ...]) -> None:
+        """A name of which nothing is left goes too."""
+        start, end = self._section(path[:-1])
+        at = self._line_of(path[-1], start, end)
+        if at is None:
+            return
+        self._lines.pop(at)
+        if path[:-1] and not any(line.strip() for line in self._lines[start : end - 1]):
+            del self._lines[start - 1 : end - 1]
+            if self._toml and start >= 2 and not self._lines[start - 2].strip():
+                self._lines.pop(start - 2)
+
+    def _section(self, path: tuple[str, ...]) -> tuple[int, int]:
+        """First line after its head, and line after its last; it is added at the end where it is missing."""
+        if not path:
+            ends = (
+                index
+                for index, line in enumerate(self._lines)
+                if self._toml and line.lstrip().startswith("[")
+            )
+            return 0, next(ends, len(self._lines))
+        head = next((index for index, line in enumerate(self._lines) if self._is_head(line, path)), None)
+        if head is None:
+            if self._toml and self._lines and self._lines[-1].strip():
+                self._lines.append("")
+            self._lines.append("[" + ".".join(map(_name, path)) + "]" if self._toml else f"{_name(path[0])}:")
+            return len(self._lines), len(self._lines)
+        rest = range(head + 1, len(self._lines))
+        return head + 1, next((index for index in rest if self._ends(self._lines[index])), len(self._lines))
+
+    def _is_head(self, line: str, path: tuple[str, ...]) -> bool:
+        try:
+            read = parse(line.strip() + "\n" if self._toml else line, "toml" if self._toml else "yaml")
+        except NotEditable:
+            return False
+        if self._toml:
+            wanted: Any = {}
+            for name in reversed(path):
+                wanted = {name: wanted}
+            return line.lstrip().startswith("[") and read == wanted
+        return not line[:1].isspace() and list(read) == [path[0]]
+
+    def _ends(self, line: str) -> bool:
+        if self._toml:
+            return line.lstrip().startswith("[")
+        return bool(line.strip()) and not line[0].isspace() and not line.startswith("#")
+
+    def _line_of(self, name: str, start: int, end: int) -> int | None:
+        mark = "=" if self._toml else ":"
+        quoted = rf"\s*[\"']?{re.escape(name)}[\"']?\s*{mark}"
+        return next((index for index in range(start, end) if re.match(quoted, self._lines[index])), None)
+
+    def _line(self, name: str, value: Any) -> str:
+        """Texts, numbers and switches are written alike in JSON, TOML and YAML."""
+        return f"{_name(name)}{' = ' if self._toml else ': '}{json.dumps(value, ensure_ascii=False)}"
+
+
+def _indent(line: str) -> str:
+    return line[: len(line) - len(line.lstrip())]
+
+
+def _says(line: str) -> bool:
+    """Whether it is more than a comment."""
+    return bool(line.strip()) and not line.lstrip().startswith("#")
+
+
+def _name(name: str) -> str:
+    return name if _KEY.fullmatch(name) else json.dumps(name, ensure_ascii=False)

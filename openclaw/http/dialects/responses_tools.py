@@ -1,0 +1,77 @@
+"""The tools of a response's request as functions of chat, and their calls under the names that the client knows.
+
+Codex groups functions in namespaces: to the model each is the function `namespace__name`. Tools that OpenAI's own servers
+run (web_search and others) are not to be had here: the model is not told of them, the log says so once.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from functools import lru_cache
+from typing import Any
+
+from openclaw.gateway.fields import wrong
+
+log = logging.getLogger(__name__)
+Json = dict[str, Any]
+BETWEEN = "__"
+
+
+def chat_tools(given: object) -> list[Json] | None:
+    """The tools of a chat request. Raises ClientError."""
+    if given is None:
+        return None
+    if not isinstance(given, list):
+        raise wrong("tools", "a list")
+    return [{"type": "function", "function": _chat_function(*one)} for one in _functions(given)]
+
+
+def namespaces(given: object) -> dict[str, tuple[str, str]]:
+    """(namespace, name) of each function that has one, by the name that the model is told."""
+    found = _functions(given) if isinstance(given, list) else ()
+    return {joined(space, tool["name"]): (space, tool["name"]) for tool, space, _ in found if space}
+
+
+def joined(namespace: object, name: str) -> str:
+    """A function's name, as the model is told it."""
+    return f"{namespace}{BETWEEN}{name}" if isinstance(namespace, str) and namespace else name
+
+
+def _functions(given: list[Any]) -> Iterator[tuple[Json, str, str]]:
+    """(function, its namespace or "", where it stands). Raises ClientError."""
+    for index, tool in enumerate(given):
+        where = f"tools[{index}]"
+        kind = tool.get("type") if isinstance(tool, dict) else None
+        if not isinstance(kind, str):
+            raise wrong(where, "an object with a type")
+        if kind == "function":
+            yield _named(tool, where), "", where
+        elif kind == "namespace":
+            space, members = tool.get("name"), tool.get("tools")
+            if not isinstance(space, str) or not isinstance(members, list):
+                raise wrong(where, "a namespace with a name and tools")
+            for number, member in enumerate(members):
+                inner = f"{where}.tools[{number}]"
+                if isinstance(member, dict) and member.get("type") == "function":
+                    yield _named(member, inner), space, inner
+        else:
+            _say_left_out(kind[:60])
+
+
+def _named(tool: Json, where: str) -> Json:
+    if not isinstance(tool.get("name"), str):
+        raise wrong(f"{where}.name", "a string")
+    return tool
+
+
+def _chat_function(tool: Json, namespace: str, where: str) -> Json:
+    kept = {name: tool[name] for name in ("description", "parameters") if tool.get(name) is not None}
+    return {"name": joined(namespace, tool["name"]), **kept}
+
+
+@lru_cache(maxsize=100)
+def _say_left_out(kind: str) -> None:
+    log.warning(
+        "a client offers tools of type %r, which this server cannot run; the model is not told of them", kind
+    )

@@ -1,0 +1,189 @@
+"""What is trained behind a batch: earlier turns again, and anchors that hold explicit wishes.
+
+A person gives few hints, and one step a hint leaves most of it unlearned; but more steps on the same few turns make a
+habit that overrides what people ask for in so many words. So each further step takes hints of several turns, old and
+new, beside anchors (`openclaw.methods.anchors`), and finds what is right for both. Experience replay, Lin 1992; here
+without rewards: only the teachers speak, and these are as right about an old answer as about a new one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import random
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from openclaw.errors import ConfigError
+from openclaw.methods.anchors import Anchors, read_wishes
+from openclaw.methods.hinted_prompt import HintedPrompts
+from openclaw.types import SampleRecord
+
+ANCHOR, REPLAY = "anchor", "replay"
+"""The `case` of a row that nobody scored in this batch."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group(
+        "companions",
+        "What is trained behind each batch, so that hints are learned sooner and wishes stay obeyed.",
+    )
+    group.add_argument(
+        "--replay-steps",
+        type=_count(0, 64),
+        default=0,
+        help="optimizer steps behind each batch's, on turns with hints from this and earlier batches; 0: none",
+    )
+    group.add_argument(
+        "--replay-samples", type=_count(1, 1024), default=4, help="turns with hints in each of these steps"
+    )
+    group.add_argument(
+        "--replay-window",
+        type=_count(1, 4096),
+        default=16,
+        help="the newest turns with hints, of which those of a step are drawn",
+    )
+    group.add_argument(
+        "--anchor-share",
+        type=_share,
+        default=0.0,
+        help="anchors a replayed turn, or a sample without --replay-steps: the turn's answer behind a prompt with an "
+        "explicit wish, where a loss that distils holds the policy to its teacher; 0: none",
+    )
+    group.add_argument(
+        "--anchor-wishes",
+        default=None,
+        help="file with a wish a line, instead of openclaw.methods.anchors.WISHES",
+    )
+
+
+def check(args: Any) -> None:
+    """Refuses companions that nothing could teach. Raises ConfigError."""
+    flags = [
+        flag
+        for flag, value in (("--anchor-share", "anchor_share"), ("--replay-steps", "replay_steps"))
+        if getattr(args, value, 0)
+    ]
+    if not flags:
+        return
+    if (
+        getattr(args, "use_tis", False)
+        or getattr(args, "use_rollout_logprobs", False)
+        or getattr(args, "train_epochs", 1) > 1
+    ):
+        raise ConfigError(
+            f"{flags[0]} does not go with --use-tis, --use-rollout-logprobs or --train-epochs above 1: what is trained "
+            "behind a batch is compared with the weights that it meets, and not with those that an engine had"
+        )
+    if not getattr(args, "anchor_share", 0.0):
+        return
+    read_wishes(args.anchor_wishes)
+    if getattr(args, "teacher_source", None) == "inference":
+        raise ConfigError(
+            "--anchor-share needs the teacher in the trainer: with --teacher-source inference nothing says what the "
+            "teacher would answer there; drop one of them"
+        )
+
+
+def companion_rows(
+    args: Any, rows: Sequence[dict[str, Any]], records: Sequence[SampleRecord], of_record: Callable[..., Any]
+) -> list[dict[str, Any]]:
+    """What is trained behind the batch `rows`; the same arguments give the same rows.
+
+    Args:
+        records: those of the batch, and behind them earlier ones that may be trained again.
+        of_record: (record, rollout id) -> its row.
+    """
+    share, steps = getattr(args, "anchor_share", 0.0), getattr(args, "replay_steps", 0)
+    anchors = (
+        Anchors(_prompts(str(args.hf_checkpoint)), read_wishes(args.anchor_wishes), share) if share else None
+    )
+    rollout_id = rows[0]["rollout_id"]
+    found: list[dict[str, Any]] = []
+
+    def add_anchors(record: SampleRecord, row: dict[str, Any], step: int) -> None:
+        seed = f"anchors of sample {record.id}, step {step} behind rollout {rollout_id}"
+        for tokens in anchors.of(record.turn, seed) if anchors else ():
+            found.append(anchor_row(row, tokens, len(found), step))
+
+    if not steps:
+        for record, row in zip(records, rows, strict=False):
+            add_anchors(record, row, 1)
+        return found
+    taught = sorted((one for one in records if has_hints(one)), key=lambda one: one.id)
+    taught = taught[-args.replay_window :]
+    for step in range(1, steps + 1):
+        rng = random.Random(f"step {step} behind rollout {rollout_id}")
+        for record in rng.sample(taught, min(args.replay_samples, len(taught))):
+            row = of_record(record, rollout_id)
+            found.append(replay_row(row, len(found), step))
+            add_anchors(record, row, step)
+    return found
+
+
+def has_hints(record: SampleRecord) -> bool:
+    """Whether a teacher read more than the turn's own prompt, or has said what it thinks of the answer."""
+    return any(value for value in record.teacher_fields().values())
+
+
+def replay_row(row: dict[str, Any], number: int, step: int) -> dict[str, Any]:
+    """The row of a turn that is trained again, for its hints alone: no reward, no log-probs of an engine."""
+    return {
+        **row,
+        **_unscored(row, f"{row['index']}-{REPLAY}-{number}", REPLAY, step),
+        "rollout_log_probs": None,
+        "version_spans": [],
+    }
+
+
+def anchor_row(row: dict[str, Any], tokens: list[int], number: int, step: int) -> dict[str, Any]:
+    """The row of a turn with a wish in its prompt: `tokens` is that prompt and the turn's answer. No reward, and no
+    log-probs of an engine: nobody scored it, and no engine sampled it behind this prompt."""
+    same = (
+        "rollout_id",
+        "session_id",
+        "prompt",
+        "response",
+        "response_length",
+        "loss_mask",
+        "temperature",
+        "status",
+    )
+    return {
+        **{name: row[name] for name in same},
+        **_unscored(row, f"{row['index']}-{ANCHOR}-{number}", ANCHOR, step),
+        "tokens": tokens,
+        "teacher_tokens_candidates": [tokens],
+    }
+
+
+def _unscored(row: dict[str, Any], index: str, case: str, step: int) -> dict[str, Any]:
+    reward = row["reward"]
+    return {
+        "index": index,
+        "group_index": index,
+        "reward": dict.fromkeys(reward, 0.0) if isinstance(reward, dict) else 0.0,
+        "companion": step,
+        "metadata": {"case": case, "turn_id": row["metadata"]["turn_id"]},
+    }
+
+
+@functools.lru_cache(maxsize=4)
+def _prompts(model_path: str) -> HintedPrompts:
+    return HintedPrompts.of(model_path)
+
+
+def _share(text: str) -> float:
+    share = float(text)
+    if not 0 <= share <= 8:
+        raise argparse.ArgumentTypeError(f"{text} is no number of anchors a sample: 0 to 8")
+    return share
+
+
+def _count(least: int, most: int) -> Callable[[str], int]:
+    def read(text: str) -> int:
+        if not least <= int(text) <= most:
+            raise argparse.ArgumentTypeError(f"{text} is not from {least} to {most}")
+        return int(text)
+
+    return read

@@ -1,0 +1,208 @@
+"""What a folder holds, read for one model: whole weights, an adapter merged into its base, or a slot of shared memory."""
+
+from __future__ import annotations
+
+import json
+import random
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+from safetensors import SafetensorError, safe_open
+from torch import Tensor
+
+from slime.engines.embedded.adapters import AdapterDelta, AdapterError, read_adapter
+from slime.engines.embedded.model import ServedModel
+from slime.engines.requests import WeightsError
+from slime.errors import EngineError
+from slime.weights.checksum import checksum_of
+from slime.weights.digests import (
+    NotFiniteError,
+    TensorDigest,
+    copy_tensor,
+    digest_tensors,
+    in_parallel,
+    read_digests,
+)
+from slime.weights.mapped import ReadMemories
+from slime.weights.slots import hold, is_slot
+
+ONE_IN = 16
+"""Large tensors of a slot of which one is digested anew."""
+SMALL = 1 << 20
+"""Bytes below which a tensor of a slot always is."""
+
+
+@dataclass(frozen=True)
+class WeightSet:
+    """One version: where it came from and the checksum of the tensors in its folder."""
+
+    version: int
+    path: str
+    checksum: str
+
+
+@dataclass(frozen=True)
+class ReadVersion:
+    """`held`: checksum of `tensors`, which are those of `what` unless that is an adapter. `slot`: keeps the
+    memory in which they lie, where it is shared, from being written over."""
+
+    what: WeightSet
+    tensors: dict[str, Tensor]
+    held: str
+    slot: IO[bytes] | None = None
+
+
+class WeightReader:
+    """Reads versions for one model. Slots stay mapped from one version to the next."""
+
+    def __init__(self, model: ServedModel) -> None:
+        self._model = model
+        self._memories = ReadMemories()
+
+    def version(self, folder: str, version: int, cast: bool) -> ReadVersion:
+        """The whole weights of a folder, or its adapter merged into the base that it names. Raises WeightsError."""
+        if is_slot(Path(folder)):
+            return self._slot(folder, version)
+        try:
+            adapter = read_adapter(folder)
+        except AdapterError as error:
+            raise WeightsError(str(error)) from error
+        tensors, held = read_weights(folder, self._model, cast, adapter)
+        return ReadVersion(
+            WeightSet(version, folder, held if adapter is None else adapter.checksum), tensors, held
+        )
+
+    def _slot(self, folder: str, version: int) -> ReadVersion:
+        """The weights in a slot of shared memory. On a CPU the model will run on that memory; nothing is copied.
+
+        The memory is that from which the trainer computed the digests, after it was written: they hold here too.
+
+        Raises:
+            WeightsError: as `read_weights`, or the slot is being written, or holds other bits than the trainer left.
+        """
+        model = self._model
+        try:
+            slot = hold(Path(folder))
+            if model.device.type != "cpu":
+                tensors, held = read_weights(folder, model, cast=False)
+                return ReadVersion(WeightSet(version, folder, held), tensors, held)
+            stored: dict[str, Tensor] = {}
+            for file in _files(Path(folder)):
+                stored |= self._memories.tensors(file)
+            _check(folder, stored, model, cast=False)
+            digests = proven(folder, stored, read_digests(Path(folder)) or {})
+        except (EngineError, SafetensorError, OSError) as error:
+            raise WeightsError(str(error)) from error
+        _drop_aliases(folder, stored, digests, model)
+        held = checksum_of(digests)
+        return ReadVersion(WeightSet(version, folder, held), stored, held, slot)
+
+
+def proven(folder: str, stored: dict[str, Tensor], left: dict[str, TensorDigest]) -> dict[str, TensorDigest]:
+    """The digests that the trainer left, where they are of these tensors. Small tensors and, by chance, one large one in
+    `ONE_IN` are digested anew.
+
+    Raises:
+        EngineError: another name, shape or dtype, or other bits.
+    """
+    for name in sorted(stored.keys() | left.keys()):
+        here, there = stored.get(name), left.get(name)
+        kind = None if here is None else (str(here.dtype).removeprefix("torch."), tuple(here.shape))
+        if there is None or kind != (there.dtype, there.shape):
+            raise EngineError(f"{folder} holds another {name} than the trainer wrote")
+    chosen = {
+        name: tensor
+        for name, tensor in stored.items()
+        if tensor.nbytes < SMALL or random.random() < 1 / ONE_IN
+    }
+    for name, digest in digest_tensors(chosen, finite=False).items():
+        if digest != left[name]:
+            raise EngineError(f"{folder} holds another {name} than the trainer wrote")
+    return left
+
+
+def _drop_aliases(
+    folder: str, tensors: dict[str, Tensor], digests: dict[str, TensorDigest], model: ServedModel
+) -> None:
+    """Leaves each tied tensor once. Raises WeightsError where a folder stores two of them with other values."""
+    for alias, name in model.aliases.items():
+        if alias in tensors and digests.pop(alias) != digests[name]:
+            raise WeightsError(f"{alias} is tied to {name} but {folder} stores other values for it")
+        tensors.pop(alias, None)
+
+
+def read_weights(
+    folder: str, model: ServedModel, cast: bool, adapter: AdapterDelta | None = None
+) -> tuple[dict[str, Tensor], str]:
+    """All tensors of `model` from the folder's safetensors files, as copies on the model's device, and their checksum.
+
+    Args:
+        adapter: read its base instead, which may have another dtype, and merge it.
+
+    Raises WeightsError for missing or unexpected names, wrong shapes or dtypes (unless `cast`), values that
+    are not finite, and a tied tensor that is stored apart with other values.
+    """
+    stored = _stored(Path(folder if adapter is None else adapter.base))
+    _check(folder, stored, model, cast or adapter is not None)
+    if adapter is not None and (unknown := sorted(adapter.names - stored.keys())):
+        raise WeightsError(f"{folder} changes {unknown[0]}, which its base {adapter.base} does not have")
+    found: dict[str, Tensor] = {}
+    digests: dict[str, TensorDigest] = {}
+
+    def read(name: str) -> None:
+        try:
+            tensor = stored[name] if adapter is None else adapter.applied(name, stored[name])
+            expected = model.tensors[model.aliases.get(name, name)]
+            copy, digests[name] = copy_tensor(tensor, expected.dtype)
+            found[name] = copy.to(expected.device)
+        except AdapterError as error:
+            raise WeightsError(f"{folder}: {error}") from error
+        except NotFiniteError as error:
+            raise WeightsError(f"{name} holds {error}") from error
+
+    in_parallel(read, sorted(stored), sum(tensor.nbytes for tensor in stored.values()))
+    _drop_aliases(folder, found, digests, model)
+    return found, checksum_of(digests)
+
+
+def _stored(folder: Path) -> dict[str, Tensor]:
+    """Views of a folder's tensors, which are read when they are looked at."""
+    stored: dict[str, Tensor] = {}
+    for file in _files(folder):
+        try:
+            with safe_open(str(file), framework="pt") as handle:
+                stored |= {name: handle.get_tensor(name) for name in handle.keys()}  # noqa: SIM118 (not a dict)
+        except (SafetensorError, OSError) as error:
+            raise WeightsError(f"cannot read {file}: {error}") from error
+    return stored
+
+
+def _check(folder: str, stored: dict[str, Tensor], model: ServedModel, cast: bool) -> None:
+    """Raises WeightsError for names, shapes and dtypes that are not the model's."""
+    for name, tensor in stored.items():
+        expected = model.tensors.get(model.aliases.get(name, name))
+        if expected is None:
+            raise WeightsError(f"unexpected tensor {name}")
+        if tensor.shape != expected.shape:
+            raise WeightsError(
+                f"{name} has shape {list(tensor.shape)}, the model needs {list(expected.shape)}"
+            )
+        if tensor.dtype != expected.dtype and not cast:
+            raise WeightsError(f"{name} is {tensor.dtype}, the live weights are {expected.dtype}")
+    missing = sorted(model.tensors.keys() - stored.keys())
+    if missing:
+        raise WeightsError(f"{folder} lacks {len(missing)} tensors: {', '.join(missing[:3])}")
+
+
+def _files(folder: Path) -> list[Path]:
+    if not folder.is_dir():
+        raise WeightsError(f"{folder} is not a folder")
+    index = folder / "model.safetensors.index.json"
+    if index.is_file():
+        names = set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values())
+        return [folder / name for name in sorted(names)]
+    files = sorted(folder.glob("*.safetensors"))
+    if not files:
+        raise WeightsError(f"{folder} has no *.safetensors file")
+    return files

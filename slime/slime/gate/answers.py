@@ -1,0 +1,162 @@
+"""Stage c: what the candidate answers, beside the live weights, before it goes live."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, Protocol
+
+from slime.errors import EngineError
+from slime.gate.history import GateHistory
+from slime.gate.likelihood import LIKED, QUESTION, key, purpose
+from slime.gate.limits import bad_answers
+from slime.gate.patience import Ordered, interruptible
+from slime.gate.sampled import Tried, is_right, measure_sampled
+from slime.types import Sample
+from slime.weights.update import CandidateRejected
+from slime.weights.versions import WeightVersion
+
+if TYPE_CHECKING:
+    from slime.arguments import Arguments
+
+logger = logging.getLogger(__name__)
+
+STAGE = "answers"
+
+
+class Tries(Protocol):
+    """An engine that can answer with weights that are not live: `slime.engines.client.EngineControl`."""
+
+    def try_weights(
+        self,
+        path: str,
+        version: int,
+        prompts: Sequence[list[int]],
+        max_new_tokens: int,
+        drafts: Sequence[list[int]] = (),
+    ) -> list[Mapping[str, Any]] | None: ...
+
+    def discard(self) -> Any: ...
+
+
+class AnswerCheck:
+    """What live weights and candidate say, of one run.
+
+    Attributes:
+        said: what the live weights, or a version shortly before, answered, by key of the prompt.
+        says: what the candidate answered.
+        at: how many questions were put so far; a few of them are put to every candidate, in turn.
+    """
+
+    def __init__(self, args: Arguments, history: GateHistory, ordered: Ordered) -> None:
+        self.args, self.history, self.ordered = args, history, ordered
+        self.said: dict[str, Tried] = {}
+        self.says: dict[str, Tried] = {}
+        self.at = 0
+
+    def look(
+        self,
+        samples: Sequence[Sample],
+        weights: WeightVersion,
+        live: WeightVersion,
+        engines: Sequence[Tries],
+        found: dict[str, float],
+        due: bool,
+        near: bool,
+    ) -> None:
+        """Lets the candidate answer: a few questions, the prompts of liked answers where they are `due`, and everything
+        where it is `near` a limit, or says something wrong to one of the few.
+
+        Raises:
+            CandidateRejected: `found` has the measurements.
+        """
+        self.says = {}
+        questions = [one for one in samples if purpose(one) == QUESTION]
+        liked = [one for one in samples if purpose(one) == LIKED]
+        new = bool(questions) and self.history.questions != len(questions)
+        turns = self.args.gate_questions > 0
+        everything = near or (due and not turns) or (new and turns)
+        asked = questions + liked if everything else self.few(questions) + (liked if due else [])
+        if not asked or not self.ask(asked, weights, live, engines):
+            return
+        if not everything and any(self.is_worse(one) for one in asked):
+            asked = questions + liked
+            if not self.ask(asked, weights, live, engines):
+                return
+        self.judge(asked, found, complete=len(asked) >= len(questions))
+
+    def judge(self, asked: Sequence[Sample], found: dict[str, float], complete: bool) -> None:
+        """Compares what the candidate says with what was said, questions and prompts of people each for themselves, so
+        that many of the one do not hide a few of the other; `complete`: all questions are among it."""
+        found |= self.measured(asked, complete)[0]
+        for what in (QUESTION, LIKED):
+            group = [one for one in asked if purpose(one) == what]
+            if group:
+                now, then = self.measured(group, complete)
+                reason = bad_answers(now, then, self.history.best_right(then), self.args)
+                if reason is not None:
+                    raise CandidateRejected(reason, STAGE)
+
+    def measured(self, asked: Sequence[Sample], complete: bool) -> tuple[dict[str, float], dict[str, float]]:
+        """Of the candidate, and of the live weights."""
+        wanted = [label(one) if complete else None for one in asked]
+        old = [self.said[key(one)] for one in asked]
+        new = [self.says[key(one)] for one in asked]
+        return measure_sampled(new, wanted, old), measure_sampled(old, wanted, old)
+
+    def few(self, questions: Sequence[Sample]) -> list[Sample]:
+        """The next ones in turn."""
+        count = min(self.args.gate_questions, len(questions))
+        found = [questions[(self.at + i) % len(questions)] for i in range(count)]
+        self.at += count
+        return found
+
+    def is_worse(self, one: Sample) -> bool:
+        """Whether a question is answered wrong that was answered right."""
+        wanted, named = label(one), key(one)
+        if wanted is None:
+            return False
+        return is_right(self.said[named].text, wanted) and not is_right(self.says[named].text, wanted)
+
+    def ask(
+        self, asked: Sequence[Sample], weights: WeightVersion, live: WeightVersion, engines: Sequence[Tries]
+    ) -> bool:
+        """Adds to `says` what the candidate answers, and to `said` what the live weights do where that is not known;
+        False where no engine can."""
+        before = self.tried(engines, live, [one for one in asked if key(one) not in self.said])
+        if before is None:
+            return False
+        self.said |= before
+        now = self.tried(engines, weights, [one for one in asked if key(one) not in self.says])
+        if now is None:
+            return False
+        self.says |= now
+        return True
+
+    def tried(
+        self, engines: Sequence[Tries], weights: WeightVersion, asked: Sequence[Sample]
+    ) -> dict[str, Tried] | None:
+        """Answers by key, of the first engine that can; None: of none. An engine that cannot read the files refuses
+        them when they are to go live, so its error is left to that moment."""
+        if not asked:
+            return {}
+        prompts = [sample.tokens[: sample.prompt_length] for sample in asked]
+        drafts = [self.said[key(one)].ids if key(one) in self.said else [] for one in asked]
+        most = self.args.gate_answer_tokens
+        for engine in engines:
+            ask = partial(engine.try_weights, weights.path, weights.version, prompts, most, drafts)
+            try:
+                answers = interruptible(ask, engine.discard, self.ordered)
+            except EngineError as error:
+                logger.warning("no answers of version %d are looked at: %s", weights.version, error)
+                return None
+            if answers is not None:
+                found = [Tried(**answer) for answer in answers]
+                return {key(sample): answer for sample, answer in zip(asked, found, strict=True)}
+        return None
+
+
+def label(sample: Sample) -> str | None:
+    """What an answer must say; None where nothing is known of it."""
+    return None if sample.label is None else str(sample.label)

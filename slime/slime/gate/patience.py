@@ -1,0 +1,74 @@
+"""A question to an engine that somebody's order about versions may end."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future, TimeoutError
+from typing import TypeVar
+
+from slime.weights.orders import VersionOrder
+from slime.weights.update import CandidateRejected
+
+T = TypeVar("T")
+
+STAGE = "order"
+LOOK_SECONDS = 0.05
+
+Ordered = Callable[[], VersionOrder | None]
+"""The order that waits, if one does."""
+
+
+class OrderFirst(CandidateRejected):
+    """Somebody wants another version: the candidate is given up, so that nobody waits for its examination.
+
+    `release`: its samples may be trained on again at once; not where the order drops turns.
+    """
+
+    def __init__(self, order: VersionOrder) -> None:
+        version = "" if order.version is None else f" {order.version}"
+        super().__init__(f"given up unexamined, for an order came: {order.action}{version}", STAGE)
+        self.release = not order.drop_turns
+
+
+def check_orders(ordered: Ordered) -> None:
+    """Raises OrderFirst where an order waits."""
+    if (order := ordered()) is not None:
+        raise OrderFirst(order)
+
+
+def interruptible(ask: Callable[[], T], stop: Callable[[], object], ordered: Ordered) -> T:
+    """What `ask` returns, or raises.
+
+    Args:
+        stop: makes `ask` end soon; called where an order comes in.
+
+    Raises:
+        OrderFirst: an order came in first.
+    """
+    asked = in_thread(ask, "examination")
+    while True:
+        try:
+            return asked.result(LOOK_SECONDS)
+        except TimeoutError:
+            if asked.done():
+                raise
+            try:
+                check_orders(ordered)
+            except OrderFirst:
+                stop()
+                raise
+
+
+def in_thread(action: Callable[[], T], name: str) -> Future[T]:
+    """Runs an action in a thread that does not keep the process from ending."""
+    done: Future[T] = Future()
+
+    def run() -> None:
+        try:
+            done.set_result(action())
+        except BaseException as error:  # whoever waits for it gets it
+            done.set_exception(error)
+
+    threading.Thread(target=run, name=name, daemon=True).start()
+    return done

@@ -1,0 +1,99 @@
+"""The parts of a training run: what is started for it, and who holds the memory of shared GPUs."""
+
+from __future__ import annotations
+
+import logging
+import os
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+from slime.arguments.record import write_arguments
+from slime.processes import records
+from slime.ray.engine_clients import weight_sender, weight_sharer
+from slime.ray.engines import on_own_gpus, server_specs
+from slime.ray.external import ExternalEngines
+from slime.ray.gpu_split import split_of
+from slime.ray.placement import Placement
+from slime.ray.publisher import Publisher
+from slime.ray.rollouts import Rollouts
+from slime.ray.runtime import Runtime
+from slime.ray.train_group import TrainGroup
+from slime.ray.watch_actor import WatcherHandle
+from slime.tracking import Tracker
+from slime.utils.logging import log_to_file
+from slime.weights.versions import forget_lost
+
+if TYPE_CHECKING:
+    from slime.arguments import Arguments
+
+logger = logging.getLogger(__name__)
+
+
+class RunParts:
+    """Starts everything that a training loop uses, and ends it. `args` are the parsed arguments of the driver."""
+
+    def __init__(self, args: Arguments) -> None:
+        self.args = args
+        self.run_dir = Path(args.run_dir)
+        records.record_self(self.run_dir, "driver", "driver")
+        specs = server_specs(args)  # refuses what does not fit before anything starts
+        split = split_of(args)
+        log_to_file(records.log_path(self.run_dir, "training"))
+        write_arguments(self.run_dir, args)
+        self.runtime = Runtime(self.run_dir, split.total, split.ray_gpus, args.ray_start_timeout)
+        self.placement = Placement(split)
+        self.placement.check_folders([self.run_dir, Path(args.save), Path(args.update_weight_disk_dir)])
+        if (lost := forget_lost(self.run_dir)) is not None:
+            logger.warning("version %d is not at %s any more: it is written again", lost.version, lost.path)
+        self.specs = on_own_gpus(specs, self.placement, args)
+        self.watcher = WatcherHandle(self.run_dir, self.specs, dict(os.environ), args.health_timeout)
+        self.rollouts = Rollouts(args)
+        self.trainers = None if args.debug_rollout_only else TrainGroup(args, self.placement)
+        self.tracker = Tracker(args)
+        sender = weight_sender(args, self.placement)
+        self.external = ExternalEngines(args, sender)
+        self.publisher = Publisher(
+            args,
+            self.specs,
+            self.external,
+            sender,
+            lambda spec: weight_sharer(args, self.placement, spec.env),
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Ends Ray and what runs in it, unless it failed. Servers go on: only the supervisor stops them."""
+        self.tracker.close()
+        if kind is None or not issubclass(kind, Exception):
+            self.runtime.close()
+
+    def wait_for_servers(self) -> None:
+        """Returns when servers and external engines answer."""
+        self.watcher.wait_ready()
+        self.external.wait_ready()
+
+    def take_turns(self, turn: str) -> None:
+        """With --colocate: the memory goes to "engines" or "trainers". Asking twice does no harm."""
+        if self.args.offload_rollout:
+            logger.info("the memory goes to the %s", turn)
+            if turn == "trainers":
+                self.publisher.release_engines()
+            else:
+                self.publisher.resume_engines()
+        if self.args.offload_train and self.trainers is not None and turn == "trainers":
+            self.trainers.wake_up()
+
+    def make_way(self) -> None:
+        """The weights are written: trainers leave the GPUs, then engines take their memory back."""
+        self.step_aside()
+        self.take_turns("engines")
+
+    def step_aside(self) -> None:
+        """With --offload-train: trainers leave the GPUs until the next batch is there."""
+        if self.args.offload_train and self.trainers is not None:
+            self.trainers.sleep()

@@ -1,0 +1,123 @@
+"""The files of a run's weight versions: written on the way to the engines, kept, and removed."""
+
+from __future__ import annotations
+
+import json
+import logging
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from slime.engines.client import EngineControl
+from slime.hooks import load_hook
+from slime.processes.records import memory_dir, write_json
+from slime.ray.train_group import TrainGroup
+from slime.utils.files import commit_folder, fresh_folder
+from slime.weights import checkpoints
+from slime.weights.kept import keep_versions
+from slime.weights.slots import copy_slot, is_slot
+from slime.weights.versions import (
+    WeightVersion,
+    artifact_folder,
+    claim_folder,
+    is_of_before,
+    prune,
+    read_live,
+)
+
+if TYPE_CHECKING:
+    from slime.arguments import Arguments
+
+logger = logging.getLogger(__name__)
+
+CHECKSUMS = "checksums.json"
+
+
+class VersionFiles:
+    """Artifacts, slots of shared memory and copies of one run.
+
+    Args:
+        engines: those that a hook is told of when files are written.
+    """
+
+    def __init__(self, args: Arguments, engines: Callable[[], list[EngineControl]]) -> None:
+        self.args, self.engines = args, engines
+        self.run_dir, self.save_dir = Path(args.run_dir), Path(args.save)
+        self.weights_dir = Path(args.update_weight_disk_dir)
+
+    def claim(self) -> None:
+        """The folder is this run's. Raises ConfigError where it is another's."""
+        claim_folder(self.weights_dir, self.save_dir)
+
+    def weights_of(self, trainers: TrainGroup, version: int) -> WeightVersion:
+        """The artifact of the version that the trainer has loaded."""
+        live = read_live(self.run_dir)
+        if live is not None and live.version == version and Path(live.path).is_dir():
+            if not is_of_before(live.checksum):
+                return live
+            logger.info("version %d has a checksum of an earlier release: it is written again", version)
+        return self.export(trainers, version)
+
+    def export(self, trainers: TrainGroup, version: int, whole: bool = True) -> WeightVersion:
+        """Writes a version: the model, of which a checkpoint is made too, or (not `whole`) its adapter alone."""
+        folder = artifact_folder(self.weights_dir, version)
+        weights = WeightVersion(version, str(folder), trainers.export_weights(folder, version, whole))
+        self.tell_written(folder)
+        return weights
+
+    def share(self, trainers: TrainGroup, version: int) -> tuple[WeightVersion | None, str | None]:
+        """A version in shared memory, whose artifact is still to be written, and its slot; (None, None): it goes by
+        disk."""
+        if self.args.update_weight_transport != "tensor":
+            return None, None
+        checksum, slot = trainers.share_weights(memory_dir(self.run_dir), version)
+        if checksum and is_slot(Path(slot)):
+            return WeightVersion(version, str(artifact_folder(self.weights_dir, version)), checksum), slot
+        reason = "the trainer's first rank is on another machine" if checksum else slot
+        logger.warning("version %d goes by disk, not through shared memory: %s", version, reason)
+        return None, None
+
+    def write_artifact(self, weights: WeightVersion, slot: str | None) -> None:
+        """Writes a version to disk that lies in shared memory; nothing where it is written (None)."""
+        if slot is not None:
+            folder = Path(weights.path)
+            temporary = fresh_folder(folder)
+            copy_slot(Path(slot), temporary)
+            commit_folder(temporary, folder)
+            self.tell_written(folder)
+
+    def tell_written(self, folder: Path) -> None:
+        if (hook := load_hook(self.args, "custom_update_weight_post_write_path")) is not None:
+            hook(self.args, str(folder), self.engines())
+
+    def checksums(self) -> dict[str, str]:
+        """Of every version that was written, by its number."""
+        path = self.weights_dir / CHECKSUMS
+        found: dict[str, str] = json.loads(path.read_text()) if path.exists() else {}
+        return found
+
+    def remember(self, weights: WeightVersion) -> None:
+        """Notes the checksum of a version, which proves it when it is gone back to."""
+        write_json(self.weights_dir / CHECKSUMS, {**self.checksums(), str(weights.version): weights.checksum})
+
+    def tidy(self, live: WeightVersion, pinned: int | None) -> None:
+        """Removes what is not kept of older versions."""
+        args, spare = self.args, {Path(live.path)}
+        if args.keep_versions:
+            named = {live.version, *([pinned] if pinned is not None else [])}
+            kept = keep_versions(
+                self.save_dir, self.weights_dir, args.keep_versions, named, args.keep_checkpoints
+            )
+            spare |= {artifact_folder(self.weights_dir, version) for version in kept}
+        else:
+            checkpoints.prune(self.save_dir, args.keep_checkpoints)
+        prune(self.weights_dir, "v*", args.keep_weights, spare)
+
+    def copy_for_others(self, weights: WeightVersion, rollout_id: int) -> None:
+        """What --save-hf asks for."""
+        if self.args.save_hf is not None:
+            target = Path(self.args.save_hf.replace("{rollout_id}", str(rollout_id)))
+            temporary = fresh_folder(target)
+            shutil.copytree(weights.path, temporary, dirs_exist_ok=True)
+            commit_folder(temporary, target)

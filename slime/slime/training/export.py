@@ -1,0 +1,140 @@
+"""Weights that leave a training process for the engines: a Hugging Face folder, or a slot of shared memory."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from slime.training.core.distributed import broadcast
+from slime.utils.files import commit_folder, fresh_folder, temporary_beside
+from slime.weights.checkpoints import is_checkpoint
+from slime.weights.checksum import checksum_of, weights_checksum
+from slime.weights.folders import copy_model_files, stored_dtype, write_weights
+from slime.weights.mapped import WrittenMemories
+from slime.weights.probe import Probe, write_probe
+from slime.weights.slots import free_slot
+
+
+@dataclass(frozen=True)
+class Weights:
+    """Names and tensors, one after the other, and about how many they are."""
+
+    tensors: Iterable[tuple[str, Tensor]]
+    count: int
+
+
+class Exporting(ABC):
+    """One rank of a training run, as its weight versions see it. All ranks make the same calls.
+
+    Attributes:
+        version: of the weights, as they last left.
+    """
+
+    args: Any
+    rank: int
+    version: int = 0
+
+    @abstractmethod
+    def whole_weights(self, dtype: torch.dtype | None) -> Weights:
+        """All weights by Hugging Face's names as whole tensors, on rank 0, to be written in `dtype` (None: as they
+        are). Every rank must take all of them."""
+
+    @abstractmethod
+    def probe(self) -> Probe | None:
+        """What the present weights say of fixed ids, where an engine's update is proven by it. Every rank must call
+        this."""
+
+    @abstractmethod
+    def gather_adapter(self, base: str) -> Callable[[Path], dict[str, Tensor]]:
+        """What writes the adapter in PEFT's format on rank 0 and returns its tensors. Every rank must call this.
+
+        Args:
+            base: folder of the model that the adapter belongs to.
+        """
+
+    def adapter_writer(self) -> Callable[[Path], str]:
+        """What writes the adapter alone on rank 0 and returns the checksum of its tensors. Every rank must call this."""
+        write = self.gather_adapter(str(Path(self.first_weights()).resolve()))
+        return lambda folder: "" if self.rank else weights_checksum(write(folder))
+
+    def export_weights(self, folder: str, version: int, whole: bool = True) -> str:
+        """Writes the weights as a Hugging Face folder and returns their checksum, on every rank.
+
+        The folder appears whole or not at all. Tensors have the dtype that engines serve: fp32 on a CPU,
+        else the model's own.
+
+        Args:
+            whole: with adapters merged; otherwise the adapter alone, in PEFT's format, and its checksum.
+        """
+        write = self._write_merged if whole else self.adapter_writer()
+        target = Path(folder)
+        checksum = write(fresh_folder(target) if self.rank == 0 else target)
+        if self.rank == 0:
+            commit_folder(temporary_beside(target), target)
+        self.version = version
+        return broadcast(checksum)
+
+    @cached_property
+    def memories(self) -> WrittenMemories:
+        """Slots that this process writes."""
+        return WrittenMemories()
+
+    def share_weights(self, slots: str, version: int) -> tuple[str, str]:
+        """Puts the weights, adapters merged, into shared memory; returns their checksum and the slot, on every rank.
+
+        The checksum is empty where the memory has no room for them; the slot is then the reason.
+
+        Args:
+            slots: folder of the run's slots on the machine of rank 0.
+        """
+        if self.rank:
+            self._write_merged(Path(slots))
+            found = "", ""
+        else:
+            with free_slot(Path(slots)) as slot:
+                found = self._fill(slot)
+        self.version = version
+        return broadcast(found)
+
+    def _fill(self, slot: Path) -> tuple[str, str]:
+        try:
+            return self._write_merged(slot, self.memories), str(slot)
+        except OSError as error:
+            return "", str(error)
+
+    def _write_merged(self, folder: Path, memories: WrittenMemories | None = None) -> str:
+        """On rank 0, to which the other ranks hand their parts; returns the checksum there."""
+        probe, dtype = self.probe(), self._served_dtype()
+        weights = self.whole_weights(dtype)
+        tensors = iter(weights.tensors)
+        try:
+            if self.rank:
+                return ""
+            copy_model_files(folder, self.args.hf_checkpoint)
+            if probe is not None:
+                write_probe(folder, probe)
+            return checksum_of(write_weights(folder, tensors, weights.count, dtype, memories))
+        finally:
+            for _ in tensors:  # the other ranks hand over all of them, whatever becomes of the file
+                pass
+
+    def first_weights(self) -> str:
+        """The Hugging Face folder to begin with; `load` may name one instead of checkpoints."""
+        load = self.args.load
+        if load is not None and (Path(load) / "config.json").is_file() and not is_checkpoint(Path(load)):
+            return str(load)
+        return str(self.args.hf_checkpoint)
+
+    def _served_dtype(self) -> torch.dtype | None:
+        args = self.args
+        has_gpus = args.rollout_external_engine_addrs and args.rollout_backend != "embedded"
+        return (
+            torch.float32 if args.rollout_num_gpus == 0 and not has_gpus else stored_dtype(args.hf_checkpoint)
+        )

@@ -1,0 +1,97 @@
+"""The steps of a weight update on one engine. All of them may be repeated."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any, Protocol
+
+from slime.errors import EngineError
+from slime.weights.versions import WeightVersion
+
+logger = logging.getLogger(__name__)
+
+
+class EngineState(Protocol):
+    """What an engine says of its weights."""
+
+    @property
+    def version(self) -> int: ...
+    @property
+    def checksum(self) -> str: ...
+
+
+class Engine(Protocol):
+    """The control side of one engine: `slime.engines.client.EngineControl`, or a fake of it."""
+
+    @property
+    def url(self) -> str: ...
+    def prepare(self, path: str, version: int) -> str: ...
+    def switch(self, version: int) -> Any: ...
+    def discard(self) -> Any: ...
+    def info(self) -> EngineState: ...
+
+
+class WrongWeights(EngineError):
+    """An engine read other weights than the trainer wrote; trying again would not help."""
+
+
+def answers(engine: Engine) -> bool:
+    try:
+        engine.info()
+    except EngineError:
+        return False
+    return True
+
+
+def has(engine: Engine, wanted: WeightVersion) -> bool:
+    state = engine.info()
+    return state.version == wanted.version and state.checksum == wanted.checksum
+
+
+def prepare(engine: Engine, new: WeightVersion) -> None:
+    """Loads the artifact beside the live weights and compares its checksum with the trainer's."""
+    if has(engine, new):
+        return
+    checksum = engine.prepare(new.path, new.version)
+    if checksum != new.checksum:
+        raise WrongWeights(
+            f"{engine.url} read version {new.version} with checksum {checksum}, the trainer wrote "
+            f"{new.checksum}: {new.path} was changed, or the engine holds another dtype than the trainer"
+        )
+
+
+def takes(engine: Engine, new: WeightVersion) -> bool:
+    """Whether the engine could prepare a version that lies in shared memory."""
+    try:
+        prepare(engine, new)
+    except EngineError as error:
+        logger.warning(
+            "%s does not take version %d from shared memory, but from disk: %s",
+            engine.url,
+            new.version,
+            error,
+        )
+        return False
+    return True
+
+
+def go_live(engine: Engine, new: WeightVersion) -> None:
+    """Switches, and asks the engine what it holds now. One that restarted in between is prepared again."""
+    if has(engine, new):
+        return
+    try:
+        engine.switch(new.version)
+    except EngineError:
+        prepare(engine, new)
+        engine.switch(new.version)
+    if not has(engine, new):
+        raise EngineError(
+            f"{engine.url} was told to switch to version {new.version} and says it holds another"
+        )
+
+
+def discard(engine: Engine) -> None:
+    try:
+        engine.discard()
+    except EngineError as error:
+        logger.warning("%s keeps prepared weights: %s", engine.url, error)

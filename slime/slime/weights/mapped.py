@@ -1,0 +1,165 @@
+"""Files in shared memory that stay mapped from one version to the next, so that their pages are found once.
+
+Whoever writes maps what is written over again and again; whoever computes with a file keeps its map while others are
+written. A map that is kept costs no memory: the pages are the file's.
+"""
+
+from __future__ import annotations
+
+import json
+import mmap
+import os
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from torch import Tensor
+
+STEP = 1 << 28
+"""Bytes by which a file grows."""
+LONGEST = 1 << 40
+POPULATE_WRITE = 23
+"""Linux 5.14 and later (madvise(2)); Python has no name for it."""
+MOST_MAPS = 4
+"""Files that are kept mapped: two are written in turn, a third where somebody holds on to one."""
+KINDS = {
+    "F64": torch.float64,
+    "F32": torch.float32,
+    "F16": torch.float16,
+    "BF16": torch.bfloat16,
+    "F8_E4M3": torch.float8_e4m3fn,
+    "F8_E5M2": torch.float8_e5m2,
+    "I64": torch.int64,
+    "I32": torch.int32,
+    "I16": torch.int16,
+    "I8": torch.int8,
+    "U8": torch.uint8,
+    "BOOL": torch.bool,
+}
+
+
+class WrittenMemory:
+    """A file that is written through its map, which is made once: as long as the file may ever be."""
+
+    def __init__(self, path: Path) -> None:
+        self.path, self.there, self.mapped = path, 0, 0
+        self.map: mmap.mmap | None = None
+
+    def room(self, at: int, size: int) -> Tensor:
+        """So many bytes of the file from `at` on, as flat uint8.
+
+        Raises:
+            OSError: the memory has no room for them. Without asking, writing there would end the process.
+        """
+        end = at + size
+        if self.map is None or end > len(self.map):
+            self._open(end)
+        assert self.map is not None
+        if end > self.mapped:
+            self._take(end)
+        return torch.frombuffer(self.map, dtype=torch.uint8, count=size, offset=at)
+
+    def cut(self) -> None:
+        """The file was cut to its length."""
+        self.there = self.mapped = min(self.mapped, self.path.stat().st_size)
+
+    def _open(self, end: int) -> None:
+        file = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o644)
+        try:
+            self.there, about = os.fstat(file).st_size, os.fstatvfs(file)
+            most = max(end, self.there, min(about.f_blocks * about.f_frsize, LONGEST))
+            os.ftruncate(file, most)
+            self.map, self.mapped = mmap.mmap(file, most), 0
+        finally:
+            os.close(file)
+
+    def _take(self, end: int) -> None:
+        """Memory for the bytes up to `end`, and a step ahead where there is room for it; their pages are found in one
+        call, which is several times faster than one by one."""
+        assert self.map is not None
+        whole = min(end + -end % STEP, len(self.map))
+        file = os.open(self.path, os.O_RDWR)
+        try:
+            if end > self.there:
+                try:
+                    os.posix_fallocate(file, self.there, whole - self.there)
+                except OSError:
+                    whole = end
+                    os.posix_fallocate(file, self.there, whole - self.there)
+                self.there = whole
+            elif whole > self.there:
+                whole = end
+        finally:
+            os.close(file)
+        with suppress(OSError, ValueError):  # an older kernel, which finds them one by one
+            first = self.mapped - self.mapped % mmap.PAGESIZE
+            self.map.madvise(POPULATE_WRITE, first, whole - first)
+        self.mapped = whole
+
+
+class WrittenMemories:
+    """Maps of the files that are written over in turn, by path."""
+
+    def __init__(self) -> None:
+        self._maps: dict[Path, tuple[int, WrittenMemory]] = {}
+
+    def of(self, path: Path) -> WrittenMemory:
+        """A file that another one has replaced is mapped anew."""
+        number = path.stat().st_ino if path.exists() else -1
+        known = self._maps.pop(path, None)
+        memory = known[1] if known is not None and known[0] == number else WrittenMemory(path)
+        path.touch()
+        self._maps[path] = path.stat().st_ino, memory
+        while len(self._maps) > MOST_MAPS:
+            del self._maps[next(iter(self._maps))]
+        return memory
+
+
+class ReadMemories:
+    """The tensors of safetensors files in shared memory, on their own pages."""
+
+    def __init__(self) -> None:
+        self._maps: dict[tuple[int, int, int], Tensor] = {}
+
+    def tensors(self, path: Path) -> dict[str, Tensor]:
+        """Views of the file by name. They are what the file is, also when it is written over.
+
+        Raises:
+            OSError: it cannot be read. SafetensorError: it is not such a file.
+        """
+        flat = self._map(path)
+        found: dict[str, Tensor] = {}
+        try:
+            first = 8 + int.from_bytes(bytes(flat[:8].tolist()), "little")
+            header: dict[str, dict[str, Any]] = json.loads(flat[8:first].numpy().tobytes())
+            for name, entry in header.items():
+                if name != "__metadata__":
+                    begin, end = entry["data_offsets"]
+                    data = flat[first + begin : first + end]
+                    found[name] = data.view(KINDS[entry["dtype"]]).reshape(entry["shape"])
+        except (ValueError, KeyError, TypeError, AttributeError, RuntimeError) as error:
+            raise SafetensorError(f"{path} is not a safetensors file: {error!r}") from error
+        return found
+
+    def _map(self, path: Path) -> Tensor:
+        file = os.open(path, os.O_RDONLY)
+        try:
+            about = os.fstat(file)
+            key = about.st_dev, about.st_ino, about.st_size
+            flat = self._maps.pop(key, None)
+            flat = _mapped(file, mmap.ACCESS_COPY) if flat is None else flat
+        finally:
+            os.close(file)
+        self._maps[key] = flat
+        while len(self._maps) > MOST_MAPS:
+            del self._maps[next(iter(self._maps))]
+        return flat
+
+
+def _mapped(file: int, access: int) -> Tensor:
+    """All of a file as flat uint8; the tensor keeps the map."""
+    if os.fstat(file).st_size == 0:
+        return torch.empty(0, dtype=torch.uint8)
+    return torch.frombuffer(mmap.mmap(file, 0, access=access), dtype=torch.uint8)

@@ -1,0 +1,102 @@
+"""What headers can pretend: proxies, two values where one counts, lengths that two servers would read differently."""
+
+from __future__ import annotations
+
+import socket
+from typing import Any
+
+import httpx
+import pytest
+
+HELLO = b'{"messages": [{"role": "user", "content": "hi"}]}'
+
+
+def exchange(gateway: Any, *lines: str, body: bytes = HELLO) -> bytes:
+    """Everything that is answered to a POST of these header lines."""
+    head = ["POST /v1/chat/completions HTTP/1.1", "Authorization: Bearer secret-key", *lines]
+    with socket.create_connection(
+        ("127.0.0.1", int(gateway.url.rpartition(":")[2])), timeout=5
+    ) as connection:
+        connection.sendall("\r\n".join(head).encode() + b"\r\n\r\n" + body)
+        connection.settimeout(1.0)
+        answer = b""
+        try:
+            while data := connection.recv(65536):
+                answer += data
+        except TimeoutError:
+            pass
+        return answer
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"X-Forwarded-For": "127.0.0.1"},
+        {"X-Forwarded-Host": "localhost"},
+        {"X-Forwarded-Proto": "https"},
+        {"X-Real-IP": "127.0.0.1"},
+        {"Forwarded": "for=127.0.0.1"},
+        {"Via": "1.1 proxy"},
+        {"CF-Connecting-IP": "127.0.0.1"},
+        {"True-Client-IP": "127.0.0.1"},
+    ],
+    ids=lambda headers: next(iter(headers)),
+)
+def test_administration_is_closed_to_whatever_came_through_a_proxy(
+    start_gateway: Any, headers: dict[str, str]
+) -> None:
+    url = f"{start_gateway().url}/admin/processes"
+    assert httpx.get(url).status_code == 200
+    assert httpx.get(url, headers=headers).status_code == 403
+
+
+@pytest.mark.parametrize(
+    "twice",
+    [
+        ("Host: localhost", "Host: evil.example"),
+        ("Host: x", "Authorization: Bearer other-key"),
+        ("Host: x", "Origin: http://localhost", "Origin: https://evil.example"),
+        ("Host: x", "X-Api-Key: a", "X-Api-Key: b"),
+    ],
+    ids=["host", "key", "origin", "x-api-key"],
+)
+def test_a_header_that_counts_once_and_is_there_twice_is_refused(
+    gateway: Any, twice: tuple[str, ...]
+) -> None:
+    gateway.says("hi")
+    answer = exchange(gateway, *twice, f"Content-Length: {len(HELLO)}")
+    assert b" 400 " in answer.splitlines()[0] and b"more than one" in answer
+
+
+@pytest.mark.parametrize(
+    "framing",
+    [
+        (f"Content-Length: {len(HELLO)}", "Transfer-Encoding: chunked"),
+        (f"Content-Length: {len(HELLO)}", "Content-Length: 5"),
+        (f"Content-Length: +{len(HELLO)}",),
+        ("Content-Length: 0x10",),
+        ("Transfer-Encoding: xchunked",),
+        ("Transfer-Encoding : chunked",),
+        ("X-A: b\n\tfolded: c", f"Content-Length: {len(HELLO)}", "Transfer-Encoding: chunked, identity"),
+    ],
+)
+def test_a_body_whose_length_could_be_read_in_two_ways_is_never_two_requests(
+    gateway: Any, framing: tuple[str, ...]
+) -> None:
+    gateway.says("hi")
+    hidden = b"0\r\n\r\nGET /v1/models HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer secret-key\r\n\r\n"
+    answer = exchange(gateway, "Host: x", *framing, body=hidden)
+    assert answer.count(b"HTTP/1.1 ") <= 1 and b'"owned_by"' not in answer
+    assert gateway.http.get("/v1/models").status_code == 200
+
+
+def test_a_page_that_posts_plain_text_to_this_machine_is_refused(start_gateway: Any) -> None:
+    gateway = start_gateway(api_key=None)
+    gateway.says("hi")
+    url = f"{gateway.url}/v1/chat/completions"
+    simple = {"Content-Type": "text/plain", "Origin": "https://evil.example", "Sec-Fetch-Site": "cross-site"}
+    assert httpx.post(url, content=HELLO, headers=simple).status_code == 403
+    silent = {"Content-Type": "text/plain", "Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "no-cors"}
+    assert httpx.post(url, content=HELLO, headers=silent).status_code == 403
+    assert httpx.post(url, content=HELLO, headers={"Host": "rebound.example"}).status_code == 403
+    assert gateway.store.counts()["turns"] == {}

@@ -1,0 +1,139 @@
+"""What is trained behind a batch: earlier turns with hints again, without their rewards, in steps of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from openclaw.errors import ConfigError
+from openclaw.store import RolloutStore
+from openclaw.trainer_hooks import companions
+from openclaw.trainer_hooks.batch import batch_rows
+from openclaw.types import Judgement, NewTurn, SampleDraft, SampleRecord, Turn, Vote
+
+MakeHinted = Callable[..., Turn]
+
+
+@pytest.fixture
+def hinted(store: RolloutStore, make_turn: Callable[..., NewTurn]) -> MakeHinted:
+    """A turn that was judged bad, with a hint for a teacher in the trainer, or without one."""
+
+    def make(hint: bool = True) -> Turn:
+        turn = store.record_turn(make_turn())
+        assert store.answer_turn(turn.id, {"role": "user", "content": "No, shorter."})
+        judgement = Judgement(kind="eval", score=-1.0, votes=[Vote(score=-1)], judge="test")
+        candidates = [[4, *turn.prompt_ids, *turn.completion_ids]] if hint else None
+        draft = SampleDraft(turn_id=turn.id, reward={"score": -1.0}, teacher_tokens_candidates=candidates)
+        assert store.finish_judgement(turn.id, [judgement], draft)
+        return turn
+
+    return make
+
+
+def flags(**changes: Any) -> SimpleNamespace:
+    values = {
+        "replay_steps": 2,
+        "replay_samples": 3,
+        "replay_window": 4,
+        "anchor_share": 0.0,
+        "anchor_wishes": None,
+    }
+    return SimpleNamespace(hf_checkpoint="none", **(values | changes))
+
+
+def trained(store: RolloutStore, rollout_id: int, size: int = 2) -> list[SampleRecord]:
+    records = store.lease(rollout_id, size)
+    store.weights_live(rollout_id, rollout_id + 1, rollout_id, False, None, None)
+    return records
+
+
+@pytest.mark.every_database
+def test_the_newest_taught_samples_of_earlier_rollouts_are_found_before_and_after_their_weights_are_live(
+    store: RolloutStore, hinted: MakeHinted
+) -> None:
+    store.weights_live(-1, 0, None, True, None, None)
+    for hint in (True, False, True, True, True):
+        hinted(hint)
+    first = trained(store, 0, 3)
+    second = store.lease(1, 2)
+    taught = [record.id for record in [*first, *second] if record.teacher_tokens_candidates]
+    assert [record.id for record in store.taught_before(2, 10)] == taught
+    assert [record.id for record in store.taught_before(2, 2)] == taught[-2:]
+    assert [record.id for record in store.taught_before(1, 10)] == taught[:2]
+    assert store.taught_before(0, 10) == []
+    store.weights_live(1, 2, 1, False, None, None)
+    assert [record.id for record in store.taught_before(2, 10)] == taught
+
+
+def test_what_an_undone_version_learned_is_not_trained_again(store: RolloutStore, hinted: MakeHinted) -> None:
+    store.weights_live(-1, 0, None, True, None, None)
+    hinted(), hinted()
+    trained(store, 0, 1)
+    undone = trained(store, 1, 1)
+    store.roll_back(1, True, "wrong")
+    assert undone[0].id not in [record.id for record in store.taught_before(5, 10)]
+    assert len(store.taught_before(5, 10)) == 1
+
+
+def test_a_step_behind_the_batch_draws_turns_with_hints_without_their_rewards(
+    store: RolloutStore, hinted: MakeHinted
+) -> None:
+    store.weights_live(-1, 0, None, True, None, None)
+    for hint in (True, True, False, True, False):
+        hinted(hint)
+    trained(store, 0, 3)
+    records = store.lease(1, 2)
+    rows = batch_rows(flags(), store, records, 1)
+    assert rows == batch_rows(flags(), store, records, 1)
+    own, beside = rows[:2], rows[2:]
+    assert [row["index"] for row in own] == [record.id for record in records]
+    assert not any(row.get("companion") for row in own)
+    assert [row["companion"] for row in beside] == [1, 1, 1, 2, 2, 2]
+    assert all(row["reward"] == {"score": 0.0} and row["teacher_tokens_candidates"] for row in beside)
+    assert all(row["rollout_log_probs"] is None and row["version_spans"] == [] for row in beside)
+    assert all(row["metadata"]["case"] == companions.REPLAY for row in beside)
+    assert len({row["index"] for row in rows}) == len({row["group_index"] for row in rows}) == len(rows)
+    assert {row["metadata"]["turn_id"] for row in beside[:3]} == {
+        record.turn.id
+        for record in [*records, *store.taught_before(1, 10)]
+        if record.teacher_tokens_candidates
+    }
+
+
+def test_without_a_hint_so_far_nothing_is_trained_behind_the_batch(
+    store: RolloutStore, hinted: MakeHinted
+) -> None:
+    hinted(hint=False)
+    records = store.lease(0, 2)
+    assert len(batch_rows(flags(), store, records, 0)) == 1
+
+
+def test_only_the_newest_turns_within_the_window_are_drawn(store: RolloutStore, hinted: MakeHinted) -> None:
+    store.weights_live(-1, 0, None, True, None, None)
+    for _ in range(8):
+        hinted()
+    trained(store, 0, 6)
+    records = store.lease(1, 2)
+    newest = {record.turn.id for record in [*store.taught_before(1, 2), *records]}
+    rows = batch_rows(flags(replay_steps=8), store, records, 1)
+    assert {row["metadata"]["turn_id"] for row in rows[2:]} == newest
+
+
+@pytest.mark.parametrize(
+    ("changes", "named"),
+    [
+        ({"use_tis": True}, "--use-tis"),
+        ({"train_epochs": 2}, "--train-epochs"),
+        ({"use_rollout_logprobs": True}, "--use-rollout-logprobs"),
+    ],
+)
+def test_a_replay_that_would_be_compared_with_other_weights_is_refused(
+    changes: dict[str, Any], named: str
+) -> None:
+    with pytest.raises(ConfigError, match=f"--replay-steps does not go with .*{named}"):
+        companions.check(flags(**changes))
+    companions.check(flags())
+    companions.check(flags(replay_steps=0, **changes))

@@ -1,0 +1,209 @@
+"""Questions that every update answers, those that are put to it behind the switch, and orders that come in between."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from slime.arguments import Arguments
+from slime.gate.gate import CandidateGate
+from slime.processes.records import write_json
+from slime.types import Sample
+from slime.weights.orders import VersionOrder, VersionOrders
+from slime.weights.update import Candidate, CandidateRejected
+from slime.weights.versions import WeightVersion
+
+QUESTIONS = 8
+HOOKS = f"""
+def gate_samples(args, rollout_id, version):
+    return [
+        {{"tokens": [1, at], "response_length": 0, "label": str(at), "metadata": {{"gate": "question", "key": str(at)}}}}
+        for at in range({QUESTIONS})
+    ]
+
+def on_weights_rejected(args, rollout_id, version, rejection):
+    open(args.save + "/released", "a").write(str(rejection["release"]) + " ")
+"""
+
+
+class Trainers:
+    def __init__(self) -> None:
+        self.calls: list[object] = []
+
+    def measure_files(self, candidate: str, live: str) -> dict[str, float]:
+        return {"change": 0.001}
+
+    def log_probs(self, samples: list[Sample]) -> list[list[float]]:
+        return [[] for _ in samples]
+
+    def keep_state(self) -> None:
+        self.calls.append("keep")
+
+    def go_back(self) -> None:
+        self.calls.append("back")
+
+    def scale_learning_rate(self, scale: float) -> None:
+        self.calls.append(scale)
+
+
+class Engine:
+    """Answers each question right but for those that a version gets `wrong`; `drafts`: how many prompts came with one."""
+
+    def __init__(self, **wrong: set[int]) -> None:
+        self.wrong = {int(name[1:]): questions for name, questions in wrong.items()}
+        self.asked: list[tuple[int, list[int]]] = []
+        self.drafts: list[int] = []
+        self.held: threading.Event | None = None
+        self.discarded = 0
+
+    def discard(self) -> None:
+        self.discarded += 1
+        if self.held is not None:
+            self.held.set()
+
+    def try_weights(self, path: str, version: int, prompts: Any, most: int, drafts: Any = ()) -> Any:
+        if self.held is not None:
+            assert self.held.wait(20)
+        self.asked.append((version, [prompt[1] for prompt in prompts]))
+        self.drafts.append(sum(map(bool, drafts)))
+        wrong = self.wrong.get(version, set())
+        return [
+            {
+                "ids": [7, prompt[1], 2],
+                "log_probs": [-0.1] * 3,
+                "text": f"It is {90 + prompt[1] if prompt[1] in wrong else prompt[1]}.",
+                "ended": True,
+            }
+            for prompt in prompts
+        ]
+
+
+class Loop:
+    """Publishes versions one after the other, as the driver does."""
+
+    def __init__(self, folder: Path, **flags: Any) -> None:
+        hooks = folder / "hooks.py"
+        hooks.write_text(HOOKS)
+        named = {"gate_samples_path": str(hooks), "on_weights_rejected_path": str(hooks)}
+        told = {"gate": True, "gate_answers_every": 100, "gate_questions": 2, "save": str(folder)}
+        self.orders = VersionOrders(folder)
+        self.gate = CandidateGate(Arguments(**{**told, **named, **flags}), self.orders)
+        self.trainers, self.live, self.newest = Trainers(), version(3), 3
+        self.gate.begin(self.trainers, 6, self.live)
+
+    def publish(self, engine: Engine) -> dict[str, float]:
+        self.newest += 1
+        candidate = Candidate(version(self.newest), rollout_id=self.newest, parent=self.live.version)
+        try:
+            found = self.gate.examine(self.trainers, candidate, self.live, [engine])
+        except CandidateRejected as rejection:
+            self.gate.reject(self.trainers, candidate, rejection)
+            raise
+        self.live = candidate.weights
+        self.gate.accept(self.trainers, found)
+        if self.gate.audit.running is not None:
+            self.gate.audit.running.result(20)
+        self.gate.watch()
+        return found
+
+
+def version(number: int) -> WeightVersion:
+    return WeightVersion(number, f"/v{number}", f"sum-{number}")
+
+
+@pytest.fixture
+def loop(tmp_path: Path) -> Callable[..., Loop]:
+    return lambda **flags: Loop(tmp_path, **flags)
+
+
+def test_every_update_answers_a_few_questions_in_turn_and_the_others_behind_its_switch(
+    loop: Callable[..., Loop],
+) -> None:
+    run, engine = loop(), Engine()
+    run.publish(engine)
+    everything = list(range(QUESTIONS))
+    assert engine.asked == [(3, everything), (4, everything)], "the first time all, of both"
+    engine.asked.clear()
+    run.publish(engine)
+    run.publish(engine)
+    assert engine.asked == [(5, [0, 1]), (5, [0, 1]), (6, [2, 3]), (6, [2, 3])], "a quarter of them"
+    assert engine.drafts[-1] == 2, "what was answered before is known"
+    assert run.gate.history.good == 6
+
+
+def test_one_wrong_answer_brings_all_questions_before_the_switch(loop: Callable[..., Loop]) -> None:
+    run, engine = loop(), Engine(v5={1}, v6={2, 5})
+    run.publish(engine)
+    engine.asked.clear()
+    with pytest.raises(CandidateRejected, match="88% of the questions are answered right") as caught:
+        run.publish(engine)
+    assert [(one, len(asked)) for one, asked in engine.asked] == [(5, 2), (5, QUESTIONS - 2)]
+    assert caught.value.stage == "answers" and caught.value.measurements["right"] == 7 / 8
+    assert run.trainers.calls[-2:] == ["back", 1.0]
+
+
+def test_a_version_that_fell_where_nobody_had_asked_is_gone_back_from_by_itself(
+    loop: Callable[..., Loop],
+) -> None:
+    run, engine = loop(gate_questions=1), Engine(v5={1, 7})
+    run.publish(engine)
+    engine.asked.clear()
+    run.publish(engine)
+    assert [(one, len(asked)) for one, asked in engine.asked] == [(5, 1), (5, 2), (5, 6)]
+    order = run.orders.waiting()
+    assert order is not None
+    assert (order.action, order.version, order.drop_turns) == ("rollback", 4, True)
+    assert order.reason == "gate: 75% of the questions are answered right, of the best version 100%"
+    with pytest.raises(CandidateRejected, match="an order came: rollback 4"):
+        run.publish(engine)
+
+
+def test_a_few_wrong_answers_within_the_limit_pass(loop: Callable[..., Loop]) -> None:
+    run, engine = loop(gate_max_wrong=0.3), Engine(v5={0, 6})
+    run.publish(engine)
+    assert run.publish(engine)["right"] == 6 / 8 and run.orders.waiting() is None
+
+
+def test_a_run_that_begins_puts_all_questions_to_its_first_weights_meanwhile(
+    loop: Callable[..., Loop],
+) -> None:
+    run, engine = loop(), Engine()
+    run.gate.begin(run.trainers, 6, run.live, [engine])
+    run.publish(engine)
+    assert [(one, len(asked)) for one, asked in engine.asked] == [(3, QUESTIONS), (4, 2), (4, 2)]
+    assert run.gate.history.right == 1.0
+
+
+@pytest.mark.parametrize("drop", [False, True])
+def test_an_order_ends_the_examination_and_gives_the_samples_back_unless_it_drops_turns(
+    loop: Callable[..., Loop], tmp_path: Path, drop: bool
+) -> None:
+    run, engine = loop(), Engine()
+    engine.held = threading.Event()
+    order = VersionOrder("a", "rollback", 1, drop_turns=drop)
+    threading.Timer(0.2, lambda: leave(run.orders, order)).start()
+    with pytest.raises(CandidateRejected, match="an order came: rollback 1") as caught:
+        run.publish(engine)
+    assert engine.discarded == 1 and caught.value.stage == "order"
+    assert (tmp_path / "released").read_text() == f"{not drop} "
+    assert run.gate.history.in_a_row == 0, "nothing was found against it"
+    assert run.trainers.calls[-2:] == ["back", 1.0]
+
+
+def leave(orders: VersionOrders, order: VersionOrder) -> None:
+    write_json(orders.order, asdict(order))
+
+
+def test_the_drivers_own_order_does_not_replace_a_persons(tmp_path: Path) -> None:
+    orders = VersionOrders(tmp_path)
+    leave(orders, VersionOrder("a", "pin", 2))
+    assert not orders.go_back(1, "fallen") and orders.waiting() == VersionOrder("a", "pin", 2)
+    orders.finish(VersionOrder("a", "pin", 2), 2)
+    assert orders.go_back(1, "fallen")
+    found = orders.next()
+    assert found is not None and (found.version, found.reason, found.drop_turns) == (1, "fallen", True)
