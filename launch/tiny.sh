@@ -46,7 +46,11 @@ tiny_places() {
   else
     RUN_DIR=${RUN_DIR:-$ROOT/runs/$RUN_NAME}
   fi
-  [ -f "$MODEL_PATH/config.json" ] || die "MODEL_PATH=$MODEL_PATH holds no config.json; give the folder of a Hugging Face model"
+  [ -f "$MODEL_PATH/config.json" ] || die "MODEL_PATH=$MODEL_PATH holds no config.json; give the folder of a Hugging Face model," \
+    "for example from: hf download Qwen/Qwen3-0.6B --local-dir $ROOT/models/Qwen3-0.6B"
+  # shellcheck disable=SC2034  # read by tiny_arguments
+  SERVED_AS=$(cd "$MODEL_PATH" && basename "$PWD")
+  [ "$MODEL_PATH" != "$ROOT/openclaw-test/tiny_claw/model" ] || SERVED_AS=tiny-claw
   check_port "$HOST" "$PORT" "$RUN_DIR"
   (umask 077 && mkdir -p "$RUN_DIR") # conversations and weights: for nobody else
   RUN_DIR=$(cd "$RUN_DIR" && pwd)
@@ -64,7 +68,7 @@ tiny_arguments() {
     --keep-versions 10
     --gate --on-weights-rejected-path openclaw.trainer_hooks.rejection.on_weights_rejected
     --gate-samples-path openclaw.trainer_hooks.gate_samples.gate_samples
-    --host "$HOST" --port "$PORT" --served-model-name "${SERVED_MODEL_NAME:-tiny-claw}"
+    --host "$HOST" --port "$PORT" --served-model-name "${SERVED_MODEL_NAME:-$SERVED_AS}"
     --judge-backend "${JUDGE_BACKEND:-rules}" --num-judge-workers 1
     --eps-clip 0.2 --eps-clip-high 0.28
     --lr 5e-4 --weight-decay 0.0 --adam-beta1 0.9 --adam-beta2 0.98

@@ -191,6 +191,10 @@ class Settings:
         names = [name for name, _ in self.client_keys]
         if len(set(names)) != len(names):
             raise ConfigError("OPENCLAW_API_KEYS: a name is there twice; write NAME=KEY,NAME=KEY")
+        if len({key for _, key in self.client_keys}) != len(names):
+            raise ConfigError(
+                "OPENCLAW_API_KEYS: two names have one key, so nobody could tell who is talking"
+            )
         keys = {"OPENCLAW_ADMIN_KEY": self.admin_key} | {
             f"the key of {name!r} in OPENCLAW_API_KEYS" if name else "SGLANG_API_KEY": key
             for name, key in self.client_keys

@@ -93,16 +93,30 @@ def talk(server: Server, wait: float) -> None:
 
 
 def watch(server: Server, admin_key: str | None) -> None:
-    """Tells of all turns as they change. Raises ChatError when the server is not there, and KeyboardInterrupt."""
+    """Tells of all turns as they change. Raises ChatError when the server is not there at the
+    start, and KeyboardInterrupt; later it waits for it."""
     console = Console(highlight=False, markup=False, soft_wrap=True)
     turns = AllTurns(lambda: server.newest_turns(admin_key))
     console.print(
         f"watching the turns at {server.url}, version {server.status()['weight_version']}; Ctrl-C ends it"
     )
+    answers = True
+    for line in turns.news():
+        console.print(line)
     while True:
-        for line in turns.news():
-            console.print(line)
         time.sleep(LOOK_SECONDS)
+        try:
+            news = turns.news()
+        except ChatError as error:  # a server that is started again comes back
+            if answers:
+                console.print(f"{error}; waiting for it")
+            answers = False
+            continue
+        if not answers:
+            console.print(f"{server.url} answers again")
+        answers = True
+        for line in news:
+            console.print(line)
 
 
 def wait_for_turns(chat: Chat, seconds: float) -> None:

@@ -33,6 +33,11 @@ def build_parser() -> argparse.ArgumentParser:
         return commands.add_parser(name, parents=[where], help=text, description=text)
 
     add("stats", "Counts turns and samples by state, and drops by reason.")
+    found = add("sessions", "Lists sessions, the newest first, a JSON line each; no content.")
+    found.add_argument("--person", help="only this person's")
+    add("people", "Lists the people that are known by name, a JSON line each.")
+    copy = add("backup", "Copies a SQLite buffer into a file, also while it is used.")
+    copy.add_argument("file", type=Path, help="a file that is not there yet")
     export = add("export", "Writes the buffer, or a part of it, as JSON lines.")
     export.add_argument("--output", type=Path, help="file to write (readable by you alone); default: stdout")
     export.add_argument(
@@ -97,6 +102,8 @@ def _run(args: argparse.Namespace, store: RolloutStore) -> dict[str, Any] | None
             return {**store.counts(), "live_version": store.live_version()}
         case "export":
             return _export(args, store)
+        case "sessions" | "people" | "backup":
+            return _overview(args, store)
         case "import-conversations":
             from openclaw.store.tokenizing import import_conversations
 
@@ -107,6 +114,18 @@ def _run(args: argparse.Namespace, store: RolloutStore) -> dict[str, Any] | None
             return _found(store.delete_person(args.person), f"person {args.person!r}")
         case _:
             return store.purge(args.retention_days)
+
+
+def _overview(args: argparse.Namespace, store: RolloutStore) -> dict[str, int] | None:
+    from openclaw.store.overview import backup, people, sessions
+
+    if args.command == "backup":
+        if args.rl_buffer_url:
+            raise StoreError("backup copies a SQLite buffer; of a PostgreSQL one, pg_dump does")
+        return backup(Path(args.rl_buffer_dir), args.file)
+    rows = people(store) if args.command == "people" else sessions(store, args.person)
+    _to_stdout(json.dumps(row).encode() + b"\n" for row in rows)
+    return None
 
 
 def _import(args: argparse.Namespace) -> dict[str, Any]:

@@ -167,6 +167,28 @@ def test_a_second_name_of_a_variable_counts(
     assert getattr(args, flag) == (value if wanted is None else wanted)
 
 
+def test_a_model_of_ones_own_is_served_under_its_folders_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "my-model").symlink_to(ROOT / "openclaw-test/tiny_claw/model")
+    args = asked_for("rl", tmp_path, monkeypatch, MODEL_PATH=str(tmp_path / "my-model"))
+    assert args.served_model_name == "my-model"
+    other = tmp_path / "other"
+    assert asked_for("rl", other, monkeypatch).served_model_name == "tiny-claw"
+
+
+def test_a_name_of_a_model_hub_is_answered_with_the_command_that_gets_it(tmp_path: Path) -> None:
+    env = {
+        "PATH": os.environ["PATH"],
+        "VENV": sys.prefix,
+        "RUN_DIR": str(tmp_path),
+        "MODEL_PATH": "Qwen/Qwen3-0.6B",
+    }
+    script = ["bash", str(ROOT / SCRIPTS["rl"])]
+    refused = subprocess.run(script, env=env, capture_output=True, text=True, timeout=60)
+    assert refused.returncode != 0 and "hf download Qwen/Qwen3-0.6B" in refused.stderr
+
+
 def test_the_time_after_which_a_session_ends_is_taken_from_its_variable(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

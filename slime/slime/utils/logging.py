@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from pathlib import Path
 
 FILE_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
@@ -15,6 +16,9 @@ PROGRESS = logging.getLogger("slime.progress")
 def log_to_file(path: Path) -> None:
     """Sends the logs of this process to a file too, and `PROGRESS` to it alone."""
     path.parent.mkdir(parents=True, exist_ok=True)
+    os.close(
+        os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    )  # for nobody else, like all logs of a run
     handler = logging.FileHandler(path)
     handler.setFormatter(logging.Formatter(FILE_FORMAT))
     logging.getLogger().addHandler(handler)

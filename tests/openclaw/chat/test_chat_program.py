@@ -114,6 +114,22 @@ def test_the_turns_of_all_clients_are_told_as_they_change(chat, gateway, capsys,
     assert "watching the turns at" in capsys.readouterr().out
 
 
+def test_watching_goes_on_when_the_server_is_back(gateway, capsys, monkeypatch):
+    looks = iter([[], ChatError("no answer"), ChatError("no answer"), [], KeyboardInterrupt()])
+
+    def news(_):
+        found = next(looks)
+        if isinstance(found, BaseException):
+            raise found
+        return found
+
+    monkeypatch.setattr("openclaw.chat.__main__.AllTurns.news", news)
+    monkeypatch.setattr("openclaw.chat.__main__.time.sleep", lambda _: None)
+    assert main(["--url", gateway.url, "--api-key", KEY, "--watch"]) == 0
+    told = capsys.readouterr().out
+    assert told.count("waiting for it") == 1 and told.count("answers again") == 1
+
+
 def test_no_server_and_a_wrong_key_are_one_line_each(gateway, capsys):
     assert main(["--url", "http://127.0.0.1:9/v1"]) == 1
     assert "is the server running?" in capsys.readouterr().err

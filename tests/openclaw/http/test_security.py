@@ -57,6 +57,8 @@ def test_named_keys_name_the_person_unless_the_request_does(start_gateway: Any) 
         ({"OPENCLAW_API_KEYS": "ada="}, "'ada'"),
         ({"OPENCLAW_API_KEYS": "just-a-key"}, "NAME=KEY"),
         ({"OPENCLAW_API_KEYS": "ada=k1,ada=k2"}, "twice"),
+        ({"OPENCLAW_API_KEYS": "ada=k1,bob=k1"}, "two names have one key"),
+        ({"OPENCLAW_API_KEYS": "ada=k1", "SGLANG_API_KEY": "k1"}, "two names have one key"),
     ],
 )
 def test_keys_that_cannot_be_sent_are_refused_without_being_shown(

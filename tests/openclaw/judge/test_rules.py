@@ -132,3 +132,21 @@ def test_a_huge_message_is_judged_in_no_time(text: str) -> None:
     score(text, asked=text[:-3])
     score(tool(text))
     assert time.monotonic() - started < 1.0
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "Thank you, that is what I wanted, perfect!", "This is what I asked for.", "Yes, that is what I meant, thanks",
+        "Nice, I wanted it just like that.", "Cool, I wanted exactly this", "谢谢!这就是我想要的", "Awesome, works now",
+    ],
+)  # fmt: skip
+def test_praise_that_names_the_wish_is_no_complaint(said: str) -> None:
+    assert score(said) == 1
+
+
+@pytest.mark.parametrize(
+    "said", ["I wanted just the number", "I wanted it exactly once", "I asked for exactly two lines"]
+)
+def test_a_wish_that_was_not_met_is_still_a_complaint(said: str) -> None:
+    assert score(said) == -1

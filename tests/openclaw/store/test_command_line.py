@@ -41,6 +41,32 @@ def test_a_buffer_is_counted_exported_imported_and_emptied(
     assert _run(capsys, "stats", *there)["turns"] == {}
 
 
+def test_what_is_stored_is_listed_without_content_and_copied_while_in_use(
+    tmp_path: Path, make_turn: Callable[..., NewTurn], capsys: pytest.CaptureFixture[str]
+) -> None:
+    store = RolloutStore(tmp_path)
+    for person, session in (("ann", "a"), ("ann", "a"), ("bob", "b"), (None, "c")):
+        store.record_turn(make_turn(person=person, session_id=session))
+    here = ["--rl-buffer-dir", str(tmp_path)]
+
+    def listed(*words: str) -> list[Any]:
+        assert main([*words, *here]) == 0
+        return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+
+    assert [(one["id"], one["turns"]) for one in listed("sessions")] == [("c", 1), ("b", 1), ("a", 2)]
+    assert [one["id"] for one in listed("sessions", "--person", "ann")] == ["a"]
+    assert [(one["person"], one["turns"]) for one in listed("people")] == [("ann", 2), ("bob", 1)]
+    (tmp_path / "copy").mkdir()
+    assert listed("backup", str(tmp_path / "copy" / "buffer.db"))[0]["bytes"] > 0
+    assert (tmp_path / "copy" / "buffer.db").stat().st_mode & 0o777 == 0o600
+    copy = RolloutStore(tmp_path / "copy")
+    assert copy.counts() == store.counts()
+    copy.close()
+    store.close()
+    assert main(["backup", str(tmp_path / "copy" / "buffer.db"), *here]) == 2
+    assert "is there already" in capsys.readouterr().err
+
+
 def test_conversations_are_imported_for_a_model(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "talk.json"
     file.write_text(json.dumps({"session_id": "s", "turns": [{"prompt": "a", "response": "b"}]}))

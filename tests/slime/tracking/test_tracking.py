@@ -192,6 +192,7 @@ def test_the_line_of_a_rollout_is_in_the_log_file_and_once_on_the_terminal(
             for handler in [h for h in logger.handlers if isinstance(h, logging.FileHandler)]:
                 logger.removeHandler(handler)
     assert log.read_text().rstrip().endswith("rollout 3 | loss 0.5")
+    assert log.stat().st_mode & 0o777 == 0o600, "for its owner alone"
     printed = capsys.readouterr()
     assert (printed.out + printed.err).count("rollout 3") == 1
 
