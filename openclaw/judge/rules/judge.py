@@ -14,6 +14,7 @@ import re
 
 from openclaw.common.messages import LINE_BREAK, text_of
 from openclaw.judge.questions import JudgeQuestion
+from openclaw.judge.rules.bounds import bounded
 from openclaw.judge.rules.chinese import has_english, is_chinese, read_chinese_feedback
 from openclaw.judge.rules.corrections import hints_in
 from openclaw.judge.rules.languages import language_of, read_listed, read_signs
@@ -54,16 +55,14 @@ class RulesBackend:
 def vote_by_rules(question: JudgeQuestion) -> Vote:
     """One vote; its text says which rule decided."""
     said = _said(question)
-    results = [
-        text_of(message, LINE_BREAK) for message in question.next_state if message.get("role") in _TOOL_ROLES
-    ]
+    results = [_text(message) for message in question.next_state if message.get("role") in _TOOL_ROLES]
     if said:
-        vote = _vote_on_message(said, _last_request(question.messages), question.response)
+        vote = _vote_on_message(said, _last_request(question.messages), bounded(question.response))
         if vote.score or not results:
             return vote
     if not results:
         return Vote(score=0, text="nothing to judge by")
-    score, why = read_tool_results(results, calls_in(question.response))
+    score, why = read_tool_results(results, calls_in(bounded(question.response)))
     return Vote(score=score, text=why)
 
 
@@ -71,15 +70,19 @@ def hints_by_rules(question: JudgeQuestion) -> list[str]:
     """What a complaint of the person says should be different, in the person's words: the whole, then each sentence by
     itself. Empty where nobody complains, or a complaint says only that the answer is wrong."""
     said = _said(question)
-    asked = _last_request(question.messages)
-    if not said or _vote_on_message(said, asked, question.response).score != -1:
+    asked, response = _last_request(question.messages), bounded(question.response)
+    if not said or _vote_on_message(said, asked, response).score != -1:
         return []
-    return hints_in(said, f"{asked}\n{question.response}")
+    return hints_in(said, f"{asked}\n{response}")
 
 
 def _said(question: JudgeQuestion) -> str:
-    texts = [text_of(message, LINE_BREAK) for message in question.next_state if message.get("role") == "user"]
+    texts = [_text(message) for message in question.next_state if message.get("role") == "user"]
     return "\n".join(texts).strip()
+
+
+def _text(message: Message) -> str:
+    return bounded(text_of(message, LINE_BREAK))
 
 
 def _vote_on_message(said: str, asked: str, response: str) -> Vote:
@@ -105,6 +108,4 @@ def _feedback(said: str, conversation: str) -> tuple[int, str]:
 
 
 def _last_request(messages: list[Message]) -> str:
-    return next(
-        (text_of(message, LINE_BREAK) for message in reversed(messages) if message.get("role") == "user"), ""
-    )
+    return next((_text(message) for message in reversed(messages) if message.get("role") == "user"), "")

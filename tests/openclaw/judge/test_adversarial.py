@@ -1,0 +1,94 @@
+"""Texts that are made to take long: no expression that sees what people, tools or models wrote may take its time."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+import re
+import sys
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+import openclaw
+from openclaw.judge.questions import JudgeQuestion
+from openclaw.judge.rules.bounds import END_CHARACTERS, bounded
+from openclaw.judge.rules.judge import hints_by_rules, vote_by_rules
+
+UNITS = (
+    "\n", "\n\n", " ", " \n", "\t", "-", "'", '"', "“", "(", "[", "<", "=", ".", "1", "\\", "{", "a", "a ", "no ", "not ",
+    "a' ", ": a", ", ", '\\"', "| ", "; ", "- ", "<output>", "Error", "Error: ", "Traceback ", "1 passed ",
+    "wrong ", "that is ", "the ", "thanks ", "这", "是我要的", "。", "，", "a“", "too ", "name(", "&&",
+)  # fmt: skip
+"""Repeated until a text is full."""
+LONG = 4 * END_CHARACTERS
+SECONDS = 1.0
+"""For one text, of one expression; at the quadratic ones of before it was ten and more."""
+
+
+def patterns() -> dict[re.Pattern[str], str]:
+    """Every compiled expression that a module of the runtime holds, and which module."""
+    found: dict[re.Pattern[str], str] = {}
+    for module in pkgutil.walk_packages(openclaw.__path__, "openclaw."):
+        if not module.name.endswith("__main__"):
+            importlib.import_module(module.name)
+    for name, module in list(sys.modules.items()):
+        if name.startswith("openclaw."):
+            for pattern in _in(vars(module), 0):
+                found.setdefault(pattern, name)
+    return found
+
+
+def _in(value: Any, depth: int) -> Iterator[re.Pattern[str]]:
+    if isinstance(value, re.Pattern):
+        yield value
+    elif depth < 6 and isinstance(value, dict):
+        for inner in value.values():
+            yield from _in(inner, depth + 1)
+    elif depth < 6 and isinstance(value, list | tuple | set | frozenset):
+        for inner in value:
+            yield from _in(inner, depth + 1)
+    elif depth < 6 and type(value).__module__.startswith("openclaw") and hasattr(value, "__dict__"):
+        yield from _in(vars(value), depth + 1)
+
+
+def test_every_expression_reads_hostile_texts_in_time() -> None:
+    slow = []
+    for pattern, module in patterns().items():
+        for unit in UNITS:
+            whole = (unit * LONG)[:LONG] + "\x00"
+            text = bounded(whole) if module.startswith("openclaw.judge") else whole[:6000]
+            began = time.process_time()
+            for _ in pattern.finditer(text):
+                pass
+            if time.process_time() - began > SECONDS:
+                slow.append((module, pattern.pattern[:60], unit))
+    assert slow == []
+
+
+@pytest.mark.parametrize("role", ["user", "tool"])
+def test_the_rules_judge_any_text_in_time(role: Any) -> None:
+    for unit in UNITS:
+        text = (unit * LONG)[:LONG]
+        question = JudgeQuestion(
+            messages=[{"role": "user", "content": text}],
+            response=text,
+            next_state=[{"role": role, "content": text + "x"}],
+            role=role,
+        )
+        began = time.process_time()
+        vote_by_rules(question)
+        hints_by_rules(question)
+        assert time.process_time() - began < 2 * SECONDS, unit
+
+
+def test_texts_of_people_stay_as_they_are() -> None:
+    text = "Too much formatting!!!\n\n  Write it in normal sentences...   please -----------"
+    assert bounded(text) == text
+
+
+def test_a_long_text_is_read_from_both_ends() -> None:
+    text = bounded("begin " + "ab" * LONG + " end")
+    assert text.startswith("begin ") and text.endswith(" end") and len(text) <= 2 * END_CHARACTERS + 1
