@@ -25,7 +25,8 @@ class Backlog:
             found["trainer"] = (
                 f"training falls behind: {self.ready} samples are ready, {self.ready // self.batch} batches. A larger "
                 "--rollout-batch-size or --catch-up-batch-size trains more of them a step; more training GPUs "
-                "(ACTOR_GPUS), a larger --max-tokens-per-gpu or LoRA make a step faster; --max-staleness drops what is too old"
+                "(ACTOR_GPUS), a larger --max-tokens-per-gpu or LoRA make a step faster; --max-staleness drops what is "
+                "too old"
             )
         if self.answered >= FULL_BATCHES * self.batch:
             found["judge"] = (
