@@ -106,9 +106,9 @@ class GatewayDoor:
         return bool(psutil.virtual_memory().available > SPARE_NEEDS_BYTES)
 
     def _note(self, part: str, pid: int | None) -> None:
-        """In the run folder, if this process is the gateway that is recorded there."""
-        run_dir = self.settings.run_dir
-        if run_dir and run_folder.recorded_pid(Path(run_dir), RECORD) == self._pid:
+        """In the run folder, if this process is the gateway that is recorded there, or a worker without it."""
+        run_dir, alone = self.settings.run_dir, os.getpid() != self._pid
+        if run_dir and (alone or run_folder.recorded_pid(Path(run_dir), RECORD) == self._pid):
             role = RECORD if part == "serving" else part
             run_folder.note_part(Path(run_dir), RECORD, part, role, pid)
 

@@ -3,8 +3,8 @@
 `python openclaw-test/openclaw_test/benchmarks/faults.py` starts the loop in a temporary folder, kills each role once
 and prints one JSON line a kill; `--kills 50` goes on, half of the kills at the moments of fault_points.py, the others
 at random ones. `--load 20` keeps so many other processes busy. `--before FOLDER` first does the same to another
-checkout. The last line compares what the clients saw with the store, id by id and text by text. Exit status 1: a bar
-was missed."""
+checkout. The last line compares what the clients saw with the store, id by id and text by text. `--notes FOLDER` keeps
+the times and prints the table of fault_table.py. Exit status 1: a bar was missed."""
 
 from __future__ import annotations
 
@@ -32,6 +32,8 @@ import psutil
 from openclaw.common.run_folder import live_processes
 from openclaw.store import RolloutStore
 from openclaw_test.benchmarks.fault_points import POINTS, number
+from openclaw_test.benchmarks.fault_table import bar_of, note
+from openclaw_test.benchmarks.fault_table import table as table_of_bars
 from openclaw_test.loop.chat_client import ChatClient
 from openclaw_test.loop.knocking import Knocking
 from openclaw_test.loop.real_loop import TINY_SCRIPT, Loop, running_loop
@@ -44,7 +46,6 @@ DOORS = {"gateway door": "gateway", "engine door": "engine-0"}
 """What holds the port of a server, by the name of its record."""
 ROLES = ("gateway", "engine", *DOORS, "judge", "buffer", *BEHIND)
 PEOPLE = 4
-SERVING_BAR_S = 15.0
 PATIENCE_S = 300.0
 
 _SURVIVING = """
@@ -151,10 +152,12 @@ def compare(loop: Loop, people: People) -> dict[str, int]:
     }
 
 
-def misses(result: dict[str, object]) -> bool:
+def misses(result: dict[str, object], load: int) -> bool:
     """Whether a kill misses its bar."""
     moved = result["killed"] in BEHIND and (result["failed_requests"] or not result["served_by_the_same"])
-    return bool(moved or result["refused"]) or float(str(result["serving_again_s"])) > SERVING_BAR_S
+    return bool(moved or result["refused"]) or float(str(result["serving_again_s"])) > bar_of(
+        str(result["killed"]), load
+    )
 
 
 def table(results: list[dict[str, object]]) -> str:
@@ -189,7 +192,22 @@ def busy(processes: int) -> Iterator[None]:
             process.wait()
 
 
-async def run(loop: Loop, kills: list[tuple[str, str | None]], seed: int) -> bool:
+def keep(results: list[dict[str, object]], load: int, folder: Path) -> None:
+    """Notes the times of each role for the table of bars, and prints that."""
+    roles = {}
+    for role in dict.fromkeys(str(result["killed"]) for result in results):
+        own = [result for result in results if result["killed"] == role]
+        seconds = [float(str(result["serving_again_s"])) for result in own]
+        refused = sum(int(str(result["refused"])) for result in own)
+        roles[role] = {"kills": len(own), "median_s": statistics.median(seconds), "longest_s": max(seconds)}
+        roles[role] |= {"refused": refused}
+    note(folder, f"faults-{load:02d}", {"load": load, "roles": roles})
+    print(table_of_bars(folder))
+
+
+async def run(
+    loop: Loop, kills: list[tuple[str, str | None]], seed: int, load: int, notes: Path | None
+) -> bool:
     """Prints every kill and the comparison. False when a bar was missed."""
     people, done, rng = People(), asyncio.Event(), random.Random(seed)
     results = []
@@ -206,7 +224,9 @@ async def run(loop: Loop, kills: list[tuple[str, str | None]], seed: int) -> boo
         await asyncio.gather(*talking)
     print(table(results))
     counts = compare(loop, people)
-    missed = sum(map(misses, results))
+    if notes is not None:
+        keep(results, load, notes)
+    missed = sum(misses(result, load) for result in results)
     slowest = max(float(str(result["serving_again_s"])) for result in results)
     summary = {"kills": len(results), "by_role": Counter(str(result["killed"]) for result in results)}
     summary |= {"at_named_points": sum(result["at"] != "random" for result in results)}
@@ -223,6 +243,7 @@ def main() -> None:
     parser.add_argument("--kills", type=int, help="how many in all; default: each role once")
     parser.add_argument("--load", type=int, default=0, help="busy processes beside it")
     parser.add_argument("--before", type=Path, help="another checkout, measured first")
+    parser.add_argument("--notes", type=Path, help="folder in which results are kept for the table of bars")
     parser.add_argument("--seed", type=int, default=0, help="of the random moments")
     args = parser.parse_args()
     roles = tuple(args.roles) or ROLES
@@ -244,7 +265,7 @@ def measure(args: argparse.Namespace, roles: tuple[str, ...], script: Path) -> b
         running_loop(Path(folder) / "run", script=script, start_s=PATIENCE_S, env={"PYTHONPATH": ""}) as loop,
     ):
         with busy(args.load):
-            return asyncio.run(run(loop, kills, args.seed))
+            return asyncio.run(run(loop, kills, args.seed, args.load, args.notes))
 
 
 if __name__ == "__main__":

@@ -33,6 +33,7 @@ from openclaw.common.ports import free_port, listen
 from openclaw.http.middleware.guard import HttpProtocol
 from openclaw.server import create_app
 from openclaw.settings import Settings
+from openclaw_test.benchmarks import fault_table
 from openclaw_test.benchmarks.odd_requests import OddRequests
 from openclaw_test.loop.real_loop import ROOT
 
@@ -195,6 +196,7 @@ def main() -> None:
         with notes.open("a") as file:
             print(json.dumps(pieces[-1]), file=file)
     result = summary(pieces)
+    fault_table.note(args.folder, "fuzzing", result)
     print(json.dumps(result))
     sys.exit(1 if result["failed"] or stays(result["growth"]) else 0)
 

@@ -31,6 +31,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 import psutil
 
 from openclaw.store.rows import unpack_json
+from openclaw_test.benchmarks import fault_table
 from openclaw_test.benchmarks.fault_points import number
 from openclaw_test.benchmarks.faults import (
     PATIENCE_S,
@@ -84,7 +85,8 @@ def strike(loop: Loop, roles: list[str]) -> list[str]:
 async def blow(loop: Loop, people: People, knocking: Knocking, rng: random.Random) -> Blow:
     """One blow at a random moment; returns once answers come again. Raises TimeoutError."""
     await asyncio.sleep(rng.uniform(0.0, 0.4))
-    there = [role for role in WEIGHTS if pid_of(loop, role) is not None]
+    while not (there := [role for role in WEIGHTS if pid_of(loop, role) is not None]):
+        await asyncio.sleep(0.1)
     wanted = rng.choices(there, [WEIGHTS[role] for role in there], k=rng.choice(AT_ONCE))
     began = time.monotonic()
     roles = strike(loop, sorted(set(wanted)))
@@ -216,7 +218,9 @@ def main() -> None:
             asyncio.run(piece(loop, folder, args.kills - done, args.minutes, seed=done))
     result = summary(blows_so_far(folder)) | compare(Loop(folder / "run"), folder)
     orphans = left_behind(folder / "run")
-    print(json.dumps(result | {"orphans": len(orphans), "first_orphans": orphans[:3]}))
+    result |= {"orphans": len(orphans), "first_orphans": orphans[:3]}
+    fault_table.note(folder, "many_kills", result)
+    print(json.dumps(result))
     wrong = ("lost", "doubled", "altered", "trained_twice", "samples_in_a_wrong_state", "refused")
     sys.exit(1 if orphans or any(result[name] for name in wrong) else 0)
 
