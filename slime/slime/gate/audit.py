@@ -13,7 +13,7 @@ from slime.gate.history import GateHistory
 from slime.gate.likelihood import QUESTION, key, purpose
 from slime.gate.limits import too_few_right
 from slime.gate.patience import in_thread
-from slime.gate.sampled import Tried, share_right
+from slime.gate.sampled import Tried, is_right, share_right
 from slime.types import Sample
 from slime.weights.versions import WeightVersion
 
@@ -106,6 +106,12 @@ class Audit:
         self.running = None
 
 
+def wrong_now(check: AnswerCheck, question: Sample, answer: Tried) -> bool:
+    """Whether an answer is wrong, and the one before it was right or is not known."""
+    wanted, before = str(question.label), check.said.get(key(question))
+    return not is_right(answer.text, wanted) and (before is None or is_right(before.text, wanted))
+
+
 def put(
     check: AnswerCheck,
     engines: Sequence[Tries],
@@ -117,8 +123,7 @@ def put(
     answers = check.tried(engines, live, part)
     if answers is None:
         return None
-    check.says = answers
-    if not any(key(one) in check.said and check.is_worse(one) for one in part):
+    if not any(wrong_now(check, one, answers[key(one)]) for one in part):
         return answers
     rest = check.tried(engines, live, [one for one in everything if key(one) not in answers])
     return None if rest is None else answers | rest

@@ -163,6 +163,19 @@ def test_a_version_that_fell_where_nobody_had_asked_is_gone_back_from_by_itself(
         run.publish(engine)
 
 
+def test_behind_a_way_back_nothing_is_known_and_a_fall_is_found_all_the_same(
+    loop: Callable[..., Loop],
+) -> None:
+    run, engine = loop(gate_answers_every=2), Engine(v5={0, 1, 6})
+    run.publish(engine)
+    run.gate.history.right, run.gate.history.questions = 1.0, float(QUESTIONS)
+    run.gate.begin(run.trainers, 7, run.live)
+    run.gate.history.unanswered = 0
+    run.publish(engine)
+    order = run.orders.waiting()
+    assert order is not None and order.reason.startswith("gate: 62% of the questions")
+
+
 def test_a_few_wrong_answers_within_the_limit_pass(loop: Callable[..., Loop]) -> None:
     run, engine = loop(gate_max_wrong=0.3), Engine(v5={0, 6})
     run.publish(engine)
