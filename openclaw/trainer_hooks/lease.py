@@ -85,10 +85,10 @@ def lease_records(args: Any, rollout_id: int) -> list[SampleRecord]:
     """Blocks until a batch can go, and returns it, at least one sample.
 
     A full batch (`args.rollout_batch_size`, or up to `args.catch_up_batch_size` where so many wait) goes at once; a
-    smaller one `args.batch_timeout` seconds after its oldest sample became ready. With `args.max_staleness`,
-    samples that only older weights wrote are dropped and counted as `stale`, unless `args.stale_weight` lets them train. The same `rollout_id` gets the same
-    samples again. Meanwhile sessions idle for more than `args.session_ttl` seconds are ended, and turns older
-    than `args.retention_days` deleted.
+    smaller one `args.batch_timeout` seconds after its oldest sample became ready. With `args.max_staleness`, samples
+    that only older weights wrote are dropped and counted as `stale`, unless `args.stale_weight` lets them train. The
+    same `rollout_id` gets the same samples again. Meanwhile sessions idle for more than `args.session_ttl` seconds
+    are ended, and turns older than `args.retention_days` deleted.
 
     Raises:
         StoreError: the buffer cannot be used, or this rollout is trained already.
