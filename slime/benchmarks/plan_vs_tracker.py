@@ -60,6 +60,14 @@ LAYOUTS = (
     ("Qwen3-8B", {"gpus": 8, "tokens": 16384, "checkpointing": True, "tp": 4, "distributed": True}),
     ("Llama-3.1-8B", {"gpus": 8, "tokens": 8192, "tp": 4}),
 )
+MODELS = tuple(dict.fromkeys(name for name, _ in LAYOUTS))
+EACH: tuple[dict[str, Any], ...] = (
+    {"gpus": 4, "tokens": 16384, "rows": 1024, "checkpointing": True},
+    {"gpus": 8, "tokens": 8192, "rows": 1024},
+    {"gpus": 4, "tokens": 16384, "checkpointing": True, "tp": 2},
+    {"gpus": 8, "tokens": 8192, "tp": 4, "distributed": True},
+)
+"""Layouts that every model is planned in with --each."""
 
 
 class KeptAsFlash(torch.autograd.Function):
@@ -217,11 +225,13 @@ def main() -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("numbers", nargs="*", type=int, help="of layouts (default: all)")
+    parser.add_argument("--each", action="store_true", help="every model in the same four layouts")
     parser.add_argument("--layers", type=int, default=0, help="in place of the model's own number")
     args = parser.parse_args()
     torch.set_num_threads(1)
-    for number in args.numbers or range(len(LAYOUTS)):
-        name, layout = LAYOUTS[number]
+    layouts = tuple((name, layout) for name in MODELS for layout in EACH) if args.each else LAYOUTS
+    for number in args.numbers or range(len(layouts)):
+        name, layout = layouts[number]
         config = KNOWN[name] | ({"num_hidden_layers": args.layers} if args.layers else {})
         plan = plan_of(config, name, layout)
         by_tracker, by_plan = measured(config, plan), planned(plan)

@@ -7,6 +7,7 @@ to the real gloo ranks of `sglang_group.py`, which has faults of its own.
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import threading
 import time
@@ -40,6 +41,7 @@ class FakeSGLang:
         self.faults_left = 10**6
         self.paused = self.blind = False
         self.calls: list[str] = []
+        self.compiles = 0.0  # seconds that its hashes take
         self.group = Group(self, tp)
 
     def app(self) -> Starlette:
@@ -115,6 +117,7 @@ class FakeSGLang:
         return JSONResponse({"success": True, "message": "Succeeded to update model weights."})
 
     async def digests(self, request: Request) -> Response:
+        await asyncio.sleep(self.compiles)
         first = {**dict(self.model.named_parameters()), "lm_head.weight": self.head}
         found = [
             {name: hashlib.sha256(t.detach().numpy().tobytes()).hexdigest() for name, t in tensors.items()}

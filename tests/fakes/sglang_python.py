@@ -21,6 +21,7 @@ for name in (
     "device",
     "tp-size",
     "mem-fraction-static",
+    "stream-interval",
 ):
     parser.add_argument("--" + name)
 parser.add_argument("--port", type=int)

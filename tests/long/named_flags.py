@@ -26,6 +26,7 @@ VALUES = {
     "mem-fraction-static": "0.8",
     "pp-size": "1",
     "reasoning-parser": "qwen3",
+    "stream-interval": "4",
     "tool-call-parser": "qwen25",
     "tp-size": "1",
 }

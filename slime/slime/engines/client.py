@@ -18,6 +18,9 @@ from slime.utils.certificates import certificates
 
 __all__ = ["ROUTES", "EngineControl", "EngineControlError", "EngineInfo"]
 
+SLOW = ("/weights_checker", "/generate")
+"""Paths of calls that prove what serves: the first of them compile kernels, for longer than an engine that lives may be
+silent. They get the time that preparing weights has."""
 KEEPS_MEMORY = "keeps its memory: what it gave back could not be seen to come back; use sglang or embedded"
 
 
@@ -186,8 +189,9 @@ class EngineControl:
 
     def _call_with(self, timeout: float) -> HttpCall:
         def call(method: str, path: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
+            limit = max(timeout, self._prepare_timeout) if path in SLOW else timeout
             try:
-                answer = self._client.request(method, path, json=body, timeout=timeout)
+                answer = self._client.request(method, path, json=body, timeout=limit)
             except httpx.HTTPError as error:
                 raise EngineControlError(f"{self.url}{path}: {error or type(error).__name__}") from error
             if answer.status_code != 200:

@@ -14,6 +14,7 @@ from slime.errors import ConfigError
 from slime.plan.cost import Batch
 from slime.plan.division import Division
 from slime.plan.hardware import parse_gpus
+from slime.plan.host import HostUse
 from slime.plan.parts import EngineMemory, TrainerMemory
 from slime.plan.placement_plan import MemoryPlan, Server, problems
 from slime.plan.report import as_data, as_text
@@ -52,6 +53,12 @@ def build_parser() -> argparse.ArgumentParser:
     add("--frozen-models", type=int, default=0, help="whole models beside the policy: reference, teacher")
     add("--rollout-batch-size", type=int, default=16, help="samples of a step")
     add("--length", type=int, default=8192, help="mean tokens of a sample")
+    add(
+        "--gate",
+        action=argparse.BooleanOptionalAction,
+        default=True,
+        help="the trainer keeps states to go back to in host memory, as in every launch script",
+    )
     add("--price", type=float, help="dollars for an hour of one GPU")
     add("--json", action="store_true")
     return parser
@@ -93,7 +100,7 @@ def plan_of(args: argparse.Namespace) -> MemoryPlan:
         own = EngineMemory(judge, args.tp, args.mem_fraction_static, args.context_length)
         servers.append(Server("judge", own, args.prm // args.tp))
     batch = Batch(args.rollout_batch_size, args.length, forwards=1 + args.frozen_models)
-    return MemoryPlan(gpu, count, trainer, tuple(servers), batch, colocated)
+    return MemoryPlan(gpu, count, trainer, tuple(servers), batch, colocated, HostUse(gate=args.gate))
 
 
 def division_of(args: argparse.Namespace) -> Division | None:

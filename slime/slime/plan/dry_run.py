@@ -10,11 +10,14 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shutil
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
+
+import psutil
 
 from slime.arguments import GROUPS, Arguments, parse_args
 from slime.arguments.parser import complete_parser, from_environment
@@ -22,7 +25,7 @@ from slime.errors import ConfigError
 from slime.plan.hardware import DEFAULT, gpus_here, named_gpu
 from slime.plan.known import KNOWN, known_name
 from slime.plan.of_arguments import plan_of
-from slime.plan.placement_plan import problems
+from slime.plan.placement_plan import host_problems, problems
 from slime.plan.report import as_text
 from slime.plan.sources import DEFAULT as BY_DEFAULT
 from slime.plan.sources import Origin, origins, unmarked
@@ -75,7 +78,13 @@ def planned(args: Arguments, count: int, name: str, usual: str = DEFAULT) -> tup
     found = plan_of(args, count or len(here), gpu)
     if found is None:
         return "plan     trains on the CPU", True
-    return as_text(found), not problems(found)
+    text, wrong = as_text(found), problems(found)
+    if here:  # this is the machine
+        folder = next(one for one in (Path(args.save), *Path(args.save).absolute().parents) if one.is_dir())
+        small = host_problems(found, psutil.virtual_memory().total, shutil.disk_usage(folder).free)
+        text = "\n".join([text, *(f"problem  {one}" for one in small)])
+        wrong = [*wrong, *small]
+    return text, not wrong
 
 
 def model_of(words: Sequence[str], env: Mapping[str, str]) -> str:

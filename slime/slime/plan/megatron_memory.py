@@ -15,6 +15,9 @@ from __future__ import annotations
 from slime.plan.division import Division
 from slime.plan.parts import Parts, TrainerMemory
 
+NORMS = 3
+"""Bytes a number of queries and keys that their norms keep here and Hugging Face's layers do not; measured."""
+
 
 def rank_parts(trainer: TrainerMemory, division: Division, layer: int, backward: int, logit: float) -> Parts:
     """Bytes of the fullest rank in its fullest phase by part; it is one of the first or of the last stage.
@@ -61,7 +64,7 @@ def _phases(
     shape, tokens = trainer.shape, trainer.tokens / division.cp
     between = 16 * shape.hidden
     split = (between if division.sequence_parallel else 0) + layer[0] - between
-    one = split / division.tp + layer[0] - split
+    one = (split + NORMS * (shape.queries + shape.keys)) / division.tp + layer[0] - split
     whole = 2 * shape.hidden * tokens / (division.tp if division.sequence_parallel else 1)
     layers = (division.pp if first else 1) * shape.layers / division.pp
     kept = layers * (whole if trainer.checkpointing else tokens * one)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from slime.arguments import Arguments
@@ -10,6 +11,7 @@ from slime.errors import ConfigError
 from slime.plan.cost import Batch
 from slime.plan.division import Division
 from slime.plan.hardware import Gpu
+from slime.plan.host import HostUse
 from slime.plan.parts import EngineMemory, TrainerMemory
 from slime.plan.placement_plan import MemoryPlan, Server
 from slime.plan.shape import Shape, read_shape
@@ -47,7 +49,21 @@ def plan_of(args: Arguments, gpus: int, gpu: Gpu) -> MemoryPlan | None:
     samples = args.rollout_batch_size * args.n_samples_per_prompt
     forwards = len(frozen) + (1 if args.train_epochs > 1 or args.loss_spec_path else 0)
     batch = Batch(samples, min(USUAL_LENGTH, context), forwards, args.train_epochs)
-    return MemoryPlan(gpu, gpus, trainer, tuple(servers(args, shape, context)), batch, args.colocate)
+    engines = servers(args, shape, context)
+    return MemoryPlan(gpu, gpus, trainer, tuple(engines), batch, args.colocate, host_use(args, engines))
+
+
+def host_use(args: Arguments, engines: Sequence[Server]) -> HostUse:
+    """What of the run lies in host memory and on disk."""
+    return HostUse(
+        gate=args.gate,
+        async_save=args.async_save,
+        offload_train=bool(args.offload_train),
+        shared=args.update_weight_transport == "tensor",
+        engines=sum(one.count for one in engines if one.role == "policy") if args.offload_rollout else 0,
+        weights=args.keep_weights,
+        checkpoints=max(args.keep_checkpoints, args.keep_versions),
+    )
 
 
 def division_of(args: Arguments) -> Division | None:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from slime.plan.cost import Batch
 from slime.plan.hardware import GIB, Gpu
-from slime.plan.memory import CONTEXT, ENGINE_BESIDE, engine_parts, kv_tokens, trainer_parts
+from slime.plan.host import HostUse, disk_parts, host_parts
+from slime.plan.memory import CONTEXT, ENGINE_BESIDE, engine_parts, host_bytes, kv_tokens, trainer_parts
 from slime.plan.parts import EngineMemory, Parts, TrainerMemory
 
 TIGHT = 0.95
@@ -28,7 +29,8 @@ class Server:
 
 @dataclass(frozen=True)
 class MemoryPlan:
-    """All parts of a run on `gpus` GPUs. `colocated`: the policy's engines share the trainer's GPUs, and both stay."""
+    """All parts of a run on `gpus` GPUs. `colocated`: the policy's engines share the trainer's GPUs, and both stay.
+    `host`: what lies in host memory and on disk."""
 
     gpu: Gpu
     gpus: int
@@ -36,6 +38,7 @@ class MemoryPlan:
     servers: tuple[Server, ...]
     batch: Batch
     colocated: bool = False
+    host: HostUse = field(default_factory=HostUse)
 
     @property
     def used(self) -> int:
@@ -50,6 +53,37 @@ class MemoryPlan:
             for one in self.servers
         ]
         return f"{' + '.join(parts)} = {self.used} of {self.gpus} GPUs"
+
+
+def on_hosts(plan: MemoryPlan) -> tuple[Parts, Parts]:
+    """Bytes of host memory, of all machines together, and of disk."""
+    processes = plan.trainer.gpus + sum(one.gpus for one in plan.servers)
+    offloaded = host_bytes(plan.trainer) * plan.trainer.gpus
+    return host_parts(plan.trainer, processes, offloaded, plan.host), disk_parts(plan.trainer, plan.host)
+
+
+def host_problems(plan: MemoryPlan, memory: float, disk: float) -> list[str]:
+    """Why the machine is too small for the run; `memory`: its bytes, `disk`: those free for the run's folder."""
+    in_memory, on_disk = on_hosts(plan)
+    need, space = sum(in_memory.values()), sum(on_disk.values())
+    found = []
+    if need > memory:
+        gate = "; without --gate, or with --use-lora, it is less" if plan.host.gate else ""
+        found.append(
+            f"the run needs {need / GIB:.0f} GiB of host memory, the machine has {memory / GIB:.0f}: "
+            f"{_largest(in_memory)}{gate}"
+        )
+    if space > disk:
+        found.append(
+            f"the run needs {space / GIB:.0f} GiB of disk, {disk / GIB:.0f} are free: {_largest(on_disk)}; fewer "
+            "--keep-checkpoints, --keep-versions, --keep-weights"
+        )
+    return found
+
+
+def _largest(parts: Parts) -> str:
+    name = max(parts, key=lambda one: parts[one])
+    return f"{parts[name] / GIB:.0f} of them for {name}"
 
 
 def problems(plan: MemoryPlan) -> list[str]:

@@ -7,7 +7,7 @@ from typing import Any
 from slime.plan.cost import MFU, step_seconds
 from slime.plan.hardware import GIB
 from slime.plan.memory import engine_parts, host_bytes, kv_tokens, trainer_parts
-from slime.plan.placement_plan import MemoryPlan, problems
+from slime.plan.placement_plan import MemoryPlan, on_hosts, problems
 
 
 def as_data(plan: MemoryPlan, price: float | None = None) -> dict[str, Any]:
@@ -23,6 +23,8 @@ def as_data(plan: MemoryPlan, price: float | None = None) -> dict[str, Any]:
         "split": plan.arithmetic(),
         "trainer": trainer_parts(trainer),
         "host_bytes_a_rank": host_bytes(trainer),
+        "host": on_hosts(plan)[0],
+        "disk": on_hosts(plan)[1],
         "servers": [
             {
                 "role": one.role,
@@ -62,6 +64,9 @@ def as_text(plan: MemoryPlan, price: float | None = None) -> str:
             f"{one['weights'] / GIB:.1f}, keys and values {one['keys and values'] / GIB:.1f} GiB a GPU = "
             f"{one['tokens']:,} tokens an engine, {whole:.1f} requests of {one['context']:,}"
         )
+    for name, where in (("host", "memory of the machines"), ("disk", "disk")):
+        parts = ", ".join(f"{part} {size / GIB:.0f}" for part, size in data[name].items())
+        lines.append(f"{name:8} {sum(data[name].values()) / GIB:.0f} GiB of {where}: {parts}")
     batch = plan.batch
     cost = f" = {data['step_dollars']:.3f} dollars of all GPUs" if price is not None else ""
     lines.append(

@@ -26,6 +26,10 @@ logger = logging.getLogger(__name__)
 
 SPLIT = {"sglang": "--sglang-tp-size", "vllm": "--vllm-tensor-parallel-size"}
 """The flag that lets an engine share a model among several GPUs."""
+STREAM_INTERVAL = 4
+"""Tokens that SGLang sends at a time, after the first, which it sends at once. Each of its events repeats the whole
+answer with all log-probs, written by the one process that also reads all requests: token by token, eight to ten long
+streams fill that process while the GPU has room for many more."""
 
 
 @dataclass(frozen=True)
@@ -125,12 +129,15 @@ def third_party_engine(backend: str) -> ThirdPartyEngine:
 
 
 def own_words(args: ServingSide, server: ModelServers) -> list[str]:
-    """The `--sglang-` or `--vllm-` words of one server: those for all, then its own, which win."""
+    """The `--sglang-` or `--vllm-` words of one server: our defaults, those for all, then its own, which win."""
     words = args.engine_words
     own = share_words(args, smallest_gpu()) if server.part == "rollout" else words.get(server.part, [])
     if args.rollout_backend != "embedded" and server.gpus > 1:
         own = [SPLIT[args.rollout_backend], str(server.gpus), *own]
-    return [*words.get("rollout", []), *own]
+    ours = []
+    if args.rollout_backend == "sglang" and server.gpus:
+        ours = ["--sglang-stream-interval", str(STREAM_INTERVAL)]
+    return [*ours, *words.get("rollout", []), *own]
 
 
 def engine_spec(args: ServingSide, server: ModelServers, index: int, manager: ServerManager) -> ServerSpec:

@@ -16,11 +16,13 @@ from slime.errors import ConfigError
 from slime.plan.__main__ import main
 from slime.plan.cost import Batch, step_flops
 from slime.plan.division import Division
-from slime.plan.hardware import GIB, GPUS, _listed, parse_gpus
+from slime.plan.hardware import GIB, GPUS, _listed, named_gpu, parse_gpus
+from slime.plan.host import PROCESS, HostUse
 from slime.plan.known import KNOWN
 from slime.plan.memory import activations, engine_parts, host_bytes, kv_tokens, trainer_parts
 from slime.plan.parts import EngineMemory, TrainerMemory
-from slime.plan.placement_plan import MemoryPlan, Server, problems
+from slime.plan.placement_plan import MemoryPlan, Server, host_problems, on_hosts, problems
+from slime.plan.report import as_text
 from slime.plan.shape import read_shape, shape_of
 
 QWEN3_4B = read_shape("Qwen3-4B")
@@ -315,3 +317,26 @@ def test_the_command_says_whether_it_fits(capsys: pytest.CaptureFixture[str]) ->
     assert "problem" in capsys.readouterr().out
     assert main([*usual, "--tp", "3"]) == 2
     assert "--tp 3" in capsys.readouterr().err
+
+
+def test_host_memory_and_disk_are_counted_and_what_a_machine_lacks_is_named() -> None:
+    shape = read_shape("Qwen3-4B")
+    trainer = TrainerMemory(shape, gpus=4, tokens=8192, rows=1024, checkpointing=True)
+    engine = Server("policy", EngineMemory(shape, 1, 0.8, 32768), 4)
+    gate = HostUse(gate=True, async_save=True, shared=True, weights=3, checkpoints=3)
+    plan = MemoryPlan(named_gpu("H100"), 8, trainer, (engine,), Batch(16, 8192), host=gate)
+    memory, disk = on_hosts(plan)
+    numbers = shape.parameters
+    assert memory["processes"] == 8 * PROCESS and memory["states to go back to"] == 24 * numbers
+    assert memory["a checkpoint on its way"] == 12 * numbers and memory["shared memory"] == 6 * numbers
+    assert disk == {"checkpoints": 4 * 14 * numbers, "versions": 4 * 2 * numbers}
+    assert host_problems(plan, sum(memory.values()), sum(disk.values())) == []
+    lacks = host_problems(plan, 64 * GIB, 100 * GIB)
+    assert (
+        "GiB of host memory, the machine has 64" in lacks[0]
+        and "states to go back to; without --gate" in lacks[0]
+    )
+    assert "GiB of disk, 100 are free" in lacks[1] and "--keep-checkpoints" in lacks[1]
+    adapters = replace(plan, trainer=replace(trainer, lora_rank=16))
+    assert sum(on_hosts(adapters)[0].values()) < sum(memory.values()) / 2
+    assert "GiB of memory of the machines: processes 24" in as_text(plan)

@@ -240,3 +240,12 @@ def test_an_engine_that_keeps_failing_takes_all_engines_back(start, model_path, 
     assert live is not None and live.version == 1
     for control in controls:
         control.close()
+
+
+def test_the_first_proof_may_take_as_long_as_kernels_compile_and_a_silent_engine_may_not(engine) -> None:
+    engine.fake.compiles = 0.6
+    with EngineControl(engine.url, "sglang", timeout=0.2) as control:
+        assert control.info().checksum
+    with EngineControl(engine.url, "sglang", timeout=0.2, prepare_timeout=0.3) as hasty:
+        with pytest.raises(EngineControlError):
+            hasty.info()

@@ -174,13 +174,26 @@ def test_policy_judge_and_teacher_have_servers_and_settings_of_their_own(model_p
     policy, judge, teacher = model_servers(args)
     assert [(s.count, s.gpus) for s in (policy, judge, teacher)] == [(2, 2), (2, 1), (1, 2)]
     assert (judge.model, teacher.model) == (str(model_path), str(other_weights))
-    shared = ["--sglang-mem-fraction-static", "0.8"]
+    shared = ["--sglang-stream-interval", "4", "--sglang-mem-fraction-static", "0.8"]
     assert own_words(args, policy) == [*shared, "--sglang-tp-size", "2"]
     assert own_words(args, judge) == [*shared, "--sglang-mem-fraction-static", "0.5"]
     assert own_words(args, teacher) == [*shared, "--sglang-tp-size", "2"]
     assert [(part.name, part.count) for part in split_of(args).parts] == [
         ("actor", 2), ("rollout", 4), ("prm", 2), ("teacher", 2),
     ]  # fmt: skip
+
+
+def test_sglang_on_a_gpu_streams_four_tokens_at_a_time_unless_the_user_or_a_cpu_wants_each(model_path):
+    train = ["--actor-num-gpus-per-node", "2"]
+    own = words_of(model_path, *GPUS, *train, "--sglang-stream-interval", "1")
+    [policy] = model_servers(own)
+    words = own_words(own, policy)
+    assert [words[at + 1] for at, word in enumerate(words) if word == "--sglang-stream-interval"] == [
+        "4",
+        "1",
+    ], "the last one counts"
+    on_cpu = words_of(model_path, "--backend", "sglang")
+    assert "--sglang-stream-interval" not in own_words(on_cpu, model_servers(on_cpu)[0])
 
 
 def test_the_specs_of_a_run_are_checked_by_the_installed_sglang(model_path, engine_python, tmp_path):

@@ -1,0 +1,77 @@
+"""Memory of the machines beside their GPUs, and disk, in bytes of a whole run.
+
+Every process that computes on a GPU takes `PROCESS` (libraries, CUDA's host side, Ray). The trainer's state is weights
+and two moments in fp32, 12 bytes a number: the gate keeps it twice while a version is on its way (the state to go back
+to, and the one that may become it), a background checkpoint once, --offload-train once. A checkpoint on disk holds it
+too, with the model in bf16 beside it; one more than is kept is being written.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from slime.plan.hardware import GIB
+from slime.plan.parts import Parts, TrainerMemory
+
+PROCESS = int(3 * GIB)
+"""A usual value."""
+STATE = 12
+"""Bytes a trained number."""
+SERVED = 2
+"""Bytes a number of a version, in bf16."""
+ON_THEIR_WAY = int(2 * GIB)
+"""Tensors between the GPU and the version's file."""
+
+
+@dataclass(frozen=True)
+class HostUse:
+    """What of a run lies in host memory and on disk.
+
+    Attributes:
+        gate, async_save, offload_train: the flags.
+        shared: versions go through shared memory, of which there are two slots, now and then three.
+        engines: that keep their weights in host memory while the trainer has the GPU.
+        weights, checkpoints: how many stay on disk.
+    """
+
+    gate: bool = False
+    async_save: bool = False
+    offload_train: bool = False
+    shared: bool = False
+    engines: int = 0
+    weights: int = 3
+    checkpoints: int = 3
+
+
+def host_parts(trainer: TrainerMemory, processes: int, offloaded: float, use: HostUse) -> Parts:
+    """Bytes of host memory of all machines together, by what they are for.
+
+    Args:
+        processes: that compute on GPUs.
+        offloaded: of all ranks, what --fsdp-cpu-offload keeps there.
+    """
+    state, model = STATE * trained(trainer), SERVED * trainer.shape.parameters
+    parts: Parts = {
+        "processes": float(PROCESS * processes),
+        "weights on their way": float(ON_THEIR_WAY),
+        "offloaded by the trainer": offloaded + (state if use.offload_train else 0),
+        "states to go back to": 2.0 * state if use.gate else 0.0,
+        "a checkpoint on its way": float(state) if use.async_save else 0.0,
+        "shared memory": 3.0 * model if use.shared else 0.0,
+        "engines' weights": float(model * use.engines),
+    }
+    return {name: size for name, size in parts.items() if size}
+
+
+def disk_parts(trainer: TrainerMemory, use: HostUse) -> Parts:
+    """Bytes of a run's folder on disk."""
+    model = SERVED * trainer.shape.parameters
+    return {
+        "checkpoints": (use.checkpoints + 1.0) * (STATE * trained(trainer) + model),
+        "versions": (use.weights + 1.0) * model,
+    }
+
+
+def trained(trainer: TrainerMemory) -> int:
+    """Numbers that the optimizer moves."""
+    return trainer.shape.adapters(trainer.lora_rank) if trainer.lora_rank else trainer.shape.parameters
