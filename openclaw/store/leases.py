@@ -147,18 +147,16 @@ class LeaseTable(Database):
             query = select(schema.sample.c.id).where(schema.sample.c.turn_id == turn_id)
             return next(iter(self.samples(list(connection.scalars(query)))), None)
 
-    def taught_before(
+    def learned_before(
         self, rollout_id: int, count: int, trainer: str = DEFAULT_TRAINER
     ) -> list[SampleRecord]:
-        """The newest `count` samples with a teacher that the trainer took for earlier rollouts and that are in its
-        weights, oldest first. Those of a rejected or undone version are not among them."""
+        """The newest `count` samples that the trainer took for earlier rollouts and that are in its weights, oldest
+        first. Those of a rejected or undone version are not among them."""
         sample = schema.sample.c
         kept = sample.state.in_([str(SampleState.LEASED), str(SampleState.TRAINED)])
         query = (
             select(sample.id)
-            .where(
-                sample.trainer == trainer, sample.rollout_id < rollout_id, kept, sample.teacher.is_not(None)
-            )
+            .where(sample.trainer == trainer, sample.rollout_id < rollout_id, kept)
             .order_by(sample.id.desc())
             .limit(count)
         )

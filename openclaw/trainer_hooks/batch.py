@@ -25,7 +25,7 @@ def batch_rows(
     if not (getattr(args, "anchor_share", 0.0) or getattr(args, "replay_steps", 0)):
         return rows
     window = args.replay_window if args.replay_steps else 0
-    earlier = store.taught_before(rollout_id, window, trainer_of(args)) if window else []
+    earlier = store.learned_before(rollout_id, window, trainer_of(args)) if window else []
     return rows + companion_rows(args, rows, [*records, *earlier], sample_dict)
 
 

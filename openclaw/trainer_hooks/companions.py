@@ -1,9 +1,10 @@
 """What is trained behind a batch: earlier turns again, and anchors that hold explicit wishes.
 
-A person gives few hints, and one step a hint leaves most of it unlearned; but more steps on the same few turns make a
-habit that overrides what people ask for in so many words. So each further step takes hints of several turns, old and
-new, beside anchors (`openclaw.methods.anchors`), and finds what is right for both. Experience replay, Lin 1992; here
-without rewards: only the teachers speak, and these are as right about an old answer as about a new one.
+A person says little, and one step a turn leaves most of it unlearned; but more steps on the same few turns make a
+habit that overrides what people ask for in so many words. So each further step takes several turns, old and new, with
+their hints and scores, beside anchors (`openclaw.methods.anchors`), and finds what is right for both. Experience
+replay, Lin 1992. The window is short, and the policy of each step is compared with itself: a turn counts for what it is
+under the weights of now, without a correction for those that wrote it.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from openclaw.methods.hinted_prompt import HintedPrompts
 from openclaw.types import SampleRecord
 
 ANCHOR, REPLAY = "anchor", "replay"
-"""The `case` of a row that nobody scored in this batch."""
+"""The `case` of a row that is no sample of the batch."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -32,16 +33,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--replay-steps",
         type=_count(0, 64),
         default=0,
-        help="optimizer steps behind each batch's, on turns with hints from this and earlier batches; 0: none",
+        help="optimizer steps behind each batch's, on turns from this and earlier batches; 0: none",
     )
     group.add_argument(
-        "--replay-samples", type=_count(1, 1024), default=4, help="turns with hints in each of these steps"
+        "--replay-samples", type=_count(1, 1024), default=4, help="turns in each of these steps"
     )
     group.add_argument(
         "--replay-window",
         type=_count(1, 4096),
         default=16,
-        help="the newest turns with hints, of which those of a step are drawn",
+        help="the newest samples, of which those of a step are drawn",
     )
     group.add_argument(
         "--anchor-share",
@@ -110,27 +111,21 @@ def companion_rows(
         for record, row in zip(records, rows, strict=False):
             add_anchors(record, row, 1)
         return found
-    taught = sorted((one for one in records if has_hints(one)), key=lambda one: one.id)
-    taught = taught[-args.replay_window :]
+    newest = sorted(records, key=lambda one: one.id)[-args.replay_window :]
     for step in range(1, steps + 1):
         rng = random.Random(f"step {step} behind rollout {rollout_id}")
-        for record in rng.sample(taught, min(args.replay_samples, len(taught))):
+        for record in rng.sample(newest, min(args.replay_samples, len(newest))):
             row = of_record(record, rollout_id)
             found.append(replay_row(row, len(found), step))
             add_anchors(record, row, step)
     return found
 
 
-def has_hints(record: SampleRecord) -> bool:
-    """Whether a teacher read more than the turn's own prompt, or has said what it thinks of the answer."""
-    return any(value for value in record.teacher_fields().values())
-
-
 def replay_row(row: dict[str, Any], number: int, step: int) -> dict[str, Any]:
-    """The row of a turn that is trained again, for its hints alone: no reward, no log-probs of an engine."""
+    """The row of a turn that is trained again, hints and reward; without log-probs of an engine, see above."""
     return {
         **row,
-        **_unscored(row, f"{row['index']}-{REPLAY}-{number}", REPLAY, step),
+        **_beside(row, f"{row['index']}-{REPLAY}-{number}", REPLAY, step),
         "rollout_log_probs": None,
         "version_spans": [],
     }
@@ -151,18 +146,17 @@ def anchor_row(row: dict[str, Any], tokens: list[int], number: int, step: int) -
     )
     return {
         **{name: row[name] for name in same},
-        **_unscored(row, f"{row['index']}-{ANCHOR}-{number}", ANCHOR, step),
+        **_beside(row, f"{row['index']}-{ANCHOR}-{number}", ANCHOR, step),
+        "reward": dict.fromkeys(row["reward"], 0.0) if isinstance(row["reward"], dict) else 0.0,
         "tokens": tokens,
         "teacher_tokens_candidates": [tokens],
     }
 
 
-def _unscored(row: dict[str, Any], index: str, case: str, step: int) -> dict[str, Any]:
-    reward = row["reward"]
+def _beside(row: dict[str, Any], index: str, case: str, step: int) -> dict[str, Any]:
     return {
         "index": index,
         "group_index": index,
-        "reward": dict.fromkeys(reward, 0.0) if isinstance(reward, dict) else 0.0,
         "companion": step,
         "metadata": {"case": case, "turn_id": row["metadata"]["turn_id"]},
     }

@@ -1,4 +1,4 @@
-"""What is trained behind a batch: earlier turns with hints again, without their rewards, in steps of their own."""
+"""What is trained behind a batch: earlier turns again, in steps of their own."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def trained(store: RolloutStore, rollout_id: int, size: int = 2) -> list[SampleR
 
 
 @pytest.mark.every_database
-def test_the_newest_taught_samples_of_earlier_rollouts_are_found_before_and_after_their_weights_are_live(
+def test_the_newest_samples_of_earlier_rollouts_are_found_before_and_after_their_weights_are_live(
     store: RolloutStore, hinted: MakeHinted
 ) -> None:
     store.weights_live(-1, 0, None, True, None, None)
@@ -59,13 +59,13 @@ def test_the_newest_taught_samples_of_earlier_rollouts_are_found_before_and_afte
         hinted(hint)
     first = trained(store, 0, 3)
     second = store.lease(1, 2)
-    taught = [record.id for record in [*first, *second] if record.teacher_tokens_candidates]
-    assert [record.id for record in store.taught_before(2, 10)] == taught
-    assert [record.id for record in store.taught_before(2, 2)] == taught[-2:]
-    assert [record.id for record in store.taught_before(1, 10)] == taught[:2]
-    assert store.taught_before(0, 10) == []
+    taught = [record.id for record in [*first, *second]]
+    assert [record.id for record in store.learned_before(2, 10)] == taught
+    assert [record.id for record in store.learned_before(2, 2)] == taught[-2:]
+    assert [record.id for record in store.learned_before(1, 10)] == taught[:3]
+    assert store.learned_before(0, 10) == []
     store.weights_live(1, 2, 1, False, None, None)
-    assert [record.id for record in store.taught_before(2, 10)] == taught
+    assert [record.id for record in store.learned_before(2, 10)] == taught
 
 
 def test_what_an_undone_version_learned_is_not_trained_again(store: RolloutStore, hinted: MakeHinted) -> None:
@@ -74,11 +74,11 @@ def test_what_an_undone_version_learned_is_not_trained_again(store: RolloutStore
     trained(store, 0, 1)
     undone = trained(store, 1, 1)
     store.roll_back(1, True, "wrong")
-    assert undone[0].id not in [record.id for record in store.taught_before(5, 10)]
-    assert len(store.taught_before(5, 10)) == 1
+    assert undone[0].id not in [record.id for record in store.learned_before(5, 10)]
+    assert len(store.learned_before(5, 10)) == 1
 
 
-def test_a_step_behind_the_batch_draws_turns_with_hints_without_their_rewards(
+def test_a_step_behind_the_batch_draws_old_and_new_turns_with_hints_and_rewards(
     store: RolloutStore, hinted: MakeHinted
 ) -> None:
     store.weights_live(-1, 0, None, True, None, None)
@@ -92,23 +92,13 @@ def test_a_step_behind_the_batch_draws_turns_with_hints_without_their_rewards(
     assert [row["index"] for row in own] == [record.id for record in records]
     assert not any(row.get("companion") for row in own)
     assert [row["companion"] for row in beside] == [1, 1, 1, 2, 2, 2]
-    assert all(row["reward"] == {"score": 0.0} and row["teacher_tokens_candidates"] for row in beside)
+    assert all(row["reward"] == {"score": -1.0} for row in beside)
+    assert any(row["teacher_tokens_candidates"] for row in beside)
     assert all(row["rollout_log_probs"] is None and row["version_spans"] == [] for row in beside)
     assert all(row["metadata"]["case"] == companions.REPLAY for row in beside)
     assert len({row["index"] for row in rows}) == len({row["group_index"] for row in rows}) == len(rows)
-    assert {row["metadata"]["turn_id"] for row in beside[:3]} == {
-        record.turn.id
-        for record in [*records, *store.taught_before(1, 10)]
-        if record.teacher_tokens_candidates
-    }
-
-
-def test_without_a_hint_so_far_nothing_is_trained_behind_the_batch(
-    store: RolloutStore, hinted: MakeHinted
-) -> None:
-    hinted(hint=False)
-    records = store.lease(0, 2)
-    assert len(batch_rows(flags(), store, records, 0)) == 1
+    window = {record.turn.id for record in [*records, *store.learned_before(1, 2)]}
+    assert {row["metadata"]["turn_id"] for row in beside} == window
 
 
 def test_only_the_newest_turns_within_the_window_are_drawn(store: RolloutStore, hinted: MakeHinted) -> None:
@@ -117,7 +107,7 @@ def test_only_the_newest_turns_within_the_window_are_drawn(store: RolloutStore, 
         hinted()
     trained(store, 0, 6)
     records = store.lease(1, 2)
-    newest = {record.turn.id for record in [*store.taught_before(1, 2), *records]}
+    newest = {record.turn.id for record in [*store.learned_before(1, 2), *records]}
     rows = batch_rows(flags(replay_steps=8), store, records, 1)
     assert {row["metadata"]["turn_id"] for row in rows[2:]} == newest
 

@@ -193,3 +193,12 @@ def test_rewards_are_compared_with_those_of_their_batch(scores: list[float], com
     samples = [Sample(tokens=[1, 2], response_length=1, reward={"score": score}) for score in scores]
     before, after = compare_in_batch(SimpleNamespace(reward_key="score"), samples)
     assert before == [{"score": score} for score in scores] and after == compared
+
+
+def test_rewards_of_turns_that_are_trained_again_are_compared_with_those_of_their_own_step() -> None:
+    samples = [
+        Sample(tokens=[1, 2], response_length=1, reward={"score": score}, companion=step)
+        for score, step in [(1.0, 0), (-1.0, 0), (1.0, 1), (1.0, 1), (-1.0, 2)]
+    ]
+    _, after = compare_in_batch(SimpleNamespace(reward_key="score"), samples)
+    assert after == [1.0, -1.0, 0.0, 0.0, -1.0]
