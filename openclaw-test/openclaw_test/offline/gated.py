@@ -180,7 +180,7 @@ class GatedLoop(LocalLoop):
 
     def _update(self, trainer: FSDPTrainer) -> None:
         records = self.store.lease(self.rollouts, self.args.rollout_batch_size)
-        samples = [Sample.from_dict(row) for row in batch_rows(self.args, records, self.rollouts)]
+        samples = [Sample.from_dict(row) for row in batch_rows(self.args, self.store, records, self.rollouts)]
         self.last = [one for one in samples if not one.companion]
         process = load_hook(self.args, "custom_reward_post_process_path")
         self.metrics.append(trainer.train(self.rollouts, post_processed(self.args, samples, process, None)))
