@@ -29,7 +29,7 @@ from slime.weights.checksum import weights_checksum
 from tests import FAKES, ROOT
 
 ROLLOUT = FAKES / "tiny_rollout.py"
-SPARE = "spare"
+SPARE, KEEPER = "spare", "keeper"
 """The role of an engine that waits to take over; it comes when there is time."""
 
 
@@ -114,7 +114,7 @@ def test_versions_go_live_one_after_the_other_and_the_engine_agrees(run: Run) ->
     assert (int(says["weight_version"]), says["checksum"]) in [(e["version"], e["checksum"]) for e in entries]
     assert "rollout 0 | version 1 | batch 2" in run.log.read_text()
     roles = {record.role for record in records.read_records(run.run_dir) if record.alive()}
-    assert roles - {SPARE} == {"driver", "trainer", "buffer", "engine", "gateway"}
+    assert roles - {SPARE, KEEPER} == {"driver", "trainer", "buffer", "engine", "gateway"}
     assert list((run.run_dir / "tensorboard").glob("events*"))
 
 
@@ -123,7 +123,7 @@ def test_only_engine_and_trainer_load_torch_and_servers_are_as_nice_as_the_drive
     run.eventually(lambda: len(run.live()) >= 2)
     live = [record for record in records.read_records(run.run_dir) if record.alive()]
     with_torch = {r.role for r in live if "libtorch" in Path(f"/proc/{r.pid}/maps").read_text()}
-    assert with_torch - {SPARE} == {"engine", "trainer"}
+    assert with_torch - {SPARE, KEEPER} == {"engine", "trainer"}
     niceness = {record.role: psutil.Process(record.pid).nice() for record in live}
     assert niceness["engine"] == niceness["gateway"] == niceness["driver"] < niceness["trainer"]
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 import pickle
+from enum import Enum
 from pathlib import Path
 from typing import Any
 
@@ -35,11 +36,24 @@ class IndexUnpickler(pickle.Unpickler):
     """Knows the classes of an index and no others."""
 
     def find_class(self, module: str, name: str) -> Any:
+        if (module, name) == ("builtins", "getattr"):
+            return member_of
         if module in ALLOWED_MODULES or (module, name) in ALLOWED_NAMES:
             return super().find_class(module, name)
         if module == "torch" and isinstance(getattr(torch, name, None), torch.dtype | torch.memory_format):
             return getattr(torch, name)
         raise pickle.UnpicklingError(f"{module}.{name} does not belong into a checkpoint")
+
+
+def member_of(kind: object, name: str) -> Enum:
+    """What `getattr` stands for in an index: some Pythons (3.11.2 of Debian 12) write a member of an enumeration so.
+
+    Raises:
+        UnpicklingError: it stands for something else.
+    """
+    if isinstance(kind, type) and issubclass(kind, Enum) and name in kind.__members__:
+        return kind[name]
+    raise pickle.UnpicklingError(f"getattr({kind!r}, {name!r}) does not belong into a checkpoint")
 
 
 class SafeReader(FileSystemReader):
