@@ -28,7 +28,6 @@ from openclaw_test.offline.statistics import mean_curve, mean_interval, summary
 from openclaw_test.offline.trial import Plan, Trial
 from openclaw_test.people.scripted_user import ScriptedUser
 from openclaw_test.people.tastes import STUDENT
-from openclaw_test.people.wishes import BAR
 
 ROOT = Path(__file__).parents[2]
 LEARNING = [method for method in METHODS.values() if method.flags is not None]
@@ -122,7 +121,7 @@ def test_a_habit_is_learned_within_sixteen_conversations_and_explicit_wishes_are
     replies = ask(chat, fresh_problems(100, 100), 100)
     assert preferences(replies, [STUDENT])["student"] >= 0.8
     after = explicit_wishes(chat, 100, "search").lists
-    assert sum(after.values()) >= BAR * sum(before.values())
+    assert sum(after.values()) >= 0.6 * sum(before.values())  # the bar, on many seeds, is the benchmark's; without: 0.1
     assert loop.metrics[-1]["num_steps"] == 3
 
 
