@@ -121,7 +121,8 @@ def test_a_habit_is_learned_within_sixteen_conversations_and_explicit_wishes_are
     replies = ask(chat, fresh_problems(100, 100), 100)
     assert preferences(replies, [STUDENT])["student"] >= 0.8
     after = explicit_wishes(chat, 100, "search").lists
-    assert sum(after.values()) >= 0.6 * sum(before.values())  # the bar, on many seeds, is the benchmark's; without: 0.1
+    # The bar, on many seeds, is the benchmark's; without anchors it is about 0.1.
+    assert sum(after.values()) >= 0.6 * sum(before.values())
     assert loop.metrics[-1]["num_steps"] == 3
 
 

@@ -300,7 +300,11 @@ def test_an_index_may_name_members_of_enumerations_as_older_pythons_write_them_a
 
     member = WriteItemType.TENSOR
     assert IndexUnpickler(io.BytesIO(pickle.dumps(Named(WriteItemType, "TENSOR")))).load() is member
-    for owner, name in ((WriteItemType, "__members__"), (WriteItemType, "mro"), (torch.float32, "is_complex")):
+    for owner, name in (
+        (WriteItemType, "__members__"),
+        (WriteItemType, "mro"),
+        (torch.float32, "is_complex"),
+    ):
         with pytest.raises(pickle.UnpicklingError, match="does not belong into a checkpoint"):
             IndexUnpickler(io.BytesIO(pickle.dumps(Named(owner, name)))).load()
 
