@@ -222,7 +222,7 @@ def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
         "--reading", type=float, default=1.5, help="seconds that somebody reads an answer before saying more"
     )
     parser.add_argument("--sessions", type=int, default=160, help="sessions at most")
-    parser.add_argument("--seconds", type=float, default=200.0, help="longest time of talking, seconds")
+    parser.add_argument("--seconds", type=float, default=240.0, help="longest time of talking, seconds")
     parser.add_argument(
         "--target", type=float, default=0.85, help="preference on fresh prompts that counts as learned"
     )
