@@ -24,7 +24,7 @@ def compare_in_batch(args: Any, samples: Sequence[Any]) -> tuple[list[Any], list
     steps = [getattr(sample, "companion", 0) for sample in samples]
     means = {
         step: _baseline([r for r, own in zip(rewards, steps, strict=True) if r and own == step])
-        for step in steps
+        for step in set(steps)
     }
     compared = [reward and reward - means[step] for reward, step in zip(rewards, steps, strict=True)]
     return [sample.reward for sample in samples], compared

@@ -108,7 +108,7 @@ def companion_rows(
             found.append(anchor_row(row, tokens, len(found), step))
 
     if not steps:
-        for record, row in zip(records, rows, strict=False):
+        for record, row in zip(records, rows, strict=True):
             add_anchors(record, row, 1)
         return found
     newest = sorted(records, key=lambda one: one.id)[-args.replay_window :]

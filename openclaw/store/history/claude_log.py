@@ -6,9 +6,9 @@ hang on different lines of it. Side chains (subagents) and what the program itse
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 
+from openclaw.clients.claude_code import CLAUDE_CODE
 from openclaw.common.messages import text_of
 from openclaw.store.history.past import (
     Entry,
@@ -23,7 +23,6 @@ from openclaw.types import Message
 
 _OWN_WORDS = ("<command-name>", "<command-message>", "<local-command-", "[Request interrupted by user")
 """How texts begin that the program writes in the user's name."""
-_REMINDER = re.compile(r"<system-reminder>.*?</system-reminder>\s*", re.DOTALL)
 _SYNTHETIC = "<synthetic>"
 
 
@@ -83,6 +82,6 @@ def _said(said: Line) -> list[Message]:
     results = [
         result_of(part.get("tool_use_id"), text_of(part, "\n")) for part in _parts(said, "tool_result")
     ]
-    text = _REMINDER.sub("", text_of(said)).strip()
+    text = CLAUDE_CODE.clean(text_of(said)).strip()
     spoken = bool(text) and not text.startswith(_OWN_WORDS)
     return [*results, *([{"role": "user", "content": text}] if spoken else [])]
