@@ -39,4 +39,14 @@ processes=(-n "${TEST_PROCESSES:-2}")
 for word in "$@"; do
   if [ "$word" = quick ] || [ -e "${word%%::*}" ]; then processes=(-n 0); fi
 done
-OMP_NUM_THREADS=${OMP_NUM_THREADS:-1} exec "$PY" -m pytest --durations=15 "${processes[@]}" "$@"
+export OMP_NUM_THREADS=${OMP_NUM_THREADS:-1}
+[ $# -gt 0 ] && exec "$PY" -m pytest --durations=15 "${processes[@]}" "$@"
+
+# All of them. What fails beside others is run once more with nothing beside it, so that a busy machine is told from a
+# defect: the first leaves a warning, the second fails. Where much fails it is no accident.
+status=0
+"$PY" -m pytest --durations=15 "${processes[@]}" || status=$?
+failed=$("$PY" "$ROOT/tests/last_failed.py" "$ROOT/.pytest_cache")
+if [ "$status" != 1 ] || [ -z "$failed" ] || [ "$(wc -l <<<"$failed")" -gt 8 ]; then exit "$status"; fi
+printf 'warning: failed in the run of all, tried again alone:\n%s\n' "$failed"
+exec "$PY" -m pytest -n 0 --last-failed --last-failed-no-failures none

@@ -190,7 +190,7 @@ class AnswerResponse(Response):
             if not self._begun:
                 self._begun = True
                 await send({"type": "http.response.start", "status": 200, "headers": _STREAM_HEADERS})
-            await send({"type": "http.response.body", "body": data, "more_body": more})
+            await send({"type": "http.response.body", "body": on_one_line(data), "more_body": more})
 
     async def _fail(self, send: Send, error: ClientError) -> None:
         """An error object; inside a stream that has begun, as its last event."""
@@ -198,6 +198,23 @@ class AnswerResponse(Response):
             await self._emit(send, self._dialect.failure(error), more=False)
         else:
             await _send_json(send, error.status, orjson.dumps(self._dialect.error_body(error)))
+
+
+_UNICODE_LINE_ENDS = tuple(
+    (mark.encode(), f"\\u{ord(mark):04x}".encode()) for mark in ("\u0085", "\u2028", "\u2029")
+)
+
+
+def on_one_line(events: bytes) -> bytes:
+    """Events whose JSON spells the line ends of Unicode as escapes.
+
+    For server-sent events only CR and LF end a line. Clients that cut text by Python's `str.splitlines`, as httpx's
+    `iter_lines` does, would find a broken object behind each of the others.
+    """
+    for mark, spelled in _UNICODE_LINE_ENDS:
+        if mark in events:
+            events = events.replace(mark, spelled)
+    return events
 
 
 _STREAM_HEADERS = [

@@ -66,13 +66,22 @@ class Server:
 
 def _lines(answer: httpx.Response) -> Iterator[dict[str, Any]]:
     done = False
-    for line in answer.iter_lines():
+    for line in event_lines(answer):
         if line == "data: [DONE]":
             done = True
         elif line:
             assert line.startswith("data: ") and not done
             yield json.loads(line.removeprefix("data: "))
     assert done
+
+
+def event_lines(answer: httpx.Response) -> Iterator[str]:
+    """The lines of a stream. Random text may hold line ends of Unicode, at which httpx's `iter_lines` cuts too."""
+    rest = ""
+    for piece in answer.iter_text():
+        *whole, rest = (rest + piece).split("\n")
+        yield from whole
+    assert not rest
 
 
 REQUEST_OPTIONS = {

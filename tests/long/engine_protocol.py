@@ -42,9 +42,17 @@ def generate(ids: list[int], more: dict[str, Any] | None = None, **sampling: Any
     return result
 
 
+def event_lines(answer: httpx.Response) -> Iterator[str]:
+    """Random text may hold line ends of Unicode, at which httpx's `iter_lines` cuts too."""
+    rest = ""
+    for piece in answer.iter_text():
+        *whole, rest = (rest + piece).split("\n")
+        yield from whole
+
+
 def stream(ids: list[int], **sampling: Any) -> Iterator[dict[str, Any]]:
     with HTTP.stream("POST", "/generate", json={**body(ids, **sampling), "stream": True}) as answer:
-        for line in answer.iter_lines():
+        for line in event_lines(answer):
             if line.startswith("data: {"):
                 yield json.loads(line.removeprefix("data: "))
 

@@ -25,6 +25,8 @@ from typing import Any
 
 import httpx
 
+from openclaw_test.loop.chat_client import event_lines
+
 SLIME = Path(__file__).resolve().parents[3] / "slime"
 
 
@@ -86,7 +88,7 @@ async def one_stream(client: httpx.AsyncClient, prompt: list[int], tokens: int) 
     first, longest, count = 0.0, 0.0, 0
     async with client.stream("POST", "/generate", json=body) as answer:
         answer.raise_for_status()
-        async for line in answer.aiter_lines():
+        async for line in event_lines(answer):
             if not line.startswith("data: {"):
                 continue
             now = time.perf_counter()

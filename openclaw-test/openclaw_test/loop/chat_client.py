@@ -129,9 +129,18 @@ class ChatClient:
             answer.finish_reason = choice.get("finish_reason") or answer.finish_reason
 
 
+async def event_lines(response: httpx.Response) -> AsyncIterator[str]:
+    """The lines of a stream; httpx's own would cut at the line ends of Unicode too, which sampled text may hold."""
+    rest = ""
+    async for piece in response.aiter_text():
+        *whole, rest = (rest + piece).split("\n")
+        for line in whole:
+            yield line
+
+
 async def sse_events(response: httpx.Response) -> AsyncIterator[dict[str, Any]]:
     """The JSON payloads of a server-sent-event stream up to `[DONE]`."""
-    async for line in response.aiter_lines():
+    async for line in event_lines(response):
         if not line.startswith("data:"):
             continue
         payload = line[5:].strip()

@@ -22,6 +22,22 @@ def test_streamed_answer_comes_in_pieces_with_usage_last(gateway: Any) -> None:
     assert chunks[-1].choices == [] and chunks[-1].usage.completion_tokens == len(gateway.engine.say)
 
 
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/messages", "/v1/responses"])
+def test_line_ends_of_unicode_break_no_event_for_clients_that_cut_text(gateway: Any, path: str) -> None:
+    text = "one\u2028two\u2029three\u0085four"
+    gateway.says(text)
+    asked = "input" if path.endswith("responses") else "messages"
+    body = {asked: [{"role": "user", "content": "hello"}], "max_tokens": 50, "stream": True}
+    if asked == "input":
+        body["max_output_tokens"] = body.pop("max_tokens")
+    with gateway.http.stream("POST", path, json=body) as answer:
+        events = [line[6:] for line in answer.iter_lines() if line.startswith("data: {")]
+    assert answer.status_code == 200 and all(json.loads(event) for event in events)
+    assert any(json.dumps("\u2028")[1:-1] in event for event in events)
+    stored = gateway.store.counts()["turns"]
+    assert stored == {"captured": 1}
+
+
 def test_stored_ids_are_the_sampled_ones_where_the_text_encodes_to_others(gateway: Any) -> None:
     tokenizer = gateway.tokenizer
     ids = [tokenizer.encode(letter)[0] for letter in "hello there"] + [tokenizer.token_id("<|im_end|>")]

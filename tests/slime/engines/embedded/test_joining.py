@@ -8,6 +8,8 @@ from typing import Any
 
 import httpx
 
+from tests.fakes.engine_process import event_lines
+
 PROMPT = list(range(10, 40))
 
 
@@ -20,7 +22,7 @@ def body(**more: Any) -> dict[str, Any]:
 def beginning(url: str, **more: Any) -> list[int]:
     """The first ids of a stream whose connection then breaks."""
     with httpx.stream("POST", f"{url}/generate", json=body(**more), timeout=60) as answer:
-        for line in answer.iter_lines():
+        for line in event_lines(answer):
             if line.startswith("data: {"):
                 ids = json.loads(line[6:])["output_ids"]
                 if len(ids) > 3:

@@ -56,7 +56,7 @@ def client(sharer: Any, tmp_path: Path) -> Iterator[Callable[..., EngineControl]
         transport = ThroughMemory(
             url, sharer, BUCKET, timeout, lambda version: artifact_folder(tmp_path, version), on_stuck
         )
-        made.append(EngineControl(url, "sglang", prepare_timeout=30, routes=SGLangRoutes(transport)))
+        made.append(EngineControl(url, "sglang", prepare_timeout=120, routes=SGLangRoutes(transport)))
         return made[-1]
 
     yield make
