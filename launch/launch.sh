@@ -71,4 +71,12 @@ stop_both() {
     kill -TERM "$pid" 2>/dev/null || :
     wait "$pid" 2>/dev/null || :
   done
+  leave_nothing_empty
+}
+
+# leave_nothing_empty: a run that was refused before it began (the driver writes arguments.json first) leaves no folder.
+leave_nothing_empty() {
+  [ -n "${NEW_RUN:-}" ] && [ -d "$NEW_RUN" ] && [ ! -e "$NEW_RUN/arguments.json" ] || return 0
+  rm -f "$NEW_RUN/driver.out" "$NEW_RUN/supervisor.lock"
+  rmdir "$NEW_RUN" 2>/dev/null || :
 }

@@ -9,14 +9,18 @@
 source "$ROOT/launch/launch.sh"
 
 run_tiny() {
-  local demo=0 flag flags=()
-  for flag in "$@"; do
-    case $flag in
+  local demo=0 talker=() flags=()
+  while [ $# -gt 0 ]; do
+    case $1 in
       --demo) demo=1 ;;
+      --person) [ $# -gt 1 ] || die "--person needs a name: student, TA, teacher or dasher"; talker=(--person "$2"); shift ;;
+      --person=*) talker=("$1") ;;
       -h | --help) sed -n '2,/^[^#]/s/^# //p' "$USAGE"; return ;;
-      *) flags+=("$flag") ;;
+      *) flags+=("$1") ;;
     esac
+    shift
   done
+  [ "$demo" = 1 ] || [ ${#talker[@]} = 0 ] || die "--person says who talks in the demo: give --demo too"
   ensure_env "$ROOT/requirements.txt"
   tiny_places "$demo"
   local arguments
@@ -29,7 +33,8 @@ run_tiny() {
   fi
   if [ "$demo" = 1 ]; then
     # shellcheck disable=SC2034  # read by run_driver_beside
-    CLIENT=("$PY" "$ROOT/openclaw-test/openclaw_test/loop/demo.py" --url "$(local_url "$HOST" "$PORT")" --log "$RUN_DIR/driver.out" --pid)
+    CLIENT=("$PY" "$ROOT/openclaw-test/openclaw_test/loop/demo.py" --url "$(local_url "$HOST" "$PORT")" --log "$RUN_DIR/driver.out"
+      ${talker[@]+"${talker[@]}"} --pid)
     run_driver_beside "$RUN_DIR" "$ROOT/slime/train_async.py" "${arguments[@]}"
   else
     run_driver "$RUN_DIR" "$ROOT/slime/train_async.py" "${arguments[@]}"
@@ -52,6 +57,8 @@ tiny_places() {
   SERVED_AS=$(cd "$MODEL_PATH" && basename "$PWD")
   [ "$MODEL_PATH" != "$ROOT/openclaw-test/tiny_claw/model" ] || SERVED_AS=tiny-claw
   check_port "$HOST" "$PORT" "$RUN_DIR"
+  # shellcheck disable=SC2034  # read by leave_nothing_empty
+  [ -e "$RUN_DIR" ] || NEW_RUN=$RUN_DIR
   (umask 077 && mkdir -p "$RUN_DIR") # conversations and weights: for nobody else
   RUN_DIR=$(cd "$RUN_DIR" && pwd)
 }

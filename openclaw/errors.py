@@ -16,6 +16,9 @@ class OpenClawError(Exception):
 class ConfigError(OpenClawError):
     """Flags, variables or files that cannot work. The message is one line that says what to do."""
 
+    refusal = True
+    """The trainer framework shows it as it is, without the name of the hook that raised it."""
+
 
 class StoreError(OpenClawError):
     """The rollout store cannot be used, or was asked for a change that its state machines forbid."""

@@ -1,6 +1,7 @@
 """Deletion, with everything that derives from what is deleted; nothing remains, not even a mark.
 
-On SQLite freed space is overwritten with zeros. What a model has learnt is in its weights, not here.
+On SQLite freed space is overwritten with zeros, and a copy of before a migration goes too. What a model has learnt is
+in its weights, not here.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from collections import Counter
 from sqlalchemy import ColumnElement, Connection, Delete, Select, Table, delete, func, or_, select, update
 
 from openclaw.errors import StoreError
-from openclaw.store import schema
+from openclaw.store import copies, schema
 from openclaw.store.database import Database, slices, take_turns
 from openclaw.types import SampleState, TurnState
 
@@ -94,6 +95,7 @@ class Deletion(Database):
         found: Counter[str] = Counter(dict.fromkeys(("judgements", "feedback", "samples", "trainings"), 0))
         if rows:
             self._wipe_log()
+            copies.forget(connection)
         for ids in slices([row.id for row in rows]):
             samples = list(connection.scalars(select(sample.c.id).where(sample.c.turn_id.in_(ids))))
             found["trainings"] += _drop(connection, schema.training, schema.training.c.sample_id.in_(samples))

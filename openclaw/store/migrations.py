@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from sqlalchemy import Column, Connection, Float, Integer, LargeBinary, String, func, insert, inspect, select
 
 from openclaw.errors import StoreError
+from openclaw.store.copies import keep_before_migration
 from openclaw.store.schema import SCHEMA_VERSION, metadata, schema_version, token_record
 
 if TYPE_CHECKING:
@@ -74,7 +75,8 @@ database)."""
 
 
 def prepare_schema(connection: Connection) -> None:
-    """Make or migrate the tables, within the caller's transaction. Raises StoreError for a newer schema."""
+    """Make or migrate the tables, within the caller's transaction; a file is copied before it is migrated. Raises
+    StoreError for a newer schema, or where there is no room for the copy."""
     found = _found_version(connection)
     if found == SCHEMA_VERSION:
         return
@@ -85,6 +87,8 @@ def prepare_schema(connection: Connection) -> None:
         )
     if found == 0:
         metadata.create_all(connection)
+    else:
+        keep_before_migration(connection, found)
     for version in range(found + 1, SCHEMA_VERSION + 1) if found else ():
         MIGRATIONS[version](connection)
     connection.execute(insert(schema_version).values(version=SCHEMA_VERSION, applied_at=time.time()))

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import sqlite3
 from pathlib import Path
 from typing import Any
 
 from sqlalchemy import func, select
 
 from openclaw.errors import StoreError
-from openclaw.store import schema
+from openclaw.store import copies, schema
 from openclaw.store.rollout_store import RolloutStore
 
 Rows = list[dict[str, Any]]
@@ -46,16 +44,4 @@ def backup(folder: Path, file: Path) -> dict[str, int]:
     """
     if file.exists():
         raise StoreError(f"{file} is there already: give a new name")
-    unfinished = file.with_name(file.name + ".part")
-    try:
-        os.close(os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600))
-        source, copy = sqlite3.connect(folder / "buffer.db"), sqlite3.connect(unfinished)
-        try:
-            source.backup(copy)
-        finally:
-            source.close()
-            copy.close()
-        unfinished.replace(file)
-    except (OSError, sqlite3.Error) as error:
-        raise StoreError(f"cannot write {file}: {error}") from error
-    return {"bytes": file.stat().st_size}
+    return {"bytes": copies.copy(folder / "buffer.db", file)}

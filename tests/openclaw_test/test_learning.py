@@ -199,6 +199,7 @@ def test_a_trial_that_did_not_get_there_is_counted() -> None:
     assert line["sessions_to_preference"]["mean"] == 40
     assert line["sessions_to_preference"]["not_reached"] == 1
     assert line["after_40_sessions"]["collapsed"] == 0
+    assert "after_10_sessions" in summary([result(0, None)], most=10)
     assert mean_curve([result(0, 20), result(2, 20)]) == [(3, pytest.approx(0.1)), (6, pytest.approx(0.3))]
 
 
@@ -224,7 +225,6 @@ def test_a_trial_reports_sessions_and_what_the_model_is_like(
     for name, value in (
         ("openclaw_test.offline.measures.GREEDY", 20),
         ("openclaw_test.offline.measures.WISHES", 2),
-        ("openclaw_test.offline.trial.LATE", 3),
     ):
         monkeypatch.setattr(name, value)
     monkeypatch.setattr("openclaw_test.offline.measures.fresh_problems.__defaults__", (20,))

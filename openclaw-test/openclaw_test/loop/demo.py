@@ -1,4 +1,4 @@
-"""A scripted student talks to the loop until the model writes as the student likes it; prints what came of it.
+"""A scripted person talks to the loop until the model writes as the person likes it; prints what came of it.
 
 `python openclaw-test/openclaw_test/loop/demo.py --url http://127.0.0.1:30000`. The last line on standard output is
 one JSON object; everything else goes to standard error."""
@@ -28,10 +28,12 @@ from openclaw_test.loop.measure import Look, ask_all, explicit_wishes, greedy_ac
 from openclaw_test.loop.scripted_people import converse
 from openclaw_test.loop.side_by_side import side_by_side
 from openclaw_test.people.scripted_user import ScriptedUser
+from openclaw_test.people.tastes import ASSISTANT, BY_NAME, DASHER, STUDENT, TEACHER
 from openclaw_test.people.wishes import BAR, Obedience
 from tiny_claw.problems import held_out_problems
 
 CHECK_EVERY = 8  # sessions between two looks at fresh prompts
+PERSONS = [taste.name for taste in (STUDENT, ASSISTANT, TEACHER, DASHER)]
 EXAMPLE = held_out_problems(1)[0]
 
 
@@ -101,14 +103,16 @@ async def talk(
 
 async def talk_until_learned(client: ChatClient, options: argparse.Namespace) -> Learning:
     """Talks in `--people` sessions at a time; looks at fresh prompts every few sessions; stops when it has learned."""
-    learning, user, number = Learning(), ScriptedUser(options.seed), 0
+    taste = BY_NAME[options.person]
+    learning, user, number = Learning(), ScriptedUser(options.seed, taste=taste), 0
     started = time.monotonic()
     while number < options.sessions and time.monotonic() - started < options.seconds:
         for _ in range(CHECK_EVERY // options.people):
             batch = range(number, number + options.people)
             await asyncio.gather(*(talk(client, user, n, learning, options.reading) for n in batch))
             number += options.people
-        now, version = await look(client, n=100, seed=number), (await client.status())["weight_version"]
+        now = await look(client, n=100, seed=number, taste=taste)
+        version = (await client.status())["weight_version"]
         learning.looks.append(now.preference)
         say(
             f"{number:4d} sessions, weights v{version}: preference on fresh prompts {now.preference:.2f} {bar(now)}"
@@ -165,13 +169,16 @@ async def run(options: argparse.Namespace) -> dict[str, object]:
         ChatClient(options.url, api_key=key) as client,
         ChatClient(options.url, api_key=key) as student,
     ):
-        before = await look(client, seed=-1)
+        taste = BY_NAME[options.person]
+        before = await look(client, seed=-1, taste=taste)
         accuracy_before = await greedy_accuracy(client, options.problems)
         wishes_before = await explicit_wishes(client)
         answer_before = await one_answer(client)
-        say(f"before: preference {before.preference:.2f}, greedy accuracy {accuracy_before:.3f}")
+        say(
+            f"before: preference of the {taste.name} {before.preference:.2f}, greedy accuracy {accuracy_before:.3f}"
+        )
         learning = await talk_until_learned(student, options)
-        after = await look(client, seed=-2)
+        after = await look(client, seed=-2, taste=taste)
         accuracy_after = await greedy_accuracy(client, options.problems)
         wishes_after = await explicit_wishes(client)
         say(obeyed(wishes_before, wishes_after))
@@ -180,6 +187,7 @@ async def run(options: argparse.Namespace) -> dict[str, object]:
         status = await client.status()
         ordered = [satisfied for _, satisfied in sorted(learning.first_replies.items())]
         return {
+            "person": taste.name,
             "preference_before": round(before.preference, 4),
             "preference_after": round(after.preference, 4),
             "accuracy_before": round(accuracy_before, 4),
@@ -232,7 +240,14 @@ def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument(
         "--problems", type=int, default=1000, help="held-out problems for the greedy accuracy"
     )
-    parser.add_argument("--seed", type=int, default=0, help="which student")
+    parser.add_argument("--seed", type=int, default=0, help="which one of such people")
+    parser.add_argument(
+        "--person",
+        choices=PERSONS,
+        default=STUDENT.name,
+        help="who talks: a student who wants natural prose, a TA who wants details, a teacher who wants a warm tone, "
+        "a dasher who wants lists with dashes",
+    )
     parser.add_argument(
         "--log", type=Path, default=None, help="log of the driver, shown when the loop does not start"
     )

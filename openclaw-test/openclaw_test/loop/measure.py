@@ -12,8 +12,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from openclaw_test.loop.chat_client import Answer, ChatClient
+from openclaw_test.people.tastes import STUDENT, Taste
 from openclaw_test.people.wishes import Messages, Obedience, cases, obedience
-from tiny_claw.detectors import is_right, manner, satisfies
+from tiny_claw.detectors import is_right, manner
 from tiny_claw.problems import Problem, held_out_problems, random_problem
 
 
@@ -55,15 +56,17 @@ async def greedy_accuracy(client: ChatClient, n: int = 1000, concurrency: int = 
     return sum(is_right(p, a.text) for p, a in zip(problems, answers, strict=True)) / n
 
 
-async def look(client: ChatClient, n: int = 200, seed: int = 0, concurrency: int = 64) -> Look:
-    """Preference, accuracy and manners on `n` fresh problems at the serving temperature."""
+async def look(
+    client: ChatClient, n: int = 200, seed: int = 0, concurrency: int = 64, taste: Taste = STUDENT
+) -> Look:
+    """Preference, accuracy and manners on `n` fresh problems at the serving temperature. `taste`: whose preference."""
     rng = random.Random(f"look {seed}")
     problems = [random_problem(rng, "held-out") for _ in range(n)]
     answers = await ask_all(client, problems, concurrency, max_tokens=200)
     pairs = list(zip(problems, answers, strict=True))
     manners = Counter(manner(answer.text) for answer in answers)
     return Look(
-        preference=sum(satisfies(p, a.text) for p, a in pairs) / n,
+        preference=sum(taste.is_content(p, a.text) for p, a in pairs) / n,
         accuracy=sum(is_right(p, a.text) for p, a in pairs) / n,
         manners={name: count / n for name, count in sorted(manners.items())},
         failed=sum(answer.error is not None for answer in answers),

@@ -89,7 +89,7 @@ def summary(results: Sequence[dict[str, Any]], most: int) -> dict[str, Any]:
     after["wishes_kept"] = sum(one.get("wishes_kept", False) for one in late)
     after["collapsed"] = sum(one["bare"] >= COLLAPSED for one in late)
     after["updates"] = mean_interval([float(one["updates"]) for one in late])
-    found[f"after_{LATE}_sessions"] = after
+    found[f"after_{min(LATE, most)}_sessions"] = after
     found["seconds_a_seed"] = mean_interval([result["seconds"] for result in results])["mean"]
     return found
 

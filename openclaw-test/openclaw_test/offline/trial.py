@@ -54,6 +54,11 @@ class Plan:
         return self.at_once / len(self.tastes)
 
     @property
+    def late(self) -> int:
+        """Sessions of each person after which the model is looked at closely."""
+        return min(LATE, self.most)
+
+    @property
     def rounds_a_look(self) -> int:
         """Rounds between two measurements: each person has had two sessions or more."""
         return math.ceil(2 / self.sessions_a_round)
@@ -106,7 +111,7 @@ class Trial:
         started, sessions, rounds = time.monotonic(), 0.0, 0
         try:
             before, wishes = self._look(rounds), self._wishes()
-            while sessions < LATE or (self.progress.reached is None and sessions < self.plan.most):
+            while sessions < self.plan.late or (self.progress.reached is None and sessions < self.plan.most):
                 changed = [
                     self._round(self.plan.at_once * (rounds + i)) for i in range(self.plan.rounds_a_look)
                 ]
@@ -114,7 +119,7 @@ class Trial:
                 sessions = rounds * self.plan.sessions_a_round
                 value = self._look(rounds) if any(changed) else self._last()
                 self.progress.curve.append((sessions, value))
-                if self.progress.late is None and sessions >= LATE:
+                if self.progress.late is None and sessions >= self.plan.late:
                     self.progress.late = self._late(sessions, wishes)
         finally:
             self.loop.close()

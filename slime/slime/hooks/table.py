@@ -205,7 +205,8 @@ _ALL = (
     Hook(
         "service_path",
         (Call("start(args, endpoints) -> list of server processes", ("args", "endpoints")),),
-        "once, before anything starts; slime starts, watches and restarts what it returns",
+        "once, before anything starts; slime starts, watches and restarts what it returns; what it raises refuses the "
+        "run, in its own words where the exception has `refusal = True`",
         "start",
         repeatable=True,
     ),

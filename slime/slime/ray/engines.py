@@ -93,7 +93,8 @@ def server_specs(args: Arguments) -> list[ServerSpec]:
         try:
             specs += [ServerSpec(**service) for service in start(args, endpoints)]
         except Exception as error:  # before anything runs, whatever a hook raises is a refusal
-            raise ConfigError(f"--service-path {path}: {error}") from error
+            own_words = getattr(error, "refusal", False)
+            raise ConfigError(f"{error}" if own_words else f"--service-path {path}: {error}") from error
     manager.check_ports(specs)
     return specs
 

@@ -82,11 +82,11 @@ class TrainingRun(RunParts):
             return 0
         self.publisher.restore(self.trainers, state, self.make_way)
         repin(self.publisher)
-        self.trained = state.rollout_id
-        self.tracker.take_up(state.rollout_id)
-        self.tracker.display.line(beginning(self.args, state.rollout_id))
-        self.rollouts.go_on_after(state.rollout_id)
-        return state.rollout_id + 1
+        self.trained = max(state.rollout_id, self.publisher.orders.trained)
+        self.tracker.take_up(self.trained)
+        self.tracker.display.line(beginning(self.args, self.trained))
+        self.rollouts.go_on_after(self.trained)
+        return self.trained + 1
 
     def request(self, rollout_id: int) -> PendingBatch:
         """Asks for a batch and returns at once."""

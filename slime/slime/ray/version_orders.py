@@ -80,6 +80,7 @@ def go_back(order: VersionOrder, publisher: Publisher, trainers: TrainGroup, rol
     weights, checkpoint = _weights(publisher, order.version)
     parent = read_meta(checkpoint)["parent"]
     told = {"drop_turns": order.drop_turns, "reason": order.reason}
+    publisher.orders.going_back(rollout_id)
     publisher.update.engines = list(publisher.engines)
     publisher.update.publish(Candidate(weights, rollout_id, parent, undo=told))
     publisher.newest = max(publisher.newest, publisher.live.version)

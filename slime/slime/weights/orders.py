@@ -1,7 +1,8 @@
 """Orders of people about versions: go back to one, pin one, go on. They lie in the run folder until they are done.
 
 RUN_DIR/version_order.json   {"id", "action": "rollback" | "pin" | "unpin", "version", "drop_turns", "reason"}
-RUN_DIR/version_state.json   {"pinned": version or null, "done": {"id", "error", "seconds"} or null}
+RUN_DIR/version_state.json   {"pinned": version or null, "done": {"id", "error", "seconds"} or null,
+                             "trained": last rollout that was trained when somebody went back}
 """
 
 from __future__ import annotations
@@ -62,12 +63,21 @@ class VersionOrders:
         """The version that is served while training waits."""
         return self._state().get("pinned")
 
+    @property
+    def trained(self) -> int:
+        """The last rollout that was trained when a run went back; -1 where it never did."""
+        return int(self._state().get("trained", -1))
+
+    def going_back(self, rollout_id: int) -> None:
+        """Keeps how far the rollouts are counted: a driver that starts from the older checkpoint counts on from there."""
+        write_json(self.state, {**self._state(), "trained": max(self.trained, rollout_id)})
+
     def finish(
         self, order: VersionOrder, pinned: int | None, error: str | None = None, seconds: float = 0.0
     ) -> None:
         """Tells the result, then removes the order: done twice is better than lost."""
         done = {"id": order.id, "error": error, "seconds": round(seconds, 3)}
-        write_json(self.state, {"pinned": pinned, "done": done})
+        write_json(self.state, {**self._state(), "pinned": pinned, "done": done})
         self.order.unlink(missing_ok=True)
 
     def _read(self) -> VersionOrder | None:

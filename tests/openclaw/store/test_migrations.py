@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Callable
 from pathlib import Path
 
@@ -88,6 +89,28 @@ def test_an_older_database_is_migrated_and_keeps_what_it_has(
     store.close()
     fresh.close()
     RolloutStore(old).close()
+
+
+def test_a_file_is_copied_before_it_is_migrated_and_a_deletion_takes_the_copy_along(
+    tmp_path: Path, make_turn: Callable[..., NewTurn]
+) -> None:
+    store = RolloutStore(tmp_path)
+    store.record_turn(make_turn(session_id="s"))
+    _undo_version_8(store)
+    store.close()
+    assert not list(tmp_path.glob("*-of-schema-*"))
+    store = RolloutStore(tmp_path)
+    copy = tmp_path / "buffer-of-schema-7.db"
+    assert copy.stat().st_mode & 0o777 == 0o600
+    old = sqlite3.connect(copy)
+    assert old.execute("SELECT max(version) FROM schema_version").fetchone() == (7,)
+    assert old.execute("SELECT count(*) FROM turn").fetchone() == (1,)
+    old.close()
+    RolloutStore(tmp_path).close()
+    assert copy.exists()
+    store.delete_session("s")
+    assert not copy.exists()
+    store.close()
 
 
 def test_every_version_has_a_migration() -> None:

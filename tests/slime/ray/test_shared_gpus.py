@@ -14,7 +14,7 @@ from slime.ray.run import TrainingRun
 from slime.ray.train_actor import TrainerState
 from slime.ray.version_files import VersionFiles
 from slime.tracking.step_times import StepClock
-from slime.weights.orders import VersionOrders
+from slime.weights.orders import VersionOrder, VersionOrders
 from slime.weights.versions import WeightVersion
 
 
@@ -65,6 +65,20 @@ def seen(calls: list[str]) -> list[str]:
     told = ("trainers.load", "trainers.export_weights", "trainers.sleep", "trainers.wake_up", "watcher.wait_ready",
             "engine.release_memory", "engine.resume_memory", "update.publish")  # fmt: skip
     return [call for call in calls if call in told]
+
+
+def test_rollouts_are_counted_on_after_somebody_went_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = make_run([], tmp_path, monkeypatch)
+    assert run.go_live() == 5
+    orders = run.publisher.orders
+    orders.going_back(7)
+    orders.finish(VersionOrder("1", "rollback", 4), None)
+    assert run.go_live() == 8
+    orders.going_back(6)
+    orders.finish(VersionOrder("2", "pin", 4), 4)
+    assert (orders.trained, orders.pinned) == (7, 4)
 
 
 def test_engines_start_and_leave_before_a_trainer_loads(

@@ -1,0 +1,83 @@
+"""Copies of a SQLite store: for safekeeping, and the one that is made before its tables are migrated."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from pathlib import Path
+
+from sqlalchemy import Connection
+
+from openclaw.errors import StoreError
+
+BEFORE_MIGRATION = "{stem}-of-schema-{version}.db"
+_ZEROS = bytes(1 << 20)
+
+
+def copy(source: Path, file: Path) -> int:
+    """A whole copy of what is committed, while it is written too; readable by its owner alone. Returns its bytes.
+
+    Raises:
+        StoreError: the file cannot be written.
+    """
+    unfinished = file.with_name(file.name + ".part")
+    try:
+        os.close(os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600))
+        there, here = sqlite3.connect(source), sqlite3.connect(unfinished)
+        try:
+            there.backup(here)
+        finally:
+            there.close()
+            here.close()
+        unfinished.replace(file)
+        return file.stat().st_size
+    except (OSError, sqlite3.Error) as error:
+        unfinished.unlink(missing_ok=True)
+        raise StoreError(f"cannot write {file}: {error}") from error
+
+
+def keep_before_migration(connection: Connection, version: int) -> Path | None:
+    """Copies the store as its schema `version` left it, beside it, in place of an older such copy; None where the
+    database is no file (PostgreSQL, whose server has backups of its own). Raises StoreError when there is no room."""
+    file = _file_of(connection)
+    if file is None:
+        return None
+    kept = file.with_name(BEFORE_MIGRATION.format(stem=file.stem, version=version))
+    copy(file, kept)
+    for older in _kept(file):
+        if older != kept:
+            _wipe(older)
+    return kept
+
+
+def forget(connection: Connection) -> None:
+    """Removes the copy of before a migration: it holds what somebody deletes now. Its bytes are overwritten first."""
+    file = _file_of(connection)
+    for kept in _kept(file) if file is not None else ():
+        _wipe(kept)
+
+
+def _file_of(connection: Connection) -> Path | None:
+    url = connection.engine.url
+    if url.get_backend_name() != "sqlite" or url.database in (None, "", ":memory:"):
+        return None
+    return Path(str(url.database))
+
+
+def _kept(file: Path) -> list[Path]:
+    return sorted(file.parent.glob(BEFORE_MIGRATION.format(stem=file.stem, version="*")))
+
+
+def _wipe(file: Path) -> None:
+    try:
+        left = file.stat().st_size
+        with file.open("r+b", buffering=0) as opened:
+            while left > 0:
+                left -= opened.write(_ZEROS[:left])
+        file.unlink()
+    except FileNotFoundError:  # another process has deleted too
+        return
+    except OSError as error:
+        raise StoreError(
+            f"cannot remove {file}, which holds what is to be deleted: {error.strerror}"
+        ) from error

@@ -1,0 +1,63 @@
+"""`--demo` of the tiny scripts: who talks, and what a run that never began leaves."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests import ROOT
+
+SCRIPT = ROOT / "openclaw-combine/run_tiny_openclaw_topk_select.sh"
+FAKE = """#!/bin/sh
+case "$*" in
+  *slime.processes.supervisor*) : >"$4/supervisor.lock"; [ -z "$BEGINS" ] || : >"$4/arguments.json"; exit 2 ;;
+  *loop/demo.py*) sleep 0.2; echo "DEMO $*"; exit 1 ;;
+esac
+"""
+"""In place of Python: the supervisor ends at once (after the driver has begun, where BEGINS is set), the demo too."""
+
+
+def demo(folder: Path, *flags: str, **env: str) -> subprocess.CompletedProcess[str]:
+    fake = folder / "venv" / "bin" / "python"
+    fake.parent.mkdir(parents=True)
+    fake.write_text(FAKE)
+    fake.chmod(0o755)
+    files = [ROOT / "requirements.txt", ROOT / "slime/pyproject.toml"]
+    stamp = subprocess.run(["cksum"], input=b"".join(f.read_bytes() for f in files), capture_output=True)
+    (folder / "venv" / ".installed-requirements").write_text(stamp.stdout.decode().strip())
+    own = {"PATH": os.environ["PATH"], "VENV": str(folder / "venv"), "RUN_DIR": str(folder / "run"), **env}
+    return subprocess.run(["bash", str(SCRIPT), *flags], env=own, capture_output=True, text=True)
+
+
+def test_a_demo_that_never_began_leaves_no_folder(tmp_path: Path) -> None:
+    assert demo(tmp_path, "--demo", "--typo").returncode == 1
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_demo_that_began_keeps_its_folder(tmp_path: Path) -> None:
+    demo(tmp_path, "--demo", BEGINS="1")
+    assert sorted(file.name for file in (tmp_path / "run").iterdir()) == [
+        "arguments.json", "driver.out", "supervisor.lock",
+    ]  # fmt: skip
+
+
+def test_a_folder_that_was_there_before_stays(tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    demo(tmp_path, "--demo", "--typo")
+    assert (tmp_path / "run" / "driver.out").exists()
+
+
+@pytest.mark.parametrize("words", [("--person", "teacher"), ("--person=teacher",)])
+def test_who_talks_in_the_demo_can_be_chosen(tmp_path: Path, words: tuple[str, ...]) -> None:
+    told = demo(tmp_path, "--demo", *words, "--seed", "3").stdout
+    assert f"{' '.join(words)} --pid" in told
+
+
+def test_a_person_without_a_demo_is_refused(tmp_path: Path) -> None:
+    done = demo(tmp_path, "--person", "TA")
+    assert (done.returncode, done.stderr) == (
+        2, "error: --person says who talks in the demo: give --demo too\n",
+    )  # fmt: skip

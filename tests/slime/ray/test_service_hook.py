@@ -1,0 +1,42 @@
+"""What a hook that names processes may refuse, and in whose words."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from openclaw.errors import ConfigError as Refusal
+from slime.errors import ConfigError
+from slime.ray import engines
+
+HOOK = "my.services.start"
+
+
+def refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception) -> str:
+    def start(args: Any, endpoints: Any) -> Any:
+        raise error
+
+    load: Callable[..., Any] = lambda *_: start  # noqa: E731
+    monkeypatch.setattr(engines, "load_path", load)
+    args: Any = SimpleNamespace(
+        debug_train_only=False, run_dir=tmp_path, rollout_external_engine_addrs=["http://127.0.0.1:1"],
+        rollout_num_gpus=0, prm_num_gpus=0, prm_teacher_num_gpus=0, hf_checkpoint="model", rollout_backend="embedded",
+        service_path=[HOOK], engine_count=0,
+    )  # fmt: skip
+    with pytest.raises(ConfigError) as found:
+        engines.server_specs(args)
+    return str(found.value)
+
+
+def test_a_refusal_that_is_written_for_people_is_shown_as_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert refused(tmp_path, monkeypatch, Refusal("port 30000 is taken")) == "port 30000 is taken"
+
+
+def test_what_else_a_hook_raises_names_the_hook(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert refused(tmp_path, monkeypatch, KeyError("port")) == f"--service-path {HOOK}: 'port'"
