@@ -143,3 +143,16 @@ def test_a_password_is_neither_printed_nor_put_on_a_command_line() -> None:
     assert "hunter2" not in str(refused.value)
     plain = "postgresql+psycopg://ann@db.example/rl"
     assert store_flags(argparse.Namespace(rl_buffer_url=plain)) == ["--rl-buffer-url", plain]
+
+
+def test_a_claim_does_not_outlast_a_clock_that_was_set_back(
+    store: RolloutStore, make_turn: MakeTurn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    turn = store.record_turn(make_turn())
+    assert store.answer_turn(turn.id, [{"role": "user", "content": "Thanks!"}])
+    assert store.claim_answered("dies", 1, 60.0)
+    assert store.claim_answered("waits", 1, 60.0) == []
+    right = time.time
+    monkeypatch.setattr(time, "time", lambda: right() - 3600)
+    assert [claimed.id for claimed in store.claim_answered("waits", 1, 60.0)] == [turn.id]
+    assert store.claim_answered("other", 1, 60.0) == []
