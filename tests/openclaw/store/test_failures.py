@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
+import os
 import random
+import shutil
 import sqlite3
 import threading
 import time
@@ -96,6 +99,26 @@ def test_a_read_only_file_can_be_read_and_says_why_it_is_not_written(
     with pytest.raises(StoreError, match=r"buffer\.db.*readonly database; this user may not write there"):
         store.record_turn(make_turn())
     store.close()
+
+
+@pytest.mark.parametrize("left", [0.0, 0.3, 0.7, 0.99])
+def test_a_cut_write_ahead_log_costs_the_last_turns_and_no_others(
+    tmp_path: Path, make_turn: MakeTurn, left: float
+) -> None:
+    store = RolloutStore(tmp_path / "one")
+    turns = [store.record_turn(make_turn()) for _ in range(20)]
+    shutil.copytree(tmp_path / "one", tmp_path / "cut", ignore=shutil.ignore_patterns("*-shm"))
+    store.close()
+    log = tmp_path / "cut" / "buffer.db-wal"
+    os.truncate(log, int(log.stat().st_size * left))
+    cut = RolloutStore(tmp_path / "cut")
+    there = [cut.get_turn(turn.id) == turn for turn in turns]
+    assert there == sorted(there, reverse=True) and not all(there)
+    new = cut.record_turn(make_turn())
+    assert cut.get_turn(new.id) == new
+    cut.close()
+    with contextlib.closing(sqlite3.connect(tmp_path / "cut" / "buffer.db")) as database:
+        assert database.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
 
 
 def test_a_missing_folder_of_a_url_is_named(tmp_path: Path) -> None:
