@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from openclaw.engine.generation import Generation, Increment
@@ -35,7 +36,7 @@ class Exchange:
     turn: the turn that the answer completes. transcript: of its messages.
     recorder: None serves without storing. session_end: where the session ends with this turn, if the client
     said so.
-    timeout: seconds for the whole answer, waiting for engines included.
+    timeout: seconds for the whole answer, waiting for engines included. began: when it was asked for (monotonic clock).
     opening: ids at the end of the prompt that are the beginning of the answer (a tool call that was asked for).
     """
 
@@ -48,6 +49,7 @@ class Exchange:
     session_end: Recorder | None
     timeout: float
     opening: tuple[int, ...] = ()
+    began: float = field(default_factory=time.monotonic)
 
     def opened(self, opening: list[int], context_length: int) -> Exchange:
         """This exchange with an answer that begins with these ids. Raises ClientError when the context has no
@@ -124,7 +126,7 @@ class Exchange:
 
     async def _store(self, turn: NewTurn | None) -> None:
         if self.recorder is not None and turn is not None:
-            await self.recorder.record(turn)
+            await self.recorder.record(turn, self.began)
         if self.session_end is not None:
             await self.session_end.end_session(self.turn.session_id)
 
