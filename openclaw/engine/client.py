@@ -13,7 +13,7 @@ from weakref import WeakKeyDictionary
 import aiohttp
 import orjson
 
-from openclaw.engine.cumulative_stream import CumulativeAnswers
+from openclaw.engine.increments import StreamedAnswers
 from openclaw.engine.trial import TrialRequest
 from openclaw.errors import ClientError, EngineError
 
@@ -112,14 +112,14 @@ class EngineClient:
             await asyncio.sleep(READY_POLL_SECONDS)
 
     async def stream(self, url: str, body: dict[str, Any]) -> AsyncGenerator[dict[str, Any], None]:
-        """The newest cumulative answer (see cumulative_stream.py), again and again, until the last. Raises
+        """The newest answer (see increments.py), again and again, until the last. Raises
         EngineError when the engine is not there or breaks off, ClientError when it refuses the request."""
         try:
             async with self._http.post(f"{url}/generate", data=orjson.dumps(body)) as answer:
                 if answer.status != 200:
                     raise _refusal(answer.status, await answer.read())
-                async for cumulative in _answers(answer.content):
-                    yield cumulative
+                async for found in _answers(answer.content):
+                    yield found
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
             if isinstance(error, aiohttp.ClientConnectorError | TimeoutError):
                 self._avoided[url] = time.monotonic() + AVOID_SECONDS
@@ -159,9 +159,8 @@ class EngineClient:
 
 
 async def _answers(content: aiohttp.StreamReader) -> AsyncIterator[dict[str, Any]]:
-    """Server-sent events to answers. Answers are cumulative, so of several that came together the last is
-    enough."""
-    buffer, answers = b"", CumulativeAnswers()
+    """Server-sent events to answers, one of those that came together."""
+    buffer, answers = b"", StreamedAnswers()
     while chunk := await content.readany():
         buffer += chunk
         end = buffer.rfind(b"\n\n")
@@ -172,9 +171,11 @@ async def _answers(content: aiohttp.StreamReader) -> AsyncIterator[dict[str, Any
         if not data:
             continue
         try:
-            answer = answers.read(data[-1])
+            answer = answers.read(data)
         except orjson.JSONDecodeError as error:
             raise EngineError(f"a chunk that is not JSON: {error}") from error
+        except (KeyError, TypeError) as error:
+            raise EngineError(f"a chunk that is no SGLang answer: {error!r}") from error
         if "error" in answer:
             raise _refusal(answer["error"].get("code", 500), data[-1])
         yield answer

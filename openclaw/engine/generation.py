@@ -146,8 +146,10 @@ class Generation:
         }
 
     def _take(self, answer: dict[str, Any]) -> Increment:
-        """What is new in a cumulative answer. Raises EngineError for an answer that makes no sense."""
+        """What is new in an answer. Raises EngineError for an answer that makes no sense."""
         have = len(self.ids) - self._attempt_start - answer[SKIPPED]
+        if have < 0:
+            raise EngineError(f"{-have} ids of an answer did not come")
         try:
             meta = answer["meta_info"]
             ids = answer["output_ids"][have:]

@@ -15,6 +15,8 @@ from openclaw.trainer_hooks.backlog import Backlog
 Json = dict[str, Any]
 
 GAP = "train/train_rollout_logprob_abs_diff"
+ENOUGH = 4
+"""Updates from which their fate says something."""
 ROLES = ("engine", "judge", "driver", "trainer")
 
 
@@ -43,12 +45,24 @@ def _of_loops(source: PageSource, now: Json) -> dict[str, str]:
             f"{judging['neutral']:.0%} of the last {judging['scores']} judgements say nothing: the judge finds "
             "no sign of what people think; look at some turns, or give another judge (JUDGE_BACKEND)"
         )
+    found |= _of_updates(now["training"])
     batch = _batch_size(source.run_dir)
     return (
         found
         if batch is None
         else found | Backlog(now["training"]["ready"], judging["waiting"], batch).advice()
     )
+
+
+def _of_updates(training: Json) -> dict[str, str]:
+    """Most of the newest updates did not stay."""
+    count, refused = training["updates"], training["refused"]
+    if count < ENOUGH or 2 * refused <= count:
+        return {}
+    return {
+        "gate": f"{refused} of the last {count} updates were rejected or undone: what people say now makes the "
+        "answers worse, or the learning rate is too high; Versions tells of each why, and what it learned from"
+    }
 
 
 def _of_processes(run_dir: Path) -> dict[str, str]:

@@ -13,6 +13,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 from starlette.responses import Response
 
+from openclaw.page.measured import in_words
 from openclaw.page.texts import visible
 
 STATIC = Path(__file__).parent / "static"
@@ -86,6 +87,6 @@ def _environment() -> Environment:
         lstrip_blocks=True,
     )
     filters = {"when": when, "number": number, "signed": signed, "span": span, "visible": visible}
-    environment.filters.update(filters)
+    environment.filters.update(filters | {"in_words": in_words})
     environment.globals["static"] = static_address
     return environment

@@ -16,7 +16,7 @@ from openclaw.page.html_routes import PageRoute, diff_page
 from openclaw.page.json_routes import whole
 from openclaw.page.login import form
 from openclaw.page.source import source_of
-from openclaw.page.versions import pin, roll_back
+from openclaw.page.versions import pin, roll_back, settle_quarantine, versions
 
 router = APIRouter(route_class=PageRoute, include_in_schema=False)
 
@@ -46,13 +46,25 @@ async def try_again(request: Request) -> Response:
 
 @router.post("/page/versions/rollback")
 async def rollback(request: Request) -> Response:
+    """One click: what it undoes can be brought back by another one."""
     check_change(request)
     given = await form(request)
-    _sure(given)
     version = whole(given.get("version", "") or "?", "version", 0, 0, 2**31)
+    live = (await versions(request))["live"]
     told = await roll_back(request, version, given.get("drop_turns") == "1")
     waits = told.get("status") == "waiting"
-    return _to("/page/versions", **{"waits" if waits else "done": str(version)})
+    back = {} if live is None or live == version else {"was": str(live)}
+    return _to("/page/versions", **{"waits" if waits else "done": str(version)}, **back)
+
+
+@router.post("/page/versions/quarantine")
+async def quarantine(request: Request) -> Response:
+    """A version's turns in quarantine: learned again (`then=release`), or never (`then=delete`)."""
+    check_change(request)
+    given = await form(request)
+    version = whole(given.get("version", "") or "?", "version", 0, 0, 2**31)
+    count = await settle_quarantine(request, version, given.get("then") == "release")
+    return _to("/page/version", n=str(version), settled=str(count))
 
 
 @router.post("/page/versions/pin")

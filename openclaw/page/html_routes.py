@@ -15,6 +15,7 @@ from openclaw.page.access import check_reader
 from openclaw.page.html import HEADERS, STATIC, page
 from openclaw.page.json_routes import printable, whole
 from openclaw.page.learning import learning, table
+from openclaw.page.lessons import lessons
 from openclaw.page.now import now
 from openclaw.page.privacy import privacy
 from openclaw.page.sessions import session, sessions
@@ -129,11 +130,27 @@ async def get_learning(request: Request) -> Response:
 
 @router.get("/page/versions")
 async def get_versions(
-    request: Request, done: str = "", waits: str = "", pinned: str = "", pin_waits: str = ""
+    request: Request, done: str = "", waits: str = "", was: str = "", pinned: str = "", pin_waits: str = ""
 ) -> Response:
     check_reader(request)
-    said = said_of(done, waits, pinned, pin_waits)
-    return page("versions.html", **_common(request, "versions"), found=await versions(request), said=said)
+    told: dict[str, Any] = {"said": said_of(done, waits, pinned, pin_waits)}
+    told["was"] = int(was) if was.isdecimal() else None
+    return page("versions.html", **_common(request, "versions"), found=await versions(request), **told)
+
+
+@router.get("/page/version")
+async def get_version(request: Request, n: str = "", after: str = "", settled: str = "") -> Response:
+    """One version: what it learned from, what was measured, and what may be done about it."""
+    check_reader(request)
+    source, number = source_of(request), whole(n or "?", "n", 0, 0, 2**31)
+    behind = whole(after, "after", 0, 0, 2**62)
+    learned = await source.in_thread(lambda: lessons(source.store, number, behind))
+    found = await versions(request)
+    one = next((one for one in found["versions"] if one["version"] == number), None)
+    if one is None:
+        raise ClientError(f"version {number} is too old to be shown", code="not_found", status=404)
+    told = {"one": one, "learned": learned, "found": found, "settled": settled}
+    return page("version.html", **_common(request, "versions"), **told)
 
 
 @router.get("/page/versions/diff")

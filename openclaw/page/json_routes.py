@@ -10,6 +10,7 @@ from starlette.responses import Response
 
 from openclaw.errors import ClientError
 from openclaw.page.access import check_reader
+from openclaw.page.lessons import lessons
 from openclaw.page.now import now
 from openclaw.page.sessions import SESSIONS_A_PAGE, TURNS_A_PAGE, session, sessions
 from openclaw.page.source import source_of
@@ -63,6 +64,15 @@ async def get_tokens(request: Request, completion_id: str) -> Response:
     check_reader(request)
     source, id_ = source_of(request), printable(completion_id, "completion_id")
     return _json(await source.in_thread(lambda: tokens(source.store, source.tokenizer, id_)))
+
+
+@router.get("/admin/versions/{number}/turns")
+async def get_version_turns(request: Request, number: str, limit: str = "", after: str = "") -> Response:
+    """What a version learned from: `{"turns", "good", "bad", "data", "next"}`; `after=NEXT` gives the next page."""
+    check_reader(request)
+    source, most = source_of(request), whole(limit, "limit", TURNS_A_PAGE, 1, MOST)
+    version, behind = whole(number, "version", 0, 0, 2**31), whole(after, "after", 0, 0, 2**62)
+    return _json(await source.in_thread(lambda: lessons(source.store, version, behind, most)))
 
 
 def whole(text: str, name: str, default: int, least: int, most: int) -> int:

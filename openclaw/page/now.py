@@ -14,7 +14,7 @@ from openclaw.page.alarms import alarms
 from openclaw.page.sessions import open_sessions
 from openclaw.page.source import PageSource
 from openclaw.store import schema
-from openclaw.types import SampleState, TurnState, VersionStatus
+from openclaw.types import DEFAULT_TRAINER, SampleState, TurnState, VersionStatus
 
 Json = dict[str, Any]
 
@@ -23,6 +23,8 @@ WINDOW_SECONDS = 300.0
 SCORES = 50
 """Newest judgements that the share of neutral ones is taken of."""
 SHOWN_SESSIONS = 10
+UPDATES = 8
+"""Newest updates whose fate is told."""
 
 
 async def now(source: PageSource) -> Json:
@@ -124,6 +126,9 @@ def _training(connection: Connection, samples: dict[str, int]) -> Json:
     oldest = select(sql.min(sample.created_at)).where(sample.state == str(SampleState.READY))
     live = select(version.version, version.activated_at).where(version.status == str(VersionStatus.LIVE))
     row = connection.execute(live.order_by(version.activated_at.desc()).limit(1)).first()
+    newest = select(version.status).where(version.trainer == DEFAULT_TRAINER, version.rollout_id >= 0)
+    fates = list(connection.scalars(newest.order_by(version.version.desc()).limit(UPDATES)))
+    refused = {str(VersionStatus.REJECTED), str(VersionStatus.ROLLED_BACK)}
     return {
         "ready": samples.get("ready", 0),
         "leased": samples.get("leased", 0),
@@ -131,5 +136,7 @@ def _training(connection: Connection, samples: dict[str, int]) -> Json:
         "oldest_at": connection.scalar(oldest),
         "live_version": row.version if row else 0,
         "live_since": row.activated_at if row else None,
+        "updates": len(fates),
+        "refused": sum(fate in refused for fate in fates),
         "versions": connection.scalar(select(sql.count()).select_from(schema.weight_version)) or 0,
     }

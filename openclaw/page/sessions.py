@@ -54,13 +54,13 @@ def session(store: RolloutStore, session_id: str, after: int = -1, limit: int = 
         row = connection.execute(select(table).where(table.c.id == session_id)).mappings().first()
         if row is None:
             raise ClientError(f"there is no recorded session {session_id!r}", "session_id", "not_found", 404)
-        query = _turns().where(turn.c.session_id == session_id, turn.c.turn_index > after)
+        query = select_turns().where(turn.c.session_id == session_id, turn.c.turn_index > after)
         query = query.order_by(turn.c.turn_index, turn.c.created_at).limit(limit + 1)
         rows = connection.execute(query).mappings().all()
         shown = rows[:limit]
         judged = judgements(connection, [one["id"] for one in shown])
         described = _described(connection, [row])[0]
-        turns = [_turn(one, judged[one["id"]]) for one in shown]
+        turns = [shown_turn(one, judged[one["id"]]) for one in shown]
     further = shown[-1]["turn_index"] if len(rows) > limit else None
     return {"object": "session", **described, "data": turns, "next": further}
 
@@ -102,7 +102,8 @@ def outcome(row: Mapping[Any, Any]) -> Json:
     }
 
 
-def _turns() -> Any:
+def select_turns() -> Any:
+    """What `shown_turn` reads, of every turn."""
     turn, body, sample = schema.turn, schema.turn_body, schema.sample
     columns = [body.c.messages, body.c.response_message, body.c.next_state, body.c.version_spans]
     of_sample = [sample.c.state.label("sample_state"), sample.c.reason.label("sample_reason")]
@@ -113,7 +114,8 @@ def _turns() -> Any:
     )
 
 
-def _turn(row: RowMapping, judged: list[Json]) -> Json:
+def shown_turn(row: RowMapping, judged: list[Json]) -> Json:
+    """A turn as the page has it: what was said, the answer, what followed, and what became of it."""
     messages = unpack_json(row["messages"])
     following = None if row["next_state"] is None else unpack_json(row["next_state"])
     return {

@@ -10,9 +10,10 @@ from starlette.requests import Request
 
 from openclaw.common.messages import text_of
 from openclaw.errors import ClientError
+from openclaw.page.lessons import NOTHING
 from openclaw.page.source import PageSource, source_of
 from openclaw.store import RolloutStore
-from openclaw.types import WeightVersion
+from openclaw.types import Message, VersionStatus, WeightVersion
 from openclaw.versions.comparison import compare_versions
 
 Json = dict[str, Any]
@@ -26,7 +27,7 @@ LOOKED_AT, OPENINGS, LONGEST_OPENING = 40, 3, 300
 NOT_THERE = (404, 405)
 EMPTY: Json = {
     "parent": None, "status": "", "created_at": None, "reason": None, "measurements": {}, "rollout_id": None,
-    "on_disk": True,
+    "on_disk": True, "quarantined": 0,
 }  # fmt: skip
 """A version of which nothing is told."""
 
@@ -39,10 +40,11 @@ async def versions(request: Request) -> Json:
     if answer is not None and answer.status_code == 200:
         found: Json = answer.json()
         given = found.get("versions") or found.get("data") or []
-        rows = [{**EMPTY, **one, "reason": one.get("reason") or one.get("undone")} for one in given]
+        rows = [{**EMPTY, **one, "reason": _why(one)} for one in given]
         rows.sort(key=lambda one: int(one["version"]), reverse=True)
         told = {"object": "list", "live": found.get("live"), "pinned": found.get("pinned")}
-        return {**told, "versions": rows[:SHOWN], "switchable": source.writable}
+        shown = await source.in_thread(lambda: _with_lessons(source, rows[:SHOWN]))
+        return {**told, "versions": shown, "switchable": source.writable}
     return await source.in_thread(lambda: _of_store(source))
 
 
@@ -69,6 +71,15 @@ async def pin(request: Request, version: int | None) -> Json:
     return _told(await _ask(request, "POST", path, {}), "pin_refused")
 
 
+async def settle_quarantine(request: Request, version: int, release: bool) -> int:
+    """Its turns in quarantine are learned again, or never; returns how many. Raises ClientError."""
+    if source_of(request).gateway is None:
+        raise ClientError("a finished run learns nothing", code="read_only", status=409)
+    how = ("POST", f"{ROUTE}/{version}/release") if release else ("DELETE", f"{ROUTE}/{version}/quarantine")
+    told = _told(await _ask(request, *how), "quarantine_refused")
+    return int(told["released" if release else "deleted"])
+
+
 async def difference(request: Request, a: int, b: int, prompts: list[str]) -> Json:
     """What lies between two versions, with `answers` where there are prompts. Raises ClientError."""
     source = source_of(request)
@@ -88,8 +99,14 @@ async def difference(request: Request, a: int, b: int, prompts: list[str]) -> Js
 
 def openings(store: RolloutStore) -> list[str]:
     """First words of the newest conversations, as prompts to compare versions on."""
-    found = [" ".join(text_of(turn.messages[-1]).split()) for turn in store.newest_turns(LOOKED_AT)]
+    found = [_opening(turn.messages) for turn in store.newest_turns(LOOKED_AT)]
     return list(dict.fromkeys(text for text in found if 0 < len(text) <= LONGEST_OPENING))[:OPENINGS]
+
+
+def _opening(messages: list[Message]) -> str:
+    """What a person said first, on one line."""
+    asked = next((one for one in messages if one.get("role") == "user"), None)
+    return "" if asked is None else " ".join(text_of(asked).split())
 
 
 def on_disk(store: RolloutStore) -> list[int]:
@@ -101,7 +118,7 @@ def on_disk(store: RolloutStore) -> list[int]:
 def said_of(done: str, waits: str, pinned: str, pin_waits: str) -> str:
     """What has come of an order that somebody gave on the page."""
     if done.isdecimal():
-        return f"Version {done} is live again."
+        return f"Version {done} is live again. What newer ones learned is undone."
     if waits.isdecimal():
         return f"Version {waits} goes live as soon as the driver answers."
     if pinned:
@@ -132,9 +149,23 @@ def _of_store(source: PageSource) -> Json:
     if source.recorder is None:
         return {"object": "list", "live": None, "pinned": None, "versions": [], "switchable": False}
     store = source.store
-    rows = [_row(one) for one in reversed(store.versions()[-SHOWN:])]
+    rows = _with_lessons(source, [_row(one) for one in reversed(store.versions()[-SHOWN:])])
     live = store.live_version()
     return {"object": "list", "live": live, "pinned": None, "versions": rows, "switchable": False}
+
+
+def _with_lessons(source: PageSource, rows: list[Json]) -> list[Json]:
+    """With how many turns each learned from, and how many of them were judged good and bad."""
+    if source.recorder is None:
+        return [{**row, "learned": NOTHING} for row in rows]
+    learned = source.store.learned_by([int(row["version"]) for row in rows])
+    return [{**row, "learned": learned.get(int(row["version"]), NOTHING)} for row in rows]
+
+
+def _why(told: Json) -> str | None:
+    """Why a version was rejected; why it was undone, if it still is."""
+    undone = told.get("undone") if told.get("status") == str(VersionStatus.ROLLED_BACK) else None
+    return told.get("reason") or undone
 
 
 def _row(one: WeightVersion) -> Json:
@@ -144,10 +175,11 @@ def _row(one: WeightVersion) -> Json:
         "parent": one.parent,
         "status": str(one.status),
         "created_at": one.created_at,
-        "reason": details.get("undone") or details.get("reason"),
+        "reason": _why({**details, "status": str(one.status)}),
         "measurements": details.get("measurements") or {},
         "rollout_id": one.rollout_id,
         "on_disk": one.path is not None,
+        "quarantined": 0,
     }
 
 

@@ -26,9 +26,10 @@ SAMPLE_MOVES: dict[SampleState, frozenset[SampleState]] = {
         {SampleState.TRAINED, SampleState.READY, SampleState.DROPPED, SampleState.QUARANTINED}
     ),
     SampleState.TRAINED: frozenset({SampleState.READY, SampleState.QUARANTINED}),
-    SampleState.QUARANTINED: frozenset({SampleState.READY, SampleState.DROPPED}),
+    SampleState.QUARANTINED: frozenset({SampleState.READY, SampleState.TRAINED, SampleState.DROPPED}),
 }
-"""Back to ready: a released lease, a sample whose versions were all rolled back, one released from quarantine."""
+"""Back to ready: a released lease, a sample whose versions were all rolled back, one released from quarantine.
+From quarantine to trained: the version that learned from it was brought back."""
 
 
 def check_turn(turn_id: str, state: str, to: TurnState) -> None:

@@ -212,8 +212,13 @@ def _resettle_samples(connection: Connection, trainer: str, quarantined: str | N
     connection.execute(update(sample).where(moved, ~survivors.exists()).values(lost))
     last = survivors.with_only_columns(func.max(training.c.version)).scalar_subquery()
     rollout = survivors.with_only_columns(training.c.rollout_id).order_by(training.c.version.desc()).limit(1)
-    kept = {"state": str(SampleState.TRAINED), "trainer": trainer, "trained_version": last}
-    untrained = sample.c.state.in_([str(SampleState.READY), str(SampleState.LEASED)])
+    kept = {"state": str(SampleState.TRAINED), "reason": None, "trainer": trainer, "trained_version": last}
+    others = (
+        SampleState.READY,
+        SampleState.LEASED,
+        SampleState.QUARANTINED,
+    )  # the last: its version came back
+    untrained = sample.c.state.in_([str(state) for state in others])
     connection.execute(
         update(sample)
         .where(untrained | moved, survivors.exists())

@@ -15,7 +15,8 @@ class FakeEngine:
 
     Prompts that begin with an earlier prompt and a part of its answer are continued. After `die_after`
     tokens it drops every connection for `down` seconds. After `switch_after` tokens `version` is one higher. `tries` is
-    what the weights of a version answer that are tried.
+    what the weights of a version answer that are tried. `incremental`: as with --incremental-streaming-output, ids and
+    log-probs of an event are those that are new, and `completion_tokens` counts all.
     """
 
     say: list[int] = field(default_factory=list)
@@ -27,6 +28,7 @@ class FakeEngine:
     version: int = 3
     switch_after: int | None = None
     refuse: str | None = None
+    incremental: bool = False
     requests: list[dict[str, Any]] = field(default_factory=list)
     tries: dict[int, list[int]] = field(default_factory=dict)
     tried: list[dict[str, Any]] = field(default_factory=list)
@@ -169,7 +171,14 @@ class FakeEngine:
             meta["output_top_logprobs"] = [[[-0.5, token, None], [-1.5, 7, None]] for token in ids[:end]]
             if end == len(ids):
                 meta["weight_versions"] = [{"version": str(v), "start": s, "end": e} for v, s, e in spans]
-            data = b"data: " + json.dumps({"output_ids": ids[:end], "meta_info": meta}).encode() + b"\n\n"
+            first = start if self.incremental else 0
+            for name in ("output_token_logprobs", "output_top_logprobs"):
+                meta[name] = meta[name][first:]
+            if self.incremental:
+                meta["completion_tokens"] = end
+            data = (
+                b"data: " + json.dumps({"output_ids": ids[first:end], "meta_info": meta}).encode() + b"\n\n"
+            )
             writer.write(b"%x\r\n%s\r\n" % (len(data), data))
             await writer.drain()
             if writer.transport.is_closing():

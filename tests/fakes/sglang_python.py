@@ -25,6 +25,7 @@ for name in (
 ):
     parser.add_argument("--" + name)
 parser.add_argument("--port", type=int)
+parser.add_argument("--incremental-streaming-output", action="store_true")
 args, unknown = parser.parse_known_args(words[check:])
 if unknown:
     print(f"engine: SGLang {VERSION} does not take {unknown[0]}", file=sys.stderr)

@@ -19,6 +19,7 @@ from openclaw.settings import Settings
 from openclaw.trainer_hooks import lease
 from openclaw.trainer_hooks.services import start
 from openclaw_combine.flags import FLAGS
+from openclaw_test.offline.methods import METHODS, Setting
 from slime.arguments import Arguments, parse_args
 from slime.arguments.__main__ import markdown_of
 from slime.arguments.declare import flags_of
@@ -102,6 +103,45 @@ def test_the_hybrids_variables_reach_trainer_and_judge(
     _, judge = start(args, {"policy": ["http://127.0.0.1:1"], "judge": []})
     options = {word for word in judge["command"] if "=" in word}
     assert options == {"topk_w_rl=0.5", "topk_w_opd=12", "hint_m=2", "distill_topk=20"}
+
+
+OF_PROCESSES = {
+    *("host", "port", "run_dir", "save", "rl_buffer_dir", "tensorboard_dir", "update_weight_disk_dir"),
+    *(
+        "served_model_name",
+        "judge_backend",
+        "keep_token_records",
+        "keep_versions",
+        "on_weights_rejected_path",
+    ),
+    *(
+        "gate",
+        "gate_data",
+        "gate_liked",
+        "gate_longest",
+        "gate_max_wrong",
+        "gate_recent",
+        "gate_samples_path",
+    ),
+    *("catch_up_batch_size", "seed"),
+}
+"""What a loop without processes does not have: places, ports, the gate, and batches that wait."""
+
+
+def test_the_hybrid_in_one_process_trains_with_the_scripts_own_flags_and_votes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = asked_for("topk_select", tmp_path, monkeypatch)
+    setting = Setting(METHODS["topk_select"])
+    here = parse_args(setting.flags(real.hf_checkpoint, str(tmp_path / "here"), 0), env={})
+    missing = object()
+    differs = {
+        name
+        for name in vars(real) | vars(here)
+        if getattr(real, name, missing) != getattr(here, name, missing)
+    }
+    assert differs <= OF_PROCESSES
+    assert os.environ["PRM_M"] == str(setting.method.votes)
 
 
 def test_a_flag_of_the_caller_wins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,6 +21,7 @@ VALUES = {
     "enable-deterministic-inference": None,
     "enable-memory-saver": None,
     "enable-weights-cpu-backup": None,
+    "incremental-streaming-output": None,
     "max-running-requests": "8",
     "max-total-tokens": "32768",
     "mem-fraction-static": "0.8",

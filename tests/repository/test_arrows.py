@@ -18,10 +18,10 @@ from tests.imports import circles, files, graph, named
 TRAINER = (
     ("errors", "utils"),
     ("types", "plugins"),
-    ("hooks", "processes", "replay", "tracking"),
+    ("hooks", "processes", "replay", "tracking", "trajectories"),
     ("losses", "weights"),
     ("engines", "rollout", "training"),
-    ("gate",),
+    ("gate", "agents"),
     ("arguments", "torch_dist"),
     ("plan", "contracts"),
     ("ray",),

@@ -216,10 +216,15 @@ async def gate_says(url: str) -> dict[str, object]:
     versions = answer.json()["data"]
     rejected = [one for one in versions if one["status"] == "rejected"]
     passed = sum(one["status"] in ("live", "superseded") and one["version"] > 0 for one in versions)
-    say(f"gate: {passed} updates went live, {len(rejected)} were rejected")
-    for one in rejected:
-        say(f"  version {one['version']}: {one['reason']}")
-    return {"passed": passed, "rejected": [one["reason"] for one in rejected]}
+    undone = [one for one in versions if one["status"] == "rolled_back"]
+    say(f"gate: {passed} updates went live and stayed, {len(rejected)} were rejected, {len(undone)} undone")
+    for one in rejected + undone:
+        say(f"  version {one['version']}: {one.get('reason') or one.get('undone')}")
+    return {
+        "passed": passed,
+        "rejected": [one["reason"] for one in rejected],
+        "undone": [one.get("undone", "") for one in undone],
+    }
 
 
 def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:

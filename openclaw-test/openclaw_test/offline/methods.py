@@ -74,6 +74,7 @@ METHODS = {
             "hybrid select",
             "openclaw_combine.topk_select:sample_from_judged_turn",
             (*_POLICY, *_SELECT),
+            votes=3,
             lr=2e-3,
         ),
     )

@@ -30,9 +30,13 @@ _WORD = re.compile(r"[^\W_][\w']*")
 _THANKS = re.compile(r"^(?:thanks?|thank you|thx|ok|okay)\b[^,;:-]*$")
 
 
-def hints_in(text: str, conversation: str = "") -> list[str]:
-    """What a complaint says should be different, up to the next task: its sentences that say so together, then, where
-    there are several, each that can stand alone. Empty when there is nothing."""
+def correction_in(text: str, conversation: str = "") -> str:
+    """What a complaint says should be different, up to the next task: its sentences that say so, together. "" when there
+    is nothing.
+
+    They stay one hint. Apart, each would be a teacher of its own, and a method that chooses the hint whose teacher is
+    nearest to the student would be taught by the sentence that changes least ("That looks like AI.").
+    """
     known = words_of(conversation)
     kept: list[str] = []
     for sentence in _SENTENCE.split(text):
@@ -43,8 +47,8 @@ def hints_in(text: str, conversation: str = "") -> list[str]:
             kept.append(said)
         if is_task:
             break
-    alone = kept if len(kept) > 1 else []
-    return [hint for hint in (" ".join(kept), *alone) if _is_long_enough(hint)]
+    whole = " ".join(kept)
+    return whole if _is_long_enough(whole) else ""
 
 
 def _is_bare(sentence: str) -> bool:

@@ -4,8 +4,8 @@
                    thanks, praise, approval -> 1; a new request, and whatever leaves a doubt -> 0
     tool results   a proven failure -> -1; a proven success -> 1; anything else -> 0
 
-Hints are the complaints that say what should be different. A user message outranks the tool results beside it unless
-it says nothing about the answer.
+The hint is the complaint, where it says what should be different. A user message outranks the tool results beside it
+unless it says nothing about the answer.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from openclaw.common.messages import LINE_BREAK, text_of
 from openclaw.judge.questions import JudgeQuestion
 from openclaw.judge.rules.bounds import bounded
 from openclaw.judge.rules.chinese import has_english, is_chinese, read_chinese_feedback
-from openclaw.judge.rules.corrections import hints_in
+from openclaw.judge.rules.corrections import correction_in
 from openclaw.judge.rules.languages import language_of, read_listed, read_signs
 from openclaw.judge.rules.repetition import is_repeated, restates
 from openclaw.judge.rules.sentiment import read_feedback
@@ -37,16 +37,16 @@ class RulesBackend:
 
     name = "rules"
     prompt_name = "rules-v3"
-    hint_prompt_name = "rules-v2"
+    hint_prompt_name = "rules-v3"
 
     async def eval_votes(self, question: JudgeQuestion, m: int) -> list[Vote]:
         return [vote_by_rules(question)] * m
 
     async def hint_votes(self, question: JudgeQuestion, m: int) -> list[Vote]:
-        hints = hints_by_rules(question)
-        if not hints:
+        hint = hint_by_rules(question)
+        if not hint:
             return [Vote(score=-1, text="nothing says what should be different")] * m
-        return [Vote(score=1, text="correction", hint=hints[index % len(hints)]) for index in range(m)]
+        return [Vote(score=1, text="correction", hint=hint)] * m
 
     async def close(self) -> None:
         return None
@@ -66,14 +66,14 @@ def vote_by_rules(question: JudgeQuestion) -> Vote:
     return Vote(score=score, text=why)
 
 
-def hints_by_rules(question: JudgeQuestion) -> list[str]:
-    """What a complaint of the person says should be different, in the person's words: the whole, then each sentence by
-    itself. Empty where nobody complains, or a complaint says only that the answer is wrong."""
+def hint_by_rules(question: JudgeQuestion) -> str:
+    """What a complaint of the person says should be different, in the person's words. "" where nobody complains, or a
+    complaint says only that the answer is wrong."""
     said = _said(question)
     asked, response = _last_request(question.messages), bounded(question.response)
     if not said or _vote_on_message(said, asked, response).score != -1:
-        return []
-    return hints_in(said, f"{asked}\n{response}")
+        return ""
+    return correction_in(said, f"{asked}\n{response}")
 
 
 def _said(question: JudgeQuestion) -> str:

@@ -29,7 +29,7 @@ from slime.losses.reducers import Reducer, sample_mean, sample_mean_weights, tok
 from slime.losses.segments import Segments
 from slime.losses.sft import sft_loss
 from slime.losses.spec import loss_spec, own_spec
-from slime.losses.step_wise import Span, normalized_spans, spans_of
+from slime.losses.step_wise import Span, normalized_spans, spans_of, steps_of
 from slime.losses.teacher_topk import Candidates, TopKTargets, choose_hints, overlaps, topk_targets
 from slime.losses.values import gae, ppo_advantages, value_loss
 
@@ -81,6 +81,7 @@ __all__ = [
     "sample_mean_weights",
     "sft_loss",
     "spans_of",
+    "steps_of",
     "tail_log_prob",
     "targets_of",
     "tis",

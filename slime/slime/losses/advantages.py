@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from slime.errors import unknown_name
+from slime.errors import DataError, unknown_name
 from slime.losses.kl import KLType, approx_kl
 from slime.losses.step_wise import STD_EPSILON, Span
 
@@ -28,7 +28,11 @@ WHITENING_EPSILON = 1e-8
 
 
 def group_advantages(
-    rewards: Sequence[float], groups: Sequence[Hashable], normalize: bool = True, by_std: bool = True
+    rewards: Sequence[float],
+    groups: Sequence[Hashable],
+    normalize: bool = True,
+    by_std: bool = True,
+    trajectories: Sequence[Hashable] | None = None,
 ) -> list[float]:
     """One advantage a sample: reward minus its group's mean, over its deviation (GRPO, Shao et al. 2024).
 
@@ -36,9 +40,12 @@ def group_advantages(
         groups: group of each sample; None stands for a group of its own.
         normalize: False gives the raw rewards.
         by_std: divide by (sample standard deviation + 1e-6) too.
+        trajectories: of each sample. Mean and deviation are those of the group's trajectories, and all samples of a
+            trajectory get the same. None: every sample is one.
 
     Raises:
         ValueError: lengths differ.
+        DataError: samples of one trajectory with different rewards; only its whole reward can be compared.
     """
     if len(rewards) != len(groups):
         raise ValueError(f"{len(rewards)} rewards for {len(groups)} group indices")
@@ -46,7 +53,7 @@ def group_advantages(
         return [float(reward) for reward in rewards]
     advantages = [0.0] * len(rewards)
     for positions in _members(groups):
-        values = [rewards[position] for position in positions]
+        values = _of_trajectories(rewards, positions, trajectories)
         if max(values) == min(values):
             continue
         mean = statistics.fmean(values)
@@ -56,15 +63,34 @@ def group_advantages(
     return advantages
 
 
-def group_counts(rewards: Sequence[float], groups: Sequence[Hashable]) -> dict[str, float]:
-    """How many groups there are, how many of them are one sample, and how many earned the same throughout: these
-    two kinds teach nothing under normalisation."""
-    values = [[rewards[position] for position in positions] for positions in _members(groups)]
+def group_counts(
+    rewards: Sequence[float], groups: Sequence[Hashable], trajectories: Sequence[Hashable] | None = None
+) -> dict[str, float]:
+    """How many groups there are, how many of them are one trajectory, and how many earned the same throughout: these
+    two kinds teach nothing under normalisation. Raises DataError as `group_advantages`."""
+    values = [_of_trajectories(rewards, positions, trajectories) for positions in _members(groups)]
     return {
         "groups": float(len(values)),
         "groups_of_one": float(sum(len(group) == 1 for group in values)),
         "groups_all_equal": float(sum(len(group) > 1 and max(group) == min(group) for group in values)),
     }
+
+
+def _of_trajectories(
+    rewards: Sequence[float], positions: Sequence[int], trajectories: Sequence[Hashable] | None
+) -> list[float]:
+    """The reward of each trajectory among the samples at `positions`, in their order."""
+    if trajectories is None:
+        return [rewards[position] for position in positions]
+    found: dict[Hashable, float] = {}
+    for position in positions:
+        name = trajectories[position]
+        if found.setdefault(name, rewards[position]) != rewards[position]:
+            raise DataError(
+                f"the samples of trajectory {name!r} have rewards {found[name]!r} and {rewards[position]!r}; "
+                "give each the reward of the whole trajectory, or rewards of steps with --advantage-estimator step_wise"
+            )
+    return list(found.values())
 
 
 def _members(groups: Sequence[Hashable]) -> list[list[int]]:

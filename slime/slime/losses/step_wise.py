@@ -1,8 +1,9 @@
 """Rewards of the steps of an agent: where each step lies in the response, and what it earned.
 
 `metadata["step_wise"]` of a sample holds `step_scores` (or `step_scores_with_outcome`, which wins),
-`step_token_spans` ([start, end) of each step in the response) and `step_indices` (0, 1, ... if missing). A
-sample without it is one step, from its first to its last trained token, with the reward of the sample.
+`step_token_spans` ([start, end) of each step in the response) and `step_indices` (if missing: counted on from the samples
+before it in its trajectory). A sample without spans is one step, from its first to its last trained token, with its
+only score or else with the reward of the sample.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from slime.errors import DataError
+from slime.trajectories import trajectories_of
 from slime.types import Sample
 
 STD_EPSILON = 1e-6
@@ -30,21 +32,35 @@ class Span:
     reward: float
 
 
-def spans_of(sample: Sample, reward_key: str | None) -> tuple[Span, ...]:
+def steps_of(samples: Sequence[Sample], reward_key: str | None) -> list[tuple[Span, ...]]:
+    """The steps of each sample; numbered over all samples of a trajectory. Raises DataError as `spans_of`."""
+    before: dict[Hashable, int] = defaultdict(int)
+    found = []
+    for sample, trajectory in zip(samples, trajectories_of(samples), strict=True):
+        found.append(spans_of(sample, reward_key, before[trajectory]))
+        before[trajectory] += max(len(found[-1]), 1)
+    return found
+
+
+def spans_of(sample: Sample, reward_key: str | None, first: int = 0) -> tuple[Span, ...]:
     """The steps of a sample.
+
+    Args:
+        first: number of its first step where it names none.
 
     Raises:
         DataError: scores, spans and indices that do not fit together or leave the response.
     """
-    step_wise = sample.metadata.get("step_wise")
-    if step_wise is None:
+    step_wise = sample.metadata.get("step_wise") or {}
+    scores = step_wise.get("step_scores_with_outcome") or step_wise.get("step_scores") or []
+    spans = step_wise.get("step_token_spans") or []
+    if not spans and len(scores) < 2:
         trained = [t for t, kept in enumerate(sample.mask) if kept]
         if not trained:
             return ()
-        return (Span(trained[0], trained[-1] + 1, 0, sample.get_reward_value(reward_key)),)
-    scores = step_wise.get("step_scores_with_outcome") or step_wise.get("step_scores") or []
-    spans = step_wise.get("step_token_spans") or []
-    indices = step_wise.get("step_indices") or list(range(len(scores)))
+        spans = [(trained[0], trained[-1] + 1)]
+        scores = scores or [sample.get_reward_value(reward_key)]
+    indices = step_wise.get("step_indices") or list(range(first, first + len(scores)))
     if not len(scores) == len(spans) == len(indices):
         raise DataError(
             f"sample {sample.index!r}: {len(scores)} step scores, {len(spans)} step_token_spans and "

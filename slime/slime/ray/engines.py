@@ -27,9 +27,11 @@ logger = logging.getLogger(__name__)
 SPLIT = {"sglang": "--sglang-tp-size", "vllm": "--vllm-tensor-parallel-size"}
 """The flag that lets an engine share a model among several GPUs."""
 STREAM_INTERVAL = 4
-"""Tokens that SGLang sends at a time, after the first, which it sends at once. Each of its events repeats the whole
-answer with all log-probs, written by the one process that also reads all requests: token by token, eight to ten long
-streams fill that process while the GPU has room for many more."""
+"""Tokens that SGLang sends at a time, after the first, which it sends at once. Its events are written by the one process
+that also reads all requests."""
+INCREMENTS = "--sglang-incremental-streaming-output"
+"""An event of SGLang's carries what is new alone; without it the whole answer with all log-probs, of which eight to ten
+long streams fill that process while the GPU has room for many more."""
 
 
 @dataclass(frozen=True)
@@ -137,7 +139,7 @@ def own_words(args: ServingSide, server: ModelServers) -> list[str]:
         own = [SPLIT[args.rollout_backend], str(server.gpus), *own]
     ours = []
     if args.rollout_backend == "sglang" and server.gpus:
-        ours = ["--sglang-stream-interval", str(STREAM_INTERVAL)]
+        ours = ["--sglang-stream-interval", str(STREAM_INTERVAL), INCREMENTS]
     return [*ours, *words.get("rollout", []), *own]
 
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from slime.errors import ConfigError, RewardError
 from slime.rollout.groups import FAILURE, flatten, rewards_of
 from slime.rollout.pass_rate import pass_rates
+from slime.trajectories import by_trajectory
 from slime.types import Sample, SampleStatus
 from slime.weights.versions import read_live
 
@@ -33,18 +34,35 @@ def batch_metrics(args: GenerationSide, groups: Sequence[object]) -> dict[str, f
     """`rollout/*` of a batch."""
     samples = [sample for sample in flatten(groups) if not sample.companion]
     beside = sum(sample.companion > 0 for sample in flatten(groups))
-    rewards = rewards_of(samples, args.reward_key)
     metrics: dict[str, float] = {"rollout/batch_size": len(samples), "rollout/groups": len(groups) - beside}
-    if rewards:
-        mean = sum(rewards) / len(rewards)
-        metrics |= {"rollout/reward_mean": mean, "rollout/raw_reward": mean}
-        metrics |= {"rollout/reward_min": min(rewards), "rollout/reward_max": max(rewards)}
+    metrics |= reward_metrics(samples, args.reward_key)
     metrics |= length_metrics("rollout/response_len", samples)
     metrics["rollout/prompt_len/mean"] = sum(s.prompt_length for s in samples) / len(samples)
     metrics["rollout/truncated_ratio"] = ratio(s.status is SampleStatus.TRUNCATED for s in samples)
     metrics["rollout/removed_ratio"] = ratio(s.remove_sample for s in samples)
     metrics["rollout/repetition_frac"] = ratio(map(repetition, samples))
     return metrics | zero_std_metrics(samples, args.reward_key) | staleness_metrics(args, samples)
+
+
+def reward_metrics(samples: Sequence[Sample], reward_key: str | None) -> dict[str, float]:
+    """Mean, min and max of the rewards of trajectories; where these have several samples, how many trajectories there are
+    and the mean over samples too, `rollout/reward_mean_of_samples`."""
+    of_samples, rewards = rewards_of(samples, reward_key), trajectory_rewards(samples, reward_key)
+    if not rewards:
+        return {}
+    mean = sum(rewards) / len(rewards)
+    metrics = {"rollout/reward_mean": mean, "rollout/raw_reward": mean}
+    metrics |= {"rollout/reward_min": min(rewards), "rollout/reward_max": max(rewards)}
+    if len(rewards) < len(of_samples):
+        metrics["rollout/trajectories"] = len(rewards)
+        metrics["rollout/reward_mean_of_samples"] = sum(of_samples) / len(of_samples)
+    return metrics
+
+
+def trajectory_rewards(samples: Sequence[Sample], reward_key: str | None) -> list[float]:
+    """The reward of each trajectory, the mean over its samples; those without a finite one are left out."""
+    known = [rewards_of(part, reward_key) for part in by_trajectory(samples)]
+    return [statistics.fmean(values) if len(values) > 1 else values[0] for values in known if values]
 
 
 def length_metrics(name: str, samples: Sequence[Sample]) -> dict[str, float]:
@@ -59,11 +77,8 @@ def length_metrics(name: str, samples: Sequence[Sample]) -> dict[str, float]:
 
 
 def zero_std_metrics(samples: Sequence[Sample], reward_key: str | None) -> dict[str, float]:
-    """How many groups of several samples have equal rewards, in all and by reward."""
-    groups: dict[int | str | None, list[float]] = defaultdict(list)
-    for sample in samples:
-        groups[sample.group_index] += rewards_of([sample], reward_key)
-    several = [values for values in groups.values() if len(values) > 1]
+    """How many groups of several trajectories have equal rewards, in all and by reward."""
+    several = [values for values in group_rewards(samples, reward_key) if len(values) > 1]
     equal = [values[0] for values in several if max(values) - min(values) <= SAME]
     metrics: dict[str, float] = {"rollout/zero_std/count": len(equal)} if several else {}
     return metrics | {
@@ -72,13 +87,19 @@ def zero_std_metrics(samples: Sequence[Sample], reward_key: str | None) -> dict[
 
 
 def pass_rate_metrics(samples: Sequence[Sample], reward_key: str | None) -> dict[str, float]:
-    """`passrate/pass@k` over the groups of a batch that have the most samples."""
-    groups: dict[int | str | None, list[float]] = defaultdict(list)
-    for sample in samples:
-        groups[sample.group_index] += rewards_of([sample], reward_key)
-    size = max(map(len, groups.values()))
-    full = [score for values in groups.values() if len(values) == size for score in values]
+    """`passrate/pass@k` over the groups of a batch that have the most trajectories."""
+    groups = group_rewards(samples, reward_key)
+    size = max(map(len, groups))
+    full = [score for values in groups if len(values) == size for score in values]
     return {f"passrate/pass@{k}": value for k, value in pass_rates(full, size).items()} if size else {}
+
+
+def group_rewards(samples: Sequence[Sample], reward_key: str | None) -> list[list[float]]:
+    """The rewards of the trajectories of each group."""
+    groups: dict[int | str | None, list[Sample]] = defaultdict(list)
+    for sample in samples:
+        groups[sample.group_index].append(sample)
+    return [trajectory_rewards(members, reward_key) for members in groups.values()]
 
 
 def staleness_metrics(args: RunArguments, samples: Sequence[Sample]) -> dict[str, float]:

@@ -7,7 +7,7 @@ Nothing is repaired afterwards on a single rank.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 
 NOTHING_TO_TRAIN = "no trained token"
@@ -56,7 +56,7 @@ class ScheduleLimits:
         world_size: data-parallel ranks.
         max_tokens: tokens of a micro-batch; a longer sample gets one of its own. None: count samples instead.
         micro_batch_size: samples of a micro-batch if `max_tokens` is None.
-        global_batch_size: samples of a step; None makes one step of all.
+        global_batch_size: trajectories of a step, all samples of each; None makes one step of all.
         trim: drop what is left over beyond full steps (never below one step) instead of making a smaller
             last step.
         balance: spread the work evenly over ranks; otherwise micro-batches are dealt in order.
@@ -75,6 +75,7 @@ def build_schedule(
     trained_tokens: Sequence[int],
     limits: ScheduleLimits,
     companions: Mapping[int, int] | None = None,
+    trajectories: Sequence[Hashable] | None = None,
 ) -> Schedule:
     """Plans the steps of a rollout.
 
@@ -85,6 +86,7 @@ def build_schedule(
         trained_tokens: tokens of each sample that the loss counts.
         companions: samples that count in no step of others, and in which step behind that of the samples before them they
             are trained instead, from 1.
+        trajectories: of each sample, or None: every sample is one. Those of a trajectory are trained in one step.
 
     Raises:
         ValueError: lengths disagree, or a limit is below 1.
@@ -97,21 +99,32 @@ def build_schedule(
             raise ValueError(f"{name} must be 1 or more, got {value}")
     dropped = {i: NOTHING_TO_TRAIN for i, count in enumerate(trained_tokens) if count == 0}
     kept = [i for i in range(len(lengths)) if i not in dropped]
-    parts = _cut(kept, limits.global_batch_size, companions or {})
-    if limits.trim and len(parts) > 1 and len(parts[-1][0]) < (limits.global_batch_size or 0):
+    named = range(len(lengths)) if trajectories is None else trajectories
+    parts = _cut(kept, limits.global_batch_size, companions or {}, named)
+    left_over = len({named[i] for i in parts[-1][0]}) if parts else 0
+    if limits.trim and len(parts) > 1 and left_over < (limits.global_batch_size or 0):
         dropped |= {i: SURPLUS for samples in parts.pop().values() for i in samples}
     filled = [part[number] for part in parts for number in sorted(part)]
     return Schedule(tuple(_step(samples, lengths, trained_tokens, limits) for samples in filled), dropped)
 
 
-def _cut(kept: Sequence[int], size: int | None, companions: Mapping[int, int]) -> list[dict[int, list[int]]]:
-    """Parts of `size` samples (None: one part) under 0, and the companions of each under their numbers."""
+def _cut(
+    kept: Sequence[int], size: int | None, companions: Mapping[int, int], trajectories: Sequence[Hashable]
+) -> list[dict[int, list[int]]]:
+    """Parts of `size` trajectories (None: one part) under 0, and the companions of each under their numbers."""
     parts: list[dict[int, list[int]]] = []
+    part_of: dict[Hashable, int] = {}
+    in_part = 0
     for i in kept:
         number = companions.get(i, 0)
-        if not parts or (number == 0 and len(parts[-1][0]) == size):
+        is_new = number == 0 and trajectories[i] not in part_of
+        if not parts or (is_new and in_part == size):
             parts.append(defaultdict(list))
-        parts[-1][number].append(i)
+            in_part = 0
+        if is_new:
+            part_of[trajectories[i]] = len(parts) - 1
+            in_part += 1
+        parts[part_of[trajectories[i]] if number == 0 else -1][number].append(i)
     return parts
 
 

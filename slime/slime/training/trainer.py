@@ -34,6 +34,7 @@ from slime.training.core.postprocess import postprocess
 from slime.training.core.step import by_sample, forward_backward, trained_log_probs
 from slime.training.core.token_records import TokenRecords
 from slime.training.schedule import MicroBatch, Schedule, ScheduleLimits, Step, build_schedule
+from slime.trajectories import trajectories_of
 from slime.types import Sample
 from slime.utils.logging import event
 from slime.weights.probe import Probe, probe_ids
@@ -135,7 +136,8 @@ class Trainer(Backend):
         lengths = [len(sample.tokens) for sample in samples]
         trained = [sample.effective_response_length for sample in samples]
         companions = {i: sample.companion for i, sample in enumerate(samples) if sample.companion}
-        return build_schedule(lengths, trained, self._limits(self.args.global_batch_size), companions)
+        limits = self._limits(self.args.global_batch_size)
+        return build_schedule(lengths, trained, limits, companions, trajectories_of(samples))
 
     def _prepare(self, schedule: Schedule, samples: Sequence[Sample]) -> TrainBatch:
         """Reference log-probs, values, advantages, and old log-probs for the steps before which the policy will

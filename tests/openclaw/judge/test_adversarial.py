@@ -15,7 +15,7 @@ import pytest
 import openclaw
 from openclaw.judge.questions import JudgeQuestion
 from openclaw.judge.rules.bounds import END_CHARACTERS, bounded
-from openclaw.judge.rules.judge import hints_by_rules, vote_by_rules
+from openclaw.judge.rules.judge import hint_by_rules, vote_by_rules
 
 UNITS = (
     "\n", "\n\n", " ", " \n", "\t", "-", "'", '"', "“", "(", "[", "<", "=", ".", "1", "\\", "{", "a", "a ", "no ", "not ",
@@ -80,7 +80,7 @@ def test_the_rules_judge_any_text_in_time(role: Any) -> None:
         )
         began = time.process_time()
         vote_by_rules(question)
-        hints_by_rules(question)
+        hint_by_rules(question)
         assert time.process_time() - began < 2 * SECONDS, unit
 
 

@@ -8,7 +8,7 @@ from openclaw.judge.backends.prompts import read_hint_vote
 from openclaw.judge.hints import find_hints
 from openclaw.judge.metrics import HintHabit, JudgeMetrics
 from openclaw.judge.questions import JudgeQuestion
-from openclaw.judge.rules.judge import RulesBackend, hints_by_rules
+from openclaw.judge.rules.judge import RulesBackend, hint_by_rules
 from openclaw.types import Vote
 from tiny_claw import wordings
 
@@ -80,38 +80,37 @@ COMPLAINTS = [
 
 @pytest.mark.parametrize("text", COMPLAINTS)
 def test_a_complaint_that_says_what_to_do_is_a_hint_in_the_persons_words(text: str) -> None:
-    assert hints_by_rules(question(text))[0] == text
+    assert hint_by_rules(question(text)) == text
 
 
 @pytest.mark.parametrize("text", [*wordings.WRONG_RESULT_COMPLAINTS["train"], *wordings.THANKS["train"]])
 def test_a_bare_rejection_and_thanks_are_no_hints(text: str) -> None:
-    assert hints_by_rules(question(text)) == []
+    assert hint_by_rules(question(text)) == ""
 
 
 @pytest.mark.parametrize(
-    ("said", "hints"),
+    ("said", "hint"),
     [
-        ("No, it should be 42.", ["No, it should be 42."]),
-        ("That is wrong. You forgot the tax.", ["You forgot the tax."]),
-        ("You forgot the tax. Next problem: what is 5 + 6?", ["You forgot the tax."]),
-        ("不要用列表，用自然的句子写。", ["不要用列表，用自然的句子写。"]),
-        ("I don't like the list. Please write sentences.",
-         ["I don't like the list. Please write sentences.", "I don't like the list.", "Please write sentences."]),
+        ("No, it should be 42.", "No, it should be 42."),
+        ("That is wrong. You forgot the tax.", "You forgot the tax."),
+        ("You forgot the tax. Next problem: what is 5 + 6?", "You forgot the tax."),
+        ("不要用列表，用自然的句子写。", "不要用列表，用自然的句子写。"),
+        ("I don't like the list. Please write sentences.", "I don't like the list. Please write sentences."),
     ],
 )  # fmt: skip
-def test_a_correction_is_kept_up_to_the_next_task(said: str, hints: list[str]) -> None:
-    assert hints_by_rules(question(said)) == hints
+def test_a_correction_is_kept_up_to_the_next_task(said: str, hint: str) -> None:
+    assert hint_by_rules(question(said)) == hint
 
 
 def test_a_request_said_again_word_for_word_holds_no_hint() -> None:
-    assert hints_by_rules(question("What is 12 + 5?")) == []
+    assert hint_by_rules(question("What is 12 + 5?")) == ""
 
 
-async def test_the_rules_give_as_many_votes_as_asked_the_whole_complaint_first() -> None:
+async def test_all_votes_of_the_rules_are_the_same_hint_the_whole_complaint() -> None:
+    """A part of it alone ("That looks like AI.") teaches hardly anything, and a method would choose just that one."""
     backend = RulesBackend()
-    votes = await backend.hint_votes(question("I don't like the list. Please write sentences."), 2)
-    assert [one.hint for one in votes] == [
-        "I don't like the list. Please write sentences.",
-        "I don't like the list.",
-    ]
+    said = "That looks like AI. Write it in normal sentences."
+    votes = await backend.hint_votes(question(said), 3)
+    assert [one.hint for one in votes] == [said] * 3
+    assert find_hints(votes, 2000).hints == [said]
     assert [one.score for one in await backend.hint_votes(question("Thanks!"), 2)] == [-1, -1]

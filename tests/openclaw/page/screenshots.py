@@ -1,4 +1,5 @@
-"""The pictures of the README, from the recorded run: `python -m tests.openclaw.page.screenshots instructions/images`."""
+"""The pictures of the README, from the recorded run: `python -m tests.openclaw.page.screenshots instructions/images`.
+Those of versions are of a loop that runs and has learned: the same with its address behind it, http://127.0.0.1:30000."""
 
 from __future__ import annotations
 
@@ -24,6 +25,28 @@ def take(browser: Any, base: str, path: str, file: Path, **options: Any) -> None
     context.close()
 
 
+def take_versions(base: str, folder: Path) -> None:
+    """The list of versions with the live one pinned for a moment, and its answers beside those of the first model."""
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        page = browser.new_context(base_url=base, viewport=DESK).new_page()
+        page.goto("/page/versions")
+        page.click("button:has-text('Pin version') >> nth=0")
+        page.wait_for_selector("button:has-text('Unpin')")
+        page.goto("/page/versions")
+        page.screenshot(path=str(folder / "page-versions.jpg"), type="jpeg", quality=QUALITY)
+        page.click("button:has-text('Unpin')")
+        page.wait_for_selector("text=Training goes on.")
+        page.click("a:has-text('Compare with the model as it was given')")
+        page.click("button:has-text('Answer side by side')")
+        page.locator("h2:has-text('Answers side by side')").scroll_into_view_if_needed()
+        page.evaluate("document.getElementById('answers-title').scrollIntoView()")
+        page.screenshot(path=str(folder / "page-diff.jpg"), type="jpeg", quality=QUALITY)
+        browser.close()
+
+
 def main(folder: Path) -> None:
     from playwright.sync_api import sync_playwright
 
@@ -46,4 +69,7 @@ def main(folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    if len(sys.argv) > 2:
+        take_versions(sys.argv[2], Path(sys.argv[1]))
+    else:
+        main(Path(sys.argv[1]))

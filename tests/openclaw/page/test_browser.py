@@ -100,7 +100,9 @@ def test_every_view_shows_the_run_on_a_desk_and_on_a_phone(
 ) -> None:
     page = open_page("/", viewport=viewport, color_scheme=scheme)
     turn = trained_turn(served)
-    for path in (*VIEWS, f"/page/session?id={turn.session_id}", f"/page/turn?id={turn.completion_id}"):
+    newest = served.store.versions()[-1].version
+    views = (*VIEWS, f"/page/session?id={turn.session_id}", f"/page/turn?id={turn.completion_id}")
+    for path in (*views, f"/page/version?n={newest}"):
         if path != "/":
             page.goto(path)
         sound(page)
@@ -203,16 +205,15 @@ def test_a_version_is_rolled_back_pinned_and_compared_by_click(
         page = open_page("/page/versions")
         assert "KL <b>9.1</b> above 1" in page.inner_text("#v3")
         assert page.locator("#v3 form, #v2 form").count() == 0
-        page.click("#v1 summary")
-        page.click("#v1 button")
-        assert asked == [], "nothing happens before the box is ticked"
-        page.check("#v1 [name=sure]")
-        page.click("#v1 button")
+        page.click("#v1 button:has-text('Go back to version 1')")
         page.wait_for_selector("text=Version 1 is live again.")
-        assert asked == [{"version": 1, "drop_turns": False}]
+        assert asked == [{"version": 1, "drop_turns": True}], "one click; its turns are not learned again"
+        page.click("#v1 button:has-text('learn again')")
+        page.wait_for_selector("text=Version 1 is live again.")
+        assert asked[1:] == [{"version": 1, "drop_turns": False}]
         page.click("#v1 button:has-text('Pin version 1')")
         page.wait_for_selector("text=Version 1 is pinned.")
-        assert asked[1:] == [{"pin": 1}]
+        assert asked[2:] == [{"pin": 1}]
         page.click("#v1 a:has-text('Compare with version 2')")
         page.fill("#prompts", "what is <b>2+2</b>?")
         page.click("button:has-text('Answer side by side')")

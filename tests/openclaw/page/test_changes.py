@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from typing import Any
+from urllib.parse import parse_qs
 
 import httpx
 import pytest
@@ -168,10 +169,58 @@ def test_versions_say_why_one_was_rejected_and_one_click_goes_back(
     page = browser.get("/page/versions").text
     assert "KL &lt;b&gt;9.1&lt;/b&gt; above 1" in page and "Go back to version 1" in page
     assert "Go back to version 2" not in page and "Go back to version 3" not in page
-    assert browser.post("/page/versions/rollback", data={"version": "1"}).status_code == 400
-    answer = browser.post("/page/versions/rollback", data={"version": "1", "drop_turns": "1", "sure": "1"})
+    answer = browser.post("/page/versions/rollback", data={"version": "1", "drop_turns": "1"})
     assert answer.status_code == 303 and asked == [{"version": 1, "drop_turns": True}]
     assert "Version 1 is live again." in browser.get(answer.headers["location"]).text
+    assert parse_qs(answer.headers["location"].partition("?")[2])["was"] == ["2"], (
+        "what was live can come back"
+    )
+    browser.post("/page/versions/rollback", data={"version": "1", "drop_turns": "0"})
+    assert asked[1] == {"version": 1, "drop_turns": False}
+
+
+def test_a_version_shows_the_turns_it_learned_from_and_what_followed_them(
+    browser: Any, gateway: Any, talk: Any, judge: Any
+) -> None:
+    [completion] = talk("what is <i>2+2</i>?")
+    judge(completion, -1.0, "say <b>only</b> the number")
+    gateway.store.weights_live(-1, 0, None, True, None, None)
+    gateway.store.lease(0, 1)
+    gateway.store.weights_live(0, 1, 0, False, None, None)
+    page = browser.get("/page/version?n=1").text
+    for shown in ("what is &lt;i&gt;2+2&lt;/i&gt;?", "thanks", "say &lt;b&gt;only&lt;/b&gt; the number"):
+        assert shown in page
+    assert f"/page/turn?id={completion}" in page and "1 turn: " in page and "1 bad" in page
+    assert browser.get("/page/version?n=7").status_code == 404
+    found = browser.get("/admin/versions/1/turns").json()
+    assert [one["completion_id"] for one in found["data"]] == [completion]
+    assert (found["turns"], found["good"], found["bad"], found["next"]) == (1, 0, 1, None)
+    assert "learned from 1 turn</a>" in browser.get("/page/versions").text
+
+
+def test_the_turns_of_a_rejected_version_leave_the_quarantine_by_click(
+    browser: Any, gateway: Any, talk: Any, judge: Any
+) -> None:
+    judge(talk("what is 2+2?")[0])
+    gateway.store.weights_live(-1, 0, None, True, None, None)
+    gateway.store.lease(0, 1)
+    why = {"reason": "KL is 9", "stage": "likelihood", "measurements": {"kl": 9.0}}
+    gateway.store.weights_rejected(0, 1, 0, None, why)
+    page = browser.get("/page/version?n=1").text
+    assert "would have learned from" in page and "1 of its turns is in quarantine" in page
+    assert "distance to the live weights on the newest answers" in page
+    answer = browser.post("/page/versions/quarantine", data={"version": "1", "then": "release"})
+    assert "Done, for 1 turn." in browser.get(answer.headers["location"]).text
+    assert gateway.store.counts()["samples"] == {"ready": 1}
+
+
+def test_prompts_to_compare_versions_on_are_what_conversations_began_with(
+    browser: Any, gateway: Any, talk: Any
+) -> None:
+    talk("what is 2+2?", "too long, only the number")
+    scripted_gate(gateway.app)
+    page = browser.get("/page/versions/diff?a=1&b=2").text
+    assert "what is 2+2?</textarea>" in page
 
 
 def test_a_version_is_pinned_and_two_are_compared(browser: Any, gateway: Any, talk: Any) -> None:

@@ -101,6 +101,10 @@ def test_going_back_without_the_turns_keeps_them_from_being_learned_again(two_ve
     store = two_versions
     assert store.roll_back(0, drop_turns=True) == [1, 2]
     assert store.roll_back(0, drop_turns=True) == []
+    assert store.roll_back(2) == [] and store.counts()["samples"] == {"trained": 2}, (
+        "brought back, it knows them"
+    )
+    store.roll_back(0, drop_turns=True)
     assert store.counts()["samples"] == {"quarantined": 2} and store.live_version() == 0
     store.weights_live(-1, 0, None, True, None, None)
     assert store.counts()["samples"] == {"quarantined": 2}, "a restart does not bring them back"

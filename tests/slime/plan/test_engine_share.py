@@ -67,11 +67,11 @@ def test_a_restart_beside_a_live_trainer_keeps_as_many_tokens_as_the_first_start
 def test_the_words_of_every_start_of_an_engine_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(engines, "smallest_gpu", lambda: CARD)
     policy = ModelServers("rollout", "engine", "engine", "Qwen3-4B", 1, 1)
-    interval, words = (given := own_words(flags(), policy))[:2], given[2:]
-    assert interval[0] == "--sglang-stream-interval"
+    streams, words = (given := own_words(flags(), policy))[:3], given[3:]
+    assert streams[0] == "--sglang-stream-interval"
     assert words[:2] == ["--sglang-mem-fraction-static", "0.45"]
     assert words[2] == "--sglang-max-total-tokens" and words[4:] == ["--sglang-mem-fraction-static", "0.9"]
-    assert own_words(flags(), replace(policy, part="prm")) == [*interval, *words[:2]]
+    assert own_words(flags(), replace(policy, part="prm")) == [*streams, *words[:2]]
 
 
 def test_vllm_gets_the_bytes_of_its_cache() -> None:

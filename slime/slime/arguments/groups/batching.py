@@ -13,7 +13,8 @@ class BatchArguments:
 
     global_batch_size: int | None = flag(
         None,
-        "samples of one optimizer step (default: from --num-steps-per-rollout, else the whole rollout)",
+        "trajectories of one optimizer step, however many samples each has (default: from "
+        "--num-steps-per-rollout, else the whole rollout)",
         least=1,
     )
     num_steps_per_rollout: int | None = flag(

@@ -14,6 +14,9 @@ import runpy
 import sys
 from typing import NoReturn
 
+OPTIONAL = ("--incremental-streaming-output",)
+"""Left out where the installed SGLang does not have it: events of a stream then repeat what came before."""
+
 
 def refuse(message: str) -> NoReturn:
     print(f"engine: {message}", file=sys.stderr, flush=True)
@@ -39,26 +42,27 @@ class Flags(argparse.ArgumentParser):
         refuse(f"SGLang {self.version}: {message}")
 
 
-def check_flags(version: str, words: list[str]) -> None:
-    """Refuses a flag or a value that the installed SGLang does not take."""
+def taken_flags(version: str, words: list[str]) -> list[str]:
+    """The words without optional flags that the installed SGLang lacks; refuses any other that it does not take."""
     try:
         from sglang.srt.server_args import ServerArgs
     except ImportError as error:
         refuse(f"SGLang {version} cannot be imported in {sys.executable}: {error}")
     parser = Flags(version)
     ServerArgs.add_cli_args(parser)
+    known = [option for action in parser._actions for option in action.option_strings]
+    words = [word for word in words if word not in OPTIONAL or word in known]
     _, unknown = parser.parse_known_args(words)
     if unknown:
-        known = [option for action in parser._actions for option in action.option_strings]
         close = difflib.get_close_matches(unknown[0], known, n=1)
         hint = f"; did you mean {close[0]}?" if close else ""
         refuse(f"SGLang {version} does not take {unknown[0]}{hint}")
+    return words
 
 
 def main(words: list[str]) -> None:
     version, only_check = installed_version(), words[:1] == ["--check"]
-    words = words[only_check:]
-    check_flags(version, words)
+    words = taken_flags(version, words[only_check:])
     if only_check:
         print(json.dumps({"version": version}), flush=True)
         return

@@ -21,11 +21,12 @@ from slime.losses import (
     group_advantages,
     normalized_spans,
     ppo_advantages,
-    spans_of,
+    steps_of,
     whiten,
 )
 from slime.training.core.packing import trained_values
 from slime.training.core.teacher_data import check_hints, check_topk
+from slime.trajectories import trajectories_of
 from slime.types import Sample
 
 if TYPE_CHECKING:
@@ -104,7 +105,7 @@ def rewards_of(args: ObjectiveSide, samples: Sequence[Sample]) -> list[float]:
     """The reward of each sample as its estimator takes it: raw, or compared with its group.
 
     Raises:
-        DataError: a reward that is not one finite number.
+        DataError: a reward that is not one finite number, or not the same throughout a trajectory that is compared.
     """
     if args.advantage_estimator in ("step_wise", "on_policy_distillation"):
         return [0.0] * len(samples)
@@ -114,6 +115,7 @@ def rewards_of(args: ObjectiveSide, samples: Sequence[Sample]) -> list[float]:
         normalize=compares_groups(args),
         by_std=not args.disable_grpo_std_normalization
         and args.advantage_estimator != "reinforce_plus_plus_baseline",
+        trajectories=trajectories_of(samples),
     )
 
 
@@ -133,7 +135,7 @@ def sample_terms(args: ObjectiveSide, data: TrainBatch, mine: Sequence[int]) -> 
     samples, rewards = data.samples, rewards_of(args, data.samples)
     spans: Sequence[Any] = [()] * len(samples)
     if args.advantage_estimator == "step_wise":
-        found = [spans_of(sample, args.reward_key) for sample in samples]
+        found = steps_of(samples, args.reward_key)
         groups = [sample.group_index for sample in samples]
         spans = normalized_spans(found, groups, normalize=not args.disable_rewards_normalization)
     return {

@@ -16,6 +16,7 @@ from slime.training.core.batch import TrainBatch, ages, compares_groups
 from slime.training.core.distributed import max_over_ranks, sum_over_ranks
 from slime.training.core.packing import trained_values
 from slime.training.schedule import Schedule
+from slime.trajectories import trajectories_of
 from slime.types import Sample
 
 if TYPE_CHECKING:
@@ -49,12 +50,12 @@ def rollout_metrics(samples: Sequence[Sample], schedule: Schedule) -> dict[str, 
 
 
 def group_metrics(args: ObjectiveSide, spec: LossSpec, samples: Sequence[Sample]) -> dict[str, float]:
-    """Groups whose rewards were compared, and how many of them teach nothing: one sample, or all alike."""
+    """Groups whose rewards were compared, and how many of them teach nothing: one trajectory, or all alike."""
     without = args.advantage_estimator in ("step_wise", "on_policy_distillation")
     if without or not spec.needs_advantages or not compares_groups(args):
         return {}
     rewards = [sample.get_reward_value(args.reward_key) for sample in samples]
-    return group_counts(rewards, [sample.group_index for sample in samples])
+    return group_counts(rewards, [sample.group_index for sample in samples], trajectories_of(samples))
 
 
 def advantage_metrics(

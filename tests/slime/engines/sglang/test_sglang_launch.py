@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import ModuleType
 
 import httpx
 import psutil
@@ -19,6 +20,7 @@ import pytest
 from slime.arguments import Arguments, parse_args
 from slime.engines.launch import main
 from slime.engines.sglang.capabilities import ROUTES
+from slime.engines.sglang.child import taken_flags
 from slime.errors import ConfigError
 from slime.processes.servers import ServerSpec, healthy
 from slime.ray.engines import model_servers, own_words, server_specs
@@ -174,7 +176,8 @@ def test_policy_judge_and_teacher_have_servers_and_settings_of_their_own(model_p
     policy, judge, teacher = model_servers(args)
     assert [(s.count, s.gpus) for s in (policy, judge, teacher)] == [(2, 2), (2, 1), (1, 2)]
     assert (judge.model, teacher.model) == (str(model_path), str(other_weights))
-    shared = ["--sglang-stream-interval", "4", "--sglang-mem-fraction-static", "0.8"]
+    streams = ["--sglang-stream-interval", "4", "--sglang-incremental-streaming-output"]
+    shared = [*streams, "--sglang-mem-fraction-static", "0.8"]
     assert own_words(args, policy) == [*shared, "--sglang-tp-size", "2"]
     assert own_words(args, judge) == [*shared, "--sglang-mem-fraction-static", "0.5"]
     assert own_words(args, teacher) == [*shared, "--sglang-tp-size", "2"]
@@ -193,7 +196,33 @@ def test_sglang_on_a_gpu_streams_four_tokens_at_a_time_unless_the_user_or_a_cpu_
         "1",
     ], "the last one counts"
     on_cpu = words_of(model_path, "--backend", "sglang")
-    assert "--sglang-stream-interval" not in own_words(on_cpu, model_servers(on_cpu)[0])
+    assert own_words(on_cpu, model_servers(on_cpu)[0]) == []
+
+
+def test_an_sglang_without_increments_is_started_without_them(monkeypatch):
+    """`child.py` asks the parser of the SGLang that is installed."""
+
+    class ServerArgs:
+        flags: tuple[str, ...] = ()
+
+        @classmethod
+        def add_cli_args(cls, parser):
+            for flag in cls.flags:
+                parser.add_argument(flag, action="store_true")
+
+    package = ModuleType("sglang.srt.server_args")
+    package.ServerArgs = ServerArgs  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "sglang.srt.server_args", package)
+    monkeypatch.setitem(sys.modules, "sglang", ModuleType("sglang"))
+    monkeypatch.setitem(sys.modules, "sglang.srt", ModuleType("sglang.srt"))
+    ServerArgs.flags = ("--a",)
+    assert taken_flags("0.5.0", ["--a", "--incremental-streaming-output"]) == ["--a"]
+    with pytest.raises(SystemExit):
+        taken_flags("0.5.0", ["--b"])
+    ServerArgs.flags = ("--a", "--incremental-streaming-output")
+    assert taken_flags("0.5.23", ["--a", "--incremental-streaming-output"])[1:] == [
+        "--incremental-streaming-output"
+    ]
 
 
 def test_the_specs_of_a_run_are_checked_by_the_installed_sglang(model_path, engine_python, tmp_path):

@@ -1,0 +1,46 @@
+"""What a version learned from: the turns of its training step, with what people said of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import select
+
+from openclaw.errors import ClientError
+from openclaw.page.sessions import TURNS_A_PAGE, judgements, select_turns, shown_turn
+from openclaw.store import RolloutStore, schema
+from openclaw.types import DEFAULT_TRAINER
+
+Json = dict[str, Any]
+
+NOTHING = {"turns": 0, "good": 0, "bad": 0}
+
+
+def lessons(store: RolloutStore, number: int, after: int = 0, limit: int = TURNS_A_PAGE) -> Json:
+    """`{"version", "turns", "good", "bad", "data": [...], "next": after of the next page or None}`: the turns as in a
+    session, each with its `session_id`, in the order in which they were stored; of a rejected version those that it
+    would have learned from. Turns of before that were replayed beside them are not among them.
+
+    Raises:
+        ClientError: there is no such version (404).
+    """
+    training, sample = schema.training.c, schema.sample.c
+    query = select_turns().add_columns(sample.id.label("sample_id"))
+    mine = (
+        select(training.sample_id)
+        .where(training.trainer == DEFAULT_TRAINER, training.version == number, training.sample_id > after)
+        .order_by(training.sample_id)
+        .limit(limit + 1)
+    )
+    with store.reading() as connection:
+        if number not in {one.version for one in store.versions()}:
+            raise ClientError(f"there is no version {number}", "version", "not_found", 404)
+        ids = list(connection.scalars(mine))
+        rows = (
+            connection.execute(query.where(sample.id.in_(ids[:limit])).order_by(sample.id)).mappings().all()
+        )
+        judged = judgements(connection, [row["id"] for row in rows])
+    found = [{"session_id": row["session_id"], **shown_turn(row, judged[row["id"]])} for row in rows]
+    counted = store.learned_by([number]).get(number, NOTHING)
+    further = ids[limit - 1] if len(ids) > limit else None
+    return {"object": "lessons", "version": number, **counted, "data": found, "next": further}

@@ -1,0 +1,109 @@
+"""Streams whose events carry what is new alone give the ids, log-probs and versions of streams that repeat everything."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from typing import Any
+
+import orjson
+import pytest
+
+from openclaw.engine.client import EngineClient
+from openclaw.engine.cumulative_stream import SKIPPED
+from openclaw.engine.generation import EngineRequest, Generation
+from openclaw.engine.increments import StreamedAnswers
+from openclaw.errors import EngineError
+from tests.fakes.scripted_engine import FakeEngine
+
+SAID = [*range(100, 130), 2]
+SAMPLING = {"temperature": 1.0}
+
+
+def increment(ids: list[int], count: int, **more: Any) -> bytes:
+    scores = [[-token / 100, token, None] for token in ids]
+    meta = {"completion_tokens": count, "output_token_logprobs": scores, "finish_reason": None, **more}
+    return orjson.dumps({"text": "x", "output_ids": ids, "meta_info": meta})
+
+
+@pytest.fixture(params=[False, True], ids=["whole", "increments"])
+def engine(request: pytest.FixtureRequest) -> Iterator[FakeEngine]:
+    found = FakeEngine(say=list(SAID), incremental=request.param).start()
+    yield found
+    found.end()
+
+
+def generated(engine: FakeEngine, top: int = 2) -> tuple[Generation, list[Any]]:
+    async def run() -> tuple[Generation, list[Any]]:
+        client = EngineClient([engine.url])
+        asked = EngineRequest("r", [5, 6], 60, SAMPLING, frozenset({2}), top_log_probs=top)
+        generation = Generation(client, asked, "session")
+        best = [pairs async for one in generation.run() for pairs in one.top]
+        await client.close()
+        return generation, best
+
+    return asyncio.run(run())
+
+
+@pytest.mark.parametrize("chunk", [1, 4])
+def test_an_answer_is_the_same_whichever_way_it_is_streamed(engine: FakeEngine, chunk: int) -> None:
+    engine.chunk, engine.switch_after = chunk, 9
+    generation, best = generated(engine)
+    assert (generation.ids, generation.finish_reason, generation.matched) == (SAID, "stop", 2)
+    assert generation.log_probs == [FakeEngine.log_prob(3 + at, token) for at, token in enumerate(SAID)]
+    assert generation.spans == [(3, 0, 9), (4, 9, len(SAID))]
+    assert [pairs[0] for pairs in best] == [(-0.5, token) for token in SAID]
+
+
+def test_an_answer_goes_on_where_its_engine_died(engine: FakeEngine) -> None:
+    engine.die_after, engine.pause = 11, 0.01
+    generation, _ = generated(engine)
+    assert generation.ids == SAID and len(engine.requests) == 2
+    assert engine.requests[1]["input_ids"][2:] == SAID[: len(engine.requests[1]["input_ids"]) - 2]
+    assert generation.log_probs == [FakeEngine.log_prob(3 + at, token) for at, token in enumerate(SAID)]
+
+
+def test_none_of_several_increments_that_came_together_is_left_out() -> None:
+    reader = StreamedAnswers()
+    got = reader.read(
+        [increment([1], 1), increment([2, 3], 3), increment([], 3, finish_reason={"type": "stop"})]
+    )
+    assert (got["output_ids"], got[SKIPPED]) == ([1, 2, 3], 0)
+    assert [entry[1] for entry in got["meta_info"]["output_token_logprobs"]] == [1, 2, 3]
+    assert got["meta_info"]["finish_reason"] == {"type": "stop"}
+
+
+def test_increments_are_known_from_the_second_event_on_also_one_by_one() -> None:
+    reader = StreamedAnswers()
+    assert [reader.read([one])[SKIPPED] for one in (increment([1], 1), increment([2, 3], 3), increment([4], 4))] == [
+        0, 1, 3,
+    ]  # fmt: skip
+
+
+def test_the_last_event_of_an_aborted_stream_repeats_one_id_and_all_log_probs() -> None:
+    """As SGLang 0.5.23 ends it (`TokenizerManager._handle_abort_req`)."""
+    reader = StreamedAnswers()
+    reader.read([increment([1], 1)])
+    reader.read([increment([2, 3], 3)])
+    scores = [[-0.1, token, None] for token in (1, 2, 3)]
+    end = increment([3], 3, output_token_logprobs=scores, finish_reason={"type": "abort", "message": "no"})
+    got = reader.read([end])
+    assert (got["output_ids"], got[SKIPPED]) == ([3], 2)
+
+
+def test_an_increment_that_is_missing_is_an_error_and_no_hole() -> None:
+    generation = Generation(
+        EngineClient(["http://127.0.0.1:1"]), EngineRequest("r", [5], 60, SAMPLING, frozenset()), "s"
+    )
+    reader = StreamedAnswers()
+    generation._take(reader.read([increment([1], 1)]))
+    with pytest.raises(EngineError, match="2 ids of an answer did not come"):
+        generation._take(reader.read([increment([4], 4)]))
+    assert generation.ids == [1]
+
+
+def test_an_error_in_the_middle_of_increments_is_handed_on() -> None:
+    reader = StreamedAnswers()
+    reader.read([increment([1], 1)])
+    reader.read([increment([2], 2)])
+    assert reader.read([orjson.dumps({"error": {"message": "gone", "code": 500}})])["error"]["code"] == 500
