@@ -53,7 +53,7 @@ def test_bold_and_reverse_are_kept_with_their_text() -> None:
 
 def test_a_silence_is_shortened_and_each_frame_differs_from_the_one_before() -> None:
     cast = Cast(10, 2, "t", idle=1.0, events=[(0.0, "a"), (0.01, "b"), (9.0, "\x1b[m"), (9.5, "c")])
-    assert [round(at, 2) for at, _ in frames(cast)] == [0.01, 1.51]
+    assert [round(at, 2) for at, _ in frames(cast)] == [0.0, 1.51]
 
 
 def test_the_picture_is_svg_without_a_script_and_shows_every_frame_once() -> None:

@@ -10,6 +10,7 @@ import argparse
 import codecs
 import os
 import pty
+import re
 import select
 import signal
 import struct
@@ -23,16 +24,21 @@ from pathlib import Path
 from openclaw_test.recording.cast import Cast, read
 from openclaw_test.recording.picture import svg
 
-WIDTH, HEIGHT = 96, 24
-TYPING = 0.04  # seconds a character
-QUIET, LONGEST = 2.5, 60.0  # seconds without output after which somebody goes on; and at most
-WISH, THANKS = "Please no list. Write it in plain sentences.", "Thank you, that is what I wanted."
-SAYS = (
-    *("Tom has 12 apples and buys 7 more. How many apples does Tom have?", WISH, WISH, THANKS, "/new"),
-    *("Lily has 30 pens and gives away 8. How many pens are left?", WISH, THANKS, "/new"),
-    *("Ben reads 9 pages and then 14 pages. How many pages does Ben read?", WISH, THANKS, "/new"),
-    *("Mia has 25 coins and finds 6 more. How many coins does Mia have?", THANKS, "/quit"),
+WIDTH, HEIGHT = 100, 22
+TYPING = 0.03  # seconds a character
+QUIET, LONGEST = 1.8, 60.0  # seconds without output after which somebody goes on; and at most
+LIST = re.compile(r"^\s*\d\. ", re.MULTILINE)
+WISH, THANKS = "No list please, write plain sentences.", "Thank you, that is what I wanted."
+PROBLEMS = (
+    "Tom has 12 apples and buys 7 more. How many apples does Tom have?",
+    "Lily has 30 pens and gives away 8. How many pens are left?",
+    "Ben has 9 cards and gets 14 more. How many cards does Ben have?",
+    "Mia has 25 coins and finds 6 more. How many coins does Mia have?",
+    "Sam has 40 stamps and loses 12. How many stamps are left?",
+    "Eva has 16 books and buys 5 more. How many books does Eva have?",
+    "Max has 50 beads and gives away 20. How many beads are left?",
 )
+ENOUGH = 2  # talks whose first answer was right away as the person likes it
 
 
 class Player:
@@ -76,15 +82,30 @@ class Player:
 
 
 def record(url: str) -> Cast:
-    """A whole chat with the server at `url`."""
+    """A chat with the server at `url`: one talk a problem, until the first answers are as the person likes them."""
     cast = Cast(WIDTH, HEIGHT, "A chat in the terminal: the model learns from what is said next")
     player = Player([sys.executable, "-m", "openclaw.chat", "--url", url], cast)
+
+    def say(text: str) -> str:
+        """What was printed after it."""
+        player.type(text)
+        seen = len(cast.events)
+        player.listen(QUIET, LONGEST)
+        return "".join(printed for _, printed in cast.events[seen:])
+
+    pleased = 0
     try:
         player.listen(QUIET, LONGEST)
-        for text in SAYS:
-            player.type(text)
-            if not player.listen(QUIET, LONGEST):
+        for problem in PROBLEMS:
+            if LIST.search(say(problem)):
+                say(WISH)
+            else:
+                pleased += 1
+            say(THANKS)
+            if pleased == ENOUGH:
                 break
+            say("/new")
+        say("/quit")
     finally:
         player.end()
     return cast

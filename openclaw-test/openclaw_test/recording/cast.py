@@ -17,7 +17,7 @@ class Cast:
     width: int
     height: int
     title: str
-    idle: float = 1.5
+    idle: float = 1.0
     events: list[tuple[float, str]] = field(default_factory=list)
 
     def write(self, file: Path) -> None:

@@ -9,7 +9,7 @@ from openclaw_test.recording.cast import Cast
 from openclaw_test.recording.screen import Row, Screen
 
 CHARACTER, LINE, MARGIN = 8.4, 19, 12  # pixels
-FRAME = 0.1  # seconds; what is printed closer together is one frame
+FRAME = 0.15  # seconds; what is printed closer together is one frame
 REST = 4.0  # seconds that the end stays before it begins anew
 STYLE = (
     "text{{font:14px ui-monospace,Menlo,Consolas,monospace;fill:#d7dae0;white-space:pre}}.b{{font-weight:bold}}"
