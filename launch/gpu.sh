@@ -76,6 +76,7 @@ gpu_defaults() {
   default HOST 0.0.0.0
   default PORT 30000
   check_port_number "$PORT"
+  case ${PRM_M:-1} in 0 | *[!0-9]*) die "PRM_M=$PRM_M: a turn needs at least 1 vote" ;; esac
   default NNODES 1
   default ACTOR_NODES 1
   default COLOCATE 0
@@ -251,6 +252,7 @@ gpu_dry_run() {
   [ "$status" != 2 ] || return 2
   printf '\nstart\n  %s\n' "$(start_sentence)"
   if [ "$(key_problem)" ]; then printf '  %s\n' "$(key_problem)"; fi
+  if [ "$(model_problem)" ]; then printf '  %s\n' "$(model_problem)"; fi
   return "$status"
 }
 
@@ -272,6 +274,13 @@ key_problem() {
   fi
 }
 
+# model_problem: says what is wrong with the folder of the model; a plan needs only the model's name.
+model_problem() {
+  [ ! -f "$MODEL_PATH/config.json" ] || return 0
+  echo "MODEL_PATH=$MODEL_PATH holds no config.json; give the folder of a Hugging Face model (MODEL_PATH or HF_CKPT)," \
+    "for example from: hf download Qwen/$MODEL --local-dir $ROOT/models/$MODEL"
+}
+
 ensure_gpu_env() {
   ensure_env "$ROOT/requirements.txt" "$ROOT/instructions/requirements-gpu.txt"
   if [ "$TRAIN_BACKEND" = megatron ]; then ensure_megatron; fi
@@ -282,8 +291,8 @@ gpu_start() {
   local problem arguments=() word driver=train_async.py
   problem=$(key_problem)
   [ -z "$problem" ] || die "$problem"
-  [ -f "$MODEL_PATH/config.json" ] || die "MODEL_PATH=$MODEL_PATH holds no config.json; give the folder of a Hugging Face" \
-    "model (MODEL_PATH or HF_CKPT), for example from: hf download Qwen/$MODEL --local-dir $ROOT/models/$MODEL"
+  problem=$(model_problem)
+  [ -z "$problem" ] || die "$problem"
   check_gpus
   ensure_gpu_env
   check_port "$HOST" "$PORT" "$RUN_DIR"

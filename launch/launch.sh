@@ -33,10 +33,11 @@ check_port_number() {
   [ "$1" -ge 1 ] && [ "$1" -le 65535 ] || die "PORT=$1 is not a port; give a number from 1 to 65535"
 }
 
-# check_port HOST PORT RUN_DIR: a taken port is an error before anything starts.
+# check_port HOST PORT RUN_DIR: a taken port is an error before anything starts. Ctrl-C ends it without a word.
 check_port() {
   check_port_number "$2"
-  "$PY" -c 'import sys; from openclaw.errors import ConfigError; from openclaw.trainer_hooks.services import check_port
+  "$PY" -c 'import signal, sys; signal.signal(signal.SIGINT, signal.SIG_DFL)
+from openclaw.errors import ConfigError; from openclaw.trainer_hooks.services import check_port
 try: check_port(sys.argv[1], int(sys.argv[2]), sys.argv[3])
 except ConfigError as error: sys.exit(f"error: {error}")' "$@" || exit 2
 }

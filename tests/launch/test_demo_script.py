@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -61,3 +64,21 @@ def test_a_person_without_a_demo_is_refused(tmp_path: Path) -> None:
     assert (done.returncode, done.stderr) == (
         2, "error: --person says who talks in the demo: give --demo too\n",
     )  # fmt: skip
+
+
+def test_ctrl_c_while_the_port_is_checked_prints_nothing(tmp_path: Path) -> None:
+    (tmp_path / "openclaw").mkdir()
+    (tmp_path / "openclaw" / "__init__.py").touch()
+    slow = f"import pathlib, time\npathlib.Path({str(tmp_path / 'begun')!r}).touch()\ntime.sleep(60)\n"
+    (tmp_path / "openclaw" / "errors.py").write_text(slow)
+    words = ["bash", "-c", 'source "$ROOT/launch/launch.sh"; check_port 127.0.0.1 30000 run']
+    env = {"PATH": os.environ["PATH"], "ROOT": str(ROOT), "PY": sys.executable, "PYTHONPATH": str(tmp_path)}
+    running = subprocess.Popen(
+        words, cwd=tmp_path, env=env, stderr=subprocess.PIPE, text=True, start_new_session=True,
+    )  # fmt: skip
+    end = time.monotonic() + 60
+    while not (tmp_path / "begun").exists() and time.monotonic() < end:
+        time.sleep(0.02)
+    os.killpg(running.pid, signal.SIGINT)
+    assert running.communicate(timeout=60)[1] == ""
+    assert running.returncode != 0

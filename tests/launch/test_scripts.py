@@ -90,6 +90,12 @@ def test_a_dry_run_asked_for_in_any_word_starts_nothing(word: str) -> None:
     assert "fits     every part" in dry(SELECT, DRY_RUN=word).stdout
 
 
+def test_a_dry_run_says_what_its_start_would_refuse() -> None:
+    told = dry(SELECT, HF_CKPT="Qwen/Qwen3-4B").stdout
+    assert "MODEL_PATH=Qwen/Qwen3-4B holds no config.json" in told and "hf download Qwen/" in told
+    assert "set SGLANG_API_KEY to a secret" in told
+
+
 def test_lists_of_gpus_may_have_spaces() -> None:
     spaced = dry(SELECT, TRAIN_GPUS="0 1", ROLLOUT_GPUS="2, 3 4 5", PRM_GPUS="6 7", GPU_TYPE="H200")
     assert "trainer 2 + policy 4 + judge 2 = 8 of 8 GPUs" in spaced.stdout, spaced.stderr
@@ -139,6 +145,7 @@ def test_a_plan_that_does_not_fit_says_so() -> None:
         (SELECT, {"NUM_GPUS": "4"}, "= 8, but NUM_GPUS=4"),
         (SELECT, {"DRY_RUN": "maybe"}, "give 1 for the plan"),
         (SELECT, {"DRY_RUN": "1", "PORT": "99999"}, "PORT=99999 is not a port"),
+        (SELECT, {"DRY_RUN": "1", "PRM_M": "0"}, "PRM_M=0: a turn needs at least 1 vote"),
         (SELECT, {"ACTOR_GPUS": "four"}, "ACTOR_GPUS=four is not a number"),
         (SELECT, {"TRAIN_GPUS": "0,1"}, "ROLLOUT_GPUS must list some too"),
         (SELECT, {"TRAIN_GPUS": "4,5", "ROLLOUT_GPUS": "0,1"}, "GPU 0 stands behind 5"),

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Self
 
 from slime.arguments.record import write_arguments
 from slime.processes import records
+from slime.ray import before_start
 from slime.ray.engine_clients import weight_sender, weight_sharer
 from slime.ray.engines import on_own_gpus, server_specs
 from slime.ray.external import ExternalEngines
@@ -37,6 +38,7 @@ class RunParts:
         self.args = args
         self.run_dir = Path(args.run_dir)
         records.record_self(self.run_dir, "driver", "driver")
+        before_start.check(args)
         specs = server_specs(args)  # refuses what does not fit before anything starts
         split = split_of(args)
         log_to_file(records.log_path(self.run_dir, "training"))

@@ -6,7 +6,6 @@ import logging
 from abc import abstractmethod
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 from slime.errors import CheckpointError
 from slime.training.core.checkpoint import CheckpointWriter, load_checkpoint
@@ -16,10 +15,7 @@ from slime.training.core.part import Part
 from slime.training.export import Exporting
 from slime.utils.logging import event
 from slime.weights import checkpoints
-from slime.weights.checkpoints import CheckpointState
-
-if TYPE_CHECKING:
-    from slime.arguments.groups.lora import LoraArguments
+from slime.weights.checkpoints import CheckpointState, lora_settings
 
 logger = logging.getLogger(__name__)
 
@@ -130,11 +126,3 @@ class Persistent(Exporting):
                 f"checkpoint {folder} was written by --train-backend {written_by}, this run has {self.backend}; "
                 f"use the same one, or start from the weights alone: --hf-checkpoint {folder} with another --save"
             )
-
-
-def lora_settings(args: LoraArguments) -> dict[str, Any] | None:
-    """What a checkpoint must agree with to be resumed; None without LoRA."""
-    if not args.use_lora:
-        return None
-    names = ("lora_rank", "lora_alpha", "lora_target_modules", "lora_modules_to_save")
-    return {name: getattr(args, name) for name in names}

@@ -17,10 +17,13 @@ import shutil
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from slime.errors import CheckpointError
 from slime.utils.files import commit_folder, recover_folder, temporary_beside, write_text
+
+if TYPE_CHECKING:
+    from slime.arguments.groups.lora import LoraArguments
 
 LATEST = "checkpoint-latest"
 META = "meta.json"
@@ -118,6 +121,30 @@ def latest(save: Path) -> Path | None:
             f"{named_by} names {folder}, which is not a checkpoint; remove it, or let it name another one"
         )
     return folder
+
+
+def lora_settings(args: LoraArguments) -> dict[str, Any] | None:
+    """What a checkpoint must agree with to be resumed; None without LoRA."""
+    if not args.use_lora:
+        return None
+    names = ("lora_rank", "lora_alpha", "lora_target_modules", "lora_modules_to_save")
+    return {name: getattr(args, name) for name in names}
+
+
+def check_adapters(path: Path, meta: dict[str, Any], lora: dict[str, Any] | None) -> None:
+    """Raises CheckpointError where the checkpoint `path` was trained with other adapters than `lora`."""
+    if meta.get("lora") != lora:
+        raise CheckpointError(
+            f"checkpoint {path} was trained with {_described(meta.get('lora'))}, this run with "
+            f"{_described(lora)}; use the same flags, or another --save"
+        )
+
+
+def _described(lora: dict[str, Any] | None) -> str:
+    given = [
+        f"--{name.replace('_', '-')} {value}" for name, value in (lora or {}).items() if value is not None
+    ]
+    return " ".join(given) or "no LoRA"
 
 
 def passed_over(save: str, load: str | None) -> str | None:

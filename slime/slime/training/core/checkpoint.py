@@ -28,7 +28,15 @@ from slime.training.core.part import Part, tensors_of
 from slime.training.core.random_state import random_state, restore_random_state
 from slime.training.core.safe_loading import SafePlanner, SafeReader
 from slime.utils.files import fresh_folder, temporary_beside
-from slime.weights.checkpoints import TRAINER, CheckpointState, commit, folder_of, read_meta, trainer_folder
+from slime.weights.checkpoints import (
+    TRAINER,
+    CheckpointState,
+    check_adapters,
+    commit,
+    folder_of,
+    read_meta,
+    trainer_folder,
+)
 
 if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
@@ -132,11 +140,7 @@ def load_checkpoint(
         CheckpointError: the checkpoint is broken, or of another model or other adapters.
     """
     meta, inner = read_meta(path), trainer_folder(path)
-    if meta.get("lora") != lora:
-        raise CheckpointError(
-            f"checkpoint {path} was trained with {_described(meta.get('lora'))}, this run with "
-            f"{_described(lora)}; use the same flags, or another --save"
-        )
+    check_adapters(path, meta, lora)
     reader = SafeReader(inner)
     index = reader.read_metadata()
     stepped: set[str] = set() if reset_optimizer else _stepped(parts, index)
@@ -215,10 +219,3 @@ def _check_shapes(path: Path, parts: Sequence[Part], state: dict[str, Any], inde
             f"{wanted.get(name, 'not there')} here ({len(differ)} of {len(wanted)} tensors differ); "
             "give the model that it was trained from, or another --save"
         )
-
-
-def _described(lora: dict[str, Any] | None) -> str:
-    given = [
-        f"--{name.replace('_', '-')} {value}" for name, value in (lora or {}).items() if value is not None
-    ]
-    return " ".join(given) or "no LoRA"

@@ -1,0 +1,1 @@
+"""Recordings of programs at a terminal: how the picture of the chat in the README is made."""

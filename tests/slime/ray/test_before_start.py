@@ -1,0 +1,44 @@
+"""What is refused before Ray, engines and trainer start."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from slime.arguments import Arguments
+from slime.errors import CheckpointError, ConfigError
+from slime.ray import before_start
+from slime.weights.checkpoints import make_latest
+
+
+def checkpoint(save: Path, lora: dict[str, object] | None) -> None:
+    folder = save / "checkpoint-2"
+    (folder / "trainer").mkdir(parents=True)
+    meta = {"rollout_id": 1, "global_step": 2, "version": 2, "parent": 1, "lora": lora}
+    (folder / "meta.json").write_text(json.dumps(meta))
+    make_latest(folder)
+
+
+def test_adapters_that_the_checkpoint_does_not_have_are_refused_before_anything_starts(
+    tmp_path: Path,
+) -> None:
+    names = {"lora_rank": 16, "lora_alpha": 32.0, "lora_target_modules": None, "lora_modules_to_save": None}
+    checkpoint(tmp_path, names)
+    with pytest.raises(
+        CheckpointError, match=r"was trained with --lora-rank 16 --lora-alpha 32\.0, this run with no LoRA"
+    ):
+        before_start.check(Arguments(save=str(tmp_path)))
+    before_start.check(Arguments(save=str(tmp_path), use_lora=True, lora_rank=16, lora_alpha=32.0))
+    before_start.check(Arguments(save=str(tmp_path), debug_rollout_only=True))
+    before_start.check(Arguments(save=str(tmp_path / "new")))
+
+
+def test_a_tracker_that_is_not_installed_is_refused_before_anything_starts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(before_start, "find_spec", lambda name: None)
+    with pytest.raises(ConfigError, match="--use-wandb needs the package wandb: pip install wandb"):
+        before_start.check(Arguments(save=str(tmp_path), use_wandb=True))
+    before_start.check(Arguments(save=str(tmp_path)))
