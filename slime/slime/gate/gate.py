@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
+from slime.gate.answers import STAGE as ANSWERS
 from slime.gate.answers import AnswerCheck, Tries
 from slime.gate.audit import Audit
 from slime.gate.bounds import largest_change
@@ -69,7 +70,7 @@ class CandidateGate:
         self.hook = load_hook(args, "gate_samples_path") if args.gate else None
         self.known: dict[str, list[float]] = {}
         self.now: dict[str, list[float]] = {}
-        self.examined: tuple[list[Sample], WeightVersion, Sequence[Tries]] | None = None
+        self.examined: tuple[list[Sample], WeightVersion, Sequence[Tries], bool] | None = None
 
     def watch(self) -> None:
         """Orders the way back where the live version has fallen; to be called again and again."""
@@ -90,7 +91,7 @@ class CandidateGate:
             return
         trainers.keep_state()
         trainers.scale_learning_rate(self.scale())
-        self.answers.said = {}
+        self.answers.said, self.answers.liked = {}, []
         self.audit.forget()
         samples = self.samples(rollout_id, live.version)
         self.known = self.read(trainers, samples)
@@ -122,7 +123,7 @@ class CandidateGate:
             self.now = self.read(trainers, samples)
             found |= measure_likelihood(samples, self.now, self.known)
             _refuse(bad_likelihood(found, self.args), "likelihood")
-            due = self.history.unanswered + 1 >= self.args.gate_answers_every
+            due = self.history.unanswered + 1 >= self.args.gate_answers_every or self.history.suspect
             near = self.is_near(found)
             if due or near:
                 self.audit.make_way()
@@ -130,7 +131,7 @@ class CandidateGate:
             found["looked"] = float(due or near)
             self.watch()
             check_orders(self.ordered)
-            self.examined = samples, candidate.weights, engines
+            self.examined = samples, candidate.weights, engines, near
         except CandidateRejected as rejection:
             seconds = time.monotonic() - began
             rejection.measurements = {**found, **rejection.measurements, "seconds": seconds, "rejected": 1.0}
@@ -200,6 +201,7 @@ class CandidateGate:
             hook(self.args, candidate.rollout_id, weights.version, told)
         if rejection.stage != ORDER:
             self.history.reject()
+            self.history.suspect |= rejection.stage == ANSWERS
         self.history.write(self.path)
         trainers.go_back()
         trainers.scale_learning_rate(self.scale())
