@@ -45,7 +45,7 @@ class Audit:
     ) -> None:
         """Puts the next questions to the version that is live, where not all of them were put to it before; `whole`: all
         that were not. And prompts of liked answers, where the next candidate is to answer them."""
-        if self.running is not None and not self.running.done():
+        if self.busy:
             return  # of an earlier version; the next one has its turn
         self.running, self.version, self.engines = None, live.version, engines
         self.questions = [one for one in samples if purpose(one) == QUESTION]
@@ -73,6 +73,11 @@ class Audit:
         found = [self.questions[(self.at + i) % count] for i in range(size)]
         self.at += size
         return found
+
+    @property
+    def busy(self) -> bool:
+        """Whether the live version is being put questions."""
+        return self.running is not None and not self.running.done()
 
     def make_way(self) -> None:
         """A candidate is to answer on the engine that is being asked: it goes first, a few times in a row."""

@@ -32,6 +32,8 @@ logger = logging.getLogger(__name__)
 FILE = "gate.json"
 NEAR = 0.25
 """Share of a limit from which an update is looked at more closely."""
+MOST_LEFT = 2
+"""Updates in a row that may leave their turn to answer to the next one."""
 SLOWER = 0.5
 """What one more rejection in a row multiplies the learning rate by, from the second on."""
 
@@ -123,8 +125,8 @@ class CandidateGate:
             self.now = self.read(trainers, samples)
             found |= measure_likelihood(samples, self.now, self.known)
             _refuse(bad_likelihood(found, self.args), "likelihood")
-            due = self.history.unanswered + 1 >= self.args.gate_answers_every or self.history.suspect
             near = self.is_near(found)
+            due = self.history.suspect or self.is_due(near)
             if due or near:
                 self.audit.make_way()
             self.answers.look(samples, candidate.weights, live, engines, found, due or near, near)
@@ -146,6 +148,12 @@ class CandidateGate:
         if not found["change"] <= most:
             moved = f"the weights changed by {found['change']:.3g} of their norm, more than {most:.3g}"
             raise CandidateRejected(moved, "files")
+
+    def is_due(self, near: bool) -> bool:
+        """Whether it is this update's turn to answer. One with nothing against it leaves the engine to the questions
+        that the live version is being put, and its turn to the next one: training would wait for both."""
+        waited = self.history.unanswered + 1 - self.args.gate_answers_every
+        return waited >= (0 if near or not self.audit.busy else MOST_LEFT)
 
     def is_near(self, found: dict[str, float]) -> bool:
         """Whether an update came near a limit of the stages before."""

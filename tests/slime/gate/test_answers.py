@@ -225,6 +225,17 @@ def test_an_update_near_a_limit_answers_a_part_before_its_switch_and_the_rest_be
     assert [len(asked) for _, asked in engine.asked] == [2, QUESTIONS]
 
 
+def test_an_update_leaves_its_turn_to_the_next_while_the_live_version_is_asked_but_twice_at_most(
+    loop: Callable[..., Loop], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, engine = loop(gate_answers_every=2), Engine()
+    run.publish(engine)
+    monkeypatch.setattr(type(run.gate.audit), "busy", True)
+    assert [run.publish(engine)["looked"] for _ in range(3)] == [0.0, 0.0, 1.0]
+    monkeypatch.setattr(CandidateGate, "is_near", lambda gate, found: True)
+    assert run.publish(engine)["looked"] == 1.0, "not one that is near a limit"
+
+
 def test_a_few_wrong_answers_within_the_limit_pass(loop: Callable[..., Loop]) -> None:
     run, engine = loop(gate_max_wrong=0.3), Engine(v5={0, 6})
     run.publish(engine)
