@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 import torch
 
+from openclaw_test.benchmarks import sessions_to_preference
 from openclaw_test.evaluation.plot import chart
 from openclaw_test.loop.chat_client import ChatClient
 from openclaw_test.loop.real_loop import running_loop
@@ -94,6 +95,13 @@ def test_the_same_seed_gives_the_same_conversations_and_updates(make_loop: Any) 
     other = make_loop("binary_rl", seed=5, lr=2e-3)
     assert talk(other, 4, seed=5) == first
     assert [metrics["loss"] for metrics in other.metrics] == losses
+
+
+def test_people_can_be_answered_behind_the_newest_version_as_in_a_real_loop(make_loop: Any) -> None:
+    loop = make_loop("binary_rl", batch=2, behind=1)
+    talk(loop, 4)
+    assert loop.version >= 2
+    assert loop.store.live_version() == loop.chat.engine.version == loop.version - 1
 
 
 def test_anchors_are_trained_in_a_step_of_their_own_and_change_nothing_of_what_people_teach(
@@ -244,3 +252,14 @@ def test_the_benchmark_tells_what_it_takes() -> None:
     done = subprocess.run([sys.executable, str(script), "--help"], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert "than 95 % of its replies" in " ".join(done.stdout.split())
+
+
+def test_a_trial_that_names_no_learning_rate_has_its_methods_own(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    options = sessions_to_preference.parse(["--methods", "topk_select", "binary_rl", "--seeds", "1"])
+    jobs = sessions_to_preference.jobs_of(options)
+    assert [job["lr"] for job in jobs] == [2e-3, 3e-3]
+    late = {"sessions": 40, "preference": 0.9, "accuracy_greedy": 1.0, "steps_kept": 0.9}
+    sessions_to_preference.report({"job": jobs[0], "sessions_to_preference": 9, "late": late, "seconds": 1.0})
+    assert "topk_select joint seed 0 lr 0.002: 9 sessions" in capsys.readouterr().err

@@ -58,10 +58,11 @@ def jobs_of(options: argparse.Namespace) -> list[Job]:
             "method": method,
             "people": people,
             "seed": seed,
-            "lr": rate,
+            "lr": rate or METHODS[method].lr,
             "batch": options.batch,
             "kl": options.kl,
             "most": options.most,
+            "behind": options.behind,
             "flags": options.flags.split(),
         }
         for seed in seeds
@@ -87,7 +88,8 @@ def run_job(job: Job) -> dict[str, Any]:
     """The trial's result, with its job."""
     if _chat is None:
         raise RuntimeError("the worker has no model")
-    setting = Setting(METHODS[job["method"]], job["lr"], job["batch"], job["kl"], extra=tuple(job["flags"]))
+    method, extra = METHODS[job["method"]], tuple(job["flags"])
+    setting = Setting(method, job["lr"], job["batch"], job["kl"], behind=job["behind"], extra=extra)
     tastes = tuple(BY_NAME[name] for name in PEOPLE[job["people"]])
     plan = Plan(tastes, job["most"], 1 if job["people"] == "slow" else Plan.at_once)
     return {"job": job, **Trial(_chat, setting, plan, job["seed"]).run()}
@@ -157,7 +159,8 @@ def grouped(results: Sequence[dict[str, Any]]) -> dict[tuple[str, str, float], l
 
 def print_lines(options: argparse.Namespace, results: Sequence[dict[str, Any]]) -> None:
     for (people, method, rate), group in grouped(results).items():
-        setting = {"lr": rate, "batch": options.batch, "kl": options.kl, "flags": options.flags.split()}
+        setting = {"lr": rate, "batch": options.batch, "kl": options.kl, "behind": options.behind}
+        setting["flags"] = options.flags.split()
         line = {"method": method, "people": people, **summary(group, options.most), **setting}
         print(json.dumps(line), flush=True)
 
@@ -189,6 +192,9 @@ def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
     )
     parser.add_argument("--batch", type=int, default=Setting.batch, help="samples of an update")
     parser.add_argument("--kl", type=float, default=Setting.kl, help="weight of the KL to the first weights")
+    parser.add_argument(
+        "--behind", type=int, default=0, help="versions that people are answered behind the newest one"
+    )
     parser.add_argument("--flags", default="", help="further flags of the driver, in quotes")
     parser.add_argument("--most", type=int, default=Plan.most, help="a trial gives up after so many a person")
     parser.add_argument("--workers", type=int, default=2, help="processes, of one thread each")

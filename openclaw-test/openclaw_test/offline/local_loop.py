@@ -2,7 +2,8 @@
 
 What decides is the product's own: prompts and parsers of the gateway, the rollout store with its states and leases, the
 rules judge through the judge worker's code, the method's hook, slime's trainer. Left out are the processes between
-them: an update is live before the next word is said, and a batch goes only when it is full.
+them: an update is live before the next word is said (or `Setting.behind` updates later), and a batch goes only when it is
+full.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from torch import Tensor
 
 from openclaw.formats.rendering import ChatFormat, ModelFolder
 from openclaw.formats.template_probe import probe
@@ -98,6 +101,7 @@ class LocalLoop:
         self._requests = seed * 1_000_003
         self.rollouts = 0
         self.version = 0
+        self._coming: list[tuple[int, int, dict[str, Tensor]]] = []
         self.metrics: list[dict[str, float]] = []
         self.hints: list[str] = []
         self.counts: dict[str, dict[str, int]] = {}
@@ -137,11 +141,17 @@ class LocalLoop:
         process = load_hook(self.args, "custom_reward_post_process_path")
         trained = trainer.train(self.rollouts, post_processed(self.args, samples, process, None))
         self.metrics.append(trained)
-        parent, self.version = self.version, self.version + 1
-        self.chat.engine.install(gather_weights(trainer.model, None, keep=True), self.version)
+        self.version += 1
+        weights = gather_weights(trainer.model, None, keep=True)
+        self._coming.append((self.rollouts, self.version, {k: v.clone() for k, v in weights.items()}))
+        if len(self._coming) > self.setting.behind:
+            self._go_live(*self._coming.pop(0))
         trainer.version = self.version
-        self.store.weights_live(self.rollouts, self.version, parent, False, None, None)
         self.rollouts += 1
+
+    def _go_live(self, rollout_id: int, version: int, weights: dict[str, Tensor]) -> None:
+        self.chat.engine.install(weights, version)
+        self.store.weights_live(rollout_id, version, version - 1, False, None, None)
 
     def follow(self, talk: Talk, text: str, role: str = "user") -> None:
         """The person (or, as `role`, a tool) says something more, which also answers the last turn."""

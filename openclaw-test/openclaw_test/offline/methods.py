@@ -84,8 +84,8 @@ METHODS = {
 @dataclass(frozen=True)
 class Setting:
     """A method with everything that a trial may change: learning rate (None: the method's), samples an update, KL to
-    the first weights,
-    Adam's epsilon, whether every token weighs the same or every reply, further driver flags (such as LoRA's)."""
+    the first weights, Adam's epsilon, whether every token weighs the same or every reply, how many versions people are
+    answered behind the newest (a real loop trains meanwhile), further driver flags (such as LoRA's)."""
 
     method: Method
     lr: float | None = None
@@ -93,6 +93,7 @@ class Setting:
     kl: float = KL
     adam_eps: float = ADAM_EPSILON
     per_token: bool = True
+    behind: int = 0
     extra: tuple[str, ...] = field(default=())
 
     def flags(self, model_path: str, run_dir: str, seed: int) -> list[str]:
