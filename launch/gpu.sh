@@ -283,7 +283,41 @@ model_problem() {
 
 ensure_gpu_env() {
   ensure_env "$ROOT/requirements.txt" "$ROOT/instructions/requirements-gpu.txt"
+  check_torch
   if [ "$TRAIN_BACKEND" = megatron ]; then ensure_megatron; fi
+}
+
+# check_torch: an environment that a run without a GPU made may hold a CPU build, which pip takes for the pinned version.
+check_torch() {
+  local version
+  [ "$NEEDED_GPUS" != 0 ] || return 0
+  version=$("$PY" -c 'import importlib.metadata; print(importlib.metadata.version("torch"))')
+  case $version in
+    *+cpu*) die "torch $version in $VENV is a build for CPUs: unset TORCH_INDEX_URL and give VENV another folder, or" \
+      "$PY -m pip install --force-reinstall $(grep '^torch==' "$ROOT/requirements.txt")" ;;
+  esac
+}
+
+# ensure_engine: SGLang or vLLM in an environment of its own beside the trainer's, made once; nothing where a variable or
+# a flag names its Python, where the trainer's has it, or where no engine is started here.
+ensure_engine() {
+  local engine=${ROLLOUT_BACKEND:-sglang} variable folder file
+  case $engine in sglang) variable=SGLANG_PYTHON ;; vllm) variable=VLLM_PYTHON ;; *) return 0 ;; esac
+  if [ -n "${!variable:-}" ] || [[ " ${WORDS[*]}" == *" --engine-python"* ]]; then return 0; fi
+  [ $((ROLLOUT_GPUS + PRM_GPUS + TEACHER_GPUS)) != 0 ] || return 0
+  ! "$PY" -c "import sys; from importlib.util import find_spec; sys.exit(not find_spec('$engine'))" || return 0
+  folder=$VENV-$engine file=$ROOT/instructions/requirements-$engine.txt
+  if [ "$(cat "$folder/.installed" 2>/dev/null)" != "$(cksum <"$file")" ]; then
+    echo "installing $engine in $folder (once; several gigabytes, so a few minutes)" >&2
+    (
+      VENV=$folder PY=$folder/bin/python
+      make_venv
+      pip_install -r "$file"
+    )
+    cksum <"$file" >"$folder/.installed"
+  fi
+  printf -v "$variable" '%s' "$folder/bin/python"
+  export "${variable?}"
 }
 
 # gpu_start: checks all that can be checked, then runs the driver.
@@ -294,8 +328,11 @@ gpu_start() {
   problem=$(model_problem)
   [ -z "$problem" ] || die "$problem"
   check_gpus
+  compgen -G "$MODEL_PATH/*.safetensors" >/dev/null || die "MODEL_PATH=$MODEL_PATH holds no *.safetensors, so its download is" \
+    "not complete; the same hf download again goes on where it stopped"
   ensure_gpu_env
   check_port "$HOST" "$PORT" "$RUN_DIR"
+  ensure_engine
   (umask 077 && mkdir -p "$RUN_DIR") # conversations and weights: for nobody else
   for word in "${WORDS[@]}"; do
     case $word in ::*) ;; *) arguments+=("$word") ;; esac

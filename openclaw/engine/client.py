@@ -13,7 +13,7 @@ from weakref import WeakKeyDictionary
 import aiohttp
 import orjson
 
-from openclaw.engine.increments import StreamedAnswers
+from openclaw.engine.cumulative_stream import StreamedAnswers
 from openclaw.engine.trial import TrialRequest
 from openclaw.errors import ClientError, EngineError
 
@@ -112,7 +112,7 @@ class EngineClient:
             await asyncio.sleep(READY_POLL_SECONDS)
 
     async def stream(self, url: str, body: dict[str, Any]) -> AsyncGenerator[dict[str, Any], None]:
-        """The newest answer (see increments.py), again and again, until the last. Raises
+        """The newest answer (see cumulative_stream.py), again and again, until the last. Raises
         EngineError when the engine is not there or breaks off, ClientError when it refuses the request."""
         try:
             async with self._http.post(f"{url}/generate", data=orjson.dumps(body)) as answer:

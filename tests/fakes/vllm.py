@@ -54,7 +54,12 @@ class FakeLLM:
 
     async def collective_rpc(self, method: str, args: tuple[Any, ...]) -> list[Any]:
         self.calls.append(method)
-        assert method == "slime_start" or not self.goes.is_set() or method == "slime_compare"
+        assert (
+            method in ("slime_start", "slime_expect", "slime_expected", "slime_compare")
+            or not self.goes.is_set()
+        )
+        if method == "slime_expected":
+            return [True]
         if method == "slime_load":
             self._load(read_tensors(args[0]))
         if method == "slime_compare":

@@ -70,12 +70,16 @@ def gpus_here() -> list[Gpu]:
     answer = subprocess.run(query, capture_output=True, text=True, check=False, timeout=30)
     if answer.returncode != 0:
         return []
-    return [_listed(line) for line in answer.stdout.splitlines() if line.count(",") == 1]
+    found = [_listed(line) for line in answer.stdout.splitlines() if line.count(",") == 1]
+    return [gpu for gpu in found if gpu is not None]
 
 
-def _listed(line: str) -> Gpu:
-    """`NVIDIA H100 80GB HBM3, 81559`: the peak is that of the known GPU whose name is in there."""
+def _listed(line: str) -> Gpu | None:
+    """`NVIDIA H100 80GB HBM3, 81559`: the peak is that of the known GPU whose name is in there. None for one that shares
+    the machine's memory, whose own nvidia-smi does not know (`[N/A]`)."""
     name, mebibytes = (part.strip() for part in line.split(","))
+    if not mebibytes.isdigit():
+        return None
     words = name.upper().replace(" ", "")
     like = next((gpu for key, gpu in sorted(GPUS.items(), reverse=True) if key.split("-")[0] in words), None)
     return Gpu(name, float(mebibytes) / 1024, (like or GPUS["A100"]).peak)

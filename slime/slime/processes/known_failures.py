@@ -23,6 +23,13 @@ class Trouble:
 
 TROUBLES = (
     Trouble(
+        "no_compiler",
+        r"Failed to build JIT module|[Cc]ould not find (?:nvcc|CUDA_HOME)|nvcc'?:? (?:is |command )?not found"
+        r"|cannot find -lcudart|CUDA compiler and CUDA toolkit headers are incompatible|Python\.h: No such file",
+        "the engine builds kernels when it first computes, and lacks a part of the compiler: bash "
+        "instructions/check_gpu.sh names it; instructions/requirements-sglang.txt brings an nvcc that fits its torch",
+    ),
+    Trouble(
         "engine_graphs",
         r"[Cc]apture (?:cuda|CUDA) graph failed|--(?:mem-fraction-static|cuda-graph-max-bs) to a smaller value",
         "the engine's share leaves too little of the GPU for what it computes: a smaller --sglang-mem-fraction-static "

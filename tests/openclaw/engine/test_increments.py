@@ -10,9 +10,8 @@ import orjson
 import pytest
 
 from openclaw.engine.client import EngineClient
-from openclaw.engine.cumulative_stream import SKIPPED
+from openclaw.engine.cumulative_stream import SKIPPED, StreamedAnswers
 from openclaw.engine.generation import EngineRequest, Generation
-from openclaw.engine.increments import StreamedAnswers
 from openclaw.errors import EngineError
 from tests.fakes.scripted_engine import FakeEngine
 

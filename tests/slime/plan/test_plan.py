@@ -273,8 +273,10 @@ def test_gpus_are_named_counted_or_described() -> None:
     assert parse_gpus("8xH100") == (8, GPUS["H100"])
     assert parse_gpus("h200") == (1, GPUS["H200"])
     assert parse_gpus("2x24GB")[1].memory == 24
-    assert _listed("NVIDIA H100 80GB HBM3, 81559").peak == GPUS["H100"].peak
-    assert _listed("NVIDIA GeForce RTX 4090, 24564").memory == pytest.approx(23.99, abs=0.01)
+    h100, card = _listed("NVIDIA H100 80GB HBM3, 81559"), _listed("NVIDIA GeForce RTX 4090, 24564")
+    assert h100 is not None and h100.peak == GPUS["H100"].peak
+    assert card is not None and card.memory == pytest.approx(23.99, abs=0.01)
+    assert _listed("NVIDIA GB10, [N/A]") is None, "it shares the machine's memory"
     with pytest.raises(ConfigError, match="H100"):
         parse_gpus("8xVoodoo2")
 

@@ -18,6 +18,7 @@ from slime.utils.memory_kills import MemoryKills
 
 SAID = {
     "gpu_memory": "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 18.55 GiB.",
+    "no_compiler": "Capture cuda graph failed: Failed to build JIT module sgl_kernel_jit_fused_rope",
     "engine_graphs": "Capture cuda graph failed: CUDA out of memory.\n1. set --mem-fraction-static to a smaller value",
     "engine_memory": "RuntimeError: Not enough memory. Please try to increase --mem-fraction-static.",
     "host_memory": "Task was killed due to the node running low on memory. ... ray::TrainActor out of memory (OOM)",

@@ -15,13 +15,14 @@ from slime.engines.vllm.answers import Delta, rows_of
 
 PAUSE_MODES = {"abort": ("abort", True), "retract": ("keep", True), "in_place": ("keep", False)}
 """vLLM's mode, and whether stored keys and values are dropped, by SGLang's mode."""
+LOOK_INTERVAL = 0.02  # seconds
 TURNS = 64
 """Turns of the event loop in which every output that vLLM has sent is read; it handles 128 requests in each."""
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """`compared`: live tensors that are what the files say, bit by bit; `wrong`: names of those that are not."""
+    """`compared`: live tensors that are what the files say; `wrong`: names of those that are not."""
 
     compared: int
     wrong: list[str]
@@ -102,6 +103,12 @@ class HostedEngine:
 
     async def name_version(self, version: int) -> None:
         await self._llm.update_weight_version(str(version))
+
+    async def expect(self, folder: str) -> None:
+        """Returns when all workers know what the files of a folder must give; requests go on meanwhile."""
+        await self._llm.collective_rpc("slime_expect", args=(folder,))
+        while not all(await self._llm.collective_rpc("slime_expected", args=(folder,))):
+            await asyncio.sleep(LOOK_INTERVAL)
 
     async def compare(self, folder: str) -> Comparison:
         """The live tensors of all workers with the files of a folder."""

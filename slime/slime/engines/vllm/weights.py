@@ -1,9 +1,9 @@
 """Weights in two phases, with proof: prepare reads and checks a folder, switch loads it while all requests wait.
 
 vLLM has one set of weights. It is paused between two steps; every request keeps its tokens, and its keys and values are
-computed anew by the new weights. What is live is compared with the files, bit by bit, before the first token of the new
-version, and with the log-probs that the folder must give right after. Weights that were loaded wrong are replaced by the
-old ones before anything runs.
+computed anew by the new weights. What is live is compared with the files before the first token of the new version, on a
+CPU bit by bit, on a GPU by fingerprints, which are made of the files beforehand; and with the log-probs that the folder
+must give right after. Weights that were loaded wrong are replaced by the old ones before anything runs.
 """
 
 from __future__ import annotations
@@ -83,6 +83,10 @@ class HostedWeights:
                 raise WeightsError(
                     f"{LM_HEAD} is tied to the embedding but {path} stores other values for it"
                 )
+            try:
+                await self._engine.expect(path)
+            except Exception as error:  # of any kind, from another process
+                raise WeightsError(f"vLLM's workers cannot read {path}: {error}") from error
             self._prepared = new
             return new.checksum
 

@@ -5,7 +5,9 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator, Mapping
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +15,18 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
+from slime.engines.vllm.fingerprint import Fingerprint, fingerprint
 from slime.engines.vllm.lifetime import end_with
 from slime.engines.vllm.log_probs import scaled
 from slime.weights.artifact import weight_files
 from slime.weights.digests import in_parallel
 
 HEAD, EMBEDDING = "lm_head", "embed_tokens"
+BIT_BY_BIT = ("cpu",)
+"""Devices that compare with the files themselves, which are mapped in their memory. To any other the files would have to
+be copied again while requests wait, so there fingerprints are compared, which were made of the files before."""
+KEPT = 3
+"""Folders whose fingerprints are kept: of what serves, of what is to serve, of what served before."""
 COLUMNS = 64
 """Columns of a packed weight that are read back, by unit vectors: a tensor left behind differs in nearly all of them."""
 
@@ -27,10 +35,12 @@ class LiveWeights:
     """Methods of a worker; `model_runner` is vLLM's."""
 
     model_runner: Any
+    slime_known: dict[str, tuple[Wanted, Future[None]]]
 
     def slime_start(self, server: int) -> None:
         """Once, before the first request. `server`: process id of our server."""
         end_with(server)
+        self.slime_known = {}
         from vllm.v1.sample.sampler import Sampler
 
         sampler = self.model_runner.sampler
@@ -44,17 +54,45 @@ class LiveWeights:
         self.model_runner.reload_weights(weights_iterator=iter(tensors.items()))
         tie_head(self.model_runner.get_model(), self._slime_tied())
 
+    def slime_expect(self, folder: str) -> None:
+        """Begins to look at what the files of a folder must give; requests go on meanwhile."""
+        model = self.model_runner.get_model()
+        wanted, done = Wanted(model, read_tensors(folder), self._slime_tied()), Future[None]()
+        self.slime_known.pop(folder, None)
+        self.slime_known[folder] = wanted, done
+        while len(self.slime_known) > KEPT:
+            del self.slime_known[next(iter(self.slime_known))]
+        threading.Thread(target=_expect, args=(model, wanted, done), daemon=True).start()
+
+    def slime_expected(self, folder: str) -> bool:
+        """Whether it has been looked at. Raises what went wrong meanwhile."""
+        done = self.slime_known[folder][1]
+        if done.done():
+            done.result()
+        return done.done()
+
     def slime_compare(self, folder: str) -> dict[str, Any]:
-        """`compared`: how many tensors are what the files say, bit by bit; `wrong`: names of those that are not."""
-        model, tensors = self.model_runner.get_model(), read_tensors(folder)
-        wanted, modules = Wanted(model, tensors, self._slime_tied()), dict(model.named_modules())
-        size = sum(tensor.nbytes for tensor in tensors.values())
+        """`compared`: how many tensors are what the files say; `wrong`: names of those that are not."""
+        model = self.model_runner.get_model()
+        known = self.slime_known.get(folder)
+        wanted = Wanted(model, read_tensors(folder), self._slime_tied()) if known is None else known[0]
+        modules, size = dict(model.named_modules()), wanted.bytes
         found = in_parallel(lambda name: compare(name, modules[name], wanted), list(modules), size)
         right = [name for names, _ in found for name in names]
         return {"compared": len(right), "wrong": [name for _, names in found for name in names]}
 
     def _slime_tied(self) -> bool:
         return bool(self.model_runner.model_config.hf_text_config.tie_word_embeddings)
+
+
+def _expect(model: nn.Module, wanted: Wanted, done: Future[None]) -> None:
+    try:
+        for full, live in model.named_parameters(remove_duplicate=False):  # a tied head too
+            if live.device.type not in BIT_BY_BIT:
+                wanted.fingerprints(full, live.dtype)
+        done.set_result(None)
+    except Exception as error:  # it is told where it is asked for
+        done.set_exception(error)
 
 
 def read_tensors(folder: str) -> dict[str, Tensor]:
@@ -82,6 +120,8 @@ class Wanted:
         mapper = getattr(model, "hf_to_vllm_mapper", None)
         self._joined: Mapping[str, list[str]] = getattr(model, "packed_modules_mapping", {})
         self._parts: dict[str, dict[str, Tensor]] = {}
+        self._fingerprints: dict[tuple[str, torch.dtype], list[Fingerprint]] = {}
+        self.bytes = sum(tensor.nbytes for tensor in tensors.values())
         for name, tensor in tensors.items():
             mapped = name if mapper is None else mapper.map_name(name)
             if mapped is not None:
@@ -99,6 +139,13 @@ class Wanted:
         order = self._joined.get(_leaf(_module(live)), [])
         return [parts[part] for part in order] if parts and set(parts) == set(order) else []
 
+    def fingerprints(self, live: str, dtype: torch.dtype) -> list[Fingerprint]:
+        """Of its parts, as they are in the dtype that serves."""
+        found = self._fingerprints.get((live, dtype))
+        if found is None:
+            found = self._fingerprints[live, dtype] = [fingerprint(part.to(dtype)) for part in self[live]]
+        return found
+
     def _joint(self, name: str) -> str:
         """`...self_attn.q_proj.weight` -> `...self_attn.qkv_proj.weight`"""
         path, _, leaf = _module(name).rpartition(".")
@@ -115,24 +162,27 @@ def compare(name: str, module: nn.Module, wanted: Wanted) -> tuple[list[str], li
     for kind, live in module.named_parameters(recurse=False):
         full = f"{name}.{kind}" if name else kind
         parts = wanted[full]
-        seen = list(_views(module, kind, live, parts)) if parts else []
+        seen = list(_views(module, full, live, wanted)) if parts else []
         if seen:
             (right if all(seen) else wrong).append(full)
     return right, wrong
 
 
-def _views(module: Any, kind: str, live: Tensor, parts: list[Tensor]) -> Iterator[bool]:
+def _views(module: Any, full: str, live: Tensor, wanted: Wanted) -> Iterator[bool]:
     """Whether the stored tensor and the packed copy that is computed with, where they are, hold what is expected.
 
-    They are compared where they are, part by part: nothing is joined, and no live tensor leaves its device.
+    They are looked at where they are, part by part: nothing is joined, and no live tensor leaves its device.
     """
+    parts = wanted[full]
     first, rows = parts[0], sum(map(len, parts))
     if live.shape[1:] == first.shape[1:] and live.shape[0] >= rows:  # vLLM pads vocabularies
         own = live[:rows].split([len(part) for part in parts])  # type: ignore[no-untyped-call]
-        pieces = zip(own, parts, strict=True)
-        yield all(torch.equal(piece, part.to(live.device, live.dtype)) for piece, part in pieces)
+        if live.device.type in BIT_BY_BIT:
+            yield all(torch.equal(piece, part.to(live.dtype)) for piece, part in zip(own, parts, strict=True))
+        else:
+            yield [fingerprint(piece) for piece in own] == wanted.fingerprints(full, live.dtype)
     whole = getattr(module, "input_size_per_partition", first.shape[-1]) == first.shape[-1]
-    if kind == "weight" and first.ndim == 2 and hasattr(module, "cpu_linear") and whole:
+    if _leaf(full) == "weight" and first.ndim == 2 and hasattr(module, "cpu_linear") and whole:
         yield from _computed_with(module, live.dtype, parts)
 
 

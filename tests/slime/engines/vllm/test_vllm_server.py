@@ -93,7 +93,9 @@ def test_a_stream_goes_on_through_an_update_and_names_the_version_of_each_token(
     expected = sampled_log_probs(reference, PROMPT, ids, 0.8)[:change]
     expected += sampled_log_probs(other_reference, PROMPT, ids, 0.8)[change:]
     assert log_probs(last) == pytest.approx(expected, abs=1e-4)
-    assert hosted.fake.llm.calls[-4:] == ["pause keep True", "slime_load", "slime_compare", "resume"]
+    assert hosted.fake.llm.calls[-6:] == [
+        "slime_expect", "slime_expected", "pause keep True", "slime_load", "slime_compare", "resume"
+    ]  # fmt: skip
     info = hosted.control.info()
     assert (info.version, info.checksum, info.max_context_length) == (4, checksum, 4096)
 

@@ -4,15 +4,22 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import time
+from concurrent.futures import Future
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import psutil
 import pytest
 import torch
+from safetensors.torch import save_file
 from torch import nn
 
+from slime.engines.vllm import worker
+from slime.engines.vllm.fingerprint import SPAN, fingerprint
 from slime.engines.vllm.log_probs import scaled
-from slime.engines.vllm.worker import Wanted, compare, tie_head
+from slime.engines.vllm.worker import LiveWeights, Wanted, compare, tie_head
 
 WIDTH = 8
 
@@ -71,7 +78,11 @@ ALL = ["attn.qkv_proj.weight", "embed_tokens.weight", "lm_head.weight"]
 
 
 @pytest.mark.parametrize("packed", [False, True])
-def test_live_tensors_are_compared_with_the_files_bit_by_bit(packed: bool) -> None:
+@pytest.mark.parametrize("bit_by_bit", [("cpu",), ()], ids=["as on a CPU", "as on a GPU"])
+def test_live_tensors_are_compared_with_the_files(
+    packed: bool, bit_by_bit: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(worker, "BIT_BY_BIT", bit_by_bit)
     files = tensors(1)
     assert compared(Model(files, packed), files) == (ALL, [])
     assert compared(Model(tensors(2), packed), files) == ([], ALL)
@@ -88,6 +99,66 @@ def test_a_packed_head_that_a_reload_left_behind_is_found_and_tied_again() -> No
     assert compared(model, files) == (ALL[:2], ALL[2:])
     tie_head(model, tied=True)
     assert compared(model, files) == (ALL, [])
+
+
+def test_what_a_gpu_must_hold_is_known_before_its_requests_wait(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Between pause and the first token the files are not read again: here they are gone by then."""
+    monkeypatch.setattr(worker, "BIT_BY_BIT", ())
+    files = tensors(1)
+    save_file(files, tmp_path / "model.safetensors")
+    live = LiveWeights()
+    live.slime_known, config = {}, SimpleNamespace(tie_word_embeddings=True)
+    live.model_runner = SimpleNamespace(
+        get_model=lambda: model, model_config=SimpleNamespace(hf_text_config=config)
+    )
+    for model, wrong in ((Model(files, packed=False), []), (Model(tensors(2), packed=False), ALL)):
+        live.slime_expect(str(tmp_path))
+        deadline = time.monotonic() + 60
+        while not live.slime_expected(str(tmp_path)):
+            assert time.monotonic() < deadline
+        read: list[torch.Tensor] = []
+        monkeypatch.setattr(worker, "fingerprint", lambda x, read=read: (read.append(x), fingerprint(x))[1])
+        monkeypatch.setattr(worker, "read_tensors", None)
+        found = live.slime_compare(str(tmp_path))
+        monkeypatch.undo()
+        monkeypatch.setattr(worker, "BIT_BY_BIT", ())
+        assert found == {"compared": len(ALL) - len(wrong), "wrong": wrong}
+        own = {parameter.untyped_storage().data_ptr() for parameter in model.parameters()}
+        assert read and {one.untyped_storage().data_ptr() for one in read} <= own, (
+            "live tensors alone are read"
+        )
+
+
+def test_files_that_cannot_be_read_are_told_where_they_are_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(tensor: torch.Tensor) -> None:
+        raise OSError("a bad disk")
+
+    monkeypatch.setattr(worker, "BIT_BY_BIT", ())
+    monkeypatch.setattr(worker, "fingerprint", fail)
+    done: Future[None] = Future()
+    worker._expect(Model(tensors(1), False), Wanted(Model(tensors(1), False), tensors(1), True), done)
+    with pytest.raises(OSError, match="a bad disk"):
+        done.result()
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
+@pytest.mark.parametrize("count", [3, 64, 4 * SPAN + 12])
+def test_a_fingerprint_tells_any_changed_number_and_any_two_that_changed_places(
+    dtype: torch.dtype, count: int
+) -> None:
+    tensor = torch.randn(count, generator=torch.Generator().manual_seed(1)).to(dtype)
+    known, bits = fingerprint(tensor), tensor.view(torch.int16 if dtype == torch.bfloat16 else torch.int32)
+    assert fingerprint(tensor.clone()) == known
+    assert fingerprint(torch.cat([tensor, tensor])[count:]) == known, "wherever it lies"
+    for place in {0, 1, 2, count // 2, count - 1}:
+        bits[place] ^= 1
+        assert fingerprint(tensor) != known, place
+        bits[place] ^= 1
+    swapped = tensor.clone()
+    swapped[0], swapped[-1] = tensor[-1], tensor[0]
+    assert fingerprint(swapped) != known == fingerprint(tensor)
 
 
 def test_names_are_mapped_as_vllm_maps_them_and_what_it_drops_or_splits_is_left_out() -> None:

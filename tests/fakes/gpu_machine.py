@@ -1,0 +1,62 @@
+"""A machine with GPUs as launch scripts see it: nvidia-smi, and Pythons that note what they are called with."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from tests import ROOT
+from tests.fakes.dry_run import Done, bash
+
+SMI = """#!/bin/sh
+case "$*" in
+  *-L*) for n in $(seq {gpus}); do echo "GPU $n: NVIDIA H100 (UUID: GPU-$n)"; done ;;
+  *) for n in $(seq {gpus}); do echo "NVIDIA H100 80GB HBM3, 81559 MiB, {driver}"; done ;;
+esac
+"""
+PYTHON = """#!/bin/sh
+case "$*" in
+  *check_port*) exec "{python}" "$@" ;;
+  *'version("torch")'*) echo "{torch}"; exit 0 ;;
+  *find_spec*) exit 1 ;;
+  *'import pip'*) exit 0 ;;
+esac
+printf '%s ' "$(basename "$(dirname "$(dirname "$0")")")" "$@" >>"{log}"
+printf 'connections=%s SGLANG_PYTHON=%s\\n' "$CUDA_DEVICE_MAX_CONNECTIONS" "$SGLANG_PYTHON" >>"{log}"
+"""
+
+
+class GpuMachine:
+    """`env`: variables with which a script starts on it; `log`: what its Pythons were called with, a line a call."""
+
+    def __init__(self, folder: Path, gpus: int = 8, driver: str = "580.65.06", torch: str = "2.13.0") -> None:
+        self.folder, self.log = folder, folder / "log"
+        self._program(folder / "bin" / "nvidia-smi", SMI.format(gpus=gpus, driver=driver))
+        for name in ("trainer", "trainer-sglang"):
+            script = PYTHON.format(python=sys.executable, torch=torch, log=self.log)
+            self._program(folder / name / "bin" / "python", script)
+        files = ["requirements.txt", "instructions/requirements-gpu.txt", "slime/pyproject.toml"]
+        text = b"".join((ROOT / name).read_bytes() for name in files)
+        stamp = subprocess.run(["cksum"], input=text, capture_output=True, check=True).stdout.decode()
+        (folder / "trainer" / ".installed-requirements-gpu").write_text(stamp)
+        self.model = folder / "model"
+        self.model.mkdir()
+        (self.model / "config.json").write_text("{}")
+        (self.model / "model.safetensors").touch()
+        self.env = {
+            "PATH": f"{folder / 'bin'}:{os.environ['PATH']}", "VENV": str(folder / "trainer"), "HF_CKPT": str(self.model),
+            "RUN_DIR": str(folder / "run"), "HOST": "127.0.0.1",
+        }  # fmt: skip
+
+    def _program(self, path: Path, text: str) -> None:
+        path.parent.mkdir(parents=True)
+        path.write_text(text)
+        path.chmod(0o755)
+
+    def bash(self, *words: str, cwd: Path = ROOT, **env: str) -> Done:
+        return bash(*words, cwd=cwd, **{**self.env, **env})
+
+    def calls(self) -> list[str]:
+        return self.log.read_text().splitlines() if self.log.exists() else []

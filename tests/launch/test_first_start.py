@@ -1,0 +1,124 @@
+"""The first start on a rented machine with GPUs: what is missing is told before anything is installed or started."""
+
+from __future__ import annotations
+
+import socket
+import time
+from pathlib import Path
+
+import pytest
+
+from tests import ROOT
+from tests.fakes.gpu_machine import GpuMachine
+
+SCRIPT = "../openclaw-combine/run_qwen3_4b_openclaw_topk_select.sh"
+SLIME = ROOT / "slime"
+CHECK = "instructions/check_gpu.sh"
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> GpuMachine:
+    return GpuMachine(tmp_path)
+
+
+@pytest.fixture
+def free_port() -> str:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return str(probe.getsockname()[1])
+
+
+def test_the_command_as_it_is_printed_installs_the_engine_and_starts_the_run(
+    machine: GpuMachine, free_port: str
+) -> None:
+    done = machine.bash(SCRIPT, cwd=SLIME, PORT=free_port)
+    assert done.returncode == 0, done.stderr
+    assert "installing sglang in" in done.stderr
+    installed, started = machine.calls()
+    assert installed.startswith("trainer-sglang -m pip install") and "requirements-sglang.txt" in installed
+    assert (
+        started.startswith("trainer -m slime.processes.supervisor --run-dir") and "train_async.py" in started
+    )
+    assert started.endswith(f"SGLANG_PYTHON={machine.folder}/trainer-sglang/bin/python")
+    machine.bash(SCRIPT, cwd=SLIME, PORT=free_port)
+    assert sum("pip install" in call for call in machine.calls()) == 1, "once"
+
+
+def test_an_engine_that_somebody_installed_is_left_to_them(machine: GpuMachine, free_port: str) -> None:
+    for words, env in (((), {"SGLANG_PYTHON": "/own/python"}), (("--engine-python", "/own/python"), {})):
+        assert machine.bash(SCRIPT, *words, cwd=SLIME, PORT=free_port, **env).returncode == 0
+    assert not any("pip install" in call for call in machine.calls())
+
+
+def test_one_queue_to_the_gpu_is_for_megatron_alone(machine: GpuMachine, free_port: str) -> None:
+    """FSDP's gathers and computation need several beside each other."""
+    for backend, connections in (("fsdp", ""), ("megatron", "1")):
+        machine.bash(SCRIPT, cwd=SLIME, PORT=free_port, TRAIN_BACKEND=backend)
+        assert f"connections={connections} " in machine.calls()[-1]
+
+
+def test_weights_that_were_not_downloaded_to_the_end_are_told_before_anything_is_installed(
+    machine: GpuMachine,
+) -> None:
+    (machine.model / "model.safetensors").unlink()
+    done = machine.bash(SCRIPT, cwd=SLIME)
+    assert done.returncode == 2 and "no *.safetensors" in done.stderr and "hf download" in done.stderr
+    assert machine.calls() == []
+
+
+def test_a_torch_for_cpus_is_refused_with_the_way_out(tmp_path: Path) -> None:
+    machine = GpuMachine(tmp_path, torch="2.13.0+cpu")
+    done = machine.bash(SCRIPT, cwd=SLIME)
+    assert done.returncode == 2 and machine.calls() == []
+    assert "is a build for CPUs" in done.stderr and "--force-reinstall torch==" in done.stderr
+
+
+def test_a_port_that_is_taken_is_refused_before_the_engine_is_installed(machine: GpuMachine) -> None:
+    with socket.socket() as holder:
+        holder.bind(("127.0.0.1", 0))
+        holder.listen()
+        port = str(holder.getsockname()[1])
+        done = machine.bash(SCRIPT, cwd=SLIME, PORT=port)
+        assert done.returncode == 2 and port in done.stderr and machine.calls() == []
+        told = machine.bash(CHECK, PORT=port)
+    assert f"missing  port {port}" in told.stdout and "export PORT=" in told.stdout
+
+
+def test_what_is_missing_on_a_machine_with_nothing_installed_is_named_in_ten_seconds(
+    machine: GpuMachine, tmp_path: Path
+) -> None:
+    slow = machine.folder / "bin" / "nvidia-smi"
+    slow.write_text("#!/bin/sh\nexec sleep 60\n")
+    began = time.monotonic()
+    told = machine.bash(CHECK, VENV=str(tmp_path / "none"), HF_CKPT=str(tmp_path / "nowhere"))
+    assert time.monotonic() - began < 30, "its own limit is 8 s, also where a driver hangs"
+    assert told.returncode == 1
+    for what in ("GPU", f"Python environment {tmp_path}/none", "SGLang in", "model in"):
+        assert f"missing  {what}" in told.stdout
+    assert "requirements-sglang.txt" in told.stdout and "hf download" in told.stdout
+
+
+def test_a_machine_is_told_its_gpus_and_a_driver_that_is_too_old(tmp_path: Path) -> None:
+    told = GpuMachine(tmp_path, gpus=2, driver="535.104.05").bash(CHECK).stdout
+    assert told.count("ok       GPU NVIDIA H100 80GB HBM3, 81559 MiB\n") == 2
+    assert "missing  driver 580 or later (there is 535.104.05)" in told
+    assert "2 GPUs: run_qwen*.sh take 8" in told and "ok       model " in told
+
+
+def test_what_an_engine_lacks_to_compile_is_named_with_what_brings_it(tmp_path: Path) -> None:
+    machine = GpuMachine(tmp_path)
+    engine = machine.folder / "trainer-sglang" / "bin" / "python"
+    engine.write_text(
+        f"""#!/bin/sh
+case "$*" in
+  *sgl_kernel*) echo "sglang 0.5.23"; exit 1 ;;
+  *) printf '%s\\nFalse\\n' "{tmp_path}" ;;
+esac
+"""
+    )
+    python = machine.folder / "trainer" / "bin" / "python"
+    python.write_text('#!/bin/sh\nexec python3 "$@"\n')
+    told = machine.bash(CHECK).stdout
+    assert f"ok       SGLang 0.5.23 ({engine})" in told
+    assert "missing  for SGLang's kernels: no Python.h" in told and "python3-dev" in told
+    assert "missing  sgl_kernel that loads" in told
