@@ -2,8 +2,7 @@
 # The hybrid on a laptop, Binary RL and top-K distillation from selected hints:
 # serves the tiny model on http://127.0.0.1:30000/v1 and trains it while you talk to it.
 #   bash openclaw-combine/run_tiny_openclaw_topk_select.sh          until Ctrl-C
-#   bash openclaw-combine/run_tiny_openclaw_topk_select.sh --demo   a scripted user talks to it until it has learned; prints the result
-#                                                                   (--person student, TA, teacher or dasher: who talks)
+#   bash openclaw-combine/run_tiny_openclaw_topk_select.sh --demo   a scripted user (--person student, TA, teacher or dasher) talks to it until it has learned; prints the result
 # Any other flag goes to the driver: see python slime/train_async.py --help, and README.md for the variables.
 set -euo pipefail -f
 ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)

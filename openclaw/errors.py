@@ -28,6 +28,10 @@ class StoreUnavailable(StoreError):
     """The store's database is locked, full, gone or behind: nothing is wrong with the call, which may work later."""
 
 
+class StoreAway(StoreUnavailable):
+    """The server of the store's database does not answer: it is stopped, or starts."""
+
+
 class JudgeError(OpenClawError):
     """A judge is down, slow, or answered nonsense."""
 

@@ -21,6 +21,7 @@ import uvloop
 from fastapi import FastAPI
 
 from openclaw.common.door.post import Post
+from openclaw.common.open_files import allow_many
 from openclaw.common.ports import listen
 from openclaw.engine.process import EngineProcess
 from openclaw.errors import OpenClawError
@@ -100,6 +101,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         )
         # one text at a time: a pool of threads only adds waiting
         os.putenv("TOKENIZERS_PARALLELISM", "false")
+        allow_many()
         if sys.platform.startswith("linux"):
             return GatewayDoor(settings).run(_work)
         with listen(settings.host, settings.port) as listener:

@@ -135,6 +135,14 @@ class Settings:
         str, "auto", "Whether a second gateway (and engine, where this server launches it) waits to take over when the "
         "first dies; auto: where memory allows.", ("STANDBY",), choices=("auto", "on", "off"),
     )  # fmt: skip
+    otel_endpoint: str | None = option(
+        str, None, "OpenTelemetry collector that gets a span for each answer, over HTTP; none: no spans. Needs "
+        "`pip install '.[otel]'`.", ("OTEL_EXPORTER_OTLP_ENDPOINT",), "URL", flag=False,
+    )  # fmt: skip
+    otel_content: str | None = option(
+        str, None, "true (or SPAN_ONLY, SPAN_AND_EVENT): put what people and the model wrote into these spans.",
+        ("OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT",), flag=False,
+    )  # fmt: skip
     listen_fds: int | None = option(
         int, None, "Set by systemd's socket activation: the first socket is used instead of HOST and PORT.",
         ("LISTEN_FDS",), flag=False,

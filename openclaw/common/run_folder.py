@@ -1,8 +1,9 @@
 """Which processes of a run are alive, read from the run folder: `processes/<name>.json`.
 
-Whoever starts a process writes its record. A record counts as alive when a process with its pid and its creation time
-exists, so that a pid used again by another program is never mistaken. Where a server is a door with workers behind it
-(see `door/`), `<name>.serving` is the one that serves, `<name>.spare` the one that waits, and `<name>` the door.
+Whoever starts a process writes its record. A record counts as alive when a process with its pid and its birth exists, so
+that a pid used again by another program is never mistaken, and none is forgotten when somebody sets the clock.
+Where a server is a door with workers behind it (see `door/`), `<name>.serving` is the one that serves, `<name>.spare` the
+one that waits, and `<name>` the door.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ def note_part(run_dir: Path, name: str, part: str, role: str, pid: int | None) -
         return
     door = _record(_path(run_dir, name)) or {}
     record = {"name": f"{name}.{part}", "role": role, "pid": pid, "create_time": created, "url": None}
-    record |= {"command": door.get("command", []), "started_at": time.time()}
+    record |= {"command": door.get("command", []), "started_at": time.time(), "birth": _birth_of(pid)}
     beside = path.with_name(f".{path.name}")
     beside.write_bytes(orjson.dumps(record, option=orjson.OPT_INDENT_2))
     beside.replace(path)
@@ -67,10 +68,23 @@ def is_alive(record: dict[str, Any]) -> bool:
     """Whether the very process of this record still runs (a zombie does not)."""
     try:
         process = psutil.Process(int(record["pid"]))
-        same = abs(process.create_time() - float(record["create_time"])) <= CREATE_TIME_TOLERANCE_SECONDS
+        if birth := record.get("birth"):
+            same = birth == _birth_of(process.pid)
+        else:
+            same = abs(process.create_time() - float(record["create_time"])) <= CREATE_TIME_TOLERANCE_SECONDS
         return same and bool(process.status() != psutil.STATUS_ZOMBIE)
     except (psutil.Error, KeyError, TypeError, ValueError):
         return False
+
+
+def _birth_of(pid: int | None) -> str:
+    """The machine's boot and the clock ticks from it to the start of a process; nobody sets that clock. "": no such
+    process, or no Linux. The trainer's records have the same."""
+    try:
+        ticks = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
+        return f"{Path('/proc/sys/kernel/random/boot_id').read_text().strip()}/{ticks}"
+    except (OSError, IndexError):
+        return ""
 
 
 def _serves(record: dict[str, Any]) -> bool:

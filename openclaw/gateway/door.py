@@ -55,6 +55,9 @@ class Inherited:
     keeper: int | None
 
 
+ENDS = (signal.SIGTERM, signal.SIGINT)
+
+
 class GatewayDoor:
     """Everything around the workers. Raises ConfigError for a model or a port that cannot be had."""
 
@@ -146,6 +149,9 @@ class GatewayDoor:
             os.set_inheritable(descriptor, True)
         os.putenv(STATE_VARIABLE, orjson.dumps(state).decode())
         signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until the new program listens to it
+        signal.pthread_sigmask(signal.SIG_BLOCK, ENDS)  # what comes from here on reaches the new program
+        if door.is_told_to_end:
+            return
         log.info("SIGHUP: the gateway is replaced")
         sys.stdout.flush()
         sys.stderr.flush()
@@ -187,6 +193,7 @@ def _inherited(settings: Settings) -> Inherited | None:
     """What this process left to itself before SIGHUP."""
     if settings.door_state is None:
         return None
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDS)
     os.unsetenv(STATE_VARIABLE)
     found = orjson.loads(settings.door_state)
     found["workers"] = [(pid, descriptor) for pid, descriptor in found["workers"]]

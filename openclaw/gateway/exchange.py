@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from openclaw.engine.generation import Generation, Increment
@@ -14,6 +15,7 @@ from openclaw.formats.deltas import AnswerParser, CallArguments, CallStart, Delt
 from openclaw.formats.stop_strings import StopStrings
 from openclaw.gateway.chat_request import ChatRequest
 from openclaw.gateway.recorder import Recorder
+from openclaw.gateway.spans import Spans
 from openclaw.sessions.transcript import Transcript
 from openclaw.types import Message, NewTurn, TurnContext, TurnState
 
@@ -35,8 +37,9 @@ class Exchange:
     turn: the turn that the answer completes. transcript: of its messages.
     recorder: None serves without storing. session_end: where the session ends with this turn, if the client
     said so.
-    timeout: seconds for the whole answer, waiting for engines included.
+    timeout: seconds for the whole answer, waiting for engines included. began: when it was asked for (monotonic clock).
     opening: ids at the end of the prompt that are the beginning of the answer (a tool call that was asked for).
+    spans: None reports to nobody.
     """
 
     request: ChatRequest
@@ -48,6 +51,8 @@ class Exchange:
     session_end: Recorder | None
     timeout: float
     opening: tuple[int, ...] = ()
+    began: float = field(default_factory=time.monotonic)
+    spans: Spans | None = None
 
     def opened(self, opening: list[int], context_length: int) -> Exchange:
         """This exchange with an answer that begins with these ids. Raises ClientError when the context has no
@@ -70,6 +75,11 @@ class Exchange:
         ClientError when the engine refuses or `timeout` seconds have passed, StoreError when the turn cannot
         be stored.
         """
+        if self.spans is None:
+            return await self._run(on_chunk)
+        return await self.spans.around(self, self._run, on_chunk)
+
+    async def _run(self, on_chunk: OnChunk) -> Completion:
         completion = Completion(self.request.stop, one_call=not self.request.parallel_tool_calls)
         try:
             async with asyncio.timeout(self.timeout) as limit:
@@ -124,7 +134,7 @@ class Exchange:
 
     async def _store(self, turn: NewTurn | None) -> None:
         if self.recorder is not None and turn is not None:
-            await self.recorder.record(turn)
+            await self.recorder.record(turn, self.began)
         if self.session_end is not None:
             await self.session_end.end_session(self.turn.session_id)
 

@@ -25,6 +25,7 @@ from openclaw.gateway.exchange import Exchange
 from openclaw.gateway.idempotency import InFlight, SharedGeneration
 from openclaw.gateway.recorder import Recorder
 from openclaw.gateway.running import Admission, RunningAnswers
+from openclaw.gateway.spans import spans_of
 from openclaw.sessions.transcript import Parent, Transcript, next_state, same_answer
 from openclaw.settings import Settings
 from openclaw.types import RenderMode, TurnContext, TurnState
@@ -80,6 +81,7 @@ class Gateway:
         if not self.tokenizer.read_text_as_plain(lambda: probe(self.format)):
             log.warning("this model's template needs special tokens in texts: a message can spell them out")
         self.model_name = settings.model_name
+        self.spans = spans_of(settings)
         self.context_length = min(settings.context_length or folder.context_length, folder.context_length)
         own = settings.temperature if settings.temperature is not None else folder.temperature
         self._temperature = DEFAULT_TEMPERATURE if own is None else own
@@ -108,6 +110,7 @@ class Gateway:
             recorder=recorder,
             session_end=self.recorder if caller.done else None,
             timeout=self.settings.request_timeout,
+            spans=self.spans,
         )
 
     async def count(self, request: ChatRequest) -> int:

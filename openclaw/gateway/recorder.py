@@ -4,22 +4,29 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import time
 from collections import OrderedDict
-from typing import Any
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
 
-from openclaw.errors import StoreError
+from openclaw.errors import StoreAway, StoreError
 from openclaw.gateway.idempotency import InFlight
 from openclaw.sessions.transcript import Parent, Transcript, same_answer
 from openclaw.store import RolloutStore, StoreWriter
 from openclaw.store.session_rewards import TurnReward
 from openclaw.types import Feedback, Message, NewTurn, Turn, TurnState
 
+T = TypeVar("T")
 log = logging.getLogger(__name__)
 
 REMEMBERED_DELETIONS = 10_000
 FAILED_SECONDS = 10.0
 """How long after a turn that could not be stored no more are asked for; then the next one tries again."""
+
+AWAY_SECONDS = 30.0
+"""How long a database server may be away, as while it is started anew: requests wait, and none fails."""
+LONGEST_PAUSE_SECONDS = 0.5
 
 
 class Recorder:
@@ -54,7 +61,9 @@ class Recorder:
         """
         if not transcript.answers:
             return None
-        return await asyncio.to_thread(self._find_parent, messages, transcript, scope, person)
+        return await _once_back(
+            lambda: asyncio.to_thread(self._find_parent, messages, transcript, scope, person)
+        )
 
     def _find_parent(
         self, messages: list[Message], transcript: Transcript, scope: str | None, person: str | None
@@ -70,16 +79,17 @@ class Recorder:
             return None
         return Parent(last, start) if same_answer(last.response_message, messages[start - 1]) else None
 
-    async def record(self, turn: NewTurn) -> None:
+    async def record(self, turn: NewTurn, began: float) -> None:
         """Durable when it returns. An attempt that was given up while another one continues is no turn of its own,
-        and an answer that was running when its session or person was deleted is not stored. Raises StoreError."""
+        and an answer that was running when its session or person was deleted is not stored. `began`: when it was asked
+        for (monotonic clock). Raises StoreError."""
         if turn.state is TurnState.ABORTED and self.in_flight.continues(turn.id):
             return
         whose = (("session", turn.session_id), ("person", turn.person))
-        if any(turn.created_at <= self._deleted.get(name, 0.0) for name in whose):
+        if any(began <= self._deleted.get(name, -math.inf) for name in whose):
             return
         try:
-            await self._writer.submit(lambda: self.store.record_turn(turn))
+            await self._write(lambda: self.store.record_turn(turn))
         except StoreError as error:
             self._failure = (time.monotonic(), str(error))
             raise
@@ -108,20 +118,20 @@ class Recorder:
 
     async def end_session(self, session_id: str) -> int:
         """Turns that nothing has followed expire; returns how many. Raises StoreError."""
-        return await self._writer.submit(lambda: self.store.end_session(session_id))
+        return await self._write(lambda: self.store.end_session(session_id))
 
     async def delete_session(self, session_id: str) -> dict[str, int]:
         """Everything of a session leaves the store; returns the deleted rows by kind. Raises StoreError."""
         self._note_deletion("session", session_id)
-        return await self._writer.submit(lambda: self.store.delete_session(session_id))
+        return await self._write(lambda: self.store.delete_session(session_id))
 
     async def delete_person(self, person: str) -> dict[str, int]:
         """As `delete_session`, for every session and turn of a person. Raises StoreError."""
         self._note_deletion("person", person)
-        return await self._writer.submit(lambda: self.store.delete_person(person))
+        return await self._write(lambda: self.store.delete_person(person))
 
     def _note_deletion(self, kind: str, name: str) -> None:
-        self._deleted[kind, name] = time.time()
+        self._deleted[kind, name] = time.monotonic()
         self._deleted.move_to_end((kind, name))
         if len(self._deleted) > REMEMBERED_DELETIONS:
             self._deleted.popitem(last=False)
@@ -173,8 +183,24 @@ class Recorder:
     async def live_version(self) -> int:
         return await asyncio.to_thread(self.store.live_version)
 
+    async def _write(self, function: Callable[[], T]) -> T:
+        return await _once_back(lambda: self._writer.submit(function))
+
     async def _quietly(self, write: Any) -> None:
         try:
-            await self._writer.submit(write)
+            await self._write(write)
         except StoreError as error:
             log.error("a next state was not stored: %s", error)
+
+
+async def _once_back(attempt: Callable[[], Awaitable[T]]) -> T:
+    """Tries again while the database server is away, for `AWAY_SECONDS` at most. Raises what the last try raised."""
+    deadline, pause = time.monotonic() + AWAY_SECONDS, 0.05
+    while True:
+        try:
+            return await attempt()
+        except StoreAway:
+            if time.monotonic() + pause > deadline:
+                raise
+        await asyncio.sleep(pause)
+        pause = min(LONGEST_PAUSE_SECONDS, 2 * pause)

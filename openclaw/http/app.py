@@ -43,6 +43,8 @@ def gateway_app(settings: Settings, engine_urls: Sequence[str], launched_url: st
         yield
         for close in app.state.closing:
             close()
+        if (spans := app.state.gateway.spans) is not None:
+            await asyncio.to_thread(spans.close)
         await engines.close()
         if recorder is not None:
             await asyncio.to_thread(recorder.close)

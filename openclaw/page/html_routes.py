@@ -133,8 +133,10 @@ async def get_versions(
     request: Request, done: str = "", waits: str = "", was: str = "", pinned: str = "", pin_waits: str = ""
 ) -> Response:
     check_reader(request)
-    told: dict[str, Any] = {"said": said_of(done, waits, pinned, pin_waits)}
-    told["was"] = int(was) if was.isdecimal() else None
+    told: dict[str, Any] = {
+        "said": said_of(done, waits, pinned, pin_waits),
+        "was": int(was) if was.isdecimal() else None,
+    }
     return page("versions.html", **_common(request, "versions"), found=await versions(request), **told)
 
 

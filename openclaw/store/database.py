@@ -18,7 +18,7 @@ from sqlalchemy import Connection, Engine, create_engine, event
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 
-from openclaw.errors import StoreError, StoreUnavailable
+from openclaw.errors import StoreAway, StoreError, StoreUnavailable
 from openclaw.store.migrations import prepare_schema
 
 T = TypeVar("T")
@@ -205,12 +205,15 @@ def shown(location: str) -> str:
 
 @contextmanager
 def as_store_error(url: str) -> Iterator[None]:
-    """Database errors leave as StoreUnavailable: the database (no password), the driver's words, what to do."""
+    """Database errors leave as StoreUnavailable, those of a server that is away as StoreAway: the database (no
+    password), the driver's words, what to do."""
     try:
         yield
     except SQLAlchemyError as error:
         cause = str(getattr(error, "orig", None) or error).strip()
-        raise StoreUnavailable(f"rollout store {shown(url)}: {cause}{_advice(cause)}") from error
+        advice = _advice(cause)
+        kind = StoreAway if advice == _DOWN else StoreUnavailable
+        raise kind(f"rollout store {shown(url)}: {cause}{advice and '; ' + advice}") from error
     except UnicodeEncodeError as error:
         raise StoreError(f"a text that is no valid Unicode cannot be stored: {error.reason}") from error
 
@@ -218,5 +221,5 @@ def as_store_error(url: str) -> Iterator[None]:
 def _advice(cause: str) -> str:
     for words, advice in _ADVICE:
         if words in cause:
-            return "; " + advice.format(seconds=BUSY_TIMEOUT_SECONDS)
+            return advice.format(seconds=BUSY_TIMEOUT_SECONDS)
     return ""

@@ -11,7 +11,7 @@ from sqlalchemy import RowMapping, select
 from openclaw.store import schema
 from openclaw.store.database import Database
 from openclaw.store.rows import select_turns, turn_from_row
-from openclaw.types import Turn, TurnState
+from openclaw.types import SampleState, Turn, TurnState
 
 LOOKED_AT = 2000
 """Newest liked turns among which some are picked."""
@@ -25,15 +25,19 @@ class GateTurnTable(Database):
 
     def liked_turns(self, count: int) -> list[Turn]:
         """Up to `count` main turns whose last judgement is above 0: half from all of the newest 2,000, half from the
-        newest 50; one a session, and of one person at most half.
+        newest 50; one a session, and of one person at most half. What is in quarantine is not held up as an example: who
+        goes back without some turns would be held to them.
 
         The choice follows from the ids alone, so that it changes little from one call to the next.
         """
-        turn, judgement = schema.turn.c, schema.judgement.c
+        turn, judgement, sample = schema.turn.c, schema.judgement.c, schema.sample.c
+        put_away = select(sample.id).where(
+            sample.turn_id == turn.id, sample.state == str(SampleState.QUARANTINED)
+        )
         query = (
             select(turn.id, turn.session_id, turn.person, judgement.score)
             .where(judgement.turn_id == turn.id, judgement.kind == "eval", turn.turn_type == "main")
-            .where(turn.source == "gateway", turn.state == str(TurnState.JUDGED))
+            .where(turn.source == "gateway", turn.state == str(TurnState.JUDGED), ~put_away.exists())
             .order_by(judgement.id.desc())
             .limit(LOOKED_AT)
         )

@@ -26,6 +26,8 @@ from openclaw.store.states import check_turn
 from openclaw.types import Drop, Judgement, SampleDraft, SampleState, Turn, TurnState
 
 REASON_CHARS = 160
+_LONGEST_RETURN_SECONDS = 600.0
+"""A turn that is given back may be claimed again by then."""
 
 
 class JudgementTable(Database):
@@ -41,7 +43,9 @@ class JudgementTable(Database):
         """Take up to `limit` answered turns, oldest first, for `claim_seconds`. Two workers never hold one
         turn."""
         turn = schema.turn.c
-        free = select(turn.id).where(*_free(time.time())).order_by(turn.answered_at).limit(limit)
+        free = (
+            select(turn.id).where(*_free(time.time(), claim_seconds)).order_by(turn.answered_at).limit(limit)
+        )
         with self.reading() as connection:
             if connection.execute(free.limit(1)).first() is None:
                 return []
@@ -149,11 +153,12 @@ class JudgementTable(Database):
             return list(connection.scalars(query))
 
 
-def _free(now: float) -> tuple[ColumnElement[bool], ...]:
-    turn = schema.turn.c
+def _free(now: float, claim_seconds: float) -> tuple[ColumnElement[bool], ...]:
+    """Waits for a judgement, and nobody holds it: nobody claims for so long ahead as a clock that was set back tells."""
+    until, longest = schema.turn.c.claimed_until, max(claim_seconds, _LONGEST_RETURN_SECONDS)
     return (
-        turn.state == str(TurnState.ANSWERED),
-        or_(turn.claimed_until.is_(None), turn.claimed_until < now),
+        schema.turn.c.state == str(TurnState.ANSWERED),
+        or_(until.is_(None), until < now, until > now + longest),
     )
 
 

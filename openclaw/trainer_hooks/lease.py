@@ -248,7 +248,7 @@ def _due(store: RolloutStore, args: Any) -> bool:
     if ready >= args.rollout_batch_size:
         return True
     oldest = store.oldest_ready_at() if ready else None
-    return oldest is not None and time.time() - oldest >= args.batch_timeout
+    return oldest is not None and abs(time.time() - oldest) >= args.batch_timeout  # the clock may be set back
 
 
 def opened_store(args: Any) -> RolloutStore:

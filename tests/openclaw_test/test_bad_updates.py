@@ -9,6 +9,7 @@ from collections.abc import Iterator
 import pytest
 import torch
 
+from openclaw_test.benchmarks.gate_cost import cost
 from openclaw_test.offline.bad_updates import SPOILT, Bench
 from openclaw_test.offline.gated import FLAGS, GatedLoop
 from openclaw_test.offline.local_loop import ChatModel, Talk
@@ -54,3 +55,15 @@ def test_a_gate_lets_good_updates_pass_and_ends_bad_ones(bench: Bench) -> None:
         assert found.stage or (found.fall is not None and found.fall < 0.04), found
     after = loop.chat.engine.tensors()
     assert all(torch.equal(before[name], after[name]) for name in before), "the loop is as it was"
+
+
+def test_the_gates_cost_is_the_time_that_it_held_training_up_over_training() -> None:
+    rows = [
+        {"perf/train_time": 1.0, "gate/seconds": 0.1, "gate/looked": 0.0, "gate/rejected": 0.0},
+        {"perf/train_time": 3.0, "gate/seconds": 0.9, "gate/looked": 1.0, "gate/rejected": 1.0},
+        {"perf/train_time": 9.0},
+    ]
+    found = cost(rows)
+    assert found["held_over_training"] == 0.25 and found["late_s"] == 0.1
+    assert (found["updates"], found["rejected"], found["answered_before_live"]) == (2, 1, 1)
+    assert cost([]) == {}

@@ -99,7 +99,18 @@ def test_what_the_runtime_imports_is_asked_for_by_its_wheel() -> None:
     imported = {name.split(".")[0] for path in (ROOT / "openclaw").rglob("*.py") for name in named(path)}
     foreign = {one.lower().replace("_", "-") for name in imported for one in distributions.get(name, [])}
     brought_by_those = {"starlette", "uvloop", "markupsafe", "openai"}
-    assert foreign - asked - brought_by_those == set()
+    of_an_extra = {one for one in foreign if one.startswith("opentelemetry-")}
+    assert foreign - asked - brought_by_those - of_an_extra == set()
+    inside = {
+        path.name
+        for path in (ROOT / "openclaw").rglob("*.py")
+        if "opentelemetry" in set(map(top, named(path)))
+    }
+    assert inside == {"spans.py"} and len(_project()["optional-dependencies"]["otel"]) == 2
+
+
+def top(name: str) -> str:
+    return name.split(".")[0]
 
 
 def test_the_wheels_metadata_builds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 import sys
 import threading
 import time
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import httpx
 import pytest
 from openai import OpenAI, OpenAIError
 
+from openclaw_test.benchmarks import fault_table, faults, fuzzing, many_kills
+from openclaw_test.benchmarks.blows import blows_so_far, summary
 from openclaw_test.loop.knocking import Knocking
 from openclaw_test.loop.real_loop import Loop
 
@@ -81,7 +86,7 @@ def talking(loop: Loop) -> Iterator[Talkers]:
         talkers.stop()
 
 
-@pytest.mark.parametrize("role", ["judge", "trainer", "engine", "gateway", "door", "driver"])
+@pytest.mark.parametrize("role", ["judge", "trainer", "door", "driver"])
 def test_killed_process_comes_back_and_nothing_seen_is_lost(loop: Loop, role: str) -> None:
     with talking(loop) as people, Knocking(loop.port) as knocking:
         loop.wait_for(lambda: len(people.seen) >= 4, 60, "first answers")
@@ -104,3 +109,21 @@ def test_no_sample_is_trained_twice(loop: Loop) -> None:
     status = loop.status()
     assert status["samples"].get("trained", 0) > 0
     assert sum(status["samples"].values()) <= status["turns"]["judged"]
+
+
+def test_short_form_of_the_fault_benchmark_fills_its_table_and_loses_nothing(
+    loop: Loop, tmp_path: Path
+) -> None:
+    _, counts = asyncio.run(faults.run(loop, [("gateway", None), ("engine", None)], 0, 0, tmp_path))
+    assert counts["answers_seen"] > 0 and not faults.wrong(counts)
+    killed = json.loads((tmp_path / "faults-00.json").read_text())["roles"]
+    assert {role: own["refused"] for role, own in killed.items()} == {"gateway": 0, "engine": 0}
+    asyncio.run(many_kills.piece(loop, tmp_path, kills=4, minutes=1.0, seed=1))
+    kills = summary(blows_so_far(tmp_path)) | many_kills.compare(loop, tmp_path)
+    assert kills["refused"] == kills["lost"] == kills["doubled"] == kills["trained_twice"] == 0
+    fault_table.note(tmp_path, "many_kills", kills)
+    odd = fuzzing.go_on(tmp_path, requests=400, minutes=1.0)
+    assert odd["failed"] == 0 and not fuzzing.stays(odd["growth"])
+    table = fault_table.table(tmp_path)
+    for what in ("gateway killed", "engine killed", "kills: lost", "fuzzed requests"):
+        assert what in table

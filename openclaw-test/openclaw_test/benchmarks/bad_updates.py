@@ -70,12 +70,12 @@ class Results:
 
 def measure(chat: ChatModel, seed: int, options: argparse.Namespace, results: Results) -> None:
     """One student's talk, and what is spoilt from where it ends."""
-    attempts = [(kind, number) for number in range(options.each) for kind in KINDS]
+    attempts = [(kind, number) for number in range(options.each) for kind in options.kinds]
     todo = [one for one in attempts if not results.has(what="bad", seed=seed, kind=one[0], number=one[1])]
     drifts = [
         kind
-        for kind in (TRAINED if options.drift else ())
-        if not results.has(what="drift", seed=seed, kind=kind)
+        for kind in (options.kinds if options.drift else ())
+        if kind in TRAINED and not results.has(what="drift", seed=seed, kind=kind)
     ]
     if not todo and not drifts and results.has(what="good", seed=seed):
         return
@@ -164,6 +164,7 @@ def main() -> None:
     )
     parser.add_argument("--results", type=Path, required=True, help="file of the findings, gone on with")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1], help="students")
+    parser.add_argument("--kinds", nargs="+", choices=KINDS, default=KINDS, help="kinds of bad updates")
     parser.add_argument("--sessions", type=int, default=24, help="sessions of good updates before")
     parser.add_argument("--each", type=int, default=5, help="bad updates of each kind and seed")
     parser.add_argument("--drift", type=int, default=0, help="bad updates of each kind one on the other")

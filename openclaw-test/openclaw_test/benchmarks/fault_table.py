@@ -1,6 +1,8 @@
-"""The table of what is promised when something dies, filled with what faults.py, many_kills.py and fuzzing.py noted.
+"""The table of what is promised when something dies, filled with what faults.py, many_kills.py, hardships.py
+and fuzzing.py noted.
 
-`python openclaw-test/openclaw_test/benchmarks/fault_table.py FOLDER` prints it for the folder that was given to them."""
+`python openclaw-test/openclaw_test/benchmarks/fault_table.py FOLDER` prints it for the folder that was given to them;
+`fault_bars.py FOLDER` runs all four."""
 
 from __future__ import annotations
 
@@ -27,25 +29,85 @@ def bar_of(role: str, load: int) -> float:
 
 def table(folder: Path) -> str:
     """As Markdown; a program that has not run has no row."""
-    lines = ["| what | bar | measured |", "|---|---|---|"]
-    for path in sorted(folder.glob("faults-*.json")):
-        found = json.loads(path.read_text())
-        for role, own in found["roles"].items():
-            what = f"{role} killed, {found['load']} busy processes beside it: answers again; refused"
-            seconds = f"{own['median_s']:.2f} s, longest {own['longest_s']:.2f} s"
-            measured = f"{seconds}; {own['refused']} ({own['kills']} kills)"
-            lines.append(f"| {what} | {bar_of(role, found['load']):g} s; 0 | {measured} |")
-    kills = _read(folder, "many_kills")
-    if kills:
-        what = "kills: lost, doubled, trained twice, orphans"
-        measured = ", ".join(str(kills[name]) for name in ("lost", "doubled", "trained_twice", "orphans"))
-        lines.append(f"| {kills['kills']} {what} | 1,000: 0, 0, 0, 0 | {measured} |")
+    rows = [
+        row
+        for path in sorted(folder.glob("faults-*.json"))
+        for row in _fault_rows(json.loads(path.read_text()))
+    ]
+    rows += _kill_rows(_read(folder, "many_kills")) + _hardship_rows(_read(folder, "hardships"))
     fuzz = _read(folder, "fuzzing")
     if fuzz:
         measured = f"{fuzz['failed']}; {fuzz['growth']['tasks']} tasks, {fuzz['growth']['mib']:.0f} MiB"
-        what = f"{fuzz['requests']} fuzzed requests: 5xx and hangs; growth"
-        lines.append(f"| {what} | 100,000: 0; none | {measured} |")
-    return "\n".join(lines)
+        rows.append(
+            (f"{fuzz['requests']} fuzzed requests: 5xx and hangs; growth", "100,000: 0; none", measured)
+        )
+    lines = ["| what | bar | measured |", "|---|---|---|"]
+    return "\n".join(lines + [f"| {' | '.join(row)} |" for row in rows])
+
+
+Row = tuple[str, str, str]
+
+
+def _fault_rows(found: dict[str, Any]) -> list[Row]:
+    """Of faults.py at one load: a row a role."""
+    rows = []
+    for role, own in found["roles"].items():
+        what = f"{role} killed, {found['load']} busy processes beside it: answers again; refused"
+        measured = f"{_seconds(own)}; {own['refused']} ({own['kills']} kills)"
+        rows.append((what, f"{bar_of(role, found['load']):g} s; 0", measured))
+    return rows
+
+
+def _kill_rows(kills: dict[str, Any]) -> list[Row]:
+    """Of many_kills.py."""
+    if not kills:
+        return []
+    wrong = ", ".join(str(kills.get(name, "-")) for name in ("lost", "doubled", "trained_twice", "orphans"))
+    rows = [(f"{kills['kills']} kills: lost, doubled, trained twice, orphans", "1,000: 0, 0, 0, 0", wrong)]
+    for kind, own in kills["kinds"].items():
+        rows.append((f"{kind} killed: answers again; refused", "-; 0", f"{_seconds(own)}; {own['refused']}"))
+    return rows
+
+
+def _seconds(own: dict[str, Any]) -> str:
+    return f"{own['median_s']:.2f} s, longest {own['longest_s']:.2f} s"
+
+
+def _hardship_rows(found: dict[str, dict[str, Any]]) -> list[Row]:
+    """Of hardships.py; those that this machine could not have say so."""
+    rows = []
+    for name, own in found.items():
+        if "skipped" in own:
+            measured = f"not done: {own['skipped']}"
+        elif "streams" in own:
+            measured = f"{own['broken']} of {own['streams']}; {own['refused']}"
+        elif "status" in own:
+            measured = f"exit status {own['status']}, the first goes on: {own['undisturbed']}"
+        else:
+            failed = ", ".join(f"{count} {kind.strip(': ')}" for kind, count in own["failed"].items())
+            also = f"; {own['lost_with_the_log']} lost with the log" if "lost_with_the_log" in own else ""
+            measured = f"{own['lost']} of {own['seen']}, {own['altered']}; {failed or 'none'}{also}"
+        rows.append(
+            (
+                f"{name}: {_ASKED.get(name, 'lost, altered; requests that failed')}",
+                _BARS.get(name, "0, 0; none"),
+                measured,
+            )
+        )
+    return rows
+
+
+_ASKED = {
+    "planned restart": "broken streams; refused",
+    "two launchers": "what the second one does",
+}
+_BARS = {
+    "planned restart": "0; 0",
+    "disk full": "0, 0; refused while it is full",
+    "256 descriptors": "0, 0; closed beyond them",
+    "log cut": "0, 0 afterwards; none",
+    "two launchers": "exit status 2",
+}
 
 
 def _read(folder: Path, name: str) -> dict[str, Any]:

@@ -21,17 +21,23 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-import psutil
-
-from openclaw.common.run_folder import live_processes
-from openclaw.store import RolloutStore
-from openclaw_test.benchmarks.fault_points import POINTS, number
+from openclaw_test.benchmarks.fault_checks import (
+    BEHIND,
+    DOORS,
+    PATIENCE_S,
+    ROLES,
+    compare,
+    live_version,
+    pid_of,
+    until,
+)
+from openclaw_test.benchmarks.fault_points import POINTS
 from openclaw_test.benchmarks.fault_table import bar_of, note
 from openclaw_test.benchmarks.fault_table import table as table_of_bars
 from openclaw_test.loop.chat_client import ChatClient
@@ -39,51 +45,7 @@ from openclaw_test.loop.knocking import Knocking
 from openclaw_test.loop.real_loop import TINY_SCRIPT, Loop, running_loop
 from openclaw_test.loop.scripted_people import People, talk_until
 
-RAY = {"raylet": "raylet", "gcs": "gcs_server"}
-BEHIND = ("trainer", "driver", "raylet", "gcs")
-"""Whose death gateway and engines do not notice."""
-DOORS = {"gateway door": "gateway", "engine door": "engine-0"}
-"""What holds the port of a server, by the name of its record."""
-ROLES = ("gateway", "engine", *DOORS, "judge", "buffer", *BEHIND)
 PEOPLE = 4
-PATIENCE_S = 300.0
-
-_SURVIVING = """
-    FROM training JOIN weight_version USING (trainer, version)
-    WHERE weight_version.status IN ('live', 'superseded')
-"""
-TRAINED_TWICE = f"SELECT count(*) FROM (SELECT sample_id {_SURVIVING} GROUP BY sample_id HAVING count(*) > 1)"
-WRONG_STATE = (
-    f"SELECT count(*) FROM sample WHERE (state = 'trained') != (id IN (SELECT sample_id {_SURVIVING}))"
-)
-
-
-def pid_of(loop: Loop, role: str) -> int | None:
-    """The process that plays a role, told by the run folder and, for Ray's own, by the driver's children."""
-    records = live_processes(loop.run_dir)
-    if role in DOORS:
-        return next((entry["pid"] for entry in records if entry["name"] == DOORS[role]), None)
-    found = {entry["role"]: entry["pid"] for entry in records}
-    if role not in RAY:
-        return found.get(role)
-    try:
-        children = psutil.Process(found["driver"]).children(recursive=True)
-        return next((child.pid for child in children if child.name() == RAY[role]), None)
-    except (KeyError, psutil.NoSuchProcess):
-        return None
-
-
-async def until(condition: Callable[[], bool], what: str) -> None:
-    """Raises TimeoutError."""
-    deadline = time.monotonic() + PATIENCE_S
-    while not condition():
-        if time.monotonic() > deadline:
-            raise TimeoutError(f"no {what} within {PATIENCE_S:g} s")
-        await asyncio.sleep(0.05)
-
-
-def live_version(loop: Loop) -> int:
-    return number(loop, "SELECT max(version) FROM weight_version WHERE status = 'live'")
 
 
 async def kill(
@@ -129,27 +91,6 @@ def plan(kills: int, roles: tuple[str, ...], rng: random.Random) -> list[tuple[s
         names = ["turn claimed"] if role == "judge" else behind
         found.append((role, rng.choice(names) if again % 2 else None))
     return found
-
-
-def compare(loop: Loop, people: People) -> dict[str, int]:
-    """What the clients saw against what is stored."""
-    stored = Counter(row["completion_id"] for row in loop.turns("completion_id"))
-    store = RolloutStore(loop.run_dir / "buffer")
-    turns = {one.completion_id: store.get_turn_by_completion(one.completion_id) for one in people.seen}
-    store.close()
-    texts = {one.completion_id: one.text for one in people.seen}
-    differ = [
-        id_ for id_, turn in turns.items() if turn and (turn.response_message["content"] or "") != texts[id_]
-    ]
-    return {
-        "answers_seen": len(people.seen),
-        "answers_lost": sum(turn is None for turn in turns.values()),
-        "stored_twice": sum(count > 1 for count in stored.values()),
-        "stored_with_another_text": len(differ),
-        "samples_trained": number(loop, f"SELECT count(DISTINCT sample_id) {_SURVIVING}"),
-        "samples_trained_twice": number(loop, TRAINED_TWICE),
-        "samples_in_a_wrong_state": number(loop, WRONG_STATE),
-    }
 
 
 def misses(result: dict[str, object], load: int) -> bool:
@@ -207,8 +148,8 @@ def keep(results: list[dict[str, object]], load: int, folder: Path) -> None:
 
 async def run(
     loop: Loop, kills: list[tuple[str, str | None]], seed: int, load: int, notes: Path | None
-) -> bool:
-    """Prints every kill and the comparison. False when a bar was missed."""
+) -> tuple[int, dict[str, int]]:
+    """Prints every kill and the comparison; returns how many kills missed a bar, and what `compare` does."""
     people, done, rng = People(), asyncio.Event(), random.Random(seed)
     results = []
     async with ChatClient(loop.url) as client:
@@ -231,8 +172,13 @@ async def run(
     summary = {"kills": len(results), "by_role": Counter(str(result["killed"]) for result in results)}
     summary |= {"at_named_points": sum(result["at"] != "random" for result in results)}
     print(json.dumps(summary | {"slowest_serving_again_s": slowest, "kills_over_a_bar": missed} | counts))
-    wrong = ("lost", "twice", "another_text", "wrong_state")
-    return not missed and not any(count for name, count in counts.items() if name.endswith(wrong))
+    return missed, counts
+
+
+def wrong(counts: dict[str, int]) -> bool:
+    """Whether something of a comparison must not be."""
+    names = ("lost", "twice", "another_text", "wrong_state")
+    return any(count for name, count in counts.items() if name.endswith(names))
 
 
 def main() -> None:
@@ -249,23 +195,28 @@ def main() -> None:
     roles = tuple(args.roles) or ROLES
     if not set(roles) <= set(ROLES):
         parser.error(f"unknown role among {', '.join(roles)}")
+    kills = args.kills or len(roles)
     if args.before is not None:
         print(f"before: {args.before}")
         without = tuple(role for role in roles if role not in DOORS)
-        measure(args, without, args.before / TINY_SCRIPT.relative_to(TINY_SCRIPT.parents[1]))
+        script = args.before / TINY_SCRIPT.relative_to(TINY_SCRIPT.parents[1])
+        measure(without, kills, args.load, script, args.notes, args.seed)
         print("now:")
-    sys.exit(0 if measure(args, roles, TINY_SCRIPT) else 1)
+    sys.exit(0 if measure(roles, kills, args.load, TINY_SCRIPT, args.notes, args.seed) else 1)
 
 
-def measure(args: argparse.Namespace, roles: tuple[str, ...], script: Path) -> bool:
-    """The kills on a loop of its own, started by this script. False when a bar was missed."""
-    kills = plan(args.kills or len(roles), roles, random.Random(args.seed))
+def measure(
+    roles: tuple[str, ...], kills: int, load: int, script: Path, notes: Path | None, seed: int = 0
+) -> bool:
+    """So many kills on a loop of its own, started by this script. False when a bar was missed."""
+    planned = plan(kills, roles, random.Random(seed))
     with (
         tempfile.TemporaryDirectory() as folder,
         running_loop(Path(folder) / "run", script=script, start_s=PATIENCE_S, env={"PYTHONPATH": ""}) as loop,
     ):
-        with busy(args.load):
-            return asyncio.run(run(loop, kills, args.seed, args.load, args.notes))
+        with busy(load):
+            missed, counts = asyncio.run(run(loop, planned, seed, load, notes))
+    return not missed and not wrong(counts)
 
 
 if __name__ == "__main__":

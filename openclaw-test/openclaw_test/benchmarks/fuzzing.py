@@ -13,12 +13,10 @@ import contextlib
 import gc
 import json
 import random
-import subprocess
 import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -29,13 +27,13 @@ import httpx
 import psutil
 import uvicorn
 
-from openclaw.common.ports import free_port, listen
+from openclaw.common.ports import listen
 from openclaw.http.middleware.guard import HttpProtocol
 from openclaw.server import create_app
 from openclaw.settings import Settings
 from openclaw_test.benchmarks import fault_table
 from openclaw_test.benchmarks.odd_requests import OddRequests
-from openclaw_test.loop.real_loop import ROOT
+from openclaw_test.loop.gateway_process import MODEL, fake_engine
 
 HANGS_S = 30.0
 ON_THE_WIRE = 20
@@ -44,7 +42,6 @@ AT_A_TIME = 8
 SETTLED_S = 5.0
 WARM = 2_000
 """Requests until caches are full."""
-MODEL = ROOT / "openclaw-test" / "tiny_claw" / "model"
 
 
 class Fuzz:
@@ -125,24 +122,10 @@ class Fuzz:
         }
 
 
-@contextlib.contextmanager
-def engine() -> Iterator[int]:
-    """A fake engine; its port."""
-    port = free_port()
-    words = [sys.executable, str(Path(__file__).with_name("fake_engine.py")), str(port), "top"]
-    with subprocess.Popen(words, stdout=subprocess.PIPE) as process:
-        assert process.stdout is not None
-        process.stdout.readline()
-        try:
-            yield port
-        finally:
-            process.kill()
-
-
-async def piece(folder: Path, engine_port: int, requests: int, minutes: float, seed: int) -> dict[str, Any]:
+async def piece(folder: Path, engine_url: str, requests: int, minutes: float, seed: int) -> dict[str, Any]:
     """One piece against a gateway of its own; the app also listens, for the bytes on the wire."""
     settings = Settings(
-        model_path=str(MODEL), engine_url=(f"http://127.0.0.1:{engine_port}",), enable_rl_intercept=True,
+        model_path=str(MODEL), engine_url=(engine_url,), enable_rl_intercept=True,
         rl_buffer_dir=str(folder / "buffer"), log_level="error", request_timeout=20.0, client_timeout=10.0,
     )  # fmt: skip
     listener = listen("127.0.0.1", 0)
@@ -186,19 +169,25 @@ def main() -> None:
     parser.add_argument("--requests", type=int, default=100_000, help="in all pieces together")
     parser.add_argument("--minutes", type=float, default=3.0, help="of this piece")
     args = parser.parse_args()
-    args.folder.mkdir(parents=True, exist_ok=True)
-    notes = args.folder / "fuzz.jsonl"
+    result = go_on(args.folder, args.requests, args.minutes)
+    print(json.dumps(result))
+    sys.exit(1 if result["failed"] or stays(result["growth"]) else 0)
+
+
+def go_on(place: Path, requests: int, minutes: float) -> dict[str, Any]:
+    """One more piece, if requests are left; what came of all pieces."""
+    place.mkdir(parents=True, exist_ok=True)
+    notes = place / "fuzz.jsonl"
     pieces = [json.loads(line) for line in notes.read_text().splitlines()] if notes.exists() else []
     done = sum(one["requests"] for one in pieces)
-    if done < args.requests:
-        with tempfile.TemporaryDirectory() as folder, engine() as port:
-            pieces.append(asyncio.run(piece(Path(folder), port, args.requests - done, args.minutes, done)))
+    if done < requests:
+        with tempfile.TemporaryDirectory() as folder, fake_engine(0.0, "top") as url:
+            pieces.append(asyncio.run(piece(Path(folder), url, requests - done, minutes, done)))
         with notes.open("a") as file:
             print(json.dumps(pieces[-1]), file=file)
     result = summary(pieces)
-    fault_table.note(args.folder, "fuzzing", result)
-    print(json.dumps(result))
-    sys.exit(1 if result["failed"] or stays(result["growth"]) else 0)
+    fault_table.note(place, "fuzzing", result)
+    return result
 
 
 if __name__ == "__main__":

@@ -17,11 +17,9 @@ import os
 import random
 import signal
 import sqlite3
-import statistics
 import sys
 import time
-from collections import Counter
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -32,8 +30,8 @@ import psutil
 
 from openclaw.store.rows import unpack_json
 from openclaw_test.benchmarks import fault_table
-from openclaw_test.benchmarks.fault_points import number
-from openclaw_test.benchmarks.faults import (
+from openclaw_test.benchmarks.blows import Blow, blows_so_far, summary
+from openclaw_test.benchmarks.fault_checks import (
     PATIENCE_S,
     TRAINED_TWICE,
     WRONG_STATE,
@@ -41,6 +39,7 @@ from openclaw_test.benchmarks.faults import (
     pid_of,
     until,
 )
+from openclaw_test.benchmarks.fault_points import number
 from openclaw_test.loop.chat_client import ChatClient
 from openclaw_test.loop.knocking import Knocking
 from openclaw_test.loop.real_loop import Loop, running_loop
@@ -58,16 +57,6 @@ AGAIN = 0.2
 PEOPLE = 4
 ENDED_S = 20.0
 """After the stop, until a process that is still there counts as left behind."""
-
-
-@dataclass(frozen=True)
-class Blow:
-    """Processes killed within a moment. `answers_s`: until a whole answer that was asked for afterwards had come."""
-
-    roles: list[str]
-    answers_s: float
-    health_s: float
-    refused: int
 
 
 def strike(loop: Loop, roles: list[str]) -> list[str]:
@@ -181,25 +170,6 @@ def answers_stored(loop: Loop) -> list[tuple[str, str]]:
         return [(name, unpack_json(body)["content"] or "") for name, body in database.execute(query)]
 
 
-def blows_so_far(folder: Path) -> list[Blow]:
-    path = folder / "blows.jsonl"
-    return [Blow(**json.loads(line)) for line in path.read_text().splitlines()] if path.exists() else []
-
-
-def summary(blows: list[Blow]) -> dict[str, object]:
-    """Over all pieces: kills by role, and seconds until answers came again."""
-    kills = Counter(role for one in blows for role in one.roles)
-    answers, health = [one.answers_s for one in blows], [one.health_s for one in blows]
-    return {
-        "kills": kills.total(),
-        "by_role": dict(kills),
-        "blows": len(blows),
-        "answers_again_s": [round(statistics.median(answers), 2), max(answers)],
-        "health_again_s": [round(statistics.median(health), 3), max(health)],
-        "refused": sum(one.refused for one in blows),
-    }
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -210,19 +180,28 @@ def main() -> None:
         "--minutes", type=float, default=3.0, help="of this piece, start and stop not counted"
     )
     args = parser.parse_args()
-    folder = args.folder.resolve()
+    result = go_on(args.folder.resolve(), args.kills, args.minutes)
+    print(json.dumps(result))
+    sys.exit(0 if is_well(result) else 1)
+
+
+def go_on(folder: Path, kills: int, minutes: float) -> dict[str, Any]:
+    """One more piece, if kills are left; what came of all pieces."""
     folder.mkdir(parents=True, exist_ok=True)
     done = sum(len(one.roles) for one in blows_so_far(folder))
-    if done < args.kills:
+    if done < kills:
         with running_loop(folder / "run", start_s=PATIENCE_S, env={"PYTHONPATH": ""}) as loop:
-            asyncio.run(piece(loop, folder, args.kills - done, args.minutes, seed=done))
-    result = summary(blows_so_far(folder)) | compare(Loop(folder / "run"), folder)
+            asyncio.run(piece(loop, folder, kills - done, minutes, seed=done))
+    result: dict[str, Any] = summary(blows_so_far(folder)) | compare(Loop(folder / "run"), folder)
     orphans = left_behind(folder / "run")
     result |= {"orphans": len(orphans), "first_orphans": orphans[:3]}
     fault_table.note(folder, "many_kills", result)
-    print(json.dumps(result))
-    wrong = ("lost", "doubled", "altered", "trained_twice", "samples_in_a_wrong_state", "refused")
-    sys.exit(1 if orphans or any(result[name] for name in wrong) else 0)
+    return result
+
+
+def is_well(result: dict[str, Any]) -> bool:
+    wrong = ("lost", "doubled", "altered", "trained_twice", "samples_in_a_wrong_state", "refused", "orphans")
+    return not any(result[name] for name in wrong)
 
 
 if __name__ == "__main__":

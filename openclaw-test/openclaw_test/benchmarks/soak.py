@@ -3,7 +3,9 @@
 `python openclaw-test/openclaw_test/benchmarks/soak.py` starts the loop in a temporary folder, learning included, and
 prints one JSON line. The silent ones ask once at the beginning and go on with their conversation at the end. Memory
 is each process's own (unique set size, MiB): the median of the last fifth over that of the first fifth after the
-warm-up."""
+warm-up. A day at a low rate, a line of what was so far every ten minutes:
+
+`python openclaw-test/openclaw_test/benchmarks/soak.py --hours 24 --idle 16 --busy 2 --reading 10 --warm-answers 200`"""
 
 from __future__ import annotations
 
@@ -35,6 +37,7 @@ RAY = ("raylet", "gcs_server")
 OPENING = {"role": "user", "content": "Mia has 12 shells and finds 5 more. How many now?"}
 AT_A_TIME = 32
 WARM_ANSWERS = 5_000
+TELL_EVERY_S = 600.0
 
 
 def processes_of(loop: Loop) -> Iterator[tuple[str, psutil.Process]]:
@@ -93,13 +96,16 @@ async def soak(loop: Loop, args: argparse.Namespace) -> dict[str, object]:
     async with ChatClient(loop.url, connections=args.idle) as quiet, ChatClient(loop.url) as busy:
         silent = [SilentOne(quiet, number) for number in range(args.idle)]
         errors = await all_speak(silent)
-        talking = [asyncio.create_task(talk_until(done, busy, seed, people)) for seed in range(args.busy)]
+        talking = [
+            asyncio.create_task(talk_until(done, busy, seed, people, args.reading))
+            for seed in range(args.busy)
+        ]
         await asyncio.sleep(60 * args.warm_up)
-        while len(people.seen) < WARM_ANSWERS:  # a busy machine takes longer until all caches are full
+        while len(people.seen) < args.warm_answers:  # a busy machine takes longer until all caches are full
             await asyncio.sleep(1)
         before = loop.status()
         watching = asyncio.create_task(watch(loop, done, memory))
-        await asyncio.sleep(60 * args.minutes)
+        await pass_time(60 * args.minutes, people)
         errors += await all_speak(silent)
         after = loop.status()
         done.set()
@@ -114,6 +120,16 @@ async def soak(loop: Loop, args: argparse.Namespace) -> dict[str, object]:
         "first_errors": [*errors, *(what for _, what in people.failures)][:3],
         "idle_sessions_continued": continued(loop),
     } | growth(memory)
+
+
+async def pass_time(seconds: float, people: People) -> None:
+    """Waits, and prints now and then how it goes."""
+    began = time.monotonic()
+    while (left := began + seconds - time.monotonic()) > 0:
+        await asyncio.sleep(min(left, TELL_EVERY_S))
+        hours = (time.monotonic() - began) / 3600
+        so_far = {"hours": round(hours, 2), "answers": len(people.seen), "failures": len(people.failures)}
+        print(json.dumps(so_far), file=sys.stderr, flush=True)
 
 
 def continued(loop: Loop) -> int:
@@ -144,12 +160,14 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--minutes", type=float, default=10.0, help="how long memory is watched")
-    parser.add_argument(
-        "--warm-up", type=float, default=2.0, help=f"minutes of talk before that, and {WARM_ANSWERS} answers"
-    )
+    parser.add_argument("--hours", type=float, help="the same in hours")
+    parser.add_argument("--warm-up", type=float, default=2.0, help="minutes of talk before that, and")
+    parser.add_argument("--warm-answers", type=int, default=WARM_ANSWERS, help="answers before that")
+    parser.add_argument("--reading", type=float, default=0.0, help="seconds for which each answer is read")
     parser.add_argument("--idle", type=int, default=1000, help="sessions that are silent in between")
     parser.add_argument("--busy", type=int, default=64, help="sessions that talk all the time")
     args = parser.parse_args()
+    args.minutes = args.minutes if args.hours is None else 60 * args.hours
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # of the gateway too
     with tempfile.TemporaryDirectory() as folder, running_loop(Path(folder) / "run") as loop:

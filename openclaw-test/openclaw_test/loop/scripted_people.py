@@ -58,8 +58,10 @@ async def converse(
     return True
 
 
-async def talk_until(done: asyncio.Event, client: ChatClient, seed: int, people: People) -> None:
-    """One person, session after session, until `done` is set."""
+async def talk_until(
+    done: asyncio.Event, client: ChatClient, seed: int, people: People, reading_s: float = 0.0
+) -> None:
+    """One person, session after session, until `done` is set. `reading_s`: how long an answer is read."""
 
     def heard(begun: float, answer: Answer) -> None:
         if answer.error is None and answer.completion_id is not None:
@@ -69,5 +71,5 @@ async def talk_until(done: asyncio.Event, client: ChatClient, seed: int, people:
 
     user = ScriptedUser(seed)
     while not done.is_set():
-        if not await converse(client, user.session(), uuid.uuid4().hex, heard):
+        if not await converse(client, user.session(), uuid.uuid4().hex, heard, reading_s):
             await asyncio.sleep(AFTER_FAILURE_S)

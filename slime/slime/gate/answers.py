@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 STAGE = "answers"
+VERSIONS = 4
+"""So many versions in a row are put all questions."""
 
 
 class Tries(Protocol):
@@ -47,6 +49,8 @@ class AnswerCheck:
         said: what the live weights, or a version shortly before, answered, by key of the prompt.
         says: what the candidate answered.
         at: how many questions were put so far; a few of them are put to every candidate, in turn.
+        liked: prompts of liked answers that were put to the live weights behind their switch, so that the next
+            candidate need not wait for that.
     """
 
     def __init__(self, args: Arguments, history: GateHistory, ordered: Ordered) -> None:
@@ -54,6 +58,7 @@ class AnswerCheck:
         self.said: dict[str, Tried] = {}
         self.says: dict[str, Tried] = {}
         self.at = 0
+        self.liked: list[Sample] = []
 
     def look(
         self,
@@ -65,26 +70,29 @@ class AnswerCheck:
         due: bool,
         near: bool,
     ) -> None:
-        """Lets the candidate answer where that is `due`: a few questions and the prompts of liked answers; everything
-        where it is `near` a limit, or says something wrong to one of the few.
+        """Lets the candidate answer where that is `due`: a few questions and the prompts of liked answers; a part of the
+        questions where it is `near` a limit; everything where it says something wrong to one of them, and as long as
+        nothing has passed that since an update fell.
 
         Raises:
             CandidateRejected: `found` has the measurements.
         """
         self.says = {}
         questions = [one for one in samples if purpose(one) == QUESTION]
-        liked = [one for one in samples if purpose(one) == LIKED]
+        liked = self.liked or [one for one in samples if purpose(one) == LIKED]
         new = bool(questions) and self.history.questions != len(questions)
         turns = self.args.gate_questions > 0
-        everything = near or (due and not turns) or (new and due)
-        asked = questions + liked if everything else self.few(questions) + liked if due else []
+        everything = due and (not turns or new or self.history.suspect)
+        count = max(self.args.gate_questions, -(-len(questions) // VERSIONS) if near else 0)
+        asked = questions + liked if everything else self.few(questions, count) + liked if due else []
         if not asked or not self.ask(asked, weights, live, engines):
             return
         if not everything and any(self.is_worse(one) for one in asked):
             asked = questions + liked
             if not self.ask(asked, weights, live, engines):
                 return
-        self.judge(asked, found, complete=len(asked) >= len(questions))
+        self.liked = []
+        self.judge(asked, found, complete=all(key(one) in self.says for one in questions))
 
     def judge(self, asked: Sequence[Sample], found: dict[str, float], complete: bool) -> None:
         """Compares what the candidate says with what was said, questions and prompts of people each for themselves, so
@@ -105,9 +113,9 @@ class AnswerCheck:
         new = [self.says[key(one)] for one in asked]
         return measure_sampled(new, wanted, old), measure_sampled(old, wanted, old)
 
-    def few(self, questions: Sequence[Sample]) -> list[Sample]:
+    def few(self, questions: Sequence[Sample], count: int) -> list[Sample]:
         """The next ones in turn."""
-        count = min(self.args.gate_questions, len(questions))
+        count = min(count, len(questions))
         found = [questions[(self.at + i) % len(questions)] for i in range(count)]
         self.at += count
         return found

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from concurrent.futures import Future
 from typing import TYPE_CHECKING
 
-from slime.gate.answers import AnswerCheck, Tries, label
+from slime.gate.answers import VERSIONS, AnswerCheck, Tries, label
 from slime.gate.history import GateHistory
-from slime.gate.likelihood import QUESTION, key, purpose
+from slime.gate.likelihood import LIKED, QUESTION, key, purpose
 from slime.gate.limits import too_few_right
 from slime.gate.patience import in_thread
 from slime.gate.sampled import Tried, is_right, share_right
@@ -24,8 +24,6 @@ logger = logging.getLogger(__name__)
 
 Answers = dict[str, Tried] | None
 
-VERSIONS = 4
-"""So many versions in a row are put all questions."""
 MOST_SKIPPED = 2
 """Times in a row that candidates may end it."""
 
@@ -36,35 +34,50 @@ class Audit:
     def __init__(self, args: Arguments, history: GateHistory, answers: AnswerCheck) -> None:
         self.args, self.history, self.answers = args, history, answers
         self.questions: list[Sample] = []
+        self.liked: list[Sample] = []
         self.version = -1
         self.at = self.skipped = 0
         self.engines: Sequence[Tries] = ()
         self.running: Future[Answers] | None = None
 
-    def begin(self, samples: Sequence[Sample], live: WeightVersion, engines: Sequence[Tries]) -> None:
-        """Puts the next questions to the version that is live, where not all of them were put to it before."""
-        if self.running is not None and not self.running.done():
+    def begin(
+        self, samples: Sequence[Sample], live: WeightVersion, engines: Sequence[Tries], whole: bool = False
+    ) -> None:
+        """Puts the next questions to the version that is live, where not all of them were put to it before; `whole`: all
+        that were not. And prompts of liked answers, where the next candidate is to answer them."""
+        if self.busy:
             return  # of an earlier version; the next one has its turn
         self.running, self.version, self.engines = None, live.version, engines
         self.questions = [one for one in samples if purpose(one) == QUESTION]
         if all(key(one) in self.answers.says for one in self.questions):
             self.history.good = live.version  # it was examined with all of them, or there are none
+            if self.questions:
+                self.history.note_right(self.share(self.answers.says)["right"])
             return
+        due = self.history.unanswered + 1 >= self.args.gate_answers_every
+        self.liked = [one for one in samples if purpose(one) == LIKED] if due else []
         if engines and self.args.gate_questions:
             check = AnswerCheck(self.args, self.history, lambda: None)
             check.said = dict(self.answers.said)
-            part = self.next_part()
-            self.running = in_thread(lambda: put(check, engines, live, part, self.questions), "questions")
+            part, liked = self.next_part(whole), self.liked
+            self.running = in_thread(
+                lambda: put(check, engines, live, part, self.questions, liked), "questions"
+            )
 
-    def next_part(self) -> list[Sample]:
-        """All of them while it is not known how many were ever right."""
+    def next_part(self, whole: bool = False) -> list[Sample]:
+        """All of them while it is not known how many were ever right, and while some were lost."""
         count = len(self.questions)
-        if self.history.questions != count:
+        if whole or self.history.closer or self.history.questions != count:
             return self.questions
         size = -(-count // VERSIONS)
         found = [self.questions[(self.at + i) % count] for i in range(size)]
         self.at += size
         return found
+
+    @property
+    def busy(self) -> bool:
+        """Whether the live version is being put questions."""
+        return self.running is not None and not self.running.done()
 
     def make_way(self) -> None:
         """A candidate is to answer on the engine that is being asked: it goes first, a few times in a row."""
@@ -90,16 +103,23 @@ class Audit:
         if answers is None:
             return None
         self.answers.said |= answers
-        if len(answers) < len(self.questions):  # none of them was worse
+        self.answers.liked = [one for one in self.liked if key(one) in answers]
+        if any(key(one) not in answers for one in self.questions):  # none of those that were put was worse
             self.history.good = self.version
             return None
-        found = share_right([answers[key(one)] for one in self.questions], list(map(label, self.questions)))
+        found = self.share(answers)
         reason = too_few_right(found, self.history.best_right(found), self.args)
         if reason is None:
             self.history.good = self.version
+            self.history.note_right(found["right"])
         else:
+            self.history.suspect = True
             logger.warning("version %d has fallen behind its switch: %s", self.version, reason)
         return reason
+
+    def share(self, answers: dict[str, Tried]) -> dict[str, float]:
+        """Of all questions."""
+        return share_right([answers[key(one)] for one in self.questions], list(map(label, self.questions)))
 
     def forget(self) -> None:
         """Another version goes live by an order."""
@@ -118,9 +138,10 @@ def put(
     live: WeightVersion,
     part: list[Sample],
     everything: list[Sample],
+    liked: list[Sample],
 ) -> Answers:
-    """Answers to a part of the questions, or to all where one of the part is worse than it was."""
-    answers = check.tried(engines, live, part)
+    """Answers to a part of the questions, or to all where one of the part is worse than it was; and to liked prompts."""
+    answers = check.tried(engines, live, part + liked)
     if answers is None:
         return None
     if not any(wrong_now(check, one, answers[key(one)]) for one in part):

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
+from slime.gate.answers import STAGE as ANSWERS
 from slime.gate.answers import AnswerCheck, Tries
 from slime.gate.audit import Audit
 from slime.gate.bounds import largest_change
@@ -31,6 +32,8 @@ logger = logging.getLogger(__name__)
 FILE = "gate.json"
 NEAR = 0.25
 """Share of a limit from which an update is looked at more closely."""
+MOST_LEFT = 2
+"""Updates in a row that may leave their turn to answer to the next one."""
 SLOWER = 0.5
 """What one more rejection in a row multiplies the learning rate by, from the second on."""
 
@@ -69,7 +72,7 @@ class CandidateGate:
         self.hook = load_hook(args, "gate_samples_path") if args.gate else None
         self.known: dict[str, list[float]] = {}
         self.now: dict[str, list[float]] = {}
-        self.examined: tuple[list[Sample], WeightVersion, Sequence[Tries]] | None = None
+        self.examined: tuple[list[Sample], WeightVersion, Sequence[Tries], bool] | None = None
 
     def watch(self) -> None:
         """Orders the way back where the live version has fallen; to be called again and again."""
@@ -90,7 +93,7 @@ class CandidateGate:
             return
         trainers.keep_state()
         trainers.scale_learning_rate(self.scale())
-        self.answers.said = {}
+        self.answers.said, self.answers.liked = {}, []
         self.audit.forget()
         samples = self.samples(rollout_id, live.version)
         self.known = self.read(trainers, samples)
@@ -122,15 +125,15 @@ class CandidateGate:
             self.now = self.read(trainers, samples)
             found |= measure_likelihood(samples, self.now, self.known)
             _refuse(bad_likelihood(found, self.args), "likelihood")
-            due = self.history.unanswered + 1 >= self.args.gate_answers_every
             near = self.is_near(found)
+            due = self.history.suspect or self.is_due(near)
             if due or near:
                 self.audit.make_way()
             self.answers.look(samples, candidate.weights, live, engines, found, due or near, near)
             found["looked"] = float(due or near)
             self.watch()
             check_orders(self.ordered)
-            self.examined = samples, candidate.weights, engines
+            self.examined = samples, candidate.weights, engines, near
         except CandidateRejected as rejection:
             seconds = time.monotonic() - began
             rejection.measurements = {**found, **rejection.measurements, "seconds": seconds, "rejected": 1.0}
@@ -145,6 +148,12 @@ class CandidateGate:
         if not found["change"] <= most:
             moved = f"the weights changed by {found['change']:.3g} of their norm, more than {most:.3g}"
             raise CandidateRejected(moved, "files")
+
+    def is_due(self, near: bool) -> bool:
+        """Whether it is this update's turn to answer. One with nothing against it leaves the engine to the questions
+        that the live version is being put, and its turn to the next one: training would wait for both."""
+        waited = self.history.unanswered + 1 - self.args.gate_answers_every
+        return waited >= (0 if near or not self.audit.busy else MOST_LEFT)
 
     def is_near(self, found: dict[str, float]) -> bool:
         """Whether an update came near a limit of the stages before."""
@@ -200,6 +209,7 @@ class CandidateGate:
             hook(self.args, candidate.rollout_id, weights.version, told)
         if rejection.stage != ORDER:
             self.history.reject()
+            self.history.suspect |= rejection.stage == ANSWERS
         self.history.write(self.path)
         trainers.go_back()
         trainers.scale_learning_rate(self.scale())

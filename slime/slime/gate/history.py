@@ -9,6 +9,9 @@ from pathlib import Path
 from slime.gate.bounds import WINDOW
 from slime.processes.records import write_json
 
+CLOSER = 4
+"""Versions that are put all questions behind one that has lost some."""
+
 
 @dataclass
 class GateHistory:
@@ -20,6 +23,9 @@ class GateHistory:
         unanswered: accepted updates since one was let answer to liked prompts.
         good: the newest version that was put all questions and did not fall.
         right, questions: highest share of right answers so far, and to how many questions.
+        last: share of right answers when all questions were put the last time.
+        closer: so many of the next versions are put all questions behind their switch.
+        suspect: an update has fallen, and none has been put all questions since and passed.
     """
 
     changes: list[float] = field(default_factory=list)
@@ -28,6 +34,9 @@ class GateHistory:
     questions: float | None = None
     unanswered: int = 0
     good: int | None = None
+    last: float | None = None
+    closer: int = 0
+    suspect: bool = False
 
     @classmethod
     def read(cls, path: Path) -> GateHistory:
@@ -50,8 +59,17 @@ class GateHistory:
         """Takes over the measurements of an update that is live."""
         self.in_a_row = 0
         self.unanswered = 0 if found.get("looked") else self.unanswered + 1
+        if "right" in found:
+            self.suspect = False
         if "change" in found:
             self.changes = [*self.changes, found["change"]][-WINDOW:]
 
     def reject(self) -> None:
         self.in_a_row += 1
+
+    def note_right(self, right: float) -> None:
+        """All questions were put to what is live. Where one more of them is wrong than before, a part of the questions
+        would not tell whether that goes on."""
+        lost = self.last is not None and right < self.last
+        self.closer = CLOSER if lost else max(0, self.closer - 1)
+        self.last = right

@@ -1,7 +1,7 @@
 """Which processes a run has (a small record each in `RUN_DIR/processes`); servers that outlive their starter.
 
-A record counts only while a process with its pid *and* its creation time exists, so a pid that the
-system gave to somebody else is never mistaken for ours, and never signalled.
+A record counts only while a process with its pid *and* its birth exists, so a pid that the system gave to somebody
+else is never mistaken for ours, and never signalled.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ from pathlib import Path
 import psutil
 
 from slime.errors import EngineError
+from slime.processes.birth import birth_of
 from slime.utils.files import write_text
 
 # An environment variable of the driver that its Ray processes inherit and servers do not: what carries it
 # ends with the driver, wherever it was reparented to.
 SHARED_MEMORY = Path("/dev/shm")
 MARK = "SLIME_DRIVER_OF"
-CREATE_TIME_TOLERANCE = (
-    1.0  # seconds; the clock that creation times are counted from may be corrected a little
-)
+CREATE_TIME_TOLERANCE = 1.0  # seconds; the clock that they are counted from may be corrected a little
 
 
 @dataclass(frozen=True)
 class ProcessRecord:
-    """A process of a run. `create_time` and `started_at` are seconds since the epoch."""
+    """A process of a run. `create_time` and `started_at` are seconds since the epoch; `birth` as `birth_of` has it,
+    "" where creation times must do."""
 
     name: str
     role: str
@@ -43,11 +43,14 @@ class ProcessRecord:
     url: str | None
     command: list[str]
     started_at: float
+    birth: str = ""
 
     def alive(self) -> bool:
         """True while this very process runs; a zombie does not."""
         try:
             process = psutil.Process(self.pid)
+            if self.birth:
+                return birth_of(self.pid) == self.birth and not has_ended(process)
             age_differs = abs(process.create_time() - self.create_time) > CREATE_TIME_TOLERANCE
             return not age_differs and not has_ended(process)
         except psutil.NoSuchProcess:
@@ -118,7 +121,8 @@ def read_records(run_dir: Path) -> list[ProcessRecord]:
 def record_self(run_dir: Path, name: str, role: str, command: Sequence[str] = ()) -> ProcessRecord:
     """Writes the record of the calling process."""
     created = psutil.Process().create_time()
-    record = ProcessRecord(name, role, os.getpid(), created, None, list(command or sys.argv), time.time())
+    words, now = list(command or sys.argv), time.time()
+    record = ProcessRecord(name, role, os.getpid(), created, None, words, now, birth_of(os.getpid()))
     write_json(record_path(run_dir, name), asdict(record))
     return record
 
@@ -230,7 +234,8 @@ def become_server(order: str) -> int:
     os.dup2(log, 1)
     os.dup2(log, 2)
     created = psutil.Process().create_time()
-    record = ProcessRecord(pid=os.getpid(), create_time=created, started_at=time.time(), **wanted)
+    own = {"pid": os.getpid(), "create_time": created, "birth": birth_of(os.getpid())}
+    record = ProcessRecord(started_at=time.time(), **own, **wanted)
     write_json(record_path(run_dir, record.name), asdict(record))
     try:
         os.execvp(record.command[0], record.command)

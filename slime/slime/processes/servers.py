@@ -58,10 +58,12 @@ class ServerSpec:
 
 @dataclass
 class Watched:
-    """What is remembered about one server between two looks at it."""
+    """What is remembered about one server between two looks at it. Moments are seconds on the monotonic clock; `since`:
+    when this process of it was started or adopted."""
 
     spec: ServerSpec
     record: ProcessRecord
+    since: float = field(default_factory=time.monotonic)
     ready: bool = False
     asked_at: float = 0.0
     log_start: int = 0
@@ -78,7 +80,7 @@ def restart_delay(failed_starts: int) -> float:
 
 def is_ready(watched: Watched) -> bool:
     """Whether the server has started and is well."""
-    if watched.spec.url is None and time.time() - watched.record.started_at < SETTLED_SECONDS:
+    if watched.spec.url is None and time.monotonic() - watched.since < SETTLED_SECONDS:
         return False
     return watched.record.alive() and healthy(watched.spec)
 
@@ -179,10 +181,10 @@ class ServerManager(ServerPorts):
                     continue
                 if watched.restart_at is None:
                     note_death(watched, self.run_dir, self.kills.news())
-                if watched.restart_at is not None and time.time() >= watched.restart_at:
+                if watched.restart_at is not None and time.monotonic() >= watched.restart_at:
                     watched.ready, watched.unhealthy, watched.restart_at = False, 0, None
                     watched.log_start = records.log_size(self.run_dir, name)
-                    watched.record = self.launch(watched.spec)
+                    watched.record, watched.since = self.launch(watched.spec), time.monotonic()
 
     def stop(self, name: str) -> None:
         """Stops one server and forgets it; nothing happens if its process is gone."""
@@ -219,7 +221,7 @@ def note_death(watched: Watched, run_dir: Path, told: str) -> None:
         watched.failed_starts = 0
     elif records.log_size(run_dir, watched.spec.name) > watched.log_start:  # one that was killed says nothing
         watched.failed_starts += 1
-    watched.restart_at = time.time() + restart_delay(watched.failed_starts)
+    watched.restart_at = time.monotonic() + restart_delay(watched.failed_starts)
     watched.restarts += 1
     gone = f"{watched.spec.name} (pid {watched.record.pid}) is gone"
     logger.warning("%s", with_advice(f"{gone}: {told}") if told else gone)

@@ -69,7 +69,7 @@ def check_health(watched: Watched, run_dir: Path | None = None) -> None:
     if is_ready(watched):
         watched.ready, watched.unhealthy = True, 0
         return
-    if not watched.ready and time.time() - watched.record.started_at < watched.spec.start_timeout:
+    if not watched.ready and time.monotonic() - watched.since < watched.spec.start_timeout:
         return
     watched.unhealthy += 1
     if watched.unhealthy >= UNHEALTHY_AFTER:

@@ -16,6 +16,7 @@ import psutil
 import ray
 
 from slime.errors import ClusterError, TrainError
+from slime.processes.birth import birth_of
 from slime.processes.known_failures import with_advice
 from slime.processes.records import ProcessRecord, scratch_dir
 
@@ -70,7 +71,9 @@ class Runtime:
             _temp_dir=str(scratch_dir(run_dir)),
         )
         self.own_processes = [
-            ProcessRecord(child.name(), "ray", child.pid, child.create_time(), None, [], 0.0)
+            ProcessRecord(
+                child.name(), "ray", child.pid, child.create_time(), None, [], 0.0, birth_of(child.pid)
+            )
             for child in psutil.Process().children()
             if child.name() in ("raylet", "gcs_server")
         ]

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import time
 from typing import Any
 
 import httpx
 import pytest
 
+from openclaw.errors import StoreAway
 from openclaw.formats.qwen_parser import Qwen3StreamParser
 
 HELLO: list[Any] = [{"role": "user", "content": "hello"}]
@@ -132,6 +134,35 @@ def test_answer_that_cannot_be_stored_is_no_complete_answer(gateway: Any) -> Non
     assert whole.status_code == 500 and whole.json()["error"]["code"] == "not_stored"
     stream = gateway.http.post("/v1/chat/completions", json={"messages": HELLO, "stream": True})
     assert "[DONE]" not in stream.text and "not_stored" in stream.text
+
+
+def test_an_answer_waits_while_the_server_of_the_store_is_away(
+    gateway: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gateway.says(TEXT)
+    store = gateway.app.state.gateway.recorder.store
+    tries, record = [], store.record_turn
+
+    def away(turn: Any) -> Any:
+        tries.append(turn)
+        if len(tries) < 4:
+            raise StoreAway("the server is stopped")
+        return record(turn)
+
+    monkeypatch.setattr(store, "record_turn", away)
+    assert ask(gateway).choices[0].message.content == TEXT
+    assert len(tries) == 4 and gateway.store.counts()["turns"] == {"captured": 1}
+
+
+def test_a_session_that_was_deleted_is_stored_again_although_the_clock_was_set_back(
+    gateway: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gateway.says(TEXT)
+    gateway.http.delete("/admin/sessions/s/content")
+    right = time.time
+    monkeypatch.setattr(time, "time", lambda: right() - 3600)
+    gateway.http.post("/v1/chat/completions", json={"messages": HELLO, "session_id": "s"})
+    assert gateway.store.counts()["turns"] == {"captured": 1}
 
 
 def test_what_the_engine_refuses_is_the_clients_error(gateway: Any) -> None:

@@ -118,3 +118,12 @@ def test_a_socket_that_systemd_hands_over_is_used(gateway: Any) -> None:
     finally:
         process.terminate()
         process.wait(20)
+
+
+def test_a_stop_that_comes_while_the_program_is_replaced_is_kept(
+    server: tuple[subprocess.Popen[str], str],
+) -> None:
+    process, _ = server
+    process.send_signal(signal.SIGHUP)
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(60) in (0, -signal.SIGTERM)

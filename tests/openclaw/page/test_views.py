@@ -27,6 +27,21 @@ def test_the_start_shows_loops_live_sessions_and_counts(visit: Any, talk: Any, j
     assert [one["id"] for one in found["sessions"]] == ["s1"]
 
 
+def test_an_alarm_says_that_most_of_the_newest_updates_did_not_stay(visit: Any, gateway: Any) -> None:
+    store = gateway.store
+    store.weights_live(-1, 0, None, True, None, None)
+    store.weights_live(0, 1, 0, False, None, None)
+    why = {"reason": "KL is 9", "stage": "likelihood", "measurements": {}}
+    for number in (2, 3):
+        store.weights_rejected(number - 1, number, 1, None, why)
+    assert visit("/admin/now").json()["alarms"] == [], "three updates say nothing yet"
+    store.weights_rejected(3, 4, 1, None, why)
+    found = visit("/admin/now").json()
+    assert (found["training"]["updates"], found["training"]["refused"]) == (4, 3)
+    assert [one["name"] for one in found["alarms"]] == ["gate"]
+    assert "3 of the last 4 updates were rejected or undone" in visit("/").text
+
+
 def test_a_session_shows_turns_votes_hints_and_outcomes(visit: Any, talk: Any, judge: Any) -> None:
     first, second = talk("what is 2+2?", "thanks!")
     judge(first)

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
+import os
 import random
+import shutil
 import sqlite3
 import threading
 import time
@@ -98,6 +101,26 @@ def test_a_read_only_file_can_be_read_and_says_why_it_is_not_written(
     store.close()
 
 
+@pytest.mark.parametrize("left", [0.0, 0.3, 0.7, 0.99])
+def test_a_cut_write_ahead_log_costs_the_last_turns_and_no_others(
+    tmp_path: Path, make_turn: MakeTurn, left: float
+) -> None:
+    store = RolloutStore(tmp_path / "one")
+    turns = [store.record_turn(make_turn()) for _ in range(20)]
+    shutil.copytree(tmp_path / "one", tmp_path / "cut", ignore=shutil.ignore_patterns("*-shm"))
+    store.close()
+    log = tmp_path / "cut" / "buffer.db-wal"
+    os.truncate(log, int(log.stat().st_size * left))
+    cut = RolloutStore(tmp_path / "cut")
+    there = [cut.get_turn(turn.id) == turn for turn in turns]
+    assert there == sorted(there, reverse=True) and not all(there)
+    new = cut.record_turn(make_turn())
+    assert cut.get_turn(new.id) == new
+    cut.close()
+    with contextlib.closing(sqlite3.connect(tmp_path / "cut" / "buffer.db")) as database:
+        assert database.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+
+
 def test_a_missing_folder_of_a_url_is_named(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match=r"unable to open.*the folder of the buffer is missing"):
         RolloutStore(f"sqlite:///{tmp_path / 'no' / 'buffer.db'}")
@@ -143,3 +166,16 @@ def test_a_password_is_neither_printed_nor_put_on_a_command_line() -> None:
     assert "hunter2" not in str(refused.value)
     plain = "postgresql+psycopg://ann@db.example/rl"
     assert store_flags(argparse.Namespace(rl_buffer_url=plain)) == ["--rl-buffer-url", plain]
+
+
+def test_a_claim_does_not_outlast_a_clock_that_was_set_back(
+    store: RolloutStore, make_turn: MakeTurn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    turn = store.record_turn(make_turn())
+    assert store.answer_turn(turn.id, [{"role": "user", "content": "Thanks!"}])
+    assert store.claim_answered("dies", 1, 60.0)
+    assert store.claim_answered("waits", 1, 60.0) == []
+    right = time.time
+    monkeypatch.setattr(time, "time", lambda: right() - 3600)
+    assert [claimed.id for claimed in store.claim_answered("waits", 1, 60.0)] == [turn.id]
+    assert store.claim_answered("other", 1, 60.0) == []

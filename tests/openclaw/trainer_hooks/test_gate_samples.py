@@ -45,6 +45,18 @@ def test_liked_answers_are_spread_over_sessions_and_people(
     assert [turn.id for turn in store.liked_turns(8)] == [turn.id for turn in liked]
 
 
+def test_answers_in_quarantine_are_no_examples(store: RolloutStore, make_sample: MakeSample) -> None:
+    make_sample(session_id="of a corner")
+    store.weights_live(-1, 0, None, True, None, None)
+    store.lease(0, 1)
+    assert len(store.liked_turns(8)) == 1
+    store.weights_live(0, 1, 0, False, None, None)
+    store.roll_back(0, drop_turns=True)
+    assert store.liked_turns(8) == [], "who went back would be held to them"
+    store.release_quarantine()
+    assert len(store.liked_turns(8)) == 1
+
+
 def test_samples_name_their_purpose_and_hold_the_sampled_ids(
     store: RolloutStore, make_sample: MakeSample, make_args: Callable[..., Any], monkeypatch: Any
 ) -> None:

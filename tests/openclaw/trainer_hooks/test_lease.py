@@ -69,6 +69,17 @@ def test_one_quiet_user_is_enough_to_train(args: argparse.Namespace, make_sample
     assert len(batch) == 1 and 0.2 < seconds < 10
 
 
+def test_a_batch_does_not_wait_for_a_clock_that_was_set_back(
+    args: argparse.Namespace, make_sample: MakeSample, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    args.rollout_batch_size, args.batch_timeout = 4, 60.0
+    make_sample()
+    right = time.time
+    monkeypatch.setattr(time, "time", lambda: right() - 3600)
+    samples, waited = _timed(args, 0)
+    assert len(samples) == 1 and waited < 30.0
+
+
 def test_an_empty_buffer_blocks_until_a_batch_is_there(
     args: argparse.Namespace, make_sample: MakeSample
 ) -> None:

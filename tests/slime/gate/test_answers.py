@@ -176,6 +176,66 @@ def test_behind_a_way_back_nothing_is_known_and_a_fall_is_found_all_the_same(
     assert order is not None and order.reason.startswith("gate: 62% of the questions")
 
 
+def test_behind_a_version_that_fell_the_next_one_answers_everything_before_its_switch(
+    loop: Callable[..., Loop],
+) -> None:
+    run, engine = loop(gate_questions=1, gate_answers_every=100), Engine(v5={1, 7}, v6={1, 7})
+    run.publish(engine)
+    run.gate.audit.at = 0
+    engine.asked.clear()
+    run.publish(engine)
+    assert engine.asked == [(5, [0, 1]), (5, [2, 3, 4, 5, 6, 7])], "it fell behind its switch"
+    order = run.orders.next()
+    assert order is not None and run.gate.history.suspect
+    run.orders.finish(order, None)
+    run.live = version(4)
+    run.gate.begin(run.trainers, 9, run.live)
+    with pytest.raises(CandidateRejected, match="75% of the questions"):
+        run.publish(engine)
+    assert run.publish(engine)["right"] == 1.0 and not run.gate.history.suspect
+    engine.asked.clear()
+    assert "right" not in run.publish(engine), "the next one is not looked at again"
+
+
+def test_a_version_that_lost_a_question_has_all_put_to_the_next_ones_behind_their_switch(
+    loop: Callable[..., Loop],
+) -> None:
+    run, engine = (
+        loop(gate_max_wrong=0.2, gate_answers_every=100),
+        Engine(**{f"v{n}": {1} for n in range(5, 30)}),
+    )
+    run.publish(engine)
+    run.gate.audit.at = 0
+    run.publish(engine)
+    engine.asked.clear()
+    for _ in range(5):
+        run.publish(engine)
+    assert [len(asked) for _, asked in engine.asked] == [QUESTIONS] * 4 + [2], "then the loss is an old one"
+
+
+def test_an_update_near_a_limit_answers_a_part_before_its_switch_and_the_rest_behind_it(
+    loop: Callable[..., Loop], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, engine = loop(gate_questions=1, gate_answers_every=100), Engine()
+    run.gate.history.unanswered = 99
+    run.publish(engine)
+    monkeypatch.setattr(CandidateGate, "is_near", lambda gate, found: True)
+    engine.asked.clear()
+    run.publish(engine)
+    assert [len(asked) for _, asked in engine.asked] == [2, QUESTIONS]
+
+
+def test_an_update_leaves_its_turn_to_the_next_while_the_live_version_is_asked_but_twice_at_most(
+    loop: Callable[..., Loop], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, engine = loop(gate_answers_every=2), Engine()
+    run.publish(engine)
+    monkeypatch.setattr(type(run.gate.audit), "busy", True)
+    assert [run.publish(engine)["looked"] for _ in range(3)] == [0.0, 0.0, 1.0]
+    monkeypatch.setattr(CandidateGate, "is_near", lambda gate, found: True)
+    assert run.publish(engine)["looked"] == 1.0, "not one that is near a limit"
+
+
 def test_a_few_wrong_answers_within_the_limit_pass(loop: Callable[..., Loop]) -> None:
     run, engine = loop(gate_max_wrong=0.3), Engine(v5={0, 6})
     run.publish(engine)

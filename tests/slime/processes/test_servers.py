@@ -127,6 +127,19 @@ def test_stop_all_spares_processes_that_only_share_a_pid_with_a_record(
         bystander.wait()
 
 
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="births are told on Linux")
+def test_a_server_is_known_after_somebody_set_the_clock(
+    manager: ServerManager, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spec = spec_for(manager)
+    record = manager.ensure(spec)
+    right = psutil._pslinux.boot_time
+    monkeypatch.setattr(psutil._pslinux, "boot_time", lambda: right() + 3600)
+    assert abs(psutil.Process(record.pid).create_time() - record.create_time) > 3000
+    assert record.alive() and ServerManager(tmp_path).ensure(spec).pid == record.pid
+    assert not replace(record, birth=f"{record.birth}1").alive()
+
+
 def test_stop_takes_the_children_of_a_server_along(manager: ServerManager) -> None:
     sleep = "import time; time.sleep(60)"
     code = f"import subprocess, sys; subprocess.Popen([sys.executable, '-c', '{sleep}']); {sleep}"

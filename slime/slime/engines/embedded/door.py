@@ -23,6 +23,7 @@ from slime.engines.embedded.service import EngineService
 from slime.engines.requests import WeightsError
 from slime.errors import ConfigError
 from slime.processes import records
+from slime.processes.birth import birth_of
 from slime.processes.door.door import CANNOT_WORK, Door
 from slime.processes.door.orphans import Lineage, Orphan
 from slime.processes.door.post import Post
@@ -83,7 +84,8 @@ def note_part(record_as: str | None, door: int, part: str, pid: int | None) -> N
         records.forget(run_dir, worker)
         return
     role = own.role if part == "serving" else part
-    record = records.ProcessRecord(worker, role, pid, created, None, own.command, time.time())
+    now = time.time()
+    record = records.ProcessRecord(worker, role, pid, created, None, own.command, now, birth_of(pid))
     records.write_json(records.record_path(run_dir, worker), asdict(record))
 
 

@@ -89,6 +89,11 @@ class Door:
         self._note(orphan.part, orphan.pid)
         self._promote()
 
+    @property
+    def is_told_to_end(self) -> bool:
+        """Whether a signal to end has come that is not acted on yet."""
+        return signal.SIGTERM in self._signals or signal.SIGINT in self._signals
+
     def let_go(self, worker: Worker) -> None:
         """Ends one that does not serve."""
         _tell(worker, FINISH)

@@ -1,0 +1,21 @@
+"""How many files, and so connections, this process may have open."""
+
+from __future__ import annotations
+
+import contextlib
+
+MOST = 65_536
+
+
+def allow_many() -> None:
+    """As many as the system lets this user have, up to `MOST`: the usual limit is 256 on macOS and 1,024 on Linux, and
+    connections beyond it are closed unread. What is started from here has the same."""
+    try:
+        import resource
+    except ImportError:  # Windows has no such limit
+        return
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = MOST if hard == resource.RLIM_INFINITY else min(MOST, hard)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        with contextlib.suppress(OSError, ValueError):  # a sandbox may refuse
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))

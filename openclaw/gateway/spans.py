@@ -1,0 +1,175 @@
+"""OpenTelemetry spans of answers, for those who have a collector; off without OTEL_EXPORTER_OTLP_ENDPOINT.
+
+Names are those of the semantic conventions for generative AI, https://opentelemetry.io/docs/specs/semconv/gen-ai/gen-ai-spans/.
+What they have no name for begins with `openclaw.`. Headers, timeouts, sampling and the service's name are variables of
+OpenTelemetry itself. What people and the model wrote is in no span, unless
+OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT asks for it. A thread sends them; while the collector is away they are
+dropped, and nobody waits.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any
+
+from openclaw.common.messages import text_of
+from openclaw.errors import ClientError
+from openclaw.settings import Settings
+from openclaw.types import Message
+
+if TYPE_CHECKING:
+    from opentelemetry.sdk.trace import TracerProvider
+
+    from openclaw.gateway.exchange import Chunk, Completion, Exchange, OnChunk
+
+log = logging.getLogger(__name__)
+
+PROVIDER = "openclaw"
+WITH_CONTENT = ("1", "true", "yes", "on", "span_only", "span_and_event")
+SAMPLING = {
+    "temperature": "gen_ai.request.temperature",
+    "top_p": "gen_ai.request.top_p",
+    "top_k": "gen_ai.request.top_k",
+    "max_new_tokens": "gen_ai.request.max_tokens",
+    "sampling_seed": "gen_ai.request.seed",
+    "frequency_penalty": "gen_ai.request.frequency_penalty",
+    "presence_penalty": "gen_ai.request.presence_penalty",
+}
+Attributes = dict[str, Any]
+
+
+def spans_of(settings: Settings) -> Spans | None:
+    """None where no collector is named, or OpenTelemetry is not installed, which is logged."""
+    if not settings.otel_endpoint:
+        return None
+    try:
+        from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+        from opentelemetry.sdk.resources import OTELResourceDetector, Resource
+        from opentelemetry.sdk.trace import TracerProvider
+        from opentelemetry.sdk.trace.export import BatchSpanProcessor
+    except ImportError as error:
+        log.warning(
+            "OTEL_EXPORTER_OTLP_ENDPOINT is set, but %s is not installed: no spans are sent. "
+            "pip install '.[otel]', in this repository, brings it",
+            error.name,
+        )
+        return None
+    own = Resource.create({"service.name": "openclaw-rl"})
+    provider = TracerProvider(resource=own.merge(OTELResourceDetector().detect()))
+    address = f"{settings.otel_endpoint.rstrip('/')}/v1/traces"
+    provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter(endpoint=address)))
+    return Spans(provider, settings.model_name, (settings.otel_content or "").lower() in WITH_CONTENT)
+
+
+class Spans:
+    """A span for each answer. `content`: with the messages."""
+
+    def __init__(self, provider: TracerProvider, model: str, content: bool) -> None:
+        from opentelemetry.trace import SpanKind, StatusCode
+
+        self._provider, self._tracer = provider, provider.get_tracer("openclaw.gateway")
+        self._kind, self._failed = SpanKind.CLIENT, StatusCode.ERROR
+        self._model, self._content = model, content
+
+    async def around(
+        self, exchange: Exchange, run: Callable[[OnChunk], Awaitable[Completion]], on_chunk: OnChunk
+    ) -> Completion:
+        """What `run` returns or raises, with a span about it."""
+        first: float | None = None
+        began = time.perf_counter()
+
+        async def noting(chunk: Chunk) -> None:
+            nonlocal first
+            if first is None:
+                first = time.perf_counter() - began
+            await on_chunk(chunk)
+
+        asked = self.asked(exchange)
+        name = f"{asked['gen_ai.operation.name']} {self._model}"
+        span = self._tracer.start_span(name, kind=self._kind, attributes=asked)
+        try:
+            completion = await run(noting)
+            span.set_attributes(self.answered(exchange, completion))
+            return completion
+        except BaseException as error:
+            span.set_attribute("error.type", kind_of(error))
+            span.set_status(self._failed)
+            raise
+        finally:
+            span.set_attributes(sampled(exchange, first))
+            span.end()
+
+    def asked(self, exchange: Exchange) -> Attributes:
+        """Of the request."""
+        request, turn = exchange.request, exchange.turn
+        raw = any(one.get("format") == "raw" for one in request.messages)
+        found: Attributes = {
+            "gen_ai.operation.name": "text_completion" if raw else "chat",
+            "gen_ai.provider.name": PROVIDER,
+            "gen_ai.request.model": request.model or self._model,
+            "gen_ai.conversation.id": turn.session_id,
+            "gen_ai.usage.input_tokens": len(turn.prompt_ids),
+            "openclaw.turn_type": turn.turn_type,
+        }
+        found |= {name: turn.sampling[key] for key, name in SAMPLING.items() if key in turn.sampling}
+        if request.stop:
+            found["gen_ai.request.stop_sequences"] = request.stop
+        if self._content:
+            found["gen_ai.input.messages"] = as_json([message_of(one) for one in request.messages])
+        return found
+
+    def answered(self, exchange: Exchange, completion: Completion) -> Attributes:
+        """Of the answer."""
+        found: Attributes = {
+            "gen_ai.response.id": exchange.turn.completion_id,
+            "gen_ai.response.model": self._model,
+            "gen_ai.response.finish_reasons": [completion.finish_reason],
+        }
+        if self._content:
+            said = {**message_of(completion.message()), "finish_reason": completion.finish_reason}
+            found["gen_ai.output.messages"] = as_json([said])
+        return found
+
+    def close(self) -> None:
+        """Sends what waits."""
+        self._provider.shutdown()
+
+
+def sampled(exchange: Exchange, first: float | None) -> Attributes:
+    """What is known also of an answer that broke off; `first`: seconds to the first of it."""
+    found: Attributes = {"gen_ai.usage.output_tokens": len(exchange.generation.ids)}
+    if spans := exchange.generation.spans:
+        found["openclaw.weight_versions"] = [span[0] for span in spans]
+    if first is not None:
+        found["gen_ai.response.time_to_first_chunk"] = first
+    return found
+
+
+def kind_of(error: BaseException) -> str:
+    """A word of low cardinality."""
+    code = error.code if isinstance(error, ClientError) else None
+    return code or type(error).__name__
+
+
+def message_of(message: Message) -> Attributes:
+    """A message as the conventions have it: a role, and parts."""
+    parts: list[Attributes] = []
+    if thought := message.get("reasoning_content"):
+        parts.append({"type": "reasoning", "content": str(thought)})
+    if message.get("role") == "tool":
+        response = {"type": "tool_call_response", "id": message.get("tool_call_id")}
+        return {"role": "tool", "parts": [{**response, "response": text_of(message)}]}
+    if text := text_of(message):
+        parts.append({"type": "text", "content": text})
+    for call in message.get("tool_calls") or []:
+        called = call.get("function", {})
+        about = {"name": called.get("name"), "arguments": called.get("arguments")}
+        parts.append({"type": "tool_call", "id": call.get("id"), **about})
+    return {"role": str(message.get("role", "")), "parts": parts}
+
+
+def as_json(value: object) -> str:
+    return json.dumps(value, ensure_ascii=False)

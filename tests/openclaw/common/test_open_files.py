@@ -1,0 +1,21 @@
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+from openclaw.common.open_files import MOST, allow_many
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no such limit")
+def test_a_server_takes_as_many_connections_as_the_system_lets_it() -> None:
+    import resource
+
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (256, before[1]))
+    try:
+        allow_many()
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        assert hard == before[1] and soft == (MOST if hard == resource.RLIM_INFINITY else min(MOST, hard))
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)

@@ -1,0 +1,43 @@
+"""The short forms of the hardships: a gateway of its own each, people who talk, and a comparison with the store."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from openclaw_test.benchmarks import fault_table, hardship_kinds
+from openclaw_test.benchmarks.hardships import endure, is_well
+
+
+@pytest.mark.parametrize("name", ["PostgreSQL stopped", "clock set", "disk full", "256 descriptors"])
+def test_what_a_machine_does_to_a_gateway_loses_no_answer(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hardship_kinds, "A_FEW", 6)
+    monkeypatch.setattr(hardship_kinds, "DOWN_S", 1.0)
+    result = endure(name)
+    if "skipped" in result:
+        pytest.skip(result["skipped"])
+    assert is_well(name, result), result
+    assert result["seen"] >= 6
+    if name == "disk full":
+        assert set(result["failed"]) <= {"not_stored", "store_error"} and result["failed"]
+
+
+def test_the_table_has_a_row_for_each_hardship(tmp_path: Path) -> None:
+    talk = {"seen": 9, "lost": 0, "altered": 0, "failed": {"not_stored": 2}}
+    found = {
+        "planned restart": {"streams": 16, "broken": 0, "refused": 0},
+        "disk full": talk,
+        "log cut": talk | {"lost_with_the_log": 3, "failed": {}},
+        "two launchers": {"status": 2, "undisturbed": True},
+        "read-only": {"skipped": "no root"},
+    }
+    fault_table.note(tmp_path, "hardships", found)
+    rows = fault_table.table(tmp_path).splitlines()[2:]
+    assert rows == [
+        "| planned restart: broken streams; refused | 0; 0 | 0 of 16; 0 |",
+        "| disk full: lost, altered; requests that failed | 0, 0; refused while it is full | 0 of 9, 0; 2 not_stored |",
+        "| log cut: lost, altered; requests that failed | 0, 0 afterwards; none | 0 of 9, 0; none; 3 lost with the log |",
+        "| two launchers: what the second one does | exit status 2 | exit status 2, the first goes on: True |",
+        "| read-only: lost, altered; requests that failed | 0, 0; none | not done: no root |",
+    ]
