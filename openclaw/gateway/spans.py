@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import logging
+import threading
 import time
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
@@ -22,12 +23,14 @@ from openclaw.types import Message
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace import TracerProvider
+    from opentelemetry.sdk.trace.export import SpanExporter
 
     from openclaw.gateway.exchange import Chunk, Completion, Exchange, OnChunk
 
 log = logging.getLogger(__name__)
 
 PROVIDER = "openclaw"
+CLOSING_SECONDS = 2.0
 WITH_CONTENT = ("1", "true", "yes", "on", "span_only", "span_and_event")
 SAMPLING = {
     "temperature": "gen_ai.request.temperature",
@@ -60,17 +63,21 @@ def spans_of(settings: Settings) -> Spans | None:
     own = Resource.create({"service.name": "openclaw-rl"})
     provider = TracerProvider(resource=own.merge(OTELResourceDetector().detect()))
     address = f"{settings.otel_endpoint.rstrip('/')}/v1/traces"
-    provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter(endpoint=address)))
-    return Spans(provider, settings.model_name, (settings.otel_content or "").lower() in WITH_CONTENT)
+    exporter = OTLPSpanExporter(endpoint=address)
+    provider.add_span_processor(BatchSpanProcessor(exporter))
+    return Spans(
+        provider, exporter, settings.model_name, (settings.otel_content or "").lower() in WITH_CONTENT
+    )
 
 
 class Spans:
     """A span for each answer. `content`: with the messages."""
 
-    def __init__(self, provider: TracerProvider, model: str, content: bool) -> None:
+    def __init__(self, provider: TracerProvider, exporter: SpanExporter, model: str, content: bool) -> None:
         from opentelemetry.trace import SpanKind, StatusCode
 
-        self._provider, self._tracer = provider, provider.get_tracer("openclaw.gateway")
+        self._provider, self._exporter = provider, exporter
+        self._tracer = provider.get_tracer("openclaw.gateway")
         self._kind, self._failed = SpanKind.CLIENT, StatusCode.ERROR
         self._model, self._content = model, content
 
@@ -134,8 +141,11 @@ class Spans:
         return found
 
     def close(self) -> None:
-        """Sends what waits."""
-        self._provider.shutdown()
+        """Sends what waits, within CLOSING_SECONDS."""
+        sending = threading.Thread(target=self._provider.shutdown, daemon=True)
+        sending.start()
+        sending.join(CLOSING_SECONDS)
+        self._exporter.shutdown()  # a collector that is away is tried no more
 
 
 def sampled(exchange: Exchange, first: float | None) -> Attributes:
