@@ -64,7 +64,7 @@ def _kill_rows(kills: dict[str, Any]) -> list[Row]:
         return []
     wrong = ", ".join(str(kills.get(name, "-")) for name in ("lost", "doubled", "trained_twice", "orphans"))
     rows = [(f"{kills['kills']} kills: lost, doubled, trained twice, orphans", "1,000: 0, 0, 0, 0", wrong)]
-    for kind, own in kills["kinds"].items():
+    for kind, own in kills.get("kinds", {}).items():
         rows.append((f"{kind} killed: answers again; refused", "-; 0", f"{_seconds(own)}; {own['refused']}"))
     return rows
 
