@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,6 +15,7 @@ import torch
 
 from slime.arguments import Arguments
 from slime.types import Sample
+from tests.fakes.forks import Forks
 
 VOCABULARY = 64
 
@@ -22,6 +23,14 @@ VOCABULARY = 64
 @pytest.fixture(scope="session", autouse=True)
 def one_thread() -> None:
     torch.set_num_threads(1)
+
+
+@pytest.fixture(scope="session")
+def fsdp_forks() -> Iterator[Forks]:
+    """New processes that have imported the trainer."""
+    forks = Forks("slime.training.fsdp", "transformers.models.qwen3.modeling_qwen3", "openclaw_combine.loss")
+    yield forks
+    forks.close()
 
 
 @pytest.fixture(scope="session")

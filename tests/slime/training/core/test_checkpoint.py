@@ -4,8 +4,6 @@ import io
 import json
 import pickle
 import shutil
-import subprocess
-import sys
 import threading
 from pathlib import Path
 from typing import Any
@@ -44,7 +42,7 @@ def full_state(trainer: Any) -> dict[str, torch.Tensor]:
 
 
 def test_resuming_in_a_new_process_is_bit_exact(
-    make_args: Any, make_trainer: Any, make_samples: Any, tmp_path: Path
+    make_args: Any, make_trainer: Any, make_samples: Any, fsdp_forks: Any, tmp_path: Path
 ) -> None:
     rollouts = [make_samples(5, seed=seed) for seed in range(4)]
     changes = {"lr_decay_style": "linear", "lr_decay_iters": 10, "lr_warmup_iters": 2, "weight_decay": 0.1}
@@ -57,11 +55,8 @@ def test_resuming_in_a_new_process_is_bit_exact(
     first.save(1, version=2, parent=1)
     order = tmp_path / "order.pickle"
     order.write_bytes(pickle.dumps((make_args(**changes), rollouts, [2, 3], str(tmp_path / "out"))))
-    done = subprocess.run(
-        [sys.executable, "-c", RESUME, str(order)], capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.split()[-1] == straight.export_weights(str(tmp_path / "straight_out"), 9)
+    [printed] = fsdp_forks.run(RESUME, tmp_path, [order])
+    assert printed.split()[-1] == straight.export_weights(str(tmp_path / "straight_out"), 9)
 
 
 def test_everything_of_the_state_comes_back(make_trainer: Any, make_samples: Any) -> None:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import pickle
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +15,7 @@ from slime.types import Sample
 
 LORA: dict[str, Any] = {"use_lora": True, "lora_rank": 4, "lora_alpha": 8.0, "lora_dropout": 0.0}
 RANK = """
-import os, pickle, sys
+import pickle, sys
 from slime.training.fsdp import FSDPTrainer
 rank, folder = int(sys.argv[1]), sys.argv[2]
 jobs, samples = pickle.load(open(folder + "/order", "rb"))
@@ -29,7 +27,6 @@ for name, args in jobs.items():
 with open(f"{folder}/result{rank}", "wb") as file:
     pickle.dump(results, file)
 trainer.close()
-os._exit(0)  # gloo's threads of the earlier groups may abort an ordinary exit
 """
 
 
@@ -196,7 +193,12 @@ def test_a_resumed_run_is_bit_exact(
 
 
 def test_two_ranks_reach_the_losses_and_the_weights_of_one(
-    make_args: Any, make_trainer: Any, make_samples: Any, other_folder: str, tmp_path: Path
+    make_args: Any,
+    make_trainer: Any,
+    make_samples: Any,
+    other_folder: str,
+    fsdp_forks: Any,
+    tmp_path: Path,
 ) -> None:
     """Ranks with unequal numbers of hints run the same number of passes; fillers count nothing."""
     samples = make_samples((3, 0, 1, 0, 2), rollout_log_probs=None)
@@ -215,11 +217,7 @@ def test_two_ranks_reach_the_losses_and_the_weights_of_one(
         name: make_args(**changes, save=str(tmp_path / f"save_{name}")) for name, changes in jobs.items()
     }
     (tmp_path / "order").write_bytes(pickle.dumps((orders, samples)))
-    command = [sys.executable, "-c", RANK]
-    ranks = [subprocess.Popen([*command, str(r), str(tmp_path)], stderr=subprocess.PIPE) for r in range(2)]
-    for process in ranks:
-        _, errors = process.communicate(timeout=90)
-        assert process.returncode == 0, errors.decode()
+    fsdp_forks.run(RANK, tmp_path, *([rank, tmp_path] for rank in range(2)))
     results = [pickle.loads((tmp_path / f"result{rank}").read_bytes()) for rank in range(2)]
     for name, changes in jobs.items():
         one = make_trainer(**changes)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
+import json
 import pickle
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -23,17 +22,19 @@ LORA: dict[str, Any] = {"use_lora": True, "lora_rank": 4, "lora_alpha": 8.0, "lo
 EXAMPLE = str(FAKES / "example_custom_loss.py")
 MERGE = ROOT / "slime" / "tools" / "merge_lora_adapter.py"
 RANK = """
-import pickle, sys
+import json, pickle, sys
 from slime.training.fsdp import FSDPTrainer
 order, rank = sys.argv[1], int(sys.argv[2])
 jobs, rollouts = pickle.load(open(order, "rb"))
+exported = []
 for args, wanted, folder in jobs:
     trainer = FSDPTrainer(args, rank, 2, init_method=f"file://{order}.meet")
     trainer.load()
     for rollout_id in wanted:
         trainer.train(rollout_id, rollouts[rollout_id])
-    print(trainer.export_weights(folder, 9))
+    exported.append(trainer.export_weights(folder, 9))
     trainer.save(wanted[-1], version=2, parent=1)
+json.dump(exported, open(f"{order}.exported{rank}", "w"))
 trainer.close()
 """
 
@@ -47,20 +48,15 @@ def state_of(trainer: Any) -> dict[str, torch.Tensor]:
     return {name: tensor.full_tensor().clone() for name, tensor in trainer.model.state_dict().items()}
 
 
-def run_two_ranks(jobs: list[tuple[Any, list[int], str]], rollouts: Any, order: Path) -> list[str]:
+def run_two_ranks(
+    forks: Any, jobs: list[tuple[Any, list[int], str]], rollouts: Any, order: Path
+) -> list[str]:
     """Does the jobs in two fresh processes and returns the checksums of the weights that they export."""
     order.write_bytes(pickle.dumps((jobs, rollouts)))
-    command = [sys.executable, "-c", RANK, str(order)]
-    pipe = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    ranks = [subprocess.Popen([*command, str(rank)], **pipe, text=True) for rank in range(2)]  # type: ignore[call-overload]
-    printed = []
-    for process in ranks:
-        out, errors = process.communicate(timeout=120)
-        assert process.returncode == 0, errors
-        printed.append(out.split())
-    assert printed[0] == printed[1]
-    found: list[str] = printed[0]
-    return found
+    forks.run(RANK, order.parent, *([order, rank] for rank in range(2)))
+    exported: list[list[str]] = [json.loads(Path(f"{order}.exported{rank}").read_text()) for rank in range(2)]
+    assert exported[0] == exported[1]
+    return exported[0]
 
 
 def test_only_adapters_are_trained_and_the_base_keeps_every_byte(
@@ -152,7 +148,7 @@ def test_resuming_adapters_is_bit_exact(make_trainer: Any, make_samples: Any, tm
 
 
 def test_two_ranks_resume_adapters_bit_exactly(
-    make_args: Any, make_trainer: Any, make_samples: Any, tmp_path: Path
+    make_args: Any, make_trainer: Any, make_samples: Any, fsdp_forks: Any, tmp_path: Path
 ) -> None:
     """Loading adapters once had rank 0 wait in a broadcast for ranks that had gone to a barrier."""
     rollouts = [make_samples(5, seed=seed) for seed in range(4)]
@@ -160,7 +156,7 @@ def test_two_ranks_resume_adapters_bit_exactly(
     halved = make_args(**RESUMED, save=str(tmp_path / "halved"))
     out = str(tmp_path / "out")
     jobs = [(straight, [0, 1, 2, 3], out), (halved, [0, 1], out), (halved, [2, 3], out)]
-    expected, checkpointed, resumed = run_two_ranks(jobs, rollouts, tmp_path / "order")
+    expected, checkpointed, resumed = run_two_ranks(fsdp_forks, jobs, rollouts, tmp_path / "order")
     assert resumed == expected
     one = make_trainer(**RESUMED, load=str(tmp_path / "straight"), save=str(tmp_path / "one"))
     assert one.load().rollout_id == 3

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import pickle
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -71,17 +69,13 @@ trainer.close()
 
 
 def test_two_ranks_reach_the_losses_and_the_weights_of_one(
-    make_args: Any, make_trainer: Any, make_samples: Any, tmp_path: Path
+    make_args: Any, make_trainer: Any, make_samples: Any, fsdp_forks: Any, tmp_path: Path
 ) -> None:
     rollouts = [make_samples(5, seed=1), make_samples(3, seed=2)]
     rollouts[0][0].rollout_log_probs = [-2.0] * rollouts[0][0].response_length
     jobs = {name: make_args(**changes, save=str(tmp_path / name)) for name, changes in JOBS.items()}
     (tmp_path / "order").write_bytes(pickle.dumps((jobs, rollouts)))
-    command = [sys.executable, "-c", RANK]
-    ranks = [subprocess.Popen([*command, str(r), str(tmp_path)], stderr=subprocess.PIPE) for r in range(2)]
-    for process in ranks:
-        _, errors = process.communicate(timeout=90)
-        assert process.returncode == 0, errors.decode()
+    fsdp_forks.run(RANK, tmp_path, *([rank, tmp_path] for rank in range(2)))
     results = [pickle.loads((tmp_path / f"result{rank}").read_bytes()) for rank in range(2)]
 
     assert all("rollout 9, step 0" in result["refused"] for result in results)

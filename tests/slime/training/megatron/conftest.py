@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import pickle
 import random
-import subprocess
-import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +31,7 @@ from transformers.core_model_loading import revert_weight_conversion
 
 from slime.arguments import Arguments
 from slime.types import Sample
+from tests.fakes.forks import Forks
 
 pytest.importorskip("megatron.core", reason="megatron-core is not installed: see requirements-dev.txt")
 
@@ -47,40 +46,22 @@ LLAMA3 = {
 }
 
 
-FORKS = """
-import os, signal, traceback
-children = []
-for rank in range(4):
-    child = os.fork()
-    if child == 0:
-        try:
-            work(rank)
-        except BaseException:
-            traceback.print_exc()
-            os._exit(1)
-        os._exit(0)
-    children.append(child)
-worst = 0
-while children:
-    child, status = os.wait()
-    children.remove(child)
-    worst = max(worst, abs(os.waitstatus_to_exitcode(status)))
-    for other in children if worst else ():
-        os.kill(other, signal.SIGKILL)  # it would wait for the one that failed
-sys.exit(worst)
-"""
-"""Behind a script that defines work(rank): four forks of it, which all end when one fails."""
+@pytest.fixture(scope="session")
+def megatron_forks() -> Iterator[Forks]:
+    forks = Forks("slime.training.megatron")
+    yield forks
+    forks.close()
 
 
 @pytest.fixture
-def run_ranks(tmp_path: Path) -> Callable[[str, Any], list[Any]]:
-    """Runs a script that reads `order` and writes `result0` to `result3` in its folder; returns these results."""
+def run_ranks(tmp_path: Path, megatron_forks: Forks) -> Callable[[str, Any], list[Any]]:
+    """Runs a script that reads `order` and whose work(rank) writes `result0` to `result3` in its folder, in four
+    processes; returns these results."""
 
     def run(script: str, order: Any) -> list[Any]:
         (tmp_path / "order").write_bytes(pickle.dumps(order))
-        command = [sys.executable, "-c", script + FORKS, str(tmp_path)]
-        done = subprocess.run(command, capture_output=True, timeout=400)
-        assert done.returncode == 0, done.stderr.decode()[-4000:]
+        ranks = ([tmp_path, rank] for rank in range(4))
+        megatron_forks.run(script + "\nwork(int(sys.argv[2]))\n", tmp_path, *ranks)
         return [pickle.loads((tmp_path / f"result{rank}").read_bytes()) for rank in range(4)]
 
     return run
