@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from openclaw.common.declare import text_of_variable
-from openclaw.errors import StoreError
+from openclaw.errors import StoreAway, StoreError
 from openclaw.settings import Settings, add_buffer_flags
 from openclaw.store import RolloutStore
 from openclaw.trainer_hooks import companions, probation
@@ -25,6 +25,8 @@ from openclaw.types import DEFAULT_TRAINER, SampleRecord
 log = logging.getLogger("openclaw.trainer_hooks.lease")
 
 POLL_SECONDS = 0.15
+AWAY_SECONDS = 1.0
+"""Between two looks whether the database server is back."""
 EXPIRE_EVERY_SECONDS = 3.0
 PURGE_EVERY_SECONDS = 600.0
 
@@ -88,21 +90,32 @@ def lease_records(args: Any, rollout_id: int) -> list[SampleRecord]:
     smaller one `args.batch_timeout` seconds after its oldest sample became ready. With `args.max_staleness`, samples
     that only older weights wrote are dropped and counted as `stale`, unless `args.stale_weight` lets them train. The
     same `rollout_id` gets the same samples again. Meanwhile sessions idle for more than `args.session_ttl` seconds
-    are ended, and turns older than `args.retention_days` deleted.
+    are ended, and turns older than `args.retention_days` deleted. A database server that is away is waited for.
 
     Raises:
         StoreError: the buffer cannot be used, or this rollout is trained already.
     """
     store = opened_store(args)
     while True:
-        _keep_house(store, args)
-        _drop_stale(store, args)
-        if store.has_lease(rollout_id, trainer_of(args)) or _due(store, args):
-            records = store.lease(rollout_id, _batch_size(store, args), trainer_of(args), _share(args))
-            if records:
-                _tell_backlog(store, args)
-                return records
+        try:
+            records = _lease_if_due(store, args, rollout_id)
+        except StoreAway as error:
+            log.warning("the next batch waits: %s", error)
+            time.sleep(AWAY_SECONDS)
+            continue
+        if records:
+            _tell_backlog(store, args)
+            return records
         time.sleep(POLL_SECONDS)
+
+
+def _lease_if_due(store: RolloutStore, args: Any, rollout_id: int) -> list[dict[str, Any]]:
+    """The batch; empty while none can go."""
+    _keep_house(store, args)
+    _drop_stale(store, args)
+    if store.has_lease(rollout_id, trainer_of(args)) or _due(store, args):
+        return store.lease(rollout_id, _batch_size(store, args), trainer_of(args), _share(args))
+    return []
 
 
 def on_weights_live(args: object, rollout_id: int, version: int, checkpoint: dict[str, Any]) -> None:

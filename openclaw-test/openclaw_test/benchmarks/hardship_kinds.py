@@ -18,6 +18,7 @@ from typing import Any
 
 from openclaw_test.loop.chat_client import ChatClient
 from openclaw_test.loop.gateway_process import (
+    START_S,
     CannotHere,
     answers,
     compare,
@@ -29,7 +30,7 @@ from openclaw_test.loop.gateway_process import (
 )
 from openclaw_test.loop.knocking import Knocking
 from openclaw_test.loop.postgresql import PostgresServer
-from openclaw_test.loop.real_loop import ROOT
+from openclaw_test.loop.real_loop import ROOT, Loop, running_loop
 from openclaw_test.loop.scripted_people import People
 
 A_FEW = 12
@@ -75,6 +76,33 @@ async def postgresql(folder: Path) -> Result:
         return told(people, knocking) | compare(people.seen, server.url)
     finally:
         server.remove()
+
+
+async def postgresql_of_a_loop(folder: Path) -> Result:
+    """The same below the whole loop, which goes on to train."""
+    try:
+        server = PostgresServer()
+    except FileNotFoundError as error:
+        raise CannotHere(str(error)) from error
+    env = {"RL_BUFFER_URL": server.url, "PYTHONPATH": ""}
+    try:
+        with running_loop(folder / "run", START_S, env=env) as loop, Knocking(loop.port) as knocking:
+            async with talking(loop.url) as people:
+                await answers(people, A_FEW)
+                await asyncio.to_thread(server.stop)
+                await asyncio.sleep(DOWN_S)
+                await asyncio.to_thread(server.start)
+                await answers(people, A_FEW)
+                await asyncio.to_thread(_newer_weights, loop)
+        return told(people, knocking) | compare(people.seen, server.url)
+    finally:
+        server.remove()
+
+
+def _newer_weights(loop: Loop) -> None:
+    """Waits until a version is live that is not yet. Raises TimeoutError."""
+    before = loop.status()["weight_version"]
+    loop.wait_for(lambda: loop.status()["weight_version"] > before, START_S, "training after it")
 
 
 async def clock(folder: Path) -> Result:
@@ -199,6 +227,7 @@ async def planned_restart(folder: Path) -> Result:
 HARDSHIPS: dict[str, Callable[[Path], Awaitable[Result]]] = {
     "planned restart": planned_restart,
     "PostgreSQL stopped": postgresql,
+    "PostgreSQL of a whole loop stopped": postgresql_of_a_loop,
     "clock set": clock,
     "disk full": full_disk,
     "read-only": read_only,

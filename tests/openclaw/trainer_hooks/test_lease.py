@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from openclaw.errors import StoreError
+from openclaw.errors import StoreAway, StoreError
 from openclaw.methods.rewards import compare_in_batch
 from openclaw.store import RolloutStore
 from openclaw.trainer_hooks import lease
@@ -78,6 +78,25 @@ def test_a_batch_does_not_wait_for_a_clock_that_was_set_back(
     monkeypatch.setattr(time, "time", lambda: right() - 3600)
     samples, waited = _timed(args, 0)
     assert len(samples) == 1 and waited < 30.0
+
+
+def test_a_batch_waits_for_a_database_server_that_is_away(
+    args: argparse.Namespace, make_sample: MakeSample, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_sample()
+    make_sample()
+    monkeypatch.setattr(lease, "AWAY_SECONDS", 0.01)
+    store, tries = lease.opened_store(args), []
+    has_lease = store.has_lease
+
+    def away(*words: Any) -> bool:
+        tries.append(words)
+        if len(tries) < 4:
+            raise StoreAway("the server is stopped")
+        return has_lease(*words)
+
+    monkeypatch.setattr(store, "has_lease", away)
+    assert len(lease.lease_batch(args, 0)) == 2 and len(tries) == 4
 
 
 def test_an_empty_buffer_blocks_until_a_batch_is_there(
