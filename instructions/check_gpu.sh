@@ -100,7 +100,7 @@ check_trainer() {
   local version reinstall
   if [ ! -x "$PY" ]; then
     missing "Python environment $PY" "any launch script makes it; or: python3 -m venv .venv && .venv/bin/pip install -r requirements.txt"
-    (source "$ROOT/launch/env.sh" && find_python) >/dev/null 2>&1 ||
+    ROOT=$ROOT bash -c 'source "$ROOT/launch/env.sh" && find_python' >/dev/null 2>&1 ||
       missing "Python 3.11, 3.12 or 3.13 with venv" "Debian, Ubuntu: apt-get install python3-venv; or PYTHON=/path/to/python"
     return
   fi

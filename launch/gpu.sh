@@ -298,6 +298,13 @@ check_torch() {
   esac
 }
 
+# install_beside FOLDER REQUIREMENTS: an environment that is not the trainer's.
+install_beside() {
+  local VENV=$1 PY=$1/bin/python
+  make_venv
+  pip_install -r "$2"
+}
+
 # ensure_engine: SGLang or vLLM in an environment of its own beside the trainer's, made once; nothing where a variable or
 # a flag names its Python, where the trainer's has it, or where no engine is started here.
 ensure_engine() {
@@ -309,11 +316,7 @@ ensure_engine() {
   folder=$VENV-$engine file=$ROOT/instructions/requirements-$engine.txt
   if [ "$(cat "$folder/.installed" 2>/dev/null)" != "$(cksum <"$file")" ]; then
     echo "installing $engine in $folder (once; several gigabytes, so a few minutes)" >&2
-    (
-      VENV=$folder PY=$folder/bin/python
-      make_venv
-      pip_install -r "$file"
-    )
+    install_beside "$folder" "$file"
     cksum <"$file" >"$folder/.installed"
   fi
   printf -v "$variable" '%s' "$folder/bin/python"
