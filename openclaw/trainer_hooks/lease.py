@@ -109,7 +109,7 @@ def lease_records(args: Any, rollout_id: int) -> list[SampleRecord]:
         time.sleep(POLL_SECONDS)
 
 
-def _lease_if_due(store: RolloutStore, args: Any, rollout_id: int) -> list[dict[str, Any]]:
+def _lease_if_due(store: RolloutStore, args: Any, rollout_id: int) -> list[SampleRecord]:
     """The batch; empty while none can go."""
     _keep_house(store, args)
     _drop_stale(store, args)
