@@ -1,0 +1,127 @@
+"""A trial of a method before a run: what it makes of turns as a judge leaves them.
+
+    python -m openclaw.methods my_method.py:sample_from_judged_turn --model-path FOLDER
+
+The turns and their judgements are made up; the function is really called, and what it returns is checked as a run
+would check it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from openclaw.errors import ConfigError
+from openclaw.methods.hinted_prompt import HintedPrompts
+from openclaw.methods.method import Method, MethodContext, Options
+from openclaw.types import Drop, Judgement, Message, SampleDraft, Turn, Vote
+
+QUESTION = "Tom has 12 apples and buys 7 more. How many apples does Tom have?"
+ANSWER = "12 + 7 = 19"
+HINT = "Please write whole sentences."
+
+
+@dataclass(frozen=True)
+class Case:
+    """What followed an answer, and what a judge said of it. `hint`: what the person wants to be different."""
+
+    name: str
+    said: str
+    score: float
+    hint: str | None = None
+
+
+CASES = (
+    Case("praise", "Thank you, that is right!", 1.0),
+    Case("a complaint with a hint", f"I do not like that. {HINT}", -1.0, HINT),
+    Case("a complaint without one", "No, that is wrong.", -1.0),
+    Case("a new task", "What is the capital of France?", 0.0),
+)
+
+
+def tried(method: Method, prompts: HintedPrompts | None, options: Options) -> Iterator[tuple[Case, str]]:
+    """Each case, and in words what the method makes of it.
+
+    Args:
+        prompts: of the model whose turns these are; None: ids of no model, which methods with hints cannot use.
+
+    Raises:
+        ConfigError: the method raises, or returns what a run could not train on; it says for which case.
+    """
+    for case in CASES:
+        turn = _turn(case, prompts)
+        needs = method.needs(options)
+        try:
+            made = method.function(
+                turn, _judgements(case, needs.eval, needs.hint), MethodContext(prompts, options)
+            )
+        except ConfigError:
+            raise
+        except Exception as error:  # whatever a user's function raises is the answer to the question
+            raise ConfigError(f"{case.name}: {method.name} raised {type(error).__name__}: {error}") from error
+        yield case, _checked(made, turn, f"{case.name}: {method.name}")
+
+
+def _checked(made: object, turn: Turn, where: str) -> str:
+    if isinstance(made, Drop):
+        return f"dropped: {made.reason}"
+    if not isinstance(made, SampleDraft):
+        raise ConfigError(f"{where} returned a {type(made).__name__}, neither a SampleDraft nor a Drop")
+    if made.turn_id != turn.id:
+        raise ConfigError(f"{where}: turn_id is {made.turn_id!r}, and not the turn's own id")
+    rewards = made.reward if isinstance(made.reward, dict) else {"reward": made.reward}
+    if not all(math.isfinite(value) for value in rewards.values()):
+        raise ConfigError(f"{where}: rewards must be finite numbers, not {made.reward}")
+    length = len(turn.completion_ids)
+    if made.loss_mask is not None and (len(made.loss_mask) != length or set(made.loss_mask) - {0, 1}):
+        raise ConfigError(f"{where}: loss_mask must hold a 0 or 1 for each of the {length} sampled ids")
+    for candidate in made.teacher_tokens_candidates or ():
+        if candidate[-length:] != turn.completion_ids:
+            raise ConfigError(f"{where}: a teacher's candidate does not end with the sampled ids")
+    hints = len(made.teacher_tokens_candidates or ())
+    told = ", ".join(f"{name} {value:g}" for name, value in rewards.items())
+    return f"a sample: {told}" + (f", {hints} hinted prompt for the teacher" if hints else "")
+
+
+def _judgements(case: Case, score: bool, hint: bool) -> list[Judgement]:
+    """Those that the method asks for."""
+    found = []
+    if score:
+        votes = [Vote(score=int(case.score))]
+        found.append(Judgement(kind="eval", score=case.score, votes=votes, judge="made up"))
+    if hint:
+        hints = [case.hint] if case.hint else []
+        votes = [Vote(score=1 if hints else -1, hint=case.hint)]
+        found.append(
+            Judgement(kind="hint", score=float(bool(hints)), votes=votes, judge="made up", hints=hints)
+        )
+    return found
+
+
+def _turn(case: Case, prompts: HintedPrompts | None) -> Turn:
+    messages: list[Message] = [{"role": "user", "content": QUESTION}]
+    completion = prompts.tokenizer.encode(ANSWER) if prompts else list(range(10, 20))
+    turn = Turn(
+        completion_id=f"trial-{case.name}",
+        session_id="trial",
+        messages=messages,
+        prompt_ids=list(range(10)),
+        sampling={"temperature": 1.0},
+        turn_index=0,
+        response_message={"role": "assistant", "content": ANSWER},
+        completion_ids=completion,
+        completion_log_probs=[-1.0] * len(completion),
+        version_spans=[(0, 0, len(completion))],
+        finish_reason="stop",
+        transcript_digest="",
+        next_state=[{"role": "user", "content": case.said}],
+    )
+    if prompts is None:
+        return turn
+    return dataclasses.replace(turn, prompt_ids=_without_answer(prompts.answered(turn, messages), completion))
+
+
+def _without_answer(ids: Sequence[int], completion: Sequence[int]) -> list[int]:
+    return list(ids[: len(ids) - len(completion)])
