@@ -30,5 +30,14 @@ def compare_in_batch(args: Any, samples: Sequence[Any]) -> tuple[list[Any], list
     return [sample.reward for sample in samples], compared
 
 
+def cancel_out(args: Any, rewards: Sequence[float]) -> bool:
+    """Whether nothing is left of the rewards of an optimizer step: none is a score, or `compare_in_batch` compares them
+    and they are alike."""
+    scores = [reward for reward in rewards if reward]
+    ours = f"{compare_in_batch.__module__}.{compare_in_batch.__qualname__}"
+    compared = args.custom_reward_post_process_path == ours
+    return not scores or (compared and len(scores) > 1 and len(set(scores)) == 1)
+
+
 def _baseline(scores: Sequence[float]) -> float:
     return sum(scores) / len(scores) if len(scores) > 1 else 0.0

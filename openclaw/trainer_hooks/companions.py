@@ -18,6 +18,7 @@ from typing import Any
 from openclaw.errors import ConfigError
 from openclaw.methods.anchors import Anchors, read_wishes
 from openclaw.methods.hinted_prompt import HintedPrompts
+from openclaw.methods.rewards import cancel_out
 from openclaw.types import SampleRecord
 
 ANCHOR, REPLAY = "anchor", "replay"
@@ -114,11 +115,24 @@ def companion_rows(
     newest = sorted(records, key=lambda one: one.id)[-args.replay_window :]
     for step in range(1, steps + 1):
         rng = random.Random(f"step {step} behind rollout {rollout_id}")
-        for record in rng.sample(newest, min(args.replay_samples, len(newest))):
-            row = of_record(record, rollout_id)
+        drawn = rng.sample(newest, min(args.replay_samples, len(newest)))
+        replayed = [of_record(record, rollout_id) for record in drawn]
+        teaches = _teaches(args, replayed)
+        for record, row in zip(drawn, replayed, strict=True):
             found.append(replay_row(row, len(found), step))
-            add_anchors(record, row, step)
+            if teaches:
+                add_anchors(record, row, step)
     return found
+
+
+def _teaches(args: Any, rows: Sequence[dict[str, Any]]) -> bool:
+    """Whether a step on these turns changes a habit: with a hint, or with scores that differ. Where none does, anchors
+    would be all that is trained, and would pull the habit back until people complain again."""
+    if any(row.get("teacher_tokens_candidates") for row in rows):
+        return True
+    key = args.reward_key
+    rewards = [float(row["reward"][key] if key else row["reward"]) for row in rows]
+    return not cancel_out(args, rewards)
 
 
 def replay_row(row: dict[str, Any], number: int, step: int) -> dict[str, Any]:

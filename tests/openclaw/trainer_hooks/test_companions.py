@@ -15,18 +15,19 @@ from openclaw.trainer_hooks.batch import batch_rows
 from openclaw.types import Judgement, NewTurn, SampleDraft, SampleRecord, Turn, Vote
 
 MakeHinted = Callable[..., Turn]
+COMPARED = "openclaw.methods.rewards.compare_in_batch"
 
 
 @pytest.fixture
 def hinted(store: RolloutStore, make_turn: Callable[..., NewTurn]) -> MakeHinted:
     """A turn that was judged bad, with a hint for a teacher in the trainer, or without one."""
 
-    def make(hint: bool = True) -> Turn:
+    def make(hint: bool = True, score: float = -1.0) -> Turn:
         turn = store.record_turn(make_turn())
         assert store.answer_turn(turn.id, {"role": "user", "content": "No, shorter."})
-        judgement = Judgement(kind="eval", score=-1.0, votes=[Vote(score=-1)], judge="test")
+        judgement = Judgement(kind="eval", score=score, votes=[Vote(score=int(score))], judge="test")
         candidates = [[4, *turn.prompt_ids, *turn.completion_ids]] if hint else None
-        draft = SampleDraft(turn_id=turn.id, reward={"score": -1.0}, teacher_tokens_candidates=candidates)
+        draft = SampleDraft(turn_id=turn.id, reward={"score": score}, teacher_tokens_candidates=candidates)
         assert store.finish_judgement(turn.id, [judgement], draft)
         return turn
 
@@ -40,6 +41,8 @@ def flags(**changes: Any) -> SimpleNamespace:
         "replay_window": 4,
         "anchor_share": 0.0,
         "anchor_wishes": None,
+        "reward_key": "score",
+        "custom_reward_post_process_path": COMPARED,
     }
     return SimpleNamespace(hf_checkpoint="none", **(values | changes))
 
@@ -99,6 +102,40 @@ def test_a_step_behind_the_batch_draws_old_and_new_turns_with_hints_and_rewards(
     assert len({row["index"] for row in rows}) == len({row["group_index"] for row in rows}) == len(rows)
     window = {record.turn.id for record in [*records, *store.learned_before(1, 2)]}
     assert {row["metadata"]["turn_id"] for row in beside} == window
+
+
+@pytest.mark.parametrize(
+    ("last", "changes", "held"),
+    [
+        ((False, 1.0), {}, False),
+        ((False, -1.0), {}, True),
+        ((True, 1.0), {}, True),
+        ((False, 1.0), {"custom_reward_post_process_path": None}, True),
+    ],
+    ids=["all content", "scores differ", "a hint", "rewards that are not compared"],
+)
+def test_a_step_that_changes_no_habit_has_no_anchors_that_would_pull_it_back(
+    store: RolloutStore,
+    hinted: MakeHinted,
+    monkeypatch: pytest.MonkeyPatch,
+    last: tuple[bool, float],
+    changes: dict[str, Any],
+    held: bool,
+) -> None:
+    class OneAnchor:
+        def __init__(self, *_: Any) -> None: ...
+
+        def of(self, turn: Turn, seed: str) -> list[list[int]]:
+            return [[5, *turn.prompt_ids, *turn.completion_ids]]
+
+    monkeypatch.setattr(companions, "Anchors", OneAnchor)
+    monkeypatch.setattr(companions, "_prompts", lambda path: None)
+    store.weights_live(-1, 0, None, True, None, None)
+    hinted(False, 1.0), hinted(False, 1.0), hinted(*last)
+    rows = batch_rows(flags(anchor_share=1.0, **changes), store, store.lease(0, 3), 0)
+    cases = [row["metadata"]["case"] for row in rows if row.get("companion")]
+    assert cases.count(companions.REPLAY) == 6
+    assert cases.count(companions.ANCHOR) == (6 if held else 0)
 
 
 def test_only_the_newest_turns_within_the_window_are_drawn(store: RolloutStore, hinted: MakeHinted) -> None:
