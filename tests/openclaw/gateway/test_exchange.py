@@ -23,7 +23,7 @@ class Recorder:
     def __init__(self) -> None:
         self.turns: list[NewTurn] = []
 
-    async def record(self, turn: NewTurn) -> None:
+    async def record(self, turn: NewTurn, began: float) -> None:
         self.turns.append(turn)
 
 

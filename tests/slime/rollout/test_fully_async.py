@@ -106,14 +106,16 @@ def test_the_versions_in_a_batch_are_no_older_than_allowed(
 
 
 def test_a_batch_is_there_at_once_when_training_takes_longer(make_args: Any, rows: Any, fake: Any) -> None:
-    fake.seconds_per_token = 0.02
+    fake.seconds_per_token = 0.1
     args = make_args(rows, "--max-staleness", "1")
     source, trainer = RolloutDataSourceWithBuffer(args), Trainer(args.run_dir, fake)
+    began = time.monotonic()
     generate_rollout_fully_async(args, 0, source)
-    time.sleep(0.5)
+    generating = time.monotonic() - began
+    time.sleep(2 * generating)
     began = time.monotonic()
     generate_rollout_fully_async(args, 1, source)
-    assert time.monotonic() - began < 0.06
+    assert time.monotonic() - began < generating / 2
     trainer.live(0)
 
 
