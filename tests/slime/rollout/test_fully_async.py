@@ -106,7 +106,7 @@ def test_the_versions_in_a_batch_are_no_older_than_allowed(
 
 
 def test_a_batch_is_there_at_once_when_training_takes_longer(make_args: Any, rows: Any, fake: Any) -> None:
-    fake.seconds_per_token = 0.1
+    fake.seconds_per_token = 0.25
     args = make_args(rows, "--max-staleness", "1")
     source, trainer = RolloutDataSourceWithBuffer(args), Trainer(args.run_dir, fake)
     began = time.monotonic()
