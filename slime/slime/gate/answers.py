@@ -12,7 +12,7 @@ from slime.gate.history import GateHistory
 from slime.gate.likelihood import LIKED, QUESTION, key, purpose
 from slime.gate.limits import bad_answers
 from slime.gate.patience import Ordered, interruptible
-from slime.gate.sampled import Tried, is_right, measure_sampled
+from slime.gate.sampled import Tried, is_right, measure_sampled, share_right
 from slime.types import Sample
 from slime.weights.update import CandidateRejected
 from slime.weights.versions import WeightVersion
@@ -51,6 +51,8 @@ class AnswerCheck:
         at: how many questions were put so far; a few of them are put to every candidate, in turn.
         liked: prompts of liked answers that were put to the live weights behind their switch, so that the next
             candidate need not wait for that.
+        live_right: share of right answers of the live weights, asked anew because the candidate fell; None: it did not,
+            or no engine could tell.
     """
 
     def __init__(self, args: Arguments, history: GateHistory, ordered: Ordered) -> None:
@@ -59,6 +61,7 @@ class AnswerCheck:
         self.says: dict[str, Tried] = {}
         self.at = 0
         self.liked: list[Sample] = []
+        self.live_right: float | None = None
 
     def look(
         self,
@@ -77,7 +80,7 @@ class AnswerCheck:
         Raises:
             CandidateRejected: `found` has the measurements.
         """
-        self.says = {}
+        self.says, self.live_right = {}, None
         questions = [one for one in samples if purpose(one) == QUESTION]
         liked = self.liked or [one for one in samples if purpose(one) == LIKED]
         new = bool(questions) and self.history.questions != len(questions)
@@ -92,7 +95,12 @@ class AnswerCheck:
             if not self.ask(asked, weights, live, engines):
                 return
         self.liked = []
-        self.judge(asked, found, complete=all(key(one) in self.says for one in questions))
+        complete = all(key(one) in self.says for one in questions)
+        try:
+            self.judge(asked, found, complete)
+        except CandidateRejected:
+            self.live_right = self.right_now(questions, live, engines) if complete else None
+            raise
 
     def judge(self, asked: Sequence[Sample], found: dict[str, float], complete: bool) -> None:
         """Compares what the candidate says with what was said, questions and prompts of people each for themselves, so
@@ -105,6 +113,16 @@ class AnswerCheck:
                 reason = bad_answers(now, then, self.history.best_right(then), self.args)
                 if reason is not None:
                     raise CandidateRejected(reason, STAGE)
+
+    def right_now(
+        self, questions: Sequence[Sample], live: WeightVersion, engines: Sequence[Tries]
+    ) -> float | None:
+        """Share of right answers of the live weights, which `said` may have of a version before them."""
+        answers = self.tried(engines, live, questions)
+        if not answers:
+            return None
+        self.said |= answers
+        return share_right([answers[key(one)] for one in questions], list(map(label, questions)))["right"]
 
     def measured(self, asked: Sequence[Sample], complete: bool) -> tuple[dict[str, float], dict[str, float]]:
         """Of the candidate, and of the live weights."""

@@ -14,7 +14,7 @@ from slime.gate.audit import Audit
 from slime.gate.bounds import largest_change
 from slime.gate.history import GateHistory
 from slime.gate.likelihood import key, measure_likelihood
-from slime.gate.limits import bad_likelihood
+from slime.gate.limits import bad_likelihood, too_few_right
 from slime.gate.patience import STAGE as ORDER
 from slime.gate.patience import OrderFirst, check_orders
 from slime.hooks import load_hook
@@ -135,6 +135,8 @@ class CandidateGate:
             check_orders(self.ordered)
             self.examined = samples, candidate.weights, engines, near
         except CandidateRejected as rejection:
+            if rejection.stage == ANSWERS:
+                self.check_live(live)
             seconds = time.monotonic() - began
             rejection.measurements = {**found, **rejection.measurements, "seconds": seconds, "rejected": 1.0}
             raise
@@ -148,6 +150,22 @@ class CandidateGate:
         if not found["change"] <= most:
             moved = f"the weights changed by {found['change']:.3g} of their norm, more than {most:.3g}"
             raise CandidateRejected(moved, "files")
+
+    def check_live(self, live: WeightVersion) -> None:
+        """Where the live version had fallen before this candidate did, unseen (the engine ended while it was asked), no
+        other would ever pass. It is gone back from; where nothing better is known, its answers are the bar from now on.
+        """
+        right, good = self.answers.live_right, self.history.good
+        if right is None:
+            return
+        reason = too_few_right({"right": right}, self.history.right, self.args)
+        if reason is None:
+            return
+        logger.warning("version %d, which is live, has fallen unseen: %s", live.version, reason)
+        if self.orders is not None and good is not None and good != live.version:
+            self.orders.go_back(good, f"gate: {reason}")
+        else:
+            self.history.right = right
 
     def is_due(self, near: bool) -> bool:
         """Whether it is this update's turn to answer. One with nothing against it leaves the engine to the questions

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from slime.arguments import Arguments
+from slime.errors import EngineError
 from slime.gate.gate import CandidateGate
 from slime.processes.records import write_json
 from slime.types import Sample
@@ -60,6 +61,7 @@ class Engine:
         self.drafts: list[int] = []
         self.held: threading.Event | None = None
         self.discarded = 0
+        self.is_away = False
 
     def discard(self) -> None:
         self.discarded += 1
@@ -69,6 +71,8 @@ class Engine:
     def try_weights(self, path: str, version: int, prompts: Any, most: int, drafts: Any = ()) -> Any:
         if self.held is not None:
             assert self.held.wait(20)
+        if self.is_away:
+            raise EngineError("it ended")
         self.asked.append((version, [prompt[1] for prompt in prompts]))
         self.drafts.append(sum(map(bool, drafts)))
         wrong = self.wrong.get(version, set())
@@ -142,7 +146,9 @@ def test_one_wrong_answer_brings_all_questions_before_the_switch(loop: Callable[
     engine.asked.clear()
     with pytest.raises(CandidateRejected, match="88% of the questions are answered right") as caught:
         run.publish(engine)
-    assert [(one, len(asked)) for one, asked in engine.asked] == [(5, 2), (5, QUESTIONS - 2)]
+    put = [(one, len(asked)) for one, asked in engine.asked]
+    assert put == [(5, 2), (5, QUESTIONS - 2), (4, QUESTIONS)], "then the live one anew: did it fall before?"
+    assert run.orders.waiting() is None
     assert caught.value.stage == "answers" and caught.value.measurements["right"] == 7 / 8
     assert run.trainers.calls[-2:] == ["back", 1.0]
 
@@ -160,6 +166,41 @@ def test_a_version_that_fell_where_nobody_had_asked_is_gone_back_from_by_itself(
     assert (order.action, order.version, order.drop_turns) == ("rollback", 4, True)
     assert order.reason == "gate: 75% of the questions are answered right, of the best version 100%"
     with pytest.raises(CandidateRejected, match="an order came: rollback 4"):
+        run.publish(engine)
+
+
+def test_a_live_version_that_fell_while_no_engine_answered_is_gone_back_from_when_the_next_one_falls(
+    loop: Callable[..., Loop],
+) -> None:
+    run, engine = loop(), Engine(v5={1, 7}, v6={1, 7})
+    run.publish(engine)
+    engine.is_away = True
+    run.publish(engine)
+    assert run.live.version == 5 and run.orders.waiting() is None
+    engine.is_away, run.gate.answers.at = False, 0
+    with pytest.raises(
+        CandidateRejected, match="75% of the questions are answered right, of the best version 100%"
+    ):
+        run.publish(engine)
+    order = run.orders.waiting()
+    assert order is not None and (order.action, order.version, order.drop_turns) == ("rollback", 4, True)
+
+
+def test_where_nothing_better_is_known_training_goes_on_from_a_live_version_that_fell(
+    loop: Callable[..., Loop],
+) -> None:
+    run, engine = loop(), Engine(v4={1, 7}, v5={1, 7}, v6={1, 7}, v7={1, 2, 7})
+    run.gate.history.right, run.gate.history.questions = 1.0, float(QUESTIONS)
+    engine.is_away = True
+    run.publish(engine)
+    engine.is_away, run.gate.history.good, run.gate.history.suspect = False, None, True
+    with pytest.raises(CandidateRejected, match="of the best version 100%"):
+        run.publish(engine)
+    assert run.orders.waiting() is None
+    assert run.publish(engine)["right"] == 6 / 8
+    with pytest.raises(
+        CandidateRejected, match="62% of the questions are answered right, of the best version 75%"
+    ):
         run.publish(engine)
 
 
