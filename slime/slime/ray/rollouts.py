@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -109,7 +109,7 @@ class Rollouts:
             try:
                 with self.final_errors():
                     [metrics] = gather([batch.metrics], what, self.args.rollout_timeout, look_around)
-                self.keep_state(batch.rollout_id)
+                self.keep_state(batch.rollout_id, look_around)
                 break
             except (RayActorError, WaitTimeout) as lost:
                 reason = str(lost).splitlines()[0]
@@ -138,11 +138,12 @@ class Rollouts:
                 logger.exception("it failed before there was a batch")  # with the trace of the hook
             raise ConfigError(str(error)) from error
 
-    def keep_state(self, rollout_id: int) -> None:
-        """Writes the state of the data source after a rollout, before the checkpoint that needs it."""
+    def keep_state(self, rollout_id: int, look: Callable[[], None]) -> None:
+        """Writes the state of the data source after a rollout, before the checkpoint that needs it. `look`: called
+        meanwhile; a manager that was stopped just then is noticed by it."""
         if self.has_data:
             what = f"the data source's state after rollout {rollout_id}"
-            gather([self.manager.save.remote(rollout_id)], what, self.args.save_timeout)
+            gather([self.manager.save.remote(rollout_id)], what, self.args.save_timeout, look)
 
     def evaluate(self, rollout_id: int) -> dict[str, float]:
         """Metrics of an evaluation. Raises WaitTimeout, TaskFailed or RayActorError."""
