@@ -240,7 +240,7 @@ gpu_more_arguments() {
 
 # gpu_dry_run: the plan and every argument with its source; nothing is started. A fresh clone gets its environment first.
 gpu_dry_run() {
-  local python=${VENV:-$ROOT/.venv}/bin/python status=0 all=()
+  local python=${VENV:-$ROOT/.venv}/bin/python status=0 all=() problem
   [ -x "$python" ] || python=$(find_python)
   set_python_path
   if ! "$python" -c 'import fastapi, sqlalchemy, torch' 2>/dev/null; then
@@ -251,8 +251,9 @@ gpu_dry_run() {
   "$python" -m slime.plan.dry_run ${all[@]+"${all[@]}"} --num-gpus "$NUM_GPUS" --gpu "${GPU_TYPE:-}" --usual-gpu "${USUAL_GPU:-H100}" --script-variables "$DEFAULTED" -- "${WORDS[@]}" || status=$?
   [ "$status" != 2 ] || return 2
   printf '\nstart\n  %s\n' "$(start_sentence)"
-  if [ "$(key_problem)" ]; then printf '  %s\n' "$(key_problem)"; fi
-  if [ "$(model_problem)" ]; then printf '  %s\n' "$(model_problem)"; fi
+  for problem in "$(key_problem)" "$(model_problem)"; do
+    [ -z "$problem" ] || printf '  %s\n' "$problem"
+  done
   return "$status"
 }
 

@@ -213,11 +213,8 @@ def _resettle_samples(connection: Connection, trainer: str, quarantined: str | N
     last = survivors.with_only_columns(func.max(training.c.version)).scalar_subquery()
     rollout = survivors.with_only_columns(training.c.rollout_id).order_by(training.c.version.desc()).limit(1)
     kept = {"state": str(SampleState.TRAINED), "reason": None, "trainer": trainer, "trained_version": last}
-    others = (
-        SampleState.READY,
-        SampleState.LEASED,
-        SampleState.QUARANTINED,
-    )  # the last: its version came back
+    # in quarantine: its version came back
+    others = (SampleState.READY, SampleState.LEASED, SampleState.QUARANTINED)
     untrained = sample.c.state.in_([str(state) for state in others])
     connection.execute(
         update(sample)

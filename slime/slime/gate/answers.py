@@ -122,7 +122,7 @@ class AnswerCheck:
         if not answers:
             return None
         self.said |= answers
-        return share_right([answers[key(one)] for one in questions], list(map(label, questions)))["right"]
+        return share_of(questions, answers)["right"]
 
     def measured(self, asked: Sequence[Sample], complete: bool) -> tuple[dict[str, float], dict[str, float]]:
         """Of the candidate, and of the live weights."""
@@ -181,6 +181,11 @@ class AnswerCheck:
                 found = [Tried(**answer) for answer in answers]
                 return {key(sample): answer for sample, answer in zip(asked, found, strict=True)}
         return None
+
+
+def share_of(questions: Sequence[Sample], answers: Mapping[str, Tried]) -> dict[str, float]:
+    """`share_right` of all questions; `answers`: by key of the prompt."""
+    return share_right([answers[key(one)] for one in questions], list(map(label, questions)))
 
 
 def label(sample: Sample) -> str | None:

@@ -8,12 +8,12 @@ from collections.abc import Sequence
 from concurrent.futures import Future
 from typing import TYPE_CHECKING
 
-from slime.gate.answers import VERSIONS, AnswerCheck, Tries, label
+from slime.gate.answers import VERSIONS, AnswerCheck, Tries, share_of
 from slime.gate.history import GateHistory
 from slime.gate.likelihood import LIKED, QUESTION, key, purpose
 from slime.gate.limits import too_few_right
 from slime.gate.patience import in_thread
-from slime.gate.sampled import Tried, is_right, share_right
+from slime.gate.sampled import Tried, is_right
 from slime.types import Sample
 from slime.weights.versions import WeightVersion
 
@@ -52,7 +52,7 @@ class Audit:
         if all(key(one) in self.answers.says for one in self.questions):
             self.history.good = live.version  # it was examined with all of them, or there are none
             if self.questions:
-                self.history.note_right(self.share(self.answers.says)["right"])
+                self.history.note_right(share_of(self.questions, self.answers.says)["right"])
             return
         due = self.history.unanswered + 1 >= self.args.gate_answers_every
         self.liked = [one for one in samples if purpose(one) == LIKED] if due else []
@@ -107,7 +107,7 @@ class Audit:
         if any(key(one) not in answers for one in self.questions):  # none of those that were put was worse
             self.history.good = self.version
             return None
-        found = self.share(answers)
+        found = share_of(self.questions, answers)
         reason = too_few_right(found, self.history.best_right(found), self.args)
         if reason is None:
             self.history.good = self.version
@@ -116,10 +116,6 @@ class Audit:
             self.history.suspect = True
             logger.warning("version %d has fallen behind its switch: %s", self.version, reason)
         return reason
-
-    def share(self, answers: dict[str, Tried]) -> dict[str, float]:
-        """Of all questions."""
-        return share_right([answers[key(one)] for one in self.questions], list(map(label, self.questions)))
 
     def forget(self) -> None:
         """Another version goes live by an order."""

@@ -76,10 +76,16 @@ class CandidateGate:
 
     def watch(self) -> None:
         """Orders the way back where the live version has fallen; to be called again and again."""
-        if self.orders is None or (reason := self.audit.collect()) is None:
-            return
-        if self.history.good is not None and self.history.good != self.audit.version:
-            self.orders.go_back(self.history.good, f"gate: {reason}")
+        if self.orders is not None and (reason := self.audit.collect()) is not None:
+            self.go_back_from(self.audit.version, reason)
+
+    def go_back_from(self, version: int, reason: str) -> bool:
+        """Orders the way back to the newest version that is known to be good; False where there is no other."""
+        good = self.history.good
+        if self.orders is None or good is None or good == version:
+            return False
+        self.orders.go_back(good, f"gate: {reason}")
+        return True
 
     def begin(
         self, trainers: Examined, rollout_id: int, live: WeightVersion, engines: Sequence[Tries] = ()
@@ -155,16 +161,14 @@ class CandidateGate:
         """Where the live version had fallen before this candidate did, unseen (the engine ended while it was asked), no
         other would ever pass. It is gone back from; where nothing better is known, its answers are the bar from now on.
         """
-        right, good = self.answers.live_right, self.history.good
+        right = self.answers.live_right
         if right is None:
             return
         reason = too_few_right({"right": right}, self.history.right, self.args)
         if reason is None:
             return
         logger.warning("version %d, which is live, has fallen unseen: %s", live.version, reason)
-        if self.orders is not None and good is not None and good != live.version:
-            self.orders.go_back(good, f"gate: {reason}")
-        else:
+        if not self.go_back_from(live.version, reason):
             self.history.right = right
 
     def is_due(self, near: bool) -> bool:

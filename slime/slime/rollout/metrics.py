@@ -62,7 +62,7 @@ def reward_metrics(samples: Sequence[Sample], reward_key: str | None) -> dict[st
 def trajectory_rewards(samples: Sequence[Sample], reward_key: str | None) -> list[float]:
     """The reward of each trajectory, the mean over its samples; those without a finite one are left out."""
     known = [rewards_of(part, reward_key) for part in by_trajectory(samples)]
-    return [statistics.fmean(values) if len(values) > 1 else values[0] for values in known if values]
+    return [statistics.fmean(values) for values in known if values]
 
 
 def length_metrics(name: str, samples: Sequence[Sample]) -> dict[str, float]:

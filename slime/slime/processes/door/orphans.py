@@ -72,9 +72,7 @@ def take_over(lineage: Lineage, open_port: Callable[[], socket.socket]) -> tuple
     while keeper is None and not (found := find(lineage)):
         try:
             return open_port(), []
-        except (
-            Exception
-        ):  # whatever the caller raises: the port may be held by workers that do not answer yet
+        except Exception:  # of any kind: workers that do not answer yet may hold the port
             if time.monotonic() > deadline:
                 raise
             time.sleep(LOOK_SECONDS)
