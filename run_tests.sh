@@ -9,11 +9,12 @@ ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 source "$ROOT/launch/env.sh"
 cd "$ROOT"
 
-# A server and a browser that some tests start for real. Only root on a Debian can install them here; elsewhere these tests
+# A server, a sandbox and a browser that some tests start for real. Only root on a Debian can install them here; elsewhere these tests
 # skip and say so.
 install_programs() {
   local missing=()
   ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 || missing+=(postgresql)
+  command -v bwrap >/dev/null || missing+=(bubblewrap)
   command -v chromium chromium-browser google-chrome >/dev/null || missing+=(chromium)
   if [ "${#missing[@]}" -gt 0 ] && [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
     { apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}"; } \

@@ -37,6 +37,14 @@ class RewardError(SlimeError):
     """A reward that hung, raised or is no finite number; it costs its sample, not the run."""
 
 
+class EnvironmentAway(SlimeError):
+    """An environment that cannot be reached or broke by no fault of the agent: tried again, never a failed task."""
+
+
+class SandboxError(EnvironmentAway):
+    """A sandbox that did not start by no fault of the code in it."""
+
+
 def unknown_name(what: str, name: object, known: Iterable[str]) -> ConfigError:
     """The refusal of a name that nothing stands behind; a name is never taken for another one."""
     return ConfigError(f"there is no {what} {name!r}; known: {', '.join(known)}")

@@ -9,7 +9,7 @@ import logging
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from slime.errors import ConfigError, DataError, EngineError, RewardError
+from slime.errors import ConfigError, DataError, EngineError, EnvironmentAway, RewardError
 from slime.hooks import load_hook, load_hooks, load_path
 from slime.rollout.engine_pool import EngineRefused, Interrupt
 from slime.rollout.generate import generate
@@ -86,6 +86,8 @@ class SampleRunner:
             return failed(before, "refused", error)
         except EngineError as error:
             return failed(before, "engine", error)
+        except EnvironmentAway as error:
+            return failed(before, "environment", error)
         except Exception as error:  # a user's function or reward: a bad rollout is data
             logger.exception("generating or hooks of sample %s", before.index)
             return failed(before, type(error).__name__, error)

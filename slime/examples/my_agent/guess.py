@@ -1,0 +1,43 @@
+"""An environment of one's own: the model finds a number by asking whether its guess is too small or too large.
+
+python slime/train_async.py ... --custom-generate-function-path slime/examples/my_agent/guess.py --reward-key score
+with rows such as {"input": "Find my number from 1 to 9.", "label": "4"}.
+"""
+
+from __future__ import annotations
+
+from slime.agents import Action, EpisodeLimits, Observation, Outcome, Start, Task, Tool, agent
+
+GUESS = Tool(
+    "guess",
+    "Says whether the number is right, too small or too large.",
+    {"type": "object", "properties": {"number": {"type": "integer"}}, "required": ["number"]},
+)
+
+
+class GuessNumber:
+    """One episode."""
+
+    async def reset(self, task: Task) -> Start:
+        self.number, self.found, self.guesses = int(task.label), False, 0
+        return Start([{"role": "user", "content": str(task.prompt)}], (GUESS,))
+
+    async def step(self, action: Action) -> Observation:
+        if not action.calls:
+            return Observation(done=True)  # the model has stopped guessing
+        guess = int(action.calls[0].arguments["number"])
+        self.guesses += 1
+        self.found = guess == self.number
+        words = "right" if self.found else "too small" if guess < self.number else "too large"
+        return Observation([{"role": "tool", "content": words}], done=self.found)
+
+    async def evaluate(self) -> Outcome:
+        return Outcome(
+            1.0 - 0.1 * self.guesses if self.found else -1.0, self.found, {"guesses": self.guesses}
+        )
+
+    async def close(self) -> None:
+        """Nothing to free."""
+
+
+generate = agent(GuessNumber, EpisodeLimits(turns=6))

@@ -1,0 +1,32 @@
+"""Agents in environments: sandboxes, the protocol between both, and episodes that become trajectories."""
+
+from slime.agents.episode import EpisodeLimits
+from slime.agents.generate import agent
+from slime.agents.protocol import (
+    Action,
+    Environment,
+    Message,
+    Observation,
+    Outcome,
+    Start,
+    Task,
+    Tool,
+    ToolCall,
+)
+from slime.agents.python_tool import PYTHON, PythonTool
+
+__all__ = [
+    "PYTHON",
+    "Action",
+    "Environment",
+    "EpisodeLimits",
+    "Message",
+    "Observation",
+    "Outcome",
+    "PythonTool",
+    "Start",
+    "Task",
+    "Tool",
+    "ToolCall",
+    "agent",
+]

@@ -1,0 +1,112 @@
+"""What an agent and an environment say to each other."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+Message = dict[str, Any]
+"""Of a chat: role and content."""
+
+
+@dataclass(frozen=True)
+class Task:
+    """What an episode is about, from one row of the prompt file.
+
+    Attributes:
+        prompt: a text, or the first messages.
+        label: what is right, for the environment alone.
+    """
+
+    prompt: str | list[Message]
+    label: Any = None
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Tool:
+    """A function that the model may call; `parameters` is a JSON schema of an object."""
+
+    name: str
+    description: str
+    parameters: Mapping[str, Any]
+
+    def spec(self) -> dict[str, Any]:
+        """As chat templates and APIs take it."""
+        about = {"name": self.name, "description": self.description, "parameters": dict(self.parameters)}
+        return {"type": "function", "function": about}
+
+
+@dataclass(frozen=True)
+class Start:
+    """How an episode begins: the conversation that the model answers, and its tools."""
+
+    messages: list[Message]
+    tools: tuple[Tool, ...] = ()
+
+
+@dataclass(frozen=True)
+class ToolCall:
+    name: str
+    arguments: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Action:
+    """One turn of the model.
+
+    Attributes:
+        text: as sampled, special tokens included, without the one that ends the turn.
+        calls: what it calls; none: a final answer.
+    """
+
+    text: str
+    calls: tuple[ToolCall, ...] = ()
+
+
+@dataclass(frozen=True)
+class Observation:
+    """What the environment answers.
+
+    Attributes:
+        messages: shown to the model next.
+        done: the episode has ended, and messages are not shown.
+        step_score: of the action, for step rewards; None for none.
+    """
+
+    messages: list[Message] = field(default_factory=list)
+    done: bool = False
+    step_score: float | None = None
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """The result of a whole episode.
+
+    Attributes:
+        score: the reward.
+        solved: what pass rates count.
+        details: numbers and texts for logs.
+    """
+
+    score: float
+    solved: bool
+    details: Mapping[str, Any] = field(default_factory=dict)
+
+
+class Environment(Protocol):
+    """One episode's surroundings. Each method may raise `EnvironmentAway`, which no agent is to blame for: the episode is
+    then tried again in a new environment, and no reward is made up."""
+
+    async def reset(self, task: Task) -> Start: ...
+
+    async def step(self, action: Action) -> Observation: ...
+
+    async def evaluate(self) -> Outcome:
+        """Called once, also where the episode was cut off."""
+        ...
+
+    async def close(self) -> None:
+        """Called always, last; frees what the episode holds."""
+        ...

@@ -1,0 +1,136 @@
+"""The command line of a box: bubblewrap around prlimit around a program.
+
+A box has namespaces of its own for users, processes, network (none), IPC and host name; a system that can only be
+read; an empty /tmp, which is the home; a cleared environment; no capability, and none that could be had. Where this
+process is root, the box belongs to an ordinary user outside too.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from slime.agents.sandbox.limits import Limits
+from slime.errors import ConfigError
+
+BOX_USER = 61000  # owns nothing on any usual system
+HOME = "/tmp"
+PROGRAMS = ("bwrap", "prlimit")
+NAMESPACES = [
+    "--unshare-user",
+    "--unshare-pid",
+    "--unshare-net",
+    "--unshare-ipc",
+    "--unshare-uts",
+    "--unshare-cgroup-try",
+    "--disable-userns",
+    "--die-with-parent",
+    "--new-session",
+    "--uid",
+    "1000",
+    "--gid",
+    "1000",
+    "--hostname",
+    "box",
+    "--cap-drop",
+    "ALL",
+    "--clearenv",
+]
+
+
+def programs() -> dict[str, str]:
+    """Paths of the programs that make a box.
+
+    Raises:
+        ConfigError: one is missing, or this is no Linux. Code of a model never runs without a box.
+    """
+    if sys.platform != "linux":
+        raise ConfigError("a sandbox needs Linux with bubblewrap; code of a model is not run without one")
+    wanted = (*PROGRAMS, "setpriv") if os.getuid() == 0 else PROGRAMS
+    found = {name: shutil.which(name) for name in wanted}
+    if missing := [name for name, path in found.items() if path is None]:
+        raise ConfigError(
+            f"a sandbox needs {', '.join(missing)}, and code of a model is not run without one; install it (Debian: "
+            "apt-get install bubblewrap util-linux)"
+        )
+    return {name: path for name, path in found.items() if path is not None}
+
+
+def launcher(args_fd: int, program: Sequence[str], limits: Limits) -> list[str]:
+    """What starts `program` in a box. bubblewrap reads its arguments from the descriptor `args_fd`: a command line can
+    be read inside, and they name paths of this machine."""
+    paths = programs()
+    drop = [paths["setpriv"], f"--reuid={BOX_USER}", f"--regid={BOX_USER}", "--clear-groups"]
+    first = [*drop, "--no-new-privs", "--"] if os.getuid() == 0 else []
+    bounds = [
+        f"--as={limits.memory}",
+        f"--cpu={limits.cpu_seconds}",
+        f"--nproc={limits.processes}",
+        f"--fsize={limits.file_bytes}",
+        f"--nofile={limits.open_files}",
+        "--core=0",
+    ]
+    return [*first, paths["bwrap"], "--args", str(args_fd), "--", paths["prlimit"], *bounds, "--", *program]
+
+
+def box_arguments(limits: Limits, read_only: Mapping[Path, str], environment: Mapping[str, str]) -> bytes:
+    """bubblewrap's arguments, each ended by a zero byte.
+
+    Args:
+        read_only: folders and files of this machine, and where they are in the box.
+        environment: variables beyond PATH, HOME and LANG.
+    """
+    words = [*NAMESPACES, "--ro-bind", "/usr", "/usr", *_system_folders()]
+    words += ["--proc", "/proc", "--dev", "/dev", "--dir", "/etc"]
+    words += ["--ro-bind-try", "/etc/ld.so.cache", "/etc/ld.so.cache"]
+    words += ["--size", str(limits.disk_bytes), "--tmpfs", HOME]
+    for here, there in read_only.items():
+        words += ["--ro-bind", str(here), there]
+    words += ["--remount-ro", "/", "--remount-ro", "/dev", "--chdir", HOME]
+    variables = {"PATH": "/usr/bin:/bin", "HOME": HOME, "LANG": "C.UTF-8", **environment}
+    for name, value in variables.items():
+        words += ["--setenv", name, value]
+    return b"".join(word.encode() + b"\0" for word in words)
+
+
+def _system_folders() -> list[str]:
+    """/bin and its like: links into /usr where they are that, else folders."""
+    words: list[str] = []
+    for name in ("bin", "sbin", "lib", "lib64"):
+        path = Path("/") / name
+        if path.is_symlink():
+            words += ["--symlink", os.readlink(path), str(path)]
+        elif path.is_dir():
+            words += ["--ro-bind", str(path), str(path)]
+    return words
+
+
+def box_python() -> tuple[str, dict[Path, str]]:
+    """A Python below /usr, which every box sees, and folders of packages that fit it: numpy and sympy where this process
+    has them for the same version and the box's user may read them.
+
+    Raises:
+        ConfigError: there is no such Python.
+    """
+    own = Path(sys.executable).resolve()
+    path = str(own) if own.is_relative_to("/usr") else shutil.which("python3", path="/usr/local/bin:/usr/bin")
+    if path is None:
+        raise ConfigError("a sandbox for Python needs a python3 in /usr/bin or /usr/local/bin")
+    fits = f"python{sys.version_info.major}.{sys.version_info.minor}" == Path(path).resolve().name
+    return path, _packages() if fits else {}
+
+
+def _packages() -> dict[Path, str]:
+    names = ("numpy", "numpy.libs", "sympy", "mpmath")
+    folders = [Path(entry) / name for name in names for entry in sys.path if entry.endswith("-packages")]
+    return {
+        folder: f"/packages/{folder.name}" for folder in folders if folder.is_dir() and _open_to_all(folder)
+    }
+
+
+def _open_to_all(folder: Path) -> bool:
+    """Whether any user may enter the folder, on the whole way to it."""
+    return all(part.stat().st_mode & 0o005 == 0o005 for part in (folder, *folder.resolve().parents))

@@ -1,0 +1,34 @@
+"""What the processes of one box may use."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Of one box.
+
+    Attributes:
+        memory: bytes of address space of each process, and of what all processes together have resident; files in the
+            box are memory too, and limited on their own.
+        cpu_seconds: processor time of each process in its life.
+        processes: processes and threads at a time.
+        file_bytes: of one file, the captured output included.
+        disk_bytes: of all files below /tmp, which is the home too.
+        open_files: descriptors of a process.
+        output_chars: characters of output that are kept of a call; the middle of a longer one is left out.
+    """
+
+    memory: int = 512 << 20
+    cpu_seconds: int = 60
+    processes: int = 32
+    file_bytes: int = 16 << 20
+    disk_bytes: int = 64 << 20
+    open_files: int = 64
+    output_chars: int = 4096
+
+    def __post_init__(self) -> None:
+        for name, value in vars(self).items():
+            if value < 1:
+                raise ValueError(f"the limit {name} of a sandbox must be 1 or more, got {value}")

@@ -1,0 +1,71 @@
+"""Tool calls in a sampled text: `<tool_call>{"name": ..., "arguments": {...}}</tool_call>`, as the templates of Qwen and
+Hermes teach it."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from slime.agents.protocol import Tool, ToolCall
+from slime.errors import SlimeError
+
+OPEN, CLOSE = "<tool_call>", "</tool_call>"
+_CALL = re.compile(f"{OPEN}(.*?){CLOSE}", re.DOTALL)
+_TYPES: dict[str, type | tuple[type, ...]] = {
+    "string": str,
+    "integer": int,
+    "number": (int, float),
+    "boolean": bool,
+    "array": list,
+    "object": dict,
+}
+
+
+class CallError(SlimeError):
+    """A call that cannot be made; the message is for the model."""
+
+
+def calls_in(text: str, tools: Sequence[Tool]) -> tuple[ToolCall, ...]:
+    """The calls of a turn, in order; none in a final answer.
+
+    Raises:
+        CallError: one that is cut off, is no JSON, names no tool, or has other arguments than the tool's schema.
+    """
+    if OPEN not in text:
+        return ()
+    found = _CALL.findall(text)
+    if len(found) != text.count(OPEN):
+        raise CallError(f"a tool call does not end with {CLOSE}")
+    return tuple(_call(body, {tool.name: tool for tool in tools}) for body in found)
+
+
+def _call(body: str, tools: Mapping[str, Tool]) -> ToolCall:
+    try:
+        said = json.loads(body, strict=False)  # models write line ends in code as they are
+    except ValueError as error:
+        raise CallError(f"the tool call is no JSON: {error}") from error
+    if not isinstance(said, dict) or not isinstance(said.get("arguments"), dict):
+        raise CallError('a tool call is {"name": ..., "arguments": {...}}')
+    name = said.get("name")
+    if not isinstance(name, str) or name not in tools:
+        raise CallError(f"there is no tool {name!r}; tools: {', '.join(tools) or 'none'}")
+    if complaint := next(_complaints(said["arguments"], tools[name].parameters), None):
+        raise CallError(f"{name}: {complaint}")
+    return ToolCall(name, said["arguments"])
+
+
+def _complaints(arguments: Mapping[str, Any], schema: Mapping[str, Any]) -> Iterator[str]:
+    known: Mapping[str, Any] = schema.get("properties", {})
+    for name in schema.get("required", ()):
+        if name not in arguments:
+            yield f"the argument {name} is missing"
+    for name, value in arguments.items():
+        if name not in known:
+            yield f"there is no argument {name}"
+            continue
+        kind = known[name].get("type")
+        wrong_bool = isinstance(value, bool) and kind != "boolean"
+        if kind in _TYPES and (wrong_bool or not isinstance(value, _TYPES[kind])):
+            yield f"the argument {name} must be of type {kind}"

@@ -1,0 +1,263 @@
+"""Episodes against an engine that answers by a script: what becomes of every token, and of every failure."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from slime.agents import Action, EpisodeLimits, Observation, Outcome, Start, Task, Tool, agent
+from slime.agents.conversation import continuation
+from slime.agents.tool_calls import CallError, calls_in
+from slime.errors import EnvironmentAway
+from slime.rollout.event_loop import run
+from slime.rollout.group_filter import GroupFilter, Verdict
+from slime.rollout.sample_runner import SampleRunner
+from slime.rollout.state import sampling_params
+from slime.rollout.tokenizer import load_tokenizer
+from slime.types import Sample, SampleStatus
+from tests import MODEL, ROOT
+from tests.fakes.rollout_engine import FakeEngine, Request
+from tests.slime.rollout.conftest import make_args, model, record_engine  # noqa: F401
+
+TOKENIZER = load_tokenizer(str(MODEL))
+END = TOKENIZER.eos_token
+EXAMPLE = f"{ROOT}/slime/examples/my_agent/guess.py:generate"
+
+
+def call(name: str, **arguments: Any) -> str:
+    return f"<tool_call>\n{json.dumps({'name': name, 'arguments': arguments})}\n</tool_call>{END}"
+
+
+class ScriptedEngine(FakeEngine):
+    """Answers one text of the script after the other; a number is the weight version from then on."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.script: list[str] = []
+
+    async def _answer(self, body: Request) -> dict[str, Any]:
+        ids = TOKENIZER.encode(self.script.pop(0))
+        limit = body["sampling_params"]["max_new_tokens"]
+        cut, ids = len(ids) > limit, ids[:limit]
+        self.version += 1
+        meta = {
+            "finish_reason": {"type": "length" if cut else "stop"},
+            "completion_tokens": len(ids),
+            "output_token_logprobs": [[-token / 1000, token, None] for token in ids],
+            "weight_version": str(self.version),
+        }
+        return {"text": "", "output_ids": ids, "meta_info": meta}
+
+
+@pytest.fixture
+def engine(tmp_path: Path) -> Iterator[ScriptedEngine]:
+    with ScriptedEngine() as found:
+        record_engine(tmp_path / "run", found.url)
+        yield found
+
+
+Play = Callable[..., Sample]
+
+
+@pytest.fixture
+def play(engine: ScriptedEngine, make_args: Any) -> Play:  # noqa: F811
+    """f(script, generate or its path, words): one sample for "Find my number", whose label is 4."""
+
+    def play(script: list[str], path: str = EXAMPLE, *words: str) -> Sample:
+        engine.script = list(script)
+        flags = [
+            "--reward-key",
+            "score",
+            "--rollout-max-context-len",
+            "700",
+            "--rollout-max-response-len",
+            "200",
+        ]
+        args = make_args([{"input": "x", "label": "4"}], *flags, *words)
+        runner = SampleRunner(args, 0, sampling_params(args), generate_path=path)
+        sample = Sample(group_index=0, index=0, prompt="Find my number from 1 to 9.", label="4")
+        found: Sample = run(runner.run_sample(sample))
+        return found
+
+    return play
+
+
+def generating(monkeypatch: pytest.MonkeyPatch, function: Any) -> str:
+    monkeypatch.setattr(sys.modules[__name__], "current", function, raising=False)
+    return f"{__name__}.current"
+
+
+def test_a_trajectory_holds_the_sampled_ids_and_masks_what_the_environment_showed(play: Play) -> None:
+    script = [call("guess", number=7), f"hmm{call('guess', number=4)}"]
+    sample = play(script)
+    assert sample.reward == {"score": pytest.approx(0.8), "acc": 1.0}
+    assert sample.status is SampleStatus.COMPLETED
+    sampled = [TOKENIZER.encode(text) for text in script]
+    shown = TOKENIZER.encode(
+        "\n<|im_start|>user\n<tool_response>\ntoo large\n</tool_response><|im_end|>\n<|im_start|>assistant\n"
+    )
+    response = sample.tokens[sample.prompt_length :]
+    assert response == sampled[0] + shown + sampled[1]
+    assert sample.loss_mask == [1] * len(sampled[0]) + [0] * len(shown) + [1] * len(sampled[1])
+    assert sample.rollout_log_probs == [
+        -token / 1000 if kept else 0.0 for token, kept in zip(response, sample.loss_mask, strict=True)
+    ]
+    first, second = [0, len(sampled[0])], [len(sampled[0] + shown), len(response)]
+    assert sample.version_spans == [(1, *first), (2, *second)]
+    about = sample.metadata["episode"]
+    assert about == {"guesses": 2, "turns": 2, "tool_calls": 2, "parse_errors": 0, "spans": [first, second]}
+
+
+def test_what_the_engine_is_sent_next_begins_with_all_ids_so_far(play: Play, engine: ScriptedEngine) -> None:
+    sample = play([call("guess", number=1), call("guess", number=4)])
+    first, second = (request["input_ids"] for request in engine.requests)
+    assert second[: len(first)] == first and sample.tokens[: len(second)] == second
+    text = TOKENIZER.decode(first)
+    assert '"name": "guess"' in text and "Find my number" in text
+
+
+def test_an_answer_whose_text_encodes_to_other_ids_is_continued_in_its_own() -> None:
+    shown = continuation(TOKENIZER, [{"role": "tool", "content": "4"}])
+    text = TOKENIZER.decode(shown)
+    assert text.startswith("\n") and "4" in text and text.endswith("<|im_start|>assistant\n")
+
+
+def test_a_call_that_cannot_be_made_is_answered_counted_and_trained(play: Play) -> None:
+    sample = play([call("ask", number=1), call("guess", number="1"), call("guess", number=4)])
+    text = TOKENIZER.decode(sample.tokens)
+    assert "Error: there is no tool 'ask'; tools: guess" in text
+    assert "Error: guess: the argument number must be of type integer" in text
+    assert sample.metadata["episode"]["parse_errors"] == 2 and sample.reward["acc"] == 1.0  # type: ignore[index]
+    begin, end = sample.metadata["episode"]["spans"][0]
+    assert sample.loss_mask is not None and all(sample.loss_mask[begin:end])
+
+
+def test_three_bad_calls_in_a_row_cut_the_episode_off_and_it_is_evaluated(play: Play) -> None:
+    sample = play([call("ask")] * 9)
+    assert sample.status is SampleStatus.TRUNCATED and sample.metadata["episode"]["turns"] == 3
+    assert sample.reward == {"score": -1.0, "acc": 0.0}
+
+
+def test_an_episode_ends_at_its_last_turn_and_shows_nothing_that_is_never_answered(play: Play) -> None:
+    sample = play([call("guess", number=1)] * 9)
+    assert sample.status is SampleStatus.TRUNCATED and sample.metadata["episode"]["turns"] == 6
+    assert sample.loss_mask is not None and sample.loss_mask[-1] == 1
+
+
+def test_what_does_not_fit_the_context_is_never_cut_and_the_episode_is_evaluated(play: Play) -> None:
+    whole = play([call("guess", number=1), call("guess", number=4)])
+    room = whole.prompt_length + whole.metadata["episode"]["spans"][0][1] + 10
+    sample = play([call("guess", number=1)], EXAMPLE, "--rollout-max-context-len", str(room))
+    assert sample.status is SampleStatus.TRUNCATED and sample.tokens == whole.tokens[: room - 10]
+    assert sample.reward == {"score": -1.0, "acc": 0.0}
+
+
+def test_a_task_that_fills_the_context_is_refused_and_not_tried_again(play: Play, make_args: Any) -> None:  # noqa: F811
+    sample = play([], EXAMPLE, "--rollout-max-context-len", "20")
+    assert sample.metadata["failure"]["reason"] == "refused"
+    assert GroupFilter(make_args([{"input": "x", "label": "4"}])).judge([sample]) is Verdict.DROP
+
+
+class Fragile:
+    """Its first environments break where they are told to."""
+
+    breaks: list[str]
+    closed: int
+
+    def _may_break(self, at: str) -> None:
+        if self.breaks and self.breaks[0] == at:
+            self.breaks.pop(0)
+            raise EnvironmentAway(f"gone at {at}")
+
+    async def reset(self, task: Task) -> Start:
+        self._may_break("reset")
+        return Start([{"role": "user", "content": str(task.prompt)}])
+
+    async def step(self, action: Action) -> Observation:
+        self._may_break("step")
+        return Observation(done=True, step_score=0.5)
+
+    async def evaluate(self) -> Outcome:
+        self._may_break("evaluate")
+        return Outcome(1.0, True)
+
+    async def close(self) -> None:
+        type(self).closed += 1
+
+
+def fragile(*breaks: str) -> type[Fragile]:
+    return type("FragileNow", (Fragile,), {"breaks": list(breaks), "closed": 0})
+
+
+def test_an_environment_that_breaks_is_replaced_and_costs_the_agent_nothing(
+    play: Play, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kind = fragile("step", "evaluate")
+    sample = play([f"a{END}", f"b{END}", f"c{END}"], generating(monkeypatch, agent(kind)))
+    assert sample.reward == {"score": 1.5, "acc": 1.0} and TOKENIZER.decode(sample.tokens).endswith(f"c{END}")
+    assert sample.metadata["environments_away"] == 2 and kind.closed == 3
+
+
+def test_where_no_environment_works_the_group_is_tried_again_and_no_reward_is_made_up(
+    play: Play,
+    monkeypatch: pytest.MonkeyPatch,
+    make_args: Any,  # noqa: F811
+) -> None:
+    kind = fragile("reset", "reset", "reset")
+    sample = play([], generating(monkeypatch, agent(kind)))
+    assert (sample.status, sample.reward, kind.closed) == (SampleStatus.FAILED, None, 3)
+    assert sample.metadata["failure"]["reason"] == "environment"
+    judge = GroupFilter(make_args([{"input": "x", "label": "4"}], "--rollout-max-attempts", "2"))
+    assert judge.judge([sample]) is Verdict.RETRY and judge.failures == {"environment": 1}
+
+
+def test_step_scores_come_with_their_spans_and_the_same_coefficient_as_the_scalar_reward(
+    play: Play, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    generate = agent(fragile(), EpisodeLimits(step_coef=2.0))
+    sample = play([f"a{END}"], generating(monkeypatch, generate))
+    assert sample.reward == {"score": 2.0, "acc": 1.0}
+    assert sample.metadata["step_wise"] == {
+        "step_scores": [0.5],
+        "step_scores_with_outcome": [2.0],
+        "step_token_spans": [[0, sample.response_length]],
+    }
+
+
+TOOL = Tool(
+    "run", "", {"properties": {"code": {"type": "string"}, "n": {"type": "number"}}, "required": ["code"]}
+)
+
+
+def test_calls_are_read_as_models_write_them() -> None:
+    pretty = (
+        '<tool_call>\n{\n  "name": "run",\n  "arguments": {\n    "code": "a\nb", "n": 1\n  }\n}\n</tool_call>'
+    )
+    [found] = calls_in(f"text {pretty} more", [TOOL])
+    assert (found.name, found.arguments) == ("run", {"code": "a\nb", "n": 1})
+    assert calls_in("Answer: \\boxed{4}", [TOOL]) == ()
+    assert len(calls_in(pretty * 2 + " Answer: 4", [TOOL])) == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ('<tool_call>{"name": "run"', "does not end"),
+        ("<tool_call>run</tool_call>", "no JSON"),
+        ('<tool_call>["run"]</tool_call>', "arguments"),
+        ('<tool_call>{"name": "run", "arguments": "x"}</tool_call>', "arguments"),
+        ('<tool_call>{"name": "go", "arguments": {}}</tool_call>', "no tool 'go'"),
+        ('<tool_call>{"name": "run", "arguments": {}}</tool_call>', "code is missing"),
+        ('<tool_call>{"name": "run", "arguments": {"code": 1}}</tool_call>', "type string"),
+        ('<tool_call>{"name": "run", "arguments": {"code": "", "n": true}}</tool_call>', "type number"),
+        ('<tool_call>{"name": "run", "arguments": {"code": "", "m": 1}}</tool_call>', "no argument m"),
+    ],
+)
+def test_a_bad_call_is_told_what_is_wrong_with_it(text: str, complaint: str) -> None:
+    with pytest.raises(CallError, match=complaint):
+        calls_in(text, [TOOL])
