@@ -19,6 +19,8 @@ from slime.losses import DenseDistribution, sft_loss, weighted_sum
 from slime.rollout.tokenizer import ChatTokenizer
 
 logger = logging.getLogger(__name__)
+STATE = "training_state.pt"
+SAVE_EVERY = 100  # steps
 Draw = Callable[[random.Random], Dialogue]
 
 
@@ -49,22 +51,38 @@ class Recipe:
 
 
 def make_checkpoint(out: Path, draw: Draw, recipe: Recipe | None = None, seed: int = 0) -> None:
-    """Trains on dialogues that `draw` makes, and saves a Hugging Face folder. The same seed gives a model of the same
-    kind, not the same bits: sums of floats depend on the machine."""
+    """Trains on dialogues that `draw` makes, and saves a Hugging Face folder; a run that was cut off goes on from its
+    last saved state. The same seed gives a model of the same kind, not the same bits: sums of floats depend on the
+    machine."""
     recipe = recipe or Recipe()
     torch.manual_seed(seed)
     tokenizer = make_tokenizer(out, draw, recipe, random.Random(f"{seed} tokenizer"))
     model = new_model(tokenizer, recipe)
-    rng = random.Random(f"{seed} dialogues")
+    optimizers = new_optimizers(model)
+    first = _restored(out / STATE, model, optimizers)
+    rng = random.Random(f"{seed} dialogues from {first}")
     stream = batches(lambda: encode(tokenizer, draw(rng), recipe.background), rng, recipe.batch_tokens)
     began, average = time.monotonic(), None
-    optimizers = new_optimizers(model)
-    for step in range(recipe.steps):
+    for step in range(first, recipe.steps):
+        if step > first and step % SAVE_EVERY == 0:
+            parts = [one.state_dict() for one in (model, *optimizers)]
+            torch.save({"step": step, "parts": parts}, out / STATE)
         loss = train_step(model, optimizers, next(stream), recipe.rate_at(step), recipe.batch_tokens)
         average = loss if average is None else 0.98 * average + 0.02 * loss
         if step % 100 == 99:
             logger.info("step %d  loss %.4f  %.0f s", step + 1, average, time.monotonic() - began)
     save(model, tokenizer, out)
+    (out / STATE).unlink(missing_ok=True)
+
+
+def _restored(file: Path, model: Qwen3ForCausalLM, optimizers: list[torch.optim.Optimizer]) -> int:
+    """Steps that were done when the state in `file` was saved; 0 where there is none."""
+    if not file.exists():
+        return 0
+    state = torch.load(file, weights_only=True)
+    for one, saved in zip((model, *optimizers), state["parts"], strict=True):
+        one.load_state_dict(saved)
+    return int(state["step"])
 
 
 def make_tokenizer(out: Path, draw: Draw, recipe: Recipe, rng: random.Random) -> ChatTokenizer:
