@@ -12,6 +12,7 @@ from slime.agents.generate import Generate
 from slime.agents.sandbox import require_sandbox
 from slime.arguments.declare import read
 from slime.errors import DataError
+from slime.plan.environments import EnvironmentUse
 from slime.rollout.state import GenerateState
 from slime.rollout.tokenizer import ChatTokenizer
 from slime.types import Sample
@@ -20,11 +21,12 @@ from toolcall_rl.flags import FLAGS, ToolcallFlags
 from toolcall_rl.reading import ReToolFormat
 from toolcall_rl.rewards import RewardRules
 from toolcall_rl.tools.config import read_tools
+from toolcall_rl.tools.python import PythonSource
 
 if TYPE_CHECKING:
     from slime.arguments.sides import GenerationSide
 
-__all__ = ["FLAGS", "generate", "start"]
+__all__ = ["FLAGS", "environment_use", "generate", "start"]
 _SEEN = "what the tool gave"
 _ASKED = [{"role": "user", "content": "a question"}, {"role": "assistant", "content": "a call"}]
 _TOOL = {"type": "function", "function": {"name": "a_tool_of_mine", "description": "", "parameters": {}}}
@@ -46,6 +48,14 @@ def start(args: GenerationSide, endpoints: object) -> Sequence[Any]:
     if read_tools(read(ToolcallFlags, args).tools_config).python is not None:
         require_sandbox()
     return []
+
+
+def environment_use(args: GenerationSide) -> EnvironmentUse:
+    """For the plan: what an interpreter may take, in each episode at a time."""
+    flags = read(ToolcallFlags, args)
+    boxes = [one.box for one in read_tools(flags.tools_config).sources if isinstance(one, PythonSource)]
+    memory, disk = sum(box.memory for box in boxes), sum(box.disk_bytes for box in boxes)
+    return EnvironmentUse(flags.parallel_envs, memory, disk, float(len(boxes)), in_memory=True)
 
 
 @functools.cache
