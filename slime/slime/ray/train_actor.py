@@ -56,7 +56,17 @@ def _megatron() -> Callable[..., Trainer]:
     return MegatronTrainer
 
 
-TRAINERS: Mapping[str, Callable[[], Callable[..., Trainer]]] = {"fsdp": _fsdp, "megatron": _megatron}
+def _rented() -> Callable[..., Trainer]:
+    from slime.training.rented import RentedTrainer
+
+    return RentedTrainer
+
+
+TRAINERS: Mapping[str, Callable[[], Callable[..., Trainer]]] = {
+    "fsdp": _fsdp,
+    "megatron": _megatron,
+    "rented": _rented,
+}
 """By the name in --train-backend; each is imported only where it is chosen."""
 
 
