@@ -4,6 +4,8 @@
 #   RUN_NAME         folder of the run below runs/
 #   MODEL            published name of its model, for models/MODEL and for DRY_RUN without a download
 #   METHOD           flags of the method (see its folder's flags.sh)
+#   SERVES           1, or 0 for a track: no gateway and no judge, its prompts are a file (PROMPT_DATA)
+#   EXAMPLE_DATA     of a track: a few rows, for DRY_RUN without data
 # and, where they are not the usual ones, defaults of the variables in gpu_defaults; then it calls run_gpu "$@".
 # Words are marked with their source (::script, ::VARIABLE): DRY_RUN=1 shows it, a run drops the marks.
 
@@ -73,7 +75,7 @@ default() {
 gpu_defaults() {
   if [ "${MEGATRON:-0}" = 1 ]; then default TRAIN_BACKEND megatron; fi
   default TRAIN_BACKEND fsdp
-  default HOST 0.0.0.0
+  default HOST "$(usual_host)"
   default PORT 30000
   check_port_number "$PORT"
   case ${PRM_M:-1} in 0 | *[!0-9]*) die "PRM_M=$PRM_M: a turn needs at least 1 vote" ;; esac
@@ -155,24 +157,13 @@ flag() {
 
 # gpu_arguments: what all methods share, then the method.
 gpu_arguments() {
-  WORDS+=(::script --service-path openclaw.trainer_hooks.services.start --disable-rollout-global-dataset --reward-key score)
-  WORDS+=(--hf-checkpoint "$MODEL_PATH" --run-dir "$RUN_DIR")
-  buffer_flags
-  if [ -n "${RL_BUFFER_URL:-}" ]; then mark RL_BUFFER_URL; elif [ -n "${RL_BUFFER_DIR:-}" ]; then mark RL_BUFFER_DIR; fi
-  WORDS+=("${BUFFER[@]}")
+  WORDS+=(::script --reward-key score --hf-checkpoint "$MODEL_PATH" --run-dir "$RUN_DIR")
   flag --save SAVE_CKPT "${CKPT_SAVE_DIR:-$RUN_DIR/checkpoints}"
   flag --train-backend TRAIN_BACKEND fsdp
   flag --actor-num-nodes ACTOR_NODES 1
   flag --actor-num-gpus-per-node ACTOR_GPUS 4
   engine_arguments
-  judge_arguments
-  flag --host HOST 0.0.0.0
-  flag --port PORT 30000
-  flag --served-model-name SERVED_MODEL_NAME "$MODEL"
-  flag --context-length CONTEXT_LENGTH 32768
-  flag --max-tokens-default MAX_RESPONSE_LEN 8192
-  flag --temperature DEFAULT_TEMPERATURE 0.6
-  flag --rollout-temperature DEFAULT_TEMPERATURE 0.6
+  if [ "${SERVES:-1}" = 1 ]; then serving_arguments; else prompt_arguments; fi
   flag --max-tokens-per-gpu MAX_TOKENS_PER_GPU 32768
   if [ "$TRAIN_BACKEND" = megatron ]; then
     flag --tensor-model-parallel-size TRAIN_TP "$ACTOR_GPUS"
@@ -180,12 +171,43 @@ gpu_arguments() {
   fi
   WORDS+=(::script --gradient-checkpointing --balance-data)
   flag --log-probs-chunk-size LOG_PROBS_CHUNK_SIZE 1024
-  WORDS+=(--rollout-batch-size 16 --num-steps-per-rollout 1 --batch-timeout 600 --save-interval 20)
+  WORDS+=(--rollout-batch-size 16 --num-steps-per-rollout 1 --save-interval 20)
   WORDS+=(--eps-clip 0.2 --eps-clip-high 0.28 --entropy-coef 0.0)
   WORDS+=(--lr 1e-5 --lr-decay-style constant --weight-decay 0.1 --adam-beta1 0.9 --adam-beta2 0.98)
-  WORDS+=(--gate --on-weights-rejected-path openclaw.trainer_hooks.rejection.on_weights_rejected)
-  WORDS+=(--gate-samples-path openclaw.trainer_hooks.gate_samples.gate_samples)
   WORDS+=(::script "${METHOD[@]}")
+}
+
+# serving_arguments: the gateway, the buffer behind it, the judge, and the gate in front of new weights.
+serving_arguments() {
+  WORDS+=(::script --service-path openclaw.trainer_hooks.services.start --disable-rollout-global-dataset)
+  buffer_flags
+  if [ -n "${RL_BUFFER_URL:-}" ]; then mark RL_BUFFER_URL; elif [ -n "${RL_BUFFER_DIR:-}" ]; then mark RL_BUFFER_DIR; fi
+  WORDS+=("${BUFFER[@]}")
+  judge_arguments
+  flag --host HOST "$(usual_host)"
+  flag --port PORT 30000
+  flag --served-model-name SERVED_MODEL_NAME "$MODEL"
+  flag --context-length CONTEXT_LENGTH 32768
+  flag --max-tokens-default MAX_RESPONSE_LEN 8192
+  flag --temperature DEFAULT_TEMPERATURE 0.6
+  flag --rollout-temperature DEFAULT_TEMPERATURE 0.6
+  WORDS+=(::script --batch-timeout 600 --gate --on-weights-rejected-path openclaw.trainer_hooks.rejection.on_weights_rejected)
+  WORDS+=(--gate-samples-path openclaw.trainer_hooks.gate_samples.gate_samples)
+}
+
+# prompt_arguments: tasks of a file, and those that are held out (EVAL_DATA) every EVAL_INTERVAL rollouts.
+prompt_arguments() {
+  if [ -z "${PROMPT_DATA:-}" ] && is_dry_run; then WORDS+=(::script --prompt-data "$EXAMPLE_DATA"); fi
+  flag --prompt-data PROMPT_DATA ''
+  flag --rollout-max-context-len CONTEXT_LENGTH 16384
+  flag --context-length CONTEXT_LENGTH 16384
+  flag --rollout-max-response-len MAX_RESPONSE_LEN 8192
+  flag --rollout-temperature DEFAULT_TEMPERATURE 1.0
+  if [ -n "${EVAL_DATA:-}" ]; then
+    mark EVAL_DATA
+    WORDS+=(--eval-prompt-data heldout "$EVAL_DATA")
+    flag --eval-interval EVAL_INTERVAL 20
+  fi
 }
 
 # engine_arguments: the policy's engines, on GPUs of their own or, with COLOCATE=1, on those of the trainer.
@@ -251,7 +273,8 @@ gpu_dry_run() {
   "$python" -m slime.plan.dry_run ${all[@]+"${all[@]}"} --num-gpus "$NUM_GPUS" --gpu "${GPU_TYPE:-}" --usual-gpu "${USUAL_GPU:-H100}" --script-variables "$DEFAULTED" -- "${WORDS[@]}" || status=$?
   [ "$status" != 2 ] || return 2
   printf '\nstart\n  %s\n' "$(start_sentence)"
-  for problem in "$(key_problem)" "$(model_problem)"; do
+  problem=$(key_problem)
+  for problem in "${problem:-$(for_whom)}" "$(model_problem)" "$(data_problem)"; do
     [ -z "$problem" ] || printf '  %s\n' "$problem"
   done
   return "$status"
@@ -267,12 +290,29 @@ start_sentence() {
   fi
 }
 
+# with_key: whether others may ask: a key is set, or nobody wants one.
+with_key() { [ -n "${SGLANG_API_KEY:-}${OPENCLAW_API_KEY:-}${OPENCLAW_API_KEYS:-}" ] || [ "${ALLOW_NO_KEY:-0}" = 1 ]; }
+
+# usual_host: where to listen unless HOST says it. Without a key this machine alone is served, so that a first start serves.
+usual_host() { if with_key; then echo 0.0.0.0; else echo 127.0.0.1; fi; }
+
+# for_whom: what a start without a key means for other machines.
+for_whom() {
+  [ "${SERVES:-1}" = 1 ] || return 0
+  with_key || echo "for this machine alone, on $HOST: set SGLANG_API_KEY to a secret, and others are served too"
+}
+
 # key_problem: says what is wrong with listening beyond this machine; never shows a key.
 key_problem() {
+  [ "${SERVES:-1}" = 1 ] || return 0
   case $HOST in 127.0.0.1 | localhost | ::1) return ;; esac
-  if [ -z "${SGLANG_API_KEY:-}${OPENCLAW_API_KEY:-}${OPENCLAW_API_KEYS:-}" ] && [ "${ALLOW_NO_KEY:-0}" != 1 ]; then
-    echo "HOST=$HOST is open to others: set SGLANG_API_KEY to a secret, or HOST=127.0.0.1, or ALLOW_NO_KEY=1"
-  fi
+  with_key || echo "HOST=$HOST is open to others: set SGLANG_API_KEY to a secret, or HOST=127.0.0.1, or ALLOW_NO_KEY=1"
+}
+
+# data_problem: says that a track has no tasks.
+data_problem() {
+  [ "${SERVES:-1}" = 0 ] && [ -z "${PROMPT_DATA:-}" ] || return 0
+  echo "PROMPT_DATA is not set: give the file of the tasks, JSON Lines or Parquet"
 }
 
 # model_problem: says what is wrong with the folder of the model; a plan needs only the model's name.
@@ -329,20 +369,22 @@ gpu_start() {
   local problem arguments=() word driver=train_async.py
   problem=$(key_problem)
   [ -z "$problem" ] || die "$problem"
-  problem=$(model_problem)
-  [ -z "$problem" ] || die "$problem"
+  for problem in "$(model_problem)" "$(data_problem)"; do
+    [ -z "$problem" ] || die "$problem"
+  done
   check_gpus
   compgen -G "$MODEL_PATH/*.safetensors" >/dev/null || die "MODEL_PATH=$MODEL_PATH holds no *.safetensors, so its download is" \
     "not complete; the same hf download again goes on where it stopped"
   ensure_gpu_env
-  check_port "$HOST" "$PORT" "$RUN_DIR"
+  if [ "${SERVES:-1}" = 1 ]; then check_port "$HOST" "$PORT" "$RUN_DIR"; fi
   ensure_engine
+  for_whom >&2
   (umask 077 && mkdir -p "$RUN_DIR") # conversations and weights: for nobody else
   for word in "${WORDS[@]}"; do
     case $word in ::*) ;; *) arguments+=("$word") ;; esac
   done
   if [ "$COLOCATE" = 1 ]; then driver=train.py; fi # the other loop overlaps training with collecting, on GPUs of its own
-  if [ -n "${DATA_PATH:-}" ]; then
+  if [ "${SERVES:-1}" = 1 ] && [ -n "${DATA_PATH:-}" ]; then
     "$PY" -m openclaw.store import "$DATA_PATH" --model-path "$MODEL_PATH" "${BUFFER[@]}"
   fi
   # Megatron's overlap needs one queue; FSDP's gathers and computation need several beside each other

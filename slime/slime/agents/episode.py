@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from slime.agents.conversation import continuation, opening
 from slime.agents.protocol import Action, Environment, Observation, Outcome, Start, Task
-from slime.agents.tool_calls import CallError, calls_in
+from slime.agents.tool_calls import CallError, CallFormat
 from slime.rollout.engine_pool import EngineRefused
 from slime.rollout.generate import POOL_SHARE, add_answer, seed_of
 from slime.rollout.state import GenerateState, current_interrupt
@@ -49,6 +49,7 @@ class Episode:
     sampling_params: dict[str, Any]
     environment: Environment
     limits: EpisodeLimits
+    format: CallFormat = field(default_factory=CallFormat)
     spans: list[list[int]] = field(default_factory=list)
     step_scores: list[float | None] = field(default_factory=list)
     parse_errors: int = 0
@@ -80,12 +81,12 @@ class Episode:
             if sample.status is not SampleStatus.COMPLETED:
                 return
             try:
-                seen = await self._acted(Action(text, calls_in(text, start.tools)))
+                seen = await self._acted(Action(text, self.format.calls(text, start.tools)))
                 errors_in_a_row = 0
             except CallError as error:
                 self.parse_errors += 1
                 errors_in_a_row += 1
-                seen = Observation([{"role": "tool", "content": f"Error: {error}"}])
+                seen = Observation(self.format.complaint(error))
             self.step_scores.append(seen.step_score)
             if seen.done:
                 return

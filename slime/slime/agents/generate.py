@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from slime.agents.episode import Episode, EpisodeLimits
 from slime.agents.protocol import Environment, Task
+from slime.agents.tool_calls import CallFormat
 from slime.errors import EnvironmentAway
 from slime.rollout.groups import fresh
 from slime.types import Sample
@@ -26,6 +27,7 @@ def agent(
     *,
     parallel: int = 32,
     attempts: int = 3,
+    format: CallFormat | None = None,
 ) -> Generate:
     """The generate function of an agent in environments of one kind.
 
@@ -36,6 +38,7 @@ def agent(
         parallel: episodes at a time in this process.
         attempts: environments that are tried where one is away. After the last the sample fails: slime counts that,
             puts its group back, and trains on none of it.
+        format: of the model's calls; by default that of Qwen and Hermes.
     """
     places = asyncio.Semaphore(parallel)
 
@@ -47,7 +50,14 @@ def agent(
                 begun.metadata["environments_away"] = attempt - 1
                 environment = make_environment()
                 try:
-                    episode = Episode(args, begun, sampling_params, environment, limits or EpisodeLimits())
+                    episode = Episode(
+                        args,
+                        begun,
+                        sampling_params,
+                        environment,
+                        limits or EpisodeLimits(),
+                        format or CallFormat(),
+                    )
                     return await episode.run(task)
                 except EnvironmentAway as error:
                     logger.warning("environment %d of sample %s: %s", attempt, sample.index, error)

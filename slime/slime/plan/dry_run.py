@@ -22,6 +22,7 @@ import psutil
 from slime.arguments import GROUPS, Arguments, parse_args
 from slime.arguments.parser import complete_parser, from_environment
 from slime.errors import ConfigError
+from slime.plan.environments import environments_of
 from slime.plan.hardware import DEFAULT, gpus_here, named_gpu
 from slime.plan.known import KNOWN, known_name
 from slime.plan.of_arguments import plan_of
@@ -76,9 +77,11 @@ def planned(args: Arguments, count: int, name: str, usual: str = DEFAULT) -> tup
     here = gpus_here()
     gpu = named_gpu(name) if name else (here[0] if here else named_gpu(usual))
     found = plan_of(args, count or len(here), gpu)
+    environments = environments_of(args)
+    lines = [] if environments is None else [environments.line()]
     if found is None:
-        return "plan     trains on the CPU", True
-    text, wrong = as_text(found), problems(found)
+        return "\n".join(["plan     trains on the CPU", *lines]), True
+    text, wrong = "\n".join([as_text(found), *lines]), problems(found)
     if here:  # this is the machine
         folder = next(one for one in (Path(args.save), *Path(args.save).absolute().parents) if one.is_dir())
         small = host_problems(found, psutil.virtual_memory().total, shutil.disk_usage(folder).free)

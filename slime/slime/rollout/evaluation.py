@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from slime.errors import ConfigError, EngineError
 from slime.rollout.dataset import Dataset, DatasetSpec, load_dataset
+from slime.rollout.episodes import attempt_rows, solves, write_attempts
 from slime.rollout.eval_datasets import EvalDataset, eval_datasets
 from slime.rollout.event_loop import run
 from slime.rollout.groups import flatten, fresh, is_done, rewards_of
@@ -53,6 +54,11 @@ async def _evaluate_all(
     metrics: dict[str, float] = {"perf/eval_time": time.monotonic() - began}
     for dataset in datasets:
         metrics |= eval_metrics(dataset, data[dataset.name])
+    rows: list[dict[str, Any]] = []
+    for dataset in datasets:
+        result, attempts = data[dataset.name], dataset.n_samples_per_eval_prompt
+        rows += attempt_rows(rollout_id, dataset.name, attempts, result["samples"], result["rewards"])
+    await asyncio.to_thread(write_attempts, args.run_dir, rows)
     return RolloutFnEvalOutput(data=data, metrics=metrics)
 
 
@@ -132,7 +138,8 @@ def eval_metrics(dataset: EvalDataset, result: dict[str, Any]) -> dict[str, floa
     metrics[f"{name}/aborted_ratio"] = ratio(s.status is SampleStatus.ABORTED for s in samples)
     metrics[f"{name}/repetition_frac"] = ratio(map(repetition, samples))
     metrics |= error_counts(f"{name}/error_cat", samples)
+    solved = [float(solves(sample, score)) for sample, score in zip(samples, scores, strict=True)]
     return metrics | {
         f"{name}/pass@{k}": value
-        for k, value in pass_rates(scores, dataset.n_samples_per_eval_prompt).items()
+        for k, value in pass_rates(solved, dataset.n_samples_per_eval_prompt).items()
     }

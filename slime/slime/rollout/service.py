@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from slime import replay
 from slime.errors import DataError
 from slime.hooks import load_hook
+from slime.rollout.episodes import episode_metrics
 from slime.rollout.groups import flatten
 from slime.rollout.metrics import batch_metrics, pass_rate_metrics, reward_failures, speed_metrics
 from slime.rollout.post_process import post_processed
@@ -120,6 +121,7 @@ class RolloutService:
         ):
             return {}
         metrics = batch_metrics(self.args, output.samples) | speed_metrics(self.args, samples, seconds)
+        metrics |= episode_metrics(samples)
         if self.args.log_passrate:
             metrics |= pass_rate_metrics(samples, self.args.reward_key)
         if hasattr(self.data_source, "metrics"):

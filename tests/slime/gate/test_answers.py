@@ -204,6 +204,24 @@ def test_where_nothing_better_is_known_training_goes_on_from_a_live_version_that
         run.publish(engine)
 
 
+def test_a_good_version_that_is_gone_does_not_end_all_learning(loop: Callable[..., Loop]) -> None:
+    run, engine = loop(), Engine(v5={1, 7}, v6={1, 7}, v7={1, 7}, v8={1, 7})
+    run.publish(engine)
+    engine.is_away = True
+    run.publish(engine)
+    engine.is_away, run.gate.answers.at = False, 0
+    with pytest.raises(CandidateRejected, match="75% of the questions"):
+        run.publish(engine)
+    order = run.orders.next()
+    assert order is not None and order.version == 4
+    run.gate.miss(order.version)
+    run.orders.finish(order, None, "version 4 is not on disk any more")
+    with pytest.raises(CandidateRejected, match="75% of the questions"):
+        run.publish(engine)
+    assert run.orders.waiting() is None
+    assert run.publish(engine)["right"] == 6 / 8
+
+
 def test_behind_a_way_back_nothing_is_known_and_a_fall_is_found_all_the_same(
     loop: Callable[..., Loop],
 ) -> None:
@@ -260,7 +278,7 @@ def test_an_update_near_a_limit_answers_a_part_before_its_switch_and_the_rest_be
     run, engine = loop(gate_questions=1, gate_answers_every=100), Engine()
     run.gate.history.unanswered = 99
     run.publish(engine)
-    monkeypatch.setattr(CandidateGate, "is_near", lambda gate, found: True)
+    monkeypatch.setattr("slime.gate.gate.is_near", lambda found, args: True)
     engine.asked.clear()
     run.publish(engine)
     assert [len(asked) for _, asked in engine.asked] == [2, QUESTIONS]
@@ -273,7 +291,7 @@ def test_an_update_leaves_its_turn_to_the_next_while_the_live_version_is_asked_b
     run.publish(engine)
     monkeypatch.setattr(type(run.gate.audit), "busy", True)
     assert [run.publish(engine)["looked"] for _ in range(3)] == [0.0, 0.0, 1.0]
-    monkeypatch.setattr(CandidateGate, "is_near", lambda gate, found: True)
+    monkeypatch.setattr("slime.gate.gate.is_near", lambda found, args: True)
     assert run.publish(engine)["looked"] == 1.0, "not one that is near a limit"
 
 

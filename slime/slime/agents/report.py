@@ -1,0 +1,140 @@
+"""What training has done for held-out tasks: a table, a plot, and one JSON line.
+
+python -m slime.agents.report RUN [--dataset NAME] [--plot FILE.svg] [--line]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from slime.agents.plot import curve
+from slime.agents.scores import Evaluation, change, json_lines, read_evaluations
+from slime.errors import ConfigError
+from slime.rollout.episodes import AWAY, EVALUATIONS
+from slime.utils.files import write_text
+
+METRICS = "metrics.jsonl"
+_SECONDS = ("perf/eval_time", "perf/rollout_time", "perf/train_time")
+
+
+def table(evaluations: Sequence[Evaluation]) -> str:
+    """One line an evaluation of one data set, and what changed between the first and the last, in Markdown."""
+    k = max(evaluation.attempts for evaluation in evaluations)
+    best = [] if k == 1 else [f"pass@{k}"]
+    lines = [_cells(["rollouts", "pass@1", *best, "tasks", "turns", "tool use", "lost to infrastructure"])]
+    lines.append(_cells(["--:"] * (6 + len(best))))
+    for found in evaluations:
+        shares = [str(found.pass_at(1)), *(str(found.pass_at(k)) for _ in best)]
+        counts = [str(found.tasks), f"{found.steps:.1f}", f"{found.tool_use:.2f}", str(found.failed)]
+        lines.append(_cells([str(found.rollout_id), *shares, *counts]))
+    if len(evaluations) > 1:
+        lines.append(f"\npass@1 changed by {change(evaluations[0], evaluations[-1])} (paired over tasks)")
+    lines.append("Brackets are 95 % intervals over tasks.")
+    return "\n".join(lines)
+
+
+def _cells(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def of_dataset(run_dir: Path, dataset: str | None = None) -> list[Evaluation]:
+    """The evaluations of one data set, oldest first; where none is named, of the only one.
+
+    Raises:
+        ConfigError: there is none, or several to choose from.
+    """
+    found = read_evaluations(run_dir)
+    names = sorted({evaluation.dataset for evaluation in found})
+    if dataset is None and len(names) > 1:
+        raise ConfigError(f"the run was evaluated on {', '.join(names)}; choose one of them")
+    if not names or dataset not in (None, *names):
+        raise ConfigError(
+            f"the run was not evaluated on {dataset or 'anything'}; on: {', '.join(names) or 'nothing'}"
+        )
+    return [evaluation for evaluation in found if dataset in (None, evaluation.dataset)]
+
+
+def summary(run_dir: Path, dataset: str | None = None, seconds: float | None = None) -> dict[str, Any]:
+    """The first evaluation against the last, and what came between, as the tracks print it.
+
+    `episodes` are the trajectories that were trained on; `infra_failures` are environments that were away, replaced ones
+    included, and attempts at held-out tasks that infrastructure failed.
+
+    Args:
+        seconds: that the whole took; by default from the beginning of the first row of metrics to the last one.
+
+    Raises:
+        ConfigError: as `of_dataset`.
+    """
+    evaluations = of_dataset(run_dir, dataset)
+    path = run_dir / METRICS
+    rows = json_lines(path) if path.is_file() else []
+    trained = {row["step"]: row for row in rows if "rollout/batch_size" in row}
+    first, last = evaluations[0], evaluations[-1]
+    return {
+        "pass_at_1_before": _rounded(first.pass_at(1).value),
+        "pass_at_1_after": _rounded(last.pass_at(1).value),
+        "held_out_tasks": last.tasks,
+        "tool_use_after": _rounded(last.tool_use),
+        "episodes": int(
+            sum(row.get("rollout/trajectories", row["rollout/batch_size"]) for row in trained.values())
+        ),
+        "infra_failures": int(sum(_away(row) for row in trained.values())) + _away_in_evaluations(run_dir),
+        "seconds": round(_duration(rows) if seconds is None else seconds, 1),
+    }
+
+
+def closing_line(run_dir: Path | str, dataset: str | None = None, seconds: float | None = None) -> str:
+    """`summary` as one line of JSON."""
+    return json.dumps(summary(Path(run_dir), dataset, seconds))
+
+
+def _away(row: dict[str, Any]) -> float:
+    replaced: float = row.get(f"rollout/episode/{AWAY}") or 0.0
+    lost: float = row.get("rollout/error_cat/environment") or 0.0
+    return replaced + lost
+
+
+def _away_in_evaluations(run_dir: Path) -> int:
+    rows = json_lines(run_dir / EVALUATIONS)
+    return sum(int(row.get(AWAY, 0)) + (row["success"] is None) for row in rows)
+
+
+def _duration(rows: Sequence[dict[str, Any]]) -> float:
+    if not rows:
+        return 0.0
+    begun = rows[0]["time"] - sum(rows[0].get(name) or 0.0 for name in _SECONDS)
+    return float(rows[-1]["time"] - begun)
+
+
+def _rounded(value: float) -> float | None:
+    return None if math.isnan(value) else round(value, 4)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m slime.agents.report", description=__doc__)
+    parser.add_argument("run", type=Path, help="folder of the run")
+    parser.add_argument("--dataset", help="which data set, where the run was evaluated on several")
+    parser.add_argument("--plot", type=Path, help="also write pass@1 over rollouts as an SVG file")
+    parser.add_argument("--line", action="store_true", help="print one JSON line instead of the table")
+    args = parser.parse_args()
+    try:
+        evaluations = of_dataset(args.run, args.dataset)
+        print(closing_line(args.run, args.dataset) if args.line else table(evaluations))
+    except ConfigError as error:
+        print(error, file=sys.stderr)
+        return 2
+    if args.plot is not None:
+        args.plot.parent.mkdir(parents=True, exist_ok=True)
+        write_text(args.plot, curve(evaluations))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,110 @@
+"""Held-out tasks: the same ones on every machine, chosen by the hash of their names.
+
+python -m slime.agents.splits TASKS.jsonl --out FOLDER [--name task_name] [--share 0.2] [--seed agents-v1]
+writes train.jsonl, heldout.jsonl and split_manifest.json.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from slime.errors import ConfigError
+from slime.utils.files import write_text
+
+SEED, SHARE = "agents-v1", 0.2
+
+
+@dataclass(frozen=True)
+class Split:
+    """Names of tasks, sorted; no name is in both."""
+
+    train: tuple[str, ...]
+    held_out: tuple[str, ...]
+
+
+def split(names: Iterable[str], share: float = SHARE, seed: str = SEED) -> Split:
+    """The first round(share * N) tasks, at least one, by sha256("seed:name") are held out. Their order and how often a
+    name comes do not matter.
+
+    Raises:
+        ConfigError: fewer than two tasks, or a share that leaves none on a side.
+    """
+    ranked = sorted(
+        set(names), key=lambda name: (hashlib.sha256(f"{seed}:{name}".encode()).hexdigest(), name)
+    )
+    count = max(1, round(share * len(ranked)))
+    if not 0 < share < 1 or count >= len(ranked):
+        raise ConfigError(
+            f"a share of {share:g} of {len(ranked)} tasks leaves none to train on, or none to hold out"
+        )
+    return Split(tuple(sorted(ranked[count:])), tuple(sorted(ranked[:count])))
+
+
+def split_rows(
+    rows: Sequence[Mapping[str, Any]], name: str, share: float = SHARE, seed: str = SEED
+) -> tuple[list[Mapping[str, Any]], list[Mapping[str, Any]], Split]:
+    """Rows to train on, rows that are held out, and the split of their names, found in a row or in its metadata.
+
+    Raises:
+        ConfigError: a row without that name; else as `split`.
+    """
+    names = [_name_of(row, name, number) for number, row in enumerate(rows, 1)]
+    found = split(names, share, seed)
+    held_out = set(found.held_out)
+    sides: tuple[list[Mapping[str, Any]], list[Mapping[str, Any]]] = [], []
+    for row, its in zip(rows, names, strict=True):
+        sides[its in held_out].append(row)
+    return *sides, found
+
+
+def _name_of(row: Mapping[str, Any], name: str, number: int) -> str:
+    metadata = row.get("metadata")
+    value = row.get(name, metadata.get(name) if isinstance(metadata, Mapping) else None)
+    if not isinstance(value, str | int) or value == "":
+        raise ConfigError(
+            f"row {number} has no {name}, which names its task; choose another column by --name"
+        )
+    return str(value)
+
+
+def write_split(source: Path, folder: Path, name: str, share: float = SHARE, seed: str = SEED) -> Split:
+    """Splits a JSON Lines file into `folder`. Raises ConfigError as `split_rows`, and for a file that does not read."""
+    try:
+        rows = [json.loads(line) for line in source.read_text(encoding="utf-8").splitlines() if line.strip()]
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"{source} is no file of JSON Lines that can be read: {error}") from error
+    train, held_out, found = split_rows(rows, name, share, seed)
+    folder.mkdir(parents=True, exist_ok=True)
+    for file, part in (("train.jsonl", train), ("heldout.jsonl", held_out)):
+        write_text(folder / file, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in part))
+    manifest = {"seed": seed, "share": share, "train": found.train, "heldout": found.held_out}
+    write_text(folder / "split_manifest.json", json.dumps(manifest, indent=2) + "\n")
+    return found
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m slime.agents.splits", description=__doc__)
+    parser.add_argument("tasks", type=Path, help="JSON Lines, one task a row")
+    parser.add_argument("--out", type=Path, required=True, help="folder for the two files and the manifest")
+    parser.add_argument("--name", default="task_name", help="column, or metadata entry, that names the task")
+    parser.add_argument("--share", type=float, default=SHARE, help="share of tasks that are held out")
+    parser.add_argument("--seed", default=SEED, help="another text chooses other tasks")
+    args = parser.parse_args()
+    try:
+        found = write_split(args.tasks, args.out, args.name, args.share, args.seed)
+    except ConfigError as error:
+        print(error, file=sys.stderr)
+        return 2
+    print(f"{len(found.train)} tasks to train on, {len(found.held_out)} held out, in {args.out}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

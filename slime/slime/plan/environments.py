@@ -1,0 +1,64 @@
+"""What the environments of agents take beside GPUs.
+
+slime knows no environment, so the module of `--custom-generate-function-path` says it: `environment_use(args)` returns an
+`EnvironmentUse`. A module without that function is not planned for.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from slime.errors import ConfigError
+from slime.plan.hardware import GIB
+from slime.plugins import load_module
+
+if TYPE_CHECKING:
+    from slime.arguments import Arguments
+
+MIB = 1 << 20
+
+
+@dataclass(frozen=True)
+class EnvironmentUse:
+    """The most that episodes may take on the machine of the rollouts.
+
+    Attributes:
+        parallel: episodes at a time.
+        memory, disk: bytes of one. in_memory: its files are kept in memory too.
+        cores: that one may keep busy.
+    """
+
+    parallel: int
+    memory: int
+    disk: int
+    cores: float = 1.0
+    in_memory: bool = False
+
+    def line(self) -> str:
+        """As the plan prints it."""
+        memory = self.memory + (self.disk if self.in_memory else 0)
+        disk = 0 if self.in_memory else self.disk
+        files = f"{self.disk // MIB} MiB of files in {'memory' if self.in_memory else 'a folder'}"
+        return (
+            f"envs     {self.parallel} at a time, each at most {self.memory // MIB} MiB of memory and {files}: "
+            f"{self.parallel * memory / GIB:.0f} GiB of memory, {self.parallel * disk / GIB:.0f} GiB of disk, "
+            f"{self.parallel * self.cores:g} cores"
+        )
+
+
+def environments_of(args: Arguments) -> EnvironmentUse | None:
+    """What the generate function's module says; None where it says nothing.
+
+    Raises:
+        ConfigError: it says something else.
+    """
+    if args.custom_generate_function_path is None:
+        return None
+    use = getattr(load_module(args.custom_generate_function_path), "environment_use", None)
+    found = None if use is None else use(args)
+    if not isinstance(found, EnvironmentUse | None):
+        raise ConfigError(
+            f"environment_use of {args.custom_generate_function_path} must return an EnvironmentUse, got {found!r:.80}"
+        )
+    return found
