@@ -34,7 +34,6 @@ class Box:
     """One running box. Use it from one thread at a time.
 
     Attributes:
-        over: see `over_limit`; set when it was ended for that.
         busy_since: on the monotonic clock, since when code in it may run; it is watched then.
     """
 
@@ -59,7 +58,7 @@ class Box:
         """
         self.limits = limits or Limits()
         self.workspace = workspace
-        self.over: str | None = None
+        self._over: str | None = None
         self.busy_since: float | None = None
         self._killed = False
         folder = (workspace.path, workspace.place) if workspace else None
@@ -98,11 +97,17 @@ class Box:
             data += part
         return data
 
-    def over_limit(self) -> str | None:
-        """Which limit its processes together went over, in words for a model; None for none."""
-        if self.over is None and self.group is not None and self.group.over():
-            self.over = f"its processes together used more than {self.limits.memory >> 20} MiB of memory"
-        return self.over
+    @property
+    def over(self) -> str | None:
+        """Which limit its processes together went over, in words for a model; None for none. It is ended for that."""
+        if self._over is None and self.group is not None and self.group.over():
+            self._over = f"its processes together used more than {self.limits.memory >> 20} MiB of memory"
+        return self._over
+
+    def end_over(self, limit: str) -> None:
+        """Kills it, for it went over a limit."""
+        self._over = limit
+        self.kill()
 
     def exit_code(self, seconds: float = 0.0) -> int | None:
         """Of the program, 128 + signal where a signal ended it; None while it runs."""
@@ -117,7 +122,7 @@ class Box:
 
     def lost(self) -> bool:
         """Whether somebody else on this machine killed it, which no code in it can do or is to blame for."""
-        if self._killed or self.process.poll() is None or self.over_limit() is not None:
+        if self._killed or self.process.poll() is None or self.over is not None:
             return False
         return self.process.returncode < 0
 
@@ -130,7 +135,7 @@ class Box:
         if first is not None:
             select.select([first], [], [], END_SECONDS)
             os.close(first)
-        self.over_limit()
+        self._over = self.over  # of which the cgroup tells for the last time
         if self.group is not None:
             self.group.remove()
         if self.workspace is not None:

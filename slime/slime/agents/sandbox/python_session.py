@@ -68,7 +68,7 @@ class PythonSession:
             data = None
         took = time.monotonic() - began
         found = _answer(data, self.number)
-        if found is not None and self.box.over_limit() is None:
+        if found is not None and self.box.over is None:
             self.box.busy_since = None
             return Ran(found[0], found[1], restarted=False, seconds=took)
         reason = self._reason(data is not None, took >= seconds, seconds)
@@ -81,7 +81,7 @@ class PythonSession:
     def _reason(self, answered: bool, late: bool, seconds: float) -> str:
         assert self.box is not None
         code = self.box.exit_code(0.0 if late or answered else 1.0)
-        if over := self.box.over_limit():
+        if over := self.box.over:
             return over
         if answered or (code is None and not late):
             return "it disturbed the interpreter's own channel"

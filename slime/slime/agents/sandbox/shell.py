@@ -168,7 +168,7 @@ class Shells:
 
     def _reason(self, box: Box) -> str:
         code = box.exit_code(1.0)
-        if reason := box.over_limit():
+        if reason := box.over:
             return reason
         return "the sandbox does not answer" if code is None else f"the sandbox has ended (exit code {code})"
 
@@ -215,7 +215,7 @@ def run(
         code = box.exit_code(max(until - time.monotonic(), 0.0 if part is None else 1.0))
         if box.lost():
             raise SandboxError(LOST)
-        reason = box.over_limit() or (f"it ran longer than {seconds:g} s" if code is None else None)
+        reason = box.over or (f"it ran longer than {seconds:g} s" if code is None else None)
     return Finished(None if reason else code, _clipped(start + end, size, limits.output_chars), reason)
 
 

@@ -51,8 +51,7 @@ def _run() -> None:
         for box in busy:
             reason = _over(box, children, look_at_disk=round_ % DISK_EVERY == 0)
             if reason is not None:
-                box.over = reason
-                box.kill()
+                box.end_over(reason)
 
 
 def _over(box: Box, children: dict[int, list[int]], look_at_disk: bool) -> str | None:
@@ -61,7 +60,7 @@ def _over(box: Box, children: dict[int, list[int]], look_at_disk: bool) -> str |
         return None
     if box.group is None and resident(box.process.pid, children) > box.limits.memory:
         return f"its processes together used more than {box.limits.memory >> 20} MiB of memory"
-    if reason := box.over_limit():
+    if reason := box.over:
         return reason
     if look_at_disk and box.workspace is not None:
         try:
