@@ -36,6 +36,25 @@ def test_without_bubblewrap_nothing_runs_and_one_line_names_what_is_missing(
     assert "\n" not in str(found.value)
 
 
+def test_an_ordinary_user_needs_no_setpriv_and_root_gives_its_rights_up(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(
+        command_module.shutil,
+        "which",
+        lambda name, **more: None if name == "setpriv" and os.getuid() else f"/usr/bin/{name}",
+    )
+    for user, first in ((1000, "/usr/bin/bwrap"), (0, "/usr/bin/setpriv")):
+        monkeypatch.setattr(command_module.os, "getuid", lambda user=user: user)
+        words = command_module.launcher((3, 4, 5), ["true"], Limits())
+        assert words[0] == first and words[words.index("/usr/bin/bwrap") + 1 :][:4] == [
+            "--args",
+            "3",
+            "--seccomp",
+            "4",
+        ]
+
+
 def test_limits_below_one_are_refused() -> None:
     with pytest.raises(ValueError, match="limit processes"):
         Limits(processes=0)

@@ -65,8 +65,10 @@ def launcher(descriptors: tuple[int, int, int], program: Sequence[str], limits: 
     it writes the id of the first process inside."""
     arguments, rules, told = (str(descriptor) for descriptor in descriptors)
     paths = programs()
-    drop = [paths["setpriv"], f"--reuid={BOX_USER}", f"--regid={BOX_USER}", "--clear-groups"]
-    first = [*drop, "--no-new-privs", "--"] if os.getuid() == 0 else []
+    first: list[str] = []
+    if os.getuid() == 0:
+        first = [paths["setpriv"], f"--reuid={BOX_USER}", f"--regid={BOX_USER}", "--clear-groups"]
+        first += ["--no-new-privs", "--"]
     bounds = [
         f"--as={limits.memory}",
         f"--cpu={limits.cpu_seconds}",
