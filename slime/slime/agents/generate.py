@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
-from slime.agents.episode import Episode, EpisodeLimits
+from slime.agents.episode import Episode, EpisodeLimits, StepJudging
 from slime.agents.protocol import Environment, Task
-from slime.errors import EnvironmentAway
+from slime.agents.step_judge import StepJudge
+from slime.agents.step_prompt import StepPrompt, step_prompt
+from slime.errors import ConfigError, EnvironmentAway
 from slime.rollout.groups import fresh
 from slime.types import Sample
 
@@ -17,7 +19,14 @@ if TYPE_CHECKING:
     from slime.arguments.sides import GenerationSide
 
 logger = logging.getLogger(__name__)
-Generate = Callable[["GenerationSide", Sample, dict[str, Any]], Awaitable[Sample]]
+
+
+class Generate(Protocol):
+    """A function for --custom-generate-function-path."""
+
+    def __call__(
+        self, args: GenerationSide, sample: Sample, sampling_params: dict[str, Any], evaluation: bool = False
+    ) -> Awaitable[Sample | list[Sample]]: ...
 
 
 def agent(
@@ -26,6 +35,8 @@ def agent(
     *,
     parallel: int = 32,
     attempts: int = 3,
+    per_turn: bool = False,
+    step_prompt: StepPrompt = step_prompt,
 ) -> Generate:
     """The generate function of an agent in environments of one kind.
 
@@ -36,18 +47,32 @@ def agent(
         parallel: episodes at a time in this process.
         attempts: environments that are tried where one is away. After the last the sample fails: slime counts that,
             puts its group back, and trains on none of it.
+        per_turn: one sample a turn instead of one for the whole trajectory.
+        step_prompt: with --prm-enable, what the judge is asked about a step. Steps that the environment scores itself
+            are not judged, nor are those of evaluations.
+
+    Raises:
+        ConfigError: observations are to be folded, and one sample is to hold the whole trajectory.
     """
+    limits = limits or EpisodeLimits()
+    if limits.context == "fold" and not per_turn:
+        raise ConfigError(
+            'EpisodeLimits(context="fold") changes earlier prompts, so it needs agent(..., per_turn=True)'
+        )
     places = asyncio.Semaphore(parallel)
 
-    async def generate(args: GenerationSide, sample: Sample, sampling_params: dict[str, Any]) -> Sample:
+    async def generate(
+        args: GenerationSide, sample: Sample, sampling_params: dict[str, Any], evaluation: bool = False
+    ) -> Sample | list[Sample]:
         task = Task(sample.prompt, sample.label, sample.metadata)
+        judging = StepJudging(StepJudge.of(args), step_prompt) if args.prm_enable and not evaluation else None
         async with places:
             for attempt in range(1, attempts + 1):
                 begun = fresh(sample)
                 begun.metadata["environments_away"] = attempt - 1
                 environment = make_environment()
                 try:
-                    episode = Episode(args, begun, sampling_params, environment, limits or EpisodeLimits())
+                    episode = Episode(args, begun, sampling_params, environment, limits, per_turn, judging)
                     return await episode.run(task)
                 except EnvironmentAway as error:
                     logger.warning("environment %d of sample %s: %s", attempt, sample.index, error)

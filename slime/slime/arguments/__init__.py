@@ -23,6 +23,7 @@ from slime.arguments.groups.loss import LossArguments
 from slime.arguments.groups.model import ModelArguments
 from slime.arguments.groups.optimizer import OptimizerArguments
 from slime.arguments.groups.parallel import ParallelArguments
+from slime.arguments.groups.prm import PrmArguments
 from slime.arguments.groups.reward import RewardArguments
 from slime.arguments.groups.rollout import RolloutArguments
 from slime.arguments.groups.run import (
@@ -50,6 +51,7 @@ GROUPS: tuple[type, ...] = (
     RolloutArguments,
     SamplingArguments,
     RewardArguments,
+    PrmArguments,
     EvaluationArguments,
     HookArguments,
     ClusterArguments,
@@ -86,6 +88,7 @@ class Arguments(
     HookArguments,
     EvaluationArguments,
     RewardArguments,
+    PrmArguments,
     SamplingArguments,
     RolloutArguments,
     DataArguments,
