@@ -82,9 +82,11 @@ class FolderTemplate:
         self, messages: Sequence[Message], *, tools: list[Message] | None = None, add_generation_prompt: bool = False,
         tokenize: bool = True, return_dict: bool = False, **options: Any,
     ) -> list[int]:  # fmt: skip
-        """Prompt ids [T]; `tokenize` and `return_dict` are as DefaultRenderer sets them. Raises ValueError."""
+        """Prompt ids [T]; `tokenize` and `return_dict` are as DefaultRenderer sets them. Raises ValueError,
+        TooManyTokens."""
         cut = [self._cut(message) for message in messages]
         text = self._template.text(cut, tools, add_generation_prompt, options)
+        self._tokenizer.see_that_fits(text)
         return [token for part in text.split(_CUT) for token in self._tokenizer.encode_markup(part)]
 
     def _cut(self, value: Any) -> Any:

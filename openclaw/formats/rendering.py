@@ -11,6 +11,7 @@ import json
 import threading
 from collections import OrderedDict
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -100,17 +101,22 @@ class ChatFormat:
         self._lock = threading.Lock()
 
     def render(
-        self, messages: Sequence[Message], tools: list[Message] | None, options: TemplateOptions
+        self,
+        messages: Sequence[Message],
+        tools: list[Message] | None,
+        options: TemplateOptions,
+        most: int | None = None,
     ) -> list[int]:
         """Prompt ids [T] that end where the answer begins. Raises ClientError for options that the template
-        cannot take."""
+        cannot take, TooManyTokens for texts in it that have more than `most` tokens."""
         if isinstance(messages[0], RawPrompt):
             return list(messages[0].ids)
         prepared = [renderable(message) for message in messages]
         renderer = self._renderer(options, pieces=self._pieces is not None)
         try:
-            ids = renderer.render_ids(prepared, tools=tools or None, add_generation_prompt=True)
-        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            with nullcontext() if most is None else self.tokenizer.at_most(most):
+                ids = renderer.render_ids(prepared, tools=tools or None, add_generation_prompt=True)
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
             message = f"messages: the chat template of this model cannot write them: {error}"
             raise ClientError(message, "messages") from error
         return spelled_out(ids) if self._pieces is not None else list(ids)

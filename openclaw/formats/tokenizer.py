@@ -14,25 +14,30 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-import sys
 import threading
-from array import array
-from collections import OrderedDict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from tokenizers import Tokenizer as CoreTokenizer
 
 from openclaw.errors import ConfigError
+from openclaw.formats.text_cache import TextCache
 
 CACHED_BYTES = 4 << 20
 """Memory for texts whose ids are kept: a conversation's history is sent again with every turn."""
 
+SURELY_READ = 2
+"""Characters for each token that fits, up to which a text is read as tokens without being counted first."""
 SLICE_CHARACTERS = 16_384
 CUT_ALLOWANCE = 64
 """Tokens that a cut in the middle of a word may add to a slice, with a margin."""
 _BETWEEN_WORDS = re.compile(r"(?<=[a-z]) ")
+
+
+class TooManyTokens(Exception):
+    """Texts have more tokens than whoever reads them can use."""
 
 
 class Tokenizer:
@@ -64,18 +69,47 @@ class Tokenizer:
         self.eos_token_id = self._special(model_path, "eos_token")
         self._bytes = _token_bytes(self._core)
         self._longest_token = max(map(len, self._bytes))
-        self._cache = _TextCache(CACHED_BYTES)
+        self._cache = TextCache(CACHED_BYTES)
         self._control = _control_tokens(self._core)
         self._text_is_plain = False
+        self._rest = threading.local()
+
+    @contextmanager
+    def at_most(self, tokens: int) -> Iterator[None]:
+        """Inside, in this thread, texts of more than `tokens` together raise TooManyTokens, soon after so many of them
+        were read."""
+        self._rest.tokens = tokens
+        try:
+            yield
+        finally:
+            self._rest.tokens = None
 
     def encode(self, text: str, *args: object, **kwargs: object) -> list[int]:
         """Token ids of a text [T]; special tokens are added nowhere. The name of a special token is read as
-        the token, or, after `read_text_as_plain`, as the plain text that it is."""
+        the token, or, after `read_text_as_plain`, as the plain text that it is. Raises TooManyTokens: see `at_most`."""
         ids = self._cache.get(text)
         if ids is None:
+            self.see_that_fits(text)
             ids = self._encode_plain(text) if self._text_is_plain else self.encode_markup(text)
             self._cache.put(text, ids)
+        self._take(len(ids))
         return ids
+
+    def see_that_fits(self, text: str) -> None:
+        """Raises TooManyTokens for a text that surely has more tokens than are left: see `at_most`."""
+        rest = getattr(self._rest, "tokens", None)
+        if rest is None or len(text) <= max(SURELY_READ * rest, SLICE_CHARACTERS):
+            return
+        if self.exceeds([text], rest):
+            raise TooManyTokens
+
+    def _take(self, tokens: int) -> None:
+        """Counts tokens that were read. Raises TooManyTokens."""
+        rest = getattr(self._rest, "tokens", None)
+        if rest is not None:
+            self._rest.tokens = rest - tokens
+            if rest < tokens:
+                raise TooManyTokens
 
     def encode_markup(self, text: str) -> list[int]:
         """Token ids of a text [T] in which the name of a special token is that token: a whole prompt."""
@@ -206,46 +240,6 @@ def spelled_out(entries: Iterable[int]) -> list[int]:
         else:
             ids.append(entry)
     return ids
-
-
-_ENTRY_BYTES = 150
-"""Of an ordered dictionary, about."""
-
-
-class _TextCache:
-    """Ids of the texts used last, up to a number of bytes."""
-
-    def __init__(self, limit: int) -> None:
-        self._limit = limit
-        self._size = 0
-        self._ids: OrderedDict[str, array[int]] = OrderedDict()  # a list takes nine times the memory
-        self._lock = threading.Lock()
-
-    def get(self, text: str) -> list[int] | None:
-        with self._lock:
-            ids = self._ids.get(text)
-            if ids is None:
-                return None
-            self._ids.move_to_end(text)
-            return ids.tolist()
-
-    def clear(self) -> None:
-        with self._lock:
-            self._ids.clear()
-            self._size = 0
-
-    def put(self, text: str, ids: list[int]) -> None:
-        with self._lock:
-            if text not in self._ids:
-                self._ids[text] = array("i", ids)
-                self._size += _bytes_of(text, self._ids[text])
-            while self._size > self._limit:
-                self._size -= _bytes_of(*self._ids.popitem(last=False))
-
-
-def _bytes_of(text: str, ids: array[int]) -> int:
-    """Memory of an entry, in bytes."""
-    return sys.getsizeof(text) + sys.getsizeof(ids) + _ENTRY_BYTES
 
 
 def _is_byte_level(config: dict[str, Any]) -> bool:

@@ -18,6 +18,10 @@ MAX_STOP_CHARACTERS = 1000
 """Of one stop string: each is searched in everything that may still become one."""
 MAX_TOP_LOGPROBS = 20
 MAX_ANSWERS = 16
+MAX_OPTION_CHARACTERS = 16_384
+"""Of the template's options as JSON: what renders with them is kept for the next request."""
+SHOWN = 100
+"""Characters of a wrong value in an error."""
 
 
 @dataclass(frozen=True)
@@ -98,9 +102,9 @@ def _messages(messages: object) -> list[Message]:
         if not isinstance(message, dict):
             raise wrong(where, "an object")
         if message.get("role") not in ROLES:
-            shown = message.get("role")
+            shown = repr(message.get("role"))[:SHOWN]
             raise ClientError(
-                f"{where}.role is {shown!r}; it must be one of {', '.join(ROLES)}", f"{where}.role"
+                f"{where}.role is {shown}; it must be one of {', '.join(ROLES)}", f"{where}.role"
             )
         _content(message, where)
         if message.get("tool_calls") is not None:
@@ -233,6 +237,8 @@ def _template_options(body: dict[str, Any], may_think: bool) -> TemplateOptions:
     options = body.get("chat_template_kwargs")
     if options is not None and not isinstance(options, dict):
         raise wrong("chat_template_kwargs", "an object")
+    if options and len(orjson.dumps(options)) > MAX_OPTION_CHARACTERS:
+        raise wrong("chat_template_kwargs", f"at most {MAX_OPTION_CHARACTERS} characters of JSON")
     thinking = (options or {}).get("enable_thinking", True)
     if not isinstance(thinking, bool):
         raise wrong("chat_template_kwargs.enable_thinking", "true or false")

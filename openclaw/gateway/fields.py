@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from itertools import islice
 from typing import Any
 
 import orjson
@@ -12,6 +13,8 @@ from openclaw.errors import ClientError
 
 MAX_DEPTH = 100
 """Levels of objects and lists in a request body; a tool's JSON schema has perhaps ten."""
+MAX_CONTAINERS = 200_000
+"""Objects and lists in it; each of 10,000 messages has perhaps three."""
 
 
 def parse_body(data: bytes) -> dict[str, Any]:
@@ -22,7 +25,7 @@ def parse_body(data: bytes) -> dict[str, Any]:
         raise ClientError(f"the request body is not JSON: {error}", code="invalid_json") from error
     if not isinstance(body, dict):
         raise ClientError("the request body must be a JSON object", code="invalid_json")
-    check_depth(body)
+    check_shape(body)
     return body
 
 
@@ -82,16 +85,22 @@ def wrong(param: str, expected: str) -> ClientError:
     return ClientError(f"{param} must be {expected}", param)
 
 
-def check_depth(value: Any) -> None:
-    """Raises ClientError for JSON that is nested more than MAX_DEPTH levels."""
-    level = [value]
+def check_shape(value: Any) -> None:
+    """Raises ClientError for JSON that is nested more than MAX_DEPTH levels, or has more than MAX_CONTAINERS objects
+    and lists: each costs time while nobody else is answered."""
+    level, count = [value], 0
     for _ in range(MAX_DEPTH + 1):
-        level = [
+        inside = (
             inner
             for outer in level
             for inner in (outer.values() if isinstance(outer, dict) else outer)
             if isinstance(inner, (dict, list))
-        ]
+        )
+        level = list(islice(inside, MAX_CONTAINERS - count + 1))
+        count += len(level)
         if not level:
             return
+        if count > MAX_CONTAINERS:
+            what = f"has more than {MAX_CONTAINERS} objects and lists"
+            raise ClientError(f"the request body {what}", code="invalid_json")
     raise ClientError(f"the request body is nested more than {MAX_DEPTH} levels deep", code="invalid_json")

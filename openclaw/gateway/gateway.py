@@ -18,13 +18,14 @@ from openclaw.engine.generation import EngineRequest
 from openclaw.errors import ClientError
 from openclaw.formats.rendering import ChatFormat, ModelFolder, RawPrompt
 from openclaw.formats.template_probe import probe
-from openclaw.formats.tokenizer import Tokenizer
+from openclaw.formats.tokenizer import SURELY_READ, Tokenizer, TooManyTokens
 from openclaw.gateway.caller import Caller
-from openclaw.gateway.chat_request import ChatRequest
+from openclaw.gateway.chat_request import SHOWN, ChatRequest
 from openclaw.gateway.exchange import Exchange
 from openclaw.gateway.idempotency import InFlight, SharedGeneration
 from openclaw.gateway.recorder import Recorder
 from openclaw.gateway.running import Admission, RunningAnswers
+from openclaw.gateway.sizes import LARGE_HISTORY_CHARACTERS, check_number, is_large, too_long
 from openclaw.gateway.spans import spans_of
 from openclaw.sessions.transcript import Parent, Transcript, next_state, same_answer
 from openclaw.settings import Settings
@@ -33,24 +34,13 @@ from openclaw.types import RenderMode, TurnContext, TurnState
 log = logging.getLogger(__name__)
 
 DEFAULT_TEMPERATURE = 0.6
-LARGE_HISTORY_CHARACTERS = 20_000
-"""Of messages and tools as JSON: from here on a prompt is rendered in a thread, so that other streams continue."""
-SURELY_READ = 2
-"""Characters for each token of the context, up to which messages are read as tokens without being counted first."""
+READ_AT_MOST = 2
+"""Times the context: where the prompt of a request has more tokens, no more of it is read."""
 LARGE_AT_A_TIME = 2
 _BRIDGED = (TurnState.CAPTURED, TurnState.ANSWERED, TurnState.JUDGED, TurnState.UNTRAINABLE)
 
 
 T = TypeVar("T")
-
-
-def too_long(length: str, context_length: int) -> ClientError:
-    """A prompt that leaves no room for an answer."""
-    message = (
-        f"the messages are {length} long; this model's context is {context_length} tokens, prompt and answer together: "
-        "shorten the messages"
-    )
-    return ClientError(message, "messages", "context_length_exceeded")
 
 
 @dataclass(frozen=True)
@@ -95,7 +85,8 @@ class Gateway:
         await self._check_length(request)
         request = replace(request, sampling={"temperature": self._temperature, **request.sampling})
         recorder = self.recorder if caller.train else None
-        transcript = Transcript.of(request.messages)
+        read = Transcript.of, request.messages
+        transcript = await self._aside(*read) if is_large(request) else Transcript.of(request.messages)
         parent = await _find_parent(recorder, request, transcript, caller)
         prompt = await self._render(request, parent)
         generation = self._join_or_begin(request, caller, parent, prompt, recorder is not None)
@@ -126,16 +117,12 @@ class Gateway:
     def _check(self, request: ChatRequest) -> None:
         if request.model is not None:
             self.check_model(request.model)
-        if len(request.messages) > self.settings.max_messages:
-            message = (
-                f"messages: at most {self.settings.max_messages} in one request, not {len(request.messages)}"
-            )
-            raise ClientError(message, "messages", "too_many_messages")
+        check_number(request, self.settings.max_messages)
 
     def check_model(self, name: str) -> None:
         """Raises ClientError (404) for a model that is not served here."""
         if name != self.model_name:
-            message = f"the model {name!r} does not exist; this server has {self.model_name!r}"
+            message = f"the model {name[:SHOWN]!r} does not exist; this server has {self.model_name!r}"
             raise ClientError(message, "model", "model_not_found", 404)
 
     async def _check_length(self, request: ChatRequest) -> None:
@@ -179,7 +166,11 @@ class Gateway:
         wanted = request.messages, request.tools, request.thinking
         if len(orjson.dumps(wanted)) < LARGE_HISTORY_CHARACTERS:
             return self.format.render(*wanted)
-        return await self._aside(self.format.render, *wanted)
+        try:
+            return await self._aside(self.format.render, *wanted, READ_AT_MOST * self.context_length)
+        except TooManyTokens as error:
+            told = f"more than {READ_AT_MOST * self.context_length} tokens"
+            raise too_long(told, self.context_length) from error
 
     def _join_or_begin(
         self, request: ChatRequest, caller: Caller, parent: Parent | None, prompt: Prompt, recorded: bool

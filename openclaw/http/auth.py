@@ -20,6 +20,9 @@ RELAYED = frozenset({"forwarded", "via", "x-real-ip", "true-client-ip", "cf-conn
 """Headers that proxies add, besides x-forwarded-*."""
 
 
+_NO_HOST = frozenset("@/\\?#")
+
+
 class Administered(Protocol):
     """Settings that may have a key of the administrator."""
 
@@ -57,7 +60,7 @@ def check_admin(request: Request, settings: Administered) -> None:
             raise _unauthorized("admin key (OPENCLAW_ADMIN_KEY)")
         return
     relayed = any(name in RELAYED or name.startswith("x-forwarded-") for name in request.headers)
-    asked = _host(f"//{request.headers.get('host', '127.0.0.1')}")
+    asked = _asked_host(request)
     here = asked in LOOPBACK or _is_address(asked)  # else a name that a page of another site made point here
     if relayed or not here or request.client is None or request.client.host not in LOOPBACK:
         message = "administration is open to this machine only; set OPENCLAW_ADMIN_KEY to allow it with a key"
@@ -72,7 +75,7 @@ def _check_origin(request: Request) -> None:
     if origin is None:
         return
     host = _host(origin)
-    own = _host(f"//{request.headers.get('host', '')}")
+    own = _asked_host(request)
     if host not in LOOPBACK and not (host == own and _is_address(own)):
         message = "a web page of another site may not use this server without a key; set SGLANG_API_KEY"
         raise ClientError(message, code="forbidden", status=403, kind="permission_error")
@@ -81,7 +84,7 @@ def _check_origin(request: Request) -> None:
 def _check_host(request: Request, settings: Settings) -> None:
     """Without a key, a name that anybody could have pointed at this machine is refused (DNS rebinding): the browser
     would let a page of that site in. So is what a browser itself calls a request of another site."""
-    asked = _host(f"//{request.headers.get('host', '127.0.0.1')}")
+    asked = _asked_host(request)
     if not (asked and (is_own_name(asked) or asked in (name.lower() for name in settings.allowed_hosts))):
         message = (
             f"without a key this server is not {asked!r}: set SGLANG_API_KEY, or ALLOWED_HOSTS to that name"
@@ -97,6 +100,13 @@ def is_own_name(host: str) -> bool:
     return (
         host in LOOPBACK or _is_address(host) or "." not in host.rstrip(".") or host.endswith(LOCAL_DOMAINS)
     )
+
+
+def _asked_host(request: Request) -> str | None:
+    """The name under which this server was asked; None for a Host that is more than a name and a port, of which two
+    programs would read two names."""
+    given = request.headers.get("host", "127.0.0.1")
+    return None if set(given) & _NO_HOST else _host(f"//{given}")
 
 
 def _host(url: str) -> str | None:

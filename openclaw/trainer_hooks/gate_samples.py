@@ -29,7 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help='JSON lines of questions, {"messages": [...], "answer": "19"}: a candidate answers them',
     )
     group.add_argument("--gate-liked", type=int, default=8, help="liked answers to compare on, old and new")
-    group.add_argument("--gate-recent", type=int, default=4, help="newest answers to compare on")
+    group.add_argument("--gate-recent", type=int, default=8, help="newest answers to compare on")
     group.add_argument(
         "--gate-longest",
         type=int,

@@ -59,11 +59,24 @@ def test_a_gate_lets_good_updates_pass_and_ends_bad_ones(bench: Bench) -> None:
 
 def test_the_gates_cost_is_the_time_that_it_held_training_up_over_training() -> None:
     rows = [
-        {"perf/train_time": 1.0, "gate/seconds": 0.1, "gate/looked": 0.0, "gate/rejected": 0.0},
-        {"perf/train_time": 3.0, "gate/seconds": 0.9, "gate/looked": 1.0, "gate/rejected": 1.0},
+        {
+            "perf/train_time": 1.0,
+            "gate/seconds": 0.7,
+            "gate/held": 0.1,
+            "gate/looked": 1.0,
+            "gate/rejected": 0.0,
+        },
+        {
+            "perf/train_time": 3.0,
+            "gate/seconds": 0.9,
+            "gate/held": 0.9,
+            "gate/looked": 0.0,
+            "gate/rejected": 1.0,
+        },
         {"perf/train_time": 9.0},
     ]
     found = cost(rows)
-    assert found["held_over_training"] == 0.25 and found["late_s"] == 0.1
+    assert found["held_over_training"] == 0.25 and found["late_s"] == 0.7
+    assert (found["training_s"], found["training_beside_s"]) == (2.0, 3.0)
     assert (found["updates"], found["rejected"], found["answered_before_live"]) == (2, 1, 1)
     assert cost([]) == {}

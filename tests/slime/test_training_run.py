@@ -7,6 +7,7 @@ import os
 import re
 import signal
 import socket
+import stat
 import subprocess
 import sys
 import time
@@ -106,6 +107,10 @@ def run(tmp_path_factory: pytest.TempPathFactory, model_path: Path) -> Iterator[
 
 def test_versions_go_live_one_after_the_other_and_the_engine_agrees(run: Run) -> None:
     run.eventually(lambda: len(run.live()) >= 3, 90)
+    for shared in (records.scratch_dir(run.run_dir), records.memory_dir(run.run_dir)):
+        assert stat.S_IMODE(shared.stat().st_mode) == 0o700, (
+            "other users see neither Ray's sockets nor weights"
+        )
     first, second, third = run.live()[:3]
     assert (first["version"], first["rollout_id"], first["restored"]) == (0, -1, True)
     assert [(v["version"], v["parent"], v["rollout_id"]) for v in (second, third)] == [(1, 0, 0), (2, 1, 1)]

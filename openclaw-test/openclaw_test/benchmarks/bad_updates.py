@@ -125,17 +125,42 @@ def good(loop: GatedLoop) -> Row:
 
 def table(rows: list[Row]) -> str:
     """Markdown: bad updates by kind, then those one on the other, then the good ones."""
-    lines = ["| kind | updates | stopped by | went live | largest fall |", "|---|---|---|---|---|"]
+    lines = [*single_updates(rows), "", *drifts(rows), "", *good_updates(rows)]
+    return "\n".join(lines)
+
+
+def single_updates(rows: list[Row]) -> list[str]:
+    """Falls of greedy accuracy: of what answered somebody, and of what went on answering behind its questions."""
+    lines = [
+        "| kind | updates | stopped before it answered, by | gone back from | stayed | largest fall that answered "
+        "| that stayed | stayed with two points less |",
+        "|---|--:|---|--:|--:|--:|--:|--:|",
+    ]
+    bad, harmful = [row for row in rows if row["what"] == "bad"], 0
     for kind in KINDS:
-        mine = [row for row in rows if row["what"] == "bad" and row["kind"] == kind]
-        stopped = Counter(row["stage"] for row in mine if row["stage"])
+        mine = [row for row in bad if row["kind"] == kind]
+        stopped = Counter(row["stage"] for row in mine if row["fall"] is None)
         live = [row["fall"] for row in mine if row["fall"] is not None]
+        stayed = [row["fall"] for row in mine if row["stage"] == ""]
         by = ", ".join(f"{stage} {count}" for stage, count in stopped.most_common()) or "nothing"
-        harmful = sum(fall >= HARM for fall in live)
-        fall = f"{max(live):.3f}" + (f" ({harmful} of two points)" if harmful else "") if live else "none"
-        lines.append(f"| {kind} | {len(mine)} | {by} | {len(live)} | {fall} |")
-    lines += ["", "| one on the other | updates | stopped | largest fall that answered | for | at the end |"]
-    lines.append("|---|---|---|---|---|---|")
+        stays = sum(fall >= HARM for fall in stayed)
+        harmful += stays
+        counts = f"{len(live) - len(stayed)} | {len(stayed)} | {largest(live)} | {largest(stayed)} | {stays}"
+        lines.append(f"| {kind} | {len(mine)} | {by} | {counts} |")
+    answered = sum(row["fall"] is not None for row in bad)
+    lines += ["", f"{len(bad)} bad updates, {answered} answered, {harmful} stayed with two points less"]
+    return lines
+
+
+def largest(falls: list[float]) -> str:
+    return f"{max(falls):.3f}" if falls else "none"
+
+
+def drifts(rows: list[Row]) -> list[str]:
+    lines = [
+        "| one on the other | updates | stopped | largest fall that answered | two points or more for | at the end |",
+        "|---|--:|---|--:|--:|--:|",
+    ]
     for row in (row for row in rows if row["what"] == "drift"):
         drift = Drift(row["kind"], row["stopped"], row["live"])
         by = Counter(stage for stage in drift.stopped if stage)
@@ -145,17 +170,21 @@ def table(rows: list[Row]) -> str:
             f"| {drift.kind}, seed {row['seed']} | {len(drift.stopped)} | {stopped_by} | {max(drift.live):.3f} "
             f"| {drift.longest} updates | {last:.3f} |"
         )
+    return lines
+
+
+def good_updates(rows: list[Row]) -> list[str]:
     talks = [row for row in rows if row["what"] == "good"]
     count, rejected = (
         sum(row["updates"] for row in talks),
         sum(len(row["rejected"]) + len(row["undone"]) for row in talks),
     )
     seconds = [sum(row[f"{what}_seconds"] for row in talks) for what in ("gate", "train", "audit")]
-    lines += ["", f"good updates: {rejected} of {count} rejected or undone, in {len(talks)} talks"]
+    lines = [f"good updates: {rejected} of {count} rejected or undone, in {len(talks)} talks"]
     of_gate, of_training, behind = seconds
     lines.append(f"seconds over those of training: gate {of_gate / max(of_training, 1e-9):.2f}")
     lines[-1] += f", questions behind the switch {behind / max(of_training, 1e-9):.2f}"
-    return "\n".join(lines)
+    return lines
 
 
 def main() -> None:

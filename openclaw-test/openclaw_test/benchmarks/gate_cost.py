@@ -2,8 +2,9 @@
 
 `python openclaw-test/openclaw_test/benchmarks/gate_cost.py RUN_DIR` prints one JSON line. `held_over_training`: the time
 by which examinations held the trainer up, over the time that it trained, of all updates; `held_median_s`: of one.
-`late_s`: by how much later a version answers for it, on average. Questions behind the switch hold nobody up; their
-processor time is in `bad_updates.py`.
+`late_s`: by how much later a version answers for it, on average: candidates answer while the next batch trains.
+`training_beside_s`: a step that trained beside them, `training_s`: any. Questions behind the switch hold nobody up;
+their processor time is in `bad_updates.py`.
 """
 
 from __future__ import annotations
@@ -12,9 +13,11 @@ import argparse
 import json
 import statistics
 from collections.abc import Sequence
+from itertools import pairwise
 from pathlib import Path
 
-TRAINED, HELD, LOOKED, REJECTED = "perf/train_time", "gate/seconds", "gate/looked", "gate/rejected"
+TRAINED, HELD, LOOKED, REJECTED = "perf/train_time", "gate/held", "gate/looked", "gate/rejected"
+SECONDS = "gate/seconds"
 Row = dict[str, float]
 
 
@@ -25,15 +28,17 @@ def cost(rows: Sequence[Row]) -> dict[str, float]:
         return {}
     held, trained = ([row[name] for row in examined] for name in (HELD, TRAINED))
     live = [row for row in examined if not row.get(REJECTED)]
+    beside = [now[TRAINED] for before, now in pairwise(examined) if before.get(LOOKED)]
     return {
         "updates": len(examined),
         "rejected": len(examined) - len(live),
         "answered_before_live": sum(bool(row.get(LOOKED)) for row in examined),
         "training_s": statistics.fmean(trained),
+        "training_beside_s": statistics.fmean(beside) if beside else 0.0,
         "held_median_s": statistics.median(held),
         "held_longest_s": max(held),
         "held_over_training": sum(held) / sum(trained),
-        "late_s": statistics.fmean(row[HELD] for row in live) if live else 0.0,
+        "late_s": statistics.fmean(row[SECONDS] for row in live) if live else 0.0,
     }
 
 

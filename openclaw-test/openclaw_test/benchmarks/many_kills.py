@@ -35,7 +35,6 @@ from openclaw_test.benchmarks.fault_checks import (
     PATIENCE_S,
     TRAINED_TWICE,
     WRONG_STATE,
-    live_version,
     pid_of,
     until,
 )
@@ -55,6 +54,8 @@ AT_ONCE = (1, 1, 1, 2, 2, 3)
 AGAIN = 0.2
 """Share of the blows that are struck a second time at what took over, within half a second."""
 PEOPLE = 4
+TRAINED = "SELECT count(*) FROM weight_version"
+"""Versions, those too that the gate did not let through."""
 ENDED_S = 20.0
 """After the stop, until a process that is still there counts as left behind."""
 
@@ -93,6 +94,7 @@ async def blow(loop: Loop, people: People, knocking: Knocking, rng: random.Rando
 async def piece(loop: Loop, folder: Path, kills: int, minutes: float, seed: int) -> None:
     """Blows until so many kills or minutes; what was seen is noted as it comes."""
     people, done, rng = People(), asyncio.Event(), random.Random(seed)
+    notebook = SeenNotes(folder / "seen.jsonl", people)
     end, count = time.monotonic() + 60 * minutes, 0
     async with ChatClient(loop.url) as client:
         talking = [
@@ -103,17 +105,33 @@ async def piece(loop: Loop, folder: Path, kills: int, minutes: float, seed: int)
             while count < kills and time.monotonic() < end:
                 struck = await blow(loop, people, knocking, rng)
                 count += len(struck.roles)
+                notebook.write()
                 note(folder / "blows.jsonl", [asdict(struck)])
         done.set()
         await asyncio.gather(*talking)
-    version = live_version(loop)
+    notebook.write()
+    steps = number(loop, TRAINED)
     async with ChatClient(loop.url) as client:
         done = asyncio.Event()
         talking = [asyncio.create_task(talk_until(done, client, seed, people)) for _ in range(PEOPLE)]
-        await until(lambda: live_version(loop) > version, "training after the kills")
+        await until(lambda: number(loop, TRAINED) > steps, "training after the kills")
         done.set()
         await asyncio.gather(*talking)
-    note(folder / "seen.jsonl", [[one.completion_id, digest(one.text)] for one in people.seen])
+    notebook.write()
+
+
+class SeenNotes:
+    """What clients saw, written down as it comes: a piece that ends too early is compared all the same."""
+
+    def __init__(self, path: Path, people: People) -> None:
+        self._path = path
+        self._people = people
+        self._written = 0
+
+    def write(self) -> None:
+        new = self._people.seen[self._written :]
+        self._written += len(new)
+        note(self._path, [[one.completion_id, digest(one.text)] for one in new])
 
 
 def note(path: Path, lines: list[Any]) -> None:

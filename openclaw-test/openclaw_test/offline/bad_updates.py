@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import random
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import torch
@@ -29,12 +29,14 @@ AUDIT = "audit"
 
 @dataclass(frozen=True)
 class Attempt:
-    """One bad update. `stage`: that stopped it, "" where none did. `fall`: of the greedy accuracy, of what went live."""
+    """One bad update. `stage`: that stopped it, "" where none did. `fall`: of the greedy accuracy, of what went live.
+    `measured`: what the gate had measured by then."""
 
     kind: str
     scale: float
     stage: str
     fall: float | None
+    measured: dict[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -108,9 +110,9 @@ class Bench:
             self.chat.engine.install(weights, loop.version)
             fall = round(self.accuracy - self.measure(), 4)
             stopped = loop.go_live(found) is not None
-            return Attempt(kind, scale, AUDIT if stopped else "", fall)
+            return Attempt(kind, scale, AUDIT if stopped else "", fall, rounded(found))
         except CandidateRejected as rejection:
-            return Attempt(kind, scale, rejection.stage, None)
+            return Attempt(kind, scale, rejection.stage, None, rounded(rejection.measurements))
         finally:
             vars(loop.gate.history).update(history)
             loop.return_to(start)
@@ -139,6 +141,10 @@ class Bench:
         vars(loop.gate.history).update(history)
         loop.return_to(start)
         return Drift(kind, stopped, live[1:])
+
+
+def rounded(found: dict[str, float]) -> dict[str, float]:
+    return {name: float(f"{value:.4g}") for name, value in found.items()}
 
 
 def sign_turned(bench: Bench, rng: random.Random) -> list[Sample]:

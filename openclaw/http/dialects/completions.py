@@ -20,12 +20,13 @@ from openclaw.errors import ClientError
 from openclaw.formats.deltas import TextDelta
 from openclaw.formats.raw_text import RawText
 from openclaw.formats.rendering import RawPrompt
-from openclaw.formats.tokenizer import Tokenizer
+from openclaw.formats.tokenizer import SURELY_READ, Tokenizer
 from openclaw.gateway.caller import Caller
 from openclaw.gateway.chat_request import MAX_ANSWERS, MAX_TOP_LOGPROBS, ChatRequest, chat_request
 from openclaw.gateway.exchange import Chunk, Completion, Exchange
 from openclaw.gateway.fields import boolean, integer, parse_body
-from openclaw.gateway.gateway import LARGE_HISTORY_CHARACTERS, SURELY_READ, Gateway, too_long
+from openclaw.gateway.gateway import Gateway
+from openclaw.gateway.sizes import LARGE_HISTORY_CHARACTERS, too_long
 from openclaw.http.auth import check_client
 from openclaw.http.dialects.chat import DONE, OpenAIErrors, usage
 from openclaw.http.openapi import COMPLETION

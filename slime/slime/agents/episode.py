@@ -13,7 +13,7 @@ from slime.agents.protocol import Action, Environment, Observation, Outcome, Sta
 from slime.agents.rewards import compose
 from slime.agents.step_judge import StepJudge
 from slime.agents.step_prompt import StepPrompt
-from slime.agents.tool_calls import CallError, calls_in
+from slime.agents.tool_calls import CallError, CallFormat
 from slime.agents.trajectory import Turn, as_one, one_each
 from slime.rollout.engine_pool import EngineRefused
 from slime.rollout.generate import POOL_SHARE, add_answer, seed_of
@@ -67,6 +67,7 @@ class Episode:
     sampling_params: dict[str, Any]
     environment: Environment
     limits: EpisodeLimits
+    format: CallFormat = field(default_factory=CallFormat)
     per_turn: bool = False
     judging: StepJudging | None = None
     turns: list[Turn] = field(default_factory=list)
@@ -125,10 +126,10 @@ class Episode:
 
     async def _acted(self, turn: Turn, start: Start, text: str) -> Observation:
         try:
-            action = Action(text, calls_in(text, start.tools))
+            action = Action(text, self.format.calls(text, start.tools))
         except CallError as error:
             self.parse_errors += 1
-            seen = Observation([{"role": "tool", "content": f"Error: {error}"}])
+            seen = Observation(self.format.complaint(error))
             turn.step = Step(text, (), tuple(seen.messages), str(error))
             return seen
         seen = await self.environment.step(action)

@@ -11,6 +11,7 @@ from slime.agents.episode import Episode, EpisodeLimits, StepJudging
 from slime.agents.protocol import Environment, Task
 from slime.agents.step_judge import StepJudge
 from slime.agents.step_prompt import StepPrompt, step_prompt
+from slime.agents.tool_calls import CallFormat
 from slime.errors import ConfigError, EnvironmentAway
 from slime.rollout.groups import fresh
 from slime.types import Sample
@@ -35,6 +36,7 @@ def agent(
     *,
     parallel: int = 32,
     attempts: int = 3,
+    format: CallFormat | None = None,
     per_turn: bool = False,
     step_prompt: StepPrompt = step_prompt,
 ) -> Generate:
@@ -47,6 +49,7 @@ def agent(
         parallel: episodes at a time in this process.
         attempts: environments that are tried where one is away. After the last the sample fails: slime counts that,
             puts its group back, and trains on none of it.
+        format: of the model's calls; by default that of Qwen and Hermes.
         per_turn: one sample a turn instead of one for the whole trajectory.
         step_prompt: with --prm-enable, what the judge is asked about a step. Steps that the environment scores itself
             are not judged, nor are those of evaluations.
@@ -72,7 +75,10 @@ def agent(
                 begun.metadata["environments_away"] = attempt - 1
                 environment = make_environment()
                 try:
-                    episode = Episode(args, begun, sampling_params, environment, limits, per_turn, judging)
+                    calls = format or CallFormat()
+                    episode = Episode(
+                        args, begun, sampling_params, environment, limits, calls, per_turn, judging
+                    )
                     return await episode.run(task)
                 except EnvironmentAway as error:
                     logger.warning("environment %d of sample %s: %s", attempt, sample.index, error)

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from slime.agents.protocol import Tool, ToolCall
+from slime.agents.protocol import Message, Tool, ToolCall
 from slime.errors import SlimeError
 
 OPEN, CLOSE = "<tool_call>", "</tool_call>"
@@ -25,6 +25,19 @@ _TYPES: dict[str, type | tuple[type, ...]] = {
 
 class CallError(SlimeError):
     """A call that cannot be made; the message is for the model."""
+
+
+class CallFormat:
+    """How a model writes its calls, and how it is told of one that cannot be made. A track with markup of its own
+    overrides both."""
+
+    def calls(self, text: str, tools: Sequence[Tool]) -> tuple[ToolCall, ...]:
+        """The calls of a turn, in order; none in a final answer. Raises CallError."""
+        return calls_in(text, tools)
+
+    def complaint(self, error: CallError) -> list[Message]:
+        """What the model is shown."""
+        return [{"role": "tool", "content": f"Error: {error}"}]
 
 
 def calls_in(text: str, tools: Sequence[Tool]) -> tuple[ToolCall, ...]:

@@ -24,6 +24,8 @@ SERVER_OPTIONS: dict[str, Any] = {
 }
 """Of uvicorn."""
 SECONDS_PER_STREAM = 0.001
+BY_HAND = (None, "none")
+"""What `Origin` and `Sec-Fetch-Site` are of a program, and of a person who types the address of an engine."""
 TOKENS_THAT_DOUBLE = 256
 
 Body = TypeVar("Body", bound=BaseModel)
@@ -38,9 +40,11 @@ class JsonHttp:
     dumps: Callable[[Any], bytes]
 
     def routes(self, post: Mapping[str, Handler], get: Mapping[str, Handler]) -> list[Route]:
-        """Routes by path; bad requests to those of `post` are answers, not exceptions."""
-        routes = [Route(path, self._guarded(handler), methods=["POST"]) for path, handler in post.items()]
-        return routes + [Route(path, handler, methods=["GET"]) for path, handler in get.items()]
+        """Routes by path; bad requests to those of `post` are answers, not exceptions. None is for web pages: an
+        engine asks for no key, and a page that somebody visits could send it whatever its port takes."""
+        routes = [(path, self._guarded(handler), "POST") for path, handler in post.items()]
+        routes += [(path, handler, "GET") for path, handler in get.items()]
+        return [Route(path, self._for_programs(handler), methods=[kind]) for path, handler, kind in routes]
 
     async def parse(self, request: Request, kind: type[Body]) -> Body:
         """The body as `kind`; no body is an empty object. Raises RequestError."""
@@ -60,6 +64,15 @@ class JsonHttp:
     def event(self, body: dict[str, Any]) -> bytes:
         """One server-sent event."""
         return b"data: " + self.dumps(body) + b"\n\n"
+
+    def _for_programs(self, handler: Handler) -> Handler:
+        async def route(request: Request) -> Response:
+            headers = request.headers
+            if headers.get("origin") is None and headers.get("sec-fetch-site") in BY_HAND:
+                return await handler(request)
+            return self.answer({"success": False, "message": "an engine answers no web page"}, 403)
+
+        return route
 
     def _guarded(self, handler: Handler) -> Handler:
         async def route(request: Request) -> Response:

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from slime.gate.answers import STAGE as ANSWERS
 from slime.gate.answers import AnswerCheck, Tries
 from slime.gate.audit import Audit
-from slime.gate.bounds import largest_change
 from slime.gate.history import GateHistory
 from slime.gate.likelihood import key, measure_likelihood
-from slime.gate.limits import bad_likelihood, too_few_right
+from slime.gate.limits import bad_change, bad_likelihood, is_near, too_few_right
 from slime.gate.patience import STAGE as ORDER
-from slime.gate.patience import OrderFirst, check_orders
+from slime.gate.patience import check_orders, told_of
 from slime.hooks import load_hook
 from slime.types import Sample
 from slime.utils.logging import event
@@ -30,8 +30,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 FILE = "gate.json"
-NEAR = 0.25
-"""Share of a limit from which an update is looked at more closely."""
 MOST_LEFT = 2
 """Updates in a row that may leave their turn to answer to the next one."""
 SLOWER = 0.5
@@ -59,6 +57,7 @@ class CandidateGate:
     Attributes:
         known: log-probs of stored answers under the live weights, by key.
         now: the same under the candidate.
+        compared: what the candidate under examination is compared on.
     """
 
     def __init__(self, args: Arguments, orders: VersionOrders | None = None) -> None:
@@ -72,6 +71,7 @@ class CandidateGate:
         self.hook = load_hook(args, "gate_samples_path") if args.gate else None
         self.known: dict[str, list[float]] = {}
         self.now: dict[str, list[float]] = {}
+        self.compared: list[Sample] = []
         self.examined: tuple[list[Sample], WeightVersion, Sequence[Tries], bool] | None = None
 
     def watch(self) -> None:
@@ -110,52 +110,66 @@ class CandidateGate:
     def examine(
         self, trainers: Examined, candidate: Candidate, live: WeightVersion, engines: Sequence[Tries] = ()
     ) -> dict[str, float]:
-        """Measures a candidate whose files are written, while the trainer holds its weights.
+        """Both halves of an examination, one after the other; what was measured.
 
         Args:
-            engines: those that may hold it beside the live weights; the first that can answers with it.
+            engines: those that may hold the candidate beside the live weights; the first that can answers with it.
 
         Raises:
             CandidateRejected: with everything measured so far.
         """
+        return self.let_answer(candidate, live, engines, self.measure(trainers, candidate, live))
+
+    def measure(self, trainers: Examined, candidate: Candidate, live: WeightVersion) -> dict[str, float]:
+        """The first half, of a candidate whose files are written, while the trainer holds its weights: files and
+        likelihood. Raises as `examine`."""
         if not self.on:
             return {}
-        began, found = time.monotonic(), {"rejected": 0.0}
-        try:
-            self.audit.wait_for_first()
+        with self.measuring({"rejected": 0.0}, live) as found:
             self.watch()
             check_orders(self.ordered)
             found |= trainers.measure_files(candidate.weights.path, live.path)
-            self.check_change(found)
-            samples = self.samples(candidate.rollout_id, live.version)
-            self.now = self.read(trainers, samples)
-            found |= measure_likelihood(samples, self.now, self.known)
+            _refuse(bad_change(found, self.history.changes, self.args), "files")
+            self.compared = self.samples(candidate.rollout_id, live.version)
+            self.now = self.read(trainers, self.compared)
+            found |= measure_likelihood(self.compared, self.now, self.known)
             _refuse(bad_likelihood(found, self.args), "likelihood")
-            near = self.is_near(found)
+        return found
+
+    def let_answer(
+        self, candidate: Candidate, live: WeightVersion, engines: Sequence[Tries], found: dict[str, float]
+    ) -> dict[str, float]:
+        """The second half, which needs no trainer: sampled answers. Adds to `found`; raises as `examine`."""
+        if not self.on:
+            return {}
+        with self.measuring(found, live) as found:
+            self.audit.wait_for_first()
+            self.watch()
+            check_orders(self.ordered)
+            near = is_near(found, self.args)
             due = self.history.suspect or self.is_due(near)
             if due or near:
                 self.audit.make_way()
-            self.answers.look(samples, candidate.weights, live, engines, found, due or near, near)
+            self.answers.look(self.compared, candidate.weights, live, engines, found, due or near, near)
             found["looked"] = float(due or near)
             self.watch()
             check_orders(self.ordered)
-            self.examined = samples, candidate.weights, engines, near
+            self.examined = self.compared, candidate.weights, engines, near
+        return found
+
+    @contextmanager
+    def measuring(self, found: dict[str, float], live: WeightVersion) -> Iterator[dict[str, float]]:
+        """Adds the `seconds` of its body; a rejection in it gets everything measured so far."""
+        began, before = time.monotonic(), found.get("seconds", 0.0)
+        try:
+            yield found
         except CandidateRejected as rejection:
             if rejection.stage == ANSWERS:
                 self.check_live(live)
-            seconds = time.monotonic() - began
-            rejection.measurements = {**found, **rejection.measurements, "seconds": seconds, "rejected": 1.0}
+            found["seconds"] = before + time.monotonic() - began
+            rejection.measurements = {**found, **rejection.measurements, "rejected": 1.0}
             raise
-        return found | {"seconds": time.monotonic() - began}
-
-    def check_change(self, found: dict[str, float]) -> None:
-        """Raises CandidateRejected where the update moved the weights too far."""
-        if "change" not in found:
-            return
-        most = found["most_change"] = largest_change(self.history.changes, self.args.gate_max_change)
-        if not found["change"] <= most:
-            moved = f"the weights changed by {found['change']:.3g} of their norm, more than {most:.3g}"
-            raise CandidateRejected(moved, "files")
+        found["seconds"] = before + time.monotonic() - began
 
     def check_live(self, live: WeightVersion) -> None:
         """Where the live version had fallen before this candidate did, unseen (the engine ended while it was asked), no
@@ -176,12 +190,6 @@ class CandidateGate:
         that the live version is being put, and its turn to the next one: training would wait for both."""
         waited = self.history.unanswered + 1 - self.args.gate_answers_every
         return waited >= (0 if near or not self.audit.busy else MOST_LEFT)
-
-    def is_near(self, found: dict[str, float]) -> bool:
-        """Whether an update came near a limit of the stages before."""
-        near = found.get("kl", 0.0) > NEAR * self.args.gate_max_kl
-        near |= found.get("liked_loss", 0.0) > NEAR * self.args.gate_max_canary_loss
-        return near or found.get("change", 0.0) > 2 * NEAR * found.get("most_change", float("inf"))
 
     def samples(self, rollout_id: int, version: int) -> list[Sample]:
         """What the hook gives to compare weights on."""
@@ -220,15 +228,7 @@ class CandidateGate:
             stage=rejection.stage, reason=str(rejection), **rejection.measurements,
         )  # fmt: skip
         if (hook := load_hook(self.args, "on_weights_rejected_path")) is not None:
-            told = {
-                "reason": str(rejection),
-                "stage": rejection.stage,
-                "measurements": rejection.measurements,
-                "parent": candidate.parent,
-                "checksum": weights.checksum,
-                "release": isinstance(rejection, OrderFirst) and rejection.release,
-            }
-            hook(self.args, candidate.rollout_id, weights.version, told)
+            hook(self.args, candidate.rollout_id, weights.version, told_of(candidate, rejection))
         if rejection.stage != ORDER:
             self.history.reject()
             self.history.suspect |= rejection.stage == ANSWERS

@@ -11,6 +11,10 @@ LIKED, RECENT, QUESTION = "liked", "recent", "question"
 """What a sample is for, in its metadata under `gate`: an answer that people liked, one of the newest answers, a prompt
 without answer that is to be answered (its `label` is what the answer must say)."""
 
+MOST = 1.0
+"""Nats that one token counts at most in the KL: of a few short answers a single one that was learned or unlearned (6
+nats have been seen) would decide. A candidate that is far away moves many."""
+
 Known = Mapping[str, Sequence[float]]
 """Log-probs of an answer's tokens by the sample's key."""
 
@@ -32,7 +36,7 @@ def measure_likelihood(samples: Sequence[Sample], now: Known, live: Known) -> di
 
     Returns:
         `kl`: nats a token, of the live weights to the candidate on recent answers, by the estimator r - 1 - log r with
-            r = candidate / live (Schulman 2020, "Approximating KL divergence": never negative).
+            r = candidate / live (Schulman 2020, "Approximating KL divergence": never negative), a token at most `MOST`.
         `liked_loss`: nats a token by which liked answers became less likely, mean over the answers.
         `liked`, `recent`: how many were compared. A measure without answers is left out.
     """
@@ -59,5 +63,7 @@ def measure_likelihood(samples: Sequence[Sample], now: Known, live: Known) -> di
 
 
 def _k3(log_ratio: float) -> float:
-    """Values beyond what a float can hold stay large instead of failing; NaN stays NaN."""
-    return math.exp(min(log_ratio, 80.0)) - 1.0 - log_ratio
+    """What is no number, or without end, is never bounded."""
+    if not math.isfinite(log_ratio):
+        return math.nan
+    return min(MOST, math.exp(min(log_ratio, 80.0)) - 1.0 - log_ratio)

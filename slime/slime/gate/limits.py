@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
+
+from slime.gate.bounds import largest_change
 
 if TYPE_CHECKING:
     from slime.arguments.groups.gate import GateArguments
@@ -19,8 +22,20 @@ SHARES = {
 }
 LENGTHS = (1 / 3, 3.0)
 """Bounds of the mean length, in live ones."""
+NEAR = 0.25
+"""Share of a limit from which an update is looked at more closely."""
 SURPRISE = 0.5
 """Nats a token by which the candidate may be surer or less sure of its greedy answers."""
+
+
+def bad_change(found: dict[str, float], accepted: Sequence[float], args: GateArguments) -> str | None:
+    """Adds the bound, `most_change`, to what was found. `accepted`: changes of earlier updates."""
+    if "change" not in found:
+        return None
+    most = found["most_change"] = largest_change(accepted, args.gate_max_change)
+    if found["change"] <= most:
+        return None
+    return f"the weights changed by {found['change']:.3g} of their norm, more than {most:.3g}"
 
 
 def bad_likelihood(found: dict[str, float], args: GateArguments) -> str | None:
@@ -33,6 +48,13 @@ def bad_likelihood(found: dict[str, float], args: GateArguments) -> str | None:
             f"more than {args.gate_max_canary_loss:g}"
         )
     return None
+
+
+def is_near(found: dict[str, float], args: GateArguments) -> bool:
+    """Whether an update came near a limit of the first two stages."""
+    near = found.get("kl", 0.0) > NEAR * args.gate_max_kl
+    near |= found.get("liked_loss", 0.0) > NEAR * args.gate_max_canary_loss
+    return near or found.get("change", 0.0) > 2 * NEAR * found.get("most_change", float("inf"))
 
 
 def bad_answers(

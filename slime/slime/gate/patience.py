@@ -5,10 +5,10 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future, TimeoutError
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from slime.weights.orders import VersionOrder
-from slime.weights.update import CandidateRejected
+from slime.weights.update import Candidate, CandidateRejected
 
 T = TypeVar("T")
 
@@ -35,6 +35,18 @@ def check_orders(ordered: Ordered) -> None:
     """Raises OrderFirst where an order waits."""
     if (order := ordered()) is not None:
         raise OrderFirst(order)
+
+
+def told_of(candidate: Candidate, rejection: CandidateRejected) -> dict[str, Any]:
+    """What the hook of a rejection is told."""
+    return {
+        "reason": str(rejection),
+        "stage": rejection.stage,
+        "measurements": rejection.measurements,
+        "parent": candidate.parent,
+        "checksum": candidate.weights.checksum,
+        "release": isinstance(rejection, OrderFirst) and rejection.release,
+    }
 
 
 def interruptible(ask: Callable[[], T], stop: Callable[[], object], ordered: Ordered) -> T:

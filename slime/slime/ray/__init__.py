@@ -1,6 +1,7 @@
 """The parts of training that Ray runs: placement, actors, and the recovery of those that die."""
 
 import os
+import secrets
 
 # Ray reads these when it is imported. Workers are no nicer than the driver, for servers inherit that; they
 # start when an actor needs them; a dead GCS ends the driver soon, so that the supervisor can start another; a
@@ -19,3 +20,7 @@ LOCAL_SETTINGS = {
 if not os.environ.get("RAY_ADDRESS"):  # a cluster that is joined has its own settings
     for name, value in LOCAL_SETTINGS.items():
         os.environ.setdefault(name, value)
+    if not {"RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"} & os.environ.keys():
+        os.environ["RAY_AUTH_TOKEN"] = secrets.token_hex(
+            32
+        )  # Ray would keep one in the home, which others may read

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass
@@ -16,11 +17,12 @@ class Publication:
 
     Attributes:
         done: when every engine has it, or one refused it.
-        finish: what the driver does then, if it was not given up; the argument is why it was rejected, None: it is live.
+        finish: what the driver does then, if it was not given up; the arguments are why it was rejected, None: it is
+            live, and the seconds that somebody waited for it.
     """
 
     done: Future[None]
-    finish: Callable[[CandidateRejected | None], None] = lambda rejection: None
+    finish: Callable[[CandidateRejected | None, float], None] = lambda rejection, waited: None
 
     @property
     def went_well(self) -> bool:
@@ -29,12 +31,12 @@ class Publication:
 
     def settle(self) -> bool:
         """Waits and finishes; whether it was rejected. Raises what the way ended with."""
-        rejection = None
+        rejection, began = None, time.monotonic()
         try:
             self.done.result()
         except CandidateRejected as error:
             rejection = error
-        self.finish(rejection)
+        self.finish(rejection, time.monotonic() - began)
         return rejection is not None
 
 

@@ -180,13 +180,22 @@ class Publisher:
     def is_last(self, rollout_id: int) -> bool:
         return bool(rollout_id + 1 == self.args.num_rollout)
 
-    def save(self, trainers: TrainGroup, candidate: Candidate) -> None:
-        """Checkpoint and --save-hf; the last one of a run is complete when this returns."""
+    def save(self, trainers: TrainGroup, candidate: Candidate, hold: bool = False) -> None:
+        """Checkpoint and --save-hf; the last one of a run is complete when this returns.
+
+        Args:
+            hold: the checkpoint counts when `put_into_force` is called, and the trainer is not needed for that.
+        """
         weights, rollout_id = candidate.weights, candidate.rollout_id
-        trainers.save(
-            rollout_id, weights.version, candidate.parent, weights.path, wait=self.is_last(rollout_id)
-        )
-        self.files.copy_for_others(weights, rollout_id)
+        wait = self.is_last(rollout_id)
+        trainers.save(rollout_id, weights.version, candidate.parent, weights.path, wait, hold)
+        if not hold:
+            self.files.copy_for_others(weights, rollout_id)
+
+    def put_into_force(self, candidate: Candidate) -> None:
+        """The checkpoint that was held back counts from now on."""
+        checkpoints.put_into_force(checkpoints.folder_of(self.save_dir, candidate.rollout_id))
+        self.files.copy_for_others(candidate.weights, candidate.rollout_id)
 
     def announce(self, candidate: Candidate) -> None:
         """Every engine serves the candidate: tells the hook."""

@@ -160,12 +160,13 @@ class TrainingRun(RunParts):
         Args:
             behind: return when the trainer may go on; the weights go live while the next step trains. At most one
                 version is on its way: the next call waits for it. Where that one is rejected then, the trainer goes back,
-                and the batch that it has trained on meanwhile is trained on again.
+                and the batch that it has trained on meanwhile is trained on again; not where an order about versions
+                waits, which gives that batch up too.
 
         Raises:
             EngineError: this version, or the one that was on its way, did not go live.
         """
-        if self.settle() and self.batch is not None:
+        if self.settle() and self.batch is not None and self.publisher.orders.waiting() is None:
             logger.warning("rollout %d is trained again, from the live version", rollout_id)
             self.train(self.batch)
         self.batch = None

@@ -19,6 +19,7 @@ from slime.errors import ClusterError, TrainError
 from slime.processes.birth import birth_of
 from slime.processes.known_failures import with_advice
 from slime.processes.records import ProcessRecord, scratch_dir
+from slime.utils.files import private_folder
 
 logger = logging.getLogger(__name__)
 
@@ -31,6 +32,9 @@ MALLOC_ARENAS = "2"
 """Of glibc in each process of a run. With its default, eight a core, every thread of Ray's actors keeps memory of its
 own that is never given back: in a soak of ten minutes the buffer grew by 9 %, with two arenas by 3 %."""
 REACH_SECONDS = 10.0
+RAY_FILES = "r"
+"""Ray opens the folder that it is given, its sockets and logs included, to all users: it gets one inside a closed one. Its
+name is short, because those of sockets must be."""
 OBJECT_STORE_BYTES = 128 * 2**20  # batches are token ids; weights go through files
 
 
@@ -68,7 +72,7 @@ class Runtime:
             object_store_memory=OBJECT_STORE_BYTES,
             log_to_driver=False,
             logging_level="ERROR",
-            _temp_dir=str(scratch_dir(run_dir)),
+            _temp_dir=str(private_folder(scratch_dir(run_dir)) / RAY_FILES),
         )
         self.own_processes = [
             ProcessRecord(

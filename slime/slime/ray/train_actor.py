@@ -139,9 +139,15 @@ class TrainActor:
         return self.trainer.share_weights(slots, version)
 
     def save(
-        self, rollout_id: int, version: int, parent: int | None, model_folder: str | None, wait: bool
+        self,
+        rollout_id: int,
+        version: int,
+        parent: int | None,
+        model_folder: str | None,
+        wait: bool,
+        hold: bool,
     ) -> str:
-        return self.trainer.save(rollout_id, version, parent, model_folder, wait)
+        return self.trainer.save(rollout_id, version, parent, model_folder, wait, hold)
 
     def finish_save(self) -> None:
         self.trainer.finish_save()

@@ -76,10 +76,17 @@ class TrainGroup:
         return found
 
     def save(
-        self, rollout_id: int, version: int, parent: int | None, model_folder: str | None, wait: bool
+        self,
+        rollout_id: int,
+        version: int,
+        parent: int | None,
+        model_folder: str | None,
+        wait: bool,
+        hold: bool = False,
     ) -> Path:
+        """`hold`: it is written completely, and counts when `checkpoints.put_into_force` says so."""
         what, limit = f"the checkpoint after rollout {rollout_id}", self.args.save_timeout
-        return Path(self.call("save", what, limit, rollout_id, version, parent, model_folder, wait))
+        return Path(self.call("save", what, limit, rollout_id, version, parent, model_folder, wait, hold))
 
     def finish_save(self) -> None:
         """Returns when no checkpoint is being written any more."""

@@ -91,12 +91,14 @@ class Persistent(Exporting):
         parent: int | None,
         model_folder: str | None = None,
         wait: bool = True,
+        hold: bool = False,
     ) -> str:
         """Writes a checkpoint of these weights, which are (or become) `version`; returns its folder.
 
         Args:
             model_folder: the same weights as `export_weights` wrote them; they become part of the checkpoint.
             wait: return when the checkpoint counts; else, with --async-save, when it is copied.
+            hold: return when it is complete; it counts once it is put into force.
         """
         state = CheckpointState(rollout_id, version, parent, None, self.global_step)
         extra = {
@@ -111,7 +113,7 @@ class Persistent(Exporting):
             if model_folder is not None:
                 checkpoints.add_model(folder, Path(model_folder))
 
-        path = self.writer.write(state, self.parts, extra, write_more, wait)
+        path = self.writer.write(state, self.parts, extra, write_more, wait, hold)
         event(logger, "checkpoint saved", rollout_id=rollout_id, version=version, path=path)
         return str(path)
 

@@ -5,7 +5,10 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
+import stat
 from pathlib import Path
+
+from slime.errors import ConfigError
 
 
 def write_text(path: Path, text: str) -> None:
@@ -29,6 +32,18 @@ def fresh_folder(path: Path) -> Path:
     shutil.rmtree(temporary, ignore_errors=True)
     temporary.mkdir(parents=True)
     return temporary
+
+
+def private_folder(path: Path) -> Path:
+    """A folder for this user alone, in a place that all users share. Raises ConfigError where another one has put
+    something there, a link too, to read or to exchange what is kept in it."""
+    with contextlib.suppress(FileExistsError):
+        path.mkdir(mode=0o700)
+    found = path.lstat()
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid():
+        raise ConfigError(f"{path} was made by another user, or is no folder: have it removed")
+    path.chmod(0o700)
+    return path
 
 
 def commit_folder(temporary: Path, path: Path) -> None:

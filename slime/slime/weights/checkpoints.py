@@ -161,10 +161,14 @@ def passed_over(save: str, load: str | None) -> str | None:
     )
 
 
-def commit(temporary: Path, folder: Path, meta: dict[str, Any]) -> None:
-    """Makes a checkpoint that is written completely the latest one."""
+def describe(temporary: Path, meta: dict[str, Any]) -> None:
+    """A checkpoint that is written completely says what it is; it counts only when it is put into force."""
     write_text(temporary / META, json.dumps(meta, indent=1))
-    commit_folder(temporary, folder)
+
+
+def put_into_force(folder: Path) -> None:
+    """Makes a checkpoint that is written completely, under its hidden name, the latest one."""
+    commit_folder(temporary_beside(folder), folder)
     make_latest(folder)
 
 

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import IO
 
 from slime.errors import EngineError
+from slime.utils.files import private_folder
 
 LOCK = "slot.lock"
 COMPLETE = "digests.json"
@@ -31,9 +32,10 @@ def is_slot(folder: Path) -> bool:
 @contextmanager
 def free_slot(slots: Path) -> Iterator[Path]:
     """A slot that nobody holds, to be written over, or a new one. It counts as empty until it is complete."""
+    private_folder(slots)
     for number in count():
         slot = slots / f"slot-{number}"
-        slot.mkdir(mode=0o700, parents=True, exist_ok=True)
+        slot.mkdir(mode=0o700, exist_ok=True)
         with open(slot / LOCK, "ab") as lock:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

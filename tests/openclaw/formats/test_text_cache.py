@@ -2,13 +2,13 @@ from __future__ import annotations
 
 import tracemalloc
 
-from openclaw.formats.tokenizer import _TextCache
+from openclaw.formats.text_cache import TextCache
 
 
 def test_kept_texts_stay_within_their_bytes_and_the_last_used_ones_stay() -> None:
     limit = 200_000
     tracemalloc.start()
-    cache = _TextCache(limit)
+    cache = TextCache(limit)
     for number in range(20_000):
         cache.put(f"a short text, number {number}", list(range(1000, 1012)))
         assert cache.get("a short text, number 0") is not None

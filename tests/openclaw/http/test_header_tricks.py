@@ -100,3 +100,15 @@ def test_a_page_that_posts_plain_text_to_this_machine_is_refused(start_gateway: 
     assert httpx.post(url, content=HELLO, headers=silent).status_code == 403
     assert httpx.post(url, content=HELLO, headers={"Host": "rebound.example"}).status_code == 403
     assert gateway.store.counts()["turns"] == {}
+
+
+@pytest.mark.parametrize(
+    "host",
+    ["evil.example@127.0.0.1", "127.0.0.1/evil", "127.0.0.1#evil.example", "127.0.0.1?", "evil\\@localhost"],
+)
+def test_a_host_that_is_more_than_a_name_and_a_port_is_no_host_of_ours(start_gateway: Any, host: str) -> None:
+    gateway = start_gateway(api_key=None)
+    gateway.says("hi")
+    for path in ("/v1/models", "/admin/processes", "/"):
+        assert httpx.get(f"{gateway.url}{path}").status_code == 200
+        assert httpx.get(f"{gateway.url}{path}", headers={"Host": host}).status_code == 403

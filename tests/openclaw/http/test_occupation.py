@@ -13,6 +13,8 @@ import pytest
 from openclaw.formats.tokenizer import Tokenizer
 from openclaw.gateway.running import RunningAnswers
 
+HELLO = {"role": "user", "content": "hi"}
+
 
 def post(gateway: Any, content: str, **body: Any) -> httpx.Response:
     return gateway.http.post(
@@ -66,6 +68,70 @@ def test_tools_that_cannot_fit_are_refused_before_they_are_read_as_tokens(
     answer = post(gateway, "hi", tools=tools)
     assert answer.status_code == 400 and "context" in answer.text
     assert sum(tokenised) < 1_000_000
+
+
+def call_of(arguments: str) -> dict[str, Any]:
+    return {"id": "c", "type": "function", "function": {"name": "f", "arguments": arguments}}
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        {"content": "two words " * 700_000},
+        {"content": "\n \t" * 1_000_000},
+        {"content": None, "tool_calls": [call_of('{"a": "' + "two words " * 700_000 + '"}')]},
+    ],
+    ids=["words", "spaces", "call"],
+)
+def test_what_the_model_wrote_is_not_read_to_its_end_either_when_it_cannot_fit(
+    gateway: Any, tokenised: list[int], answer: dict[str, Any]
+) -> None:
+    history = [HELLO, {"role": "assistant", **answer}, HELLO]
+    refused = gateway.http.post("/v1/chat/completions", json={"messages": history})
+    assert refused.status_code == 400 and "context" in refused.text
+    assert sum(tokenised) < 1_500_000
+
+
+def test_many_texts_of_the_model_are_read_until_they_cannot_fit(gateway: Any, tokenised: list[int]) -> None:
+    answers = [{"role": "assistant", "content": f"word {number} " * 100} for number in range(6_000)]
+    refused = gateway.http.post("/v1/chat/completions", json={"messages": [HELLO, *answers, HELLO]})
+    assert refused.status_code == 400 and "context" in refused.text
+    assert sum(tokenised) < 1_500_000  # of seven million
+
+
+def test_reasoning_that_a_template_leaves_out_may_be_as_long_as_it_likes(gateway: Any) -> None:
+    gateway.says("hi")
+    thought = {"role": "assistant", "content": "9", "reasoning_content": "two words " * 500_000}
+    answer = gateway.http.post("/v1/chat/completions", json={"messages": [HELLO, thought, HELLO]})
+    assert answer.status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("body", "code"),
+    [
+        ({"messages": [{"role": "user", "content": [{"type": "text", "text": "a"}] * 50_000}]}, "too_many_messages"),
+        ({"messages": [HELLO, {"role": "assistant", "tool_calls": [call_of("{}")] * 50_000}]}, "too_many_messages"),
+        ({"tools": [{"type": "function", "function": {"name": "f"}}] * 50_000}, "too_many_messages"),
+        ({"metadata": {str(number): {} for number in range(250_000)}}, "invalid_json"),
+        ({"metadata": [[]] * 250_000}, "invalid_json"),
+        ({"chat_template_kwargs": {"note": "x" * 20_000}}, None),
+    ],
+    ids=["parts", "calls", "tools", "objects", "lists", "options"],
+)  # fmt: skip
+def test_more_pieces_than_a_conversation_has_are_refused_at_once(
+    gateway: Any, tokenised: list[int], body: dict[str, Any], code: str | None
+) -> None:
+    refused = gateway.http.post("/v1/chat/completions", json={"messages": [HELLO], **body})
+    assert refused.status_code == 400 and refused.json()["error"]["code"] == code
+    assert sum(tokenised) < 20_000
+
+
+def test_an_error_does_not_send_a_long_wrong_value_back(gateway: Any) -> None:
+    refused = post(gateway, "hi", model="x" * 1_000_000)
+    assert refused.status_code == 404 and len(refused.content) < 1_000
+    role = {"role": "x" * 1_000_000, "content": "hi"}
+    refused = gateway.http.post("/v1/chat/completions", json={"messages": [role]})
+    assert refused.status_code == 400 and len(refused.content) < 1_000
 
 
 def test_tools_that_are_nested_too_deep_are_refused(gateway: Any) -> None:

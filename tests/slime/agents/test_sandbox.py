@@ -13,7 +13,7 @@ import pytest
 
 from slime.agents.sandbox import Limits, PythonSession, require_sandbox
 from slime.agents.sandbox import command as command_module
-from slime.agents.sandbox.memory_watch import children_of_all
+from slime.agents.sandbox.watcher import children_of_all
 from slime.errors import ConfigError
 
 needs_bubblewrap = pytest.mark.skipif(shutil.which("bwrap") is None, reason="bubblewrap is not installed")

@@ -260,7 +260,7 @@ def test_an_update_near_a_limit_answers_a_part_before_its_switch_and_the_rest_be
     run, engine = loop(gate_questions=1, gate_answers_every=100), Engine()
     run.gate.history.unanswered = 99
     run.publish(engine)
-    monkeypatch.setattr(CandidateGate, "is_near", lambda gate, found: True)
+    monkeypatch.setattr("slime.gate.gate.is_near", lambda found, args: True)
     engine.asked.clear()
     run.publish(engine)
     assert [len(asked) for _, asked in engine.asked] == [2, QUESTIONS]
@@ -273,7 +273,7 @@ def test_an_update_leaves_its_turn_to_the_next_while_the_live_version_is_asked_b
     run.publish(engine)
     monkeypatch.setattr(type(run.gate.audit), "busy", True)
     assert [run.publish(engine)["looked"] for _ in range(3)] == [0.0, 0.0, 1.0]
-    monkeypatch.setattr(CandidateGate, "is_near", lambda gate, found: True)
+    monkeypatch.setattr("slime.gate.gate.is_near", lambda found, args: True)
     assert run.publish(engine)["looked"] == 1.0, "not one that is near a limit"
 
 

@@ -35,6 +35,17 @@ def test_the_kl_is_that_of_live_weights_to_candidate_on_recent_answers() -> None
     assert known["kl"] == 0.0, "what the trainer measured counts before what the engine said"
 
 
+def test_one_token_that_was_learned_or_unlearned_does_not_decide_and_many_do() -> None:
+    live = [-0.1] * 19 + [-6.0]
+    samples = [Sample(tokens=[1] * 21, response_length=20, rollout_log_probs=live, metadata={"key": "a"})]
+    for now in ([-0.1] * 20, [-6.0, *live[1:]]):
+        assert measure_likelihood(samples, {"a": now}, {})["kl"] == pytest.approx(1 / 20)
+    assert measure_likelihood(samples, {"a": [-6.0] * 4 + live[4:]}, {})["kl"] > ARGS.gate_max_kl
+    for number in (-math.inf, math.nan):
+        broken = measure_likelihood(samples, {"a": [number, *live[1:]]}, {})
+        assert bad_likelihood(broken, ARGS) is not None
+
+
 def test_the_loss_of_liked_answers_is_their_mean_fall_a_token() -> None:
     samples = [stored("a", "liked"), stored("b", "liked"), stored("new", "liked")]
     now = {"a": [-1.0, -1.0], "b": [-3.0, -3.0], "new": [-9.0, -9.0]}

@@ -11,11 +11,14 @@ from typing import Any
 
 import pytest
 
+from openclaw.versions.orders import place
 from slime.engines.protocol import EngineControlError
 from slime.errors import EngineError
 from slime.ray import run as ray_run
 from slime.ray.run import TrainingRun
 from slime.ray.train_group import TrainerDied
+from slime.weights import checkpoints
+from slime.weights.update import CandidateRejected
 from tests.slime.ray.test_shared_gpus import make_run
 
 APART = {"colocate": False, "offload_rollout": False, "offload_train": False}
@@ -29,8 +32,9 @@ class Update:
         self.engines: list[Any] = []
         self.error: Exception = EngineError("an engine refused it")
 
-    def publish(self, candidate: Any, *more: Any) -> None:
+    def publish(self, candidate: Any, persist: Callable[[], None], *more: Any) -> None:
         self.calls.append(f"version {candidate.weights.version} of rollout {candidate.rollout_id} begins")
+        persist()
         assert self.go.wait(20)
         if self.fails:
             raise self.error
@@ -158,11 +162,23 @@ class Gate:
     on, rate = True, 1.0
 
     def __init__(self, calls: list[str]) -> None:
-        self.calls = calls
+        self.calls, self.answers = calls, threading.Event()
+        self.answers.set()
+        self.wrong: CandidateRejected | None = None
 
-    def examine(self, *_: Any) -> dict[str, float]:
+    def measure(self, *_: Any) -> dict[str, float]:
         self.calls.append("examined")
         return {"change": 0.5}
+
+    def let_answer(
+        self, candidate: Any, live: Any, engines: Any, found: dict[str, float]
+    ) -> dict[str, float]:
+        """Waits until `answers` is set."""
+        assert self.answers.wait(20)
+        self.calls.append("answered")
+        if self.wrong is not None:
+            raise self.wrong
+        return found | {"answers": 4.0}
 
     def accept(self, trainers: Any, found: dict[str, float]) -> None:
         trainers.keep_state()
@@ -179,12 +195,14 @@ class Gate:
 def examined(run: Any, calls: list[str]) -> Any:
     run.publisher.gate = Gate(calls)
     run.publisher.files.remember = lambda live: None
+    run.args.async_save = False
     run.trainers.returned["train"] = {"loss": 1.0}
     return run
 
 
 def examination(calls: list[str]) -> list[str]:
-    kinds = ("version", "examined", "trainers.train", "trainers.note", "trainers.keep", "trainers.go_back")
+    kinds = ("version", "examined", "answered", "trainers.train", "trainers.note", "trainers.keep",
+             "trainers.go_back", "trainers.save", "in force")  # fmt: skip
     return [call for call in calls if call.startswith(kinds) and not call.endswith("begins")]
 
 
@@ -222,7 +240,7 @@ def test_a_batch_that_was_trained_on_a_version_that_engines_refuse_is_trained_ag
     until(lambda: not examined.publisher.busy)
     examined.publisher.update.fails = False
     examined.publish(6)
-    assert examination(calls) == [
+    assert [call for call in examination(calls) if call != "answered"] == [
         "examined", "trainers.note_state", "trainers.train", "version 6 is rejected: no such shard",
         "trainers.go_back", "trainers.train", "examined", "trainers.note_state", "version 7 is live, from 5",
         "trainers.keep_state",
@@ -244,11 +262,77 @@ def test_a_version_that_is_refused_while_a_batch_is_awaited_costs_no_training(
     assert calls.count("trainers.go_back") == calls.count("trainers.train") == 1
 
 
-@pytest.mark.parametrize(("rollout_id", "rate"), [(4, 1.0), (5, 0.5)])
-def test_with_a_checkpoint_or_a_lower_rate_the_trainer_waits_until_the_version_is_live(
-    rollout_id: int, rate: float, examined: Any, calls: list[str]
+def held_back(run: Any, calls: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        checkpoints, "put_into_force", lambda folder: calls.append(f"in force: {folder.name}")
+    )
+
+
+def test_the_next_batch_trains_while_the_candidate_answers_and_its_checkpoint_counts_when_it_has_passed(
+    examined: Any, calls: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held_back(examined, calls, monkeypatch)
+    gate = examined.publisher.gate
+    gate.answers.clear()
+    examined.publisher.update.go.set()
+    examined.publish(4, behind=True)
+    first = examined.metrics
+    examined.train(batch(5))
+    assert "answered" not in calls
+    waiting = threading.Timer(0.2, gate.answers.set)
+    waiting.start()
+    examined.settle()
+    assert examination(calls) == [
+        "examined", "trainers.note_state", "trainers.save", "trainers.train", "answered", "in force: checkpoint-5",
+        "version 6 is live, from 5", "trainers.keep_state",
+    ]  # fmt: skip
+    assert first["gate/answers"] == 4 and first["gate/held"] >= 0.1, (
+        "the time that somebody waited for answers"
+    )
+
+
+def test_of_a_candidate_that_answers_wrong_no_checkpoint_counts_and_the_batch_behind_it_is_trained_again(
+    examined: Any, calls: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held_back(examined, calls, monkeypatch)
+    gate = examined.publisher.gate
+    gate.wrong = CandidateRejected("it is wrong", "answers")
+    examined.publisher.update.go.set()
+    examined.publish(4, behind=True)
+    until(lambda: not examined.publisher.busy)
+    examined.train(batch(5))
+    gate.wrong = None
+    examined.publish(5)
+    assert examination(calls)[2:] == [
+        "trainers.save", "answered", "trainers.train", "version 6 is rejected: it is wrong", "trainers.go_back",
+        "trainers.save", "trainers.train", "examined", "trainers.note_state", "answered",
+        "version 7 is live, from 5", "trainers.keep_state",
+    ]  # fmt: skip
+
+
+def test_a_batch_behind_a_candidate_that_an_order_ended_is_not_trained_again_first(
+    examined: Any, calls: list[str], tmp_path: Path
+) -> None:
+    gate = examined.publisher.gate
+    gate.wrong = CandidateRejected("given up for an order", "order")
+    examined.publish(5, behind=True)
+    until(lambda: not examined.publisher.busy)
+    examined.train(batch(6))
+    place(tmp_path, "rollback", 5)
+    examined.publish(6)
+    assert calls.count("trainers.train") == 1 and calls.count("trainers.go_back") == 2
+
+
+@pytest.mark.parametrize(
+    ("rollout_id", "rate", "flag"),
+    [(5, 0.5, ""), (4, 1.0, "async_save"), (8, 1.0, ""), (5, 1.0, "colocate")],
+)
+def test_with_a_lower_rate_shared_gpus_or_the_last_checkpoint_the_trainer_waits_until_the_version_is_live(
+    rollout_id: int, rate: float, flag: str, examined: Any, calls: list[str]
 ) -> None:
     examined.publisher.gate.rate = rate
+    if flag:
+        setattr(examined.args, flag, True)
     publishing = threading.Thread(target=examined.publish, args=(rollout_id, True))
     publishing.start()
     time.sleep(0.1)

@@ -9,9 +9,10 @@ import httpx
 import pytest
 import torch
 
+from slime.errors import ConfigError
 from slime.training.core.optimizer import learning_rate
 from slime.utils.certificates import certificates
-from slime.utils.files import commit_folder, fresh_folder, recover_folder, write_text
+from slime.utils.files import commit_folder, fresh_folder, private_folder, recover_folder, write_text
 from slime.utils.logging import event
 from slime.weights.checksum import weights_checksum
 
@@ -82,3 +83,22 @@ def test_clients_share_the_certificates_that_one_of_them_has_read() -> None:
     first = httpx.Client(verify=certificates(), trust_env=False)
     assert first._transport._pool._ssl_context is certificates()  # type: ignore[attr-defined]
     first.close()
+
+
+def test_a_folder_in_a_place_of_all_users_is_for_its_user_alone(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    assert private_folder(folder).stat().st_mode & 0o777 == 0o700
+    folder.chmod(0o777)
+    assert private_folder(folder).stat().st_mode & 0o777 == 0o700
+
+
+def test_what_another_user_put_into_the_place_of_a_folder_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(ConfigError, match="no folder"):
+        private_folder(tmp_path / "link")
+    monkeypatch.setattr("os.getuid", lambda: 12345)
+    with pytest.raises(ConfigError, match="another user"):
+        private_folder(tmp_path / "elsewhere")

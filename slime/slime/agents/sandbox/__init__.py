@@ -3,5 +3,18 @@
 from slime.agents.sandbox.box import Box, require_sandbox
 from slime.agents.sandbox.limits import Limits
 from slime.agents.sandbox.python_session import PythonSession, Ran
+from slime.agents.sandbox.shell import Finished, Shells, Shown, run
+from slime.agents.sandbox.workspace import Workspace
 
-__all__ = ["Box", "Limits", "PythonSession", "Ran", "require_sandbox"]
+__all__ = [
+    "Box",
+    "Finished",
+    "Limits",
+    "PythonSession",
+    "Ran",
+    "Shells",
+    "Shown",
+    "Workspace",
+    "require_sandbox",
+    "run",
+]

@@ -14,7 +14,8 @@ from pathlib import Path
 
 from slime.agents.sandbox.command import box_arguments, launcher, programs
 from slime.agents.sandbox.limits import Limits
-from slime.agents.sandbox.memory_watch import watch
+from slime.agents.sandbox.watcher import watch
+from slime.agents.sandbox.workspace import Workspace
 from slime.errors import ConfigError, SandboxError
 
 _spawner = ThreadPoolExecutor(1, thread_name_prefix="sandbox-start")
@@ -28,7 +29,8 @@ class Box:
     """One running box. Use it from one thread at a time.
 
     Attributes:
-        over_memory: its processes together were over the limit, and it was ended for that.
+        over: which limit its processes together went over, if it was ended for that.
+        busy_since: on the monotonic clock, since when code in it may run; it is watched then.
     """
 
     def __init__(
@@ -37,17 +39,25 @@ class Box:
         limits: Limits | None = None,
         read_only: Mapping[Path, str] | None = None,
         environment: Mapping[str, str] | None = None,
+        workspace: Workspace | None = None,
     ) -> None:
         """Starts the program.
+
+        Args:
+            read_only: folders and files of this machine, and where they are in the box.
+            environment: variables beyond PATH, HOME and LANG.
+            workspace: is where the program starts, and can be written.
 
         Raises:
             ConfigError: there is no sandbox here.
             SandboxError: it could not be started.
         """
         self.limits = limits or Limits()
-        self.over_memory = False
+        self.workspace = workspace
+        self.over: str | None = None
         self.busy_since: float | None = None
-        arguments = box_arguments(self.limits, read_only or {}, environment or {})
+        folder = (workspace.path, workspace.place) if workspace else None
+        arguments = box_arguments(self.limits, read_only or {}, environment or {}, folder)
         self.process = _spawner.submit(_spawned, program, self.limits, arguments).result()
         watch(self)
 
@@ -57,17 +67,19 @@ class Box:
         self.process.stdin.write(data)
         self.process.stdin.flush()
 
+    def read_some(self, seconds: float) -> bytes | None:
+        """What comes next; empty at the end of the program, None where nothing comes in time."""
+        assert self.process.stdout is not None
+        ready = select.poll()
+        ready.register(self.process.stdout.fileno(), select.POLLIN)
+        return os.read(self.process.stdout.fileno(), 65536) if ready.poll(seconds * 1000) else None
+
     def read_line(self, seconds: float, longest: int) -> bytes | None:
         """The next line without its end; None where there is none in time, or a longer one, or the program has ended."""
-        assert self.process.stdout is not None
-        stream, line, until = self.process.stdout.fileno(), b"", time.monotonic() + seconds
-        ready = select.poll()
-        ready.register(stream, select.POLLIN)
+        line, until = b"", time.monotonic() + seconds
         while not line.endswith(b"\n"):
             left = until - time.monotonic()
-            if left <= 0 or len(line) > longest or not ready.poll(left * 1000):
-                return None
-            part = os.read(stream, 65536)
+            part = self.read_some(left) if left > 0 and len(line) <= longest else None
             if not part:
                 return None
             line += part
@@ -84,6 +96,8 @@ class Box:
         self.process.kill()
         with contextlib.suppress(BrokenPipeError), self.process:
             pass
+        if self.workspace is not None:
+            self.workspace.settle()
 
     def __enter__(self) -> Box:
         return self

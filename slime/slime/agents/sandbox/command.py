@@ -76,12 +76,18 @@ def launcher(args_fd: int, program: Sequence[str], limits: Limits) -> list[str]:
     return [*first, paths["bwrap"], "--args", str(args_fd), "--", paths["prlimit"], *bounds, "--", *program]
 
 
-def box_arguments(limits: Limits, read_only: Mapping[Path, str], environment: Mapping[str, str]) -> bytes:
+def box_arguments(
+    limits: Limits,
+    read_only: Mapping[Path, str],
+    environment: Mapping[str, str],
+    read_write: tuple[Path, str] | None = None,
+) -> bytes:
     """bubblewrap's arguments, each ended by a zero byte.
 
     Args:
         read_only: folders and files of this machine, and where they are in the box.
         environment: variables beyond PATH, HOME and LANG.
+        read_write: one folder of this machine, and where it is; the program starts in it.
     """
     words = [*NAMESPACES, "--ro-bind", "/usr", "/usr", *_system_folders()]
     words += ["--proc", "/proc", "--dev", "/dev", "--dir", "/etc"]
@@ -89,7 +95,9 @@ def box_arguments(limits: Limits, read_only: Mapping[Path, str], environment: Ma
     words += ["--size", str(limits.disk_bytes), "--tmpfs", HOME]
     for here, there in read_only.items():
         words += ["--ro-bind", str(here), there]
-    words += ["--remount-ro", "/", "--remount-ro", "/dev", "--chdir", HOME]
+    if read_write is not None:
+        words += ["--bind", str(read_write[0]), read_write[1]]
+    words += ["--remount-ro", "/", "--remount-ro", "/dev", "--chdir", read_write[1] if read_write else HOME]
     variables = {"PATH": "/usr/bin:/bin", "HOME": HOME, "LANG": "C.UTF-8", **environment}
     for name, value in variables.items():
         words += ["--setenv", name, value]

@@ -101,8 +101,8 @@ class PythonSession:
     def _reason(self, answered: bool, late: bool, seconds: float) -> str:
         assert self.box is not None
         code = self.box.exit_code(0.0 if late or answered else 1.0)
-        if self.box.over_memory:
-            return f"its processes together used more than {self.limits.memory >> 20} MiB of memory"
+        if self.box.over is not None:
+            return self.box.over
         if answered or (code is None and not late):
             return "it disturbed the interpreter's own channel"
         if code is None:

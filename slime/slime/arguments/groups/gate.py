@@ -24,7 +24,9 @@ class GateArguments:
         above=0,
     )
     gate_max_kl: float = flag(
-        0.1, "largest KL of the live weights to the candidate on recent answers, nats a token", above=0
+        0.1,
+        "largest KL of the live weights to the candidate on recent answers, nats a token; one token counts 1 at most",
+        above=0,
     )
     gate_max_canary_loss: float = flag(
         0.1, "nats a token by which answers that people liked may become less likely, on average", above=0

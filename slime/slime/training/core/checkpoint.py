@@ -32,8 +32,9 @@ from slime.weights.checkpoints import (
     TRAINER,
     CheckpointState,
     check_adapters,
-    commit,
+    describe,
     folder_of,
+    put_into_force,
     read_meta,
     trainer_folder,
 )
@@ -63,6 +64,7 @@ class CheckpointWriter:
         extra: dict[str, Any],
         write_more: Callable[[Path], None] = lambda folder: None,
         wait: bool = True,
+        hold: bool = False,
     ) -> Path:
         """Writes a checkpoint of what is trained now and returns its folder.
 
@@ -70,6 +72,7 @@ class CheckpointWriter:
             extra: added to `meta.json`.
             write_more: writes further files into the folder, on rank 0, before this returns.
             wait: return when the checkpoint counts; otherwise, with `in_background`, when it is copied.
+            hold: return when it is complete under its hidden name; `put_into_force` makes it count.
 
         Raises:
             TrainError: the one before it, in the background, could not be written.
@@ -86,8 +89,8 @@ class CheckpointWriter:
             parts, {part.prefix for part in parts if part.optimizer and part.optimizer.state}
         )
         meta = {**_meta(state), "steps_of": {part.prefix: part.steps for part in parts}, **extra}
-        complete = partial(self._complete, inner.parent, path, meta)
-        if self.group is None or wait:
+        complete = partial(self._complete, path, meta, hold)
+        if self.group is None or wait or hold:
             with _plain_errors("written"):
                 save_sharded(tensors, checkpoint_id=inner)
             complete(group=None)
@@ -117,12 +120,12 @@ class CheckpointWriter:
                 f"a checkpoint could not be written in the background: {_first(error)}"
             ) from error
 
-    def _complete(
-        self, temporary: Path, path: Path, meta: dict[str, Any], group: ProcessGroup | None
-    ) -> None:
+    def _complete(self, path: Path, meta: dict[str, Any], hold: bool, group: ProcessGroup | None) -> None:
         dist.barrier(group)
         if dist.get_rank() == 0:
-            commit(temporary, path, meta)
+            describe(temporary_beside(path), meta)
+            if not hold:
+                put_into_force(path)
 
 
 def load_checkpoint(

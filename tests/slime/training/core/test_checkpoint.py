@@ -84,6 +84,23 @@ def test_a_checkpoint_before_the_first_step_resumes_exactly_too(make_trainer: An
     assert all(torch.equal(expected[name], found[name]) for name in expected)
 
 
+def test_a_checkpoint_that_is_held_back_counts_when_it_is_put_into_force(
+    make_trainer: Any, make_samples: Any
+) -> None:
+    trainer = make_trainer()
+    trainer.save(0, version=1, parent=0)
+    trainer.train(1, make_samples(3))
+    path = trainer.save(1, version=2, parent=1, hold=True)
+    wanted = {name: tensor.clone() for name, tensor in full_state(trainer).items()}
+    trainer.train(2, make_samples(3, seed=5))
+    assert make_trainer().load().version == 1, "nothing has come of it yet"
+    checkpoints.put_into_force(Path(path))
+    restored = make_trainer()
+    assert restored.load() == CheckpointState(1, 2, 1, path, global_step=1)
+    found = full_state(restored)
+    assert all(torch.equal(wanted[name], found[name]) for name in wanted)
+
+
 def test_without_a_checkpoint_the_start_is_fresh(make_trainer: Any) -> None:
     assert make_trainer().load() == CheckpointState(rollout_id=-1, version=0, parent=None, path=None)
 

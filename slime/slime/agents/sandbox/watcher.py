@@ -1,7 +1,7 @@
-"""Ends boxes whose processes together have more memory resident than they may.
+"""Ends boxes whose processes together have more memory resident, or more in their workspace, than they may.
 
 Limits of the kernel without cgroups are those of one process; a cgroup needs rights that neither a user nor a container
-has everywhere. So a thread looks, while a call lasts long enough to fill memory.
+has everywhere, and quotas of disks more of them. So a thread looks, while code in a box may run.
 """
 
 from __future__ import annotations
@@ -15,10 +15,13 @@ from collections import defaultdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from slime.agents.sandbox.folders import TooLarge
+
 if TYPE_CHECKING:
     from slime.agents.sandbox.box import Box
 
-INTERVAL = 0.05  # seconds; a core fills some 100 MiB in this time
+INTERVAL = 0.05  # seconds; a core fills some 100 MiB of memory in this time
+DISK_EVERY = 5  # intervals; a disk is filled slower, and looking costs more
 _boxes: weakref.WeakSet[Box] = weakref.WeakSet()
 _lock = threading.Lock()
 _threads: list[threading.Thread] = []
@@ -29,13 +32,15 @@ def watch(box: Box) -> None:
     with _lock:
         _boxes.add(box)
         if not _threads or not _threads[0].is_alive():
-            _threads[:] = [threading.Thread(target=_run, name="sandbox-memory", daemon=True)]
+            _threads[:] = [threading.Thread(target=_run, name="sandbox-watcher", daemon=True)]
             _threads[0].start()
 
 
 def _run() -> None:
+    round_ = 0
     while True:
         time.sleep(INTERVAL)
+        round_ += 1
         long_ago = time.monotonic() - INTERVAL / 2
         with _lock:
             busy = [box for box in _boxes if box.busy_since is not None and box.busy_since < long_ago]
@@ -43,9 +48,26 @@ def _run() -> None:
             continue
         children = children_of_all()
         for box in busy:
-            if box.process.poll() is None and resident(box.process.pid, children) > box.limits.memory:
-                box.over_memory = True
+            reason = _over(box, children, look_at_disk=round_ % DISK_EVERY == 0)
+            if reason is not None:
+                box.over = reason
                 box.process.kill()
+
+
+def _over(box: Box, children: dict[int, list[int]], look_at_disk: bool) -> str | None:
+    """Which limit the box is over, in a sentence for the model; None for none."""
+    if box.process.poll() is not None:
+        return None
+    if resident(box.process.pid, children) > box.limits.memory:
+        return f"its processes together used more than {box.limits.memory >> 20} MiB of memory"
+    if look_at_disk and box.workspace is not None:
+        try:
+            box.workspace.check_size()
+        except TooLarge as error:
+            return f"its files in {box.workspace.place} are too many: {error}"
+        except OSError:  # the workspace is being closed
+            return None
+    return None
 
 
 def children_of_all() -> dict[int, list[int]]:

@@ -1,0 +1,168 @@
+"""Work on folders that code of a model may write to: links in them are never followed, and what is odd is left out.
+
+A folder is an open descriptor, and every step below it is taken by name with O_NOFOLLOW, so what a box changes in the
+meantime leads nowhere.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import stat
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path, PurePosixPath
+from typing import BinaryIO
+
+FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+DEEPEST = 64
+"""Folders in folders; no task needs more, and a deeper one is counted as too large."""
+
+
+class TooLarge(Exception):
+    """A tree has more bytes, entries or depth than it may, or a part that cannot be looked at."""
+
+
+def parts_of(path: str) -> tuple[str, ...]:
+    """The names on the way to a file inside a folder. Raises ValueError: the path leads out of it."""
+    parts = PurePosixPath(path).parts
+    if not parts or path.startswith("/") or ".." in parts or "\0" in path:
+        raise ValueError(f"{path!r} is no path inside the workspace")
+    return parts
+
+
+@contextlib.contextmanager
+def folder(root: int, parts: tuple[str, ...], make: bool = False) -> Iterator[int]:
+    """The folder `parts` below `root`, open. Raises OSError: it is missing, no folder, or a link is on the way."""
+    here = os.dup(root)
+    try:
+        for name in parts:
+            if make:
+                with contextlib.suppress(FileExistsError):
+                    os.mkdir(name, 0o755, dir_fd=here)
+                    own(here, name)
+            below = os.open(name, FOLDER, dir_fd=here)
+            os.close(here)
+            here = below
+        yield here
+    finally:
+        os.close(here)
+
+
+def own(here: int, name: str) -> None:
+    """Gives a new entry to the owner of its folder: the box's user, where this process is root."""
+    about = os.fstat(here)
+    if os.getuid() == 0 and about.st_uid != 0:
+        os.chown(name, about.st_uid, about.st_gid, dir_fd=here, follow_symlinks=False)
+
+
+@contextlib.contextmanager
+def new_file(here: int, name: str, mode: int) -> Iterator[BinaryIO]:
+    """A file of its own under the name, to be written; what was there is removed."""
+    remove(here, name)
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    with open(os.open(name, flags, mode & 0o777, dir_fd=here), "wb") as file:
+        yield file
+        os.fchmod(file.fileno(), mode & 0o777)
+    own(here, name)
+
+
+def read_file(here: int, name: str, longest: int) -> bytes:
+    """The first `longest` bytes. Raises OSError, also for what is no ordinary file."""
+    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    with open(os.open(name, flags, dir_fd=here), "rb") as file:
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            raise OSError(f"{name} is no ordinary file")
+        return file.read(longest)
+
+
+def copy_tree(source: Path, here: int) -> None:
+    """Copies what is in a folder of this machine: files, folders and links as links; without setuid bits and devices."""
+    for entry in os.scandir(source):
+        about = entry.stat(follow_symlinks=False)
+        if entry.is_symlink():
+            remove(here, entry.name)
+            os.symlink(os.readlink(entry.path), entry.name, dir_fd=here)
+            own(here, entry.name)
+        elif entry.is_dir():
+            with folder(here, (entry.name,), make=True) as below:
+                copy_tree(Path(entry.path), below)
+                os.fchmod(below, about.st_mode & 0o777)
+        elif entry.is_file():
+            with open(entry.path, "rb") as old, new_file(here, entry.name, about.st_mode) as new:
+                shutil.copyfileobj(old, new)
+
+
+def remove(here: int, name: str) -> None:
+    """Removes an entry with everything below it, whatever its rights and depth; nothing where there is none."""
+    try:
+        about = os.lstat(name, dir_fd=here)
+    except FileNotFoundError:
+        return
+    if not stat.S_ISDIR(about.st_mode):
+        os.unlink(name, dir_fd=here)
+        return
+    with contextlib.suppress(OSError, RecursionError):
+        shutil.rmtree(name, dir_fd=here)
+        return
+    for command in (["chmod", "-R", "u+rwx", "--", name], ["rm", "-rf", "--one-file-system", "--", name]):
+        subprocess.run(
+            command, cwd=f"/proc/self/fd/{here}", pass_fds=(here,), stderr=subprocess.DEVNULL, check=False
+        )
+    with contextlib.suppress(FileNotFoundError):
+        os.lstat(name, dir_fd=here)
+        raise OSError(f"{name} could not be removed")
+
+
+def walk(here: int, depth: int = 0) -> Iterator[tuple[int, os.DirEntry[str]]]:
+    """Every entry of a tree with the descriptor of its folder. What vanishes meanwhile is left out.
+
+    Raises:
+        TooLarge: it is deeper than DEEPEST, or a folder cannot be read.
+    """
+    if depth > DEEPEST:
+        raise TooLarge(f"folders are more than {DEEPEST} deep")
+    with os.scandir(here) as entries:
+        for entry in entries:
+            yield here, entry
+            if not entry.is_dir(follow_symlinks=False):
+                continue
+            try:
+                below = os.open(entry.name, FOLDER, dir_fd=here)
+            except PermissionError as error:
+                raise TooLarge(f"the folder {entry.name} cannot be read") from error
+            except OSError:
+                continue
+            try:
+                yield from walk(below, depth + 1)
+            finally:
+                os.close(below)
+
+
+def check_size(root: int, most_bytes: int, most_entries: int) -> None:
+    """Raises TooLarge where the tree holds more."""
+    size = 0
+    for count, (_, entry) in enumerate(walk(root), 1):
+        with contextlib.suppress(FileNotFoundError):
+            size += entry.stat(follow_symlinks=False).st_blocks * 512
+        if size > most_bytes:
+            raise TooLarge(f"files take more than {most_bytes >> 20} MiB")
+        if count > most_entries:
+            raise TooLarge(f"there are more than {most_entries} files")
+
+
+def drop_setuid(root: int) -> None:
+    """Takes the setuid and setgid bits from every file of the tree."""
+    with contextlib.suppress(TooLarge):
+        for here, entry in walk(root):
+            with contextlib.suppress(FileNotFoundError):
+                if entry.is_symlink() or not entry.stat(follow_symlinks=False).st_mode & 0o6000:
+                    continue
+                fixed = os.open(entry.name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=here)
+                try:
+                    mode = os.fstat(fixed).st_mode
+                    if not stat.S_ISLNK(mode):
+                        os.chmod(f"/proc/self/fd/{fixed}", mode & 0o1777)
+                finally:
+                    os.close(fixed)

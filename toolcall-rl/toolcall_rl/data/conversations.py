@@ -1,0 +1,79 @@
+"""ReTool's conversations for supervised fine-tuning, in the very form that an episode has.
+
+As published, an answer holds its code and what the interpreter gave in one text, so a model would learn to write results
+of its own. Here each becomes messages of its own: calls in `<tool_call>`, results as messages of the tool, on which
+nothing is trained.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from slime.agents.protocol import Message, Task
+from slime.agents.python_tool import PYTHON
+from slime.errors import DataError
+from toolcall_rl.data.problems import Kept
+from toolcall_rl.prompt import first_messages
+
+_RUN = re.compile(r"<code>(.*?)</code>\s*<interpreter>(.*?)</interpreter>", re.DOTALL)
+_FENCE = re.compile(r"^\s*```(?:python|py)?[ \t]*\n(.*?)\n?```\s*$", re.DOTALL)
+QUESTION = "*user question:*"
+"""Ends ReTool's instructions in front of a problem, which teach `<code>`; the system message takes their place."""
+ROLES = {"human": "user", "gpt": "assistant"}
+
+
+def conversations(rows: Iterable[tuple[str, Mapping[str, Any]]]) -> Kept:
+    """Rows {"messages", "tools"}; a conversation whose markup does not close is left out and counted.
+
+    Raises:
+        DataError: a row without messages, with its place.
+    """
+    kept, tools = Kept(left_out=Counter()), [PYTHON.spec()]
+    for where, row in rows:
+        said = row.get("messages") or row.get("conversations")
+        if not isinstance(said, list) or not said:
+            raise DataError(f"{where}: no messages; it has {', '.join(row) or 'nothing'}")
+        messages = [_message(where, one) for one in said]
+        split = [part for message in messages for part in _parts(message)]
+        answers = [part["content"] for part in split if part["role"] == "assistant"]
+        if any(mark in answer for answer in answers for mark in ("<interpreter>", "<code>")):
+            kept.left_out["markup that does not close"] += 1
+        elif split[-1]["role"] != "assistant":
+            kept.left_out["no answer at the end"] += 1
+        else:
+            kept.rows.append({"messages": first_messages(Task(split)), "tools": tools})
+    return kept
+
+
+def _message(where: str, said: object) -> Message:
+    role = said.get("role") or said.get("from") if isinstance(said, dict) else None
+    content = said.get("content") or said.get("value") if isinstance(said, dict) else None
+    if not isinstance(role, str) or not isinstance(content, str):
+        raise DataError(f"{where}: a message needs a role and content, got {said!r:.80}")
+    return {"role": ROLES.get(role, role), "content": content}
+
+
+def _parts(message: Message) -> list[Message]:
+    """The turns of an answer that holds code and its results; a question without the words that told of other markup."""
+    if message["role"] != "assistant":
+        return [{**message, "content": message["content"].rpartition(QUESTION)[2].strip()}]
+    parts: list[Message] = []
+    at = 0
+    for found in _RUN.finditer(message["content"]):
+        before = message["content"][at : found.start()].strip()
+        parts.append({"role": "assistant", "content": f"{before}\n{call(found[1])}".lstrip()})
+        parts.append({"role": "tool", "content": found[2].strip("\n")})
+        at = found.end()
+    rest = message["content"][at:].strip()
+    return [*parts, {"role": "assistant", "content": rest}] if rest or not parts else parts
+
+
+def call(code: str) -> str:
+    """Code as the call that an episode reads."""
+    fenced = _FENCE.match(code)
+    bare = (fenced[1] if fenced else code).strip("\n")
+    return f"<tool_call>\n{json.dumps({'name': PYTHON.name, 'arguments': {'code': bare}})}\n</tool_call>"

@@ -1,0 +1,79 @@
+"""The track's hooks: `--custom-generate-function-path toolcall_rl.generate.generate` and
+`--service-path toolcall_rl.generate.start`, which refuses what cannot work before anything starts."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from slime.agents import EpisodeLimits, agent
+from slime.agents.generate import Generate
+from slime.agents.sandbox import require_sandbox
+from slime.arguments.declare import read
+from slime.errors import DataError
+from slime.rollout.state import GenerateState
+from slime.rollout.tokenizer import ChatTokenizer
+from slime.types import Sample
+from toolcall_rl.environment import Rules, ToolEnvironment
+from toolcall_rl.flags import FLAGS, ToolcallFlags
+from toolcall_rl.reading import ReToolFormat
+from toolcall_rl.rewards import RewardRules
+from toolcall_rl.tools.config import read_tools
+
+if TYPE_CHECKING:
+    from slime.arguments.sides import GenerationSide
+
+__all__ = ["FLAGS", "generate", "start"]
+_SEEN = "what the tool gave"
+_ASKED = [{"role": "user", "content": "a question"}, {"role": "assistant", "content": "a call"}]
+_TOOL = {"type": "function", "function": {"name": "a_tool_of_mine", "description": "", "parameters": {}}}
+
+
+async def generate(args: GenerationSide, sample: Sample, sampling_params: dict[str, Any]) -> Sample:
+    """One episode; see `slime.agents.agent`."""
+    return await _agent(read(ToolcallFlags, args), GenerateState.of(args).tokenizer)(
+        args, sample, sampling_params
+    )
+
+
+def start(args: GenerationSide, endpoints: object) -> Sequence[Any]:
+    """Starts no process of its own.
+
+    Raises:
+        ConfigError: the tools are wrong, or there is no sandbox for the interpreter.
+    """
+    if read_tools(read(ToolcallFlags, args).tools_config).python is not None:
+        require_sandbox()
+    return []
+
+
+@functools.cache
+def _agent(flags: ToolcallFlags, tokenizer: ChatTokenizer) -> Generate:
+    """The agent of a run; its sources (threads, servers) are shared by its episodes."""
+    toolset = read_tools(flags.tools_config)
+    format = ReToolFormat(toolset.python, shows_tool_role(tokenizer))
+    rewards = RewardRules(flags.answer_check, flags.tool_encouragement, flags.tool_call_price)
+    rules = Rules(rewards, flags.max_tool_calls, tools_in_prompt=not shows_tools(tokenizer))
+    return agent(
+        lambda: ToolEnvironment(toolset, format, rules),
+        EpisodeLimits(turns=flags.max_turns),
+        parallel=flags.parallel_envs,
+        format=format,
+    )
+
+
+def shows_tool_role(tokenizer: ChatTokenizer) -> bool:
+    """Whether the chat template shows messages of the role tool."""
+    try:
+        return _SEEN in tokenizer.render([*_ASKED, {"role": "tool", "content": _SEEN}], answer_next=True)
+    except DataError:
+        return False
+
+
+def shows_tools(tokenizer: ChatTokenizer) -> bool:
+    """Whether the chat template describes tools."""
+    try:
+        return "a_tool_of_mine" in tokenizer.render(_ASKED[:1], [_TOOL], answer_next=True)
+    except DataError:
+        return False

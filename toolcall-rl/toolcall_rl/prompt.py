@@ -1,0 +1,37 @@
+"""What the model is told before the first turn, and when a turn leads nowhere."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+from slime.agents.protocol import Message, Task, Tool
+
+SYSTEM = (
+    "Solve the problem. You may call tools, as often as they help; what they give is shown to you. "
+    "End with a line of the form Answer: \\boxed{...}."
+)
+NEITHER = (
+    "This is neither a tool call nor an answer. Call a tool within <tool_call></tool_call>, or end with "
+    "Answer: \\boxed{...}."
+)
+
+
+DESCRIBED = (
+    "\n\nTools, each with a JSON schema:\n<tools>\n{}\n</tools>\nCall one with\n<tool_call>\n"
+    '{{"name": <function-name>, "arguments": <args-json-object>}}\n</tool_call>'
+)
+
+
+def first_messages(task: Task, described: Sequence[Tool] = ()) -> list[Message]:
+    """The task's conversation; a system message of its own is kept, else it gets `SYSTEM`.
+
+    Args:
+        described: tools that the system message must name, since the model's template does not.
+    """
+    asked = [{"role": "user", "content": task.prompt}] if isinstance(task.prompt, str) else list(task.prompt)
+    own = asked[0]["content"] if asked and asked[0].get("role") == "system" else None
+    system = SYSTEM if own is None else own
+    if described:
+        system += DESCRIBED.format("\n".join(json.dumps(tool.spec()) for tool in described))
+    return [{"role": "system", "content": system}, *(asked if own is None else asked[1:])]

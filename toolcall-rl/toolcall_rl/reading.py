@@ -1,0 +1,86 @@
+"""What a turn means: calls, an answer, or neither.
+
+Calls are `<tool_call>` with JSON, however it is laid out, or `<code>`. A turn with a call and an answer makes the call:
+what it answers was written before the tool did. A Python fence is a call where the turn has no answer; beside one it only
+shows how it was found. What is thought before `</think>` is neither.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from slime.agents.protocol import Message, Tool, ToolCall
+from slime.agents.tool_calls import OPEN, CallError, CallFormat, calls_in
+from slime.rollout.rm_hub.answers import last_boxed
+from toolcall_rl.prompt import NEITHER
+
+CODE_OPEN, CODE_CLOSE = "<code>", "</code>"
+_CODE = re.compile(f"{CODE_OPEN}(.*?){CODE_CLOSE}", re.DOTALL)
+_FENCE = re.compile(r"```(?:python|py)[ \t]*\n(.*?)```", re.DOTALL)
+
+
+class Neither(CallError):
+    """A turn that calls nothing and answers nothing."""
+
+
+class ReToolFormat(CallFormat):
+    """The markup of ReTool.
+
+    Args:
+        python: name of the tool that `<code>` and fences go to; None where there is none.
+        tool_role: whether the model's template shows messages of the role tool; otherwise the user shows them, in
+            `<interpreter>`.
+    """
+
+    def __init__(self, python: str | None, tool_role: bool = True) -> None:
+        self.python, self.tool_role = python, tool_role
+
+    def calls(self, text: str, tools: Sequence[Tool]) -> tuple[ToolCall, ...]:
+        """Raises CallError for a call that cannot be made, and Neither where there is no answer."""
+        said = spoken(text)
+        if OPEN in said:
+            return calls_in(said, tools)
+        answered = answer_in(said) is not None
+        found = self._code(said, answered) if self.python else []
+        if not found and not answered:
+            raise Neither(NEITHER)
+        assert self.python is not None or not found
+        return tuple(ToolCall(str(self.python), {"code": code}) for code in found)
+
+    def _code(self, said: str, answered: bool) -> list[str]:
+        if CODE_OPEN in said:
+            found = _CODE.findall(said)
+            if len(found) != said.count(CODE_OPEN):
+                raise CallError(f"a piece of code does not end with {CODE_CLOSE}")
+            return [_unfenced(code) for code in found]
+        return [] if answered else [code.strip("\n") for code in _FENCE.findall(said)]
+
+    def complaint(self, error: CallError) -> list[Message]:
+        if isinstance(error, Neither):
+            return [{"role": "user", "content": str(error)}]
+        return self.shown(f"Error: {error}")
+
+    def shown(self, text: str) -> list[Message]:
+        """What a tool gave, as the model is shown it."""
+        if self.tool_role:
+            return [{"role": "tool", "content": text}]
+        return [{"role": "user", "content": f"<interpreter>\n{text}\n</interpreter>"}]
+
+
+def _unfenced(code: str) -> str:
+    fenced = _FENCE.search(code)
+    return (fenced[1] if fenced else code).strip("\n")
+
+
+def spoken(text: str) -> str:
+    """A turn without its thoughts; nothing of it where they do not end."""
+    before, end, after = text.rpartition("</think>")
+    if end:
+        return after
+    return "" if "<think>" in before + after else after
+
+
+def answer_in(said: str) -> str | None:
+    """The final answer of a turn: what stands in its last box. None without one."""
+    return last_boxed(said)

@@ -1,0 +1,95 @@
+"""Python functions as tools. They are the user's own code and run in this process, outside of the sandbox."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import json
+import typing
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import NoneType, UnionType
+from typing import Any
+
+from slime.agents.protocol import Tool
+from slime.errors import ConfigError
+from slime.rollout.rm_hub.guard import Apart
+from toolcall_rl.tools.toolset import CallLimits, Opened
+
+_KINDS = {str: "string", int: "integer", float: "number", bool: "boolean", list: "array", dict: "object"}
+LONGEST_ERROR = 300
+
+
+@dataclass(frozen=True)
+class FunctionSource:
+    """One function, with the arguments of `tool` as keywords; what it gives is shown as text, else as JSON.
+
+    Attributes:
+        apart: threads in which it runs; one that hangs keeps its place.
+    """
+
+    function: Callable[..., object]
+    tool: Tool
+    limits: CallLimits = field(default_factory=CallLimits)
+    apart: Apart = field(default_factory=lambda: Apart(8))
+
+    async def tools(self) -> Sequence[Tool]:
+        return [self.tool]
+
+    def opened(self) -> Opened:
+        return _Calls(self)
+
+
+class _Calls:
+    """A function has nothing of its own in an episode."""
+
+    def __init__(self, source: FunctionSource) -> None:
+        self.source = source
+
+    async def call(self, name: str, arguments: Mapping[str, Any]) -> str:
+        running = self.source.apart.run(self.source.function, **arguments)
+        try:
+            found = await asyncio.wait_for(running, self.source.limits.seconds)
+        except TimeoutError:
+            return f"Error: {name} ran longer than {self.source.limits.seconds:g} s"
+        except Exception as error:  # the tool's own, which the model may mend
+            return f"Error: {type(error).__name__}: {error}"[:LONGEST_ERROR]
+        return found if isinstance(found, str) else json.dumps(found, default=str, ensure_ascii=False)
+
+    async def close(self) -> None:
+        """Nothing to free."""
+
+
+def tool_of(function: Callable[..., object], name: str, about: Mapping[str, Any]) -> Tool:
+    """The tool that a function is, by its signature and its docstring; `about` may give description and parameters.
+
+    Raises:
+        ConfigError: a parameter whose type JSON does not have, or that has no name.
+    """
+    described = str(about.get("description") or inspect.getdoc(function) or "").strip()
+    return Tool(name, described, about.get("parameters") or _schema(function, name))
+
+
+def _schema(function: Callable[..., object], name: str) -> dict[str, Any]:
+    hints = typing.get_type_hints(function)
+    properties: dict[str, Any] = {}
+    required = []
+    for parameter in inspect.signature(function).parameters.values():
+        kind = _kind(hints.get(parameter.name))
+        if parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY) or kind is None:
+            raise ConfigError(
+                f"tool {name}: the parameter {parameter.name} needs a type that JSON has "
+                f'({", ".join(one.__name__ for one in _KINDS)}), or give "parameters", a JSON schema'
+            )
+        properties[parameter.name] = {"type": kind}
+        if parameter.default is parameter.empty:
+            required.append(parameter.name)
+    return {"type": "object", "properties": properties, "required": required}
+
+
+def _kind(hint: Any) -> str | None:
+    """JSON's name of a type; of `X | None` that of X."""
+    parts = [one for one in typing.get_args(hint) if one is not NoneType]
+    if typing.get_origin(hint) in (typing.Union, UnionType) and len(parts) == 1:
+        hint = parts[0]
+    return _KINDS.get(typing.get_origin(hint) or hint)
