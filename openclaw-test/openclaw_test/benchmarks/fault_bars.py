@@ -31,8 +31,8 @@ def measured(folder: Path, args: argparse.Namespace) -> bool:
     odd = fuzzing.go_on(folder, args.requests, args.minutes)
     found = hardships.endure_all(tuple(hardships.HARDSHIPS))
     fault_table.note(folder, "hardships", found)
-    well += [many_kills.is_well(kills), not odd["failed"] and not fuzzing.stays(odd["growth"])]
-    return all(well) and all(hardships.is_well(name, result) for name, result in found.items())
+    well += [many_kills.is_well(kills), not odd["failed"] and not fault_table.stays_behind(odd["growth"])]
+    return all(well) and all(fault_table.is_well(name, result) for name, result in found.items())
 
 
 def main() -> None:
@@ -41,8 +41,12 @@ def main() -> None:
     )
     parser.add_argument("folder", type=Path, help="where the run and the notes are kept")
     parser.add_argument("--each", type=int, default=2, help="kills of each role alone")
-    parser.add_argument("--kills", type=int, default=1000, help="kills of any role, in all calls together")
-    parser.add_argument("--requests", type=int, default=100_000, help="fuzzed ones, in all calls together")
+    parser.add_argument(
+        "--kills", type=int, default=fault_table.KILLS, help="kills of any role, in all calls together"
+    )
+    parser.add_argument(
+        "--requests", type=int, default=fault_table.REQUESTS, help="fuzzed ones, in all calls together"
+    )
     parser.add_argument("--minutes", type=float, default=3.0, help="of the kills, and of the fuzzed requests")
     parser.add_argument("--short", action="store_true", help="only gateway and engine alone, without load")
     args = parser.parse_args()

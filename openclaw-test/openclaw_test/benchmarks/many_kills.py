@@ -1,5 +1,5 @@
-"""A thousand kills, in pieces: `kill -9` of every process, alone, in pairs and triples and again at once, while people
-talk; every answer whose end a client saw is compared with the store, id by id.
+"""A thousand kills, in pieces: `kill -9` of every process, alone, up to four within a moment and again at once, while
+people talk; every answer whose end a client saw is compared with the store, id by id.
 
 `python openclaw-test/openclaw_test/benchmarks/many_kills.py FOLDER` starts the loop in FOLDER/run, kills for
 `--minutes`, stops the loop, looks for processes that stayed, compares, and prints one JSON line over all pieces so far.
@@ -49,7 +49,7 @@ WEIGHTS = {
     "driver": 0.25, "raylet": 0.25, "gcs": 0.25,
 }  # fmt: skip
 """How often each is drawn of those that are there; what takes the driver along costs twenty seconds a kill."""
-AT_ONCE = (1, 1, 1, 2, 2, 3)
+AT_ONCE = (1, 1, 2, 2, 3, 4)
 """How many are killed within a moment."""
 AGAIN = 0.2
 """Share of the blows that are struck a second time at what took over, within half a second."""

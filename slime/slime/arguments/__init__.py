@@ -23,6 +23,7 @@ from slime.arguments.groups.loss import LossArguments
 from slime.arguments.groups.model import ModelArguments
 from slime.arguments.groups.optimizer import OptimizerArguments
 from slime.arguments.groups.parallel import ParallelArguments
+from slime.arguments.groups.rented import RentedArguments
 from slime.arguments.groups.reward import RewardArguments
 from slime.arguments.groups.rollout import RolloutArguments
 from slime.arguments.groups.run import (
@@ -55,6 +56,7 @@ GROUPS: tuple[type, ...] = (
     ClusterArguments,
     ParallelArguments,
     EngineArguments,
+    RentedArguments,
     BatchArguments,
     LossArguments,
     AdvantageArguments,
@@ -80,6 +82,7 @@ class Arguments(
     AdvantageArguments,
     LossArguments,
     BatchArguments,
+    RentedArguments,
     EngineArguments,
     ParallelArguments,
     ClusterArguments,
