@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
@@ -23,16 +25,36 @@ LOAD = 20
 
 def measured(folder: Path, args: argparse.Namespace) -> bool:
     """Runs everything; False when something was lost, or a bar was missed."""
-    roles = ("gateway", "engine") if args.short else faults.ROLES
-    well = [faults.measure(roles, args.each * len(roles), 0, TINY_SCRIPT, folder)]
+    front = ("gateway", "engine")
+    roles = front if args.short else faults.ROLES
+    parts = [lambda: faults.measure(roles, args.each * len(roles), 0, TINY_SCRIPT, folder)]
     if not args.short:
-        well.append(faults.measure(("gateway", "engine"), 2 * args.each, LOAD, TINY_SCRIPT, folder))
-    kills = many_kills.go_on(folder, args.kills, args.minutes)
-    odd = fuzzing.go_on(folder, args.requests, args.minutes)
+        parts.append(lambda: faults.measure(front, args.each * len(front), LOAD, TINY_SCRIPT, folder))
+    parts.append(lambda: many_kills.is_well(many_kills.go_on(folder, args.kills, args.minutes)))
+    parts.append(lambda: sent_well(fuzzing.go_on(folder, args.requests, args.minutes)))
+    parts.append(lambda: endured(folder))
+    well = [done(part) for part in parts]
+    return all(well)
+
+
+def done(part: Callable[[], bool]) -> bool:
+    """Whether a part did well. One that came to no end does not take the table of the others along."""
+    try:
+        return part()
+    except TimeoutError as error:
+        print(f"not measured to its end: {error}", file=sys.stderr, flush=True)
+        return False
+
+
+def sent_well(odd: dict[str, Any]) -> bool:
+    return not odd["failed"] and not fault_table.stays_behind(odd["growth"])
+
+
+def endured(folder: Path) -> bool:
+    """All hardships; noted for the table."""
     found = hardships.endure_all(tuple(hardships.HARDSHIPS))
     fault_table.note(folder, "hardships", found)
-    well += [many_kills.is_well(kills), not odd["failed"] and not fault_table.stays_behind(odd["growth"])]
-    return all(well) and all(fault_table.is_well(name, result) for name, result in found.items())
+    return all(fault_table.is_well(name, result) for name, result in found.items())
 
 
 def main() -> None:
