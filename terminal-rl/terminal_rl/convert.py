@@ -52,7 +52,6 @@ def convert(folder: Path, output: Path, share: float, seed: str, depth: int) -> 
     manifest = {
         "seed": seed,
         "held_out_share": share,
-        "tasks_dir": str(folder.resolve()),
         **{name: sorted(task.name for task in part) for name, part in splits.items()},
     }
     (output / "split_manifest.json").write_text(json.dumps(manifest, indent=1) + "\n")

@@ -3,42 +3,51 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from slime.agents import EpisodeLimits, agent
 from slime.agents.generate import Generate
 from slime.agents.sandbox import require_sandbox
+from slime.arguments.declare import read
 from slime.errors import ConfigError
+from slime.plan.environments import EnvironmentUse
 from slime.types import Sample
 from terminal_rl.environment import TerminalEnvironment, TerminalSettings
 from terminal_rl.flags import FLAGS, TerminalFlags
-from terminal_rl.system import LIMITS
+from terminal_rl.system import LIMITS, WORKSPACE_BYTES
 
 if TYPE_CHECKING:
     from slime.arguments.sides import GenerationSide
 
-__all__ = ["FLAGS", "generate", "start"]
+__all__ = ["FLAGS", "environment_use", "generate", "start"]
 
 
-async def generate(args: GenerationSide, sample: Sample, sampling_params: dict[str, Any]) -> Sample:
+async def generate(
+    args: GenerationSide, sample: Sample, sampling_params: dict[str, Any]
+) -> Sample | list[Sample]:
     """One episode. The reward is {"score": 2 * accuracy - 1, "acc": solved}, so the run needs --reward-key score."""
-    flags = TerminalFlags(**{item.name: getattr(args, item.name) for item in fields(TerminalFlags)})
-    return await _function(flags)(args, sample, sampling_params)
+    return await _function(read(TerminalFlags, args))(args, sample, sampling_params)
 
 
-def start(args: Any, endpoints: Mapping[str, Sequence[str]]) -> list[dict[str, Any]]:
+def environment_use(args: GenerationSide) -> EnvironmentUse:
+    """For the plan: what a box and its workspace may take, for each episode at a time."""
+    return EnvironmentUse(read(TerminalFlags, args).parallel_envs, LIMITS.memory, WORKSPACE_BYTES)
+
+
+def start(args: GenerationSide, endpoints: object) -> Sequence[Any]:
     """For --service-path: refuses a run that could play no episode; it starts no process.
 
     Raises:
         ConfigError: there is no sandbox, or no folder of tasks.
     """
+    tasks_dir = read(TerminalFlags, args).tasks_dir
     require_sandbox()
-    if args.tasks_dir is not None and not Path(args.tasks_dir).is_dir():
-        raise ConfigError(f"--tasks-dir (DATASET_DIR) {args.tasks_dir} is no folder")
+    if tasks_dir is not None and not Path(tasks_dir).is_dir():
+        raise ConfigError(f"--tasks-dir (DATASET_DIR) {tasks_dir} is no folder")
     return []
 
 

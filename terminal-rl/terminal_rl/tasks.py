@@ -11,7 +11,7 @@ from typing import Any, Protocol
 from slime.agents import Task
 from slime.agents.sandbox import Workspace, run
 from slime.errors import EnvironmentAway
-from terminal_rl.system import LIMITS, READ_ONLY
+from terminal_rl.system import LIMITS, READ_ONLY, WORKSPACE_BYTES
 from terminal_rl.task_folder import AGENT_SECONDS, WORKDIR, TaskError, TaskFolder, read_task
 from terminal_rl.verdict import Verdict, judge
 
@@ -102,7 +102,7 @@ class FilesTask:
 
 def made(place: str, template: Path | None = None) -> Workspace:
     try:
-        return Workspace(template, place)
+        return Workspace(template, place, WORKSPACE_BYTES)
     except OSError as error:
         raise EnvironmentAway(f"a workspace could not be made: {error}") from error
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from openclaw_test.benchmarks import fault_table, hardship_kinds
+from openclaw_test.benchmarks import fault_bars, fault_table, faults, hardship_kinds
 from openclaw_test.benchmarks.fault_table import is_well
 from openclaw_test.benchmarks.hardships import endure
 
@@ -60,3 +60,14 @@ def test_a_row_that_falls_short_is_named(tmp_path: Path) -> None:
     fault_table.note(tmp_path, "many_kills", kills)
     rows = fault_table.table(tmp_path).splitlines()[2:]
     assert [row.endswith("| **no** |") for row in rows] == [True, True]
+
+
+def test_what_is_noted_is_not_measured_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    well = {"kills": 1, "median_s": 0.5, "longest_s": 0.5, "refused": 0}
+    fault_table.note(tmp_path, "faults-00", {"load": 0, "roles": {"gateway": well, "engine": well}})
+    fault_table.note(tmp_path, "hardships", {"planned restart": {"streams": 16, "broken": 1, "refused": 0}})
+    asked: list[object] = []
+    monkeypatch.setattr(faults, "measure", lambda *words: asked.append(words[0]) or True)
+    assert fault_bars.killed(tmp_path, ("gateway", "engine"), 0, 1) and asked == []
+    assert fault_bars.killed(tmp_path, ("gateway", "judge"), 0, 1) and asked == [("judge",)]
+    assert not fault_bars.endured(tmp_path, "planned restart"), "a stream was broken"

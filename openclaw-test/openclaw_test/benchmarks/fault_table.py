@@ -28,6 +28,11 @@ def bar_of(role: str, load: int) -> float:
     return quiet if load < QUIET_LOAD else loaded
 
 
+def misses(role: str, own: dict[str, Any], load: int) -> bool:
+    """Whether what was noted of a role's kills misses its bar."""
+    return bool(own["refused"] or own["longest_s"] > bar_of(role, load))
+
+
 def table(folder: Path) -> str:
     """As Markdown; a program that has not run has no row."""
     rows = [
@@ -35,8 +40,8 @@ def table(folder: Path) -> str:
         for path in sorted(folder.glob("faults-*.json"))
         for row in _fault_rows(json.loads(path.read_text()))
     ]
-    rows += _kill_rows(_read(folder, "many_kills")) + _hardship_rows(_read(folder, "hardships"))
-    fuzz = _read(folder, "fuzzing")
+    rows += _kill_rows(read(folder, "many_kills")) + _hardship_rows(read(folder, "hardships"))
+    fuzz = read(folder, "fuzzing")
     if fuzz:
         growth = fuzz["growth"]
         stays = f"{growth['tasks']} tasks, {growth['files']} files, {growth['mib']:.0f} MiB"
@@ -70,7 +75,7 @@ def _fault_rows(found: dict[str, Any]) -> list[Row]:
         what = f"{role} killed, {found['load']} busy processes beside it: answers again; refused"
         measured = f"{_seconds(own)}; {own['refused']} ({own['kills']} kills)"
         bar = bar_of(role, found["load"])
-        rows.append((what, f"{bar:g} s; 0", measured, own["longest_s"] <= bar and not own["refused"]))
+        rows.append((what, f"{bar:g} s; 0", measured, not misses(role, own, found["load"])))
     return rows
 
 
@@ -147,7 +152,8 @@ _BARS = {
 }
 
 
-def _read(folder: Path, name: str) -> dict[str, Any]:
+def read(folder: Path, name: str) -> dict[str, Any]:
+    """What a program noted; empty where it has not run."""
     path = folder / f"{name}.json"
     return json.loads(path.read_text()) if path.exists() else {}
 

@@ -18,7 +18,7 @@ from slime.arguments.rules.optimizer import check_optimizer
 from slime.arguments.rules.parallel import check_parallel
 from slime.arguments.rules.recompute import check_recompute
 from slime.arguments.rules.rented import check_rented, prepare_rented
-from slime.arguments.rules.rollout import check_reward, check_rollout, resolve_epochs
+from slime.arguments.rules.rollout import check_judge, check_reward, check_rollout, resolve_epochs
 from slime.arguments.rules.run import check_run
 from slime.errors import ConfigError
 from slime.hooks import HOOKS, load_hooks
@@ -50,6 +50,7 @@ def validate(args: Arguments) -> None:
     check_parallel(args)
     check_recompute(args)
     check_reward(args)
+    check_judge(args)
     check_optimizer(args)
     _check_hooks(args)
     args.ref_load = args.ref_load or args.hf_checkpoint
