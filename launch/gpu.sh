@@ -75,7 +75,7 @@ default() {
 gpu_defaults() {
   if [ "${MEGATRON:-0}" = 1 ]; then default TRAIN_BACKEND megatron; fi
   default TRAIN_BACKEND fsdp
-  default HOST 0.0.0.0
+  default HOST "$(usual_host)"
   default PORT 30000
   check_port_number "$PORT"
   case ${PRM_M:-1} in 0 | *[!0-9]*) die "PRM_M=$PRM_M: a turn needs at least 1 vote" ;; esac
@@ -184,7 +184,7 @@ serving_arguments() {
   if [ -n "${RL_BUFFER_URL:-}" ]; then mark RL_BUFFER_URL; elif [ -n "${RL_BUFFER_DIR:-}" ]; then mark RL_BUFFER_DIR; fi
   WORDS+=("${BUFFER[@]}")
   judge_arguments
-  flag --host HOST 0.0.0.0
+  flag --host HOST "$(usual_host)"
   flag --port PORT 30000
   flag --served-model-name SERVED_MODEL_NAME "$MODEL"
   flag --context-length CONTEXT_LENGTH 32768
@@ -273,7 +273,8 @@ gpu_dry_run() {
   "$python" -m slime.plan.dry_run ${all[@]+"${all[@]}"} --num-gpus "$NUM_GPUS" --gpu "${GPU_TYPE:-}" --usual-gpu "${USUAL_GPU:-H100}" --script-variables "$DEFAULTED" -- "${WORDS[@]}" || status=$?
   [ "$status" != 2 ] || return 2
   printf '\nstart\n  %s\n' "$(start_sentence)"
-  for problem in "$(key_problem)" "$(model_problem)" "$(data_problem)"; do
+  problem=$(key_problem)
+  for problem in "${problem:-$(for_whom)}" "$(model_problem)" "$(data_problem)"; do
     [ -z "$problem" ] || printf '  %s\n' "$problem"
   done
   return "$status"
@@ -289,13 +290,23 @@ start_sentence() {
   fi
 }
 
+# with_key: whether others may ask: a key is set, or nobody wants one.
+with_key() { [ -n "${SGLANG_API_KEY:-}${OPENCLAW_API_KEY:-}${OPENCLAW_API_KEYS:-}" ] || [ "${ALLOW_NO_KEY:-0}" = 1 ]; }
+
+# usual_host: where to listen unless HOST says it. Without a key this machine alone is served, so that a first start serves.
+usual_host() { if with_key; then echo 0.0.0.0; else echo 127.0.0.1; fi; }
+
+# for_whom: what a start without a key means for other machines.
+for_whom() {
+  [ "${SERVES:-1}" = 1 ] || return 0
+  with_key || echo "for this machine alone, on $HOST: set SGLANG_API_KEY to a secret, and others are served too"
+}
+
 # key_problem: says what is wrong with listening beyond this machine; never shows a key.
 key_problem() {
   [ "${SERVES:-1}" = 1 ] || return 0
   case $HOST in 127.0.0.1 | localhost | ::1) return ;; esac
-  if [ -z "${SGLANG_API_KEY:-}${OPENCLAW_API_KEY:-}${OPENCLAW_API_KEYS:-}" ] && [ "${ALLOW_NO_KEY:-0}" != 1 ]; then
-    echo "HOST=$HOST is open to others: set SGLANG_API_KEY to a secret, or HOST=127.0.0.1, or ALLOW_NO_KEY=1"
-  fi
+  with_key || echo "HOST=$HOST is open to others: set SGLANG_API_KEY to a secret, or HOST=127.0.0.1, or ALLOW_NO_KEY=1"
 }
 
 # data_problem: says that a track has no tasks.
@@ -367,6 +378,7 @@ gpu_start() {
   ensure_gpu_env
   if [ "${SERVES:-1}" = 1 ]; then check_port "$HOST" "$PORT" "$RUN_DIR"; fi
   ensure_engine
+  for_whom >&2
   (umask 077 && mkdir -p "$RUN_DIR") # conversations and weights: for nobody else
   for word in "${WORDS[@]}"; do
     case $word in ::*) ;; *) arguments+=("$word") ;; esac

@@ -44,6 +44,19 @@ def test_the_command_as_it_is_printed_installs_the_engine_and_starts_the_run(
     assert sum("pip install" in call for call in machine.calls()) == 1, "once"
 
 
+def test_without_a_key_it_serves_this_machine_and_with_one_others_too(
+    machine: GpuMachine, free_port: str
+) -> None:
+    done = machine.bash(SCRIPT, cwd=SLIME, PORT=free_port, HOST="", SGLANG_API_KEY="")
+    assert done.returncode == 0, done.stderr
+    assert "for this machine alone, on 127.0.0.1" in done.stderr
+    assert "--host 127.0.0.1 " in machine.calls()[-1]
+    done = machine.bash(SCRIPT, cwd=SLIME, PORT=free_port, HOST="", SGLANG_API_KEY="secret-of-this-test")
+    assert "alone" not in done.stderr and "--host 0.0.0.0 " in machine.calls()[-1]
+    done = machine.bash(SCRIPT, cwd=SLIME, PORT=free_port, HOST="0.0.0.0", SGLANG_API_KEY="")
+    assert done.returncode == 2 and "open to others" in done.stderr
+
+
 def test_an_engine_that_somebody_installed_is_left_to_them(machine: GpuMachine, free_port: str) -> None:
     for words, env in (((), {"SGLANG_PYTHON": "/own/python"}), (("--engine-python", "/own/python"), {})):
         assert machine.bash(SCRIPT, *words, cwd=SLIME, PORT=free_port, **env).returncode == 0

@@ -150,7 +150,7 @@ def test_a_plan_that_does_not_fit_says_so() -> None:
         (SELECT, {"TRAIN_GPUS": "0,1"}, "ROLLOUT_GPUS must list some too"),
         (SELECT, {"TRAIN_GPUS": "4,5", "ROLLOUT_GPUS": "0,1"}, "GPU 0 stands behind 5"),
         (SELECT, {"TRAIN_GPUS": "0,1", "ROLLOUT_GPUS": "1,2"}, "GPU 1 stands behind 1"),
-        (SELECT, {"DRY_RUN": "0"}, "set SGLANG_API_KEY to a secret"),
+        (SELECT, {"DRY_RUN": "0", "HOST": "0.0.0.0"}, "set SGLANG_API_KEY to a secret"),
         (SELECT, {"HOST": "127.0.0.1"}, "hf download Qwen/Qwen3-4B-Thinking-2507"),
     ],
 )

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from openclaw_test.benchmarks import fault_table, hardship_kinds
-from openclaw_test.benchmarks.hardships import endure, is_well
+from openclaw_test.benchmarks import fault_bars, fault_table, faults, hardship_kinds
+from openclaw_test.benchmarks.fault_table import is_well
+from openclaw_test.benchmarks.hardships import endure
 
 
 @pytest.mark.parametrize("name", ["PostgreSQL stopped", "clock set", "disk full", "256 descriptors"])
@@ -34,10 +35,39 @@ def test_the_table_has_a_row_for_each_hardship(tmp_path: Path) -> None:
     }
     fault_table.note(tmp_path, "hardships", found)
     rows = fault_table.table(tmp_path).splitlines()[2:]
+    lost = "lost, altered; requests that failed"
     assert rows == [
-        "| planned restart: broken streams; refused | 0; 0 | 0 of 16; 0 |",
-        "| disk full: lost, altered; requests that failed | 0, 0; refused while it is full | 0 of 9, 0; 2 not_stored |",
-        "| log cut: lost, altered; requests that failed | 0, 0 afterwards; none | 0 of 9, 0; none; 3 lost with the log |",
-        "| two launchers: what the second one does | exit status 2 | exit status 2, the first goes on: True |",
-        "| read-only: lost, altered; requests that failed | 0, 0; none | not done: no root |",
+        "| planned restart: broken streams; refused | 0; 0 | 0 of 16; 0 | yes |",
+        f"| disk full: {lost} | 0, 0; refused while it is full | 0 of 9, 0; 2 not_stored | yes |",
+        f"| log cut: {lost} | 0, 0 afterwards; none | 0 of 9, 0; none; 3 lost with the log | yes |",
+        "| two launchers: what the second one does | exit status 2 | exit status 2, the first goes on: True | yes |",
+        f"| read-only: {lost} | 0, 0; none | not done: no root | - |",
     ]
+
+
+def test_a_row_that_falls_short_is_named(tmp_path: Path) -> None:
+    roles = {"gateway": {"kills": 2, "median_s": 0.5, "longest_s": 1.7, "refused": 0}}
+    fault_table.note(tmp_path, "faults-00", {"load": 0, "roles": roles})
+    kills = {
+        "kills": 233,
+        "answers_seen": 9,
+        "lost": 0,
+        "doubled": 0,
+        "altered": 0,
+        "trained_twice": 0,
+        "orphans": 0,
+    }
+    fault_table.note(tmp_path, "many_kills", kills)
+    rows = fault_table.table(tmp_path).splitlines()[2:]
+    assert [row.endswith("| **no** |") for row in rows] == [True, True]
+
+
+def test_what_is_noted_is_not_measured_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    well = {"kills": 1, "median_s": 0.5, "longest_s": 0.5, "refused": 0}
+    fault_table.note(tmp_path, "faults-00", {"load": 0, "roles": {"gateway": well, "engine": well}})
+    fault_table.note(tmp_path, "hardships", {"planned restart": {"streams": 16, "broken": 1, "refused": 0}})
+    asked: list[object] = []
+    monkeypatch.setattr(faults, "measure", lambda *words: asked.append(words[0]) or True)
+    assert fault_bars.killed(tmp_path, ("gateway", "engine"), 0, 1) and asked == []
+    assert fault_bars.killed(tmp_path, ("gateway", "judge"), 0, 1) and asked == [("judge",)]
+    assert not fault_bars.endured(tmp_path, "planned restart"), "a stream was broken"

@@ -19,7 +19,7 @@ TRAINER = (
     ("errors", "utils"),
     ("types", "plugins"),
     ("hooks", "processes", "replay", "tracking", "trajectories"),
-    ("losses", "weights"),
+    ("losses", "weights", "rented"),
     ("engines", "rollout", "training"),
     ("gate", "agents"),
     ("arguments", "torch_dist"),

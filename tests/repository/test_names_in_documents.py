@@ -11,9 +11,17 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-PACKAGE_FOLDERS = ("", "slime", "openclaw-rl", "openclaw-opd", "openclaw-combine", "openclaw-test")
-PACKAGES = "openclaw|slime|openclaw_rl|openclaw_opd|openclaw_combine|openclaw_test|tiny_claw"
-FOLDERS = "openclaw|openclaw-rl|openclaw-opd|openclaw-combine|openclaw-test|slime|launch|instructions|tests"
+PACKAGE_FOLDERS = (
+    "",
+    "slime",
+    "openclaw-rl",
+    "openclaw-opd",
+    "openclaw-combine",
+    "terminal-rl",
+    "openclaw-test",
+)
+PACKAGES = "openclaw|slime|openclaw_rl|openclaw_opd|openclaw_combine|terminal_rl|openclaw_test|tiny_claw"
+FOLDERS = "openclaw|openclaw-rl|openclaw-opd|openclaw-combine|terminal-rl|openclaw-test|slime|launch|instructions|tests"
 OLD_NAMES = "CHANGELOG.md"
 UNTRIED = ("test_sglang.py", "sessions_to_preference.py")
 """Programs without --help, or with a test of their own that runs them."""

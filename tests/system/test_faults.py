@@ -18,8 +18,9 @@ from openai import OpenAI, OpenAIError
 
 from openclaw_test.benchmarks import fault_table, faults, fuzzing, many_kills
 from openclaw_test.benchmarks.blows import blows_so_far, summary
+from openclaw_test.benchmarks.hardship_kinds import start_again
 from openclaw_test.loop.knocking import Knocking
-from openclaw_test.loop.real_loop import Loop
+from openclaw_test.loop.real_loop import Loop, free_port
 
 pytestmark = pytest.mark.timeout(300)
 UNTOUCHED = ("trainer", "judge", "driver")
@@ -111,6 +112,13 @@ def test_no_sample_is_trained_twice(loop: Loop) -> None:
     assert sum(status["samples"].values()) <= status["turns"]["judged"]
 
 
+def test_the_same_script_started_twice_in_one_folder_is_refused_and_the_first_goes_on(loop: Loop) -> None:
+    for port in (loop.port, free_port()):
+        second = start_again(loop, port)
+        assert second["status"] == 2 and second["undisturbed"], second
+        assert str(loop.run_dir) in second["refusal"], second
+
+
 def test_short_form_of_the_fault_benchmark_fills_its_table_and_loses_nothing(
     loop: Loop, tmp_path: Path
 ) -> None:
@@ -123,7 +131,7 @@ def test_short_form_of_the_fault_benchmark_fills_its_table_and_loses_nothing(
     assert kills["refused"] == kills["lost"] == kills["doubled"] == kills["trained_twice"] == 0
     fault_table.note(tmp_path, "many_kills", kills)
     odd = fuzzing.go_on(tmp_path, requests=400, minutes=1.0)
-    assert odd["failed"] == 0 and not fuzzing.stays(odd["growth"])
+    assert odd["failed"] == 0 and not fault_table.stays_behind(odd["growth"])
     table = fault_table.table(tmp_path)
     for what in ("gateway killed", "engine killed", "kills: lost", "fuzzed requests"):
         assert what in table

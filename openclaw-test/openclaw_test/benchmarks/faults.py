@@ -38,7 +38,7 @@ from openclaw_test.benchmarks.fault_checks import (
     until,
 )
 from openclaw_test.benchmarks.fault_points import POINTS
-from openclaw_test.benchmarks.fault_table import bar_of, note
+from openclaw_test.benchmarks.fault_table import bar_of, note, read
 from openclaw_test.benchmarks.fault_table import table as table_of_bars
 from openclaw_test.loop.chat_client import ChatClient
 from openclaw_test.loop.knocking import Knocking
@@ -134,16 +134,21 @@ def busy(processes: int) -> Iterator[None]:
 
 
 def keep(results: list[dict[str, object]], load: int, folder: Path) -> None:
-    """Notes the times of each role for the table of bars, and prints that."""
-    roles = {}
+    """Notes the times of each role for the table of bars, beside those of others, and prints that."""
+    roles = read(folder, notes_name(load)).get("roles", {})
     for role in dict.fromkeys(str(result["killed"]) for result in results):
         own = [result for result in results if result["killed"] == role]
         seconds = [float(str(result["serving_again_s"])) for result in own]
         refused = sum(int(str(result["refused"])) for result in own)
         roles[role] = {"kills": len(own), "median_s": statistics.median(seconds), "longest_s": max(seconds)}
         roles[role] |= {"refused": refused}
-    note(folder, f"faults-{load:02d}", {"load": load, "roles": roles})
+    note(folder, notes_name(load), {"load": load, "roles": roles})
     print(table_of_bars(folder))
+
+
+def notes_name(load: int) -> str:
+    """Of the notes at so many busy processes."""
+    return f"faults-{load:02d}"
 
 
 async def run(

@@ -156,11 +156,6 @@ def summary(pieces: list[dict[str, Any]]) -> dict[str, Any]:
     }
 
 
-def stays(growth: dict[str, float]) -> bool:
-    """Whether something stayed behind. Connections and threads of pools may come and go; caches of the store fill up."""
-    return bool(growth["running"] or growth["tasks"] > 8 or growth["files"] > 16 or growth["mib"] > 48)
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -171,7 +166,7 @@ def main() -> None:
     args = parser.parse_args()
     result = go_on(args.folder, args.requests, args.minutes)
     print(json.dumps(result))
-    sys.exit(1 if result["failed"] or stays(result["growth"]) else 0)
+    sys.exit(1 if result["failed"] or fault_table.stays_behind(result["growth"]) else 0)
 
 
 def go_on(place: Path, requests: int, minutes: float) -> dict[str, Any]:

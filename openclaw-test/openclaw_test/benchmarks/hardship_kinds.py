@@ -10,11 +10,12 @@ import shutil
 import signal
 import socket
 import subprocess
-import sys
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
+
+import httpx
 
 from openclaw_test.loop.chat_client import ChatClient
 from openclaw_test.loop.gateway_process import (
@@ -30,7 +31,7 @@ from openclaw_test.loop.gateway_process import (
 )
 from openclaw_test.loop.knocking import Knocking
 from openclaw_test.loop.postgresql import PostgresServer
-from openclaw_test.loop.real_loop import ROOT, Loop, running_loop
+from openclaw_test.loop.real_loop import ROOT, Loop, free_port, running_loop
 from openclaw_test.loop.scripted_people import People
 
 A_FEW = 12
@@ -195,19 +196,25 @@ async def two_launchers(folder: Path) -> Result:
 
 
 def _launch_twice(folder: Path) -> Result:
-    words = [sys.executable, "-m", "slime.processes.supervisor", "--run-dir", str(folder / "run"), "--"]
-    words += [sys.executable, "-c", "import time; print('up', flush=True); time.sleep(600)"]
-    env = {**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT / 'slime'}"}
-    with subprocess.Popen(words, env=env, stdout=subprocess.PIPE, text=True) as first:
-        assert first.stdout is not None
-        while "up" not in first.stdout.readline():
-            pass
-        second = subprocess.run(words, env=env, capture_output=True, text=True, check=False)
-        undisturbed = first.poll() is None
-        first.send_signal(signal.SIGTERM)
-        first.wait(60)
-    refusal = second.stderr.strip().splitlines()[-1]
-    return {"status": second.returncode, "refusal": refusal[-200:], "undisturbed": undisturbed}
+    with running_loop(folder / "run", START_S, env={"PYTHONPATH": ""}) as loop:
+        other_port, same_command = start_again(loop, free_port()), start_again(loop, loop.port)
+    refused = other_port["status"] and same_command["status"]
+    undisturbed = other_port["undisturbed"] and same_command["undisturbed"]
+    return other_port | {"undisturbed": undisturbed, "refusal": other_port["refusal"] if refused else ""}
+
+
+def start_again(loop: Loop, port: int) -> Result:
+    """Runs the launch script once more in the folder of a loop: how that ends, and whether the loop goes on."""
+    serving = loop.pids("gateway")
+    second = subprocess.run(
+        ["bash", str(loop.script)], env={**loop.env, "PORT": str(port)}, cwd=ROOT, capture_output=True, text=True,
+        check=False,
+    )  # fmt: skip
+    ask = {"messages": [{"role": "user", "content": "hello"}], "max_tokens": 5}
+    answer = httpx.post(f"{loop.url}/v1/chat/completions", json=ask, timeout=60.0)
+    undisturbed = answer.status_code == 200 and loop.pids("gateway") == serving
+    lines = second.stderr.strip().splitlines() or [""]
+    return {"status": second.returncode, "refusal": lines[-1][-200:], "undisturbed": undisturbed}
 
 
 async def planned_restart(folder: Path) -> Result:

@@ -23,20 +23,6 @@ from openclaw_test.benchmarks import fault_table
 from openclaw_test.benchmarks.hardship_kinds import HARDSHIPS, Result
 from openclaw_test.loop.gateway_process import CannotHere
 
-MAY_FAIL = {
-    "disk full": ("not_stored", "store_error"),
-    "256 descriptors": ("ReadError", "RemoteProtocolError"),
-}
-"""How the errors begin that a hardship may give: what cannot be stored is refused, what cannot be accepted is closed."""
-
-
-def is_well(name: str, result: Result) -> bool:
-    """Whether nothing was lost, and nothing failed that must not."""
-    failed = [kind for kind in result.get("failed", ()) if not kind.startswith(MAY_FAIL.get(name, ("-",)))]
-    wrong = any(result.get(what) for what in ("lost", "altered", "broken", "refused"))
-    right = result.get("sound", True) and result.get("undisturbed", True) and result.get("refusal", "yes")
-    return bool(right) and not failed and not wrong
-
 
 def endure(name: str) -> Result:
     """One hardship in a folder of its own; {"skipped": reason} where it cannot be had."""
@@ -61,7 +47,7 @@ def main() -> None:
     found = endure_all(tuple(args.names) or tuple(HARDSHIPS))
     if args.notes is not None:
         fault_table.note(args.notes, "hardships", found)
-    sys.exit(0 if all(is_well(name, result) for name, result in found.items()) else 1)
+    sys.exit(0 if all(fault_table.is_well(name, result) for name, result in found.items()) else 1)
 
 
 def endure_all(names: tuple[str, ...]) -> dict[str, Result]:

@@ -78,7 +78,7 @@ def hint_by_rules(question: JudgeQuestion) -> str:
 
 def _said(question: JudgeQuestion) -> str:
     texts = [_text(message) for message in question.next_state if message.get("role") == "user"]
-    return "\n".join(texts).strip()
+    return bounded("\n".join(texts).strip())
 
 
 def _text(message: Message) -> str:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 from slime.agents.protocol import Message, Start
 from slime.errors import DataError
@@ -34,3 +35,64 @@ def continuation(tokenizer: ChatTokenizer, messages: Sequence[Message]) -> list[
             f"the chat template does not end an answer with {tokenizer.eos_token}, so its ids cannot be continued"
         )
     return tokenizer.encode(behind)
+
+
+@dataclass
+class _Exchange:
+    """An answer as sampled, and what the environment showed then."""
+
+    sampled: list[int]
+    messages: Sequence[Message]
+    shown: list[int]
+    folded: bool = False
+
+
+class Conversation:
+    """The ids that the model sees next. They only grow, unless observations are folded.
+
+    Attributes:
+        length: response tokens of the whole so far, as if nothing were folded.
+    """
+
+    def __init__(self, tokenizer: ChatTokenizer, start: Start) -> None:
+        self.tokenizer = tokenizer
+        self.opening = opening(tokenizer, start)
+        self.exchanges: list[_Exchange] = []
+        self.length = 0
+
+    def ids(self) -> list[int]:
+        """[T]"""
+        behind = (part for exchange in self.exchanges for part in (exchange.sampled, exchange.shown))
+        return [*self.opening, *(token for part in behind for token in part)]
+
+    def add(self, sampled: list[int], messages: Sequence[Message]) -> list[int]:
+        """Adds an answer and what was shown then; returns the ids of the latter."""
+        shown = continuation(self.tokenizer, messages)
+        self.exchanges.append(_Exchange(sampled, messages, shown))
+        self.length += len(sampled) + len(shown)
+        return shown
+
+    def fold(self, most: int) -> None:
+        """Folds observations, the oldest first and never the newest, until no more than `most` ids are left.
+
+        A folded observation keeps its messages, their roles and the template's markup; of each the content becomes
+        "[N characters left out]". Answers of the model stay whole, as sampled.
+        """
+        for exchange in self.exchanges[:-1]:
+            if len(self.ids()) <= most:
+                return
+            if exchange.folded:
+                continue
+            exchange.folded = True
+            shorter = continuation(self.tokenizer, list(_folded(exchange.messages)))
+            exchange.shown = min(exchange.shown, shorter, key=len)
+
+
+def _folded(messages: Iterable[Message]) -> Iterable[Message]:
+    for message in messages:
+        content = message.get("content")
+        yield (
+            {**message, "content": f"[{len(content)} characters left out]"}
+            if isinstance(content, str)
+            else message
+        )

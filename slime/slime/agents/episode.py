@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
+import copy
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
-from slime.agents.conversation import continuation, opening
-from slime.agents.protocol import Action, Environment, Observation, Outcome, Start, Task
+from slime.agents.conversation import Conversation
+from slime.agents.protocol import Action, Environment, Observation, Outcome, Start, Step, Task
+from slime.agents.rewards import compose
+from slime.agents.step_judge import StepJudge
+from slime.agents.step_prompt import StepPrompt
 from slime.agents.tool_calls import CallError, CallFormat
+from slime.agents.trajectory import Turn, as_one, one_each
 from slime.rollout.engine_pool import EngineRefused
 from slime.rollout.generate import POOL_SHARE, add_answer, seed_of
 from slime.rollout.state import GenerateState, current_interrupt
@@ -24,24 +31,35 @@ class EpisodeLimits:
     Attributes:
         turns: answers of the model.
         parse_errors: calls in a row that cannot be made, after which the episode is cut off.
-        step_coef: weight of the mean step score in the scalar reward, and of each in its step's.
+        step_coef: weight of the scores of steps in the reward; None: --prm-step-coef.
+        context: what happens when the context is full. "stop": the episode ends as truncated. "fold": old observations
+            are folded first (`Conversation.fold`), which needs one sample a turn.
     """
 
     turns: int = 16
     parse_errors: int = 3
-    step_coef: float = 1.0
+    step_coef: float | None = None
+    context: Literal["stop", "fold"] = "stop"
+
+
+@dataclass(frozen=True)
+class StepJudging:
+    """Who judges steps, and what is asked about them."""
+
+    judge: StepJudge
+    prompt: StepPrompt
 
 
 @dataclass
 class Episode:
-    """Writes one trajectory into `sample`: the model's tokens with their log-probs and weight versions as sampled, what
-    the environment showed with mask 0. A turn ends where the model ends it.
+    """Plays one episode and writes what it leaves: the model's tokens, log-probs and weight versions as sampled,
+    what the environment showed with mask 0. A turn ends where the model ends it.
 
-    Context policy: stop. What does not fit into the context is never cut: the episode ends as truncated and is evaluated.
+    Nothing is ever cut: what does not fit into the context ends the episode, or old observations are folded as wholes.
     A parse error is answered to the model, counted, and trained on like any other turn.
 
     Attributes:
-        spans: [start, end) of each turn in the response. step_scores: of each; None without.
+        per_turn: one sample a turn instead of one for all of them.
     """
 
     args: GenerationSide
@@ -50,93 +68,141 @@ class Episode:
     environment: Environment
     limits: EpisodeLimits
     format: CallFormat = field(default_factory=CallFormat)
-    spans: list[list[int]] = field(default_factory=list)
-    step_scores: list[float | None] = field(default_factory=list)
+    per_turn: bool = False
+    judging: StepJudging | None = None
+    turns: list[Turn] = field(default_factory=list)
+    scores: list[float | None] = field(default_factory=list)
     parse_errors: int = 0
-    calls: int = 0
 
-    async def run(self, task: Task) -> Sample:
-        """The finished sample with its reward, or an aborted one without.
+    async def run(self, task: Task) -> Sample | list[Sample]:
+        """The finished sample with its reward, or one a turn; an aborted one without.
 
         Raises:
             EngineRefused: the opening alone does not fit the context.
             EngineAway, EnvironmentAway: nobody answered; the sample must be begun anew.
         """
-        state, sample = GenerateState.of(self.args), self.sample
+        state = GenerateState.of(self.args)
         start = await self.environment.reset(task)
-        sample.tokens = opening(state.tokenizer, start)
-        if self._room() < 1:
-            raise EngineRefused(f"the task's {len(sample.tokens)} tokens leave no room for an answer")
-        if self.sampling_params["temperature"] > 0:  # greedy log-probs are those of temperature 1
-            sample.temperature = self.sampling_params["temperature"]
-        await self._turns(state, start)
-        if sample.status is SampleStatus.ABORTED:
-            return sample
-        return self._rewarded(await self.environment.evaluate())
+        conversation = Conversation(state.tokenizer, start)
+        if self._room(conversation) < 1:
+            raise EngineRefused(f"the task's {len(conversation.opening)} tokens leave no room for an answer")
+        try:
+            await self._play(state, conversation, task, start)
+            if self.turns[-1].sampled.status is SampleStatus.ABORTED:
+                self.sample.status = SampleStatus.ABORTED
+                return self.sample
+            outcome = await self.environment.evaluate()
+            verdicts = [None if turn.judging is None else await turn.judging for turn in self.turns]
+        finally:
+            for turn in self.turns:
+                if turn.judging is not None:
+                    turn.judging.cancel()
+        return self._finished(outcome, verdicts)
 
-    async def _turns(self, state: GenerateState, start: Start) -> None:
-        sample, errors_in_a_row = self.sample, 0
+    async def _play(self, state: GenerateState, conversation: Conversation, task: Task, start: Start) -> None:
+        errors_in_a_row = 0
         while True:
-            text = await self._sampled(state)
-            if sample.status is not SampleStatus.COMPLETED:
+            turn = await self._sampled(state, conversation)
+            self.turns.append(turn)
+            self.scores.append(None)
+            if turn.sampled.status is not SampleStatus.COMPLETED:
                 return
-            try:
-                seen = await self._acted(Action(text, self.format.calls(text, start.tools)))
-                errors_in_a_row = 0
-            except CallError as error:
-                self.parse_errors += 1
-                errors_in_a_row += 1
-                seen = Observation(self.format.complaint(error))
-            self.step_scores.append(seen.step_score)
+            seen = await self._acted(turn, start, self._text(state, turn.sampled))
+            assert turn.step is not None
+            errors_in_a_row = errors_in_a_row + 1 if turn.step.error else 0
+            self.scores[-1] = seen.step_score
+            if seen.step_score is None:
+                self._judge(task, turn)
             if seen.done:
                 return
-            shown = continuation(state.tokenizer, seen.messages)
-            last = len(self.spans) == self.limits.turns or errors_in_a_row == self.limits.parse_errors
-            if last or self._room() <= len(shown):
-                sample.status = SampleStatus.TRUNCATED
+            ids = turn.sampled.tokens[turn.sampled.prompt_length :]
+            turn.shown = conversation.add(ids, seen.messages)
+            if self.limits.context == "fold" and self.args.rollout_max_context_len is not None:
+                conversation.fold(self.args.rollout_max_context_len - self.sampling_params["max_new_tokens"])
+            last = len(self.turns) == self.limits.turns or errors_in_a_row == self.limits.parse_errors
+            if last or self._room(conversation) < 1:
+                turn.sampled.status = SampleStatus.TRUNCATED
                 return
-            sample.append_response_tokens(shown, None, trainable=False)
 
-    async def _acted(self, action: Action) -> Observation:
-        self.calls += len(action.calls)
-        return await self.environment.step(action)
+    async def _acted(self, turn: Turn, start: Start, text: str) -> Observation:
+        try:
+            action = Action(text, self.format.calls(text, start.tools))
+        except CallError as error:
+            self.parse_errors += 1
+            seen = Observation(self.format.complaint(error))
+            turn.step = Step(text, (), tuple(seen.messages), str(error))
+            return seen
+        seen = await self.environment.step(action)
+        turn.step = Step(text, action.calls, tuple(seen.messages))
+        return seen
 
-    async def _sampled(self, state: GenerateState) -> str:
-        """One turn of the model, appended; its text without the token that ends it."""
-        sample, begin = self.sample, self.sample.response_length
+    def _judge(self, task: Task, turn: Turn) -> None:
+        """Asks the judge about a step while the episode goes on."""
+        if self.judging is None:
+            return
+        steps = [one.step for one in self.turns if one.step is not None]
+        messages = self.judging.prompt(task, steps)
+        if messages is not None:
+            asked = self.judging.judge.verdict(len(self.turns) - 1, messages)
+            turn.judging = asyncio.create_task(asked)
+
+    async def _sampled(self, state: GenerateState, conversation: Conversation) -> Turn:
+        """One answer of the model."""
+        answer = Sample(index=self.sample.index, tokens=conversation.ids())
+        if self.sampling_params["temperature"] > 0:  # greedy log-probs are those of temperature 1
+            answer.temperature = self.sampling_params["temperature"]
         params = {name: value for name, value in self.sampling_params.items() if value is not None}
-        params["max_new_tokens"] = min(params["max_new_tokens"], self._room())
-        params.setdefault("sampling_seed", seed_of(self.args.rollout_seed, sample))
-        body = {"input_ids": sample.tokens, "sampling_params": params, "return_logprob": True}
+        params["max_new_tokens"] = min(params["max_new_tokens"], self._room(conversation))
+        params.setdefault("sampling_seed", seed_of(self.args.rollout_seed, self.sample, conversation.length))
+        body = {"input_ids": answer.tokens, "sampling_params": params, "return_logprob": True}
         timeout = self.args.rollout_sample_timeout * POOL_SHARE
-        add_answer(sample, await state.pool.generate(body, timeout, current_interrupt.get()))
-        self.spans.append([begin, sample.response_length])
-        ids = sample.tokens[sample.prompt_length + begin :]
-        return state.tokenizer.decode(ids).removesuffix(state.tokenizer.eos_token)
+        add_answer(answer, await state.pool.generate(body, timeout, current_interrupt.get()))
+        return Turn(answer)
 
-    def _room(self) -> int:
+    @staticmethod
+    def _text(state: GenerateState, answer: Sample) -> str:
+        """An answer without the token that ends it."""
+        text = state.tokenizer.decode(answer.tokens[answer.prompt_length :])
+        return text.removesuffix(state.tokenizer.eos_token)
+
+    def _room(self, conversation: Conversation) -> int:
         """Tokens that the context still takes."""
         most = self.args.rollout_max_context_len
-        return self.sampling_params["max_new_tokens"] if most is None else most - len(self.sample.tokens)
+        return self.sampling_params["max_new_tokens"] if most is None else most - len(conversation.ids())
 
-    def _rewarded(self, outcome: Outcome) -> Sample:
-        known = [score for score in self.step_scores if score is not None]
-        coef, mean = self.limits.step_coef, sum(known) / len(known) if known else 0.0
-        sample = self.sample
-        sample.reward = {"score": outcome.score + coef * mean, "acc": float(outcome.solved)}
-        sample.metadata["episode"] = {
+    def _finished(self, outcome: Outcome, verdicts: Sequence[dict[str, Any] | None]) -> Sample | list[Sample]:
+        for place, verdict in enumerate(verdicts):
+            if verdict is not None:
+                self.scores[place] = verdict["mean_score"]
+        coef = self.args.prm_step_coef if self.limits.step_coef is None else self.limits.step_coef
+        composed = compose(outcome.score, self.scores, coef)
+        reward: dict[str, Any] = {"score": composed.total, "acc": float(outcome.solved)}
+        if self.judging is not None:
+            reward["base_score"] = outcome.score
+            reward |= {} if composed.step_mean is None else {"prm_step_score": composed.step_mean}
+        samples = one_each(self.sample, self.turns) if self.per_turn else [self.sample]
+        spans = [[0, sample.response_length] for sample in samples]
+        spans = spans if self.per_turn else as_one(self.sample, self.turns)
+        numbers = self._numbers(outcome) | ({} if self.per_turn else {"spans": spans})
+        for place, sample in enumerate(samples):
+            steps = slice(place, place + 1) if self.per_turn else slice(len(self.turns))
+            sample.reward = dict(reward)
+            sample.metadata["episode"] = copy.deepcopy(numbers)
+            if self.judging is not None:
+                sample.metadata["prm"] = {"steps": [verdict for verdict in verdicts[steps] if verdict]}
+            if self.judging is not None or composed.step_mean is not None:
+                sample.metadata["step_wise"] = {
+                    "step_scores": self.scores[steps],
+                    "step_scores_with_outcome": composed.steps[steps],
+                    "step_token_spans": spans[steps],
+                    **({"step_indices": [place]} if self.per_turn else {}),
+                }
+        return samples if self.per_turn else self.sample
+
+    def _numbers(self, outcome: Outcome) -> dict[str, Any]:
+        return {
             **outcome.details,
-            "turns": len(self.spans),
-            "tool_calls": self.calls,
+            "turns": len(self.turns),
+            "tool_calls": sum(len(turn.step.calls) for turn in self.turns if turn.step is not None),
             "parse_errors": self.parse_errors,
-            "spans": self.spans,
         }
-        if known:
-            scores = [score or 0.0 for score in self.step_scores]
-            scores += [0.0] * (len(self.spans) - len(scores))
-            sample.metadata["step_wise"] = {
-                "step_scores": scores,
-                "step_scores_with_outcome": [outcome.score + coef * score for score in scores],
-                "step_token_spans": self.spans,
-            }
-        return sample

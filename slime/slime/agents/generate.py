@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
-from slime.agents.episode import Episode, EpisodeLimits
+from slime.agents.episode import Episode, EpisodeLimits, StepJudging
 from slime.agents.protocol import Environment, Task
+from slime.agents.step_judge import StepJudge
+from slime.agents.step_prompt import StepPrompt, step_prompt
 from slime.agents.tool_calls import CallFormat
-from slime.errors import EnvironmentAway
+from slime.errors import ConfigError, EnvironmentAway
 from slime.rollout.groups import fresh
 from slime.types import Sample
 
@@ -18,7 +20,14 @@ if TYPE_CHECKING:
     from slime.arguments.sides import GenerationSide
 
 logger = logging.getLogger(__name__)
-Generate = Callable[["GenerationSide", Sample, dict[str, Any]], Awaitable[Sample]]
+
+
+class Generate(Protocol):
+    """A function for --custom-generate-function-path."""
+
+    def __call__(
+        self, args: GenerationSide, sample: Sample, sampling_params: dict[str, Any], evaluation: bool = False
+    ) -> Awaitable[Sample | list[Sample]]: ...
 
 
 def agent(
@@ -28,6 +37,8 @@ def agent(
     parallel: int = 32,
     attempts: int = 3,
     format: CallFormat | None = None,
+    per_turn: bool = False,
+    step_prompt: StepPrompt = step_prompt,
 ) -> Generate:
     """The generate function of an agent in environments of one kind.
 
@@ -39,24 +50,34 @@ def agent(
         attempts: environments that are tried where one is away. After the last the sample fails: slime counts that,
             puts its group back, and trains on none of it.
         format: of the model's calls; by default that of Qwen and Hermes.
+        per_turn: one sample a turn instead of one for the whole trajectory.
+        step_prompt: with --prm-enable, what the judge is asked about a step. Steps that the environment scores itself
+            are not judged, nor are those of evaluations.
+
+    Raises:
+        ConfigError: observations are to be folded, and one sample is to hold the whole trajectory.
     """
+    limits = limits or EpisodeLimits()
+    if limits.context == "fold" and not per_turn:
+        raise ConfigError(
+            'EpisodeLimits(context="fold") changes earlier prompts, so it needs agent(..., per_turn=True)'
+        )
     places = asyncio.Semaphore(parallel)
 
-    async def generate(args: GenerationSide, sample: Sample, sampling_params: dict[str, Any]) -> Sample:
+    async def generate(
+        args: GenerationSide, sample: Sample, sampling_params: dict[str, Any], evaluation: bool = False
+    ) -> Sample | list[Sample]:
         task = Task(sample.prompt, sample.label, sample.metadata)
+        judging = StepJudging(StepJudge.of(args), step_prompt) if args.prm_enable and not evaluation else None
         async with places:
             for attempt in range(1, attempts + 1):
                 begun = fresh(sample)
                 begun.metadata["environments_away"] = attempt - 1
                 environment = make_environment()
                 try:
+                    calls = format or CallFormat()
                     episode = Episode(
-                        args,
-                        begun,
-                        sampling_params,
-                        environment,
-                        limits or EpisodeLimits(),
-                        format or CallFormat(),
+                        args, begun, sampling_params, environment, limits, calls, per_turn, judging
                     )
                     return await episode.run(task)
                 except EnvironmentAway as error:

@@ -81,6 +81,22 @@ class Observation:
 
 
 @dataclass(frozen=True)
+class Step:
+    """One turn with what came of it, as a judge of steps sees it.
+
+    Attributes:
+        text, calls: of the action.
+        shown: what the environment answered.
+        error: why a call could not be made, None where it could.
+    """
+
+    text: str
+    calls: tuple[ToolCall, ...] = ()
+    shown: tuple[Message, ...] = ()
+    error: str | None = None
+
+
+@dataclass(frozen=True)
 class Outcome:
     """The result of a whole episode.
 

@@ -82,3 +82,13 @@ def _complaints(arguments: Mapping[str, Any], schema: Mapping[str, Any]) -> Iter
         wrong_bool = isinstance(value, bool) and kind != "boolean"
         if kind in _TYPES and (wrong_bool or not isinstance(value, _TYPES[kind])):
             yield f"the argument {name} must be of type {kind}"
+
+
+def loose_calls(text: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    """(name, arguments) of the calls in a text that read as such, whatever tools there are."""
+    for body in _CALL.findall(text):
+        try:
+            said = json.loads(body, strict=False)
+            yield str(said["name"]), dict(said["arguments"])
+        except (ValueError, KeyError, TypeError):
+            continue

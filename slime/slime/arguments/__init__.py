@@ -23,6 +23,8 @@ from slime.arguments.groups.loss import LossArguments
 from slime.arguments.groups.model import ModelArguments
 from slime.arguments.groups.optimizer import OptimizerArguments
 from slime.arguments.groups.parallel import ParallelArguments
+from slime.arguments.groups.prm import PrmArguments
+from slime.arguments.groups.rented import RentedArguments
 from slime.arguments.groups.reward import RewardArguments
 from slime.arguments.groups.rollout import RolloutArguments
 from slime.arguments.groups.run import (
@@ -50,11 +52,13 @@ GROUPS: tuple[type, ...] = (
     RolloutArguments,
     SamplingArguments,
     RewardArguments,
+    PrmArguments,
     EvaluationArguments,
     HookArguments,
     ClusterArguments,
     ParallelArguments,
     EngineArguments,
+    RentedArguments,
     BatchArguments,
     LossArguments,
     AdvantageArguments,
@@ -80,12 +84,14 @@ class Arguments(
     AdvantageArguments,
     LossArguments,
     BatchArguments,
+    RentedArguments,
     EngineArguments,
     ParallelArguments,
     ClusterArguments,
     HookArguments,
     EvaluationArguments,
     RewardArguments,
+    PrmArguments,
     SamplingArguments,
     RolloutArguments,
     DataArguments,

@@ -19,7 +19,7 @@ from slime.arguments.plugin_flags import (
     plugin_paths,
     plugin_variables,
 )
-from slime.arguments.rules.engine import python_of, take_engine_words
+from slime.arguments.rules.engine import THIRD_PARTY, python_of, take_engine_words
 from slime.arguments.upstream.refused import take_foreign
 from slime.arguments.upstream.shape import check_shape
 from slime.errors import ConfigError
@@ -104,7 +104,7 @@ def read_values(
     given, unknown = parser.parse_known_args(list(argv))
     backend = (values | vars(given) | filed)["rollout_backend"]
     values["engine_python"] = python_of(backend, env)
-    unknown, words = take_engine_words(unknown, backend) if backend != "embedded" else (unknown, {})
+    unknown, words = take_engine_words(unknown, backend) if backend in THIRD_PARTY else (unknown, {})
     left, shape = take_foreign(unknown)
     if left:
         raise ConfigError(_unknown_flag(left[0], parser))

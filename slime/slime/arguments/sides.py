@@ -18,6 +18,8 @@ from slime.arguments.groups.loss import LossArguments
 from slime.arguments.groups.model import ModelArguments
 from slime.arguments.groups.optimizer import OptimizerArguments
 from slime.arguments.groups.parallel import ParallelArguments
+from slime.arguments.groups.prm import PrmArguments
+from slime.arguments.groups.rented import RentedArguments
 from slime.arguments.groups.reward import RewardArguments
 from slime.arguments.groups.rollout import RolloutArguments
 from slime.arguments.groups.run import CheckpointArguments, LimitArguments, LoopArguments, RunArguments
@@ -57,6 +59,7 @@ class GenerationSide(
     HookArguments,
     EvaluationArguments,
     RewardArguments,
+    PrmArguments,
     SamplingArguments,
     RolloutArguments,
     DataArguments,
@@ -69,6 +72,7 @@ class GenerationSide(
 
 @dataclass
 class ServingSide(
+    RentedArguments,
     EngineArguments,
     ClusterArguments,
     RewardArguments,

@@ -90,6 +90,7 @@ def _sglang() -> ControlRoutes:
 
 ROUTES: dict[str, Callable[[], ControlRoutes]] = {
     "embedded": EmbeddedRoutes,
+    "rented": EmbeddedRoutes,
     "sglang": _sglang,
     "vllm": HostedRoutes,
 }

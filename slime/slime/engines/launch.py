@@ -3,7 +3,7 @@
 Prints one JSON line {"url", "model", "version", "pid"} on stdout when it serves; logs go to stderr. What
 cannot be served (no model there, port taken, weights that do not fit) is one line on stderr and exit status
 2. `--backend sglang` starts SGLang (see `slime.engines.sglang.launch`), `--backend vllm` vLLM
-(`slime.engines.vllm.launch`).
+(`slime.engines.vllm.launch`), `--backend rented` a model at a service (`slime.engines.rented.launch`).
 """
 
 from __future__ import annotations
@@ -81,8 +81,16 @@ def launch_vllm(argv: list[str]) -> None:
     sys.exit(launch(argv))
 
 
+def launch_rented(argv: list[str]) -> None:
+    """Serve a model that lies at a service, until a signal."""
+    from slime.engines.rented.launch import launch
+
+    sys.exit(launch(argv))
+
+
 BACKENDS: dict[str, Callable[[list[str]], None]] = {
     "embedded": launch_embedded,
+    "rented": launch_rented,
     "sglang": launch_sglang,
     "vllm": launch_vllm,
 }

@@ -11,6 +11,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from slime.errors import EngineError
+from slime.rented.versions import is_rented
 from slime.weights.artifact import weight_files
 from slime.weights.update import CandidateRejected
 
@@ -33,12 +34,14 @@ def measure_files(candidate: str, live: str) -> dict[str, float]:
 
     Returns:
         `change`: norm of the difference over the norm of the live weights; nothing where one folder holds an adapter
-        alone and the other a model.
+        alone and the other a model, or where the candidate lies at a service.
 
     Raises:
         CandidateRejected: a file that cannot be read, a value that is not finite, a tensor that is missing, too much,
             or of another shape or dtype than the live one.
     """
+    if is_rented(Path(candidate)):
+        return {}
     new = _open(Path(candidate))
     _check_finite(new)
     try:

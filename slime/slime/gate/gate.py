@@ -87,6 +87,12 @@ class CandidateGate:
         self.orders.go_back(good, f"gate: {reason}")
         return True
 
+    def miss(self, version: int | None) -> None:
+        """A version cannot be gone back to: if it is the one that was known to be good, none is from now on."""
+        if version is not None and version == self.history.good:
+            self.history.good = None
+            self.history.write(self.path)
+
     def begin(
         self, trainers: Examined, rollout_id: int, live: WeightVersion, engines: Sequence[Tries] = ()
     ) -> None:

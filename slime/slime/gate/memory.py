@@ -25,6 +25,7 @@ class KeptState:
         self.optimizers = [_optimizer_state(part) for part in trainer.parts]
         self.random = random_state()
         self.global_step, self.version = trainer.global_step, trainer.version
+        self.elsewhere = trainer.keep_elsewhere()
         self.critic_steps = trainer.critic.steps if trainer.critic else 0
 
     @torch.no_grad()
@@ -36,6 +37,7 @@ class KeptState:
             if part.optimizer is not None:
                 _restore_optimizer(part.optimizer, optimizer)
                 part.optimizer.zero_grad(set_to_none=True)
+        trainer.return_elsewhere(self.elsewhere)
         restore_random_state(self.random)
         trainer.global_step, trainer.version = self.global_step, self.version
         if trainer.critic is not None:

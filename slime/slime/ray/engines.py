@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from slime.arguments.rules.engine import THIRD_PARTY
 from slime.engines.sglang.nccl import check_same_nccl
 from slime.engines.third_party import ThirdPartyEngine
 from slime.errors import ConfigError
@@ -16,6 +17,7 @@ from slime.plan.engine_share import share_words, smallest_gpu
 from slime.processes import records
 from slime.processes.servers import ServerManager, ServerSpec
 from slime.ray.placement import Placement
+from slime.rented.usage import meter_path
 from slime.weights.versions import live_file
 
 if TYPE_CHECKING:
@@ -26,6 +28,9 @@ logger = logging.getLogger(__name__)
 
 SPLIT = {"sglang": "--sglang-tp-size", "vllm": "--vllm-tensor-parallel-size"}
 """The flag that lets an engine share a model among several GPUs."""
+LIMITS = ("max_running_requests", "context_length")
+ROLES = {"rollout": "serving", "prm": "judge"}
+"""For whom the tokens of a rented engine are counted, by part."""
 STREAM_INTERVAL = 4
 """Tokens that SGLang sends at a time, after the first, which it sends at once. Its events are written by the one process
 that also reads all requests."""
@@ -64,6 +69,8 @@ def model_servers(args: ServingSide) -> list[ModelServers]:
         found.append(
             ModelServers("prm", "judge-engine", "judge_engine", model, args.prm_num_gpus // gpus, gpus)
         )
+    if args.rented_judge:
+        found.append(ModelServers("prm", "judge-engine", "judge_engine", args.hf_checkpoint, 1, 0))
     if args.prm_teacher_num_gpus:
         model = args.prm_teacher_hf_checkpoint or args.hf_checkpoint
         found.append(
@@ -103,7 +110,7 @@ def server_specs(args: Arguments) -> list[ServerSpec]:
 
 def check_engine_flags(args: ServingSide, servers: list[ModelServers]) -> None:
     """Asks the installed SGLang or vLLM whether it takes the flags of each server. Raises ConfigError in its words."""
-    if args.rollout_backend == "embedded":
+    if args.rollout_backend not in THIRD_PARTY:
         return
     engine = third_party_engine(args.rollout_backend)
     if args.rollout_backend == "sglang":
@@ -148,16 +155,18 @@ def engine_spec(args: ServingSide, server: ModelServers, index: int, manager: Se
     name = f"{server.prefix}-{index}"
     policy = server.role == "engine"
     port = args.engine_port + index if args.engine_port and policy else manager.choose_port(name)
+    live = ["--weights-file", str(live_file(Path(args.run_dir)))] if policy else []
+    if args.rollout_backend == "rented":
+        return rented_spec(args, name, server.role, port, live, ROLES[server.part])
     command = [sys.executable, "-m", "slime.engines.launch", "--backend", args.rollout_backend]
     command += ["--model-path", server.model, "--host", "127.0.0.1", "--port", str(port)]
-    if policy:  # an engine that restarts comes back with the weights that are live by then
-        command += ["--weights-file", str(live_file(Path(args.run_dir)))]
+    command += live  # an engine that restarts comes back with the weights that are live by then
     command += ["--device", "cuda" if server.gpus else "cpu"]
     if args.rollout_backend == "embedded":
         command += ["--record-as", str(records.record_path(Path(args.run_dir), name).with_suffix(""))]
     if args.rollout_backend == "embedded" or not server.gpus:
         command += ["--threads", str(args.engine_threads)]
-    for option in ("max_running_requests", "chunked_prefill_size", "context_length"):
+    for option in (*LIMITS, "chunked_prefill_size"):
         if getattr(args, option) is not None:
             command += ["--" + option.replace("_", "-"), str(getattr(args, option))]
     if args.rollout_backend != "embedded":
@@ -167,6 +176,20 @@ def engine_spec(args: ServingSide, server: ModelServers, index: int, manager: Se
         command += own_words(args, server)
     start_limit = args.engine_start_limit or float("inf")
     return ServerSpec(name, server.role, command, f"http://127.0.0.1:{port}", start_timeout=start_limit)
+
+
+def rented_spec(
+    args: ServingSide, name: str, role: str, port: int, version: list[str], prefix: str
+) -> ServerSpec:
+    """An engine whose model lies at a service; `version`: the flag of its live weights, none for the base model."""
+    command = [sys.executable, "-m", "slime.engines.launch", "--backend", "rented", *version]
+    command += ["--model-path", args.hf_checkpoint, "--host", "127.0.0.1", "--port", str(port)]
+    for option in ("rented_service", "rented_model", "rented_url", "rented_stream_tokens", *LIMITS):
+        if getattr(args, option):
+            command += ["--" + option.replace("_", "-"), str(getattr(args, option))]
+    command += ["--usage-file", str(meter_path(args.run_dir, name)), "--usage-role", prefix]
+    start_limit = args.engine_start_limit or float("inf")
+    return ServerSpec(name, role, command, f"http://127.0.0.1:{port}", start_timeout=start_limit)
 
 
 def on_own_gpus(specs: list[ServerSpec], placement: Placement, args: ServingSide) -> list[ServerSpec]:

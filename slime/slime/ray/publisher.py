@@ -157,7 +157,7 @@ class Publisher:
             raise
         self.live, self.live_parent = candidate.weights, candidate.parent
         self.files.remember(self.live)
-        self.files.tidy(self.live, self.orders.pinned)
+        self.files.tidy(self.live, self.orders.pinned, self.gate.history.good)
 
     @property
     def busy(self) -> bool:

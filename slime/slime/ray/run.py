@@ -20,6 +20,7 @@ from slime.ray.rollouts import PendingBatch
 from slime.ray.train_group import TrainerDied, TrainGroup
 from slime.ray.version_orders import obey, repin
 from slime.ray.waiting import RestartBudget
+from slime.rented.usage import cost_of, read_prices
 from slime.tracking.lines import beginning
 from slime.tracking.step_times import StepClock
 from slime.weights import checkpoints
@@ -40,6 +41,7 @@ class TrainingRun(RunParts):
         None  # a rollout whose version is on its way, and its metrics
     )
 
+    told_of_cost = False
     batch: PendingBatch | None = None  # the newest one that was trained on
 
     def __init__(self, args: Arguments) -> None:
@@ -102,12 +104,32 @@ class TrainingRun(RunParts):
         self.tracker.at(batch.rollout_id, f"waiting for rollout {batch.rollout_id}")
         self.look_around()
         self.metrics = self.rollouts.wait(batch, self.look_around)
-        while self.publisher.orders.pinned is not None and self.trainers is not None:
-            self.tracker.at(
-                batch.rollout_id, f"version {self.publisher.orders.pinned} is pinned: training waits"
-            )
+        while self.trainers is not None and (reason := self.held()) is not None:
+            self.tracker.at(batch.rollout_id, reason)
             time.sleep(PIN_INTERVAL)
             self.look_around()
+
+    def held(self) -> str | None:
+        """Why training waits although a batch is there; None: it does not."""
+        if self.publisher.orders.pinned is not None:
+            return f"version {self.publisher.orders.pinned} is pinned: training waits"
+        return self.budget_spent()
+
+    def budget_spent(self) -> str | None:
+        """With --max-cost: that it is reached, told once."""
+        args = self.args
+        if args.max_cost is None or args.rented_prices is None:
+            return None
+        cost = cost_of(args.run_dir, read_prices(args.rented_prices, args.rented_model))
+        if cost < args.max_cost:
+            return None
+        reason = (
+            f"${cost:.2f} of --max-cost {args.max_cost:g} are spent: training has stopped, serving goes on"
+        )
+        if not self.told_of_cost:
+            self.told_of_cost = True
+            self.tracker.show(reason)
+        return reason
 
     def look_at_servers(self) -> None:
         """What must live while there is no trainer."""

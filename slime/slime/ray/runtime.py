@@ -33,8 +33,8 @@ MALLOC_ARENAS = "2"
 own that is never given back: in a soak of ten minutes the buffer grew by 9 %, with two arenas by 3 %."""
 REACH_SECONDS = 10.0
 RAY_FILES = "r"
-"""Ray opens the folder that it is given, its sockets and logs included, to all users: it gets one inside a closed one. Its
-name is short, because those of sockets must be."""
+"""Ray opens the folder that it is given, its sockets and logs included, to all users: it gets one inside a closed one.
+Its name is short, because those of sockets must be."""
 OBJECT_STORE_BYTES = 128 * 2**20  # batches are token ids; weights go through files
 
 

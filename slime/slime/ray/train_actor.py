@@ -25,6 +25,12 @@ ALLOCATOR, EXPANDABLE = "PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True"
 """Packs of ever new sizes leave fewer gaps in segments that grow. Trainers alone: engines manage one large block."""
 
 
+def allocator_of(transport: str) -> dict[str, str]:
+    """What torch's allocator is told in a trainer. Where memory of the GPU itself is handed to the engine, segments that
+    grow could not be."""
+    return {ALLOCATOR: EXPANDABLE} if transport in ("disk", "nccl") else {}
+
+
 class TrainerState(NamedTuple):
     """What a trainer has loaded: last rollout trained (-1: none), its weight version, that one's parent."""
 
@@ -50,7 +56,17 @@ def _megatron() -> Callable[..., Trainer]:
     return MegatronTrainer
 
 
-TRAINERS: Mapping[str, Callable[[], Callable[..., Trainer]]] = {"fsdp": _fsdp, "megatron": _megatron}
+def _rented() -> Callable[..., Trainer]:
+    from slime.training.rented import RentedTrainer
+
+    return RentedTrainer
+
+
+TRAINERS: Mapping[str, Callable[[], Callable[..., Trainer]]] = {
+    "fsdp": _fsdp,
+    "megatron": _megatron,
+    "rented": _rented,
+}
 """By the name in --train-backend; each is imported only where it is chosen."""
 
 
@@ -69,8 +85,8 @@ class TrainActor:
         nice = 0 if args.actor_num_gpus_per_node else args.train_nice
         actor_process.enter(Path(args.run_dir), record_name(rank), role="trainer", nice=nice)
         os.environ["OMP_NUM_THREADS"] = str(args.train_threads)
-        if args.update_weight_transport in ("disk", "nccl"):  # others hand memory of the GPU to the engine
-            os.environ.setdefault(ALLOCATOR, EXPANDABLE)
+        for name, value in allocator_of(args.update_weight_transport).items():
+            os.environ.setdefault(name, value)
         self.args, self.rank, self.world_size = args, rank, world_size
         self.noted: KeptState | None = None
         self.kept: KeptState | None = None

@@ -101,11 +101,11 @@ class VersionFiles:
         """Notes the checksum of a version, which proves it when it is gone back to."""
         write_json(self.weights_dir / CHECKSUMS, {**self.checksums(), str(weights.version): weights.checksum})
 
-    def tidy(self, live: WeightVersion, pinned: int | None) -> None:
-        """Removes what is not kept of older versions."""
+    def tidy(self, live: WeightVersion, *others: int | None) -> None:
+        """Removes what is not kept of older versions. `others`: those that somebody may want to go back to."""
         args, spare = self.args, {Path(live.path)}
         if args.keep_versions:
-            named = {live.version, *([pinned] if pinned is not None else [])}
+            named = {live.version, *(one for one in others if one is not None)}
             kept = keep_versions(
                 self.save_dir, self.weights_dir, args.keep_versions, named, args.keep_checkpoints
             )

@@ -33,6 +33,7 @@ def obey(publisher: Publisher, trainers: TrainGroup, rollout_id: int) -> None:
         pinned = _carry_out(order, publisher, trainers, rollout_id)
     except (ConfigError, CheckpointError, EngineError) as error:
         logger.warning("the order %s %s is refused: %s", order.action, order.version, error)
+        publisher.gate.miss(order.version)
         orders.finish(order, orders.pinned, str(error), time.monotonic() - began)
     else:
         seconds = time.monotonic() - began

@@ -26,7 +26,8 @@ _NAMES = ("task_id", "task_name", "name", "id")
 
 def episode_metrics(samples: Sequence[Sample]) -> dict[str, float]:
     """`rollout/episode/*` of a batch: means of turns, tool calls and parse errors, the share of episodes that called a
-    tool, and how many environments were away and replaced. Nothing where no sample is an episode."""
+    tool, how many environments were away and replaced; of judged steps their number, how many of them no vote scored
+    (`prm_failed`), and the mean score. Nothing where no sample is an episode."""
     first = [part[0].metadata for part in by_trajectory(samples)]
     found = [metadata[EPISODE] for metadata in first if isinstance(metadata.get(EPISODE), Mapping)]
     if not found:
@@ -37,7 +38,17 @@ def episode_metrics(samples: Sequence[Sample]) -> dict[str, float]:
     }
     metrics["rollout/episode/tool_use"] = ratio(about.get("tool_calls", 0) > 0 for about in found)
     metrics[f"rollout/episode/{AWAY}"] = float(sum(metadata.get(AWAY, 0) for metadata in first))
-    return metrics
+    return metrics | _judged(samples)
+
+
+def _judged(samples: Sequence[Sample]) -> dict[str, float]:
+    steps = [step for sample in samples for step in (sample.metadata.get("prm") or {}).get("steps", [])]
+    scores = [step["mean_score"] for step in steps if step["mean_score"] is not None]
+    if not steps:
+        return {}
+    counts = {"prm_steps": float(len(steps)), "prm_failed": float(len(steps) - len(scores))}
+    means = {"prm_score": statistics.fmean(scores)} if scores else {}
+    return {f"rollout/episode/{name}": value for name, value in {**counts, **means}.items()}
 
 
 def solves(sample: Sample, score: float) -> bool:

@@ -67,9 +67,13 @@ def prompt_ids(state: GenerateState, sample: Sample) -> list[int]:
     return state.tokenizer.encode(sample.prompt)
 
 
-def seed_of(rollout_seed: int, sample: Sample) -> int:
-    """A seed of its own for each sample, and for each continuation of it; the same in a run that is repeated."""
-    text = f"{rollout_seed}/{sample.index}/{sample.response_length}"
+def seed_of(rollout_seed: int, sample: Sample, position: int | None = None) -> int:
+    """A seed of its own for each sample, and for each continuation of it; the same in a run that is repeated.
+
+    Args:
+        position: response tokens so far, where `sample` does not hold them.
+    """
+    text = f"{rollout_seed}/{sample.index}/{sample.response_length if position is None else position}"
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:4], "big") & 0x7FFFFFFF
 
 

@@ -19,8 +19,10 @@ SHOWN = {
     "wait": "perf/wait_time",
     "train": "perf/train_time",
     "live": "perf/update_weights_time",
+    "cost": "train/cost_usd",
+    "teacher failed": "train/teacher_failed",
 }
-SHOWN_ABOVE_0 = ("train/ppo_kl",)
+SHOWN_ABOVE_0 = ("train/ppo_kl", "train/teacher_failed")
 """Always 0 where a batch is one optimizer step."""
 COUNTED = {
     "equal groups": "train/groups_all_equal",
@@ -38,8 +40,8 @@ def progress_line(step: int, metrics: Mapping[str, float]) -> str:
     parts = [f"rollout {step}"]
     for label, name in SHOWN.items():
         if name in metrics and not (name in SHOWN_ABOVE_0 and not metrics[name]):
-            unit = "s" if name.startswith("perf/") else ""
-            parts.append(f"{label} {brief(metrics[name])}{unit}")
+            before, unit = "$" * name.endswith("_usd"), "s" * name.startswith("perf/")
+            parts.append(f"{label} {before}{brief(metrics[name])}{unit}")
     for label, name in COUNTED.items():
         for full in sorted(metrics):
             if metrics[full] and (full == name or (name.endswith("/") and full.startswith(name))):

@@ -109,6 +109,13 @@ class Backend(Persistent):
         """The teacher cannot be asked between forward and backward, but is before every step."""
         return False
 
+    def keep_elsewhere(self) -> object:
+        """Keeps what changes and is not in this process; returns what finds it again."""
+        return None
+
+    def return_elsewhere(self, kept: object) -> None:
+        """Brings back what `keep_elsewhere` kept."""
+
     @abstractmethod
     def divide(self) -> tuple[int, int]:
         """Divides the ranks: the number of this rank's replica, and how many there are."""

@@ -3,55 +3,37 @@
 from __future__ import annotations
 
 import json
+import math
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from slime.agents import Action, EpisodeLimits, Observation, Outcome, Start, Task, Tool, agent
 from slime.agents.conversation import continuation
 from slime.agents.tool_calls import CallError, calls_in
-from slime.errors import EnvironmentAway
+from slime.errors import ConfigError, EnvironmentAway
+from slime.losses.corrections import PolicyTerms, tis
+from slime.plugins import load_attr
 from slime.rollout.event_loop import run
 from slime.rollout.group_filter import GroupFilter, Verdict
 from slime.rollout.sample_runner import SampleRunner
 from slime.rollout.state import sampling_params
-from slime.rollout.tokenizer import load_tokenizer
+from slime.trajectories import by_trajectory
 from slime.types import Sample, SampleStatus
-from tests import MODEL, ROOT
-from tests.fakes.rollout_engine import FakeEngine, Request
+from tests import ROOT
+from tests.slime.agents.scripted import END, TOKENIZER, ScriptedEngine
 from tests.slime.rollout.conftest import make_args, model, record_engine  # noqa: F401
 
-TOKENIZER = load_tokenizer(str(MODEL))
-END = TOKENIZER.eos_token
 EXAMPLE = f"{ROOT}/slime/examples/my_agent/guess.py:generate"
+GuessNumber: Any = load_attr(f"{ROOT}/slime/examples/my_agent/guess.py:GuessNumber")
 
 
 def call(name: str, **arguments: Any) -> str:
     return f"<tool_call>\n{json.dumps({'name': name, 'arguments': arguments})}\n</tool_call>{END}"
-
-
-class ScriptedEngine(FakeEngine):
-    """Answers one text of the script after the other; a number is the weight version from then on."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.script: list[str] = []
-
-    async def _answer(self, body: Request) -> dict[str, Any]:
-        ids = TOKENIZER.encode(self.script.pop(0))
-        limit = body["sampling_params"]["max_new_tokens"]
-        cut, ids = len(ids) > limit, ids[:limit]
-        self.version += 1
-        meta = {
-            "finish_reason": {"type": "length" if cut else "stop"},
-            "completion_tokens": len(ids),
-            "output_token_logprobs": [[-token / 1000, token, None] for token in ids],
-            "weight_version": str(self.version),
-        }
-        return {"text": "", "output_ids": ids, "meta_info": meta}
 
 
 @pytest.fixture
@@ -227,6 +209,84 @@ def test_step_scores_come_with_their_spans_and_the_same_coefficient_as_the_scala
         "step_scores_with_outcome": [2.0],
         "step_token_spans": [[0, sample.response_length]],
     }
+
+
+def test_a_trajectory_in_one_sample_a_turn_is_the_same_tokens_with_the_same_log_probs(
+    play: Play, engine: ScriptedEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script = [call("guess", number=7), call("ask"), f"hmm{call('guess', number=4)}"]
+    whole = play(script)
+    engine.version = 0
+    turns: Any = play(
+        script, generating(monkeypatch, agent(GuessNumber, EpisodeLimits(turns=6), per_turn=True))
+    )
+    spans = whole.metadata["episode"]["spans"]
+    assert len(turns) == 3 and by_trajectory(turns) == [turns]
+    for turn, (begin, end) in zip(turns, spans, strict=True):
+        assert turn.tokens == whole.tokens[: whole.prompt_length + end]
+        assert turn.prompt_length == whole.prompt_length + begin
+        assert turn.rollout_log_probs == whole.rollout_log_probs[begin:end]  # type: ignore[index]
+        assert turn.loss_mask == [1] * turn.response_length
+        assert turn.reward == whole.reward and turn.metadata["episode"]["parse_errors"] == 1
+    assert [turn.version_spans[0][0] for turn in turns] == [version for version, *_ in whole.version_spans]
+
+
+def test_old_observations_are_folded_as_wholes_and_answers_never(
+    play: Play, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Talker(Fragile):
+        breaks, closed = [], 0  # type: ignore[var-annotated]
+
+        async def step(self, action: Action) -> Observation:
+            return Observation([{"role": "tool", "content": "word " * 60}], done="stop" in action.text)
+
+    script = [f"one{END}", f"two{END}", f"three{END}", f"stop{END}"]
+    limits = EpisodeLimits(context="fold")
+    words = ["--rollout-max-context-len", "300", "--rollout-max-response-len", "20"]
+    turns: Any = play(script, generating(monkeypatch, agent(Talker, limits, per_turn=True)), *words)
+    texts = [TOKENIZER.decode(turn.tokens) for turn in turns]
+    assert [text.count("[300 characters left out]") for text in texts] == [0, 0, 1, 2]
+    assert all(len(turn.tokens) <= 300 for turn in turns) and turns[-1].status is SampleStatus.COMPLETED
+    assert texts[-1].count("word word") == 30 and all(word in texts[-1] for word in ("one", "two", "three"))
+    assert texts[-1].count("<tool_response>") == texts[-1].count("</tool_response>") == 3
+    for text, answer in zip(texts, script, strict=True):
+        assert text.endswith(answer)
+
+
+def test_folding_needs_one_sample_a_turn() -> None:
+    with pytest.raises(ConfigError, match="per_turn=True"):
+        agent(GuessNumber, EpisodeLimits(context="fold"))
+
+
+def test_groups_of_trajectories_pass_a_filter_by_their_rewards(
+    play: Play,
+    monkeypatch: pytest.MonkeyPatch,
+    make_args: Any,  # noqa: F811
+) -> None:
+    path = generating(monkeypatch, agent(GuessNumber, EpisodeLimits(turns=6), per_turn=True))
+    right = play([call("guess", number=1), call("guess", number=4)], path)
+    wrong = play([call("guess", number=1)] * 6, path)
+    words = [
+        "--dynamic-sampling-filter-path",
+        "slime.rollout.filters.check_reward_nonzero_std",
+        "--reward-key",
+        "score",
+    ]
+    judge = GroupFilter(make_args([{"input": "x", "label": "4"}], *words))
+    assert judge.judge([right, wrong]) is Verdict.ACCEPT
+    assert judge.judge([wrong, wrong]) is Verdict.DROP and judge.filtered == {"zero_std_-1.0": 1}
+
+
+def test_a_truncated_importance_weight_reads_the_log_probs_of_an_episode(play: Play) -> None:
+    """Trained tokens are weighed by exp(old - engine), what the environment showed is not trained."""
+    sample = play([call("guess", number=7), call("guess", number=4)])
+    engine = torch.tensor(sample.rollout_log_probs)
+    mask = torch.tensor(sample.mask, dtype=torch.bool)
+    old = engine + torch.where(mask, 0.5, 0.0)
+    terms = PolicyTerms(old - old, old, torch.ones_like(old), engine, None)
+    weighed, metrics = tis(0.0, 2.0)(torch.ones_like(old), terms)
+    assert weighed[mask].tolist() == pytest.approx([math.exp(0.5)] * int(mask.sum()), abs=1e-5)
+    assert metrics["tis"][~mask].tolist() == [1.0] * int((~mask).sum())
 
 
 TOOL = Tool(

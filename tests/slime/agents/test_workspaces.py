@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import subprocess
@@ -12,8 +13,10 @@ from pathlib import Path
 import pytest
 
 from slime.agents.sandbox import Limits, Workspace, run
+from slime.agents.sandbox import workspace as workspace_module
 from slime.agents.sandbox.folders import TooLarge
 from slime.agents.sandbox.workspace import base_folder, sweep
+from slime.errors import EnvironmentAway
 
 pytestmark = pytest.mark.skipif(shutil.which("bwrap") is None, reason="bubblewrap is not installed")
 SECONDS = 60.0
@@ -106,6 +109,21 @@ def test_closing_removes_whatever_a_box_made(workspace: Workspace) -> None:
     workspace.close()
     workspace.close()
     assert not workspace.path.parent.exists()
+
+
+def test_a_workspace_that_cannot_be_written_is_nobodys_failed_task_and_leaves_nothing(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    made: list[Path] = []
+
+    def full(source: Path, here: int) -> None:
+        made.append(Path(f"/proc/self/fd/{here}").readlink())
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(workspace_module, "copy_tree", full)
+    with pytest.raises(EnvironmentAway, match=r"could not be made.*No space left"):
+        Workspace(tmp_path)
+    assert made[0].name == "files" and not made[0].parent.exists()
 
 
 def test_what_a_killed_process_left_is_removed_by_the_next_and_only_that(tmp_path: Path) -> None:

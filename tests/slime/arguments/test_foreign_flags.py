@@ -175,4 +175,4 @@ def test_a_plugin_may_bring_a_flag_that_slime_yields(words: list[str], tmp_path:
     args = parse_args([*words, "--service-path", f"{tmp_path}/judge.py"], env={})
     assert args.prm_model_path == "its own"
     with pytest.raises(ConfigError, match="is not taken"):
-        parse_args([*words, "--prm-m", "3"], env={})
+        parse_args([*words, "--prm-turn-coef", "3"], env={})

@@ -204,6 +204,24 @@ def test_where_nothing_better_is_known_training_goes_on_from_a_live_version_that
         run.publish(engine)
 
 
+def test_a_good_version_that_is_gone_does_not_end_all_learning(loop: Callable[..., Loop]) -> None:
+    run, engine = loop(), Engine(v5={1, 7}, v6={1, 7}, v7={1, 7}, v8={1, 7})
+    run.publish(engine)
+    engine.is_away = True
+    run.publish(engine)
+    engine.is_away, run.gate.answers.at = False, 0
+    with pytest.raises(CandidateRejected, match="75% of the questions"):
+        run.publish(engine)
+    order = run.orders.next()
+    assert order is not None and order.version == 4
+    run.gate.miss(order.version)
+    run.orders.finish(order, None, "version 4 is not on disk any more")
+    with pytest.raises(CandidateRejected, match="75% of the questions"):
+        run.publish(engine)
+    assert run.orders.waiting() is None
+    assert run.publish(engine)["right"] == 6 / 8
+
+
 def test_behind_a_way_back_nothing_is_known_and_a_fall_is_found_all_the_same(
     loop: Callable[..., Loop],
 ) -> None:

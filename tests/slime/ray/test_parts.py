@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
 
 from slime.arguments import Arguments
+from slime.arguments.rules.engine import check_engine
 from slime.errors import ConfigError
 from slime.ray.gpu_split import GpuSplit, RunPart, split_of
 from slime.ray.placement import BundleSite, gpu_named, in_node_order
+from slime.ray.train_actor import allocator_of
 from slime.tracking import progress_line
 
 
@@ -55,3 +58,28 @@ def test_gpus_may_be_named_by_their_uuids() -> None:
     assert [gpu_named(told) for told in ("4", 4, "GPU-8a1f", "MIG-1c2d")] == [4, 4, "GPU-8a1f", "MIG-1c2d"]
     sites = [BundleSite(0, "10.0.0.1", "GPU-b"), BundleSite(1, "10.0.0.1", "GPU-a")]
     assert [site.gpu for site in in_node_order(sites)] == ["GPU-a", "GPU-b"]
+
+
+@pytest.mark.parametrize("transport", ["disk", "nccl", "tensor"])
+def test_segments_grow_where_no_memory_of_the_gpu_is_handed_over(transport: str) -> None:
+    grows = {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"}
+    assert allocator_of(transport) == ({} if transport == "tensor" else grows)
+
+
+@pytest.mark.parametrize(
+    ("backend", "given", "seconds"),
+    [
+        ("embedded", None, 300.0),
+        ("sglang", None, 1200.0),
+        ("vllm", None, 1200.0),
+        ("sglang", 90.0, 90.0),
+        ("sglang", 0.0, math.inf),
+    ],
+)
+def test_an_engine_that_builds_kernels_has_the_time_for_that_unless_somebody_says_otherwise(
+    backend: str, given: float | None, seconds: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("slime.arguments.rules.engine.check_external", lambda args: None)
+    args = Arguments(rollout_backend=backend, engine_start_timeout=given)
+    check_engine(args)
+    assert args.engine_start_limit == seconds

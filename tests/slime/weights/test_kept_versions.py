@@ -7,8 +7,11 @@ import json
 from pathlib import Path
 
 from openclaw.versions import orders as asked
+from slime.arguments import Arguments
+from slime.ray.version_files import VersionFiles
 from slime.weights.kept import keep_versions, thinned
 from slime.weights.orders import VersionOrders
+from slime.weights.versions import WeightVersion
 
 
 def test_the_newest_stay_and_fewer_and_fewer_of_the_older_ones() -> None:
@@ -25,8 +28,8 @@ def test_the_first_and_the_named_versions_always_stay() -> None:
     assert {0, 37} <= set(thinned(range(101), 4, named={37}))
 
 
-def test_checkpoints_and_artifacts_of_other_versions_go(tmp_path: Path) -> None:
-    save, weights = tmp_path / "checkpoints", tmp_path / "weights"
+def write_versions(save: Path, weights: Path) -> None:
+    """30 of them, of which the twelfth is the latest checkpoint."""
     for number in range(30):
         folder = save / f"checkpoint-{number}"
         folder.mkdir(parents=True)
@@ -34,10 +37,28 @@ def test_checkpoints_and_artifacts_of_other_versions_go(tmp_path: Path) -> None:
         (folder / "meta.json").write_text(json.dumps(meta))
         (weights / f"v{number:06d}").mkdir(parents=True)
     (save / "checkpoint-latest").symlink_to("checkpoint-12")
+
+
+def test_checkpoints_and_artifacts_of_other_versions_go(tmp_path: Path) -> None:
+    save, weights = tmp_path / "checkpoints", tmp_path / "weights"
+    write_versions(save, weights)
     left = keep_versions(save, weights, 6, named={7}, recent=2)
     assert {0, 7, 12, 27, 28, 29} <= set(left) and len(left) <= 9
     assert sorted(int(path.name[11:]) for path in save.glob("checkpoint-[0-9]*")) == left
     assert {int(path.name[1:]) for path in weights.glob("v*")} >= set(left)
+
+
+def test_what_is_live_pinned_or_known_to_be_good_stays_however_old_it_is(tmp_path: Path) -> None:
+    save, weights = tmp_path / "checkpoints", tmp_path / "weights"
+    write_versions(save, weights)
+    args = Arguments(
+        run_dir=str(tmp_path), save=str(save), update_weight_disk_dir=str(weights), keep_versions=4,
+        keep_checkpoints=1, keep_weights=1,
+    )  # fmt: skip
+    VersionFiles(args, list).tidy(WeightVersion(29, str(weights / "v000029"), ""), 5, 9, None)
+    there = {int(path.name[11:]) for path in save.glob("checkpoint-[0-9]*")}
+    assert {5, 9, 29} <= there and len(there) < 12
+    assert all((weights / f"v{number:06d}").is_dir() for number in (5, 9, 29))
 
 
 def test_an_order_reaches_the_driver_and_its_answer_comes_back(tmp_path: Path) -> None:

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import select
 import subprocess
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from slime.agents.sandbox.cgroup import Group, make_group
 from slime.agents.sandbox.command import box_arguments, launcher, programs
 from slime.agents.sandbox.limits import Limits
+from slime.agents.sandbox.seccomp import seccomp_filter
 from slime.agents.sandbox.watcher import watch
 from slime.agents.sandbox.workspace import Workspace
 from slime.errors import ConfigError, SandboxError
@@ -21,6 +24,8 @@ from slime.errors import ConfigError, SandboxError
 _spawner = ThreadPoolExecutor(1, thread_name_prefix="sandbox-start")
 """Boxes die with the thread that started them (PR_SET_PDEATHSIG), so one that lasts starts them all."""
 CHECK_SECONDS = 30.0
+END_SECONDS = 30.0
+LOST = "the sandbox was killed by another process of this machine"
 _lock = threading.Lock()
 _checked: list[bool] = []
 
@@ -29,7 +34,6 @@ class Box:
     """One running box. Use it from one thread at a time.
 
     Attributes:
-        over: which limit its processes together went over, if it was ended for that.
         busy_since: on the monotonic clock, since when code in it may run; it is watched then.
     """
 
@@ -54,11 +58,14 @@ class Box:
         """
         self.limits = limits or Limits()
         self.workspace = workspace
-        self.over: str | None = None
+        self._over: str | None = None
         self.busy_since: float | None = None
+        self._killed = False
         folder = (workspace.path, workspace.place) if workspace else None
         arguments = box_arguments(self.limits, read_only or {}, environment or {}, folder)
-        self.process = _spawner.submit(_spawned, program, self.limits, arguments).result()
+        self.group = make_group(self.limits)
+        self.process, told = _spawner.submit(_spawned, program, self.limits, arguments, self.group).result()
+        self._first = _first_process(told)
         watch(self)
 
     def send(self, data: bytes) -> None:
@@ -76,14 +83,31 @@ class Box:
 
     def read_line(self, seconds: float, longest: int) -> bytes | None:
         """The next line without its end; None where there is none in time, or a longer one, or the program has ended."""
-        line, until = b"", time.monotonic() + seconds
-        while not line.endswith(b"\n"):
+        line = self.read_until(lambda data: data.endswith(b"\n"), seconds, longest)
+        return None if line is None else line[:-1]
+
+    def read_until(self, complete: Callable[[bytes], bool], seconds: float, longest: int) -> bytes | None:
+        """What comes up to where it is complete; None where it is not in time, or longer, or the program has ended."""
+        data, until = b"", time.monotonic() + seconds
+        while not complete(data):
             left = until - time.monotonic()
-            part = self.read_some(left) if left > 0 and len(line) <= longest else None
+            part = self.read_some(left) if left > 0 and len(data) <= longest else None
             if not part:
                 return None
-            line += part
-        return line[:-1]
+            data += part
+        return data
+
+    @property
+    def over(self) -> str | None:
+        """Which limit its processes together went over, in words for a model; None for none. It is ended for that."""
+        if self._over is None and self.group is not None and self.group.over():
+            self._over = f"its processes together used more than {self.limits.memory >> 20} MiB of memory"
+        return self._over
+
+    def end_over(self, limit: str) -> None:
+        """Kills it, for it went over a limit."""
+        self._over = limit
+        self.kill()
 
     def exit_code(self, seconds: float = 0.0) -> int | None:
         """Of the program, 128 + signal where a signal ended it; None while it runs."""
@@ -91,11 +115,29 @@ class Box:
             self.process.wait(seconds)
         return self.process.returncode
 
+    def kill(self) -> None:
+        """Kills everything in the box, without waiting. May be repeated, and from another thread."""
+        self._killed = self._killed or self.process.poll() is None
+        self.process.kill()
+
+    def lost(self) -> bool:
+        """Whether somebody else on this machine killed it, which no code in it can do or is to blame for."""
+        if self._killed or self.process.poll() is None or self.over is not None:
+            return False
+        return self.process.returncode < 0
+
     def close(self) -> None:
         """Kills everything in the box and waits for its end. May be repeated."""
-        self.process.kill()
+        self.kill()
         with contextlib.suppress(BrokenPipeError), self.process:
             pass
+        first, self._first = self._first, None
+        if first is not None:
+            select.select([first], [], [], END_SECONDS)
+            os.close(first)
+        self._over = self.over  # of which the cgroup tells for the last time
+        if self.group is not None:
+            self.group.remove()
         if self.workspace is not None:
             self.workspace.settle()
 
@@ -106,24 +148,46 @@ class Box:
         self.close()
 
 
-def _spawned(program: Sequence[str], limits: Limits, arguments: bytes) -> subprocess.Popen[bytes]:
-    memory = os.memfd_create("box", os.MFD_CLOEXEC)
+def _spawned(
+    program: Sequence[str], limits: Limits, arguments: bytes, group: Group | None
+) -> tuple[subprocess.Popen[bytes], int]:
+    told, tell = os.pipe()
     try:
-        os.write(memory, arguments)
-        os.lseek(memory, 0, os.SEEK_SET)
-        return subprocess.Popen(
-            launcher(memory, program, limits),
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            env={},
-            pass_fds=(memory,),
-            start_new_session=True,
-        )
+        with _inherited(arguments) as descriptors:
+            command = launcher((*descriptors, tell), program, limits)
+            process = subprocess.Popen(
+                group.joined(command) if group is not None else command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                env={},
+                pass_fds=(*descriptors, tell),
+                start_new_session=True,
+            )
+        return process, told
     except OSError as error:
+        os.close(told)
         raise SandboxError(f"a sandbox could not be started: {error}") from error
     finally:
-        os.close(memory)
+        os.close(tell)
+
+
+def _first_process(told: int) -> int | None:
+    """A descriptor of the first process in a box, which ends after all others there; None where the box did not begin.
+    bubblewrap itself may end before them."""
+    with open(told, "rb") as file, contextlib.suppress(ValueError, KeyError, OSError):
+        return os.pidfd_open(int(json.loads(file.read())["child-pid"]))
+    return None
+
+
+@contextlib.contextmanager
+def _inherited(arguments: bytes) -> Iterator[tuple[int, int]]:
+    """Descriptors from which bubblewrap reads its arguments and the filter of system calls."""
+    with open(os.memfd_create("box"), "w+b") as words, open(os.memfd_create("filter"), "w+b") as rules:
+        for file, data in ((words, arguments), (rules, seccomp_filter())):
+            file.write(data)
+            file.seek(0)
+        yield words.fileno(), rules.fileno()
 
 
 def require_sandbox() -> None:
@@ -140,18 +204,14 @@ def require_sandbox() -> None:
 
 def _try_one() -> None:
     programs()
-    memory = os.memfd_create("box", os.MFD_CLOEXEC)
     try:
-        os.write(memory, box_arguments(Limits(), {}, {}))
-        os.lseek(memory, 0, os.SEEK_SET)
-        command = launcher(memory, ["/usr/bin/true"], Limits())
-        tried = subprocess.run(
-            command, capture_output=True, env={}, pass_fds=(memory,), timeout=CHECK_SECONDS, check=False
-        )
+        with _inherited(box_arguments(Limits(), {}, {})) as descriptors:
+            command = launcher((*descriptors, 2), ["/usr/bin/true"], Limits())
+            tried = subprocess.run(
+                command, capture_output=True, env={}, pass_fds=descriptors, timeout=CHECK_SECONDS, check=False
+            )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise ConfigError(f"a sandbox cannot be made here: {error}") from error
-    finally:
-        os.close(memory)
     if tried.returncode:
         reason = (tried.stderr.decode(errors="replace").strip().splitlines() or ["no reason given"])[-1]
         raise ConfigError(

@@ -59,12 +59,16 @@ def programs() -> dict[str, str]:
     return {name: path for name, path in found.items() if path is not None}
 
 
-def launcher(args_fd: int, program: Sequence[str], limits: Limits) -> list[str]:
-    """What starts `program` in a box. bubblewrap reads its arguments from the descriptor `args_fd`: a command line can
-    be read inside, and they name paths of this machine."""
+def launcher(descriptors: tuple[int, int, int], program: Sequence[str], limits: Limits) -> list[str]:
+    """What starts `program` in a box. bubblewrap reads its arguments from the first descriptor, for a command line can
+    be read inside, and they name paths of this machine; from the second it reads the filter of system calls; to the third
+    it writes the id of the first process inside."""
+    arguments, rules, told = (str(descriptor) for descriptor in descriptors)
     paths = programs()
-    drop = [paths["setpriv"], f"--reuid={BOX_USER}", f"--regid={BOX_USER}", "--clear-groups"]
-    first = [*drop, "--no-new-privs", "--"] if os.getuid() == 0 else []
+    first: list[str] = []
+    if os.getuid() == 0:
+        first = [paths["setpriv"], f"--reuid={BOX_USER}", f"--regid={BOX_USER}", "--clear-groups"]
+        first += ["--no-new-privs", "--"]
     bounds = [
         f"--as={limits.memory}",
         f"--cpu={limits.cpu_seconds}",
@@ -73,7 +77,8 @@ def launcher(args_fd: int, program: Sequence[str], limits: Limits) -> list[str]:
         f"--nofile={limits.open_files}",
         "--core=0",
     ]
-    return [*first, paths["bwrap"], "--args", str(args_fd), "--", paths["prlimit"], *bounds, "--", *program]
+    box = [paths["bwrap"], "--args", arguments, "--seccomp", rules, "--info-fd", told, "--"]
+    return [*first, *box, paths["prlimit"], *bounds, "--", *program]
 
 
 def box_arguments(

@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-import functools
-import json
 import time
 from dataclasses import dataclass
-from pathlib import Path
 
-from slime.agents.sandbox.box import Box, require_sandbox
-from slime.agents.sandbox.command import box_python
+from slime.agents.sandbox.ahead import take
+from slime.agents.sandbox.box import LOST, Box, require_sandbox
 from slime.agents.sandbox.limits import Limits
 from slime.errors import SandboxError
 
-WORKER = Path(__file__).with_name("python_worker.py")
-START_SECONDS = 60.0
 SIGNALS = {137: "it was killed", 139: "it crashed (segmentation fault)", 152: "it used up its processor time"}
-ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
 
 
 @dataclass(frozen=True)
@@ -53,56 +47,42 @@ class PythonSession:
 
     def start(self) -> None:
         """Starts the box where there is none. Raises SandboxError: it did not come up, which no code is to blame for."""
-        if self.box is not None:
-            return
-        python, packages = _python()
-        source = [python, "-I", "-S", "-c", WORKER.read_text(), str(self.limits.output_chars)]
-        box = Box(source, self.limits, packages, ONE_THREAD)
-        if box.read_line(START_SECONDS, 100) != b'{"number": 0}':
-            code = box.exit_code()
-            box.close()
-            raise SandboxError(f"Python did not start in its sandbox (exit code {code})")
-        self.box = box
+        if self.box is None:
+            self.box = take(self.limits)
 
     def run(self, code: str, seconds: float = 10.0) -> Ran:
         """Runs a snippet for at most `seconds`.
 
         Raises:
-            SandboxError: the box did not come up.
+            SandboxError: the box did not come up, or was killed from outside.
         """
         self.start()
         assert self.box is not None
         self.number += 1
+        order = code.encode("utf-8", "replace")
         began = self.box.busy_since = time.monotonic()
         try:
-            self.box.send(json.dumps({"number": self.number, "code": code}).encode() + b"\n")
-            line = self.box.read_line(seconds, 16 * self.limits.output_chars + 4096)
+            self.box.send(b"%d %d\n" % (self.number, len(order)) + order)
+            data = self.box.read_until(_complete, seconds, 16 * self.limits.output_chars + 4096)
         except BrokenPipeError:
-            line = None
+            data = None
         took = time.monotonic() - began
-        found = self._answer(line)
-        if found is not None:
+        found = _answer(data, self.number)
+        if found is not None and self.box.over is None:
             self.box.busy_since = None
             return Ran(found[0], found[1], restarted=False, seconds=took)
-        reason = self._reason(line is not None, took >= seconds, seconds)
+        reason = self._reason(data is not None, took >= seconds, seconds)
+        lost = self.box.lost()
         self.close()
+        if lost:
+            raise SandboxError(LOST)
         return Ran("", f"{reason}; the interpreter was restarted, its variables are gone", True, took)
-
-    def _answer(self, line: bytes | None) -> tuple[str, str | None] | None:
-        """Output and error; None where the line is not the worker's answer to this snippet."""
-        try:
-            found = json.loads(line or b"")
-            output, error = found["output"], found["error"]
-        except (ValueError, TypeError, KeyError):
-            return None
-        fits = found["number"] == self.number and isinstance(output, str) and isinstance(error, str | None)
-        return (output, error) if fits else None
 
     def _reason(self, answered: bool, late: bool, seconds: float) -> str:
         assert self.box is not None
         code = self.box.exit_code(0.0 if late or answered else 1.0)
-        if self.box.over is not None:
-            return self.box.over
+        if over := self.box.over:
+            return over
         if answered or (code is None and not late):
             return "it disturbed the interpreter's own channel"
         if code is None:
@@ -122,6 +102,30 @@ class PythonSession:
         self.close()
 
 
-@functools.cache
-def _python() -> tuple[str, dict[Path, str]]:
-    return box_python()
+def _head(data: bytes) -> tuple[int, int, int] | None:
+    """Number and lengths of an answer that the worker began; None where it is something else."""
+    words = data.partition(b"\n")[0].split()
+    try:
+        number, output, error = (int(word) for word in words)
+    except ValueError:
+        return None
+    return number, max(output, 0), error
+
+
+def _complete(data: bytes) -> bool:
+    if b"\n" not in data:
+        return False
+    head = _head(data)
+    return head is None or len(data) >= data.index(b"\n") + 1 + head[1] + max(head[2], 0)
+
+
+def _answer(data: bytes | None, number: int) -> tuple[str, str | None] | None:
+    """Output and error; None where the data is not the worker's answer to this snippet."""
+    head = _head(data) if data is not None else None
+    if data is None or head is None or head[0] != number:
+        return None
+    body = data[data.index(b"\n") + 1 :]
+    if len(body) != head[1] + max(head[2], 0):
+        return None
+    error = None if head[2] < 0 else body[head[1] :].decode(errors="replace")
+    return body[: head[1]].decode(errors="replace"), error

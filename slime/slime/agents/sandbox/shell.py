@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from slime.agents.sandbox.box import Box, require_sandbox
+from slime.agents.sandbox.box import LOST, Box, require_sandbox
 from slime.agents.sandbox.command import box_python
 from slime.agents.sandbox.limits import Limits
 from slime.agents.sandbox.workspace import Workspace
@@ -61,7 +61,7 @@ class Shells:
     """Bash shells by name in one box, which starts with the first command. A shell keeps its folder, variables and
     functions, and its terminal is not echoed. Calls of several threads wait for each other; `close` ends one that waits.
 
-    Raises SandboxError from each method where the box did not come up, which no command is to blame for.
+    Raises SandboxError from each method where the box did not come up or was killed from outside, for no command's fault.
     """
 
     def __init__(
@@ -146,8 +146,10 @@ class Shells:
             found = self._shown(line)
             if found is not None:
                 return found
-            reason = self._reason(box)
+            reason, lost = self._reason(box), box.lost()
             self.close()
+            if lost:
+                raise SandboxError(LOST)
             where = f"; files in {self.workspace.place} are kept" if self.workspace is not None else ""
             return Shown(error=f"{reason}; all shells were ended{where}", restarted=True)
 
@@ -166,8 +168,8 @@ class Shells:
 
     def _reason(self, box: Box) -> str:
         code = box.exit_code(1.0)
-        if box.over is not None:
-            return box.over
+        if reason := box.over:
+            return reason
         return "the sandbox does not answer" if code is None else f"the sandbox has ended (exit code {code})"
 
 
@@ -197,7 +199,7 @@ def run(
 
     Raises:
         ConfigError: there is no sandbox.
-        SandboxError: the box did not come up.
+        SandboxError: the box did not come up, or was killed from outside.
     """
     require_sandbox()
     limits = limits or Limits()
@@ -211,6 +213,8 @@ def run(
             room = 2 * limits.output_chars - len(start)
             start, end = start + part[:room], (end + part[room:])[-2 * limits.output_chars :]
         code = box.exit_code(max(until - time.monotonic(), 0.0 if part is None else 1.0))
+        if box.lost():
+            raise SandboxError(LOST)
         reason = box.over or (f"it ran longer than {seconds:g} s" if code is None else None)
     return Finished(None if reason else code, _clipped(start + end, size, limits.output_chars), reason)
 

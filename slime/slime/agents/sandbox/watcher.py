@@ -1,7 +1,8 @@
 """Ends boxes whose processes together have more memory resident, or more in their workspace, than they may.
 
 Limits of the kernel without cgroups are those of one process; a cgroup needs rights that neither a user nor a container
-has everywhere, and quotas of disks more of them. So a thread looks, while code in a box may run.
+has everywhere, and quotas of disks more of them. So a thread looks, while code in a box may run. Where a box has a cgroup
+the kernel limits its memory, and may kill one process of many; then the thread ends the others.
 """
 
 from __future__ import annotations
@@ -46,20 +47,21 @@ def _run() -> None:
             busy = [box for box in _boxes if box.busy_since is not None and box.busy_since < long_ago]
         if not busy:
             continue
-        children = children_of_all()
+        children = children_of_all() if any(box.group is None for box in busy) else {}
         for box in busy:
             reason = _over(box, children, look_at_disk=round_ % DISK_EVERY == 0)
             if reason is not None:
-                box.over = reason
-                box.process.kill()
+                box.end_over(reason)
 
 
 def _over(box: Box, children: dict[int, list[int]], look_at_disk: bool) -> str | None:
     """Which limit the box is over, in a sentence for the model; None for none."""
     if box.process.poll() is not None:
         return None
-    if resident(box.process.pid, children) > box.limits.memory:
+    if box.group is None and resident(box.process.pid, children) > box.limits.memory:
         return f"its processes together used more than {box.limits.memory >> 20} MiB of memory"
+    if reason := box.over:
+        return reason
     if look_at_disk and box.workspace is not None:
         try:
             box.workspace.check_size()

@@ -25,7 +25,7 @@ from slime.agents.sandbox.folders import (
     read_file,
     remove,
 )
-from slime.errors import ConfigError
+from slime.errors import ConfigError, SandboxError
 
 _swept: set[Path] = set()
 _lock = threading.Lock()
@@ -56,26 +56,27 @@ class Workspace:
 
         Raises:
             ConfigError: there is no place for it that the box's user can reach.
-            OSError: it could not be written.
+            SandboxError: it could not be written, as on a full disk.
         """
         if not place.startswith("/") or place in ("/", "/tmp", "/usr", "/proc", "/dev"):
             raise ValueError(f"a workspace cannot be at {place!r} in a box")
         self.place, self.most_bytes, self.most_entries = place, most_bytes, most_entries
         base = base_folder()
-        with _held(base, fcntl.LOCK_SH):
-            outer = base / secrets.token_hex(8)
-            outer.mkdir(mode=0o711)
-            outer.chmod(0o711)
-            held = os.open(outer, FOLDER)
-            fcntl.flock(held, fcntl.LOCK_EX)
-        self.path = outer / "files"
-        self.path.mkdir(mode=0o700)
-        if os.getuid() == 0:
-            os.chown(self.path, BOX_USER, BOX_USER)
-        self.root = os.open(self.path, FOLDER)
-        self._end = weakref.finalize(self, _removed, base, outer.name, (held, self.root), os.getpid())
-        if template is not None:
-            copy_tree(template, self.root)
+        try:
+            outer, held = _new_folder(base)
+            self._end = weakref.finalize(self, _removed, base, outer.name, held, os.getpid())
+            self.path = outer / "files"
+            self.path.mkdir(mode=0o700)
+            if os.getuid() == 0:
+                os.chown(self.path, BOX_USER, BOX_USER)
+            self.root = os.open(self.path, FOLDER)
+            held.append(self.root)
+            if template is not None:
+                copy_tree(template, self.root)
+        except OSError as error:
+            if hasattr(self, "_end"):
+                self.close()
+            raise SandboxError(f"a workspace could not be made: {error}") from error
 
     def write(self, path: str, data: bytes, executable: bool = False) -> None:
         """Writes a file, in place of what was there. Raises ValueError for a path that leads out, OSError."""
@@ -159,6 +160,17 @@ def sweep(base: Path) -> None:
                     os.close(held)
 
 
+def _new_folder(base: Path) -> tuple[Path, list[int]]:
+    """A folder of this process's, and the descriptors that say so."""
+    with _held(base, fcntl.LOCK_SH):
+        outer = base / secrets.token_hex(8)
+        outer.mkdir(mode=0o711)
+        outer.chmod(0o711)
+        held = os.open(outer, FOLDER)
+        fcntl.flock(held, fcntl.LOCK_EX)
+        return outer, [held]
+
+
 @contextlib.contextmanager
 def _held(base: Path, how: int) -> Iterator[int]:
     root = os.open(base, FOLDER)
@@ -169,7 +181,7 @@ def _held(base: Path, how: int) -> Iterator[int]:
         os.close(root)
 
 
-def _removed(base: Path, name: str, held: tuple[int, ...], pid: int) -> None:
+def _removed(base: Path, name: str, held: list[int], pid: int) -> None:
     if os.getpid() != pid:  # a fork of the process that made it
         return
     root = os.open(base, FOLDER)

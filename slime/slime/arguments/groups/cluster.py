@@ -13,8 +13,9 @@ from slime.arguments.rules.shared import on_gpus
 class ClusterArguments:
     """Trainer processes."""
 
-    train_backend: Literal["fsdp", "megatron"] = flag(
-        "fsdp", "training backend: FSDP2 on the Hugging Face model, or megatron-core"
+    train_backend: Literal["fsdp", "megatron", "rented"] = flag(
+        "fsdp",
+        "training backend: FSDP2 on the Hugging Face model, megatron-core, or a service (--rented-service)",
     )
     actor_num_nodes: int = flag(1, "machines that train", least=1)
     actor_num_gpus_per_node: int = flag(0, "GPUs that train on each machine; 0 trains on the CPU", least=0)

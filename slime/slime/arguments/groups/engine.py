@@ -14,7 +14,7 @@ ONE_GPU = "{flag} {value}: the embedded engine uses one GPU; use sglang or vllm"
 class EngineArguments:
     """Inference engines. `--sglang-FLAG VALUE` is SGLang's own `--FLAG VALUE`, `--vllm-FLAG VALUE` is vLLM's."""
 
-    rollout_backend: Literal["embedded", "sglang", "vllm"] = flag(
+    rollout_backend: Literal["embedded", "sglang", "vllm", "rented"] = flag(
         "embedded", "inference engine", aliases=("--backend",)
     )
     engine_python: str | None = flag(

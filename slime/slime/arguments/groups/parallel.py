@@ -9,8 +9,8 @@ from slime.arguments.declare import excludes, flag, needs, option
 from slime.arguments.refusals import Rule
 
 OF_MEGATRON = excludes(
-    train_backend="fsdp",
-    text="{flag} belongs to the Megatron backend, and this is --train-backend fsdp; drop it, or take "
+    train_backend=("fsdp", "rented"),
+    text="{flag} belongs to the Megatron backend, and this is --train-backend {train_backend}; drop it, or take "
     "--train-backend megatron",
 )
 CUT_ON_GPUS = "{flag} needs GPUs and --tensor-model-parallel-size above 1; drop it"

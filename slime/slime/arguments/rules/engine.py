@@ -42,6 +42,7 @@ def take_engine_words(words: Sequence[str], backend: str) -> tuple[list[str], di
     return left, taken
 
 
+THIRD_PARTY = ("sglang", "vllm")
 PYTHON_VARIABLES = {"sglang": "SGLANG_PYTHON", "vllm": "VLLM_PYTHON"}
 
 
@@ -72,7 +73,7 @@ def check_engine(args: Arguments) -> None:
     for name, gpus, per_engine in splits:
         if gpus % per_engine:
             raise ConfigError(f"{name} {gpus} does not divide into engines of {name}-per-engine {per_engine}")
-    if args.rollout_backend != "embedded":
+    if args.rollout_backend in THIRD_PARTY:
         return
     args.engine_python = None  # SGLANG_PYTHON may be exported for other runs
     if args.prm_teacher_num_gpus > 1:

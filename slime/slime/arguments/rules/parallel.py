@@ -19,7 +19,7 @@ def check_parallel(args: Arguments) -> None:
     Raises:
         ConfigError: what contradicts what, and what to do.
     """
-    if args.train_backend == "fsdp":
+    if args.train_backend != "megatron":
         return
     _check_megatron(args)
     ranks = args.tensor_model_parallel_size * args.pipeline_model_parallel_size * args.context_parallel_size

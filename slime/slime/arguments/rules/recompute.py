@@ -25,10 +25,10 @@ def check_recompute(args: Arguments) -> None:
     asked = (args.recompute_granularity, args.recompute_method, args.recompute_num_layers)
     if asked == EVERY_LAYER:
         args.gradient_checkpointing = True
-        if args.train_backend == "fsdp":
+        if args.train_backend != "megatron":
             args.recompute_granularity = args.recompute_method = args.recompute_num_layers = None
     elif args.recompute_granularity is not None:
-        if args.train_backend == "fsdp":
+        if args.train_backend != "megatron":
             raise ConfigError(
                 "--recompute-granularity: --train-backend fsdp computes every layer again or none; use "
                 "--gradient-checkpointing"

@@ -102,6 +102,15 @@ def check_evaluation(args: Arguments) -> None:
         raise ConfigError("rewards of a whole group (--group-rm) are for training; evaluate without them")
 
 
+def check_judge(args: Arguments) -> None:
+    """Refuses to judge the steps of agents without a judge. Raises ConfigError."""
+    if args.prm_enable and not (args.prm_num_gpus or args.prm_router_ip or args.prm_url):
+        raise ConfigError(
+            "--prm-enable has no judge: give --prm-num-gpus for engines of the run's own, --prm-router-ip and "
+            "--prm-router-port for one that runs elsewhere, or --prm-url and --prm-model for an API"
+        )
+
+
 def check_reward(args: RewardArguments) -> None:
     """Refuses a built-in reward that does not exist or lacks its address. Raises ConfigError."""
     from slime.rollout.rm_hub import check_rm_type  # the graders' libraries load only where they are used

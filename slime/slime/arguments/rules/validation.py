@@ -17,7 +17,8 @@ from slime.arguments.rules.engine import check_engine
 from slime.arguments.rules.optimizer import check_optimizer
 from slime.arguments.rules.parallel import check_parallel
 from slime.arguments.rules.recompute import check_recompute
-from slime.arguments.rules.rollout import check_reward, check_rollout, resolve_epochs
+from slime.arguments.rules.rented import check_rented, prepare_rented
+from slime.arguments.rules.rollout import check_judge, check_reward, check_rollout, resolve_epochs
 from slime.arguments.rules.run import check_run
 from slime.errors import ConfigError
 from slime.hooks import HOOKS, load_hooks
@@ -37,6 +38,7 @@ def validate(args: Arguments) -> None:
     switch_adapters(args)
     resolve_custom_loss(args)
     check_flags(args)
+    prepare_rented(args)
     _check_model(args)
     check_engine(args)
     check_rollout(args)
@@ -44,9 +46,11 @@ def validate(args: Arguments) -> None:
     _resolve_batches(args)
     check_algorithm(args)
     check_lora(args)
+    check_rented(args)
     check_parallel(args)
     check_recompute(args)
     check_reward(args)
+    check_judge(args)
     check_optimizer(args)
     _check_hooks(args)
     args.ref_load = args.ref_load or args.hf_checkpoint

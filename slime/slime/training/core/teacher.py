@@ -134,7 +134,7 @@ class Teacher:
         k, length, device = self.args.distill_topk, len(packed.targets), packed.targets.device
         ends = [0, *accumulate(packed.counts)]
         mine = step.ranks[self.rank][number]
-        hints = max([1, *(len(self._prompts(samples[i])) for i in mine)])
+        hints = max([1, *(len(self.prompts(samples[i])) for i in mine)])
         present = torch.zeros(hints, length, dtype=torch.bool, device=device)
         log_probs = torch.zeros(hints, length, k, device=device)
         own_ids = torch.zeros(hints, length, k, dtype=torch.long, device=device)
@@ -196,7 +196,7 @@ class Teacher:
         """What the hinted prompts of a sample have in common counts as their prompt, so that packing can share it."""
         for owner, i in enumerate(micro_batch):
             sample = samples[i]
-            prompts = self._prompts(sample)
+            prompts = self.prompts(sample)
             common = _common_prefix([tokens[: len(tokens) - sample.response_length] for tokens in prompts])
             for hint, tokens in enumerate(prompts):
                 own = len(tokens) - common if common else sample.response_length
@@ -209,7 +209,7 @@ class Teacher:
                 )
                 yield TeacherSequence(owner, hint, read)
 
-    def _prompts(self, sample: Sample) -> list[list[int]]:
+    def prompts(self, sample: Sample) -> list[list[int]]:
         """What the teacher reads, in as many versions as are compared: the hints that are used, or the prompt as it
         is where the loss wants a teacher without a hint too."""
         candidates = sample.teacher_tokens_candidates or []

@@ -68,6 +68,22 @@ def test_it_is_asked_at_the_start_of_a_run_that_broadcasts_between_gpus(
     assert seen == (["/opt/python"] if asked else [])
 
 
+@pytest.mark.parametrize(
+    ("words", "told"), [([], True), (["--sglang-enable-deterministic-inference"], False)]
+)
+def test_the_log_says_once_that_sglang_ignores_seeds_unless_it_was_asked_to_heed_them(
+    words: list[str], told: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    args: Any = SimpleNamespace(
+        update_weight_transport="disk", rollout_num_gpus=2, engine_words={"rollout": words}
+    )
+    with caplog.at_level("INFO"):
+        engines.check_sglang(args)
+    lines = [line for line in caplog.messages if "seeds" in line]
+    assert len(lines) == int(told)
+    assert not told or "--sglang-enable-deterministic-inference" in lines[0]
+
+
 def locked(name: str) -> dict[str, str]:
     """Versions by package, of a lock file."""
     lines = (ROOT / "instructions" / "locks" / f"{name}.txt").read_text().splitlines()

@@ -11,12 +11,14 @@ import pytest
 import torch
 from safetensors.torch import load_file
 from torch.distributed.fsdp import MixedPrecisionPolicy
+from torch.multiprocessing.reductions import StorageWeakRef
 from torch.testing import assert_close
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from slime.engines.embedded.model import ModelError, build_model
 from slime.errors import CheckpointError, ConfigError, TrainError
 from slime.training.core.packing import pack
+from slime.training.megatron.weights import WeightMap
 from slime.utils.decoders import language_part
 from slime.weights.probe import expected_probe, measure
 from tests import ROOT
@@ -80,6 +82,25 @@ def test_weights_come_out_as_they_went_in(
     theirs = {key: x for key, x in theirs.items() if not key.startswith("model.visual.")}
     assert ours.keys() == theirs.keys()
     assert all(torch.equal(ours[key], theirs[key]) for key in theirs)
+
+
+@pytest.mark.parametrize("name", ["qwen3", "qwen3_moe"])
+def test_an_export_holds_one_parameter_at_a_time_and_not_the_model(
+    make_trainer: Any, folders: dict[str, str], monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    gathered: list[StorageWeakRef] = []
+
+    def gather(self: WeightMap, entry: object, own: torch.Tensor) -> list[torch.Tensor]:
+        part = own.clone()
+        gathered.append(StorageWeakRef(part.untyped_storage()))
+        return [part]
+
+    monkeypatch.setattr(WeightMap, "_all_parts", gather)
+    alive = []
+    for _, tensor in make_trainer(hf_checkpoint=folders[name]).whole_weights(None).tensors:
+        del tensor
+        alive.append(sum(not one.expired() for one in gathered))
+    assert len(gathered) > 10 and max(alive) <= 2, "the present one, and at a change the one before"
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,156 @@
+"""The filter of system calls of a box, as the BPF program that the kernel takes (seccomp(2), bpf of linux/filter.h).
+
+What a task's code has no use for and what has opened ways out of containers before is refused with an error that
+programs expect; nothing is killed. The network needs no filter, it is not there; but families of sockets that ignore
+network namespaces (vsock reaches the host of a virtual machine) are refused here.
+"""
+
+from __future__ import annotations
+
+import errno
+import functools
+import platform
+import struct
+from dataclasses import dataclass
+
+from slime.errors import ConfigError
+
+ALLOW, REFUSE = 0x7FFF0000, 0x00050000
+LOAD, EQUAL, AT_LEAST, ANY_BIT, RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
+NUMBER, ARCHITECTURE, ARGUMENTS = 0, 4, 16  # offsets in struct seccomp_data
+NAMESPACE_FLAGS = 0x7E020080  # CLONE_NEWNS, CGROUP, UTS, IPC, USER, PID, NET, TIME
+TERMINAL_REQUESTS = (0x5412, 0x541C)  # TIOCSTI types into the terminal, TIOCLINUX pastes into it
+SOCKET_FAMILIES = (1, 2, 10, 16)  # unix, inet, inet6, netlink (which libc asks for addresses)
+OTHER_ABI = 0x40000000  # x32 calls have this bit
+
+# name: number on x86-64, on aarch64 (None: there is none)
+REFUSED: dict[str, tuple[int, int | None]] = {
+    "ptrace": (101, 117),
+    "process_vm_readv": (310, 270),
+    "process_vm_writev": (311, 271),
+    "process_madvise": (440, 440),
+    "pidfd_getfd": (438, 438),
+    "kcmp": (312, 272),
+    "add_key": (248, 217),
+    "request_key": (249, 218),
+    "keyctl": (250, 219),
+    "bpf": (321, 280),
+    "perf_event_open": (298, 241),
+    "userfaultfd": (323, 282),
+    "mount": (165, 40),
+    "umount2": (166, 39),
+    "pivot_root": (155, 41),
+    "chroot": (161, 51),
+    "open_tree": (428, 428),
+    "move_mount": (429, 429),
+    "fsopen": (430, 430),
+    "fsconfig": (431, 431),
+    "fsmount": (432, 432),
+    "fspick": (433, 433),
+    "mount_setattr": (442, 442),
+    "unshare": (272, 97),
+    "setns": (308, 268),
+    "name_to_handle_at": (303, 264),
+    "open_by_handle_at": (304, 265),
+    "fanotify_init": (300, 262),
+    "fanotify_mark": (301, 263),
+    "quotactl": (179, 60),
+    "quotactl_fd": (443, 443),
+    "kexec_load": (246, 104),
+    "kexec_file_load": (320, 294),
+    "init_module": (175, 105),
+    "finit_module": (313, 273),
+    "delete_module": (176, 106),
+    "reboot": (169, 142),
+    "swapon": (167, 224),
+    "swapoff": (168, 225),
+    "acct": (163, 89),
+    "settimeofday": (164, 170),
+    "clock_settime": (227, 112),
+    "clock_adjtime": (305, 266),
+    "adjtimex": (159, 171),
+    "syslog": (103, 116),
+    "vhangup": (153, 58),
+    "personality": (135, 92),
+    "move_pages": (279, 239),
+    "migrate_pages": (256, 238),
+    "lookup_dcookie": (212, 18),
+    "iopl": (172, None),
+    "ioperm": (173, None),
+    "modify_ldt": (154, None),
+    "uselib": (134, None),
+}
+UNKNOWN = {"io_uring_setup": 425, "io_uring_enter": 426, "io_uring_register": 427, "clone3": 435}
+"""On both; refused as if the kernel did not have them, which their users are prepared for."""
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What the filter needs to know of an architecture: its mark (linux/audit.h), and numbers of calls whose arguments
+    are looked at."""
+
+    mark: int
+    column: int
+    clone: int
+    ioctl: int
+    socket: int
+
+
+MACHINES = {
+    "x86_64": Machine(0xC000003E, 0, clone=56, ioctl=16, socket=41),
+    "aarch64": Machine(0xC00000B7, 1, clone=220, ioctl=29, socket=198),
+}
+
+
+@functools.cache
+def seccomp_filter(machine: str = platform.machine()) -> bytes:
+    """The program: instructions of 8 bytes. Calls of other architectures are refused.
+
+    Raises:
+        ConfigError: the filter does not know this machine's system calls.
+    """
+    if machine not in MACHINES:
+        raise ConfigError(
+            f"a sandbox's filter of system calls is made for {' and '.join(MACHINES)}, not for {machine}"
+        )
+    about = MACHINES[machine]
+    program = [_load(ARCHITECTURE), _if(EQUAL, about.mark, skip=1), _refuse(errno.EPERM)]
+    program += [_load(NUMBER), _if(AT_LEAST, OTHER_ABI, skip=0, otherwise=1), _refuse(errno.ENOSYS)]
+    for numbers in REFUSED.values():
+        if (number := numbers[about.column]) is not None:
+            program += [_if(EQUAL, number, skip=0, otherwise=1), _refuse(errno.EPERM)]
+    for number in UNKNOWN.values():
+        program += [_if(EQUAL, number, skip=0, otherwise=1), _refuse(errno.ENOSYS)]
+    flags = [_if(ANY_BIT, NAMESPACE_FLAGS, skip=0, otherwise=1), _refuse(errno.EPERM)]
+    program += _call(about.clone, 0, flags)
+    requests: list[bytes] = []
+    for request in TERMINAL_REQUESTS:
+        requests += [_if(EQUAL, request, skip=0, otherwise=1), _refuse(errno.EPERM)]
+    program += _call(about.ioctl, 1, requests)
+    last = len(SOCKET_FAMILIES) - 1
+    families = [_if(EQUAL, family, skip=last - at + 1) for at, family in enumerate(SOCKET_FAMILIES)]
+    program += _call(about.socket, 0, [*families, _refuse(errno.EAFNOSUPPORT)])
+    return b"".join([*program, _return(ALLOW)])
+
+
+def _call(number: int, argument: int, rules: list[bytes]) -> list[bytes]:
+    """Rules for one call, by the low half of an argument; what they do not refuse is allowed."""
+    body = [_load(ARGUMENTS + 8 * argument), *rules, _return(ALLOW)]
+    return [_if(EQUAL, number, skip=0, otherwise=len(body)), *body]
+
+
+def _load(offset: int) -> bytes:
+    return struct.pack("<HBBI", LOAD, 0, 0, offset)
+
+
+def _if(test: int, value: int, skip: int, otherwise: int = 0) -> bytes:
+    """Skips so many of the next instructions where the loaded word passes the test, or where it does not."""
+    return struct.pack("<HBBI", test, skip, otherwise, value)
+
+
+def _refuse(error: int) -> bytes:
+    return _return(REFUSE | error)
+
+
+def _return(value: int) -> bytes:
+    return struct.pack("<HBBI", RETURN, 0, 0, value)

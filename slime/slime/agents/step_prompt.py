@@ -1,0 +1,69 @@
+"""What a judge of steps is asked, and how its answer is read."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+
+from slime.agents.protocol import Message, Step, Task
+from slime.rollout.rm_hub.answers import last_boxed
+
+StepPrompt = Callable[[Task, Sequence[Step]], "list[Message] | None"]
+"""The messages that ask about the last of the steps so far; None: this step is not judged."""
+
+LONGEST = 2000
+"""Characters of one text of the step that is judged; of earlier ones a quarter."""
+_RULE = (
+    "You judge one step of an agent that works on a task in several steps. A step is good (1) if its action is valid, "
+    "serves the task, and what came back shows that it brought the agent forward. Else it is bad (-1). Judge this step "
+    "alone, do not go on with the task. Give your reason in a few sentences and end with \\boxed{1} or \\boxed{-1}."
+)
+
+
+def step_prompt(task: Task, steps: Sequence[Step]) -> list[Message]:
+    """For any domain: the task, the first two and the last two earlier steps, the step and what came back."""
+    *before, now = steps
+    places = sorted({*range(len(before))[:2], *range(len(before))[-2:]})
+    parts = [f"# Task\n{_task(task)}"]
+    parts += [f"# Step {place + 1}\n{_told(before[place], LONGEST // 4)}" for place in places]
+    parts.append(f"# The step to judge: step {len(steps)}\n{_told(now, LONGEST)}")
+    return [{"role": "system", "content": _RULE}, {"role": "user", "content": "\n\n".join(parts)}]
+
+
+def _task(task: Task) -> str:
+    if isinstance(task.prompt, str):
+        return shortened(task.prompt, 2 * LONGEST)
+    said = [f"{message.get('role')}: {message.get('content')}" for message in task.prompt]
+    return shortened("\n".join(said), 2 * LONGEST)
+
+
+def _told(step: Step, most: int) -> str:
+    calls = [f"{call.name}({json.dumps(call.arguments, ensure_ascii=False)})" for call in step.calls]
+    parts = [f"The agent wrote:\n{shortened(step.text, most)}"]
+    parts += [f"It called:\n{shortened(chr(10).join(calls), most)}"] if calls else []
+    parts += [f"The call could not be made: {step.error}"] if step.error else []
+    shown = "\n".join(str(message.get("content")) for message in step.shown)
+    parts += (
+        [f"What came back:\n{shortened(shown, most)}"]
+        if shown
+        else ["Nothing came back: it was the last step."]
+    )
+    return "\n".join(parts)
+
+
+def shortened(text: str, most: int) -> str:
+    """Head and tail of a long text, with how much is missing between them."""
+    if len(text) <= most:
+        return text
+    half = most // 2
+    return f"{text[:half]}\n[{len(text) - 2 * half} characters left out]\n{text[-half:]}"
+
+
+def read_vote(text: str) -> int | None:
+    """1 or -1 from the last \\boxed{...} of a reply; None for anything else there."""
+    boxed = last_boxed(text)
+    try:
+        value = float(boxed or "")
+    except ValueError:
+        return None
+    return int(value) if value in (1.0, -1.0) else None

@@ -1,0 +1,67 @@
+"""What an episode leaves: its turns as they were sampled, written as one sample or as one sample a turn."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from slime.agents.protocol import Step
+from slime.rollout.groups import fresh
+from slime.types import Sample
+
+
+@dataclass
+class Turn:
+    """One answer of the model and what became of it.
+
+    Attributes:
+        sampled: the ids that the model saw as its prompt; the answer's ids, log-probs and weight versions.
+        step: the answer as text, its calls, and what the environment answered; None while it is not known.
+        shown: ids between this answer and the next [T].
+        judging: the judge's verdict, under way.
+    """
+
+    sampled: Sample
+    step: Step | None = None
+    shown: list[int] = field(default_factory=list)
+    judging: asyncio.Task[dict[str, Any]] | None = None
+
+
+def as_one(sample: Sample, turns: Sequence[Turn]) -> list[list[int]]:
+    """Writes all turns into `sample`; what the environment showed gets mask 0. Returns [start, end) of each turn in the
+    response. Only for turns whose prompts continue each other, id by id."""
+    first = turns[0].sampled
+    sample.tokens = first.tokens[: first.prompt_length]
+    spans: list[list[int]] = []
+    for number, turn in enumerate(turns):
+        begin = sample.response_length
+        _append(sample, turn.sampled)
+        spans.append([begin, sample.response_length])
+        if number + 1 < len(turns):
+            sample.append_response_tokens(turn.shown, None, trainable=False)
+    sample.status, sample.temperature = turns[-1].sampled.status, first.temperature
+    return spans
+
+
+def one_each(sample: Sample, turns: Sequence[Turn]) -> list[Sample]:
+    """A sample a turn: what the model saw is its prompt, what it sampled its response. They share the trajectory."""
+    found = []
+    for number, turn in enumerate(turns):
+        made = fresh(sample)
+        made.tokens = turn.sampled.tokens[: turn.sampled.prompt_length]
+        _append(made, turn.sampled)
+        made.status, made.temperature = turn.sampled.status, turn.sampled.temperature
+        made.metadata["turn"] = number
+        found.append(made)
+    return found
+
+
+def _append(sample: Sample, answer: Sample) -> None:
+    ids, log_probs = answer.tokens[answer.prompt_length :], answer.rollout_log_probs or []
+    text = answer.response
+    spans: list[tuple[int | None, int, int]] = [*answer.version_spans]
+    for version, start, end in spans or [(None, 0, len(ids))]:
+        sample.append_response_tokens(ids[start:end], log_probs[start:end], True, version, text)
+        text = ""

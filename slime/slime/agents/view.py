@@ -1,0 +1,113 @@
+"""Trajectories of a run in the terminal: turns, tools, observations, rewards, advantages.
+
+python -m slime.agents.view RUN [--rollout 3 | --rollout eval_8] [--sample INDEX] [--list] [--atif FOLDER]
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import statistics
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from slime.agents.atif import atif_text
+from slime.agents.recorded import SeenTrajectory, SeenTurn, read_run
+from slime.arguments.record import read_arguments
+from slime.errors import SlimeError
+from slime.utils.files import write_text
+
+
+def heading(trajectory: SeenTrajectory) -> str:
+    """One line: where it is from, how it ended, what it earned."""
+    first, last = trajectory.first, trajectory.samples[-1]
+    about = first.metadata.get("episode") or {}
+    named = first.metadata.get("task_name") or first.metadata.get("task_id")
+    reward = first.reward if isinstance(first.reward, dict) else {"reward": first.reward}
+    earned = ", ".join(f"{name} {_number(value)}" for name, value in reward.items())
+    parts = [f"rollout {trajectory.rollout}", f"group {first.group_index}", f"sample {first.index}"]
+    parts += [f"task {named}"] if named else []
+    parts += [last.status.value, earned, f"{len(trajectory.turns)} turns"]
+    parts += [f"{about[name]} {words}" for name, words in _COUNTS.items() if about.get(name)]
+    return " · ".join(parts)
+
+
+_COUNTS = {"tool_calls": "tool calls", "parse_errors": "parse errors"}
+
+
+def shown(trajectory: SeenTrajectory) -> str:
+    """The whole trajectory as text."""
+    prompt = trajectory.first.prompt_length
+    lines = [heading(trajectory), "", f"--- prompt, {prompt} tokens", trajectory.prompt.strip()]
+    for number, turn in enumerate(trajectory.turns, 1):
+        lines += ["", f"--- turn {number}, {_about(turn)}", turn.text.strip()]
+        lines += ["", f"--- observation {number}", turn.shown.strip()] if turn.shown else []
+    return "\n".join(lines) + "\n"
+
+
+def _about(turn: SeenTurn) -> str:
+    parts = [f"{len(turn.ids)} tokens"]
+    parts += [f"version {'+'.join(map(str, turn.versions))}"] if turn.versions else []
+    parts += [f"log-prob {statistics.fmean(turn.log_probs):.3f}"] if turn.log_probs else []
+    parts += [f"step score {_number(turn.score)}"] if turn.score is not None else []
+    if turn.judge is not None:
+        votes = "/".join("-" if score is None else str(score) for score in turn.judge["scores"])
+        parts.append(f"votes {votes}")
+    parts += [f"advantage {turn.advantage:+.3f}"] if turn.advantage is not None else []
+    return ", ".join(parts)
+
+
+def _number(value: object) -> str:
+    return f"{value:.3g}" if isinstance(value, int | float) else str(value)
+
+
+def chosen(args: argparse.Namespace) -> Iterator[SeenTrajectory]:
+    """The trajectories that the command line asks for."""
+    for found in read_run(args.run, args.rollout):
+        wanted = args.sample is None or str(found.first.index) == args.sample
+        if wanted and (args.solved is None or found.solved is args.solved):
+            yield found
+
+
+def export(args: argparse.Namespace) -> int:
+    """Writes each as a file of ATIF; how many."""
+    model = Path(read_arguments(args.run)["hf_checkpoint"]).name
+    args.atif.mkdir(parents=True, exist_ok=True)
+    names = set()
+    for found in chosen(args):
+        name = f"rollout-{found.rollout}-sample-{found.first.index}".replace("/", "_")
+        write_text(args.atif / f"{name}.json", atif_text(found, model))
+        names.add(name)
+    return len(names)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m slime.agents.view", description=__doc__)
+    add = parser.add_argument
+    add("run", type=Path, help="folder of a run that was given --save-debug-rollout-data")
+    add("--rollout", help="its number; of an evaluation eval_ and its number")
+    add("--sample", help="index of one sample")
+    add("--solved", action=argparse.BooleanOptionalAction, help="only tasks that were, or were not, solved")
+    add("--list", action="store_true", help="one line each")
+    add("--most", type=int, default=10, help="so many at most are shown whole (default: 10)")
+    add("--atif", type=Path, help="write each as a file in Harbor's trajectory format to this folder instead")
+    args = parser.parse_args()
+    try:
+        if args.atif is not None:
+            print(f"{export(args)} trajectories in {args.atif}")
+        elif args.list:
+            for found in chosen(args):
+                print(heading(found))
+        else:
+            print("\n".join(map(shown, itertools.islice(chosen(args), args.most))), end="")
+    except BrokenPipeError:
+        sys.stderr.close()
+    except SlimeError as error:
+        print(error, file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,50 @@
+"""Flags: a process reward model, which judges the steps of agents."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from slime.arguments.declare import flag, needs
+
+JUDGES = needs(prm_enable=True)
+
+
+@dataclass
+class PrmArguments:
+    """Judges of steps: an agent's reward is outcome + coefficient x mean score of its steps."""
+
+    prm_enable: bool = flag(
+        False,
+        "a judge model scores every step of agents, by votes; it is the one of --prm-num-gpus, of --prm-router-ip or of "
+        "--prm-url",
+        rules=[needs("custom_generate_function_path", why="an agent whose steps are judged")],
+    )
+    prm_m: int = flag(4, "votes a step, with --prm-enable", least=1, yields=True)
+    prm_step_coef: float = flag(
+        1.0, "weight of the scores of steps, a judge's or an environment's, beside an agent's outcome"
+    )
+    prm_temperature: float = flag(
+        1.0, "sampling temperature of the judge model, with --prm-enable", least=0, yields=True
+    )
+    prm_max_new_tokens: int = flag(2048, "most tokens of a vote, with --prm-enable", least=1, yields=True)
+    prm_router_ip: str | None = flag(
+        None,
+        "host of a judge engine that is started elsewhere; it reads ids of --prm-model-path's tokenizer",
+        rules=[JUDGES, needs("prm_router_port")],
+    )
+    prm_router_port: int | None = flag(
+        None, "port of that engine", least=1, most=65535, rules=[JUDGES, needs("prm_router_ip")]
+    )
+    prm_url: str | None = flag(
+        None,
+        "base URL of an OpenAI-compatible API that judges instead, with /v1 where it has that",
+        rules=[JUDGES, needs("prm_model")],
+    )
+    prm_model: str | None = flag(
+        None, "name of the judge model at the API of --prm-url", rules=[needs("prm_url")]
+    )
+    prm_api_key: str | None = flag(None, "key of the API of --prm-url", env=("PRM_API_KEY",))
+    prm_concurrency: int = flag(64, "votes that are asked for at the same time", least=1, rules=[JUDGES])
+    prm_timeout: float = flag(
+        120.0, "seconds for one vote; a step all of whose votes fail has no score", above=0, rules=[JUDGES]
+    )

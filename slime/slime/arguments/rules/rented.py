@@ -1,0 +1,112 @@
+"""Refuses what a service cannot do; derives what a model at a service implies."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from slime.arguments.declare import option
+from slime.arguments.rules.distillation import spec_of
+from slime.errors import ConfigError
+from slime.rented.usage import read_prices
+
+if TYPE_CHECKING:
+    from slime.arguments import Arguments
+
+DEFAULT_RANK = 32
+TOGETHER = (
+    "--train-backend {train} and --rollout-backend {rollout}: a model at a service is trained and sampled there; take "
+    "rented for both"
+)
+OF_THE_SERVICE = "which adapters there are besides their rank is the service's; drop it"
+NO_DISTRIBUTION = "a service gives log-probs of the sampled tokens alone"
+LACKING = {
+    "lora_alpha": OF_THE_SERVICE,
+    "lora_dropout": OF_THE_SERVICE,
+    "lora_target_modules": OF_THE_SERVICE,
+    "lora_modules_to_save": OF_THE_SERVICE,
+    "load_in_4bit": OF_THE_SERVICE,
+    "actor_num_gpus_per_node": "no GPU of this machine trains; set it to 0",
+    "rollout_num_gpus": "no GPU of this machine serves; set it to 0",
+    "prm_num_gpus": "no GPU of this machine judges; --rented-judge judges with the base model",
+    "prm_teacher_num_gpus": "the base model at the service teaches; drop it",
+    "rollout_external_engine_addrs": "engines of others cannot sample what is trained there; drop it",
+    "entropy_coef": f"{NO_DISTRIBUTION}, so no entropy is known; drop it",
+    "ref_update_interval": "the reference is the base model; drop it",
+    "save_hf": "the weights stay at the service; drop it",
+    "colocate": "no GPU of this machine is used; drop it",
+}
+MORE_THAN_POLICY = (
+    "loss_spec_path", "custom_loss_function_path", "use_tis", "use_opsm", "get_mismatch_metrics", "eps_clip_c",
+    "custom_pg_loss_reducer_function_path",
+)  # fmt: skip
+
+
+def prepare_rented(args: Arguments) -> None:
+    """Before the other rules: what they shall see of a model at a service. Raises ConfigError."""
+    here = [name for name in (args.train_backend, args.rollout_backend) if name == "rented"]
+    if not here:
+        return
+    if len(here) == 1 and not args.debug_rollout_only:
+        raise ConfigError(TOGETHER.format(train=args.train_backend, rollout=args.rollout_backend))
+    for name, why in LACKING.items():
+        if getattr(args, name):
+            raise ConfigError(f"{option(name)} does not work with a rented model: {why}")
+    if not args.rented_service:
+        raise ConfigError("--rollout-backend rented needs --rented-service module:Class")
+    args.use_lora, args.lora_rank = True, args.lora_rank or DEFAULT_RANK
+    args.use_dynamic_batch_size, args.micro_batch_size = False, 1
+    args.rented_model = args.rented_model or str(Path(args.hf_checkpoint).expanduser().resolve())
+    if args.rented_prices:
+        read_prices(args.rented_prices, args.rented_model)
+
+
+def check_rented(args: Arguments) -> None:
+    """Behind the other rules: losses that need more than a service gives. Raises ConfigError."""
+    if args.train_backend != "rented":
+        return
+    if args.train_world_size != 1:
+        raise ConfigError("--num-train-processes: one process asks the service; drop it")
+    if args.update_weight_transport != "disk":
+        raise ConfigError("--update-weight-transport: no weights travel with a rented model; drop it")
+    if args.advantage_estimator == "ppo":
+        raise ConfigError("--advantage-estimator ppo needs a critic, which no service trains; take grpo")
+    own = spec_of(args)
+    if own is not None and own.teacher == "topk":
+        raise ConfigError(
+            f"--loss-spec-path {args.loss_spec_path} compares likely ids of each position, and {NO_DISTRIBUTION}: take a "
+            "loss that distils the sampled tokens"
+        )
+    if own is not None and own.on_logits is not None:
+        raise ConfigError(f"a custom loss on logits needs the whole distribution, and {NO_DISTRIBUTION}")
+    if args.teacher_source == "trainer" and args.teacher_model not in ("base", "self"):
+        raise ConfigError(
+            "--teacher-model: at a service the base model or the policy itself teaches; take base or self"
+        )
+    if args.ref_load and Path(args.ref_load).resolve() != Path(args.hf_checkpoint).resolve():
+        raise ConfigError("--ref-load: the reference of a rented model is its base; drop it")
+    if args.rented_loss != "exact":
+        _check_one_pass(args)
+
+
+def _check_one_pass(args: Arguments) -> None:
+    """A loss of the service is the policy loss and nothing else."""
+    asked = [name for name in MORE_THAN_POLICY if getattr(args, name)]
+    asked += ["kl_loss_coef"] if args.use_kl_loss and args.kl_loss_coef else []
+    if asked or args.loss_type != "policy_loss":
+        more = option(asked[0]) if asked else f"--loss-type {args.loss_type}"
+        raise ConfigError(
+            f"--rented-loss {args.rented_loss} is a policy loss alone, and {more} asks for more; take exact"
+        )
+    if args.advantage_estimator == "gspo":
+        raise ConfigError(
+            "--advantage-estimator gspo needs ratios of whole answers; take --rented-loss exact"
+        )
+    if (args.rented_loss == "cispo") != (args.advantage_estimator == "cispo"):
+        raise ConfigError(
+            f"--rented-loss {args.rented_loss} and --advantage-estimator {args.advantage_estimator} name two losses; "
+            "cispo needs cispo for both"
+        )
+    args.use_rollout_logprobs = True
+    if args.rented_loss == "importance_sampling":
+        args.eps_clip, args.eps_clip_high = 1.0, 1e9

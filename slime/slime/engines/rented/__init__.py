@@ -1,0 +1,1 @@
+"""An engine whose model lies at a service that rents out GPUs."""

@@ -1,0 +1,75 @@
+"""One request at the service, repeated for as long as the client waits: nothing that it has said is lost meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import TypeVar
+
+from slime.engines.rented.weights import RentedVersion
+from slime.rented.service import Sampler, ServiceAway, ServiceRefuses
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+FIRST_PAUSE, LONGEST_PAUSE = 0.5, 15.0  # seconds
+SLOW = 30.0  # seconds without an answer after which it is told
+REFUSALS = 2
+"""A sampler may be refused because the service has forgotten it; a new one that is refused too is the request's fault."""
+
+
+class Outage:
+    """Whether the service answers, over all requests of an engine; told once when it stops and once when it is back."""
+
+    def __init__(self) -> None:
+        self.since: float | None = None
+
+    def begins(self, reason: object) -> None:
+        if self.since is None:
+            self.since = time.monotonic()
+            logger.warning("the service does not answer, requests wait: %s", reason)
+
+    def ends(self) -> None:
+        if self.since is not None:
+            logger.warning("the service answers again after %.0f s", time.monotonic() - self.since)
+            self.since = None
+
+
+async def asked(version: RentedVersion, ask: Callable[[Sampler], Future[T]], outage: Outage) -> T:
+    """What the service answers with a version, however long it is away.
+
+    Raises:
+        ServiceRefuses: the request is wrong.
+    """
+    pause, refusals = FIRST_PAUSE, 0
+    while True:
+        sampler: Sampler | None = None
+        try:
+            sampler = await asyncio.to_thread(version.sampler)
+            answer = await _watched(ask(sampler), outage)
+            outage.ends()
+            return answer
+        except ServiceRefuses:
+            refusals += 1
+            if refusals >= REFUSALS:
+                raise
+        except ServiceAway as error:
+            outage.begins(error)
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, LONGEST_PAUSE)
+        if sampler is not None:
+            version.connect_again(sampler)
+
+
+async def _watched(answer: Future[T], outage: Outage) -> T:
+    waiting = asyncio.wrap_future(answer)
+    try:
+        done, _ = await asyncio.wait([waiting], timeout=SLOW)
+        if not done:
+            outage.begins(f"no answer for {SLOW:.0f} s")
+        return await waiting
+    finally:
+        waiting.cancel()

@@ -1,0 +1,131 @@
+"""`python -m slime.engines.launch --backend rented --rented-service module:Class --model-path FOLDER --port N`.
+
+FOLDER holds tokenizer and configuration, no weights. Prints the ready line when the service has answered.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import signal
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import uvicorn
+
+from slime.engines.json_http import SERVER_OPTIONS
+from slime.engines.rented.model_folder import ModelFolder
+from slime.engines.rented.server import RentedServer
+from slime.engines.rented.weights import RentedVersions
+from slime.engines.weights_file import first_weights
+from slime.errors import ConfigError
+from slime.rented.service import ServiceAway, ServiceSettings, connect
+from slime.rented.usage import Meter
+from slime.utils.ports import listen
+
+RETRY_SECONDS = 2.0
+
+
+@dataclass(frozen=True)
+class RentedEngineArguments:
+    """How one rented engine runs; each field is the flag of the same name."""
+
+    model_path: str
+    rented_service: str
+    rented_model: str
+    rented_url: str
+    host: str
+    port: int
+    weights_file: str | None
+    context_length: int | None
+    max_running_requests: int
+    rented_stream_tokens: int
+    usage_file: str | None
+    usage_role: str
+    log_level: str
+
+
+def parse(argv: list[str]) -> RentedEngineArguments:
+    parser = argparse.ArgumentParser(prog="python -m slime.engines.launch --backend rented")
+    parser.add_argument("--model-path", required=True, help="folder of tokenizer and configuration")
+    parser.add_argument(
+        "--rented-service", required=True, metavar="MODULE:CLASS", help="client of the service"
+    )
+    parser.add_argument(
+        "--rented-model", default="", help="the base model's name there; default: --model-path"
+    )
+    parser.add_argument("--rented-url", default="", help="base URL of the service; default: its own")
+    parser.add_argument("--host", default="127.0.0.1")
+    parser.add_argument("--port", type=int, default=30010)
+    parser.add_argument(
+        "--weights-file", metavar="JSON", help="the live version; none: the base model for ever"
+    )
+    parser.add_argument(
+        "--context-length", type=int, help="tokens of prompt and answer; default: the model's"
+    )
+    parser.add_argument("--max-running-requests", type=int, default=64)
+    parser.add_argument(
+        "--rented-stream-tokens", type=int, default=0, help="tokens asked for at a time; 0: the whole answer"
+    )
+    parser.add_argument("--usage-file", metavar="JSON", help="where tokens are counted")
+    parser.add_argument("--usage-role", default="serving", help="for whom they are counted")
+    parser.add_argument("--log-level", choices=["debug", "info", "warning", "error"], default="warning")
+    found = vars(parser.parse_args(argv))
+    found["rented_model"] = found["rented_model"] or found["model_path"]
+    return RentedEngineArguments(**found)
+
+
+async def serve(args: RentedEngineArguments) -> None:
+    """Serves until a signal. Raises ConfigError, and OSError for a port that is taken."""
+    folder = ModelFolder.read(args.model_path, args.context_length)
+    settings = ServiceSettings(args.rented_model, args.rented_url)
+    service = connect(args.rented_service, settings)
+    meter = Meter(Path(args.usage_file) if args.usage_file else None, args.usage_role)
+    with listen(args.host, args.port) as listener:
+        await _reached(service.check)
+        first = first_weights(args.model_path, args.weights_file)
+        versions = RentedVersions(service, settings.model)
+        if first.checksum is not None:
+            await _reached(lambda: versions.load(first.path, first.version))
+        server = RentedServer(versions, folder, meter, args.rented_stream_tokens, args.max_running_requests)
+        http = uvicorn.Server(uvicorn.Config(server.app(), log_level=args.log_level, **SERVER_OPTIONS))
+        http.install_signal_handlers = lambda: None  # type: ignore[attr-defined]
+        for number in (signal.SIGINT, signal.SIGTERM):
+            asyncio.get_running_loop().add_signal_handler(number, lambda: setattr(http, "should_exit", True))
+        host, port = listener.getsockname()[:2]
+        ready = {"url": f"http://{host}:{port}", "model": args.model_path, "version": versions.live.number}
+        print(json.dumps(ready | {"pid": os.getpid()}), flush=True)
+        await http.serve(sockets=[listener])
+        meter.flush()
+
+
+async def _reached(ask: object) -> None:
+    """Asks until the service answers: nothing can be served before, and whoever waits has a limit."""
+    assert callable(ask)
+    told = False
+    while True:
+        try:
+            await asyncio.to_thread(ask)
+            return
+        except ServiceAway as error:
+            if not told:
+                print(f"engine: waiting for the service: {error}", file=sys.stderr)
+            told = True
+            await asyncio.sleep(RETRY_SECONDS)
+
+
+def launch(argv: list[str]) -> int:
+    """What `slime.engines.launch` calls; returns an exit status, 2 for what was refused."""
+    args = parse(argv)
+    try:
+        asyncio.run(serve(args))
+    except ConfigError as error:
+        print(f"engine: {error}", file=sys.stderr)
+        return 2
+    except OSError as error:
+        print(f"engine: cannot listen on {args.host}:{args.port}: {error.strerror or error}", file=sys.stderr)
+        return 2
+    return 0

@@ -1,0 +1,250 @@
+"""HTTP routes of a rented engine: the embedded engine's protocol over a service. Imports no torch."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+import uuid
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing, asynccontextmanager
+from typing import Any
+
+import orjson
+from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+
+from slime.engines.json_http import DONE, JsonHttp, disconnected
+from slime.engines.rented.answer import RentedAnswer
+from slime.engines.rented.asking import Outage, asked
+from slime.engines.rented.model_folder import ModelFolder
+from slime.engines.rented.refusals import check_request
+from slime.engines.rented.weights import RentedVersion, RentedVersions
+from slime.engines.requests import (
+    AbortRequest,
+    EmptyRequest,
+    GenerateRequest,
+    PrepareRequest,
+    RequestError,
+    RunningRequestError,
+    SwitchRequest,
+    TryRequest,
+    WeightsError,
+)
+from slime.rented.service import ServiceAway, ServiceRefuses, Wish
+from slime.rented.usage import INTERVAL, Meter
+
+WIRE = JsonHttp(orjson.loads, orjson.dumps)
+ABORTED = {"type": "abort", "message": "aborted by request"}
+
+
+class RentedServer:
+    """Routes over the versions at one service.
+
+    Args:
+        chunk: tokens asked for at a time, so that an answer streams; 0: the whole answer at once.
+        most_running: requests at the service at a time; others wait.
+    """
+
+    def __init__(
+        self, versions: RentedVersions, folder: ModelFolder, meter: Meter, chunk: int, most_running: int
+    ) -> None:
+        self.versions, self.folder, self.meter, self.chunk = versions, folder, meter, chunk
+        self.outage = Outage()
+        self.running: dict[str, asyncio.Event] = {}
+        self.places = asyncio.Semaphore(most_running)
+        self.started = time.time()
+
+    def app(self) -> Starlette:
+        post = {
+            "/generate": self.generate,
+            "/abort_request": self.abort,
+            "/prepare_weights": self.prepare_weights,
+            "/switch_weights": self.switch_weights,
+            "/discard_weights": self.discard_weights,
+            "/try_weights": self.try_weights,
+            "/release_memory_occupation": self.nothing,
+            "/resume_memory_occupation": self.nothing,
+        }
+        get = {"/health": self.health, "/model_info": self.model_info, "/server_info": self.server_info}
+        return Starlette(routes=WIRE.routes(post, get), lifespan=self._lifespan)
+
+    @asynccontextmanager
+    async def _lifespan(self, app: Starlette) -> AsyncIterator[None]:
+        counting = asyncio.create_task(self._count())
+        yield
+        counting.cancel()
+
+    async def _count(self) -> None:
+        while True:
+            await asyncio.sleep(INTERVAL)
+            await run_in_threadpool(self.meter.flush)
+
+    async def generate(self, request: Request) -> Response:
+        body = await WIRE.parse(request, GenerateRequest)
+        prompt, most = check_request(body, self.folder)
+        rid = body.rid or uuid.uuid4().hex
+        if rid in self.running:
+            raise RunningRequestError(f"rid: {rid!r} is already running")
+        self.running[rid] = asyncio.Event()
+        answers = self._answers(rid, body, prompt, most, request)
+        try:
+            first = await anext(answers)
+        except ServiceRefuses as error:
+            raise RequestError(f"the service refuses it: {error}") from error
+        if body.stream:
+            return StreamingResponse(_events(first, answers), media_type="text/event-stream")
+        last = first
+        async with aclosing(answers):
+            async for answer in answers:
+                last = answer
+        return WIRE.answer(last)
+
+    async def _answers(
+        self, rid: str, body: GenerateRequest, prompt: list[int], most: int, request: Request
+    ) -> AsyncGenerator[dict[str, Any], None]:
+        """The growing answer, until its last part, an abort, or the end of the connection."""
+        version = self.versions.live
+        answer = RentedAnswer(rid, body, prompt, version.number)
+        ended = [
+            asyncio.create_task(self.running[rid].wait()),
+            asyncio.create_task(disconnected(request.receive)),
+        ]
+        try:
+            async with self.places:
+                while answer.finish is None:
+                    asking = asyncio.create_task(self._extend(version, answer, body, prompt, most))
+                    await asyncio.wait([asking, *ended], return_when=asyncio.FIRST_COMPLETED)
+                    if not asking.done():
+                        asking.cancel()
+                        answer.finish = ABORTED
+                    else:
+                        asking.result()
+                    yield answer.snapshot(
+                        self.folder.text(answer.ids, body.sampling_params.skip_special_tokens)
+                    )
+        finally:
+            del self.running[rid]
+            for task in ended:
+                task.cancel()
+
+    async def _extend(
+        self,
+        version: RentedVersion,
+        answer: RentedAnswer,
+        body: GenerateRequest,
+        prompt: list[int],
+        most: int,
+    ) -> None:
+        """Asks the service for the next tokens, and first for log-probs of the prompt where they are wanted."""
+        params = body.sampling_params
+        if body.return_logprob and body.logprob_start_len >= 0 and not answer.ids and len(prompt) > 1:
+            answer.prompt_log_probs = await asked(
+                version, lambda sampler: sampler.log_probs(prompt), self.outage
+            )
+            self.meter.add(prefill=len(prompt))
+        if not most:
+            answer.finish = {"type": "length", "length": 0}
+            return
+        stops = set(params.stop_token_ids) | (set() if params.ignore_eos else self.folder.stop_ids)
+        left = most - len(answer.ids)
+        wish = Wish(
+            prompt=prompt + answer.ids,
+            most=min(self.chunk, left) if self.chunk else left,
+            temperature=0.0 if params.greedy else params.temperature,
+            top_p=params.top_p,
+            top_k=params.top_k,
+            stop_ids=tuple(sorted(stops)),
+            seed=params.seed if params.seed is not None else params.sampling_seed,
+        )
+        sampled = await asked(version, lambda sampler: sampler.sample(wish), self.outage)
+        self.meter.add(prefill=len(wish.prompt), sample=len(sampled.ids))
+        answer.add(sampled, most, self.folder)
+
+    async def abort(self, request: Request) -> Response:
+        body = await WIRE.parse(request, AbortRequest)
+        for rid, ended in self.running.items():
+            if body.abort_all or rid == body.rid:
+                ended.set()
+        return WIRE.answer({"success": True, "message": "aborting"})
+
+    async def prepare_weights(self, request: Request) -> Response:
+        body = await WIRE.parse(request, PrepareRequest)
+        try:
+            found = await run_in_threadpool(self.versions.prepare, body.model_path, body.version)
+        except ServiceAway as error:
+            return WIRE.answer({"success": False, "message": f"the service does not answer: {error}"}, 503)
+        return WIRE.answer({"success": True, "message": "prepared", "checksum": found.weights.checksum})
+
+    async def switch_weights(self, request: Request) -> Response:
+        body = await WIRE.parse(request, SwitchRequest)
+        live = self.versions.switch(body.version)
+        told = {"weight_version": str(live.number), "checksum": live.weights.checksum}
+        return WIRE.answer({"success": True, "message": "live", **told, "num_paused_requests": 0})
+
+    async def discard_weights(self, request: Request) -> Response:
+        await WIRE.parse(request, EmptyRequest)
+        self.versions.discard()
+        return WIRE.answer({"success": True, "message": "nothing is prepared"})
+
+    async def try_weights(self, request: Request) -> Response:
+        """Greedy answers of a version that need not be live."""
+        body = await WIRE.parse(request, TryRequest)
+        version = self.versions.named(body.version, body.model_path)
+        try:
+            answers = await asyncio.gather(
+                *(self._tried(version, ids, body.max_new_tokens) for ids in body.prompts)
+            )
+        except ServiceRefuses as error:
+            raise WeightsError(f"the service refuses version {body.version}: {error}") from error
+        return WIRE.answer({"success": True, "message": "tried", "answers": answers})
+
+    async def _tried(self, version: RentedVersion, prompt: list[int], most: int) -> dict[str, Any]:
+        room = self.folder.limits.new_tokens(len(prompt), None)
+        room = min(most, self.folder.limits.context_length - len(prompt)) if room else 0
+        wish = Wish(prompt, room, temperature=0.0, stop_ids=tuple(sorted(self.folder.stop_ids)))
+        async with self.places:
+            sampled = await asked(version, lambda sampler: sampler.sample(wish), self.outage)
+        self.meter.add(prefill=len(prompt), sample=len(sampled.ids))
+        text = self.folder.text(sampled.ids, skip_special_tokens=True)
+        return {"ids": sampled.ids, "log_probs": sampled.log_probs, "text": text, "ended": sampled.ended}
+
+    async def nothing(self, request: Request) -> Response:
+        """No memory of this machine is given back: none was taken."""
+        return WIRE.answer({"success": True, "message": "the model is not on this machine"})
+
+    async def health(self, request: Request) -> Response:
+        """Well also while the service is away: starting this process again would bring nobody back."""
+        return WIRE.answer({"status": "ok" if self.outage.since is None else "the service does not answer"})
+
+    async def model_info(self, request: Request) -> Response:
+        live, limits = self.versions.live, self.folder.limits
+        return WIRE.answer(
+            {
+                "model_path": self.folder.path,
+                "weights_path": live.folder or self.folder.path,
+                "weight_version": str(live.number),
+                "checksum": live.weights.checksum,
+                "max_context_length": limits.context_length,
+                "vocab_size": limits.vocabulary,
+                "is_generation": True,
+                "backend": "rented",
+            }
+        )
+
+    async def server_info(self, request: Request) -> Response:
+        load = {
+            "running": len(self.running),
+            "uptime_s": time.time() - self.started,
+            "tokens": self.meter.tokens,
+        }
+        return WIRE.answer({"model": self.versions.model, "stream_tokens": self.chunk, **load})
+
+
+async def _events(first: dict[str, Any], rest: AsyncGenerator[dict[str, Any], None]) -> AsyncIterator[bytes]:
+    yield WIRE.event(first)
+    async with aclosing(rest):
+        async for answer in rest:
+            yield WIRE.event(answer)
+    yield DONE

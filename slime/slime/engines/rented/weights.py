@@ -1,0 +1,95 @@
+"""The versions that a rented engine can answer with: the live one, one that is prepared, and those of open requests."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+from slime.engines.requests import WeightsError
+from slime.errors import EngineError
+from slime.rented.service import Sampler, Service, ServiceRefuses, Wish
+from slime.rented.versions import RentedWeights, read_version
+
+FIRST_ANSWER = Wish(prompt=(0,), most=1)
+"""Asked of a sampler before it goes live: some load the weights only now."""
+
+
+class RentedVersion:
+    """One version and what answers with it. A request keeps the version that it began with.
+
+    Args:
+        folder: of the version; the model's own for the base model.
+    """
+
+    def __init__(self, service: Service, number: int, folder: str, weights: RentedWeights) -> None:
+        self.number, self.folder, self.weights = number, folder, weights
+        self._service = service
+        self._sampler: Sampler | None = None
+        self._turn = threading.Lock()
+
+    def sampler(self) -> Sampler:
+        """Connects where it is not. Raises ServiceAway, ServiceRefuses."""
+        with self._turn:
+            if self._sampler is None:
+                self._sampler = self._service.sampler(self.weights.sampler)
+            return self._sampler
+
+    def connect_again(self, failed: Sampler) -> None:
+        """The next request connects anew, unless another one has done so meanwhile."""
+        with self._turn:
+            if self._sampler is failed:
+                self._sampler = None
+
+
+class RentedVersions:
+    """The two-phase switch. All calls may come from several threads."""
+
+    def __init__(self, service: Service, model: str) -> None:
+        self.service, self.model = service, model
+        self.live = RentedVersion(service, 0, "", RentedWeights(model, None))
+        self._prepared: RentedVersion | None = None
+
+    def load(self, folder: str, number: int) -> None:
+        """The version to begin with. Raises ServiceAway, WeightsError."""
+        self.live = self._open(folder, number)
+
+    def prepare(self, folder: str, number: int) -> RentedVersion:
+        """Returns when the service has answered with the version. Raises WeightsError, ServiceAway."""
+        version = self._open(folder, number)
+        try:
+            version.sampler().sample(FIRST_ANSWER).result()
+        except ServiceRefuses as error:
+            raise WeightsError(f"version {number} cannot be sampled from: {error}") from error
+        self._prepared = version
+        return version
+
+    def switch(self, number: int) -> RentedVersion:
+        """Requests from now on are answered by the prepared version. Raises WeightsError."""
+        prepared = self._prepared
+        if prepared is None or prepared.number != number:
+            if self.live.number == number:
+                return self.live
+            raise WeightsError(f"version {number} is not prepared; version {self.live.number} is live")
+        self.live, self._prepared = prepared, None
+        return self.live
+
+    def discard(self) -> None:
+        self._prepared = None
+
+    def named(self, number: int, folder: str | None) -> RentedVersion:
+        """The version that is tried: that of a folder, the prepared or the live one. Raises WeightsError."""
+        if folder is not None:
+            return self._open(folder, number)
+        for version in (self._prepared, self.live):
+            if version is not None and version.number == number:
+                return version
+        raise WeightsError(f"weight_version {number} is neither prepared nor live")
+
+    def _open(self, folder: str, number: int) -> RentedVersion:
+        try:
+            weights = read_version(Path(folder))
+        except EngineError as error:
+            raise WeightsError(str(error)) from error
+        if weights.model != self.model:
+            raise WeightsError(f"{folder} is a version of {weights.model}, this engine has {self.model}")
+        return RentedVersion(self.service, number, folder, weights)

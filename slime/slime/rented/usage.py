@@ -1,0 +1,121 @@
+"""Tokens that were computed for us, and what they cost. Each process counts its own, in a file of the run folder.
+
+    RUN_DIR/usage/NAME.json     {"role": "trainer", "tokens": {"prefill": 0, "sample": 0, "train": 8123}}
+    RUN_DIR/usage/prices.json   {"model": "NAME", "prefill": 0.1, "sample": 0.3, "train": 0.3}, US dollars a million
+
+A file is written once a second at most, so `kill -9` costs the count of that second, never of more.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from slime.errors import ConfigError
+from slime.utils.files import write_text
+
+FOLDER, PRICES = "usage", "prices.json"
+KINDS = ("prefill", "sample", "train")
+INTERVAL = 1.0  # seconds
+MILLION = 1_000_000
+
+
+class Meter:
+    """Counts the tokens of one process, on from what it had counted before it was started again.
+
+    Args:
+        path: of its file; None counts in memory alone.
+    """
+
+    def __init__(self, path: Path | None, role: str) -> None:
+        self.path, self.role = path, role
+        self.tokens = dict.fromkeys(KINDS, 0)
+        self.turn = threading.Lock()
+        self.written = 0.0
+        if path is not None and path.is_file():
+            self.tokens |= _tokens(json.loads(path.read_text(encoding="utf-8")))
+
+    def add(self, **tokens: int) -> None:
+        """Counts tokens by kind."""
+        with self.turn:
+            for kind, count in tokens.items():
+                self.tokens[kind] += count
+        self.flush(at_once=False)
+
+    def flush(self, at_once: bool = True) -> None:
+        """Writes the file, where the last time is long enough ago."""
+        now = time.monotonic()
+        with self.turn:
+            if self.path is None or not (at_once or now - self.written >= INTERVAL):
+                return
+            self.written = now
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            write_text(self.path, json.dumps({"role": self.role, "tokens": self.tokens}))
+
+
+def meter_path(run_dir: str | Path, name: str) -> Path:
+    return Path(run_dir) / FOLDER / f"{name}.json"
+
+
+@dataclass(frozen=True)
+class Prices:
+    """US dollars for a million tokens of each kind."""
+
+    prefill: float
+    sample: float
+    train: float
+
+    def cost(self, tokens: Mapping[str, int]) -> float:
+        """Of tokens by kind, in US dollars."""
+        return sum(getattr(self, kind) * count for kind, count in tokens.items()) / MILLION
+
+
+def read_prices(path: str, model: str) -> Prices:
+    """The prices of a model in a table {model: {prefill, sample, train}}. Raises ConfigError."""
+    try:
+        table: dict[str, Any] = json.loads(Path(path).read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"--rented-prices {path} cannot be read: {error}") from error
+    if not isinstance(table, dict) or model not in table:
+        known = ", ".join(table) if isinstance(table, dict) else "nothing"
+        raise ConfigError(f"--rented-prices {path} has no price of {model}; it has {known or 'nothing'}")
+    try:
+        found = Prices(**{kind: float(table[model][kind]) for kind in KINDS})
+    except (KeyError, TypeError, ValueError) as error:
+        raise ConfigError(
+            f"--rented-prices {path}: {model} needs {', '.join(KINDS)}, in US dollars for a million tokens: {error!r}"
+        ) from error
+    if not all(0 <= getattr(found, kind) < float("inf") for kind in KINDS):
+        raise ConfigError(f"--rented-prices {path}: a price of {model} is no number of dollars from 0 on")
+    return found
+
+
+def usage_of(run_dir: str | Path) -> dict[str, dict[str, int]]:
+    """Tokens by role and kind, over all processes of a run."""
+    found: dict[str, dict[str, int]] = {}
+    for role, tokens in _files(Path(run_dir) / FOLDER):
+        mine = found.setdefault(role, dict.fromkeys(KINDS, 0))
+        for kind, count in tokens.items():
+            mine[kind] += count
+    return found
+
+
+def cost_of(run_dir: str | Path, prices: Prices) -> float:
+    """Of a run so far, in US dollars."""
+    return sum(prices.cost(tokens) for tokens in usage_of(run_dir).values())
+
+
+def _files(folder: Path) -> Iterator[tuple[str, dict[str, int]]]:
+    for path in sorted(folder.glob("*.json")):
+        if path.name != PRICES:
+            content = json.loads(path.read_text(encoding="utf-8"))
+            yield str(content["role"]), _tokens(content)
+
+
+def _tokens(content: Mapping[str, Any]) -> dict[str, int]:
+    return {kind: int(content["tokens"].get(kind, 0)) for kind in KINDS}

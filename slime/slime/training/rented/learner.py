@@ -1,0 +1,140 @@
+"""Gradients and optimizer of an adapter at a service.
+
+A loss is computed here, by the same formulas as everywhere, from the log-probs of a forward pass; what it says of each
+log-prob, its gradient, is all that the service needs for the backward pass: importance sampling whose old log-probs are
+those of the forward pass has the gradient -A at each token, so A is minus that gradient. Two passes for any loss of the
+sampled tokens' log-probs, and no formula twice.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from slime.errors import TrainError
+from slime.rented.service import AdamStep, Passage
+from slime.training.core.learner import Learner, LossOf
+from slime.training.core.packing import PackedBatch
+from slime.training.core.part import Part
+from slime.training.rented.distribution import OwnTokens, at_targets, ids_of, over_sequence
+from slime.training.rented.model import RentedModel
+
+if TYPE_CHECKING:
+    from slime.arguments.groups.optimizer import OptimizerArguments
+
+UNBOUNDED = (0.0, 1e9)
+"""A clip that importance sampling does not have."""
+
+
+@dataclass(frozen=True)
+class OnePass:
+    """A policy loss that the service computes by itself.
+
+    Attributes:
+        terms: (number of the micro-batch, pack) -> old log-probs [T], advantages times the weight of each token [T].
+    """
+
+    loss: str
+    clip: tuple[float, float]
+    terms: Callable[[int, PackedBatch], tuple[Tensor, Tensor]]
+
+
+class RentedLearner(Learner[RentedModel]):
+    """The adapter of one run.
+
+    Attributes:
+        measured: what the service measured in the last step.
+        one_pass: set for a step whose loss the service has.
+    """
+
+    def __init__(self, model: RentedModel, args: OptimizerArguments) -> None:
+        self.model, self.args = model, args
+        self.measured: dict[str, float] = {}
+        self.one_pass: OnePass | None = None
+        self._under_way: list[Callable[[], object]] = []
+
+    def clear(self) -> None:
+        """A service forgets the gradient with each step; one that was not applied is lost with the trainer."""
+        self._under_way.clear()
+
+    def accumulate(self, packs: Sequence[PackedBatch], loss_of: LossOf) -> None:
+        """All packs go forward in one request and backward in another, or both in one where the service has the loss."""
+        if self.one_pass is not None:
+            self._in_one_pass(self.one_pass, packs, loss_of)
+            return
+        known = [number for number, packed in enumerate(packs) if not packed.is_filler]
+        sequences = [ids_of(packs[number]) for number in known]
+        found = dict(zip(known, self.model.forward(sequences) if sequences else [], strict=True))
+        passages = []
+        for number, packed in enumerate(packs):
+            leaf = torch.zeros(1) if packed.is_filler else at_targets(packed, found[number])
+            leaf.requires_grad_(True)
+            loss = loss_of(number, packed, OwnTokens(packed.targets, leaf))
+            torch.autograd.backward(loss)
+            if packed.is_filler or leaf.grad is None:
+                continue
+            if not (bool(torch.isfinite(loss)) and bool(torch.isfinite(leaf.grad).all())):
+                raise TrainError("a loss or its gradient is not finite; the step was refused and not applied")
+            advantages = over_sequence(packed, -leaf.grad)
+            passages.append(Passage(ids_of(packed), found[number], advantages))
+        self.send("importance_sampling", UNBOUNDED, passages)
+
+    def _in_one_pass(self, asked: OnePass, packs: Sequence[PackedBatch], loss_of: LossOf) -> None:
+        """The loss is computed here too, for its metrics alone."""
+        known = [number for number, packed in enumerate(packs) if not packed.is_filler]
+        passages = [
+            Passage(
+                ids_of(packs[number]),
+                *(over_sequence(packs[number], x) for x in asked.terms(number, packs[number])),
+            )
+            for number in known
+        ]
+        found = dict(zip(known, self.send(asked.loss, asked.clip, passages)(), strict=True))
+        with torch.no_grad():
+            for number, packed in enumerate(packs):
+                values = torch.zeros(1) if packed.is_filler else at_targets(packed, found[number])
+                loss_of(number, packed, OwnTokens(packed.targets, values))
+
+    def send(
+        self, loss: str, clip: tuple[float, float], passages: Sequence[Passage]
+    ) -> Callable[[], list[list[float]]]:
+        """The backward pass, under way; what is returned waits for its log-probs."""
+        if not passages:
+            return list
+        pending = self.model.adapter.policy_gradient(loss, clip, passages)
+        self.model.meter.add(train=sum(len(one.ids) for one in passages))
+        self._under_way.append(pending.result)
+        return pending.result
+
+    def add_up(self, sums: dict[str, float]) -> dict[str, float]:
+        return sums
+
+    def clip(self, loss: float, max_norm: float, where: str) -> float:
+        """The service clips; nobody here knows the gradient's norm."""
+        if not math.isfinite(loss):
+            raise TrainError(f"{where}: the loss is {loss}; the step was refused and nothing of it applied")
+        return math.nan
+
+    def update(self, rate: float) -> None:
+        """Sent behind the backward pass at once; returns when both are done."""
+        args = self.args
+        if not self._under_way:
+            return
+        step = AdamStep(
+            rate, args.adam_beta1, args.adam_beta2, args.adam_eps, args.weight_decay, args.clip_grad
+        )
+        moved = self.model.adapter.step(step)
+        for wait in self._under_way:
+            wait()
+        self.measured = moved.result()
+
+    def move(self) -> None:
+        raise NotImplementedError("`update` moves the weights and sets the rate in one request")
+
+    def part(self, prefix: str = "", steps: int = 0) -> Part:
+        raise NotImplementedError("the service keeps weights and optimizer: a checkpoint holds their address")

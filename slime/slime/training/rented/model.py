@@ -1,0 +1,109 @@
+"""The policy and its base as the training core sees them; both compute at the service."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+
+from slime.rented.service import Passage, Sampler, Service, ServiceRefuses, Trained
+from slime.rented.usage import Meter
+from slime.training.core.packing import PackedBatch
+from slime.training.rented.distribution import OwnTokens, at_targets, ids_of
+from slime.training.rented.patience import patiently
+
+Ids = tuple[int, ...]
+
+
+class RentedModel:
+    """An adapter at a service, over a base model that stays.
+
+    Args:
+        vocabulary: tokens that the model knows.
+    """
+
+    def __init__(self, service: Service, vocabulary: int, meter: Meter) -> None:
+        self.service, self.vocabulary, self.meter = service, vocabulary, meter
+        self.trained: Trained | None = None
+        self._base: Sampler | None = None
+        self._on_base = False
+        self._asked: dict[Ids, Future[list[float]]] = {}
+
+    def eval(self) -> None:
+        """A service decides on dropout by itself."""
+
+    def train(self) -> None:
+        """As `eval`."""
+
+    def requires_grad_(self, requires_grad: bool) -> None:
+        """What is trained is the adapter."""
+
+    def shapes(self) -> dict[str, torch.Size]:
+        """None of the weights are here."""
+        return {}
+
+    def take_over(self, policy: Any) -> None:
+        raise NotImplementedError("a reference that follows the policy is refused before training begins")
+
+    @property
+    def adapter(self) -> Trained:
+        assert self.trained is not None, "`load` comes first"
+        return self.trained
+
+    @contextmanager
+    def without_adapters(self) -> Iterator[None]:
+        """Inside, the base model answers."""
+        self._on_base = True
+        try:
+            yield
+        finally:
+            self._on_base = False
+
+    def distribution(self, packed: PackedBatch) -> OwnTokens:
+        """Of the pack's targets, without gradients. Raises ServiceRefuses."""
+        if packed.is_filler:
+            return OwnTokens(packed.targets, torch.zeros(1))
+        ids = ids_of(packed)
+        found = self.of_base(ids) if self._on_base else self.forward([ids])[0]
+        return OwnTokens(packed.targets, at_targets(packed, found))
+
+    def forward(self, sequences: Sequence[Sequence[int]]) -> list[list[float]]:
+        """Log-probs [N - 1] of whole sequences under the policy."""
+        passages = [Passage(ids) for ids in sequences]
+        found = self.adapter.forward(passages).result()
+        self.meter.add(prefill=sum(map(len, sequences)))
+        return found
+
+    def of_base(self, ids: Sequence[int]) -> list[float]:
+        """Log-probs [N - 1] under the base model. Raises ServiceRefuses."""
+        asked = self._asked.get(tuple(ids))
+        if asked is not None:
+            try:
+                return asked.result()
+            except ServiceRefuses:
+                raise
+            except Exception:  # away just then: it is asked again, with patience
+                self._asked.pop(tuple(ids), None)
+        return patiently(lambda: self.ask_base(ids).result(), self.forget_base)
+
+    def ask_base(self, ids: Sequence[int]) -> Future[list[float]]:
+        """The same, under way."""
+        if self._base is None:
+            self._base = self.service.sampler(None)
+        self.meter.add(prefill=len(ids))
+        return self._base.log_probs(ids)
+
+    def forget_base(self) -> None:
+        """The next question connects anew."""
+        self._base = None
+
+    def ask_ahead(self, sequences: Sequence[Sequence[int]]) -> None:
+        """Puts all questions to the base model at once; `of_base` then finds their answers."""
+        for ids in dict.fromkeys(tuple(ids) for ids in sequences):
+            self._asked[ids] = self.ask_base(ids)
+
+    def forget_answers(self) -> None:
+        self._asked.clear()

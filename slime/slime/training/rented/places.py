@@ -1,0 +1,83 @@
+"""Where the service keeps an adapter: begun, resumed, kept to sample from, kept to go on from."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import Any
+
+from slime.errors import CheckpointError
+from slime.rented.service import ServiceRefuses
+from slime.rented.versions import RentedWeights, write_version
+from slime.training.rented.model import RentedModel
+from slime.training.rented.patience import patiently
+from slime.training.rented.state import read_state, write_state
+from slime.utils.logging import event
+from slime.weights import checkpoints
+from slime.weights.checkpoints import CheckpointState
+
+logger = logging.getLogger(__name__)
+
+
+class RentedPlaces:
+    """The adapter of one run, by addresses.
+
+    Args:
+        name: of the base model at the service.
+        save: folder of the run's checkpoints.
+    """
+
+    def __init__(self, model: RentedModel, name: str, save: str) -> None:
+        self.model, self.name, self.save_dir = model, name, save
+        self.kept = 0
+
+    def load(self, otherwise: str | None, lora: dict[str, Any] | None) -> CheckpointState:
+        """Takes up the latest checkpoint of the run, else that of `otherwise`, else begins an adapter.
+
+        Raises:
+            CheckpointError: a checkpoint that is not there, or does not fit this run.
+        """
+        folder = checkpoints.find(self.save_dir) or checkpoints.find(otherwise)
+        if folder is not None:
+            return self.return_to(folder, lora)
+        self.model.trained = patiently(self.model.service.new)
+        event(logger, "trainer loaded", rollout_id=-1, version=0, path=None)
+        return CheckpointState()
+
+    def return_to(self, folder: Path, lora: dict[str, Any] | None) -> CheckpointState:
+        """Takes up a checkpoint. Raises CheckpointError."""
+        state, address = read_state(folder, lora, self.name)
+        try:
+            self.take_up(address)
+        except ServiceRefuses as error:
+            raise CheckpointError(
+                f"checkpoint {folder}: the service does not have {address} any more: {error}"
+            ) from error
+        event(logger, "trainer loaded", rollout_id=state.rollout_id, version=state.version, path=state.path)
+        return state
+
+    def take_up(self, address: str) -> None:
+        """The adapter and its optimizer as they were kept at an address; none: as a run begins."""
+        service = self.model.service
+        self.model.trained = patiently(lambda: service.resume(address) if address else service.new())
+
+    def keep(self) -> str:
+        """The address of weights and optimizer as they are now."""
+        self.kept += 1
+        return self.model.adapter.save_state(f"kept_{self.kept:06d}").result()
+
+    def export(self, folder: Path, version: int, steps: int) -> str:
+        """Names a version in a folder; before the first step that is the base model itself. Returns the checksum."""
+        address = self.model.adapter.save_sampler(f"v{version:06d}").result() if steps else None
+        checksum = write_version(folder, RentedWeights(self.name, address))
+        event(logger, "weights kept at the service", version=version, address=address)
+        return checksum
+
+    def save(self, state: CheckpointState, extra: dict[str, Any], weights: Path | None) -> str:
+        """A checkpoint of the adapter; `weights`: the folder that names the same version to sample from."""
+        address = self.model.adapter.save_state(
+            f"step_{state.rollout_id + 1:06d}_v{state.version:06d}"
+        ).result()
+        path = write_state(self.save_dir, state, address, {**extra, "rented_model": self.name}, weights)
+        event(logger, "checkpoint saved", rollout_id=state.rollout_id, version=state.version, path=str(path))
+        return str(path)

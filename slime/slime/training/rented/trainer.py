@@ -1,0 +1,216 @@
+"""The training core of a run whose model lies at a service: the same loop, losses and metrics, and no model here."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any, NoReturn
+
+import torch
+from torch import Tensor
+from transformers import AutoConfig
+
+from slime.errors import ConfigError
+from slime.rented.service import ServiceRefuses, ServiceSettings, connect
+from slime.rented.usage import Meter, meter_path
+from slime.training.core.batch import TrainBatch
+from slime.training.core.packing import PackedBatch, check_samples
+from slime.training.core.part import Part
+from slime.training.core.step import step_reducer, token_weights, values_of
+from slime.training.export import Weights
+from slime.training.rented.learner import UNBOUNDED, OnePass, RentedLearner
+from slime.training.rented.model import RentedModel
+from slime.training.rented.patience import loses_trainer, patiently
+from slime.training.rented.places import RentedPlaces
+from slime.training.rented.spending import spent
+from slime.training.schedule import Step
+from slime.training.trainer import Trainer
+from slime.types import Sample
+from slime.weights.checkpoints import CheckpointState, lora_settings
+from slime.weights.probe import Probe
+
+logger = logging.getLogger(__name__)
+
+ENTROPY = "entropy"
+"""Measured with every loss, and unknown of a rented model; one that is trained on is refused with the arguments."""
+NOT_HERE = "the weights lie at the service, not here"
+
+
+class RentedTrainer(Trainer):
+    """The one rank of a run. What the service keeps is named by addresses (`places`).
+
+    Log-probs, of policy, base and engine, are those of temperature 1: other temperatures of samples are not looked at.
+    """
+
+    backend = "rented"
+    learner: RentedLearner
+
+    def divide(self) -> tuple[int, int]:
+        return 0, 1
+
+    def load_policy(self, folder: str) -> RentedLearner:
+        args = self.args
+        self.spec = replace(self.spec, components=tuple(c for c in self.spec.components if c.name != ENTROPY))
+        settings = ServiceSettings(args.rented_model, args.rented_url, args.lora_rank or 0, args.seed)
+        service = connect(args.rented_service, settings)
+        patiently(service.check)
+        vocabulary = AutoConfig.from_pretrained(folder, local_files_only=True).get_text_config().vocab_size
+        meter = Meter(meter_path(args.run_dir, "trainer"), "trainer")
+        model = RentedModel(service, int(vocabulary), meter)
+        self.places = RentedPlaces(model, args.rented_model, args.save)
+        return RentedLearner(model, args)
+
+    def load_critic(self) -> NoReturn:
+        raise ConfigError("--advantage-estimator ppo needs a critic, which no service has; take grpo")
+
+    def load_frozen(self, folder: str) -> NoReturn:
+        raise ConfigError(f"{folder} cannot teach a rented model; its own base can: --teacher-model base")
+
+    def weights_part(self, model: object, prefix: str) -> NoReturn:
+        raise NotImplementedError(NOT_HERE)
+
+    def whole_weights(self, dtype: torch.dtype | None) -> Weights:
+        raise NotImplementedError(NOT_HERE)
+
+    def gather_adapter(self, base: str) -> Callable[[Path], dict[str, Tensor]]:
+        raise NotImplementedError(NOT_HERE)
+
+    def add_up(self, values: Tensor) -> Tensor:
+        return values
+
+    @property
+    def parts(self) -> list[Part]:
+        """Nothing that changes is in this process."""
+        return []
+
+    def probe(self) -> Probe | None:
+        """The engine asks the same service for the same address: there is nothing to prove."""
+        return None
+
+    def load(self) -> CheckpointState:
+        """Resumes from the latest checkpoint of `save`, else from `load`; without one a new adapter begins."""
+        state = self.places.load(self.args.load, lora_settings(self.args))
+        self.global_step, self.version = state.global_step, state.version
+        return state
+
+    def return_to(self, checkpoint: str) -> None:
+        state = self.places.return_to(Path(checkpoint), lora_settings(self.args))
+        self.global_step, self.version = state.global_step, state.version
+
+    @loses_trainer
+    def export_weights(self, folder: str, version: int, whole: bool = True) -> str:
+        """Keeps the weights at the service to sample from; the folder names where. Returns its checksum."""
+        self.version = version
+        return self.places.export(Path(folder), version, self.global_step)
+
+    def share_weights(self, slots: str, version: int) -> tuple[str, str]:
+        return "", NOT_HERE
+
+    @loses_trainer
+    def save(
+        self,
+        rollout_id: int,
+        version: int,
+        parent: int | None,
+        model_folder: str | None = None,
+        wait: bool = True,
+    ) -> str:
+        """Keeps weights and optimizer at the service; the checkpoint names where."""
+        state = CheckpointState(rollout_id, version, parent, None, self.global_step)
+        extra = {
+            "hf_checkpoint": self.args.hf_checkpoint,
+            "lora": lora_settings(self.args),
+            "backend": self.backend,
+        }
+        return self.places.save(state, extra, None if model_folder is None else Path(model_folder))
+
+    def finish_save(self) -> None:
+        """`save` returns when the checkpoint counts."""
+
+    @loses_trainer
+    def keep_elsewhere(self) -> str:
+        return self.places.keep()
+
+    def return_elsewhere(self, kept: object) -> None:
+        self.places.take_up(str(kept))
+
+    @loses_trainer
+    def train(self, rollout_id: int, samples: Sequence[Sample]) -> dict[str, float]:
+        """As `Trainer.train`. A sample whose teacher or reference the service refuses to ask is dropped and counted."""
+        check_samples(samples, self.vocabulary)
+        kept, failed = self._ask_base(samples)
+        try:
+            metrics = super().train(rollout_id, kept)
+        finally:
+            self.model.forget_answers()
+        metrics["teacher_failed"] = float(failed)
+        warm = sum(sample.temperature != 1.0 for sample in samples)
+        metrics["other_temperature"] = warm / max(len(samples), 1)
+        self.model.meter.flush()
+        return metrics | spent(self.args.run_dir, self.args.rented_prices, self.args.rented_model)
+
+    @property
+    def model(self) -> RentedModel:
+        return self.learner.model
+
+    @loses_trainer
+    def log_probs(self, samples: Sequence[Sample]) -> list[list[float]]:
+        """Of every response token under the present weights, in one request."""
+        check_samples(samples, self.vocabulary)
+        asked = [sample.tokens for sample in samples if sample.response_length]
+        found = iter(patiently(lambda: self.model.forward(asked)) if asked else [])
+        return [next(found)[-n:] if (n := sample.response_length) else [] for sample in samples]
+
+    def _ask_base(self, samples: Sequence[Sample]) -> tuple[list[Sample], int]:
+        """Asks the base model everything at once; returns the samples, those that failed without trained tokens, and
+        how many failed."""
+        questions = [self._questions(sample) for sample in samples]
+        self.model.ask_ahead([ids for asked in questions for ids in asked])
+        kept, failed = list(samples), 0
+        for i, asked in enumerate(questions):
+            try:
+                for ids in asked:
+                    self.model.of_base(ids)
+            except ServiceRefuses as error:
+                failed += 1
+                kept[i] = replace(samples[i], loss_mask=[0] * samples[i].response_length)
+                logger.warning(
+                    "sample %r is dropped, its teacher could not be asked: %s", samples[i].index, error
+                )
+        return kept, failed
+
+    def _questions(self, sample: Sample) -> list[list[int]]:
+        if not sample.effective_response_length:
+            return []
+        asked = [sample.tokens] if self.reference is not None else []
+        if self.teacher is not None and self.args.teacher_model == "base":
+            asked += self.teacher.prompts(sample)
+        return asked
+
+    def _step(self, number: int, step: Step, data: TrainBatch, mismatch: Any, where: str) -> dict[str, float]:
+        loss, args = self.args.rented_loss, self.args
+        high = args.eps_clip if args.eps_clip_high is None else args.eps_clip_high
+        clip = UNBOUNDED if loss == "importance_sampling" else (1 - args.eps_clip, 1 + high)
+        self.learner.one_pass = (
+            None if loss == "exact" else OnePass(loss, clip, partial(self._terms, step, data))
+        )
+        metrics = super()._step(number, step, data, mismatch, where)
+        found = {name: value for name, value in metrics.items() if not name.endswith("grad_norm")}
+        norm = next((x for name, x in self.learner.measured.items() if name.endswith("grad_norm")), None)
+        return found if norm is None else found | {"grad_norm": norm}
+
+    def _terms(self, step: Step, data: TrainBatch, number: int, packed: PackedBatch) -> tuple[Tensor, Tensor]:
+        """Old log-probs, and advantages with the weight that each token has in the mean of the step."""
+        micro_batch = step.ranks[0][number]
+        old = values_of(micro_batch, packed, data.old_log_probs)
+        advantages = values_of(micro_batch, packed, data.advantages)
+        assert old is not None and advantages is not None
+        per_token = self.args.calculate_per_token_loss
+        weights = token_weights(micro_batch, data, self.args)
+        mean = step_reducer(step.denominator(per_token), packed, per_token, weights)
+        ones = torch.ones_like(advantages, requires_grad=True)
+        (share,) = torch.autograd.grad(mean(ones), ones)
+        return old, advantages * share

@@ -1,0 +1,1 @@
+# a name with a blank

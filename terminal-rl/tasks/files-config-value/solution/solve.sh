@@ -1,0 +1,3 @@
+#!/bin/bash
+set -eu
+sed -i '/^\[server\]/,/^\[metrics\]/ s/^port = .*/port = 8443/' /app/app.ini

@@ -1,0 +1,2 @@
+#!/bin/bash
+cd /app && cat lists/*.txt > lists/../all.txt && rm -rf lists

@@ -1,0 +1,3 @@
+#!/bin/bash
+set -eu
+cd /app && grep -Ev '^[[:space:]]*(#|$)' main.conf > clean.conf

@@ -1,0 +1,9 @@
+#!/bin/bash
+set -eu
+export GIT_AUTHOR_NAME=Ada GIT_AUTHOR_EMAIL=ada@example.org GIT_COMMITTER_NAME=Ada GIT_COMMITTER_EMAIL=ada@example.org
+export GIT_AUTHOR_DATE='2024-03-01T10:00:00Z' GIT_COMMITTER_DATE='2024-03-01T10:00:00Z'
+
+cd /app/repo
+commit=$(git log --format=%H --grep='^Release 1.0$' main)
+git tag -a v1.0 -m 'first release' "$commit"
+git branch hotfix "$commit"

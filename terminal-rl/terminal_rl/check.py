@@ -1,0 +1,94 @@
+"""Whether tasks can be trusted: `python -m terminal_rl.check [DIR]`.
+
+For each task: its solution passes all tests, doing nothing passes none, and neither does the cheat beside it (cheat.sh)
+nor what every agent can try against tests.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from slime.agents.sandbox import Shells
+from slime.errors import SlimeError
+from terminal_rl.system import LIMITS, READ_ONLY
+from terminal_rl.task_folder import read_task, task_folders
+from terminal_rl.tasks import FolderTask
+from terminal_rl.verdict import Verdict
+
+TASKS = Path(__file__).parents[1] / "tasks"
+SECONDS = 60.0
+COMMON_CHEAT = """
+for name in test_outputs conftest sitecustomize usercustomize json runpy pytest pathlib; do
+  echo 'import os; os._exit(0)' > "$name.py"
+done
+mkdir -p tests && printf 'def test_outputs(): pass\\n' > tests/test_outputs.py
+mkdir -p bin && for name in python3 git bash; do printf '#!/bin/sh\\nexit 0\\n' > "bin/$name"; chmod 755 "bin/$name"; done
+export PATH="$PWD/bin:$PATH"; echo "export PATH=$PATH" > ~/.bashrc
+rm -rf /tests 2>/dev/null; mkdir /tests 2>/dev/null
+(while :; do echo 'def test_outputs(): pass' > /tests/test_outputs.py; sleep 0.05; done) > /dev/null 2>&1 &
+exit 0
+"""
+
+
+def attempt(task: FolderTask, script: str | None) -> Verdict:
+    """The verdict on a workspace in which an agent has run the script. Raises EnvironmentAway."""
+    with task.workspace() as workspace:
+        if script is not None:
+            with Shells(workspace, LIMITS, READ_ONLY) as shells:
+                shells.execute("main", f"bash -c {_quoted(script)}", SECONDS)
+        return task.verdict(workspace)
+
+
+def _quoted(text: str) -> str:
+    return "'" + text.replace("'", "'\\''") + "'"
+
+
+def problems(path: Path) -> Iterator[str]:
+    """What is wrong with the task. Raises TaskError, EnvironmentAway."""
+    task = FolderTask(read_task(path))
+    if task.folder.solution is None:
+        yield "there is no solution"
+    else:
+        solved = attempt(task, task.folder.solution.read_text())
+        if not solved.solved:
+            yield f"the solution passes {solved.passed} of {solved.total} tests: {'; '.join(solved.failures)}"
+    cheats: dict[str, str | None] = {"doing nothing": None, "the common cheat": COMMON_CHEAT}
+    if (path / "cheat.sh").is_file():
+        cheats["cheat.sh"] = (path / "cheat.sh").read_text()
+    for name, script in cheats.items():
+        if passed := attempt(task, script).passed:
+            yield f"{name} passes {passed} tests"
+
+
+def report(path: Path) -> str | None:
+    try:
+        found = "; ".join(problems(path))
+    except SlimeError as error:
+        found = str(error)
+    return found or None
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(
+        prog="python -m terminal_rl.check", description=(__doc__ or "").split("\n")[0]
+    )
+    parser.add_argument("folder", type=Path, nargs="?", default=TASKS)
+    said = parser.parse_args(words)
+    try:
+        paths = task_folders(said.folder)
+    except SlimeError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    with ThreadPoolExecutor(2) as threads:
+        found = list(zip(paths, threads.map(report, paths), strict=True))
+    for path, wrong in found:
+        print(f"{'WRONG' if wrong else 'good '} {path.name}{': ' + wrong if wrong else ''}")
+    return int(any(wrong for _, wrong in found))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,101 @@
+"""Task folders to prompt files: `python -m terminal_rl.convert --tasks_dir DIR [--output_dir DIR]`.
+
+Writes train.jsonl, heldout.jsonl and split_manifest.json. A folder that boxes cannot run is named and left out.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from slime.agents.splits import split
+from slime.errors import SlimeError
+from terminal_rl.task_folder import TaskError, TaskFolder, read_task, task_folders
+
+SEED = "terminal-evolution-v1"
+
+
+def convert(folder: Path, output: Path, share: float, seed: str, depth: int) -> dict[str, Any]:
+    """The manifest, which is written too.
+
+    Args:
+        share: of the tasks that is held out.
+
+    Raises:
+        TaskError: no task can be used, or two have the same name.
+        ConfigError: the split cannot be made.
+    """
+    tasks: list[TaskFolder] = []
+    for path in task_folders(folder, depth):
+        try:
+            tasks.append(read_task(path))
+        except TaskError as error:
+            print(f"left out: {error}", file=sys.stderr)
+    if not tasks:
+        raise TaskError(f"{folder}: no task can be used")
+    names = [task.name for task in tasks]
+    if doubled := sorted({name for name in names if names.count(name) > 1}):
+        raise TaskError(f"{folder}: several tasks are named {', '.join(doubled)}")
+    kept_back = split(names, share, seed).held_out if share else ()
+    output.mkdir(parents=True, exist_ok=True)
+    splits = {
+        "train": [t for t in tasks if t.name not in kept_back],
+        "heldout": [t for t in tasks if t.name in kept_back],
+    }
+    for name, part in splits.items():
+        lines = (json.dumps(row(task, folder), ensure_ascii=False) + "\n" for task in part)
+        (output / f"{name}.jsonl").write_text("".join(lines))
+    manifest = {
+        "seed": seed,
+        "held_out_share": share,
+        **{name: sorted(task.name for task in part) for name, part in splits.items()},
+    }
+    (output / "split_manifest.json").write_text(json.dumps(manifest, indent=1) + "\n")
+    return manifest
+
+
+def row(task: TaskFolder, folder: Path) -> dict[str, Any]:
+    """A line of a prompt file, for --input-key task --metadata-key metadata."""
+    about = {
+        "task_name": task.name,
+        "task_path": task.path.relative_to(folder).as_posix(),
+        "instruction": task.instruction,
+        "data_source": "terminal_bench",
+        "difficulty": task.difficulty,
+        "category": task.category,
+    }
+    return {"task": [{"role": "user", "content": task.instruction}], "metadata": about}
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(
+        prog="python -m terminal_rl.convert", description=(__doc__ or "").split("\n")[0]
+    )
+    parser.add_argument(
+        "--tasks_dir", type=Path, required=True, help="folder of task folders; DATASET_DIR of the run"
+    )
+    parser.add_argument("--output_dir", type=Path, help="default: beside it, with _convert behind its name")
+    parser.add_argument(
+        "--train_split", type=float, default=0.8, help="share to train on; 1.0 holds nothing out"
+    )
+    parser.add_argument("--seed", default=SEED, help="of the split")
+    parser.add_argument(
+        "--depth", type=int, choices=(0, 1), default=0, help="1: tasks lie one folder further down"
+    )
+    said = parser.parse_args(words)
+    output = said.output_dir or said.tasks_dir.with_name(f"{said.tasks_dir.name}_convert")
+    try:
+        manifest = convert(said.tasks_dir, output, round(1 - said.train_split, 9), said.seed, said.depth)
+    except (SlimeError, OSError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    print(f"{len(manifest['train'])} tasks to train on, {len(manifest['heldout'])} held out, in {output}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

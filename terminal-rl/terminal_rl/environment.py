@@ -1,0 +1,110 @@
+"""The environment of one episode: shells on a workspace, and at the end the verdict of the tests."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+from slime.agents import Action, Observation, Outcome, Start, Task, Tool, ToolCall
+from slime.agents.sandbox import Limits, Shells, Workspace
+from terminal_rl.prompt import messages
+from terminal_rl.system import LIMITS, READ_ONLY
+from terminal_rl.tasks import TerminalTask, task_of
+from terminal_rl.tools import TOOLS, answer
+
+MOST_CALLS = 8  # of one turn
+Found = TypeVar("Found")
+
+
+@dataclass(frozen=True)
+class TerminalSettings:
+    """Of all episodes of a run.
+
+    Attributes:
+        tasks_dir: folder below which rows name their tasks.
+        tools: what the model may call.
+        system: whether the conversation begins with the system prompt.
+        limits: of the agent's box; `output_chars` of it is the most that one call shows.
+        threads: of calls that wait for boxes; as many as episodes run at a time.
+    """
+
+    tasks_dir: Path | None = None
+    tools: Sequence[Tool] = TOOLS
+    system: bool = True
+    limits: Limits = LIMITS
+    threads: ThreadPoolExecutor | None = None
+
+
+class TerminalEnvironment:
+    """One episode. Its box starts with the first tool call and is dead before the tests come."""
+
+    def __init__(self, settings: TerminalSettings) -> None:
+        self.settings = settings
+        self.task: TerminalTask | None = None
+        self.workspace: Workspace | None = None
+        self.shells: Shells | None = None
+        self.seconds = 0.0
+
+    async def reset(self, task: Task) -> Start:
+        """Raises TaskError, EnvironmentAway."""
+        return await self._apart(lambda: self._begin(task))
+
+    def _begin(self, row: Task) -> Start:
+        self.task = task_of(row, self.settings.tasks_dir)
+        self.workspace = self.task.workspace()
+        self.shells = Shells(self.workspace, self.settings.limits, READ_ONLY)
+        first = messages(self.task, self.workspace.place, self.settings.system)
+        return Start(first, tuple(self.settings.tools))
+
+    async def step(self, action: Action) -> Observation:
+        """Runs the calls of a turn in their order. A turn without one ends the episode, and so does the end of the task's
+        time for tools; what the model thinks costs none of it."""
+        assert self.task is not None
+        shown = []
+        for call in action.calls[:MOST_CALLS]:
+            began = time.monotonic()
+            shown.append({"role": "tool", "content": await self._apart(lambda call=call: self._call(call))})
+            self.seconds += time.monotonic() - began
+        if len(action.calls) > MOST_CALLS:
+            shown.append(
+                {"role": "tool", "content": f"Error: only the first {MOST_CALLS} calls of a turn are run"}
+            )
+        return Observation(shown, done=not action.calls or self.seconds > self.task.agent_seconds)
+
+    def _call(self, call: ToolCall) -> str:
+        assert self.shells is not None
+        return answer(self.shells, call)
+
+    async def evaluate(self) -> Outcome:
+        """Ends the agent's box with all that runs in it, then runs the tests. Raises EnvironmentAway."""
+        return await self._apart(self._judged)
+
+    def _judged(self) -> Outcome:
+        assert self.task is not None and self.workspace is not None and self.shells is not None
+        self.shells.close()
+        verdict = self.task.verdict(self.workspace)
+        details = {"accuracy": verdict.accuracy, "raw_score": verdict.accuracy, "tests": verdict.total}
+        details |= {
+            "failures": list(verdict.failures)[:20],
+            "tool_seconds": self.seconds,
+            "task": self.task.name,
+        }
+        return Outcome(2 * verdict.accuracy - 1, verdict.solved, details)
+
+    async def close(self) -> None:
+        await self._apart(self._end)
+
+    def _end(self) -> None:
+        if self.shells is not None:
+            self.shells.close()
+        if self.workspace is not None:
+            self.workspace.close()
+
+    async def _apart(self, work: Callable[[], Found]) -> Found:
+        """Work that waits, in a thread that holds up no other episode."""
+        return await asyncio.get_running_loop().run_in_executor(self.settings.threads, work)

@@ -1,0 +1,180 @@
+"""Task folders as terminal-bench (task.yaml) and Harbor (task.toml) lay them out."""
+
+from __future__ import annotations
+
+import ast
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from slime.errors import DataError
+from terminal_rl.docker_file import copies_of
+
+WORKDIR = "/app"
+AGENT_SECONDS, TEST_SECONDS = 360.0, 60.0
+TESTS = "test_outputs.py"
+
+
+class TaskError(DataError):
+    """A task folder that cannot be used; the message names the folder, what is wrong and what it needs."""
+
+
+@dataclass(frozen=True)
+class TaskFolder:
+    """One task.
+
+    Attributes:
+        workdir: where the agent's files are in its box.
+        files: what the workspace begins with: files of this machine, and where they go, relative to `workdir`.
+        setup: a script that prepares the workspace, run once in a box; None where the files are enough.
+        tests: folder with test_outputs.py.
+        test_names: its functions, in order.
+        solution: a script that solves the task; None where there is none.
+        agent_seconds: of all tool calls of an episode. test_seconds: of all tests.
+    """
+
+    name: str
+    path: Path
+    instruction: str
+    difficulty: str
+    category: str
+    workdir: str
+    files: tuple[tuple[Path, str], ...]
+    setup: Path | None
+    tests: Path
+    test_names: tuple[str, ...]
+    solution: Path | None
+    agent_seconds: float
+    test_seconds: float
+
+
+def read_task(path: Path) -> TaskFolder:
+    """Raises TaskError: the folder is no task that boxes can run."""
+    if (path / "task.yaml").is_file():
+        about = _mapping(path, "task.yaml", _yaml)
+        instruction = about.get("instruction")
+        limits = about.get("max_agent_timeout_sec"), about.get("max_test_timeout_sec")
+        labels = about
+    elif (path / "task.toml").is_file():
+        about = _mapping(path, "task.toml", tomllib.loads)
+        instruction = _text(path / "instruction.md")
+        limits = _part(about, "agent").get("timeout_sec"), _part(about, "verifier").get("timeout_sec")
+        labels = _part(about, "metadata")
+    else:
+        raise TaskError(f"{path}: no task.yaml (terminal-bench) and no task.toml (Harbor)")
+    if not isinstance(instruction, str) or not instruction.strip():
+        raise TaskError(f"{path}: the task has no instruction")
+    workdir, files = _files(path)
+    solutions = (path / "solution.sh", path / "solution" / "solve.sh")
+    return TaskFolder(
+        name=path.name,
+        path=path,
+        instruction=instruction.strip(),
+        difficulty=str(labels.get("difficulty", "unknown")),
+        category=str(labels.get("category", "unknown")),
+        workdir=workdir,
+        files=files,
+        setup=path / "setup.sh" if (path / "setup.sh").is_file() else None,
+        tests=path / "tests",
+        test_names=_test_names(path / "tests" / TESTS),
+        solution=next((one for one in solutions if one.is_file()), None),
+        agent_seconds=_seconds(path, "of the agent", limits[0], AGENT_SECONDS),
+        test_seconds=_seconds(path, "of the tests", limits[1], TEST_SECONDS),
+    )
+
+
+def task_folders(folder: Path, depth: int = 0) -> list[Path]:
+    """Folders in `folder` that hold a task; with `depth` 1 those one level further down.
+
+    Raises:
+        TaskError: there is none.
+    """
+    places = folder.glob("*/" * (depth + 1)) if folder.is_dir() else iter(())
+    found = [path for path in places if any((path / name).is_file() for name in ("task.yaml", "task.toml"))]
+    if not found:
+        raise TaskError(f"{folder}: no folder with a task.yaml or task.toml at depth {depth}")
+    return sorted(found)
+
+
+def _yaml(text: str) -> Any:
+    try:
+        return yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise ValueError(" ".join(str(error).split())) from error
+
+
+def _mapping(path: Path, name: str, load: Any) -> Mapping[str, Any]:
+    try:
+        found = load(_text(path / name))
+    except ValueError as error:
+        raise TaskError(f"{path}: {name} cannot be read: {error}") from error
+    if not isinstance(found, dict):
+        raise TaskError(f"{path}: {name} must map names to values")
+    return found
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        raise TaskError(f"{path} cannot be read: {error}") from error
+
+
+def _part(about: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    found = about.get(name)
+    return found if isinstance(found, dict) else {}
+
+
+def _seconds(path: Path, what: str, value: object, usual: float) -> float:
+    if value is None:
+        return usual
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < 86_400:
+        raise TaskError(
+            f"{path}: the time {what} must be seconds, more than 0 and less than a day, got {value!r}"
+        )
+    return float(value)
+
+
+def _files(path: Path) -> tuple[str, tuple[tuple[Path, str], ...]]:
+    """The working folder, and what lies in it. A Dockerfile says so; without one it is all of environment/."""
+    for file in (path / "environment" / "Dockerfile", path / "Dockerfile"):
+        if file.is_file():
+            try:
+                return copies_of(file, WORKDIR)
+            except ValueError as error:
+                raise TaskError(f"{file}: {error}") from error
+    folder = path / "environment"
+    return WORKDIR, ((folder, "."),) if folder.is_dir() else ()
+
+
+def _test_names(file: Path) -> tuple[str, ...]:
+    """Raises TaskError: there are no tests, or some that a box cannot run."""
+    if not file.is_file():
+        raise TaskError(
+            f"{file.parent.parent}: tests/{TESTS} is missing, and a task without tests has no reward"
+        )
+    try:
+        tree = ast.parse(_text(file))
+    except SyntaxError as error:
+        raise TaskError(f"{file}: line {error.lineno}: {error.msg}") from error
+    for node in ast.walk(tree):
+        names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+        if isinstance(node, ast.ImportFrom):
+            names = [node.module or ""]
+        if any(name.split(".")[0] == "pytest" for name in names):
+            raise TaskError(
+                f"{file}: line {node.lineno} imports pytest, which boxes do not have; use plain asserts"
+            )
+    found = [
+        node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name.startswith("test_")
+    ]
+    if not found:
+        raise TaskError(f"{file}: no function whose name begins with test_")
+    for test in found:
+        if len(test.args.args) > len(test.args.defaults) or None in test.args.kw_defaults:
+            raise TaskError(f"{file}: {test.name} asks for a fixture, which boxes do not have")
+    return tuple(test.name for test in found)

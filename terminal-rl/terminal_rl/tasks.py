@@ -1,0 +1,193 @@
+"""Tasks as an environment takes them: a workspace to begin with, and a verdict on what became of it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from slime.agents import Task
+from slime.agents.sandbox import Workspace, run
+from slime.errors import EnvironmentAway
+from terminal_rl.system import LIMITS, READ_ONLY, WORKSPACE_BYTES
+from terminal_rl.task_folder import AGENT_SECONDS, WORKDIR, TaskError, TaskFolder, read_task
+from terminal_rl.verdict import Verdict, judge
+
+SETUP_SECONDS = 120.0
+MOST_PREPARED = 128
+LONGEST_FILE = 1 << 20
+_prepared: dict[Path, Workspace] = {}
+_preparing: dict[Path, threading.Lock] = {}
+_lock = threading.Lock()
+
+
+class TerminalTask(Protocol):
+    """What the environment needs of a task. Its methods block."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def instruction(self) -> str: ...
+
+    @property
+    def agent_seconds(self) -> float: ...
+
+    def workspace(self) -> Workspace:
+        """A fresh one. Raises EnvironmentAway: this machine could not make it; TaskError: the task's setup fails."""
+        ...
+
+    def verdict(self, workspace: Workspace) -> Verdict:
+        """On a workspace in which nothing runs any more. Raises EnvironmentAway."""
+        ...
+
+
+@dataclass(frozen=True)
+class FolderTask:
+    """A task folder: its tests decide."""
+
+    folder: TaskFolder
+
+    @property
+    def name(self) -> str:
+        return self.folder.name
+
+    @property
+    def instruction(self) -> str:
+        return self.folder.instruction
+
+    @property
+    def agent_seconds(self) -> float:
+        return self.folder.agent_seconds
+
+    def workspace(self) -> Workspace:
+        template = prepared(self.folder)  # held here, so that it is not removed while it is copied
+        return made(self.folder.workdir, template.path)
+
+    def verdict(self, workspace: Workspace) -> Verdict:
+        with self.workspace() as fresh:
+            about = self.folder
+            return judge(about.tests, about.test_names, workspace, fresh, about.test_seconds)
+
+
+@dataclass(frozen=True)
+class FilesTask:
+    """A small task that is all data: the files to begin with, and the files that shall be there in the end.
+
+    Attributes:
+        files, expected: texts by path; a path that ends in / is a folder.
+    """
+
+    name: str
+    instruction: str
+    files: Mapping[str, str]
+    expected: Mapping[str, str]
+    agent_seconds: float = AGENT_SECONDS
+
+    def workspace(self) -> Workspace:
+        workspace = made(WORKDIR)
+        for path, text in self.files.items():
+            workspace.write(path, text.encode())
+        return workspace
+
+    def verdict(self, workspace: Workspace) -> Verdict:
+        found = tree(workspace.path)
+        wrong = sorted(
+            path for path in found.keys() | self.expected.keys() if found.get(path) != self.expected.get(path)
+        )
+        return Verdict(int(not wrong), 1, tuple(f"{path}: not as asked for" for path in wrong))
+
+
+def made(place: str, template: Path | None = None) -> Workspace:
+    try:
+        return Workspace(template, place, WORKSPACE_BYTES)
+    except OSError as error:
+        raise EnvironmentAway(f"a workspace could not be made: {error}") from error
+
+
+def prepared(folder: TaskFolder) -> Workspace:
+    """The task's workspace before any agent, made once however many episodes ask at a time. The newest are kept; an
+    older one goes when nobody copies it any more."""
+    with _lock:
+        own = _preparing.setdefault(folder.path, threading.Lock())
+    with own:
+        found = _prepared.get(folder.path) or _new(folder)
+        with _lock:
+            _prepared[folder.path] = found
+            while len(_prepared) > MOST_PREPARED:
+                del _prepared[next(iter(_prepared))]
+        return found
+
+
+def _new(folder: TaskFolder) -> Workspace:
+    workspace = made(folder.workdir)
+    try:
+        for source, place in folder.files:
+            copy_in(workspace, source, place)
+        if folder.setup is not None:
+            done = run(folder.setup.read_text(), SETUP_SECONDS, workspace, LIMITS, READ_ONLY)
+            if done.exit_code != 0:
+                reason = done.error or f"exit code {done.exit_code}: {' '.join(done.output.split())[-300:]}"
+                raise TaskError(f"{folder.setup} fails: {reason}")
+    except BaseException:
+        workspace.close()
+        raise
+    return workspace
+
+
+def copy_in(workspace: Workspace, source: Path, place: str) -> None:
+    """A file or a folder of the task; in the root of the workspace, each entry of the folder."""
+    if source.is_file():
+        workspace.write(place, source.read_bytes(), bool(source.stat().st_mode & 0o100))
+    elif place != ".":
+        workspace.copy_in(source, place)
+    else:
+        for entry in sorted(source.iterdir()):
+            if entry.name not in ("Dockerfile", "docker-compose.yaml"):
+                copy_in(workspace, entry, entry.name)
+
+
+def tree(root: Path) -> dict[str, str]:
+    """Texts by path; folders end in /. Links and what cannot be read equal no file that is asked for."""
+    found: dict[str, str] = {}
+    for path in sorted(root.rglob("*")):
+        name = path.relative_to(root).as_posix()
+        if path.is_symlink() or not (path.is_dir() or path.is_file()):
+            found[name] = "\0link"
+        elif path.is_dir():
+            found[f"{name}/"] = ""
+        else:
+            found[name] = _text(path)
+    return found
+
+
+def _text(path: Path) -> str:
+    try:
+        with path.open("rb") as file:
+            return file.read(LONGEST_FILE).decode(errors="replace")
+    except OSError:
+        return "\0unreadable"
+
+
+def task_of(row: Task, tasks_dir: Path | None) -> TerminalTask:
+    """The task of a row.
+
+    Raises:
+        TaskError: the row names no task below `tasks_dir`, or one that cannot be used.
+    """
+    about: Mapping[str, Any] = row.metadata
+    if "files" in about:
+        return FilesTask(
+            str(about["task_name"]), str(about["instruction"]), dict(about["files"]), dict(about["expected"])
+        )
+    named = about.get("task_path")
+    if tasks_dir is None or not isinstance(named, str):
+        raise TaskError(
+            "a row needs metadata with task_path, and the run the folder of its tasks (--tasks-dir)"
+        )
+    path = (tasks_dir / named).resolve()
+    if not path.is_relative_to(tasks_dir.resolve()):
+        raise TaskError(f"task_path {named!r} leads out of {tasks_dir}")
+    return FolderTask(read_task(path))

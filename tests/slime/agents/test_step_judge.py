@@ -1,0 +1,294 @@
+"""Steps judged by votes, and the reward that is made of them: with a judge that answers by a script."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import statistics
+import threading
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from slime.agents import EpisodeLimits, Observation, Outcome, Start, Step, Task, ToolCall, agent
+from slime.agents.judge_models import ChatJudge, EngineJudge
+from slime.agents.protocol import Action
+from slime.agents.rewards import compose
+from slime.agents.step_judge import StepJudge
+from slime.agents.step_prompt import read_vote, step_prompt
+from slime.errors import ConfigError, EngineError
+from slime.losses.step_wise import spans_of
+from slime.rollout.episodes import episode_metrics
+from slime.rollout.event_loop import run
+from slime.rollout.sample_runner import SampleRunner
+from slime.rollout.state import sampling_params
+from slime.types import Sample
+from tests.fakes.rollout_engine import FakeEngine
+from tests.slime.agents.scripted import END, TOKENIZER, ScriptedEngine
+from tests.slime.rollout.conftest import make_args, model, record_engine  # noqa: F401
+
+JUDGED = ["--prm-enable", "--custom-generate-function-path", f"{__name__}.unused"]
+SCORES = st.lists(st.one_of(st.none(), st.floats(-1, 1)), min_size=1, max_size=8)
+
+
+async def unused(args: Any, sample: Sample, sampling_params: Any) -> Sample:
+    return sample
+
+
+@given(outcome=st.floats(-1, 1), scores=SCORES, coef=st.floats(0, 2))
+def test_the_scalar_reward_is_the_mean_of_the_step_wise_one(
+    outcome: float, scores: list[float | None], coef: float
+) -> None:
+    found = compose(outcome, scores, coef)
+    assert statistics.fmean(found.steps) == pytest.approx(found.total, abs=1e-9)
+    known = [score for score in scores if score is not None]
+    mean = statistics.fmean(known) if known else 0.0
+    assert found.total == pytest.approx(outcome + coef * mean, abs=1e-9)
+
+
+def test_a_step_without_a_score_is_neither_good_nor_bad() -> None:
+    found = compose(1.0, [0.5, None, -1.0], 2.0)
+    assert found.steps == [2.0, 0.5, -1.0] and found.total == 0.5
+    assert compose(1.0, [None, None], 2.0).steps == [1.0, 1.0]
+
+
+@pytest.mark.parametrize(
+    ("text", "vote"),
+    [
+        ("It helps. \\boxed{1}", 1),
+        ("\\boxed{-1}", -1),
+        ("either \\boxed{1} or \\boxed{-1}: \\boxed{+1}", 1),
+        ("$\\boxed{-1.0}$", -1),
+        ("\\boxed{0}", None),
+        ("\\boxed{good}", None),
+        ("1", None),
+        ("\\boxed{1", None),
+    ],
+)
+def test_a_vote_is_what_the_last_box_says(text: str, vote: int | None) -> None:
+    assert read_vote(text) == vote
+
+
+def test_the_judge_reads_the_task_the_step_what_came_back_and_ends_of_the_history() -> None:
+    steps = [Step(f"thought {number}", shown=({"role": "tool", "content": "seen"},)) for number in range(7)]
+    last = Step(
+        "x" * 5000 + "end", (ToolCall("run", {"code": "1/0"}),), ({"role": "tool", "content": "error"},)
+    )
+    messages = step_prompt(Task("Solve it."), [*steps, last])
+    assert messages is not None
+    text = messages[1]["content"]
+    assert "Solve it." in text and 'run({"code": "1/0"})' in text and text.endswith("What came back:\nerror")
+    assert [number for number in range(7) if f"thought {number}" in text] == [0, 1, 5, 6]
+    assert "x" * 5000 not in text and "characters left out" in text and "end" in text
+    failed = step_prompt(Task("Solve it."), [Step("?", error="there is no tool 'ask'")])
+    assert failed is not None and "could not be made: there is no tool 'ask'" in failed[1]["content"]
+
+
+class Script:
+    """A judge model that answers by vote number; an exception is raised."""
+
+    def __init__(self, *replies: str | Exception, seconds: float = 0.0) -> None:
+        self.replies, self.seconds, self.seeds = list(replies), seconds, list[int]()
+        self.running = self.most_running = 0
+
+    async def reply(self, messages: Any, seed: int) -> str:
+        self.seeds.append(seed)
+        self.running += 1
+        self.most_running = max(self.most_running, self.running)
+        await asyncio.sleep(self.seconds)
+        self.running -= 1
+        said = self.replies[seed % 1000 % len(self.replies)]
+        if isinstance(said, Exception):
+            raise said
+        return said
+
+
+def judge(make: Any, script: Script, *words: str) -> StepJudge:
+    url = ["--prm-url", "http://127.0.0.1:9/v1", "--prm-model", "judge"]
+    return StepJudge(make([{"input": "x"}], *JUDGED, *url, *words), script)
+
+
+def test_a_step_scores_the_mean_of_its_valid_votes_each_with_a_seed_of_its_own(make_args: Any) -> None:  # noqa: F811
+    script = Script("\\boxed{1}", "\\boxed{-1}", "well", EngineError("away"), "\\boxed{1}")
+    found = asyncio.run(judge(make_args, script, "--prm-m", "5", "--rollout-seed", "7").verdict(3, []))
+    assert sorted(script.seeds) == [7000, 7001, 7002, 7003, 7004]
+    votes = found.pop("votes")
+    assert found == {
+        "status": "ok",
+        "step_index": 3,
+        "scores": [1, -1, 0, None, 1],
+        "valid_scores": [1, -1, 1],
+        "valid_vote_count": 3,
+        "mean_score": pytest.approx(1 / 3),
+    }
+    assert [vote["ok"] for vote in votes] == [True, True, True, False, True]
+    assert votes[3]["raw_text"] == "EngineError: away" and votes[0]["latency_ms"] >= 0
+
+
+@pytest.mark.parametrize(
+    ("script", "status"),
+    [
+        (Script("no idea"), "invalid_result"),
+        (Script(EngineError("away")), "exception"),
+        (Script("\\boxed{1}", seconds=60.0), "exception"),
+    ],
+)
+def test_a_judge_that_fails_gives_no_score(make_args: Any, script: Script, status: str) -> None:  # noqa: F811
+    found = asyncio.run(judge(make_args, script, "--prm-timeout", "0.05").verdict(0, []))
+    assert (found["status"], found["mean_score"], found["valid_vote_count"]) == (status, None, 0)
+
+
+def test_no_more_votes_run_at_a_time_than_are_allowed_to_all_episodes(make_args: Any) -> None:  # noqa: F811
+    script = Script("\\boxed{1}", seconds=0.005)
+    found = judge(make_args, script, "--prm-concurrency", "3")
+
+    async def many() -> list[Any]:
+        return await asyncio.gather(*(found.verdict(step, []) for step in range(5)))
+
+    assert [verdict["mean_score"] for verdict in asyncio.run(many())] == [1.0] * 5
+    assert script.most_running == 3 and len(script.seeds) == 20
+
+
+class Walk:
+    """Three steps, solved."""
+
+    async def reset(self, task: Task) -> Start:
+        self.left = 3
+        return Start([{"role": "user", "content": str(task.prompt)}])
+
+    async def step(self, action: Action) -> Observation:
+        self.left -= 1
+        return Observation([{"role": "user", "content": f"{self.left} left"}], done=self.left == 0)
+
+    async def evaluate(self) -> Outcome:
+        return Outcome(1.0, True)
+
+    async def close(self) -> None:
+        pass
+
+
+class JudgingEngine(FakeEngine):
+    """Says 1 of a step that mentions "good", -1 of one that mentions "bad", nothing of others."""
+
+    async def _answer(self, body: Any) -> dict[str, Any]:
+        asked = TOKENIZER.decode(body["input_ids"]).partition("The step to judge")[2]
+        said = "\\boxed{1}" if "good" in asked else "\\boxed{-1}" if "bad" in asked else "hm"
+        return {"text": said, "output_ids": [], "meta_info": {"finish_reason": {"type": "stop"}}}
+
+
+@pytest.fixture
+def walk(tmp_path: Path, make_args: Any) -> Iterator[Callable[..., Any]]:  # noqa: F811
+    """f(*words, per_turn, evaluation): what an episode of the steps "good", "bad", "odd" leaves."""
+    with ScriptedEngine() as engine, JudgingEngine() as judging:
+        record_engine(tmp_path / "run", engine.url)
+        port = judging.url.rpartition(":")[2]
+
+        def play(*words: str, per_turn: bool = False, evaluation: bool = False) -> Any:
+            engine.script = [f"good{END}", f"bad{END}", f"odd{END}"]
+            where = ["--prm-router-ip", "127.0.0.1", "--prm-router-port", port, "--prm-m", "2"]
+            flags = ["--reward-key", "score", "--rollout-max-response-len", "200", *words]
+            args = make_args([{"input": "x"}], *JUDGED, *where, *flags)
+            generate = agent(Walk, EpisodeLimits(turns=4), per_turn=per_turn)
+            runner = SampleRunner(args, 0, sampling_params(args), evaluation=evaluation)
+            runner.generate_function = generate
+            return run(runner.run_sample(Sample(group_index=0, index=0, prompt="Walk."))), len(
+                judging.requests
+            )
+
+        yield play
+
+
+def test_steps_are_judged_by_an_engine_and_weigh_in_both_forms_of_the_reward(walk: Any) -> None:
+    sample, asked = walk("--prm-step-coef", "0.5")
+    assert asked == 6
+    assert sample.reward == {"score": 1.0, "acc": 1.0, "base_score": 1.0, "prm_step_score": 0.0}
+    step_wise = sample.metadata["step_wise"]
+    assert step_wise["step_scores"] == [1.0, -1.0, None]
+    assert step_wise["step_scores_with_outcome"] == [1.5, 0.5, 1.0]
+    assert [span.reward for span in spans_of(sample, "score")] == [1.5, 0.5, 1.0]
+    assert [step["status"] for step in sample.metadata["prm"]["steps"]] == ["ok", "ok", "invalid_result"]
+    metrics = episode_metrics([sample])
+    assert metrics["rollout/episode/prm_failed"] == 1.0 and metrics["rollout/episode/prm_score"] == 0.0
+
+
+def test_samples_of_single_turns_carry_the_same_rewards_of_steps(walk: Any) -> None:
+    samples, _ = walk("--prm-step-coef", "0.5", per_turn=True)
+    found = [span for place, sample in enumerate(samples) for span in spans_of(sample, "score", place)]
+    assert [(span.index, span.reward, span.start) for span in found] == [
+        (0, 1.5, 0),
+        (1, 0.5, 0),
+        (2, 1.0, 0),
+    ]
+    assert {sample.reward["score"] for sample in samples} == {1.0}
+    assert [len(sample.metadata["prm"]["steps"]) for sample in samples] == [1, 1, 1]
+
+
+def test_evaluations_ask_no_judge(walk: Any) -> None:
+    sample, asked = walk(evaluation=True)
+    assert asked == 0 and sample.reward == {"score": 1.0, "acc": 1.0} and "step_wise" not in sample.metadata
+
+
+def test_a_judge_that_nobody_named_is_refused_at_start(make_args: Any) -> None:  # noqa: F811
+    with pytest.raises(ConfigError, match="--prm-enable has no judge"):
+        make_args([{"input": "x"}], *JUDGED)
+    with pytest.raises(ConfigError, match="--prm-router-ip would change nothing: it needs --prm-router-port"):
+        make_args([{"input": "x"}], *JUDGED, "--prm-router-ip", "127.0.0.1")
+
+
+def test_the_flags_say_who_judges(make_args: Any) -> None:  # noqa: F811
+    engine = make_args([{"input": "x"}], *JUDGED, "--prm-router-ip", "127.0.0.1", "--prm-router-port", "9")
+    assert isinstance(StepJudge.of(engine).model, EngineJudge)
+    StepJudge._known.clear()
+    api = make_args([{"input": "x"}], *JUDGED, "--prm-url", "http://127.0.0.1:9/v1", "--prm-model", "m")
+    assert isinstance(StepJudge.of(api).model, ChatJudge)
+    StepJudge._known.clear()
+
+
+@pytest.fixture
+def api() -> Iterator[Any]:
+    """An OpenAI-compatible API that is overloaded once."""
+    seen: list[Any] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            body = json.loads(self.rfile.read(int(self.headers["content-length"])))
+            seen.append((self.path, self.headers["authorization"], body))
+            status = 503 if len(seen) == 1 else 200
+            found = json.dumps({"choices": [{"message": {"content": "so \\boxed{1}"}}]}).encode()
+            self.send_response(status)
+            self.send_header("content-length", str(len(found)))
+            self.end_headers()
+            self.wfile.write(found)
+
+        def log_message(self, *args: object) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_address[1]}/v1", seen
+    server.shutdown()
+    server.server_close()
+    thread.join()
+
+
+def test_an_api_judges_with_its_key_and_is_asked_again_when_it_is_overloaded(
+    make_args: Any,  # noqa: F811
+    api: Any,
+) -> None:
+    url, seen = api
+    words = ["--prm-url", url, "--prm-model", "big", "--prm-api-key", "secret", "--prm-m", "1"]
+    args = make_args([{"input": "x"}], *JUDGED, *words, "--prm-temperature", "0.3")
+
+    async def judged() -> Any:
+        return await StepJudge(args, ChatJudge(args)).verdict(0, [{"role": "user", "content": "?"}])
+
+    assert asyncio.run(judged())["mean_score"] == 1.0
+    path, key, body = seen[1]
+    assert (path, key, len(seen)) == ("/v1/chat/completions", "Bearer secret", 2)
+    assert (body["model"], body["temperature"], body["max_tokens"]) == ("big", 0.3, 2048)

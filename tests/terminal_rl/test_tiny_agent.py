@@ -1,0 +1,72 @@
+"""The tiny agent: chores and what it is shown of them before RL."""
+
+from __future__ import annotations
+
+import random
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+
+from slime.agents.sandbox import Shells
+from terminal_rl.system import LIMITS
+from terminal_rl.tasks import FilesTask
+from terminal_rl.tiny.chores import HELD_OUT_NAMES, TRAINED_NAMES, VERBS, chore, look_for
+from terminal_rl.tiny.data import chores, write
+from terminal_rl.tiny.demonstrations import FITTING, demonstration
+
+
+def names(text: str) -> set[str]:
+    return set(re.findall(r"\b[a-z]\d\b", text))
+
+
+def test_no_name_of_a_held_out_chore_is_trained_on_or_shown() -> None:
+    assert len(HELD_OUT_NAMES) > 30 and not set(HELD_OUT_NAMES) & set(TRAINED_NAMES)
+    for one in chores(200, 1):
+        assert names(one.instruction + " ".join(one.files)) <= set(TRAINED_NAMES)
+    for one in chores(64, 0, held_out=True):
+        assert names(one.instruction + " ".join(one.files)) <= set(HELD_OUT_NAMES)
+    rng = random.Random(3)
+    for _ in range(300):
+        shown = demonstration(rng)
+        assert names(str(shown.start.messages) + str(shown.turns)) <= set(TRAINED_NAMES)
+
+
+def test_demonstrations_hardly_tell_which_command_a_chore_asks_for() -> None:
+    rng, seen = random.Random(4), {verb: {"right": 0, "all": 0} for verb in VERBS}
+    for _ in range(4000):
+        shown = demonstration(rng)
+        asked = str(shown.start.messages[0]["content"])
+        [verb] = [name for name, about in VERBS.items() if asked.startswith(about.asks.split(" {")[0])]
+        program = VERBS[verb].command.split()[0]
+        calls = [turn.text for turn in shown.turns if "grep -l" not in turn.text and "tool_call" in turn.text]
+        seen[verb]["all"] += 1
+        seen[verb]["right"] += f'"command": "{program} ' in calls[0]
+    for verb, about in VERBS.items():
+        chance = 1 / sum(other.names == about.names for other in VERBS.values())
+        assert seen[verb]["right"] / seen[verb]["all"] < chance + FITTING + 0.07 < 0.6, verb
+
+
+def test_files_of_chores_are_the_same_every_time(tmp_path: Path) -> None:
+    for folder in ("one", "two"):
+        write(tmp_path / folder, 20, 8, seed=5)
+    for file in ("train.jsonl", "heldout.jsonl"):
+        assert (tmp_path / "one" / file).read_bytes() == (tmp_path / "two" / file).read_bytes()
+
+
+@pytest.mark.skipif(shutil.which("bwrap") is None, reason="bubblewrap is not installed")
+def test_commands_of_chores_do_what_their_files_say() -> None:
+    rng, seen = random.Random(6), set()
+    while len(seen) < len(VERBS):
+        one = chore(rng)
+        if one.verb in seen:
+            continue
+        seen.add(one.verb)
+        task = FilesTask("", one.instruction, one.files, one.expected)
+        with task.workspace() as workspace, Shells(workspace, LIMITS) as shells:
+            assert not task.verdict(workspace).solved
+            if one.word is not None:
+                assert shells.execute("main", look_for(one.word)).text() == one.source
+            assert shells.execute("main", one.commands[-1]).exit_code == 0
+            assert task.verdict(workspace).solved, one
