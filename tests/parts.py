@@ -39,6 +39,8 @@ QUICK = (
     "slime/tracking/",
     "slime/training/test_schedule.py",
     "slime/utils/",
+    "toolcall_rl/test_reading.py",
+    "toolcall_rl/test_tools_config.py",
     "slime/weights/test_weight_update.py",
 )
 """Pure functions, and contracts without another process."""

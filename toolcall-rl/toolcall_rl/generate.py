@@ -32,11 +32,12 @@ _ASKED = [{"role": "user", "content": "a question"}, {"role": "assistant", "cont
 _TOOL = {"type": "function", "function": {"name": "a_tool_of_mine", "description": "", "parameters": {}}}
 
 
-async def generate(args: GenerationSide, sample: Sample, sampling_params: dict[str, Any]) -> Sample:
+async def generate(
+    args: GenerationSide, sample: Sample, sampling_params: dict[str, Any], evaluation: bool = False
+) -> Sample | list[Sample]:
     """One episode; see `slime.agents.agent`."""
-    return await _agent(read(ToolcallFlags, args), GenerateState.of(args).tokenizer)(
-        args, sample, sampling_params
-    )
+    run = _agent(read(ToolcallFlags, args), GenerateState.of(args).tokenizer)
+    return await run(args, sample, sampling_params, evaluation)
 
 
 def start(args: GenerationSide, endpoints: object) -> Sequence[Any]:

@@ -14,8 +14,8 @@ from slime.agents.python_tool import PYTHON
 from slime.agents.tiny import Answered, Dialogue
 from toolcall_rl.prompt import first_messages
 from toolcall_rl.tiny.problems import (
+    DEMONSTRATED_DIGITS,
     TRAINED,
-    TRAINED_DIGITS,
     UNSEEN,
     Problem,
     asked,
@@ -29,7 +29,7 @@ NEVER_CLOSED = "Error: line 1: SyntaxError: '(' was never closed"
 
 def demonstration(rng: random.Random) -> Dialogue:
     operation = rng.choice((*TRAINED, UNSEEN))
-    digits = rng.choice((3, *TRAINED_DIGITS, 7))
+    digits = rng.choice(DEMONSTRATED_DIGITS)
     problem = short_problem(rng, operation) if rng.random() < 0.4 else long_problem(rng, operation, digits)
     start = Start(first_messages(Task(asked(rng, problem))), (PYTHON,))
     if rng.random() >= CALLS:

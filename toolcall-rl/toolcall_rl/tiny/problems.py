@@ -10,7 +10,7 @@ TRAINED, UNSEEN = ("+", "*"), "-"
 """Operations that RL trains, and one that it never sees."""
 WORDINGS = ("What is {}?", "Calculate {}.", "{} = ?")
 HELD_OUT = 0.2
-TRAINED_DIGITS, HELD_OUT_DIGITS = (4, 5, 6), (3, 4, 5, 6, 7)
+DEMONSTRATED_DIGITS, TRAINED_DIGITS, HELD_OUT_DIGITS = (3, 4, 5, 6, 7), (3, 4, 5), (3, 4, 5, 6)
 
 
 @dataclass(frozen=True)

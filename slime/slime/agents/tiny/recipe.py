@@ -20,7 +20,7 @@ from slime.rollout.tokenizer import ChatTokenizer
 
 logger = logging.getLogger(__name__)
 STATE = "training_state.pt"
-SAVE_EVERY = 100  # steps
+SAVE_EVERY = 20  # steps
 Draw = Callable[[random.Random], Dialogue]
 
 
@@ -39,7 +39,7 @@ class Recipe:
     hidden: int = 96
     layers: int = 3
     context: int = 2048
-    steps: int = 1500
+    steps: int = 1400
     batch_tokens: int = 3000
     rate: float = 6e-3
     background: float = 0.02

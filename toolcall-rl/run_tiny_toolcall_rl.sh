@@ -1,0 +1,38 @@
+#!/usr/bin/env bash
+# A tiny agent learns when to use Python, on a laptop: GRPO on sums and products that it cannot do in its head.
+#   bash toolcall-rl/run_tiny_toolcall_rl.sh            ends with a table, a plot and one line of JSON
+#   SEED=7 bash toolcall-rl/run_tiny_toolcall_rl.sh     other problems, other samples
+# Any other flag goes to the driver: see python slime/train_async.py --help, and README.md for the variables.
+set -euo pipefail -f
+ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+# shellcheck source=../launch/launch.sh
+source "$ROOT/launch/launch.sh"
+# shellcheck source=flags.sh
+source "$ROOT/toolcall-rl/flags.sh"
+
+case ${1:-} in -h | --help) sed -n '2,/^[^#]/s/^# //p' "${BASH_SOURCE[0]}"; exit ;; esac
+ensure_env "$ROOT/requirements.txt"
+SEED=${SEED:-1}
+MODEL_PATH=${MODEL_PATH:-${HF_CKPT:-$ROOT/toolcall-rl/tiny_model}}
+RUN_DIR=${RUN_DIR:-$ROOT/runs/tiny_toolcall_rl-$(date +%Y%m%d-%H%M%S)}
+began=$(date +%s)
+"$PY" -m toolcall_rl.tiny.make_tasks "$RUN_DIR/tasks" --seed "$SEED"
+arguments=(
+  --hf-checkpoint "$MODEL_PATH" --train-backend fsdp --backend embedded --run-dir "$RUN_DIR" --save "$RUN_DIR/checkpoints"
+  "${TOOLCALL[@]}" --reward-key score --prompt-data "$RUN_DIR/tasks/train.jsonl"
+  --eval-prompt-data heldout "$RUN_DIR/tasks/heldout.jsonl" by_heart "$RUN_DIR/tasks/by_heart.jsonl"
+  --eval-interval 8 --n-samples-per-eval-prompt 1 --eval-temperature 0
+  --max-turns 3 --no-tool-encouragement --tool-call-price 0.2 --answer-check strict
+  --rollout-max-response-len 72 --rollout-max-context-len 400
+  --num-rollout 24 --rollout-batch-size 24 --n-samples-per-prompt 8 --num-steps-per-rollout 1
+  --disable-grpo-std-normalization --calculate-per-token-loss --eps-clip 0.2 --eps-clip-high 0.28
+  --lr 1.5e-3 --weight-decay 0.0 --adam-beta1 0.9 --adam-beta2 0.98
+  --seed "$SEED" --rollout-seed "$SEED" --save-interval 12
+)
+# shellcheck disable=SC2206  # exported strings, split into words on purpose; what comes last wins
+arguments+=(${ROLLOUT_ARGS:-} ${OPTIMIZER_ARGS:-} "$@")
+(run_driver "$RUN_DIR" "$ROOT/slime/train_async.py" "${arguments[@]}")
+"$PY" -m slime.agents.report "$RUN_DIR" --dataset by_heart
+"$PY" -m slime.agents.report "$RUN_DIR" --dataset heldout --plot "$RUN_DIR/curve.svg"
+"$PY" -c 'import sys; from slime.agents.report import closing_line
+print(closing_line(sys.argv[1], "heldout", float(sys.argv[2])))' "$RUN_DIR" $(($(date +%s) - began))
