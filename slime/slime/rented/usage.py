@@ -72,7 +72,8 @@ class Prices:
 
     def cost(self, tokens: Mapping[str, int]) -> float:
         """Of tokens by kind, in US dollars."""
-        return sum(getattr(self, kind) * count for kind, count in tokens.items()) / MILLION
+        of_kind: dict[str, float] = vars(self)
+        return sum(of_kind[kind] * count for kind, count in tokens.items()) / MILLION
 
 
 def read_prices(path: str, model: str) -> Prices:

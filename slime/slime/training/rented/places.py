@@ -73,11 +73,14 @@ class RentedPlaces:
         event(logger, "weights kept at the service", version=version, address=address)
         return checksum
 
-    def save(self, state: CheckpointState, extra: dict[str, Any], weights: Path | None) -> str:
-        """A checkpoint of the adapter; `weights`: the folder that names the same version to sample from."""
+    def save(
+        self, state: CheckpointState, extra: dict[str, Any], weights: Path | None, hold: bool = False
+    ) -> str:
+        """A checkpoint of the adapter; `weights`: the folder that names the same version to sample from; `hold`: it
+        counts once it is put into force."""
         address = self.model.adapter.save_state(
             f"step_{state.rollout_id + 1:06d}_v{state.version:06d}"
         ).result()
-        path = write_state(self.save_dir, state, address, {**extra, "rented_model": self.name}, weights)
+        path = write_state(self.save_dir, state, address, {**extra, "rented_model": self.name}, weights, hold)
         event(logger, "checkpoint saved", rollout_id=state.rollout_id, version=state.version, path=str(path))
         return str(path)

@@ -117,15 +117,17 @@ class RentedTrainer(Trainer):
         parent: int | None,
         model_folder: str | None = None,
         wait: bool = True,
+        hold: bool = False,
     ) -> str:
-        """Keeps weights and optimizer at the service; the checkpoint names where."""
+        """Keeps weights and optimizer at the service; the checkpoint names where. `hold`: it counts once it is put into
+        force."""
         state = CheckpointState(rollout_id, version, parent, None, self.global_step)
         extra = {
             "hf_checkpoint": self.args.hf_checkpoint,
             "lora": lora_settings(self.args),
             "backend": self.backend,
         }
-        return self.places.save(state, extra, None if model_folder is None else Path(model_folder))
+        return self.places.save(state, extra, None if model_folder is None else Path(model_folder), hold)
 
     def finish_save(self) -> None:
         """`save` returns when the checkpoint counts."""
