@@ -203,6 +203,14 @@ prompt_arguments() {
   flag --context-length CONTEXT_LENGTH 16384
   flag --rollout-max-response-len MAX_RESPONSE_LEN 8192
   flag --rollout-temperature DEFAULT_TEMPERATURE 1.0
+  if [ "$PRM_GPUS" != 0 ]; then # a judge of steps
+    default PRM_MODEL_PATH "${JUDGE_MODEL_PATH:-$MODEL_PATH}"
+    WORDS+=(::script --prm-enable)
+    flag --prm-model-path PRM_MODEL_PATH ''
+    flag --prm-num-gpus PRM_GPUS 2
+    flag --prm-num-gpus-per-engine PRM_NUM_GPUS_PER_ENGINE "$TP"
+    flag --prm-m PRM_M 1
+  fi
   if [ -n "${EVAL_DATA:-}" ]; then
     mark EVAL_DATA
     WORDS+=(--eval-prompt-data heldout "$EVAL_DATA")

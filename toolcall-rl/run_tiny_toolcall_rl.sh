@@ -26,7 +26,7 @@ arguments=(
   --rollout-max-response-len 72 --rollout-max-context-len 400
   --num-rollout 24 --rollout-batch-size 24 --n-samples-per-prompt 8 --num-steps-per-rollout 1
   --disable-grpo-std-normalization --calculate-per-token-loss --eps-clip 0.2 --eps-clip-high 0.28
-  --lr 1.5e-3 --weight-decay 0.0 --adam-beta1 0.9 --adam-beta2 0.98
+  --lr 1.5e-3 --lr-decay-style linear --lr-decay-iters 24 --min-lr 1e-4 --weight-decay 0.0 --adam-beta1 0.9 --adam-beta2 0.98
   --seed "$SEED" --rollout-seed "$SEED" --save-interval 12
 )
 # shellcheck disable=SC2206  # exported strings, split into words on purpose; what comes last wins

@@ -11,13 +11,15 @@ import pytest
 from tests import ROOT
 from tests.fakes.dry_run import bash, dry
 
-SCRIPTS = ("retool_qwen3_4b_rl", "retool_qwen3_4b_sft", "retool_qwen3_32b_rl", "run_toolcall_rl")
 SPLITS = {
     "retool_qwen3_4b_rl": "trainer 4 + policy 4 = 8",
     "retool_qwen3_4b_sft": "trainer 8 = 8",
     "retool_qwen3_32b_rl": "trainer 16 + policy 16 = 32",
     "run_toolcall_rl": "trainer 4 + policy 4 = 8",
+    "retool_qwen3_4b_prm_rl": "trainer 2 + policy 4 + judge 2 = 8",
+    "retool_qwen3_32b_prm_rl": "trainer 16 + policy 16 + judge 8 = 40",
 }
+SCRIPTS = tuple(SPLITS)
 
 
 def arguments(told: str) -> dict[str, tuple[str, str]]:
@@ -43,6 +45,8 @@ def test_a_dry_run_shows_a_plan_that_fits(name: str) -> None:
             in done.stdout
         )
         assert shown["--custom-generate-function-path"][0] == "toolcall_rl.generate.generate"
+        assert shown["--prm-enable"][0] == str("prm" in name)
+        assert shown["--advantage-estimator"][0] == ("step_wise" if "prm" in name else "grpo")
         assert shown["--reward-key"] == ("score", "script") and shown["--max-turns"] == ("16", "default")
 
 
