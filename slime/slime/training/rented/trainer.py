@@ -15,7 +15,7 @@ from transformers import AutoConfig
 
 from slime.errors import ConfigError
 from slime.rented.service import ServiceRefuses, ServiceSettings, connect
-from slime.rented.usage import Meter, meter_path
+from slime.rented.usage import Meter, meter_path, note_prices, read_prices
 from slime.training.core.batch import TrainBatch
 from slime.training.core.packing import PackedBatch, check_samples
 from slime.training.core.part import Part
@@ -60,6 +60,8 @@ class RentedTrainer(Trainer):
         vocabulary = AutoConfig.from_pretrained(folder, local_files_only=True).get_text_config().vocab_size
         meter = Meter(meter_path(args.run_dir, "trainer"), "trainer")
         model = RentedModel(service, int(vocabulary), meter)
+        if args.rented_prices:
+            note_prices(args.run_dir, read_prices(args.rented_prices, args.rented_model), args.rented_model)
         self.places = RentedPlaces(model, args.rented_model, args.save)
         return RentedLearner(model, args)
 
@@ -92,7 +94,7 @@ class RentedTrainer(Trainer):
 
     def load(self) -> CheckpointState:
         """Resumes from the latest checkpoint of `save`, else from `load`; without one a new adapter begins."""
-        state = self.places.load(self.args.load, lora_settings(self.args))
+        state = self.places.load(self.args.load, self.args.rented_state, lora_settings(self.args))
         self.global_step, self.version = state.global_step, state.version
         return state
 
