@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 
 OnLogProbs = Callable[[MicroBatch, PackedBatch, Tensor], None]
 OnDistribution = Callable[[int, PackedBatch, Distribution], None]
+LayOut = Callable[[Sequence[Sample], torch.device], PackedBatch]
 Teach = Callable[[int, PackedBatch, Distribution], TopKTargets]
 
 
@@ -77,7 +78,7 @@ def forward_backward(
         seen_log_probs.append((micro_batch, packed, log_probs.detach()))
         return output.loss
 
-    lay_out = partial(pack, observed=args.echo_coef > 0) if spec.on_logits is None else custom_pack
+    lay_out: LayOut = partial(pack, observed=args.echo_coef > 0) if spec.on_logits is None else custom_pack
     learner.accumulate([lay_out([data.samples[i] for i in part], device) for part in mine], loss_of)
     for micro_batch, packed, log_probs in seen_log_probs:
         on_log_probs(micro_batch, packed, log_probs)
