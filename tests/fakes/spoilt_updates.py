@@ -1,6 +1,6 @@
 """Hooks of a run whose updates are spoilt on purpose: RUN_DIR/spoil.json names them, {"VERSION": KIND}.
 
-Also ends the process that calls them at the point that RUN_DIR/die.json names, once: {"at": POINT}.
+Also ends the process that calls them at the points that RUN_DIR/die.json names, one after the other: {"at": [POINT]}.
 """
 
 from __future__ import annotations
@@ -38,6 +38,13 @@ def after_weights_are_written(args: Any, version_dir: str, rollout_engines: Any)
     return None
 
 
+def gate_samples(args: Any, rollout_id: int, version: int) -> list[Any]:
+    """Called in the middle of an examination, and at the start of a run."""
+    if version > 1:
+        die(args, "examined")
+    return []
+
+
 def on_weights_rejected(args: Any, rollout_id: int, version: int, rejection: dict[str, Any]) -> None:
     with (Path(args.run_dir) / "rejected.jsonl").open("a") as file:
         file.write(json.dumps({"rollout_id": rollout_id, "version": version, **rejection}) + "\n")
@@ -46,8 +53,14 @@ def on_weights_rejected(args: Any, rollout_id: int, version: int, rejection: dic
 
 def die(args: Any, point: str) -> None:
     order = Path(args.run_dir) / "die.json"
-    if order.exists() and json.loads(order.read_text())["at"] == point:
-        order.unlink()
+    if not order.exists():
+        return
+    first, *others = json.loads(order.read_text())["at"]
+    if first == point:
+        if others:
+            order.write_text(json.dumps({"at": others}))
+        else:
+            order.unlink()
         os.kill(os.getpid(), signal.SIGKILL)
 
 

@@ -95,19 +95,21 @@ def test_spoilt_updates_are_rejected_one_by_one_and_training_goes_on(
         assert records.read_record(tmp_path, "driver") == driver, "no process failed over a rejection"
 
 
-@pytest.mark.parametrize("point", ["spoilt", "rejected"])
+@pytest.mark.parametrize("points", [["spoilt"], ["rejected", "examined"]])
 def test_a_driver_killed_in_the_gate_or_a_rejection_serves_nothing_of_the_rejected_update(
-    tmp_path: Path, model_path: Path, point: str
+    tmp_path: Path, model_path: Path, points: list[str]
 ) -> None:
     (tmp_path / "spoil.json").write_text(json.dumps({"2": "nan", "3": "nan"}))
-    (tmp_path / "die.json").write_text(json.dumps({"at": point}))
-    with running(tmp_path, model_path) as run:
-        run.until(lambda: len([v for v in run.versions() if v > 3]) >= 2)
+    (tmp_path / "die.json").write_text(json.dumps({"at": points}))
+    samples = ["--gate-samples-path", f"{HOOKS}:gate_samples"]
+    with running(tmp_path, model_path, *samples) as run:
+        run.until(lambda: len([v for v in run.versions() if v > 3]) >= 2 + len(points))
         assert not (tmp_path / "die.json").exists(), "it was killed"
         assert not {2, 3} & run.served and not {2, 3} & set(run.versions())
         entries = run.lines("live.jsonl")
-        [again] = [line for line in entries[1:] if line["restored"]]
-        assert again["version"] == 1
+        again = [line for line in entries[1:] if line["restored"]]
+        assert len(again) == len(points) and again[0]["version"] == 1
+        assert run.served <= set(run.versions()), "nothing answered that had not passed"
         trained = [line["rollout_id"] for line in entries if not line["restored"]]
         assert trained == sorted(set(trained))
 
@@ -118,7 +120,7 @@ def test_an_older_version_answers_within_seconds_and_training_goes_on_from_it(
 ) -> None:
     """Also where the driver is killed in the middle of it."""
     if point:
-        (tmp_path / "die.json").write_text(json.dumps({"at": point}))
+        (tmp_path / "die.json").write_text(json.dumps({"at": [point]}))
     live = ["--on-weights-live-path", f"{HOOKS}:on_weights_live", "--keep-versions", "40"]
     with running(tmp_path, model_path, *live) as run:
         run.until(lambda: 3 in run.versions())
