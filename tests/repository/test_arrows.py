@@ -16,7 +16,8 @@ from tests import ROOT
 from tests.imports import circles, files, graph, named
 
 TRAINER = (
-    ("errors", "utils"),
+    ("errors",),
+    ("utils",),
     ("types", "plugins"),
     ("rented",),
     ("hooks", "processes", "replay", "tracking", "trajectories"),

@@ -11,20 +11,20 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-PACKAGE_FOLDERS = (
-    "",
-    "slime",
+METHODS = (
     "openclaw-rl",
     "openclaw-opd",
     "openclaw-combine",
+    "openclaw-tinker",
     "terminal-rl",
     "toolcall-rl",
-    "openclaw-test",
+    "swe-rl",
 )
-PACKAGES = (
-    "openclaw|slime|openclaw_rl|openclaw_opd|openclaw_combine|terminal_rl|toolcall_rl|openclaw_test|tiny_claw"
+PACKAGE_FOLDERS = ("", "slime", *METHODS, "openclaw-test")
+PACKAGES = "|".join(
+    ("openclaw", "slime", *(name.replace("-", "_") for name in METHODS), "openclaw_test", "tiny_claw")
 )
-FOLDERS = "openclaw|openclaw-rl|openclaw-opd|openclaw-combine|terminal-rl|toolcall-rl|openclaw-test|slime|launch|instructions|tests"
+FOLDERS = "|".join(("openclaw", *METHODS, "openclaw-test", "slime", "launch", "instructions", "tests"))
 OLD_NAMES = "CHANGELOG.md"
 UNTRIED = ("test_sglang.py", "sessions_to_preference.py")
 """Programs without --help, or with a test of their own that runs them."""
