@@ -110,9 +110,10 @@ def test_a_folder_has_one_package_and_modules_that_only_give_other_names(folder:
     packages = [path.parent.name for path in (ROOT / folder).glob("*/__init__.py")]
     own = folder.replace("-", "_")
     assert own in packages and set(packages) <= {own, "tiny_claw"}
-    programs = {"openclaw-test": {"TA_chat", "student_chat", "teacher_chat", "test_sglang"}}.get(
-        folder, set()
-    )
+    programs = {
+        "openclaw-test": {"TA_chat", "student_chat", "teacher_chat", "test_sglang"},
+        "openclaw-tinker": {"run"},
+    }.get(folder, set())
     flat = {path.stem: path for path in (ROOT / folder).glob("*.py") if path.stem not in programs}
     assert [name for name, path in flat.items() if not gives_names_only(path)] == []
 
