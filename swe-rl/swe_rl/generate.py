@@ -25,9 +25,11 @@ if TYPE_CHECKING:
 __all__ = ["FLAGS", "generate", "start"]
 
 
-async def generate(args: GenerationSide, sample: Sample, sampling_params: dict[str, Any]) -> Sample:
+async def generate(
+    args: GenerationSide, sample: Sample, sampling_params: dict[str, Any], evaluation: bool = False
+) -> Sample | list[Sample]:
     """One episode; see `slime.agents.agent`."""
-    return await _agent(read(SweFlags, args))(args, sample, sampling_params)
+    return await _agent(read(SweFlags, args))(args, sample, sampling_params, evaluation)
 
 
 def start(args: GenerationSide, endpoints: object) -> Sequence[Any]:

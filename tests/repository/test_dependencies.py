@@ -111,14 +111,18 @@ def test_licences_of_all_dependencies_are_free_and_known() -> None:
     assert {name: text for name, text in licences.items() if not is_free(text)} == {}
 
 
+IN_A_BOX = {"slime/slime/agents/sandbox/python_worker.py"}
+"""Runs inside the sandbox, and is there to run what it reads."""
+
+
 def test_nothing_runs_what_it_reads() -> None:
     """No shell, no eval, no code of a model folder, no pickle."""
     sources = subprocess.run(
-        ["git", "ls-files", "*.py"], cwd=ROOT, capture_output=True, text=True, check=True
-    ).stdout.split()
+        ["git", "ls-files", "-z", "*.py"], cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout.split("\0")
     found = []
-    for name in sources:
-        if name.startswith("tests/"):
+    for name in filter(None, sources):
+        if name.startswith("tests/") or name in IN_A_BOX:
             continue
         for node in ast.walk(ast.parse((ROOT / name).read_text())):
             if isinstance(node, ast.Call):

@@ -24,7 +24,7 @@ def atif(trajectory: SeenTrajectory, model: str) -> Json:
     return {
         "schema_version": VERSION,
         "session_id": f"rollout-{trajectory.rollout}-sample-{first.index}",
-        "agent": {"name": "openclaw-rl", "version": "1", "model_name": model},
+        "agent": {"name": "slime", "version": "1", "model_name": model},
         "steps": [{"step_id": number, **step} for number, step in enumerate(steps, 1)],
         "final_metrics": {
             "total_prompt_tokens": sum(len(turn.prompt_ids) for turn in turns),

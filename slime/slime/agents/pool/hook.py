@@ -5,9 +5,17 @@ from __future__ import annotations
 
 import argparse
 import sys
-from typing import Any
+from typing import Any, Protocol
 
 from slime.agents.pool.__main__ import POOL_PORT, app_of, parser
+
+
+class PoolFlags(Protocol):
+    """The flags that `add_arguments` adds."""
+
+    environment_path: str
+    environment_port: int
+    parallel_envs: int
 
 
 def add_arguments(flags: argparse.ArgumentParser) -> None:
@@ -18,7 +26,7 @@ def add_arguments(flags: argparse.ArgumentParser) -> None:
     group.add_argument("--parallel-envs", type=int, default=64, help="environments at a time")
 
 
-def start(args: Any, endpoints: dict[str, list[str]]) -> list[dict[str, Any]]:
+def start(args: PoolFlags, endpoints: dict[str, list[str]]) -> list[dict[str, Any]]:
     """The pool as a server for slime to start. Raises ConfigError: there is no such environment, or it cannot be made."""
     words = ["--environment", args.environment_path, "--port", str(args.environment_port)]
     for limit in ("--max-runs", "--max-tasks", "--max-runs-per-task"):
