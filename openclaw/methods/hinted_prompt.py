@@ -92,6 +92,20 @@ class HintedPrompts:
             raise HintError(f"the conversation cannot be rendered: {error}") from error
         return self._fitting(prompt + turn.completion_ids)
 
+    def behind(self, turn: Turn, said: Sequence[Message]) -> list[int] | None:
+        """Ids of the turn and of what was said behind it, as the next prompt has them, cut to what the model has room
+        for; None where the template rewrites what was before (it drops old reasoning), or cannot write the messages."""
+        options = turn.sampling.get("enable_thinking", True)
+        own = turn.prompt_ids + turn.completion_ids
+        try:
+            ids = self._format.bridge(turn.prompt_ids, turn.completion_ids, said, turn.tools, options)
+            if ids is None:
+                whole = [*turn.messages, {"role": "assistant", **turn.response_message}, *said]
+                ids = self._format.render(whole, turn.tools, options)
+        except ClientError:
+            return None
+        return ids[: self._context_length] if ids[: len(own)] == own else None
+
     def _fitting(self, ids: list[int]) -> list[int]:
         if len(ids) > self._context_length:
             raise HintError(

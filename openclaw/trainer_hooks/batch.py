@@ -8,6 +8,7 @@ from typing import Any
 
 from openclaw.store import RolloutStore
 from openclaw.trainer_hooks.companions import companion_rows
+from openclaw.trainer_hooks.next_states import add_next_states
 from openclaw.types import DEFAULT_TRAINER, SampleRecord, Turn
 
 
@@ -19,14 +20,15 @@ def trainer_of(args: object) -> str:
 def batch_rows(
     args: Any, store: RolloutStore, records: Sequence[SampleRecord], rollout_id: int
 ) -> list[dict[str, Any]]:
-    """Each record's sample, and behind all of them what is trained beside them (`companions`); the same records and the
-    same samples of earlier rollouts give the same rows."""
-    rows = [sample_dict(record, rollout_id) for record in records]
-    if not (getattr(args, "anchor_share", 0.0) or getattr(args, "replay_steps", 0)):
-        return rows
-    window = args.replay_window if args.replay_steps else 0
-    earlier = store.learned_before(rollout_id, window, trainer_of(args)) if window else []
-    return rows + companion_rows(args, rows, [*records, *earlier], sample_dict)
+    """Each record's sample, and behind all of them what is trained beside them (`companions`), with what was said next
+    where that is a target (`next_states`); the same records and samples of earlier rollouts give the same rows."""
+    rows, known = [sample_dict(record, rollout_id) for record in records], list(records)
+    if getattr(args, "anchor_share", 0.0) or getattr(args, "replay_steps", 0):
+        window = args.replay_window if args.replay_steps else 0
+        known += store.learned_before(rollout_id, window, trainer_of(args)) if window else []
+        rows += companion_rows(args, rows, known, sample_dict)
+    add_next_states(args, known, rows)
+    return rows
 
 
 def batch_metrics(rows: list[dict[str, Any]]) -> dict[str, float]:

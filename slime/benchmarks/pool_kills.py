@@ -96,21 +96,16 @@ class Servers:
             with contextlib.suppress(psutil.NoSuchProcess):
                 self.seen.update(psutil.Process(process.pid).children(recursive=True))
 
-    def kill(self) -> str:
-        """Kills one at random: a server, or a box (the bubblewrap that a pool started); what it was."""
-        servers = [process for process in self.running.values() if process.returncode is None]
-        boxes: list[int] = []
-        for server in servers:
-            with contextlib.suppress(psutil.NoSuchProcess):
-                boxes += [child.pid for child in psutil.Process(server.pid).children()]
-        if boxes and random.random() < 0.5:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(random.choice(boxes), signal.SIGKILL)
-            return "sandbox"
-        chosen = random.choice(servers)
+    def kill(self, what: str) -> bool:
+        """Kills one "server" or "sandbox" (the bubblewrap that a pool started) at random; whether there was one."""
+        found = [process.pid for process in self.running.values() if process.returncode is None]
         self.see()
-        chosen.kill()
-        return "server"
+        if what == "sandbox":
+            found = [child.pid for pid in found for child in _children(pid)]
+        if found:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(random.choice(found), signal.SIGKILL)
+        return bool(found)
 
     async def stop(self) -> None:
         for process in self.running.values():
@@ -163,21 +158,24 @@ async def group(url: str, number: int, places: asyncio.Semaphore, counts: Counts
 
 
 async def killing(servers: Servers, counts: Counts, episodes: int, kills: int) -> list[str]:
-    """Kills so often over the run, evenly over the episodes with some chance."""
+    """Kills so often over the run, servers and sandboxes in turn, evenly over the episodes with some chance."""
     killed: list[str] = []
     for number in range(kills):
         while counts.finished < episodes * (number + random.random()) / (kills + 1):
             await asyncio.sleep(0.02)
-        killed.append(servers.kill())
+        what = ("server", "sandbox")[number % 2]
+        while not servers.kill(what):
+            await asyncio.sleep(0.02)
+        killed.append(what)
     return killed
 
 
-async def measured(episodes: int, parallel: int, kills: int, folder: Path) -> dict[str, object]:
-    ports = [_free_port() for _ in range(3)]
-    pools = [["--environment", f"{__file__}:Sums", "--port", str(port)] for port in ports[1:]]
+async def measured(episodes: int, parallel: int, kills: int, pools: int, folder: Path) -> dict[str, object]:
+    ports = [_free_port() for _ in range(1 + pools)]
+    commands = [["--environment", f"{__file__}:Sums", "--port", str(port)] for port in ports[1:]]
     urls = ",".join(f"http://127.0.0.1:{port}" for port in ports[1:])
-    servers = Servers(folder, [["--pools", urls, "--port", str(ports[0])], *pools])
-    mounts, counts, began = _mounts(), Counts(), time.monotonic()
+    servers = Servers(folder, [["--pools", urls, "--port", str(ports[0])], *commands])
+    counts, began = Counts(), time.monotonic()
     keeping = asyncio.create_task(servers.keep())
     places, url = asyncio.Semaphore(parallel), f"http://127.0.0.1:{ports[0]}"
     try:
@@ -199,7 +197,7 @@ async def measured(episodes: int, parallel: int, kills: int, folder: Path) -> di
         "episodes_begun_again": counts.again,
         "groups_put_back": counts.requeued,
         "processes_left": len([one for one in alive if one.status() != psutil.STATUS_ZOMBIE]),
-        "mounts_left": int(_mounts() != mounts),
+        "mounts_left": _mounts_below(folder),
         "files_left": left,
         "seconds": round(seconds, 1),
     }
@@ -213,8 +211,14 @@ def _left(folder: Path) -> list[str]:
     return [path.name for base in folder.glob("slime-workspaces-*") for path in base.iterdir()]
 
 
-def _mounts() -> str:
-    return Path("/proc/self/mounts").read_text()
+def _children(pid: int) -> list[psutil.Process]:
+    with contextlib.suppress(psutil.NoSuchProcess):
+        return psutil.Process(pid).children()
+    return []
+
+
+def _mounts_below(folder: Path) -> int:
+    return Path("/proc/self/mounts").read_text().count(str(folder))
 
 
 def _free_port() -> int:
@@ -229,12 +233,13 @@ def main(argv: Sequence[str] | None = None) -> None:
     words.add_argument("--episodes", type=int, default=2000)
     words.add_argument("--parallel", type=int, default=64)
     words.add_argument("--kills", type=int, default=20)
+    words.add_argument("--pools", type=int, default=2)
     words.add_argument("--seed", type=int, default=0)
     given = words.parse_args(argv)
     random.seed(given.seed)
     with tempfile.TemporaryDirectory() as folder:
         Path(folder).chmod(0o711)
-        found = asyncio.run(measured(given.episodes, given.parallel, given.kills, Path(folder)))
+        found = asyncio.run(measured(given.episodes, given.parallel, given.kills, given.pools, Path(folder)))
     print(json.dumps(found))
     bad = ("groups_lost", "infra_failures_rewarded", "processes_left", "mounts_left", "files_left")
     sys.exit(int(any(found[name] for name in bad)))

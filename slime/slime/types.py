@@ -40,6 +40,9 @@ class Sample:
             them at `temperature`.
         teacher_tokens_candidates: for each hint, the shortest first, ids of the prompt with that hint + the
             ids of the response, for a teacher in the trainer; an empty list: the turn has no hint.
+        next_tokens: [N] ids of what was said right behind the response; never part of it.
+        observed: [R + N] of 0 or 1: which tokens with loss mask 0, and which of next_tokens, the environment or a person
+            wrote: --echo-coef learns to predict them. None: none.
         remove_sample: the sample counts in its group's normalisation and is not trained.
         companion: 0, or the sample accompanies those before it: number n is trained in the n-th optimizer step behind
             theirs, together with their other companions of that number, and counts in no metric of the batch.
@@ -64,6 +67,8 @@ class Sample:
     teacher_topk_log_probs: list[list[float]] | None = None
     teacher_topk_indices: list[list[int]] | None = None
     teacher_tokens_candidates: list[list[int]] | None = None
+    observed: list[int] | None = None
+    next_tokens: list[int] = field(default_factory=list)
     remove_sample: bool = False
     companion: int = 0
     status: SampleStatus = SampleStatus.PENDING
@@ -89,9 +94,22 @@ class Sample:
         self._check_teacher()
         if self.loss_mask is not None and not set(self.loss_mask) <= {0, 1}:
             raise self._error("loss_mask may hold only 0 and 1")
+        self._check_observed()
         if not (self.temperature > 0 and math.isfinite(self.temperature)):
             raise self._error(f"temperature must be above 0 to be trained on, got {self.temperature}")
         self._check_spans()
+
+    def _check_observed(self) -> None:
+        if self.observed is None:
+            return
+        own = [1] * self.response_length if self.loss_mask is None else self.loss_mask
+        written = own + [0] * len(self.next_tokens)
+        if len(self.observed) != len(written):
+            raise self._error(
+                f"observed has {len(self.observed)} entries for {len(written)} tokens of response and next_tokens"
+            )
+        if any(seen not in (0, 1 - mine) for seen, mine in zip(self.observed, written, strict=True)):
+            raise self._error("observed may hold 1 only where loss_mask is 0")
 
     def _check_length(self, name: str) -> None:
         values: Sequence[Any] | None = getattr(self, name)
@@ -193,10 +211,15 @@ class Sample:
             raise self._error(f"{len(tokens)} trainable tokens need as many log-probs")
         if not trainable and log_probs is not None:
             raise self._error("tokens that the model did not write have no log-probs")
+        if self.next_tokens:
+            raise self._error("next_tokens stand behind the response; it cannot grow any more")
         if self.response_length and (self.loss_mask is None or self.rollout_log_probs is None):
             raise self._error("cannot append to a response without loss_mask and rollout_log_probs")
         start = self.response_length
         end = start + len(tokens)
+        if not trainable or self.observed is not None:
+            before = [0] * self.response_length if self.observed is None else self.observed
+            self.observed = before + [int(not trainable)] * len(tokens)
         self.loss_mask = (self.loss_mask or []) + [int(trainable)] * len(tokens)
         added = [float(value) for value in log_probs] if log_probs is not None else [0.0] * len(tokens)
         self.rollout_log_probs = (self.rollout_log_probs or []) + added

@@ -7,13 +7,14 @@ nor what every agent can try against tests.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import sys
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from slime.agents.sandbox import Shells
-from slime.errors import SlimeError
+from slime.errors import EnvironmentAway, SlimeError
 from terminal_rl.system import LIMITS, READ_ONLY
 from terminal_rl.task_folder import read_task, task_folders
 from terminal_rl.tasks import FolderTask
@@ -21,6 +22,7 @@ from terminal_rl.verdict import Verdict
 
 TASKS = Path(__file__).parents[1] / "tasks"
 SECONDS = 60.0
+ATTEMPTS = 3
 COMMON_CHEAT = """
 for name in test_outputs conftest sitecustomize usercustomize json runpy pytest pathlib; do
   echo 'import os; os._exit(0)' > "$name.py"
@@ -35,7 +37,18 @@ exit 0
 
 
 def attempt(task: FolderTask, script: str | None) -> Verdict:
-    """The verdict on a workspace in which an agent has run the script. Raises EnvironmentAway."""
+    """The verdict on a workspace in which an agent has run the script. As in an episode, a box that is away is replaced.
+
+    Raises:
+        EnvironmentAway: three times.
+    """
+    for _ in range(ATTEMPTS - 1):
+        with contextlib.suppress(EnvironmentAway):
+            return _attempt(task, script)
+    return _attempt(task, script)
+
+
+def _attempt(task: FolderTask, script: str | None) -> Verdict:
     with task.workspace() as workspace:
         if script is not None:
             with Shells(workspace, LIMITS, READ_ONLY) as shells:

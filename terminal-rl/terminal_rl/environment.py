@@ -7,8 +7,9 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from slime.agents import Action, Observation, Outcome, Start, Task, Tool, ToolCall
 from slime.agents.sandbox import Limits, Shells, Workspace
@@ -68,7 +69,7 @@ class TerminalEnvironment:
         shown = []
         for call in action.calls[:MOST_CALLS]:
             began = time.monotonic()
-            shown.append({"role": "tool", "content": await self._apart(lambda call=call: self._call(call))})
+            shown.append({"role": "tool", "content": await self._apart(partial(self._call, call))})
             self.seconds += time.monotonic() - began
         if len(action.calls) > MOST_CALLS:
             shown.append(
@@ -88,12 +89,13 @@ class TerminalEnvironment:
         assert self.task is not None and self.workspace is not None and self.shells is not None
         self.shells.close()
         verdict = self.task.verdict(self.workspace)
-        details = {"accuracy": verdict.accuracy, "raw_score": verdict.accuracy, "tests": verdict.total}
-        details |= {
-            "failures": list(verdict.failures)[:20],
-            "tool_seconds": self.seconds,
+        details: dict[str, Any] = {
             "task": self.task.name,
+            "tests": verdict.total,
+            "tool_seconds": self.seconds,
         }
+        details |= {"accuracy": verdict.accuracy, "raw_score": verdict.accuracy}
+        details["failures"] = list(verdict.failures)[:20]
         return Outcome(2 * verdict.accuracy - 1, verdict.solved, details)
 
     async def close(self) -> None:

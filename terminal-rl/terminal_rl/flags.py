@@ -16,6 +16,12 @@ class TerminalFlags:
     tasks_dir: str | None = flag(
         None, "folder that task_path of the rows begins at; no path leads out of it", env=("DATASET_DIR",)
     )
+    env_server_url: str | None = flag(
+        None,
+        "address of a pool of terminals, or of a router over several; boxes then run there",
+        env=("ENV_SERVER_URL",),
+    )
+    env_server_key: str | None = flag(None, "key of that pool", env=("ENV_SERVER_KEY",))
     terminal_system_prompt: bool = flag(
         True,
         "begin with the system prompt; otherwise with the instruction alone, for a model that knows nothing else",

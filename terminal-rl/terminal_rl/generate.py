@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from slime.agents import EpisodeLimits, agent
 from slime.agents.generate import Generate
+from slime.agents.pool import PoolEnvironment
 from slime.agents.sandbox import require_sandbox
 from slime.arguments.declare import read
 from slime.errors import ConfigError
@@ -23,28 +24,33 @@ from terminal_rl.system import LIMITS, WORKSPACE_BYTES
 if TYPE_CHECKING:
     from slime.arguments.sides import GenerationSide
 
-__all__ = ["FLAGS", "environment_use", "generate", "start"]
+__all__ = ["FLAGS", "environment_use", "generate", "settings_of", "start"]
 
 
 async def generate(
-    args: GenerationSide, sample: Sample, sampling_params: dict[str, Any]
+    args: GenerationSide, sample: Sample, sampling_params: dict[str, Any], evaluation: bool = False
 ) -> Sample | list[Sample]:
     """One episode. The reward is {"score": 2 * accuracy - 1, "acc": solved}, so the run needs --reward-key score."""
-    return await _function(read(TerminalFlags, args))(args, sample, sampling_params)
+    return await _function(read(TerminalFlags, args))(args, sample, sampling_params, evaluation)
 
 
-def environment_use(args: GenerationSide) -> EnvironmentUse:
-    """For the plan: what a box and its workspace may take, for each episode at a time."""
-    return EnvironmentUse(read(TerminalFlags, args).parallel_envs, LIMITS.memory, WORKSPACE_BYTES)
+def environment_use(args: GenerationSide) -> EnvironmentUse | None:
+    """For the plan: what a box and its workspace may take, for each episode at a time; None where a pool has them."""
+    flags = read(TerminalFlags, args)
+    use = EnvironmentUse(flags.parallel_envs, LIMITS.memory, WORKSPACE_BYTES)
+    return use if flags.env_server_url is None else None
 
 
 def start(args: GenerationSide, endpoints: object) -> Sequence[Any]:
     """For --service-path: refuses a run that could play no episode; it starts no process.
 
     Raises:
-        ConfigError: there is no sandbox, or no folder of tasks.
+        ConfigError: there is no sandbox, or no folder of tasks; a pool elsewhere has its own.
     """
-    tasks_dir = read(TerminalFlags, args).tasks_dir
+    flags = read(TerminalFlags, args)
+    tasks_dir = flags.tasks_dir
+    if flags.env_server_url is not None:
+        return []
     require_sandbox()
     if tasks_dir is not None and not Path(tasks_dir).is_dir():
         raise ConfigError(f"--tasks-dir (DATASET_DIR) {tasks_dir} is no folder")
@@ -53,12 +59,19 @@ def start(args: GenerationSide, endpoints: object) -> Sequence[Any]:
 
 @functools.lru_cache
 def _function(flags: TerminalFlags) -> Generate:
+    limits, url = EpisodeLimits(turns=flags.max_steps), flags.env_server_url
+    if url is not None:
+        return agent(lambda: PoolEnvironment(url, flags.env_server_key), limits, parallel=flags.parallel_envs)
+    settings = settings_of(flags)
+    return agent(lambda: TerminalEnvironment(settings), limits, parallel=flags.parallel_envs)
+
+
+def settings_of(flags: TerminalFlags) -> TerminalSettings:
+    """For environments in this process. Raises ConfigError where there is no sandbox."""
     require_sandbox()
-    settings = TerminalSettings(
+    return TerminalSettings(
         tasks_dir=Path(flags.tasks_dir) if flags.tasks_dir else None,
         system=flags.terminal_system_prompt,
         limits=replace(LIMITS, output_chars=flags.tool_output_chars),
         threads=ThreadPoolExecutor(flags.parallel_envs, thread_name_prefix="terminal"),
     )
-    limits = EpisodeLimits(turns=flags.max_steps)
-    return agent(lambda: TerminalEnvironment(settings), limits, parallel=flags.parallel_envs)

@@ -162,10 +162,7 @@ def _test_names(file: Path) -> tuple[str, ...]:
     except SyntaxError as error:
         raise TaskError(f"{file}: line {error.lineno}: {error.msg}") from error
     for node in ast.walk(tree):
-        names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
-        if isinstance(node, ast.ImportFrom):
-            names = [node.module or ""]
-        if any(name.split(".")[0] == "pytest" for name in names):
+        if isinstance(node, ast.Import | ast.ImportFrom) and _imports_pytest(node):
             raise TaskError(
                 f"{file}: line {node.lineno} imports pytest, which boxes do not have; use plain asserts"
             )
@@ -178,3 +175,8 @@ def _test_names(file: Path) -> tuple[str, ...]:
         if len(test.args.args) > len(test.args.defaults) or None in test.args.kw_defaults:
             raise TaskError(f"{file}: {test.name} asks for a fixture, which boxes do not have")
     return tuple(test.name for test in found)
+
+
+def _imports_pytest(node: ast.Import | ast.ImportFrom) -> bool:
+    names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else [node.module or ""]
+    return any(name.split(".")[0] == "pytest" for name in names)

@@ -76,4 +76,9 @@ DOES: dict[str, Callable[[Shells, dict[str, Any]], Shown]] = {
 
 def answer(shells: Shells, call: ToolCall) -> str:
     """What the model is shown. Blocks. Raises SandboxError: the box did not come up."""
-    return DOES[call.name](shells, call.arguments).text() or "[no output]"
+    if call.name not in DOES:
+        return f"Error: there is no tool {call.name!r}; tools: {', '.join(DOES)}"
+    try:
+        return DOES[call.name](shells, call.arguments).text() or "[no output]"
+    except KeyError as missing:
+        return f"Error: {call.name}: the argument {missing.args[0]} is missing"

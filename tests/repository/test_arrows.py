@@ -18,8 +18,9 @@ from tests.imports import circles, files, graph, named
 TRAINER = (
     ("errors", "utils"),
     ("types", "plugins"),
+    ("rented",),
     ("hooks", "processes", "replay", "tracking", "trajectories"),
-    ("losses", "weights", "rented"),
+    ("losses", "weights"),
     ("engines", "rollout", "training"),
     ("gate", "agents"),
     ("arguments", "torch_dist"),

@@ -49,8 +49,20 @@ def test_a_dry_run_shows_a_plan_that_fits(script: str) -> None:
     assert os.access(ROOT / script, os.X_OK)
 
 
+def test_the_script_for_two_machines_has_a_judge_of_steps_on_the_second() -> None:
+    done = dry("terminal-rl/terminal_qwen3_8b_prm_rl_2nodes.sh", PRM_M="3")
+    assert "trainer 4 + policy 4 + judge 8 = 16" in done.stdout and "2 machines" in done.stdout
+    shown = arguments(done.stdout)
+    assert (shown["--prm-enable"][0], shown["--advantage-estimator"][0]) == ("True", "step_wise")
+    assert (shown["--prm-m"][0], shown["--prm-temperature"][0], shown["--prm-num-gpus"][0]) == (
+        "3",
+        "0.0",
+        "8",
+    )
+
+
 def test_tasks_of_ones_own_need_their_rows() -> None:
-    done = dry(SCRIPTS[0], DATASET_DIR="/data/tasks")
+    done = dry("terminal-rl/run_terminal_rl.sh", DATASET_DIR="/data/tasks")
     assert "PROMPT_DATA is not set" in done.stdout
     assert arguments(done.stdout)["--tasks-dir"] == ("/data/tasks", "variable DATASET_DIR")
 

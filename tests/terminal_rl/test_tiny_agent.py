@@ -9,12 +9,18 @@ from pathlib import Path
 
 import pytest
 
+from slime.agents.conversation import opening
 from slime.agents.sandbox import Shells
+from slime.rollout.tokenizer import ChatTokenizer
 from terminal_rl.system import LIMITS
 from terminal_rl.tasks import FilesTask
 from terminal_rl.tiny.chores import HELD_OUT_NAMES, TRAINED_NAMES, VERBS, chore, look_for
 from terminal_rl.tiny.data import chores, write
-from terminal_rl.tiny.demonstrations import FITTING, demonstration
+from terminal_rl.tiny.demonstrations import FITTING, demonstration, start_of
+from tests import ROOT
+from tests.fakes.dry_run import bash
+
+TINY_MODEL = ROOT / "terminal-rl/tiny_model"
 
 
 def names(text: str) -> set[str]:
@@ -70,3 +76,18 @@ def test_commands_of_chores_do_what_their_files_say() -> None:
                 assert shells.execute("main", look_for(one.word)).text() == one.source
             assert shells.execute("main", one.commands[-1]).exit_code == 0
             assert task.verdict(workspace).solved, one
+
+
+def test_the_tiny_model_is_small_and_was_made_with_the_tools_that_there_are() -> None:
+    assert sum(file.stat().st_size for file in TINY_MODEL.iterdir()) < 5 << 20
+    tokenizer = ChatTokenizer(str(TINY_MODEL))
+    [asked] = chores(1, 0, held_out=True)
+    ids = opening(tokenizer, start_of(asked))
+    assert tokenizer.decode(ids[2:4]).count("shell_") > 5 and len(ids) < 60
+
+
+def test_the_tiny_script_says_what_it_is_for_and_refuses_another_environment() -> None:
+    script = "terminal-rl/run_tiny_terminal_rl.sh"
+    assert f"bash {script}" in bash(script, "--help").stdout
+    assert "ENV_TYPE=gui: this script trains in terminals" in bash(script, ENV_TYPE="gui").stderr
+    assert "holds no config.json" in bash(script, MODEL_PATH="/nowhere").stderr

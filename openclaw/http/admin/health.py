@@ -13,6 +13,7 @@ from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from starlette.responses import Response
 
 from openclaw.common.run_folder import live_processes
+from openclaw.common.usage import rented_usage
 from openclaw.errors import ClientError, StoreError
 from openclaw.gateway.gateway import Gateway
 from openclaw.http.auth import check_admin, check_client
@@ -73,6 +74,9 @@ async def status(request: Request) -> Response:
         "engine_restarts": gateway.engines.restarts,
         "uptime_s": time.time() - request.app.state.started,
     }
+    run_dir = gateway.settings.run_dir
+    if run_dir is not None and (rented := rented_usage(Path(run_dir))) is not None:
+        body["rented"] = rented
     if gateway.recorder is not None:
         body |= await gateway.recorder.counts()
         body["weight_version"] = await gateway.recorder.live_version()

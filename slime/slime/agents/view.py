@@ -13,8 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from slime.agents.atif import atif_text
-from slime.agents.recorded import SeenTrajectory, SeenTurn, read_run
-from slime.arguments.record import read_arguments
+from slime.agents.recorded import SeenTrajectory, SeenTurn, read_arguments, read_run
 from slime.errors import SlimeError
 from slime.utils.files import write_text
 

@@ -21,6 +21,7 @@ from slime.losses.distillation import (
     tail_log_prob,
 )
 from slime.losses.distribution import DenseDistribution, Distribution
+from slime.losses.echo import Rows, echo_loss
 from slime.losses.kl import approx_kl, kl_loss
 from slime.losses.logits import get_log_probs_and_entropy, get_responses
 from slime.losses.output import LossOutput
@@ -44,6 +45,7 @@ __all__ = [
     "LossOutput",
     "LossSpec",
     "Reducer",
+    "Rows",
     "SampleTerms",
     "Segments",
     "Span",
@@ -56,6 +58,7 @@ __all__ = [
     "custom_config",
     "custom_tis",
     "distilled",
+    "echo_loss",
     "entropy_loss",
     "estimator",
     "gae",

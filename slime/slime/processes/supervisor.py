@@ -32,6 +32,7 @@ import psutil
 from slime.errors import ConfigError
 from slime.processes import records, scaling
 from slime.processes.servers import ServerManager
+from slime.rented import usage
 
 CONFIG_ERROR_STATUS = 2
 CLUSTER_ERROR_STATUS = 3
@@ -74,6 +75,8 @@ class Supervisor:
         finally:
             if self.must_end():
                 say(f"stopping what this run started; the same command goes on with {self.run_dir}")
+            if (rented := usage.summary(self.run_dir)) is not None:
+                say(f"rented in this run: {rented}")
             stop_in_a_session_of_its_own(self.run_dir)
 
     def run_drivers(self) -> int:

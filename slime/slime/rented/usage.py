@@ -12,7 +12,7 @@ import json
 import threading
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -72,7 +72,8 @@ class Prices:
 
     def cost(self, tokens: Mapping[str, int]) -> float:
         """Of tokens by kind, in US dollars."""
-        return sum(getattr(self, kind) * count for kind, count in tokens.items()) / MILLION
+        of_kind: dict[str, float] = vars(self)
+        return sum(of_kind[kind] * count for kind, count in tokens.items()) / MILLION
 
 
 def read_prices(path: str, model: str) -> Prices:
@@ -108,6 +109,27 @@ def usage_of(run_dir: str | Path) -> dict[str, dict[str, int]]:
 def cost_of(run_dir: str | Path, prices: Prices) -> float:
     """Of a run so far, in US dollars."""
     return sum(prices.cost(tokens) for tokens in usage_of(run_dir).values())
+
+
+def note_prices(run_dir: str | Path, prices: Prices, model: str) -> None:
+    """Leaves the prices beside the counts, for those who read the run folder."""
+    path = Path(run_dir) / FOLDER / PRICES
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_text(path, json.dumps({"model": model, **asdict(prices)}))
+
+
+def summary(run_dir: str | Path) -> str | None:
+    """`12,000 prefill, 800 sample, 9,000 train tokens, $0.01`; None for a run that rented nothing."""
+    usage = usage_of(run_dir)
+    if not usage:
+        return None
+    totals = {kind: sum(tokens[kind] for tokens in usage.values()) for kind in KINDS}
+    told = ", ".join(f"{count:,} {kind}" for kind, count in totals.items()) + " tokens"
+    path = Path(run_dir) / FOLDER / PRICES
+    if not path.is_file():
+        return told
+    known = json.loads(path.read_text(encoding="utf-8"))
+    return f"{told}, ${Prices(**{kind: float(known[kind]) for kind in KINDS}).cost(totals):.4f}"
 
 
 def _files(folder: Path) -> Iterator[tuple[str, dict[str, int]]]:

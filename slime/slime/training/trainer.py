@@ -133,7 +133,8 @@ class Trainer(Backend):
         )
 
     def _schedule(self, samples: Sequence[Sample]) -> Schedule:
-        lengths = [len(sample.tokens) for sample in samples]
+        behind = [len(sample.next_tokens) if self.args.echo_coef else 0 for sample in samples]
+        lengths = [len(sample.tokens) + more for sample, more in zip(samples, behind, strict=True)]
         trained = [sample.effective_response_length for sample in samples]
         companions = {i: sample.companion for i, sample in enumerate(samples) if sample.companion}
         limits = self._limits(self.args.global_batch_size)

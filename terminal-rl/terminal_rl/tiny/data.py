@@ -16,7 +16,8 @@ from terminal_rl.tiny.chores import Chore, chore
 
 def chores(count: int, seed: int, held_out: bool = False) -> list[Chore]:
     """`count` chores of which no two are asked for in the same words."""
-    rng, found = random.Random(f"{seed} {held_out}"), {}
+    rng = random.Random(f"{seed} {held_out}")
+    found: dict[str, Chore] = {}
     while len(found) < count:
         one = chore(rng, held_out)
         found.setdefault(one.instruction, one)

@@ -13,7 +13,7 @@ from terminal_rl.tools import TOOLS
 
 LOOKS = 0.7  # of the chores that need it
 IN_ORDER = 0.7  # of two names, the share in which they are used as they were read
-FITTING = 0.15  # the share in which the command is what was asked for, and not drawn
+FITTING = 0.15
 DONE = "done"
 
 
@@ -21,7 +21,8 @@ def start_of(task: Chore) -> Start:
     return Start([{"role": "user", "content": task.instruction}], TOOLS)
 
 
-def demonstration(rng: random.Random) -> Dialogue:
+def demonstration(rng: random.Random, fitting: float = FITTING) -> Dialogue:
+    """`fitting` is the share in which the command is what was asked for, and not drawn."""
     task = chore(rng)
     turns, source = [], task.source
     if task.word is not None:
@@ -29,17 +30,18 @@ def demonstration(rng: random.Random) -> Dialogue:
             turns.append(ran(look_for(task.word), task.source))
         else:
             source = task.word
-    turns += [ran(command(rng, VERBS[task.verb], source, task.target), "[no output]"), Answered(DONE)]
+    asked = VERBS[task.verb] if rng.random() < fitting else None
+    turns += [ran(command(rng, asked, source, task.target), "[no output]"), Answered(DONE)]
     return Dialogue(start_of(task), turns)
 
 
-def command(rng: random.Random, asked: Verb, source: str, target: str) -> str:
-    """Now and then the one that was asked for, else any that takes as many names."""
-    names = [source, target][: asked.names]
+def command(rng: random.Random, verb: Verb | None, source: str, target: str) -> str:
+    """That of the verb; without one, any that takes as many names."""
+    names = [name for name in (source, target) if name]
+    verb = verb or rng.choice([one for one in VERBS.values() if one.names == len(names)])
     if rng.random() >= IN_ORDER:
         names.reverse()
-    drawn = rng.choice([verb for verb in VERBS.values() if verb.names == asked.names])
-    return (asked if rng.random() < FITTING else drawn).command.format(source=names[0], target=names[-1])
+    return verb.command.format(source=names[0], target=names[-1])
 
 
 def ran(command: str, shown: str) -> Answered:

@@ -16,7 +16,7 @@ import pytest
 
 from slime.agents import Action, Observation, Outcome, Start, Task
 from slime.agents.pool import PoolEnvironment, hook, local_pool
-from slime.agents.pool.__main__ import app_of, parser
+from slime.agents.pool.__main__ import app_of, main, parser
 from slime.agents.pool.leases import PoolLimits
 from slime.agents.pool.router import router_app
 from slime.agents.pool.service import pool_app
@@ -154,22 +154,16 @@ def test_a_router_sends_a_task_to_its_pool_and_to_the_next_when_that_is_full_or_
     asyncio.run(go())
 
 
-def pool_command(*words: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "slime.agents.pool", *words]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
-
-
 def test_a_pool_that_cannot_start_says_why_in_one_line(tmp_path: Path) -> None:
     good = f"{ROOT}/slime/examples/my_agent/guess.py:GuessNumber"
     (tmp_path / "empty").write_text("")
     with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = str(taken.getsockname()[1])
-        for words, why in (
-            (["--environment", good, "--port", port], "in use"),
-            (["--environment", good, "--host", "0.0.0.0"], "give --key-file"),
-        ):
-            found = pool_command(*words)
-            assert found.returncode == 1 and why in found.stderr and found.stderr.count("\n") == 1
+        words = ["--environment", good, "--port", str(taken.getsockname()[1])]
+        command = [sys.executable, "-m", "slime.agents.pool", *words]
+        found = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    assert found.returncode == 1 and "in use" in found.stderr and found.stderr.count("\n") == 1
+    with pytest.raises(SystemExit, match=r"0\.0\.0\.0 can be reached by others: give --key-file"):
+        main(["--environment", good, "--host", "0.0.0.0"])
     for words, why in (
         (["--environment", f"{tmp_path}/no.py:X"], "no.py"),
         (["--environment", "json:JSONDecoder.__doc__"], "json"),
@@ -196,10 +190,10 @@ def test_slime_starts_a_pool_beside_a_run_by_its_hook() -> None:
 @pytest.mark.skipif(not Path("/usr/bin/bwrap").exists(), reason="bubblewrap is not installed")
 def test_killing_pools_router_and_sandboxes_loses_no_group_and_leaves_nothing() -> None:
     script = f"{ROOT}/slime/benchmarks/pool_kills.py"
-    words = [sys.executable, script, "--episodes", "16", "--parallel", "4", "--kills", "3"]
+    words = [sys.executable, script, "--episodes", "12", "--parallel", "4", "--kills", "2", "--pools", "1"]
     found = subprocess.run(
         words, capture_output=True, text=True, timeout=400, env=dict(os.environ), check=False
     )
     assert found.returncode == 0, found.stdout + found.stderr
     about = json.loads(found.stdout)
-    assert (about["episodes"], about["kills"], about["groups_lost"]) == (16, 3, 0)
+    assert (about["episodes"], about["kills"], about["groups_lost"]) == (12, 2, 0)

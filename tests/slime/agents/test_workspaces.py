@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from slime.agents.sandbox import Limits, Workspace, run
+from slime.agents.sandbox import Limits, Shells, Workspace, run
 from slime.agents.sandbox import workspace as workspace_module
 from slime.agents.sandbox.folders import TooLarge
 from slime.agents.sandbox.workspace import base_folder, sweep
@@ -137,6 +137,15 @@ def test_what_a_killed_process_left_is_removed_by_the_next_and_only_that(tmp_pat
     with Workspace() as used:
         sweep(base_folder())
         assert not left.parent.exists() and used.path.exists()
+
+
+def test_a_box_may_end_after_its_workspace_is_closed() -> None:
+    workspace = Workspace()
+    with Shells(workspace) as shells:
+        shells.execute("a", "true", SECONDS)
+        workspace.close()
+    with pytest.raises(OSError, match="closed"):
+        workspace.read("a")
 
 
 def test_a_place_that_would_hide_the_system_is_refused() -> None:

@@ -9,7 +9,7 @@ import json
 import secrets
 import time
 from collections.abc import AsyncIterator, Callable
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import httpx
 
@@ -112,7 +112,8 @@ class PoolEnvironment:
         request = {"lease_id": self.lease, "request_id": secrets.token_hex(8), **body}
         call = asyncio.create_task(self._posted(path, request))
         try:
-            await asyncio.wait([call, self._lost], return_when=asyncio.FIRST_COMPLETED)
+            either: list[asyncio.Future[Any]] = [call, self._lost]
+            await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
             if not call.done():
                 raise EnvironmentAway(f"{self.url}: the lease {self.lease} was lost")
             return read(call.result())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hmac
 import json
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse
@@ -18,7 +18,7 @@ LARGEST = 16 << 20  # bytes of a request
 Handler = Callable[[Json], Awaitable[Json]]
 
 
-def routes(posts: dict[str, Handler], gets: dict[str, Handler], key: str | None) -> list[Route]:
+def routes(posts: Mapping[str, Handler], gets: Mapping[str, Handler], key: str | None) -> list[Route]:
     """Routes of handlers. Every path but /healthz needs the key, where there is one."""
     return [
         Route(path, _endpoint(path, handler, key), methods=[method])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import os
 import secrets
@@ -69,14 +70,21 @@ class Workspace:
             self.path.mkdir(mode=0o700)
             if os.getuid() == 0:
                 os.chown(self.path, BOX_USER, BOX_USER)
-            self.root = os.open(self.path, FOLDER)
-            held.append(self.root)
+            self._root = os.open(self.path, FOLDER)
+            held.append(self._root)
             if template is not None:
                 copy_tree(template, self.root)
         except OSError as error:
             if hasattr(self, "_end"):
                 self.close()
             raise SandboxError(f"a workspace could not be made: {error}") from error
+
+    @property
+    def root(self) -> int:
+        """A descriptor of the folder. Raises OSError once it is closed, for its number may be another's then."""
+        if not self._end.alive:
+            raise OSError(errno.EBADF, "the workspace is closed")
+        return self._root
 
     def write(self, path: str, data: bytes, executable: bool = False) -> None:
         """Writes a file, in place of what was there. Raises ValueError for a path that leads out, OSError."""
@@ -110,8 +118,9 @@ class Workspace:
         check_size(self.root, self.most_bytes, self.most_entries)
 
     def settle(self) -> None:
-        """Takes setuid bits from what a box left."""
-        drop_setuid(self.root)
+        """Takes setuid bits from what a box left; nothing where it is closed."""
+        if self._end.alive:
+            drop_setuid(self.root)
 
     def close(self) -> None:
         """Removes it. May be repeated."""

@@ -79,6 +79,12 @@ class LossArguments:
         ],
     )
     entropy_coef: float = flag(0.0, "weight of the entropy bonus", least=0, rules=[NOT_FOR_SFT, POLICY_LOSS])
+    echo_coef: float = flag(
+        0.0,
+        "weight of the cross-entropy on what the environment or a person said next (ECHO), in the same forward pass",
+        least=0,
+        rules=[NOT_FOR_SFT, POLICY_LOSS],
+    )
     use_kl_loss: bool = flag(
         False, "add the divergence from a reference model to the loss", rules=[NOT_FOR_SFT]
     )

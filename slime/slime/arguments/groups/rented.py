@@ -35,6 +35,11 @@ class RentedArguments:
         "service computes in one pass, where nothing but a policy loss is asked for",
         rules=[TRAINED_THERE],
     )
+    rented_state: str = flag(
+        "",
+        "address of a state that the service keeps, to begin with while --save has no checkpoint yet",
+        rules=[TRAINED_THERE],
+    )
     rented_judge: bool = flag(
         False, "an engine of the service's base model, which never changes, for the judge", rules=[RENTED]
     )

@@ -7,7 +7,7 @@ its tokens run through the model once, every response attends to them, and gradi
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain
 
 import torch
@@ -33,6 +33,8 @@ class PackedBatch:
             name its last token several times.
         targets: [T] token ids. temperatures: [T].
         counts: targets of each sample; their sum is T.
+        observed: tokens of each sample that somebody else wrote and that are to be predicted too: as many more targets,
+            positions and temperatures stand behind the T. `apart` cuts them off.
         is_filler: stands in for an empty micro-batch, so that every rank takes part in every collective.
     """
 
@@ -45,6 +47,19 @@ class PackedBatch:
     temperatures: Tensor
     counts: tuple[int, ...]
     is_filler: bool = False
+    observed: tuple[int, ...] = ()
+
+    def apart(self) -> tuple[PackedBatch, Tensor]:
+        """The pack with its T targets alone, and the targets that somebody else wrote."""
+        size = len(self.targets) - sum(self.observed)
+        own = replace(
+            self,
+            logit_positions=self.logit_positions[:size],
+            targets=self.targets[:size],
+            temperatures=self.temperatures[:size],
+            observed=(),
+        )
+        return own, self.targets[size:]
 
     def spread(self, values: Sequence[float]) -> Tensor:
         """One number a sample -> [T]. A filler has no samples and gives zeros."""
@@ -65,7 +80,8 @@ def check_samples(samples: Sequence[Sample], vocabulary: int) -> None:
         sample.validate()
         if sample.prompt_length < 1:
             raise DataError(f"sample {sample.index!r} has no prompt token; nothing predicts its first token")
-        unknown = [token for token in sample.tokens if not 0 <= token < vocabulary]
+        said = chain(sample.tokens, sample.next_tokens)
+        unknown = [token for token in said if not 0 <= token < vocabulary]
         if unknown:
             raise DataError(f"sample {sample.index!r} has token {unknown[0]}, the model {vocabulary} tokens")
         read = chain(*(sample.teacher_tokens_candidates or ()), *(sample.teacher_topk_indices or ()))
@@ -77,21 +93,31 @@ def check_samples(samples: Sequence[Sample], vocabulary: int) -> None:
 
 
 def pack(
-    samples: Sequence[Sample], device: torch.device, only_trained: bool = True, share_prompts: bool = True
+    samples: Sequence[Sample],
+    device: torch.device,
+    only_trained: bool = True,
+    share_prompts: bool = True,
+    observed: bool = False,
 ) -> PackedBatch:
     """Packs samples that `check_samples` has passed; no sample gives a filler.
 
     Args:
         only_trained: predict only tokens with loss mask 1; otherwise every response token.
         share_prompts: let equal prompts stand once; otherwise the pack is the samples one after the other.
+        observed: predict too what somebody else wrote, within the response and behind it.
     """
     if not samples:
         return _filler(device)
-    tokens, sources = _lay_out(samples, _alike(samples) if share_prompts else _apart(samples))
+    groups = _alike(samples) if share_prompts else _apart(samples)
+    tokens, sources = _lay_out(samples, groups, behind=observed)
     wanted = [[t for t, kept in enumerate(s.mask) if kept or not only_trained] for s in samples]
     temperatures = [s.temperature for s, mine in zip(samples, wanted, strict=True) for _ in mine]
     targets = [s.tokens[s.prompt_length + t] for s, mine in zip(samples, wanted, strict=True) for t in mine]
     logit_positions = [sources[i][t] for i, mine in enumerate(wanted) for t in mine]
+    seen = [observed_targets(sample) if observed else {} for sample in samples]
+    logit_positions += [sources[i][t] for i, others in enumerate(seen) for t in others]
+    targets += [token for others in seen for token in others.values()]
+    temperatures += [1.0 for others in seen for _ in others]
     return PackedBatch(
         input_ids=torch.tensor(tokens.ids, device=device).unsqueeze(0),
         position_ids=torch.tensor(tokens.positions, device=device).unsqueeze(0),
@@ -101,7 +127,17 @@ def pack(
         targets=torch.tensor(targets, dtype=torch.long, device=device),
         temperatures=torch.tensor(temperatures, device=device),
         counts=tuple(len(mine) for mine in wanted),
+        observed=tuple(map(len, seen)) if observed else (),
     )
+
+
+def observed_targets(sample: Sample) -> dict[int, int]:
+    """Tokens that somebody else wrote, within the response and behind it, by their place counted from its start; none of
+    a removed sample."""
+    if sample.remove_sample:
+        return {}
+    tokens = sample.tokens[sample.prompt_length :] + sample.next_tokens
+    return {t: tokens[t] for t, seen in enumerate(sample.observed or ()) if seen}
 
 
 @dataclass
@@ -120,19 +156,23 @@ class _Tokens:
         return start
 
 
-def _lay_out(samples: Sequence[Sample], groups: list[list[int]]) -> tuple[_Tokens, dict[int, list[int]]]:
-    """The tokens, and where the logits of each sample's response tokens stand."""
+def _lay_out(
+    samples: Sequence[Sample], groups: list[list[int]], behind: bool
+) -> tuple[_Tokens, dict[int, list[int]]]:
+    """The tokens, with those `behind` the responses or without, and where the logits of each sample's tokens from its
+    response on stand."""
     tokens = _Tokens()
     sources: dict[int, list[int]] = {}
     for members in groups:
         one = samples[members[0]]
         prompt, branches = one.prompt_length, members if len(members) > 1 else []
-        start = tokens.add(one.tokens[:prompt] if branches else one.tokens)
+        rest = {i: samples[i].tokens[prompt:] + (samples[i].next_tokens if behind else []) for i in members}
+        start = tokens.add(one.tokens[:prompt] + ([] if branches else rest[members[0]]))
         for i in members:
-            first = tokens.add(samples[i].tokens[prompt:], prompt) if branches else start + prompt
-            sources[i] = [start + prompt - 1, *range(first, first + samples[i].response_length - 1)]
-        trunk = prompt if branches else len(one.tokens)
-        tokens.layout.append((trunk, *(samples[i].response_length for i in branches)))
+            first = tokens.add(rest[i], prompt) if branches else start + prompt
+            sources[i] = [start + prompt - 1, *range(first, first + len(rest[i]) - 1)]
+        trunk = prompt if branches else prompt + len(rest[members[0]])
+        tokens.layout.append((trunk, *(len(rest[i]) for i in branches)))
     return tokens, sources
 
 

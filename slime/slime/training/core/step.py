@@ -22,6 +22,7 @@ from slime.losses import (
     compute_loss,
     weighted_sum,
 )
+from slime.training.core import echo
 from slime.training.core.batch import TrainBatch, ages, stale_weights
 from slime.training.core.custom_step import custom_loss, custom_pack
 from slime.training.core.learner import Learner
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
 
 OnLogProbs = Callable[[MicroBatch, PackedBatch, Tensor], None]
 OnDistribution = Callable[[int, PackedBatch, Distribution], None]
+LayOut = Callable[[Sequence[Sample], torch.device], PackedBatch]
 Teach = Callable[[int, PackedBatch, Distribution], TopKTargets]
 
 
@@ -69,12 +71,14 @@ def forward_backward(
             )
         else:
             asked = None if teach is None else partial(teach, number)
-            output, log_probs = _loss(spec, args, micro_batch, packed, seen, data, denominator, asked)
+            packed, own, others = echo.split(packed, seen)
+            output, log_probs = _loss(spec, args, micro_batch, packed, own, data, denominator, asked)
+            output = echo.add(args, output, others, denominator)
         metrics.append({name: value.detach() for name, value in output.metrics.items()})
         seen_log_probs.append((micro_batch, packed, log_probs.detach()))
         return output.loss
 
-    lay_out = pack if spec.on_logits is None else custom_pack
+    lay_out: LayOut = partial(pack, observed=args.echo_coef > 0) if spec.on_logits is None else custom_pack
     learner.accumulate([lay_out([data.samples[i] for i in part], device) for part in mine], loss_of)
     for micro_batch, packed, log_probs in seen_log_probs:
         on_log_probs(micro_batch, packed, log_probs)

@@ -30,9 +30,11 @@ class RentedPlaces:
     def __init__(self, model: RentedModel, name: str, save: str) -> None:
         self.model, self.name, self.save_dir = model, name, save
         self.kept = 0
+        self.moved = False
 
-    def load(self, otherwise: str | None, lora: dict[str, Any] | None) -> CheckpointState:
-        """Takes up the latest checkpoint of the run, else that of `otherwise`, else begins an adapter.
+    def load(self, otherwise: str | None, address: str, lora: dict[str, Any] | None) -> CheckpointState:
+        """Takes up the latest checkpoint of the run, else that of `otherwise`, else what the service keeps at `address`,
+        else begins an adapter.
 
         Raises:
             CheckpointError: a checkpoint that is not there, or does not fit this run.
@@ -40,7 +42,13 @@ class RentedPlaces:
         folder = checkpoints.find(self.save_dir) or checkpoints.find(otherwise)
         if folder is not None:
             return self.return_to(folder, lora)
-        self.model.trained = patiently(self.model.service.new)
+        try:
+            self.take_up(address)
+        except ServiceRefuses as error:
+            raise CheckpointError(
+                f"--rented-state {address}: the service does not have it: {error}"
+            ) from error
+        self.moved = bool(address)
         event(logger, "trainer loaded", rollout_id=-1, version=0, path=None)
         return CheckpointState()
 
@@ -67,17 +75,23 @@ class RentedPlaces:
         return self.model.adapter.save_state(f"kept_{self.kept:06d}").result()
 
     def export(self, folder: Path, version: int, steps: int) -> str:
-        """Names a version in a folder; before the first step that is the base model itself. Returns the checksum."""
-        address = self.model.adapter.save_sampler(f"v{version:06d}").result() if steps else None
+        """Names a version in a folder; before the first step of a new adapter that is the base model itself.
+
+        Returns the checksum.
+        """
+        address = self.model.adapter.save_sampler(f"v{version:06d}").result() if steps or self.moved else None
         checksum = write_version(folder, RentedWeights(self.name, address))
         event(logger, "weights kept at the service", version=version, address=address)
         return checksum
 
-    def save(self, state: CheckpointState, extra: dict[str, Any], weights: Path | None) -> str:
-        """A checkpoint of the adapter; `weights`: the folder that names the same version to sample from."""
+    def save(
+        self, state: CheckpointState, extra: dict[str, Any], weights: Path | None, hold: bool = False
+    ) -> str:
+        """A checkpoint of the adapter; `weights`: the folder that names the same version to sample from; `hold`: it
+        counts once it is put into force."""
         address = self.model.adapter.save_state(
             f"step_{state.rollout_id + 1:06d}_v{state.version:06d}"
         ).result()
-        path = write_state(self.save_dir, state, address, {**extra, "rented_model": self.name}, weights)
+        path = write_state(self.save_dir, state, address, {**extra, "rented_model": self.name}, weights, hold)
         event(logger, "checkpoint saved", rollout_id=state.rollout_id, version=state.version, path=str(path))
         return str(path)

@@ -7,14 +7,15 @@ from pathlib import Path
 from typing import Any
 
 from slime.errors import CheckpointError
-from slime.utils.files import fresh_folder, temporary_beside, write_text
+from slime.utils.files import fresh_folder, write_text
 from slime.weights.checkpoints import (
     TRAINER,
     CheckpointState,
     add_model,
     check_adapters,
-    commit,
+    describe,
     folder_of,
+    put_into_force,
     read_meta,
     trainer_folder,
 )
@@ -23,12 +24,18 @@ FILE = "rented_state.json"
 
 
 def write_state(
-    save: str, state: CheckpointState, address: str, extra: dict[str, Any], weights: Path | None = None
+    save: str,
+    state: CheckpointState,
+    address: str,
+    extra: dict[str, Any],
+    weights: Path | None = None,
+    hold: bool = False,
 ) -> Path:
     """Makes the checkpoint whose weights and optimizer lie at `address` the latest one; returns its folder.
 
     Args:
         extra: added to `meta.json`. weights: folder whose files become part of it.
+        hold: write it completely, under its hidden name; it counts once it is put into force.
     """
     path = folder_of(save, state.rollout_id)
     temporary = fresh_folder(path)
@@ -37,7 +44,9 @@ def write_state(
     if weights is not None:
         add_model(temporary, weights)
     counted = {"rollout_id": state.rollout_id, "version": state.version, "parent": state.parent}
-    commit(temporary_beside(path), path, {**counted, "global_step": state.global_step, **extra})
+    describe(temporary, {**counted, "global_step": state.global_step, **extra})
+    if not hold:
+        put_into_force(path)
     return path
 
 

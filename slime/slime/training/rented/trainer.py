@@ -15,7 +15,7 @@ from transformers import AutoConfig
 
 from slime.errors import ConfigError
 from slime.rented.service import ServiceRefuses, ServiceSettings, connect
-from slime.rented.usage import Meter, meter_path
+from slime.rented.usage import Meter, meter_path, note_prices, read_prices
 from slime.training.core.batch import TrainBatch
 from slime.training.core.packing import PackedBatch, check_samples
 from slime.training.core.part import Part
@@ -60,6 +60,8 @@ class RentedTrainer(Trainer):
         vocabulary = AutoConfig.from_pretrained(folder, local_files_only=True).get_text_config().vocab_size
         meter = Meter(meter_path(args.run_dir, "trainer"), "trainer")
         model = RentedModel(service, int(vocabulary), meter)
+        if args.rented_prices:
+            note_prices(args.run_dir, read_prices(args.rented_prices, args.rented_model), args.rented_model)
         self.places = RentedPlaces(model, args.rented_model, args.save)
         return RentedLearner(model, args)
 
@@ -92,7 +94,7 @@ class RentedTrainer(Trainer):
 
     def load(self) -> CheckpointState:
         """Resumes from the latest checkpoint of `save`, else from `load`; without one a new adapter begins."""
-        state = self.places.load(self.args.load, lora_settings(self.args))
+        state = self.places.load(self.args.load, self.args.rented_state, lora_settings(self.args))
         self.global_step, self.version = state.global_step, state.version
         return state
 
@@ -117,15 +119,17 @@ class RentedTrainer(Trainer):
         parent: int | None,
         model_folder: str | None = None,
         wait: bool = True,
+        hold: bool = False,
     ) -> str:
-        """Keeps weights and optimizer at the service; the checkpoint names where."""
+        """Keeps weights and optimizer at the service; the checkpoint names where. `hold`: it counts once it is put into
+        force."""
         state = CheckpointState(rollout_id, version, parent, None, self.global_step)
         extra = {
             "hf_checkpoint": self.args.hf_checkpoint,
             "lora": lora_settings(self.args),
             "backend": self.backend,
         }
-        return self.places.save(state, extra, None if model_folder is None else Path(model_folder))
+        return self.places.save(state, extra, None if model_folder is None else Path(model_folder), hold)
 
     def finish_save(self) -> None:
         """`save` returns when the checkpoint counts."""

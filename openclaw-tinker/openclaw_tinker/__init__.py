@@ -1,0 +1,1 @@
+"""Tinker as a service that slime samples from and trains at."""

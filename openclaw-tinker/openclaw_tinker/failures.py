@@ -1,0 +1,60 @@
+"""What a failure of the SDK means: worth another try, or not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from contextlib import contextmanager
+from typing import TypeVar
+
+from tinker.types import RequestErrorCategory
+
+from slime.rented.service import ServiceAway, ServiceRefuses
+
+Given = TypeVar("Given")
+Wanted = TypeVar("Wanted")
+
+MAY_PASS = (401, 402, 403, 408, 409, 425, 429)
+"""Statuses below 500 that a new key, a payment or a little time can change."""
+
+
+def translated(error: BaseException) -> ServiceAway | ServiceRefuses:
+    """The SDK's error, whose status may be that of an error behind it, in one line."""
+    status, category = None, None
+    told: BaseException | None = error
+    while told is not None and status is None and category is None:
+        status, category = getattr(told, "status_code", None), getattr(told, "category", None)
+        told = told.__cause__
+    line = (str(error).strip() or type(error).__name__).splitlines()[0][:400]
+    lost = "not loaded" in line or "session" in line.lower()
+    by_content = status is not None and 400 <= status < 500 and status not in MAY_PASS
+    if not lost and (by_content or category == RequestErrorCategory.User):
+        return ServiceRefuses(line)
+    return ServiceAway(line)
+
+
+@contextmanager
+def failures_translated() -> Iterator[None]:
+    """Raises ServiceAway or ServiceRefuses for whatever the SDK raises inside."""
+    try:
+        yield
+    except (ServiceAway, ServiceRefuses):
+        raise
+    except Exception as error:  # the SDK raises ValueError, TimeoutError and others of many libraries
+        raise translated(error) from error
+
+
+def then(given: Future[Given], make: Callable[[Given], Wanted]) -> Future[Wanted]:
+    """What `make` makes of a future's result; failures are translated."""
+    wanted: Future[Wanted] = Future()
+
+    def done(ended: Future[Given]) -> None:
+        if not wanted.set_running_or_notify_cancel():
+            return
+        try:
+            wanted.set_result(make(ended.result()))
+        except BaseException as error:
+            wanted.set_exception(translated(error))
+
+    given.add_done_callback(done)
+    return wanted

@@ -1,0 +1,55 @@
+"""Tinker's SamplingClient as a `slime.rented.service.Sampler`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import Future
+
+import tinker
+from tinker import types
+
+from openclaw_tinker.failures import failures_translated, then
+from slime.rented.service import Sampled, ServiceAway, Wish
+
+GREEDY = 0.0
+
+
+class TinkerSampler:
+    """One set of weights. Reported log-probs are those of the whole distribution at temperature 1."""
+
+    def __init__(self, client: tinker.SamplingClient) -> None:
+        self.client = client
+
+    def sample(self, wish: Wish) -> Future[Sampled]:
+        params = types.SamplingParams(
+            max_tokens=wish.most,
+            temperature=wish.temperature,
+            top_p=wish.top_p,
+            top_k=wish.top_k,
+            stop=list(wish.stop_ids) or None,
+            seed=wish.seed,
+        )
+        with failures_translated():
+            asked = self.client.sample(types.ModelInput.from_ints(list(wish.prompt)), 1, params)
+        return then(asked, _sampled)
+
+    def log_probs(self, ids: Sequence[int]) -> Future[list[float]]:
+        with failures_translated():
+            asked = self.client.compute_logprobs(types.ModelInput.from_ints(list(ids)))
+        return then(asked, lambda found: _of_rest(found, len(ids)))
+
+
+def _sampled(response: types.SampleResponse) -> Sampled:
+    [sequence] = response.sequences
+    if sequence.logprobs is None or len(sequence.logprobs) != len(sequence.tokens):
+        raise ServiceAway("an answer came without the log-probs of its tokens")
+    return Sampled(list(sequence.tokens), list(sequence.logprobs), sequence.stop_reason == "stop")
+
+
+def _of_rest(found: list[float | None], count: int) -> list[float]:
+    """Tinker gives one value for each id, null for the first; other servers leave the first out."""
+    values = found[1:] if len(found) == count else found
+    known = [value for value in values if value is not None]
+    if len(known) != count - 1:
+        raise ServiceAway(f"{len(known)} log-probs came for {count} ids")
+    return known

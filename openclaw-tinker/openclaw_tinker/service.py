@@ -1,0 +1,131 @@
+"""Tinker as a `slime.rented.service.Service`, through its official SDK.
+
+Variables: TINKER_API_KEY (needed), TINKER_BASE_URL (another server), TINKER_LOSS_REDUCTION (mean: for skyrl).
+"""
+
+from __future__ import annotations
+
+import os
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any, cast
+
+from slime.errors import ConfigError, unknown_name
+from slime.rented.service import Sampler, ServiceAway, ServiceRefuses, ServiceSettings, Trained
+
+TESTED = (0, 25)
+"""Versions of the SDK whose calls were tried: 0.25.x."""
+REDUCTIONS = ("sum", "mean")
+REFUSED_KEY = (401, 403)
+INSTALL = "pip install 'tinker>=0.25.0,<0.26'"
+
+
+class TinkerService:
+    """One client of one run; connects with the first call.
+
+    Raises:
+        ConfigError: no SDK, one that was not tried, no key, or a variable with another value than it may have.
+    """
+
+    def __init__(self, settings: ServiceSettings) -> None:
+        check_sdk()
+        self.settings, self.key = settings, read_key()
+        self.reduction = os.environ.get("TINKER_LOSS_REDUCTION") or "sum"
+        if self.reduction not in REDUCTIONS:
+            raise unknown_name("TINKER_LOSS_REDUCTION", self.reduction, REDUCTIONS)
+        self._client: Any = None
+
+    @property
+    def client(self) -> Any:
+        """The SDK's client, made where there is none. It sends no telemetry unless somebody asks for it."""
+        if self._client is None:
+            os.environ.setdefault("TINKER_TELEMETRY", "0")
+            import tinker
+
+            self._client = tinker.ServiceClient(base_url=self.settings.url or None, api_key=self.key)
+        return self._client
+
+    def check(self) -> None:
+        try:
+            known = self.asked(lambda client: client.get_server_capabilities()).supported_models
+        except ServiceAway as error:
+            if status_of(error) in REFUSED_KEY:
+                raise ConfigError(f"TINKER_API_KEY is refused by {self.place}: {error}") from error
+            raise
+        names = sorted(str(one.model_name) for one in known)
+        if self.settings.model not in names:
+            raise ConfigError(
+                f"{self.place} has no base model {self.settings.model!r}; it has {', '.join(names)}"
+            )
+
+    @property
+    def place(self) -> str:
+        return self.settings.url or os.environ.get("TINKER_BASE_URL") or "Tinker"
+
+    def sampler(self, address: str | None) -> Sampler:
+        from openclaw_tinker.sampler import TinkerSampler
+
+        named = {"base_model": self.settings.model} if address is None else {"model_path": address}
+        return TinkerSampler(self.asked(lambda client: client.create_sampling_client(**named)))
+
+    def new(self) -> Trained:
+        settings = self.settings
+        try:
+            return self._trained(
+                lambda client: client.create_lora_training_client(
+                    settings.model, settings.rank, settings.seed
+                )
+            )
+        except ServiceRefuses as error:
+            raise ConfigError(
+                f"{self.place} trains no adapter of rank {settings.rank} of {settings.model}: {error}"
+            ) from error
+
+    def resume(self, address: str) -> Trained:
+        return self._trained(lambda client: client.create_training_client_from_state_with_optimizer(address))
+
+    def _trained(self, make: Any) -> Trained:
+        from openclaw_tinker.training import Reduction, TinkerTrained
+
+        return TinkerTrained(self.asked(make), cast(Reduction, self.reduction))
+
+    def asked(self, ask: Any) -> Any:
+        """What a call of the SDK gives; after a failure the next one connects anew. Raises ServiceAway,
+        ServiceRefuses."""
+        from openclaw_tinker.failures import failures_translated
+
+        try:
+            with failures_translated():
+                return ask(self.client)
+        except ServiceAway:
+            self._client = None
+            raise
+
+
+def check_sdk() -> None:
+    """Raises ConfigError for an SDK that is missing or was not tried."""
+    try:
+        found = version("tinker")
+    except PackageNotFoundError:
+        raise ConfigError(f"Tinker's SDK is not installed: {INSTALL}") from None
+    if tuple(int(part) for part in found.split(".")[:2]) != TESTED:
+        raise ConfigError(f"this is tinker {found}, and {TESTED[0]}.{TESTED[1]}.x was tried: {INSTALL}")
+
+
+def read_key() -> str:
+    """Raises ConfigError where there is none, or one of another shape; never shows it."""
+    key = os.environ.get("TINKER_API_KEY", "")
+    if not key:
+        raise ConfigError("no key: export TINKER_API_KEY=tml-..., from the console of Tinker")
+    if not key.startswith(("tml-", "eyJ")):
+        raise ConfigError("TINKER_API_KEY is no key of Tinker: these begin with tml-")
+    return key
+
+
+def status_of(error: BaseException | None) -> int | None:
+    """The HTTP status behind an error."""
+    while error is not None:
+        status = getattr(error, "status_code", None)
+        if isinstance(status, int):
+            return status
+        error = error.__cause__
+    return None

@@ -1,0 +1,10 @@
+#!/usr/bin/env bash
+# Binary RL, on rented GPUs: serves on http://127.0.0.1:30000 (or PROXY_HOST, PROXY_PORT) and trains at Tinker.
+#   TINKER_API_KEY=tml-... bash openclaw-tinker/run_tinker_rl.sh --model-path models/tokenizer
+# Flags are those of run.py; --dry-run starts nothing.
+set -euo pipefail
+ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+# shellcheck source=../launch/launch.sh
+source "$ROOT/launch/launch.sh"
+ensure_env "$ROOT/requirements.txt" "$ROOT/openclaw-tinker/requirements.txt"
+exec "$PY" "$ROOT/openclaw-tinker/run.py" --method rl "$@"

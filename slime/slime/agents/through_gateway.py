@@ -1,0 +1,165 @@
+"""Any harness that speaks to an OpenAI-compatible API, run against the gateway; its session is read back in exact ids."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+import uuid
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import httpx
+
+from slime.agents.protocol import Outcome, Task
+from slime.agents.trajectory import Turn, as_one, one_each
+from slime.errors import EnvironmentAway
+from slime.rollout.groups import fresh
+from slime.types import Sample, SampleStatus
+
+if TYPE_CHECKING:
+    from slime.arguments.sides import GenerationSide
+
+logger = logging.getLogger(__name__)
+DOOR = "http://127.0.0.1:30000"
+READ_TIMEOUT = 60.0  # seconds for the turns of a session
+FINISHED = {
+    "stop": SampleStatus.COMPLETED,
+    "tool_calls": SampleStatus.COMPLETED,
+    "length": SampleStatus.TRUNCATED,
+}
+_NEVER_TRAINED = ("aborted", "untrainable", "side")
+
+
+@dataclass(frozen=True)
+class Door:
+    """What a harness needs to talk to the model.
+
+    Attributes:
+        base_url: for an OpenAI client; it names the session, so a harness that can set no headers works too.
+        api_key: of the gateway; "none" where it asks for none.
+        headers: to be sent with each request: session, task, group, and that an environment rewards it.
+        sampling: temperature, top_p and max_tokens of this rollout, for the harness to send.
+    """
+
+    base_url: str
+    api_key: str
+    headers: Mapping[str, str]
+    sampling: Mapping[str, Any]
+
+
+Harness = Callable[[Door, Task], Awaitable[Outcome]]
+"""Plays one episode and says how it ended. Raises EnvironmentAway where that is nobody's fault."""
+
+
+def through_gateway(
+    harness: Harness,
+    *,
+    url: str = DOOR,
+    api_key: str | None = None,
+    admin_key: str | None = None,
+    parallel: int = 16,
+    attempts: int = 3,
+    per_turn: bool = False,
+) -> Callable[[GenerationSide, Sample, dict[str, Any]], Awaitable[Sample | list[Sample]]]:
+    """The generate function of an agent whose loop is somebody else's.
+
+    The gateway at `url` must record turns and serve this run's engines. The reward is {"score", "acc"}. Turns are not
+    rewarded in the gateway's store, so that its own methods never train on what slime trains on.
+
+    Args:
+        api_key: a client's key. admin_key: of /admin/trajectories; without it slime must run on the gateway's machine.
+        parallel, attempts: as in `agent`; a harness that raises EnvironmentAway, a gateway that does not answer, and a
+            session without one turn to train on are tried again.
+        per_turn: one sample a turn. Without it so is a session whose prompts do not continue each other id by id, such as
+            one of a harness that rewrites its history; all others are one sample.
+    """
+    places = asyncio.Semaphore(parallel)
+
+    async def generate(
+        args: GenerationSide, sample: Sample, sampling_params: dict[str, Any]
+    ) -> Sample | list[Sample]:
+        task = Task(sample.prompt, sample.label, sample.metadata)
+        async with places:
+            for attempt in range(1, attempts + 1):
+                session = f"slime-{uuid.uuid4().hex}"
+                begun = fresh(sample)
+                begun.metadata |= {"environments_away": attempt - 1, "session": session}
+                try:
+                    outcome = await harness(_door(url, session, sample, api_key, sampling_params), task)
+                    turns = await _read(url, session, admin_key)
+                    return _finished(begun, turns, outcome, per_turn)
+                except (EnvironmentAway, httpx.TransportError) as error:
+                    logger.warning("attempt %d at sample %s: %s", attempt, sample.index, error)
+                    if attempt == attempts:
+                        raise EnvironmentAway(str(error) or type(error).__name__) from error
+        raise AssertionError("unreachable")
+
+    return generate
+
+
+def _door(url: str, session: str, sample: Sample, api_key: str | None, params: Mapping[str, Any]) -> Door:
+    named = (sample.metadata.get(name) for name in ("task_id", "task_name"))
+    task = next((str(name) for name in named if name), f"prompt-{sample.group_index}")
+    headers = {
+        "X-Session-Id": session,
+        "X-Source": "environment",
+        "X-Task-Id": task[:256],
+        "X-Group-Id": f"group-{sample.group_index}"[:256],
+    }
+    sampling = {
+        "temperature": params["temperature"],
+        "top_p": params["top_p"],
+        "max_tokens": params["max_new_tokens"],
+    }
+    return Door(f"{url.rstrip('/')}/sessions/{session}/v1", api_key or "none", headers, sampling)
+
+
+async def _read(url: str, session: str, admin_key: str | None) -> list[Turn]:
+    """The turns of a session that may be trained on, in order. Raises EnvironmentAway where there is none."""
+    headers = {"Authorization": f"Bearer {admin_key}"} if admin_key else {}
+    async with httpx.AsyncClient(headers=headers, timeout=READ_TIMEOUT, trust_env=False) as client:
+        answer = await client.post(f"{url.rstrip('/')}/admin/trajectories", json={"session_ids": [session]})
+    if answer.status_code != 200:
+        raise EnvironmentAway(f"the gateway gives no turns, status {answer.status_code}: {answer.text[:200]}")
+    found = [row for part in answer.json()["data"] for row in part["turns"]]
+    turns = [
+        _turn(row) for row in found if row["state"] not in _NEVER_TRAINED and row["completion_log_probs"]
+    ]
+    if not turns:
+        raise EnvironmentAway(f"none of the {len(found)} turns of session {session} can be trained on")
+    return turns
+
+
+def _turn(row: Mapping[str, Any]) -> Turn:
+    sample = Sample(tokens=list(row["prompt_ids"]), temperature=row["sampling"].get("temperature") or 1.0)
+    ids, log_probs = row["completion_ids"], row["completion_log_probs"]
+    for version, start, end in row["version_spans"]:
+        sample.append_response_tokens(ids[start:end], log_probs[start:end], True, version)
+    sample.status = FINISHED.get(row["finish_reason"], SampleStatus.COMPLETED)
+    return Turn(sample)
+
+
+def _finished(
+    begun: Sample, turns: Sequence[Turn], outcome: Outcome, per_turn: bool
+) -> Sample | list[Sample]:
+    whole = not per_turn and _continue_each_other(turns)
+    numbers: dict[str, Any] = {**outcome.details, "turns": len(turns)}
+    if whole:
+        numbers["spans"] = as_one(begun, turns)
+    samples = [begun] if whole else one_each(begun, turns)
+    for sample in samples:
+        sample.reward = {"score": outcome.score, "acc": float(outcome.solved)}
+        sample.metadata["episode"] = dict(numbers)
+    return begun if whole else samples
+
+
+def _continue_each_other(turns: Sequence[Turn]) -> bool:
+    """Whether each prompt begins with all ids of the turn before, at one temperature; notes what was shown in between."""
+    for before, after in itertools.pairwise(turns):
+        ids, prompt = before.sampled.tokens, after.sampled.tokens[: after.sampled.prompt_length]
+        if prompt[: len(ids)] != ids or before.sampled.temperature != after.sampled.temperature:
+            return False
+        before.shown = prompt[len(ids) :]
+    return True

@@ -1,0 +1,49 @@
+"""What somebody else wrote next, as a target: an agent that can tell what follows from its words knows its world.
+
+ECHO, arXiv 2605.24517 (2026): cross-entropy on the tokens of the environment, in the forward pass
+of the policy gradient.
+"""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from slime.losses.distribution import Distribution
+from slime.losses.output import LossOutput
+from slime.losses.reducers import Reducer
+
+
+class Rows:
+    """Some rows of a distribution, in one piece, as a distribution: `size` of them from `start` on."""
+
+    def __init__(self, whole: Distribution, total: int, start: int, size: int) -> None:
+        self.whole, self.total, self.rows = whole, total, slice(start, start + size)
+
+    def log_probs(self, ids: Tensor) -> Tensor:
+        wide = ids.new_zeros((self.total, *ids.shape[1:]))
+        wide[self.rows] = ids
+        return self.whole.log_probs(wide)[self.rows]
+
+    def logsumexp(self) -> Tensor:
+        return self.whole.logsumexp()[self.rows]
+
+    def entropy(self) -> Tensor:
+        return self.whole.entropy()[self.rows]
+
+    def topk(self, k: int) -> tuple[Tensor, Tensor]:
+        values, ids = self.whole.topk(k)
+        return values[self.rows], ids[self.rows]
+
+
+def echo_loss(dist: Distribution, observed: Tensor, reducer: Reducer) -> LossOutput:
+    """Cross-entropy of tokens that somebody else wrote, in nats.
+
+    Args:
+        dist: of the observed tokens, at temperature 1: nobody sampled them.
+        observed: their ids [E]; none: the loss is 0.
+
+    Returns:
+        The reduced loss, and `echo_loss` as its only metric.
+    """
+    loss = -reducer(dist.log_probs(observed))
+    return LossOutput(loss=loss, metrics={"echo_loss": loss.detach()})

@@ -1,0 +1,1 @@
+"""Agents that repair repositories: instances with hidden tests, sandboxes, grading in a fresh copy, a factory of bugs."""

@@ -1,0 +1,100 @@
+"""Tries a file of instances: the repair must be graded resolved, and nothing of an empty patch, one that edits the tests,
+one that ends the interpreter, and one that imitates verdicts.
+
+python -m swe_rl.check INSTANCES [--most N] [--parallel 2]
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from slime.errors import SlimeError
+from swe_rl.checkout import checkout, patch_of
+from swe_rl.grade import Grader
+from swe_rl.instance import Instance, read_instances
+from swe_rl.patch import PatchPolicy
+
+EXIT = "import os, sys\nsys.stdout.flush()\nos._exit(0)\n"
+IMITATION = """import sys
+for test in {tests!r}:
+    print("PASSED " + test, file=sys.__stdout__, flush=True)
+raise SystemExit(0)
+"""
+
+
+def patches(instance: Instance) -> Iterator[tuple[str, str]]:
+    """Names and patches: "gold" and attempts to pass without a repair."""
+    yield "gold", instance.patch or _edited(instance, "gold")
+    yield "empty", ""
+    yield "tests edited", _edited(instance, "tests")
+    if instance.bug is not None:
+        yield "exit", _edited(instance, EXIT)
+        yield "imitation", _edited(instance, IMITATION.format(tests=instance.fail_to_pass))
+
+
+def _edited(instance: Instance, how: str) -> str:
+    """The patch of a workspace in which an agent did this."""
+    with contextlib.closing(checkout(instance, for_agent=True)) as work:
+        if how == "tests":
+            for name in instance.test_files:
+                work.write(name, b"")
+        elif instance.bug is None:
+            return ""
+        else:
+            source = work.read(instance.bug.file, 16 << 20).decode()
+            work.write(
+                instance.bug.file, (instance.bug.repair(source) if how == "gold" else how + source).encode()
+            )
+        return patch_of(instance, work)
+
+
+def grades(instance: Instance) -> dict[str, str]:
+    """The reason of each patch's grade. One that edits tests is graded without a policy too: it must fail then."""
+    found: dict[str, str] = {}
+    for name, patch in patches(instance):
+        found[name] = Grader().grade(instance, patch).reason
+        if name == "tests edited":
+            found["tests edited, no policy"] = _without_policy(instance, patch)
+    return found
+
+
+def _without_policy(instance: Instance, patch: str) -> str:
+    return Grader(PatchPolicy(tests=False, configuration=False)).grade(instance, patch).reason
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m swe_rl.check", description=__doc__.split("\n\n")[0])
+    parser.add_argument("instances", type=Path)
+    parser.add_argument("--most", type=int, help="look at so many")
+    parser.add_argument("--parallel", type=int, default=2)
+    args = parser.parse_args()
+    began = time.monotonic()
+    try:
+        chosen = list(read_instances(args.instances))[: args.most]
+        with ThreadPoolExecutor(args.parallel) as threads:
+            rows = list(threads.map(grades, chosen))
+    except (SlimeError, OSError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    table: dict[str, Counter[str]] = {}
+    for instance, row in zip(chosen, rows, strict=True):
+        for name, reason in row.items():
+            table.setdefault(name, Counter())[reason] += 1
+            if (reason == "resolved") != (name == "gold"):
+                print(f"{instance.instance_id}: {name} is graded {reason}", file=sys.stderr)
+    resolved = {name: counts["resolved"] for name, counts in table.items()}
+    seconds = round(time.monotonic() - began, 1)
+    print(json.dumps({"instances": len(chosen), "resolved": resolved, "reasons": table, "seconds": seconds}))
+    return int(any((count != len(chosen)) if name == "gold" else count for name, count in resolved.items()))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

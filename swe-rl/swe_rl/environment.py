@@ -1,0 +1,117 @@
+"""One instance as an agent's environment: a shell in the repository, a patch at the end, the hidden tests as judge."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from typing import Any
+
+from slime.agents import Action, Message, Observation, Outcome, Start, Task, Tool
+from slime.agents.sandbox import Finished, Workspace
+from slime.errors import DataError
+from swe_rl.checkout import checkout, commit, in_box, patch_of
+from swe_rl.grade import Grade, Grader
+from swe_rl.instance import Instance, to_instance
+
+SUBMIT = "COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT"
+SHOWN = 10_000  # characters of an output; of a longer one the first and last half
+STEP_SECONDS = 60.0
+BASH = Tool(
+    "bash",
+    "Runs a command in the repository's folder; each command is a new shell.",
+    {
+        "type": "object",
+        "properties": {"command": {"type": "string", "description": "The command."}},
+        "required": ["command"],
+    },
+)
+SYSTEM = (
+    "You repair a Python repository. Run one command at a time and look at what it prints before you go on. First "
+    "find the cause, then change the source, then check your change. Do not change tests or configuration: hidden "
+    f"tests decide, in a fresh copy with your changes. When you are done, run: echo {SUBMIT}"
+)
+_BLOCK = re.compile(r"```(?:bash|sh)\n(.*?)\n?```", re.DOTALL)
+
+
+class SweEnvironment:
+    """A workspace with the broken repository, without the tests that decide. One episode.
+
+    The agent calls the tool `bash`, or writes one block of bash. `metadata["instance"]` of the task is the instance.
+    """
+
+    def __init__(self, grader: Grader | None = None, step_seconds: float = STEP_SECONDS) -> None:
+        self.grader, self.step_seconds = grader or Grader(), step_seconds
+        self.instance: Instance | None = None
+        self.work: Workspace | None = None
+        self.steps, self.exit_status = 0, "step_limit"
+
+    async def reset(self, task: Task) -> Start:
+        """Raises DataError for a task that is no instance."""
+        row = task.metadata.get("instance")
+        if not isinstance(row, dict):
+            raise DataError(
+                "the task's metadata has no 'instance': make prompts with python -m swe_rl.prompts"
+            )
+        self.instance = to_instance(row, str(row.get("instance_id", "instance")))
+        self.work = await asyncio.to_thread(checkout, self.instance, True)
+        await asyncio.to_thread(commit, self.instance, self.work)
+        asked: list[Message] = [
+            {"role": "system", "content": SYSTEM},
+            {"role": "user", "content": self.instance.problem_statement},
+        ]
+        return Start(asked, (BASH,))
+
+    async def step(self, action: Action) -> Observation:
+        commands = commands_of(action)
+        if not commands:
+            self.exit_status = "answered"
+            return Observation(done=True)
+        shown: list[Message] = []
+        for command in commands:
+            self.steps += 1
+            done = await asyncio.to_thread(in_box, command, self.step_seconds, self._work())
+            if SUBMIT in done.output.split("\n", 1)[0] and done.exit_code == 0:
+                self.exit_status = "submitted"
+                return Observation(done=True)
+            shown.append({"role": "tool", "content": shown_text(done)})
+        return Observation(shown)
+
+    async def evaluate(self) -> Outcome:
+        """+1 where the hidden tests pass in a fresh copy with the agent's patch, else -1."""
+        assert self.instance is not None
+        patch = await asyncio.to_thread(patch_of, self.instance, self._work())
+        grade: Grade = await asyncio.to_thread(self.grader.grade, self.instance, patch)
+        details: dict[str, Any] = {
+            **grade.to_dict(),
+            "instance_id": self.instance.instance_id,
+            "steps": self.steps,
+            "exit_status": self.exit_status,
+            "patch": patch[:20_000],
+        }
+        return Outcome(1.0 if grade.resolved else -1.0, grade.resolved, details)
+
+    async def close(self) -> None:
+        if self.work is not None:
+            await asyncio.to_thread(self.work.close)
+            self.work = None
+
+    def _work(self) -> Workspace:
+        assert self.work is not None, "reset comes first"
+        return self.work
+
+
+def commands_of(action: Action) -> list[str]:
+    """Of the tool calls, or of the one block of bash in a text."""
+    if action.calls:
+        return [str(call.arguments["command"]) for call in action.calls]
+    blocks = _BLOCK.findall(action.text)
+    return blocks if len(blocks) == 1 else []
+
+
+def shown_text(done: Finished) -> str:
+    text = done.output if done.error is None else f"{done.output}\n{done.error}"
+    if len(text) > SHOWN:
+        left_out = len(text) - SHOWN
+        text = f"{text[: SHOWN // 2]}\n[{left_out} characters left out]\n{text[-SHOWN // 2 :]}"
+    code = "none" if done.exit_code is None else done.exit_code
+    return f"<returncode>{code}</returncode>\n<output>\n{text.rstrip()}\n</output>"

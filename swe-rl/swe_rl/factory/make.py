@@ -1,0 +1,150 @@
+"""Makes instances of a package: breaks it in one place, keeps what its tests notice.
+
+python -m swe_rl.factory boltons==26.2.0 --count 8 --seed 1 --output instances.jsonl
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import random
+import sys
+from collections.abc import Iterator
+from pathlib import Path, PurePosixPath
+
+from slime.agents.sandbox import Workspace
+from slime.errors import DataError, SlimeError
+from swe_rl.checkout import Verdicts, run_tests
+from swe_rl.factory.mutations import Mutation, compiles, mutations
+from swe_rl.instance import Instance
+from swe_rl.patch import is_configuration, is_test
+from swe_rl.repository import source_of
+
+MOST_FAILING = 12
+MOST_KEPT = 40
+SKIPPED = {"docs", "doc", "examples", "benchmark", "benchmarks", "tools", "build", "setup.py"}
+
+
+def candidates(source: Path) -> list[Mutation]:
+    """Every mutation of the package's own code, in the order of its files."""
+    found: list[Mutation] = []
+    for path in sorted(source.rglob("*.py")):
+        file = PurePosixPath(path.relative_to(source).as_posix())
+        if is_test(file) or is_configuration(file) or SKIPPED & set(file.parts):
+            continue
+        with contextlib.suppress(SyntaxError, UnicodeDecodeError):  # code for another Python
+            found += mutations(path.read_text(), str(file))
+    return found
+
+
+def sound_tests(repository: str, seconds: float) -> set[str]:
+    """Tests that pass twice in the unbroken repository: what fails once only is no judge.
+
+    Raises:
+        DataError: none passes.
+    """
+    passed: list[set[str]] = []
+    for _ in range(2):
+        with contextlib.closing(Workspace(source_of(repository))) as copy:
+            verdicts = run_tests(copy, [], seconds)
+        passed.append({test for test, outcome in verdicts.outcomes.items() if outcome == "passed"})
+        if not verdicts.ended or not passed[-1]:
+            raise DataError(
+                f"{repository}: its tests do not pass here: {verdicts.problem or verdicts.why}"[:600]
+            )
+    return passed[0] & passed[1]
+
+
+def instances(repository: str, count: int, seed: int, seconds: float) -> Iterator[Instance]:
+    """Up to `count` instances, no two in one function. The same seed gives the same instances.
+
+    Raises:
+        DataError: the package has no tests that pass here. ConfigError: it could not be fetched.
+    """
+    source = source_of(repository)
+    sound, chosen = sound_tests(repository, seconds), candidates(source)
+    random.Random(f"{repository} {seed}").shuffle(chosen)
+    used: set[tuple[str, str]] = set()
+    made = 0
+    for bug in chosen:
+        if made == count:
+            return
+        if (bug.file, bug.function) in used or not compiles(bug.apply((source / bug.file).read_text())):
+            continue
+        instance = tried(repository, bug, sound, seconds)
+        if instance is not None:
+            used.add((bug.file, bug.function))
+            made += 1
+            yield instance
+
+
+def tried(repository: str, bug: Mutation, sound: set[str], seconds: float) -> Instance | None:
+    """The instance of a bug that some tests notice and the others survive; None for any other bug."""
+    with contextlib.closing(Workspace(source_of(repository))) as copy:
+        copy.write(bug.file, bug.apply((source_of(repository) / bug.file).read_text()).encode())
+        verdicts = run_tests(copy, tests_for(bug, sound), seconds)
+    if not verdicts.ended:
+        return None
+    failing = sorted(test for test in sound if verdicts.outcomes.get(test) == "failed")
+    if not 1 <= len(failing) <= MOST_FAILING:
+        return None
+    files = {test.split("::")[0] for test in failing}
+    kept = sorted(
+        test for test in sound if test.split("::")[0] in files and verdicts.outcomes.get(test) == "passed"
+    )
+    name = f"{repository.replace('==', '-')}__{bug.function}-{bug.line}-{bug.column}".replace("/", "_")
+    return Instance(
+        name,
+        statement(bug, failing, verdicts),
+        tuple(failing),
+        tuple(kept[:: -(-len(kept) // MOST_KEPT) or 1]),
+        repository,
+        bug=bug,
+        test_files=tuple(sorted(files)),
+    )
+
+
+def tests_for(bug: Mutation, sound: set[str]) -> list[str]:
+    """Files of tests that are named after the module, where there are some, else none: all of them run."""
+    stem = PurePosixPath(bug.file).stem.strip("_")
+    files = sorted({test.split("::")[0] for test in sound})
+    return [file for file in files if stem in PurePosixPath(file).stem]
+
+
+def statement(bug: Mutation, failing: list[str], verdicts: Verdicts) -> str:
+    """What a person would report: where it goes wrong and what was seen, not the tests' code or the kind of bug."""
+    module = PurePosixPath(bug.file).with_suffix("").as_posix().removeprefix("src/").replace("/", ".")
+    seen = list(
+        dict.fromkeys(verdicts.why[test].splitlines()[0] for test in failing if verdicts.why.get(test))
+    )
+    lines = [f"Something that `{module}` does is wrong since the last change.", "", "What was seen:"]
+    lines += [f"* {one[:200]}" for one in seen[:3]] or ["* a check of it fails"]
+    return "\n".join([*lines, "", f"Find the cause (start in `{bug.file}`) and repair it."])
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m swe_rl.factory", description=__doc__.split("\n")[0])
+    parser.add_argument(
+        "repository", nargs="+", help="name==version of a package whose source has tests, or a folder"
+    )
+    parser.add_argument("--count", type=int, default=8, help="instances of each repository (default: 8)")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument(
+        "--seconds", type=float, default=120.0, help="that the tests of a repository may take (default: 120)"
+    )
+    parser.add_argument(
+        "--output", type=Path, required=True, help="JSONL file; instances are added at its end"
+    )
+    args = parser.parse_args()
+    try:
+        with args.output.open("a") as file:
+            for repository in args.repository:
+                for instance in instances(repository, args.count, args.seed, args.seconds):
+                    file.write(json.dumps(instance.to_row()) + "\n")
+                    file.flush()
+                    print(f"{instance.instance_id}: {len(instance.fail_to_pass)} tests notice it")
+    except (SlimeError, OSError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    return 0

@@ -1,0 +1,84 @@
+"""What a patch touches, and whether it may: tests, configuration and CI decide the verdict, so they stay as they are."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+
+_HEADER = re.compile(r"^diff --git (?:\"?a/(.*?)\"?) (?:\"?b/(.*?)\"?)$", re.MULTILINE)
+_TEST_FOLDERS = {"test", "tests", "testing"}
+_CONFIGURATION = {
+    "conftest.py",
+    "pytest.ini",
+    "tox.ini",
+    "noxfile.py",
+    "setup.py",
+    "setup.cfg",
+    "pyproject.toml",
+    "sitecustomize.py",
+    "usercustomize.py",
+    ".coveragerc",
+    ".pytest.ini",
+    "makefile",
+}
+_CI_FOLDERS = {".github", ".gitlab", ".circleci"}
+_CI_FILES = {".gitlab-ci.yml", ".travis.yml", "azure-pipelines.yml", "appveyor.yml"}
+
+
+@dataclass(frozen=True)
+class PatchPolicy:
+    """What a patch may not touch (as upstream's SWE_STRICT_NO_TEST_PATCH and SWE_STRICT_NO_CONFIG_PATCH).
+
+    Attributes:
+        tests: refuse changes of test files.
+        configuration: refuse changes of what configures the test runner, the build or CI.
+        most_bytes: of a patch.
+    """
+
+    tests: bool = True
+    configuration: bool = True
+    most_bytes: int = 1 << 20
+
+    def complaint(self, patch: str, test_files: frozenset[str] = frozenset()) -> str | None:
+        """Why this patch is not graded, or None.
+
+        Args:
+            test_files: further paths that are the tests of the instance.
+        """
+        if not patch.strip():
+            return "the patch is empty"
+        if len(patch.encode()) > self.most_bytes:
+            return f"the patch has more than {self.most_bytes} bytes"
+        touched = files_of(patch)
+        if not touched:
+            return "this is no patch of git"
+        for file in touched:
+            path = PurePosixPath(file)
+            if path.is_absolute() or ".." in path.parts or ".git" in path.parts:
+                return f"{file} is outside of the repository's files"
+            if self.tests and (file in test_files or is_test(path)):
+                return f"{file} is a test"
+            if self.configuration and is_configuration(path):
+                return f"{file} configures tests, build or CI"
+        return "links are not graded" if re.search(r"^new file mode 120000$", patch, re.MULTILINE) else None
+
+
+def files_of(patch: str) -> list[str]:
+    """Paths that a patch of git touches, old and new names, each once."""
+    return list(dict.fromkeys(name for pair in _HEADER.findall(patch) for name in pair))
+
+
+def is_test(path: PurePosixPath) -> bool:
+    """Whether pytest or unittest would take it, or it lies among tests."""
+    name = path.name.lower()
+    if any(part.lower() in _TEST_FOLDERS for part in path.parts[:-1]):
+        return True
+    return name.startswith("test_") or name.endswith("_test.py") or name in {"tests.py", "test.py"}
+
+
+def is_configuration(path: PurePosixPath) -> bool:
+    name = path.name.lower()
+    if any(part.lower() in _CI_FOLDERS for part in path.parts[:-1]) or name in _CI_FILES:
+        return True
+    return name in _CONFIGURATION or name.endswith(".pth") or name.startswith("requirements")

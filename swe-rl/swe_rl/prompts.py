@@ -1,0 +1,80 @@
+"""Prompt files of instances, with a held-out part that training never sees: no function is in both.
+
+python -m swe_rl.prompts INSTANCES --output-dir FOLDER [--share 0.2] [--seed swe-v1]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from slime.agents.splits import SHARE, split
+from slime.errors import SlimeError
+from slime.utils.files import write_text
+from swe_rl.instance import Instance, read_instances
+
+SEED = "swe-v1"
+
+
+def place_of(instance: Instance) -> str:
+    """What a split keeps together: bugs of one function, or the instance."""
+    if instance.bug is None:
+        return instance.instance_id
+    return f"{instance.repository}:{instance.bug.file}:{instance.bug.function}"
+
+
+def row(instance: Instance) -> dict[str, Any]:
+    """A line for --prompt-data with --input-key text --metadata-key metadata."""
+    about = {"task_id": instance.instance_id, "instance": instance.to_row()}
+    return {"text": instance.problem_statement, "metadata": about}
+
+
+def write_prompts(
+    instances: Sequence[Instance], folder: Path, share: float = SHARE, seed: str = SEED
+) -> dict[str, Any]:
+    """Writes train.jsonl, heldout.jsonl and split_manifest.json; returns the manifest.
+
+    Raises:
+        ConfigError: too few instances for two sides.
+    """
+    found = split((place_of(one) for one in instances), share, seed)
+    held = set(found.held_out)
+    sides = {
+        "train": [one for one in instances if place_of(one) not in held],
+        "heldout": [one for one in instances if place_of(one) in held],
+    }
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, side in sides.items():
+        write_text(folder / f"{name}.jsonl", "".join(json.dumps(row(one)) + "\n" for one in side))
+    manifest: dict[str, Any] = {"seed": seed, "share": share}
+    manifest |= {name: [one.instance_id for one in side] for name, side in sides.items()}
+    write_text(folder / "split_manifest.json", json.dumps(manifest, indent=2) + "\n")
+    return manifest
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m swe_rl.prompts", description=__doc__.split("\n")[0])
+    parser.add_argument(
+        "instances", type=Path, help="JSONL or Parquet: SWE-bench, SWE-Gym, SWE-smith, R2E or the factory"
+    )
+    parser.add_argument("--output-dir", type=Path, required=True)
+    parser.add_argument("--share", type=float, default=SHARE, help=f"that is held out (default: {SHARE:g})")
+    parser.add_argument("--seed", default=SEED, help="another text holds others out")
+    args = parser.parse_args()
+    try:
+        made = write_prompts(list(read_instances(args.instances)), args.output_dir, args.share, args.seed)
+    except (SlimeError, OSError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    print(
+        f"{len(made['train'])} instances to train on, {len(made['heldout'])} held out, in {args.output_dir}"
+    )
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,127 @@
+"""Repositories to work on: the source of a package with its tests, fetched once, and what its tests need to run."""
+
+from __future__ import annotations
+
+import fcntl
+import functools
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tarfile
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from slime.errors import ConfigError, DataError
+
+PACKAGE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*==[A-Za-z0-9.+!_-]+")
+PYTEST = "pytest==9.2.0"
+FETCH_SECONDS = 600
+
+
+def environments() -> Path:
+    """Where sources and test runners are kept: SWE_ENV_DIR, or a cache. Root's is the machine's, as code in a box is
+    another user, who cannot enter root's home."""
+    cache = Path("/var/cache" if os.getuid() == 0 else os.environ.get("XDG_CACHE_HOME") or "~/.cache")
+    return Path(os.environ.get("SWE_ENV_DIR") or cache.expanduser() / "openclaw-rl" / "swe").absolute()
+
+
+def source_of(repository: str) -> Path:
+    """The folder of a repository: an existing folder as it is, or the source of `name==version`, fetched once.
+
+    Raises:
+        DataError: it is neither. ConfigError: it could not be fetched.
+    """
+    if Path(repository).is_dir():
+        return Path(repository).resolve()
+    if not PACKAGE.fullmatch(repository):
+        raise DataError(
+            f"{repository!r} is neither a folder nor a package with its version, such as idna==3.10"
+        )
+    return _made_once(
+        environments() / "sources" / repository.replace("==", "-"), lambda to: _fetch(repository, to)
+    )
+
+
+@functools.cache
+def test_packages(python: str, needs: tuple[str, ...] = ()) -> Path:
+    """A folder with pytest, and further packages, for the Python that runs in boxes; installed once.
+
+    Raises:
+        ConfigError: they could not be installed.
+    """
+    version = subprocess.run(
+        [python, "-c", "import sys; print('%d.%d' % sys.version_info[:2])"],
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout.strip()
+    wanted = (PYTEST, *needs)
+    name = "-".join([f"python{version}", *(re.sub(r"[^A-Za-z0-9.]+", "_", need) for need in wanted)])
+
+    def install(to: Path) -> None:
+        _pip("install", "--target", str(to), "--python-version", version, "--only-binary=:all:", *wanted)
+
+    made = _made_once(environments() / "packages" / name, install)
+    closed = [part for part in made.parents if os.getuid() == 0 and not part.stat().st_mode & 0o001]
+    if closed:
+        raise ConfigError(
+            f"code in a sandbox cannot read {made}, as {closed[0]} is closed to others: set SWE_ENV_DIR"
+        )
+    return made
+
+
+def _made_once(place: Path, make: Callable[[Path], None]) -> Path:
+    """`place`, made whole or not at all, by one process at a time. Any user may read it: code in a box is another one."""
+    place.parent.mkdir(parents=True, exist_ok=True)
+    with place.with_suffix(place.suffix + ".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not place.is_dir():
+            with tempfile.TemporaryDirectory(dir=place.parent) as made:
+                new = Path(made) / "new"
+                new.mkdir()
+                make(new)
+                for folder, _, files in os.walk(new):
+                    os.chmod(folder, 0o755)
+                    for file in files:
+                        path = os.path.join(folder, file)
+                        if not os.path.islink(path):
+                            os.chmod(path, 0o755 if os.access(path, os.X_OK) else 0o644)
+                new.rename(place)
+    return place
+
+
+def _fetch(package: str, to: Path) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        _pip("download", "--no-deps", "--no-binary", ":all:", "--dest", folder, package)
+        archives = [
+            path for path in Path(folder).iterdir() if path.name.endswith((".tar.gz", ".tar.bz2", ".tar.xz"))
+        ]
+        if len(archives) != 1:
+            raise ConfigError(f"{package}: its source comes as no archive that can be read")
+        with tarfile.open(archives[0]) as archive:
+            archive.extractall(folder, filter="data")
+        inner = [path for path in Path(folder).iterdir() if path.is_dir()]
+        if len(inner) != 1:
+            raise ConfigError(f"{package}: its source has {len(inner)} folders at the top, one is expected")
+        shutil.copytree(inner[0], to, dirs_exist_ok=True, symlinks=True)
+
+
+def _pip(*arguments: str) -> None:
+    command: Sequence[str] = [
+        sys.executable,
+        "-m",
+        "pip",
+        "--disable-pip-version-check",
+        "--quiet",
+        *arguments,
+    ]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=FETCH_SECONDS, check=False)
+    except subprocess.TimeoutExpired as error:
+        raise ConfigError(f"pip {arguments[0]} {arguments[-1]} took longer than {FETCH_SECONDS} s") from error
+    if done.returncode:
+        reason = (done.stderr.strip().splitlines() or ["no reason given"])[-1]
+        raise ConfigError(f"{arguments[-1]} could not be fetched: {reason}")

@@ -1,0 +1,150 @@
+"""Patches of a small repository, in real boxes."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections.abc import Callable
+
+import pytest
+
+from slime.agents import Action, Task, ToolCall
+from slime.errors import ConfigError, DataError
+from swe_rl.check import grades
+from swe_rl.checkout import checkout, commit, in_box, patch_of
+from swe_rl.environment import SUBMIT, SweEnvironment
+from swe_rl.grade import Grader
+from swe_rl.instance import Instance
+
+pytestmark = pytest.mark.usefixtures("environments")
+REPAIR = "sed -i 's/result - number/result + number/' calc.py"
+
+
+def patch_by(instance: Instance, command: str) -> str:
+    with contextlib.closing(checkout(instance, for_agent=True)) as work:
+        commit(instance, work)
+        assert in_box(command, 30, work).error is None
+        return patch_of(instance, work)
+
+
+def test_the_repair_is_resolved_and_nothing_else_is(instance: Instance) -> None:
+    assert grades(instance) == {
+        "gold": "resolved",
+        "empty": "policy",
+        "tests edited": "policy",
+        "tests edited, no policy": "does not apply",
+        "exit": "no verdict",
+        "imitation": "tests failed",
+    }
+
+
+def test_an_agent_sees_no_test_that_decides(instance: Instance) -> None:
+    with contextlib.closing(checkout(instance, for_agent=True)) as work:
+        commit(instance, work)
+        listed = in_box("git log --oneline | wc -l; git ls-files; ls -R", 30, work).output
+    assert listed.startswith("1\ncalc.py\n")
+    assert "test_calc" not in listed
+
+
+@pytest.mark.parametrize(
+    "trick",
+    [
+        "rm -rf .git",
+        "git commit -qam done --no-verify -c user.name=x || true",
+        "printf '*.py -diff\\n' > .gitattributes; rm .gitattributes",
+        "git config diff.external /bin/true; git config core.hooksPath /workspace",
+        "git rm -q --cached calc.py; echo calc.py > .git/info/exclude",
+    ],
+)
+def test_the_patch_is_of_the_files_whatever_was_done_to_git(instance: Instance, trick: str) -> None:
+    grade = Grader().grade(instance, patch_by(instance, f"{REPAIR}; {trick}; true"))
+    assert grade.reason == "resolved", grade
+
+
+def test_a_repair_that_breaks_something_else_is_not_resolved(instance: Instance) -> None:
+    command = f"{REPAIR}; sed -i 's/return max/return min/' calc.py"
+    grade = Grader().grade(instance, patch_by(instance, command))
+    assert (grade.reason, grade.broken) == ("tests failed", ("tests/test_calc.py::test_largest",))
+    assert grade.fixed == instance.fail_to_pass
+
+
+def test_tests_that_hang_cost_their_own_time_only(instance: Instance) -> None:
+    patch = patch_by(instance, f"{REPAIR}; printf 'while True:\\n    pass\\n' >> calc.py")
+    grade = Grader(seconds=5).grade(instance, patch)
+    assert grade.reason == "no verdict"
+    assert "longer than 5 s" in grade.detail
+
+
+def test_a_script_decides_where_no_tests_are_named(instance: Instance) -> None:
+    small = Instance(
+        "small", "x is 1", (), (), files={"a.py": "x = 1\n"}, eval_script="grep -qx 'x = 2' a.py"
+    )
+    assert Grader().grade(small, patch_by(small, "echo 'x = 2' > a.py")).reason == "resolved"
+    assert Grader().grade(small, patch_by(small, "echo 'x = 3' > a.py")).reason == "tests failed"
+    assert (
+        Grader().grade(small, patch_by(small, "echo 'x = 2' > a.py").replace("x = 1", "x = 0")).reason
+        == "does not apply"
+    )
+
+
+def test_another_version_of_the_package_and_an_image_are_refused(instance: Instance) -> None:
+    assert instance.bug is not None
+    other = dataclasses.replace(instance, bug=dataclasses.replace(instance.bug, line=8))
+    with pytest.raises(DataError, match=r"calc-total: calc\.py, line 8"):
+        checkout(other, for_agent=True)
+    with pytest.raises(ConfigError, match="is an image"):
+        checkout(dataclasses.replace(instance, repository="", image="some/image"), for_agent=True)
+
+
+def by_tool(command: str) -> Action:
+    return Action("", (ToolCall("bash", {"command": command}),))
+
+
+def by_block(command: str) -> Action:
+    return Action(f"I look.\n```bash\n{command}\n```")
+
+
+@pytest.mark.parametrize("act", [by_tool, by_block])
+async def test_an_episode_ends_with_the_verdict_on_its_patch(
+    instance: Instance, act: Callable[[str], Action]
+) -> None:
+    environment = SweEnvironment()
+    try:
+        start = await environment.reset(Task("", metadata={"instance": instance.to_row()}))
+        assert start.messages[1]["content"] == instance.problem_statement
+        seen = await environment.step(act("cat calc.py; exit 3"))
+        assert seen.messages[0]["content"].startswith('<returncode>3</returncode>\n<output>\n"""Sums')
+        await environment.step(act(REPAIR))
+        assert (await environment.step(act(f"echo {SUBMIT}"))).done
+        outcome = await environment.evaluate()
+    finally:
+        await environment.close()
+    assert (outcome.score, outcome.solved) == (1.0, True)
+    assert outcome.details["exit_status"] == "submitted"
+    assert "result + number" in outcome.details["patch"]
+
+
+async def test_an_agent_that_only_talks_has_done_nothing(instance: Instance) -> None:
+    environment = SweEnvironment()
+    try:
+        await environment.reset(Task("", metadata={"instance": instance.to_row()}))
+        assert (await environment.step(Action("It is line 7."))).done
+        outcome = await environment.evaluate()
+    finally:
+        await environment.close()
+    assert (outcome.score, outcome.details["reason"]) == (-1.0, "policy")
+
+
+async def test_a_task_that_is_no_instance_is_refused() -> None:
+    with pytest.raises(DataError, match=r"swe_rl\.prompts"):
+        await SweEnvironment().reset(Task("", metadata={}))
+
+
+def test_long_outputs_are_shown_by_their_ends(instance: Instance) -> None:
+    from swe_rl.environment import shown_text
+
+    with contextlib.closing(checkout(instance, for_agent=True)) as work:
+        text = shown_text(in_box("seq 100000", 30, work))
+    assert len(text) < 10_200
+    assert "characters left out" in text
+    assert text.endswith("100000\n</output>")
