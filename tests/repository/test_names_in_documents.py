@@ -24,7 +24,10 @@ PACKAGE_FOLDERS = (
 PACKAGES = (
     "openclaw|slime|openclaw_rl|openclaw_opd|openclaw_combine|terminal_rl|toolcall_rl|openclaw_test|tiny_claw"
 )
-FOLDERS = "openclaw|openclaw-rl|openclaw-opd|openclaw-combine|terminal-rl|toolcall-rl|openclaw-test|slime|launch|instructions|tests"
+FOLDERS = (
+    "openclaw|openclaw-rl|openclaw-opd|openclaw-combine|terminal-rl|toolcall-rl|openclaw-test|slime|launch"
+    "|instructions|tests"
+)
 OLD_NAMES = "CHANGELOG.md"
 UNTRIED = ("test_sglang.py", "sessions_to_preference.py")
 """Programs without --help, or with a test of their own that runs them."""
