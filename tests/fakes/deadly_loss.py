@@ -26,16 +26,16 @@ def die_once(point: str, how: int = signal.SIGKILL) -> None:
 def lay_trap() -> None:
     """In the trainer: a checkpoint is written, in the background where that is asked for, but does not count yet."""
     module: Any = sys.modules.get("slime.training.core.checkpoint")
-    if module is None or hasattr(module, "commit_untrapped"):
+    if module is None or hasattr(module, "put_untrapped"):
         return
-    module.commit_untrapped = module.commit
+    module.put_untrapped = module.put_into_force
 
-    def commit(temporary: Path, folder: Path, meta: dict[str, Any]) -> None:
+    def put_into_force(folder: Path) -> None:
         if folder.name == "checkpoint-3":
             die_once("before-commit")
-        module.commit_untrapped(temporary, folder, meta)
+        module.put_untrapped(folder)
 
-    module.commit = commit
+    module.put_into_force = put_into_force
 
 
 def compute_loss(

@@ -133,5 +133,5 @@ def test_short_form_of_the_fault_benchmark_fills_its_table_and_loses_nothing(
     odd = fuzzing.go_on(tmp_path, requests=400, minutes=1.0)
     assert odd["failed"] == 0 and not fault_table.stays_behind(odd["growth"])
     table = fault_table.table(tmp_path)
-    for what in ("gateway killed", "engine killed", "kills: lost", "fuzzed requests"):
+    for what in ("gateway killed", "engine killed", "kills (", "fuzzed requests"):
         assert what in table

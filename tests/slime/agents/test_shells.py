@@ -68,7 +68,7 @@ def test_a_program_is_written_to_and_interrupted(shells: Shells) -> None:
 def test_killing_a_shell_ends_what_runs_in_it(shells: Shells) -> None:
     shells.execute("k", "sleep 1234 & sleep 1235", block=False)
     shells.kill("k")
-    assert shells.execute("l", "pgrep -f 'sleep 123[45]'", SECONDS).exit_code == 1
+    assert shells.execute("l", "pgrep -x sleep", SECONDS).exit_code == 1
 
 
 def test_long_output_keeps_its_start_and_its_end_and_a_flood_holds_nothing_up(shells: Shells) -> None:

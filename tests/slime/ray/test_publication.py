@@ -165,6 +165,7 @@ class Gate:
         self.calls, self.answers = calls, threading.Event()
         self.answers.set()
         self.wrong: CandidateRejected | None = None
+        self.history = SimpleNamespace(good=None)
 
     def measure(self, *_: Any) -> dict[str, float]:
         self.calls.append("examined")
