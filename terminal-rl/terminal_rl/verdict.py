@@ -69,7 +69,7 @@ def run_tests(tests: Path, names: Sequence[str], workspace: Workspace, seconds: 
         except BrokenPipeError as error:
             raise SandboxError("the tests did not start in their box") from error
         if not (_line(box, key, START_SECONDS) or {}).get("ready"):
-            raise SandboxError(f"the tests did not start in their box (exit code {box.exit_code()})")
+            raise SandboxError(f"the tests did not start in their box (exit code {box.exit_code(1.0)})")
         box.busy_since = time.monotonic()
         said = _line(box, key, seconds + GRACE)
         if said is None:

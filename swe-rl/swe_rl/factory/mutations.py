@@ -110,7 +110,11 @@ def _in_functions(node: ast.AST, name: str) -> Iterator[tuple[ast.expr | ast.stm
         inner = name
         if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
             inner = f"{name}.{child.name}" if name else child.name
-        elif isinstance(child, ast.expr | ast.stmt) and isinstance(node, ast.stmt | ast.expr | ast.comprehension) and name:
+        elif (
+            isinstance(child, ast.expr | ast.stmt)
+            and isinstance(node, ast.stmt | ast.expr | ast.comprehension)
+            and name
+        ):
             yield child, name
         if not isinstance(
             child, ast.JoinedStr

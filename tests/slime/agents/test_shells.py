@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -65,10 +66,21 @@ def test_a_program_is_written_to_and_interrupted(shells: Shells) -> None:
     assert shells.execute("cat", "echo on", SECONDS).output == "on\n"
 
 
+def test_signals_act_in_a_shell_also_where_the_run_was_started_in_the_background() -> None:
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # as a script does it for `command &`
+    try:
+        with Shells() as shells:
+            ignored = shells.execute("a", "grep SigIgn /proc/self/status", SECONDS).output.split()[1]
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert int(ignored, 16) & 0b110 == 0, "neither SIGINT nor SIGQUIT"
+
+
 def test_killing_a_shell_ends_what_runs_in_it(shells: Shells) -> None:
     shells.execute("k", "sleep 1234 & sleep 1235", block=False)
     shells.kill("k")
-    assert shells.execute("l", "pgrep -x sleep", SECONDS).exit_code == 1
+    gone = "for i in {1..400}; do pgrep -x sleep >/dev/null || exit 7; sleep 0.05; done"
+    assert shells.execute("l", gone, SECONDS).exit_code == 7
 
 
 def test_long_output_keeps_its_start_and_its_end_and_a_flood_holds_nothing_up(shells: Shells) -> None:

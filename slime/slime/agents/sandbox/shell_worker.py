@@ -148,8 +148,8 @@ def _become_bash(terminal: int, orders: int) -> None:
         for wanted, have in ((0, high[0]), (1, high[0]), (2, high[0]), (3, high[1]), (4, high[0])):
             os.dup2(have, wanted)
         os.closerange(5, 1024)
-        signal.signal(signal.SIGPIPE, signal.SIG_DFL)
-        signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
+        for usual in (signal.SIGINT, signal.SIGQUIT, signal.SIGPIPE, signal.SIGXFSZ):
+            signal.signal(usual, signal.SIG_DFL)  # a run in the background of a script ignores the first two
         os.execv("/bin/bash", ["bash", "--norc", "--noprofile", "-c", LOOP])
     finally:
         os._exit(127)
