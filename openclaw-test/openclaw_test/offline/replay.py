@@ -128,6 +128,8 @@ def train_again(store: RolloutStore, args: Any) -> tuple[list[tuple[str | None, 
         with store.reading() as connection:
             mine = schema.sample.c.trained_version == version.version
             ids = list(connection.scalars(select(schema.sample.c.id).where(mine)))
+        if not ids:  # rejected, or still on its way when the run was stopped
+            continue
         rows = batch_rows(args, store, store.samples(sorted(ids)), version.rollout_id)
         samples = [Sample.from_dict(row) for row in rows]
         metrics = trainer.train(version.rollout_id, post_processed(args, samples, process, None))

@@ -171,8 +171,11 @@ async def test_a_turn_that_killed_its_workers_is_dropped_unjudged(
 async def test_a_stopped_worker_finishes_what_it_is_judging(
     store: RolloutStore, writer: StoreWriter, answer: Answer
 ) -> None:
+    begun = asyncio.Event()
+
     class Slow(FakeBackend):
         async def eval_votes(self, question: JudgeQuestion, m: int) -> list[Vote]:
+            begun.set()
             await asyncio.sleep(0.3)
             return [Vote(score=1)]
 
@@ -181,7 +184,7 @@ async def test_a_stopped_worker_finishes_what_it_is_judging(
     worker = JudgeWorker("w", store, judge, claim_seconds=10.0, concurrency=4)
     stop = asyncio.Event()
     running = asyncio.create_task(worker.run(stop))
-    await asyncio.sleep(0.15)
+    await asyncio.wait_for(begun.wait(), 60)
     stop.set()
     await running
     stored = store.get_turn(turn.id)
