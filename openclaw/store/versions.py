@@ -81,7 +81,7 @@ class VersionTable(Database):
         reason: str = "",
         trainer: str = DEFAULT_TRAINER,
     ) -> list[int]:
-        """An older version is served again, and training goes on from it; leases go on.
+        """An older version is served again, and training goes on from it. Leases end: who waits for a batch asks again.
 
         Versions that do not lead to it are rolled back; samples that only those trained are ready again, or with
         `drop_turns` quarantined, so that they are not learned again. Repeating it changes nothing.
@@ -105,6 +105,7 @@ class VersionTable(Database):
             _roll_back_all_but(connection, trainer, lineage)
             if reason:
                 _explain(connection, trainer, undone, reason)
+            release(connection, None, trainer)
             _resettle_samples(connection, trainer, UNDONE if drop_turns else None)
         return sorted(undone)
 

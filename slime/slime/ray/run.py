@@ -42,6 +42,7 @@ class TrainingRun(RunParts):
     )
 
     told_of_cost = False
+    went_back = False  # since the present batch was asked for
     batch: PendingBatch | None = None  # the newest one that was trained on
 
     def __init__(self, args: Arguments) -> None:
@@ -95,19 +96,25 @@ class TrainingRun(RunParts):
         return self.rollouts.request(rollout_id)
 
     def wait(self, batch: PendingBatch) -> None:
-        """Returns when the batch is there.
+        """Returns when the batch is there. Where somebody goes back to an older version meanwhile, it is formed anew.
 
         Raises:
             TrainerDied: it was lost meanwhile; it can be back before the batch is full.
             TrainError: Ray died, or the rollout side fails for good.
         """
-        self.tracker.at(batch.rollout_id, f"waiting for rollout {batch.rollout_id}")
-        self.look_around()
-        self.metrics = self.rollouts.wait(batch, self.look_around)
-        while self.trainers is not None and (reason := self.held()) is not None:
-            self.tracker.at(batch.rollout_id, reason)
-            time.sleep(PIN_INTERVAL)
+        while True:
+            self.went_back = False
+            self.tracker.at(batch.rollout_id, f"waiting for rollout {batch.rollout_id}")
             self.look_around()
+            self.metrics = self.rollouts.wait(batch, self.look_around)
+            while self.trainers is not None and (reason := self.held()) is not None:
+                self.tracker.at(batch.rollout_id, reason)
+                time.sleep(PIN_INTERVAL)
+                self.look_around()
+            if not self.went_back or self.rollouts.same_again:
+                return
+            # its samples may be those of a version that came back, or be quarantined now
+            batch.ask(self.rollouts.manager)
 
     def held(self) -> str | None:
         """Why training waits although a batch is there; None: it does not."""
@@ -145,7 +152,7 @@ class TrainingRun(RunParts):
         if self.trainers is not None:
             self.trainers.check()
             if not self.publisher.busy:
-                obey(self.publisher, self.trainers, self.trained)
+                self.went_back |= obey(self.publisher, self.trainers, self.trained)
 
     def train(self, batch: PendingBatch) -> None:
         """One training step on a batch that is there.

@@ -18,27 +18,31 @@ from slime.weights.versions import WeightVersion, artifact_folder
 logger = logging.getLogger(__name__)
 
 
-def obey(publisher: Publisher, trainers: TrainGroup, rollout_id: int) -> None:
+def obey(publisher: Publisher, trainers: TrainGroup, rollout_id: int) -> bool:
     """Carries out the order that waits, if one does. One that cannot be carried out is answered with the reason.
 
     Args:
         rollout_id: the last one that was trained.
+
+    Returns:
+        Whether the policy that is trained is another one now.
     """
     publisher.gate.watch()
     orders, began = publisher.orders, time.monotonic()
     order = orders.next()
     if order is None:
-        return
+        return False
     try:
         pinned = _carry_out(order, publisher, trainers, rollout_id)
     except (ConfigError, CheckpointError, EngineError) as error:
         logger.warning("the order %s %s is refused: %s", order.action, order.version, error)
         publisher.gate.miss(order.version)
         orders.finish(order, orders.pinned, str(error), time.monotonic() - began)
-    else:
-        seconds = time.monotonic() - began
-        orders.finish(order, pinned, None, seconds)
-        logger.info("order done: %s %s in %.2f s", order.action, order.version, seconds)
+        return False
+    seconds = time.monotonic() - began
+    orders.finish(order, pinned, None, seconds)
+    logger.info("order done: %s %s in %.2f s", order.action, order.version, seconds)
+    return order.action == "rollback"
 
 
 def _carry_out(

@@ -83,7 +83,7 @@ def test_a_version_that_was_live_cannot_be_rejected(two_versions: RolloutStore) 
         two_versions.weights_rejected(1, 2, 1, None, WHY)
 
 
-def test_going_back_makes_the_samples_ready_again_and_keeps_leases(
+def test_going_back_makes_the_samples_ready_again_and_ends_leases(
     two_versions: RolloutStore, make_sample: MakeSample
 ) -> None:
     store = two_versions
@@ -92,9 +92,23 @@ def test_going_back_makes_the_samples_ready_again_and_keeps_leases(
     assert store.roll_back(1, reason="by hand") == [2]
     assert statuses(store) == {0: "superseded", 1: "live", 2: "rolled_back"}
     assert store.versions()[2].details == {"undone": "by hand"}
-    assert store.counts()["samples"] == {"trained": 1, "ready": 1, "leased": 1}
+    assert store.counts()["samples"] == {"trained": 1, "ready": 2}
+    assert len(store.lease(2, 2)) == 2, "whoever asks again has the oldest ones"
     store.weights_live(2, 3, 1, False, None, None)
-    assert store.counts()["samples"] == {"trained": 2, "ready": 1}
+    assert store.counts()["samples"] == {"trained": 3}
+
+
+def test_what_was_leased_again_and_came_back_with_its_version_is_leased_no_more(
+    two_versions: RolloutStore,
+) -> None:
+    """A batch that waits while its samples' version comes back may not be trained on a second time."""
+    store = two_versions
+    assert store.roll_back(0) == [1, 2]
+    leased = {one.id for one in store.lease(2, 2)}
+    assert len(leased) == 2
+    store.roll_back(2)
+    assert store.counts()["samples"] == {"trained": 2}
+    assert store.lease(2, 2) == [], "asked again, the same rollout gets nothing that is in the weights"
 
 
 def test_going_back_without_the_turns_keeps_them_from_being_learned_again(two_versions: RolloutStore) -> None:

@@ -127,3 +127,20 @@ def test_engines_come_back_also_where_no_update_is_due(
     run.args.update_weights_interval = 4
     run.publish(5)
     assert seen(calls) == ["trainers.sleep", "engine.resume_memory"]
+
+
+@pytest.mark.parametrize(("over_files", "asked"), [(False, 1), (True, 0)])
+def test_a_batch_that_waits_while_somebody_goes_back_is_formed_anew(
+    over_files: bool, asked: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[str] = []
+    run: Any = make_run(calls, tmp_path, monkeypatch)
+    went_back = iter([False, True, False, False])
+    monkeypatch.setattr("slime.ray.run.obey", lambda *_: next(went_back))
+    run.runtime, run.publisher.publication, run.held, run.trained = run.watcher, None, lambda: None, 6
+    run.rollouts = SimpleNamespace(
+        same_again=over_files, manager="manager", wait=lambda batch, look: look() or {"rollout": 1.0}
+    )
+    run.wait(SimpleNamespace(rollout_id=7, ask=lambda manager: calls.append(f"asked {manager}")))
+    assert calls.count("asked manager") == asked
+    assert run.metrics == {"rollout": 1.0}
