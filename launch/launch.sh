@@ -58,6 +58,7 @@ run_driver_beside() {
   trap 'stop_both' EXIT
   trap 'exit 130' INT
   trap 'exit 143' TERM HUP
+  install -m 600 /dev/null "$run_dir/driver.out"
   "$PY" -m slime.processes.supervisor --run-dir "$run_dir" --parent $$ -- "$PY" "$@" >"$run_dir/driver.out" 2>&1 &
   SUPERVISOR=$!
   "${CLIENT[@]}" "$SUPERVISOR" &

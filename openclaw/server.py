@@ -28,7 +28,7 @@ from openclaw.errors import OpenClawError
 from openclaw.gateway.door import GatewayDoor, launched_engine
 from openclaw.gateway.gateway import Gateway
 from openclaw.http.app import gateway_app
-from openclaw.http.middleware.guard import HttpProtocol
+from openclaw.http.middleware.protocol import HttpProtocol
 from openclaw.page.app import add_page
 from openclaw.page.source import PageSource
 from openclaw.settings import Settings, load_settings

@@ -22,7 +22,6 @@ import orjson
 import psutil
 
 from openclaw.common import run_folder
-from openclaw.common.door import children
 from openclaw.common.door.door import CANNOT_WORK, Door
 from openclaw.common.door.orphans import Lineage, Orphan, take_over
 from openclaw.common.door.post import Post
@@ -46,7 +45,8 @@ Work = Callable[[Settings, socket.socket, EngineProcess | None, Post], int]
 
 @dataclass(frozen=True)
 class Inherited:
-    """What a process leaves to the program that takes its place: descriptors and pids, and the engine's port."""
+    """What a process leaves to the program that takes its place: descriptors and pids, and the engine's port. `keeper`:
+    the process that keeps the engine, or without one the socket."""
 
     pid: int
     listener: int
@@ -70,25 +70,32 @@ class GatewayDoor:
         self.orphans: list[Orphan] = []
         self.listener = self._listener()
         self.launched = launched_engine(settings, self.earlier.engine_port if self.earlier else None)
-        self.door: Door | None = None
+        self._tried: subprocess.Popen[bytes] | None = None
 
     def run(self, work: Work) -> int:
         """Until a signal; returns the exit status."""
-        self.door = Door(
+        kept = self.earlier.keeper if self.earlier else None
+        door = Door(
             self.listener,
             lambda post: work(self.settings, self.listener, self.launched, post),
             spare=self._has_room(),
             lineage=self.lineage,
             note=self._note,
-            on_hangup=self._replace,
+            on_hangup=self._try,
+            on_look=self._replace_when_tried,
+            keeper=kept,
         )
         for pid, descriptor in self.earlier.workers if self.earlier else []:
-            self.door.inherit(pid, socket.socket(fileno=descriptor))
+            door.inherit(pid, socket.socket(fileno=descriptor))
         for orphan in self.orphans:
-            self.door.adopt(orphan)
+            door.adopt(orphan)
         if self.launched is not None:
-            self.door.keep(self._keep_engine, self.earlier.keeper if self.earlier else None)
-        return self.door.run()
+            door.keep(self._keep_engine, kept)
+        try:
+            return door.run()
+        finally:
+            if self._tried is not None:
+                self._tried.kill()
 
     def _listener(self) -> socket.socket:
         if self.earlier is not None:
@@ -124,27 +131,24 @@ class GatewayDoor:
             return CANNOT_WORK
         return 0
 
-    def _replace(self, door: Door) -> None:
-        """On SIGHUP: the program as it is on disk now takes the place of this one, in this very process. Nothing
-        happens if it cannot even be imported."""
-        words = [sys.executable, *sys.orig_argv[1:]]
-        tried = subprocess.run([sys.executable, "-c", "import openclaw.server"], check=False)
-        if tried.returncode != 0:
+    def _try(self) -> None:
+        """On SIGHUP: whether the program as it is on disk now can be imported. The door goes on meanwhile."""
+        if self._tried is None:
+            self._tried = subprocess.Popen([sys.executable, "-c", "import openclaw.server"])
+
+    def _replace_when_tried(self, door: Door) -> None:
+        """The program that was tried takes the place of this one, in this very process. Nothing happens if it cannot be
+        imported."""
+        status = None if self._tried is None else self._tried.poll()
+        if status is None:
+            return
+        self._tried = None
+        if status != 0:
             log.error("SIGHUP: the new program cannot be imported; this one goes on")
             return
-        serving = [worker for worker in door.workers if worker.state in ("serving", "old")]
-        if self.launched is None:  # the keeper of the socket is not the engine's
-            children.stop(list(door.beside))
-        for worker in door.workers:
-            if worker not in serving:
-                door.let_go(worker)
-        state = Inherited(
-            os.getpid(),
-            self.listener.fileno(),
-            [(worker.pid, worker.connection.fileno()) for worker in serving],
-            None if self.launched is None else self.launched.port,
-            None if self.launched is None else next(iter(door.beside), None),
-        )
+        workers = [(worker.pid, worker.connection.fileno()) for worker in door.leave()]
+        port = None if self.launched is None else self.launched.port
+        state = Inherited(os.getpid(), self.listener.fileno(), workers, port, next(iter(door.beside), None))
         for descriptor in (state.listener, *(descriptor for _, descriptor in state.workers)):
             os.set_inheritable(descriptor, True)
         os.putenv(STATE_VARIABLE, orjson.dumps(state).decode())
@@ -155,7 +159,7 @@ class GatewayDoor:
         log.info("SIGHUP: the gateway is replaced")
         sys.stdout.flush()
         sys.stderr.flush()
-        os.execv(sys.executable, words)
+        os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
 
 
 def lineage_of(settings: Settings) -> Lineage | None:

@@ -19,7 +19,7 @@ from openclaw.common.version import add_version
 from openclaw.errors import ClientError, ConfigError, OpenClawError
 from openclaw.formats.tokenizer import Tokenizer
 from openclaw.gateway.recorder import Recorder
-from openclaw.http.middleware.guard import HttpProtocol
+from openclaw.http.middleware.protocol import HttpProtocol
 from openclaw.page.app import add_page
 from openclaw.page.source import PageSource
 from openclaw.settings import LOOPBACK, Settings

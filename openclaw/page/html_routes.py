@@ -56,6 +56,7 @@ class PageRoute(APIRoute):
 router = APIRouter(route_class=PageRoute, include_in_schema=False)
 
 
+@router.head("/")
 @router.get("/")
 async def get_now(request: Request) -> Response:
     check_reader(request)

@@ -45,6 +45,7 @@ def test_a_demo_that_began_keeps_its_folder(tmp_path: Path) -> None:
     assert sorted(file.name for file in (tmp_path / "run").iterdir()) == [
         "arguments.json", "driver.out", "supervisor.lock",
     ]  # fmt: skip
+    assert (tmp_path / "run" / "driver.out").stat().st_mode & 0o777 == 0o600
 
 
 def test_a_folder_that_was_there_before_stays(tmp_path: Path) -> None:

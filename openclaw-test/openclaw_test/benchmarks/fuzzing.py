@@ -28,7 +28,7 @@ import psutil
 import uvicorn
 
 from openclaw.common.ports import listen
-from openclaw.http.middleware.guard import HttpProtocol
+from openclaw.http.middleware.protocol import HttpProtocol
 from openclaw.server import create_app
 from openclaw.settings import Settings
 from openclaw_test.benchmarks import fault_table

@@ -1,7 +1,6 @@
-"""Guards every request: sizes of headers and body, rate, read and write timeouts; adds the sender as headers.
+"""Guards every request: size of the body, rate, read and write timeouts; adds the sender as headers.
 
-`HttpProtocol` is uvicorn's HTTP with a limit on headers. The rest is plain ASGI: it costs a few microseconds a request
-and a fraction of one a streamed chunk.
+Plain ASGI: it costs a few microseconds a request and a fraction of one a streamed chunk. Sizes of headers: `protocol.py`.
 """
 
 from __future__ import annotations
@@ -12,13 +11,11 @@ import math
 import time
 from collections import OrderedDict
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 import orjson
 from starlette.datastructures import Headers
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from openclaw.errors import ClientError
 from openclaw.http.auth import key_name
@@ -26,22 +23,11 @@ from openclaw.http.middleware.headers import check_once, with_sender
 from openclaw.http.middleware.shares import Share, Shares
 from openclaw.settings import Settings
 
-if TYPE_CHECKING:
-    from asyncio import Transport
-
 log = logging.getLogger(__name__)
 
 LIMITED = ("/v1/", "/sessions/")
 """Paths on which the rate is limited."""
 REMEMBERED_CLIENTS = 10_000
-LONGEST_HEAD = 64 << 10
-"""Bytes."""
-_TOO_LONG = b'{"error":{"message":"address and headers are longer than %d bytes",' % LONGEST_HEAD
-_TOO_LONG += b'"type":"invalid_request_error","param":null,"code":"headers_too_large"}}'
-_REFUSAL = (
-    b"HTTP/1.1 431 Request Header Fields Too Large\r\ncontent-type: application/json\r\nconnection: close\r\n"
-)
-_REFUSAL += b"content-length: %d\r\n\r\n%s" % (len(_TOO_LONG), _TOO_LONG)
 
 
 class RequestGuard:
@@ -209,35 +195,3 @@ async def _refuse(send: Send, error: ClientError) -> None:
         headers.append((b"retry-after", str(round(error.retry_after)).encode()))
     await send({"type": "http.response.start", "status": error.status, "headers": headers})
     await send({"type": "http.response.body", "body": body})
-
-
-class HttpProtocol(HttpToolsProtocol):
-    """One connection, with a limit on what a client may send beside bodies: address, headers, trailers, chunk extensions.
-
-    What is neither head nor body yet is counted; when it is too much, the client is let go.
-    """
-
-    def connection_made(self, transport: Transport) -> None:  # type: ignore[override]
-        super().connection_made(transport)
-        self._unread = 0
-
-    def data_received(self, data: bytes) -> None:
-        self._unread += len(data)
-        super().data_received(data)
-        if self._unread > LONGEST_HEAD and not self.transport.is_closing():
-            log.info("a client that sent more than %d bytes of headers was let go", LONGEST_HEAD)
-            if self.cycle is None or self.cycle.response_complete:
-                self.transport.write(_REFUSAL)
-            self.transport.close()
-
-    def on_headers_complete(self) -> None:
-        self._unread = 0
-        super().on_headers_complete()
-
-    def on_body(self, body: bytes) -> None:
-        self._unread = 0
-        super().on_body(body)
-
-    def on_message_complete(self) -> None:
-        self._unread = 0
-        super().on_message_complete()

@@ -31,7 +31,7 @@ import psutil
 
 from slime.errors import ConfigError
 from slime.processes import records, scaling
-from slime.processes.servers import ServerManager
+from slime.processes.servers import OWN_ROLES, ServerManager
 from slime.rented import usage
 
 CONFIG_ERROR_STATUS = 2
@@ -164,9 +164,14 @@ def only_supervisor(run_dir: Path) -> Iterator[None]:
 
 
 def stop_everything(run_dir: Path) -> None:
-    """Ends what is left of a driver, and every server of the run folder."""
+    """Ends what is left of a driver, and every server of the run folder; no record of an ended process stays."""
     records.kill_marked(run_dir)
     ServerManager(run_dir).stop_all()
+    for record in records.read_records(run_dir):
+        if record.role in OWN_ROLES:
+            records.terminate(record, grace=0.0)
+        if not record.alive():
+            records.forget(run_dir, record.name)
     shutil.rmtree(records.scratch_dir(run_dir), ignore_errors=True)
     shutil.rmtree(records.memory_dir(run_dir), ignore_errors=True)
 

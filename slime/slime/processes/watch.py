@@ -65,7 +65,8 @@ class ServerWatch:
 
 def check_health(watched: Watched, run_dir: Path | None = None) -> None:
     """One health request. A server that lives but does not answer for long is killed, and so replaced; of a door, the
-    worker that serves."""
+    worker that serves. A door without one is killed alone: what it leaves keeps the port open, and none is refused until
+    the next door serves."""
     if is_ready(watched):
         watched.ready, watched.unhealthy = True, 0
         return
@@ -76,4 +77,9 @@ def check_health(watched: Watched, run_dir: Path | None = None) -> None:
         logger.warning("%s does not answer: it is replaced", watched.spec.name)
         worker = None if run_dir is None else records.serving_record(run_dir, watched.spec.name)
         watched.unhealthy = 0 if worker is not None else watched.unhealthy
-        records.terminate(worker or watched.record, grace=1.0)
+        if worker is None and run_dir is not None and records.has_worker(run_dir, watched.spec.name):
+            records.send(watched.record, "kill")
+            while watched.record.alive():
+                time.sleep(0.02)
+        else:
+            records.terminate(worker or watched.record, grace=1.0)

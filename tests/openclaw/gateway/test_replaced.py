@@ -10,13 +10,14 @@ import sys
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import httpx
 import psutil
 import pytest
 
-from openclaw.common.ports import listen
+from openclaw.common.ports import free_port, listen
 from tests import ROOT
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="a door needs Linux")
@@ -91,6 +92,56 @@ def test_a_killed_gateway_refuses_no_connection_and_the_spare_answers(
             socket.create_connection((address[0], int(address[1])), timeout=20).close()
         assert "[DONE]" in stream(url)
         assert worker(url) != killed
+
+
+HELD = """
+import os, pathlib, sys, time
+
+here, until = pathlib.Path(__file__).parent, time.monotonic() + 100
+if any("openclaw.server" in word for word in sys.orig_argv):
+    (here / f"began-{os.getpid()}").touch()
+    while (here / "hold").exists() and not (here / f"go-{os.getpid()}").exists() and time.monotonic() < until:
+        time.sleep(0.02)
+"""
+"""A program that takes long to start: as long as a file is there."""
+
+
+def test_a_spare_takes_over_while_the_next_program_is_slow_to_start(gateway: Any, tmp_path: Path) -> None:
+    gateway.says(TEXT)
+    (tmp_path / "sitecustomize.py").write_text(HELD)
+    (tmp_path / "processes").mkdir()
+    env = {**os.environ, "PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}"}
+    words = [*command(gateway), "--run-dir", str(tmp_path), "--port", str(free_port())]
+    process = subprocess.Popen(words, stdout=subprocess.PIPE, text=True, env=env)
+    assert process.stdout is not None
+    try:
+        url = process.stdout.readline().split()[1].removesuffix("/v1")
+        door, began = psutil.Process(process.pid), tmp_path / f"began-{process.pid}"
+        gateway.wait_for(
+            lambda: len(door.children()) == 3, 60
+        )  # who serves, a spare, the keeper of the socket
+        began.unlink()
+        (tmp_path / "hold").touch()
+        process.send_signal(signal.SIGHUP)
+        gateway.wait_for(lambda: list(tmp_path.glob("began-*")), 60)
+        [tried] = tmp_path.glob("began-*")
+        served = [worker(url)]
+        os.kill(served[0], signal.SIGKILL)
+        assert "[DONE]" in stream(url)  # the door goes on while the next program is tried
+        served.append(worker(url))
+        gateway.wait_for(lambda: len(door.children()) == 4, 60)  # a spare again, and what is tried
+        tried.with_name(tried.name.replace("began", "go")).touch()
+        gateway.wait_for(began.exists, 60)
+        os.kill(served[1], signal.SIGKILL)
+        assert "[DONE]" in stream(url)  # there is no door yet
+        served.append(worker(url))
+        (tmp_path / "hold").unlink()
+        gateway.wait_for(lambda: worker(url) not in served, 60)
+        assert len(set(served)) == 3 and "[DONE]" in stream(url)
+    finally:
+        (tmp_path / "hold").unlink(missing_ok=True)
+        process.terminate()
+        process.wait(60)
 
 
 def test_a_socket_that_systemd_hands_over_is_used(gateway: Any) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import httpx
 import pytest
 
-from openclaw.http.middleware.guard import LONGEST_HEAD
+from openclaw.http.middleware.protocol import LONGEST_HEAD
 
 HELLO: list[Any] = [{"role": "user", "content": "hello"}]
 CHAT = b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer secret-key\r\n"
@@ -48,6 +48,19 @@ def test_a_head_that_is_too_long_is_refused_with_the_reason(gateway: Any) -> Non
     assert gateway.http.get("/v1/models", headers=long).status_code == 200
     with connect(gateway) as connection:
         connection.sendall(b"GET /healthz HTTP/1.1\r\nHost: x\r\n" + b"X-A: bbbbbbbbbbbbb\r\n" * 3300)
+        answer = connection.recv(65536)
+    assert b" 431 " in answer and b"headers_too_large" in answer
+
+
+@pytest.mark.parametrize("sent_in", [1, 2])
+def test_a_whole_head_that_is_too_long_is_refused_however_it_comes(gateway: Any, sent_in: int) -> None:
+    head = b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\nX-A: %s\r\n\r\n{}" % (
+        b"b" * 100_000
+    )
+    middle = 40_000 if sent_in == 2 else len(head)
+    with connect(gateway) as connection:
+        connection.sendall(head[:middle])
+        connection.sendall(head[middle:])
         answer = connection.recv(65536)
     assert b" 431 " in answer and b"headers_too_large" in answer
 

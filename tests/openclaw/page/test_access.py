@@ -25,6 +25,13 @@ def test_a_name_that_was_pointed_here_and_a_script_of_another_site_see_nothing(g
                 assert client.get(path, headers=headers).status_code == 403, (path, headers)
 
 
+def test_a_look_whether_the_page_is_there_gets_its_head(gateway: Any) -> None:
+    with httpx.Client(base_url=gateway.url) as client:
+        answer = client.head("/")
+        assert answer.status_code == 200 and answer.content == b""
+        assert client.head("/", headers={"Host": "evil.example:30000"}).status_code == 403
+
+
 def test_with_an_admin_key_nobody_sees_anything_without_it(start_gateway: Any) -> None:
     gateway = start_gateway(admin_key="admin")
     without: tuple[dict[str, str], ...] = (

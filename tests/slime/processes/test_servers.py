@@ -96,6 +96,58 @@ def test_a_server_that_no_longer_answers_is_replaced(manager: ServerManager) -> 
     eventually(lambda: servers.healthy(spec))
 
 
+DOOR = """
+import contextlib, json, psutil, socket, sys, time
+from pathlib import Path
+from slime.processes.door.door import Door
+from slime.processes.door.orphans import Lineage, take_over
+
+port, run_dir = int(sys.argv[1]), Path(sys.argv[2])
+
+def work(post):
+    while not (run_dir / "may-serve").exists():
+        time.sleep(0.05)
+    while True:
+        with contextlib.suppress(OSError), door.listener.accept()[0] as connection:  # a health request has left
+            connection.sendall(b"served")
+
+def note(part, pid):
+    if pid is not None and part == "keeper":
+        record = {"name": "gateway.keeper", "role": "keeper", "pid": pid, "url": None, "command": [], "started_at": 0.0}
+        created = psutil.Process(pid).create_time()
+        path = run_dir / "processes" / "gateway.keeper.json"
+        path.write_text(json.dumps(record | {"create_time": created}))
+
+lineage = Lineage(f"test-{port}", "same")
+listener, found = take_over(lineage, lambda: socket.create_server(("127.0.0.1", port)))
+door = Door(listener, work, lineage=lineage, note=note)
+for orphan in found:
+    door.adopt(orphan)
+sys.exit(door.run())
+"""
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="a door needs Linux")
+def test_connections_wait_while_a_door_that_nobody_serves_behind_is_replaced(
+    manager: ServerManager, tmp_path: Path
+) -> None:
+    port = manager.choose_port("gateway")
+    command = [sys.executable, "-c", DOOR, str(port), str(tmp_path)]
+    spec = ServerSpec("gateway", "gateway", command, f"http://127.0.0.1:{port}", health_timeout=0.1)
+    manager.adopt_or_launch(spec)
+    watched = manager.servers["gateway"]
+    eventually(lambda: records.has_worker(tmp_path, "gateway"))
+    first, watched.ready = watched.record, True
+    for _ in range(UNHEALTHY_AFTER):
+        check_health(watched, tmp_path)
+    assert not first.alive()
+    with socket.create_connection(("127.0.0.1", port), timeout=30) as waiting:
+        manager.restart_dead()
+        assert watched.record.pid != first.pid
+        (tmp_path / "may-serve").touch()
+        assert waiting.recv(6) == b"served"
+
+
 def test_starts_wait_longer_while_a_server_never_gets_ready() -> None:
     assert [restart_delay(failures) for failures in (0, 1, 2, 3, 20)] == [0.0, 0.5, 1.0, 2.0, 10.0]
 

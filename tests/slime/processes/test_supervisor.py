@@ -15,7 +15,7 @@ import pytest
 
 from slime.processes import records
 from slime.processes.servers import ServerManager, ServerSpec
-from slime.processes.supervisor import LOCK, only_supervisor
+from slime.processes.supervisor import LOCK, only_supervisor, stop_everything
 from tests import FAKES
 
 FAKE_SERVER = FAKES / "small_server.py"
@@ -196,6 +196,14 @@ def test_a_run_whose_supervisor_is_gone_can_be_stopped(supervised: Supervised, t
     assert subprocess.run(stop).returncode == 0
     assert not server.alive()
     eventually(lambda: all(gone(pid) for pid in supervised.lives()[0]))
+
+
+def test_no_record_stays_when_everything_was_stopped(tmp_path: Path) -> None:
+    sleep = [sys.executable, "-c", "import time; time.sleep(60)"]
+    left = [records.spawn(tmp_path, role, role, sleep, None, os.environ) for role in ("trainer", "gateway")]
+    os.kill(records.spawn(tmp_path, "driver", "driver", sleep, None, os.environ).pid, signal.SIGKILL)
+    stop_everything(tmp_path)
+    assert records.read_records(tmp_path) == [] and not any(record.alive() for record in left)
 
 
 def test_a_new_run_folder_is_open_to_its_user_alone(tmp_path: Path) -> None:

@@ -10,11 +10,11 @@ import socket
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from slime.processes.door import children, orphans
 from slime.processes.door.orphans import Lineage, Orphan
-from slime.processes.door.post import BUILT, FINISH, MESSAGE, REFUSED, SERVE, SERVING, Note, Post
+from slime.processes.door.post import BUILT, FINISH, REFUSED, SERVE, SERVING, STEP_IN, Note, Post
+from slime.processes.door.worker import Worker, received, tell
 
 FIRST_PAUSE_SECONDS = 0.2
 LONGEST_PAUSE_SECONDS = 10.0
@@ -23,15 +23,6 @@ FIND_SECONDS = 30.0
 FIND_EVERY_SECONDS = 0.05
 CANNOT_WORK = 2
 """Exit status of a configuration that cannot work."""
-
-
-@dataclass
-class Worker:
-    """What the door knows of one. `state`: building, spare, serving, or old (it finishes its answers)."""
-
-    pid: int
-    connection: socket.socket
-    state: str = "building"
 
 
 class Door:
@@ -43,7 +34,9 @@ class Door:
         spare: whether one that is built waits behind the one that serves.
         lineage: how a new door finds the workers of a killed one; None: they end with their door.
         note: told who serves and who waits, or is being built; by a worker without a door, too.
-        on_hangup: called on SIGHUP; may replace the program, whose new door then gets the workers by `inherit`.
+        on_hangup: called on SIGHUP.
+        on_look: called at each look, once a second at least; may replace the program (`leave`), whose new door then gets
+            the workers by `inherit`, and by `keeper` the pid of the process that keeps the socket.
     """
 
     def __init__(
@@ -54,7 +47,9 @@ class Door:
         spare: bool = True,
         lineage: Lineage | None = None,
         note: Note = lambda part, pid: None,
-        on_hangup: Callable[[Door], None] | None = None,
+        on_hangup: Callable[[], None] = lambda: None,
+        on_look: Callable[[Door], None] = lambda door: None,
+        keeper: int | None = None,
     ) -> None:
         self.listener = listener
         self.workers: list[Worker] = []
@@ -64,6 +59,8 @@ class Door:
         self._lineage = lineage
         self._note = note
         self._on_hangup = on_hangup
+        self._on_look = on_look
+        self._keeper = keeper
         self._signals: list[int] = []
         self._served = False
         self._failures = 0
@@ -71,7 +68,8 @@ class Door:
         self._look_until = 0.0
 
     def inherit(self, pid: int, connection: socket.socket) -> None:
-        """A worker of an earlier door: it serves until one of this door does, then finishes its answers."""
+        """A worker of an earlier door: it serves, or waits to step in, until one of this door serves, then finishes its
+        answers."""
         self.workers.append(Worker(pid, connection, "old"))
         self._served = True
 
@@ -82,7 +80,7 @@ class Door:
         if taken or orphan.kind != self._lineage.kind:
             self.inherit(orphan.pid, orphan.connection)
             if self._in_state("serving"):
-                _tell(self.workers[-1], FINISH)
+                tell(self.workers[-1], FINISH)
             return
         self.workers.append(Worker(orphan.pid, orphan.connection, orphan.part))
         self._served = True
@@ -94,10 +92,12 @@ class Door:
         """Whether a signal to end has come that is not acted on yet."""
         return signal.SIGTERM in self._signals or signal.SIGINT in self._signals
 
-    def let_go(self, worker: Worker) -> None:
-        """Ends one that does not serve."""
-        _tell(worker, FINISH)
-        worker.connection.close()
+    def leave(self) -> list[Worker]:
+        """The workers, for the next program. Who waits serves as soon as the one ahead has ended: nobody tells it until
+        that program is there."""
+        for worker in self._waiting():
+            tell(worker, STEP_IN)
+        return self.workers
 
     def keep(self, run: Callable[[], int], pid: int | None = None, part: str | None = None) -> None:
         """Runs something beside the workers in a process of its own, again whenever it ends; `pid`: it runs already;
@@ -112,7 +112,7 @@ class Door:
         gc.freeze()  # a collection in a fork would copy every page that it looks at
         lineage, listener = self._lineage, self.listener
         if lineage is not None:
-            self.keep(lambda: orphans.keep(lineage, listener), part=orphans.KEEPER)
+            self.keep(lambda: orphans.keep(lineage, listener), self._keeper, part=orphans.KEEPER)
             self._look_until = time.monotonic() + FIND_SECONDS
         with children.signals(self._signals) as wake, selectors.DefaultSelector() as selector:
             selector.register(wake, selectors.EVENT_READ)
@@ -139,7 +139,7 @@ class Door:
                 selector.register(worker.connection, selectors.EVENT_READ, worker)
         pause = max(0.0, min(1.0, self._next_start - time.monotonic())) or 1.0
         for key, _ in selector.select(min(pause, FIND_EVERY_SECONDS) if finding else pause):
-            message = _received(key.fileobj)
+            message = received(key.fileobj)
             if key.data is None:
                 continue
             if not message:
@@ -147,16 +147,19 @@ class Door:
             status = self._on_message(key.data, message)
             if status is not None:
                 return status
-        return self._on_signals()
+        status = self._on_signals()
+        if status is None:
+            self._on_look(self)
+        return status
 
     def _on_message(self, worker: Worker, message: bytes) -> int | None:
-        if message == BUILT:
+        if message == BUILT and worker.state == "building":
             worker.state, self._failures = "spare", 0
             self._promote()
-        elif message == SERVING:
+        elif message == SERVING and worker.state == "serving":
             self._served = True
             for old in self._in_state("old"):
-                _tell(old, FINISH)
+                tell(old, FINISH)
         elif message.startswith(REFUSED):
             print(message.removeprefix(REFUSED).decode(errors="replace"), file=sys.stderr, flush=True)
         elif not message:
@@ -183,8 +186,8 @@ class Door:
             number = self._signals.pop(0)
             if number in (signal.SIGTERM, signal.SIGINT):
                 return 0
-            if number == signal.SIGHUP and self._on_hangup is not None:
-                self._on_hangup(self)
+            if number == signal.SIGHUP:
+                self._on_hangup()
         for pid, (run, part) in list(self.beside.items()):
             if children.has_ended(pid):
                 del self.beside[pid]
@@ -198,7 +201,7 @@ class Door:
         built = self._in_state("spare")
         if built and not self._in_state("serving"):
             built[0].state = "serving"
-            _tell(built[0], SERVE)
+            tell(built[0], SERVE)
             self._note("serving", built[0].pid)
             self._note("spare", None)
 
@@ -233,17 +236,3 @@ class Door:
             return run()
 
         return children.fork(alone, ends_with_us=self._lineage is None)
-
-
-def _received(connection: object) -> bytes:
-    """What there is to read; empty when the other side is gone."""
-    assert isinstance(connection, socket.socket)
-    try:
-        return connection.recv(MESSAGE)
-    except OSError:
-        return b""
-
-
-def _tell(worker: Worker, message: bytes) -> None:
-    with contextlib.suppress(OSError):  # it is gone, which is read next
-        worker.connection.send(message)

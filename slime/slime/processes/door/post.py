@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 import socket
@@ -17,6 +18,8 @@ SPARE_DELAY_SECONDS = 0.5
 MESSAGE = 4096
 """Bytes, the longest."""
 BUILT, SERVING, SERVE, FINISH, REFUSED = b"built", b"serving", b"serve", b"finish", b"refused: "
+STEP_IN = b"step in"
+"""While the door is replaced: serve without another word as soon as the one ahead has ended."""
 
 
 class Note(Protocol):
@@ -75,9 +78,16 @@ class Post:
         self._send(REFUSED + message.encode()[: MESSAGE - len(REFUSED)])
 
     async def wait_for_turn(self, listener: socket.socket) -> None:
-        """Returns when it is to serve: the door tells so, or is gone like the one that served. Ends the process when it
-        is not needed."""
-        while (message := await self._message()) != SERVE:
+        """Returns when it is to serve: the door tells so, or is gone, or being replaced, and so is the one that served.
+        Ends the process when it is not needed."""
+        steps_in = False
+        while (message := await self._message(steps_in)) != SERVE:
+            if message is None:
+                self._note("serving", os.getpid())
+                return
+            if message == STEP_IN:
+                steps_in = True
+                continue
             if message or self._lineage is None:
                 os._exit(0)
             found = await orphans.wait_behind(self._lineage, listener, lambda: self.spare)
@@ -97,9 +107,18 @@ class Post:
                 return
             self._connection = found
 
-    async def _message(self) -> bytes:
-        """The next one; empty when the other side is gone."""
-        await orphans.readable(self._connection)
+    async def _message(self, steps_in: bool = False) -> bytes | None:
+        """The next one; empty when the other side is gone; None where it steps in, and nobody is ahead any more."""
+        there = False
+        while not there:
+            alone = steps_in and not self.spare
+            try:
+                async with asyncio.timeout(orphans.LOOK_SECONDS if steps_in else None):
+                    await orphans.readable(self._connection)
+                there = True
+            except TimeoutError:
+                if alone:
+                    return None
         try:
             return self._connection.recv(MESSAGE)
         except OSError:
