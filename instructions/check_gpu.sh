@@ -30,14 +30,15 @@ note() { printf 'note     %s\n' "$*"; }
 ask() {
   local answer=$ANSWERS/$1 status=0
   shift
-  timeout -k 1 "$LIMIT" "$@" >"$answer" 2>/dev/null || status=$?
+  { timeout -k 1 "$LIMIT" "$@" >"$answer" || status=$?; } 2>/dev/null
   printf '\nstatus %s\n' "$status" >>"$answer"
 }
 
 # told NAME KEY: what an answer has behind a key; fails where it has none.
 told() { sed -n "s/^$2 //p" "$ANSWERS/$1" | grep .; }
 
-too_slow() { [ "$(told "$1" status)" = 124 ]; }
+# too_slow NAME: it was ended, or killed where it did not end.
+too_slow() { case $(told "$1" status) in 124 | 137) ;; *) return 1 ;; esac; }
 
 # shellcheck disable=SC2016
 VERSIONS='

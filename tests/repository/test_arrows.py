@@ -18,6 +18,7 @@ from tests.imports import circles, files, graph, named
 TRAINER = (
     ("errors",),
     ("utils",),
+    ("vision",),
     ("types", "plugins"),
     ("rented",),
     ("hooks", "processes", "replay", "tracking", "trajectories"),

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from slime.agents.protocol import Message, Start
 from slime.errors import DataError
 from slime.rollout.tokenizer import ChatTokenizer
+from slime.vision.pictures import pictures_of, without_pictures
+from slime.vision.place import ImagePlace, behind
 
+Placed = Callable[[list[int], Sequence[Message]], tuple[list[int], list[ImagePlace]]]
 _ANSWER = "the answer so far"
 _ASKED = [{"role": "user", "content": "a question"}, {"role": "assistant", "content": _ANSWER}]
 
@@ -37,6 +40,13 @@ def continuation(tokenizer: ChatTokenizer, messages: Sequence[Message]) -> list[
     return tokenizer.encode(behind)
 
 
+def no_pictures(ids: list[int], messages: Sequence[Message]) -> tuple[list[int], list[ImagePlace]]:
+    """For conversations of text."""
+    if pictures_of(messages):
+        raise DataError("a message has pictures, and nobody reads them here")
+    return ids, []
+
+
 @dataclass
 class _Exchange:
     """An answer as sampled, and what the environment showed then."""
@@ -44,6 +54,7 @@ class _Exchange:
     sampled: list[int]
     messages: Sequence[Message]
     shown: list[int]
+    images: list[ImagePlace]
     folded: bool = False
 
 
@@ -52,11 +63,17 @@ class Conversation:
 
     Attributes:
         length: response tokens of the whole so far, as if nothing were folded.
+
+    Args:
+        placed: reads the pictures of rendered messages (`GenerateState.placed`).
+
+    Raises:
+        ConfigError: pictures, and a model that does not see. DataError: what is no picture.
     """
 
-    def __init__(self, tokenizer: ChatTokenizer, start: Start) -> None:
-        self.tokenizer = tokenizer
-        self.opening = opening(tokenizer, start)
+    def __init__(self, tokenizer: ChatTokenizer, start: Start, placed: Placed = no_pictures) -> None:
+        self.tokenizer, self.start, self.placed = tokenizer, start, placed
+        self.opening, self.first_images = placed(opening(tokenizer, start), start.messages)
         self.exchanges: list[_Exchange] = []
         self.length = 0
 
@@ -65,10 +82,23 @@ class Conversation:
         behind = (part for exchange in self.exchanges for part in (exchange.sampled, exchange.shown))
         return [*self.opening, *(token for part in behind for token in part)]
 
+    def images(self) -> list[ImagePlace]:
+        """Those among `ids`."""
+        found, before = list(self.first_images), len(self.opening)
+        for exchange in self.exchanges:
+            found += behind(exchange.images, before + len(exchange.sampled))
+            before += len(exchange.sampled) + len(exchange.shown)
+        return found
+
+    def pictures(self) -> list[str]:
+        """Of `images`."""
+        seen = [exchange.messages for exchange in self.exchanges if exchange.images]
+        return [url for messages in (self.start.messages, *seen) for url in pictures_of(messages)]
+
     def add(self, sampled: list[int], messages: Sequence[Message]) -> list[int]:
         """Adds an answer and what was shown then; returns the ids of the latter."""
-        shown = continuation(self.tokenizer, messages)
-        self.exchanges.append(_Exchange(sampled, messages, shown))
+        shown, images = self.placed(continuation(self.tokenizer, messages), messages)
+        self.exchanges.append(_Exchange(sampled, messages, shown, images))
         self.length += len(sampled) + len(shown)
         return shown
 
@@ -76,7 +106,7 @@ class Conversation:
         """Folds observations, the oldest first and never the newest, until no more than `most` ids are left.
 
         A folded observation keeps its messages, their roles and the template's markup; of each the content becomes
-        "[N characters left out]". Answers of the model stay whole, as sampled.
+        "[N characters left out]", and of pictures "[image left out]". Answers of the model stay whole, as sampled.
         """
         for exchange in self.exchanges[:-1]:
             if len(self.ids()) <= most:
@@ -85,7 +115,8 @@ class Conversation:
                 continue
             exchange.folded = True
             shorter = continuation(self.tokenizer, list(_folded(exchange.messages)))
-            exchange.shown = min(exchange.shown, shorter, key=len)
+            if len(shorter) < len(exchange.shown):
+                exchange.shown, exchange.images = shorter, []
 
 
 def _folded(messages: Iterable[Message]) -> Iterable[Message]:
@@ -94,5 +125,7 @@ def _folded(messages: Iterable[Message]) -> Iterable[Message]:
         yield (
             {**message, "content": f"[{len(content)} characters left out]"}
             if isinstance(content, str)
+            else {**message, "content": without_pictures(content)}
+            if isinstance(content, list)
             else message
         )

@@ -19,6 +19,7 @@ from slime.rollout.engine_pool import EngineRefused
 from slime.rollout.generate import POOL_SHARE, add_answer, seed_of
 from slime.rollout.state import GenerateState, current_interrupt
 from slime.types import Sample, SampleStatus
+from slime.vision.pictures import check_prompt, image_fields
 
 if TYPE_CHECKING:
     from slime.arguments.sides import GenerationSide
@@ -83,7 +84,7 @@ class Episode:
         """
         state = GenerateState.of(self.args)
         start = await self.environment.reset(task)
-        conversation = Conversation(state.tokenizer, start)
+        conversation = await asyncio.to_thread(Conversation, state.tokenizer, start, state.placed)
         if self._room(conversation) < 1:
             raise EngineRefused(f"the task's {len(conversation.opening)} tokens leave no room for an answer")
         try:
@@ -116,7 +117,7 @@ class Episode:
             if seen.done:
                 return
             ids = turn.sampled.tokens[turn.sampled.prompt_length :]
-            turn.shown = conversation.add(ids, seen.messages)
+            turn.shown = await asyncio.to_thread(conversation.add, ids, seen.messages)
             if self.limits.context == "fold" and self.args.rollout_max_context_len is not None:
                 conversation.fold(self.args.rollout_max_context_len - self.sampling_params["max_new_tokens"])
             last = len(self.turns) == self.limits.turns or errors_in_a_row == self.limits.parse_errors
@@ -148,15 +149,19 @@ class Episode:
 
     async def _sampled(self, state: GenerateState, conversation: Conversation) -> Turn:
         """One answer of the model."""
-        answer = Sample(index=self.sample.index, tokens=conversation.ids())
+        images = conversation.images()
+        answer = Sample(index=self.sample.index, tokens=conversation.ids(), images=images)
         if self.sampling_params["temperature"] > 0:  # greedy log-probs are those of temperature 1
             answer.temperature = self.sampling_params["temperature"]
         params = {name: value for name, value in self.sampling_params.items() if value is not None}
         params["max_new_tokens"] = min(params["max_new_tokens"], self._room(conversation))
         params.setdefault("sampling_seed", seed_of(self.args.rollout_seed, self.sample, conversation.length))
         body = {"input_ids": answer.tokens, "sampling_params": params, "return_logprob": True}
+        body |= image_fields(self.args.rollout_backend, images, conversation.pictures())
         timeout = self.args.rollout_sample_timeout * POOL_SHARE
-        add_answer(answer, await state.pool.generate(body, timeout, current_interrupt.get()))
+        found = await state.pool.generate(body, timeout, current_interrupt.get())
+        check_prompt(found, images, len(answer.tokens))
+        add_answer(answer, found)
         return Turn(answer)
 
     @staticmethod

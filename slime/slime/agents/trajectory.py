@@ -42,6 +42,7 @@ def as_one(sample: Sample, turns: Sequence[Turn]) -> list[list[int]]:
         if number + 1 < len(turns):
             sample.append_response_tokens(turn.shown, None, trainable=False)
     sample.status, sample.temperature = turns[-1].sampled.status, first.temperature
+    sample.images = list(turns[-1].sampled.images)
     return spans
 
 
@@ -53,6 +54,7 @@ def one_each(sample: Sample, turns: Sequence[Turn]) -> list[Sample]:
         made.tokens = turn.sampled.tokens[: turn.sampled.prompt_length]
         _append(made, turn.sampled)
         made.status, made.temperature = turn.sampled.status, turn.sampled.temperature
+        made.images = list(turn.sampled.images)
         made.metadata["turn"] = number
         found.append(made)
     return found

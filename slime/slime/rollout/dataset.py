@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from slime.errors import ConfigError, DataError
 from slime.rollout.prompts import Columns, Prompt, as_messages, read_prompts
 from slime.rollout.tokenizer import ChatTokenizer, load_tokenizer
+from slime.vision.pictures import pictures_of
 
 if TYPE_CHECKING:
     from slime.arguments.groups.data import DataArguments
@@ -81,8 +82,8 @@ def load_dataset(spec: DatasetSpec) -> Dataset:
 
 
 def _rendered(where: str, prompt: Prompt, spec: DatasetSpec, tokenizer: ChatTokenizer | None) -> Prompt:
-    if not spec.chat_template or tokenizer is None:
-        return prompt
+    if not spec.chat_template or tokenizer is None or pictures_of(prompt.prompt):
+        return prompt  # pictures are read where they are sampled from
     try:
         text = tokenizer.render(
             as_messages(prompt.prompt),

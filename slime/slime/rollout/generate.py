@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from slime.errors import ConfigError, EngineError
+from slime.rollout.dataset import template_variables
 from slime.rollout.engine_pool import version_number
 from slime.rollout.state import GenerateState, current_interrupt
 from slime.types import Sample, SampleStatus
+from slime.vision.pictures import check_prompt, image_fields, pictures_of
+from slime.vision.place import ImagePlace
 
 if TYPE_CHECKING:
     from slime.arguments.sides import GenerationSide
@@ -30,12 +34,14 @@ async def generate(args: GenerationSide, sample: Sample, sampling_params: dict[s
     Sends the ids of the prompt and of what was generated before, so an interrupted answer goes on where it was.
 
     Raises:
-        ConfigError: the prompt is a list of messages, which only a template turns into ids.
+        ConfigError: the prompt is a list of messages, which only a template turns into ids; images, and a model or an
+            engine that takes none.
         EngineRefused, EngineAway: see `EnginePool.generate`.
     """
     state = GenerateState.of(args)
     if not sample.tokens:
-        sample.tokens = prompt_ids(state, sample)
+        found = await asyncio.to_thread(prompt_with_images, state, sample)
+        sample.tokens, sample.images = found
     limit = sampling_params["max_new_tokens"] - sample.response_length
     if args.rollout_max_context_len is not None:
         limit = min(limit, args.rollout_max_context_len - len(sample.tokens))
@@ -50,11 +56,25 @@ async def generate(args: GenerationSide, sample: Sample, sampling_params: dict[s
         "input_ids": sample.tokens,
         "sampling_params": {**params, "max_new_tokens": limit, "sampling_seed": seed},
         "return_logprob": True,
+        **image_fields(args.rollout_backend, sample.images, pictures_of(sample.prompt)),
     }
     timeout = args.rollout_sample_timeout * POOL_SHARE
     answer = await state.pool.generate(body, timeout, current_interrupt.get())
+    check_prompt(answer, sample.images, len(sample.tokens))
     add_answer(sample, answer)
     return sample
+
+
+def prompt_with_images(state: GenerateState, sample: Sample) -> tuple[list[int], list[ImagePlace]]:
+    """Ids of a prompt [T], and where its images stand: messages with pictures are rendered by the model's template."""
+    pictures = pictures_of(sample.prompt)
+    if not pictures:
+        return prompt_ids(state, sample), []
+    reader = state.reader
+    messages = cast("list[dict[str, Any]]", sample.prompt)
+    tools, variables = sample.metadata.get("tools"), template_variables(state.args)
+    text = state.tokenizer.render(messages, tools, answer_next=True, variables=variables)
+    return reader.placed(state.tokenizer.encode(text), pictures)
 
 
 def prompt_ids(state: GenerateState, sample: Sample) -> list[int]:

@@ -11,10 +11,13 @@ from typing import TYPE_CHECKING, Any
 from slime.processes.records import read_records
 from slime.rollout.engine_pool import EnginePool, Interrupt
 from slime.rollout.tokenizer import ChatTokenizer, load_tokenizer
+from slime.vision.pictures import pictures_of
+from slime.vision.place import ImagePlace
 
 if TYPE_CHECKING:
     from slime.arguments.groups.sampling import SamplingArguments
     from slime.arguments.sides import GenerationSide
+    from slime.vision.reading import ImageReader
 
 current_interrupt: contextvars.ContextVar[Interrupt | None] = contextvars.ContextVar(
     "interrupt", default=None
@@ -48,6 +51,25 @@ class GenerateState:
             if args.run_dir not in cls._known:
                 cls._known[args.run_dir] = cls(args)
             return cls._known[args.run_dir]
+
+    def placed(self, ids: list[int], messages: object) -> tuple[list[int], list[ImagePlace]]:
+        """Ids [T] of rendered messages with their pictures read, and where their images stand; as they are where the
+        messages have none.
+
+        Raises:
+            ConfigError: the model does not see. DataError: what is no picture.
+        """
+        pictures = pictures_of(messages)
+        if not pictures:
+            return ids, []
+        return self.reader.placed(ids, pictures)
+
+    @property
+    def reader(self) -> ImageReader:
+        """Reads pictures. Raises ConfigError where the model does not see."""
+        from slime.vision.reading import load_reader
+
+        return load_reader(self.args.hf_checkpoint, self.args.run_dir)
 
     @property
     def tokenizer(self) -> ChatTokenizer:

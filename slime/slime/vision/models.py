@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -74,7 +74,7 @@ class PlacedImages:
     """
 
     def __init__(self, model: nn.Module) -> None:
-        self.inner: Any = model.get_submodule("model")
+        self.inner = cast("Any", model.get_submodule("model"))
         config: Any = self.inner.config
         vision = config.vision_config
         self.token, self.merge = int(config.image_token_id), int(vision.spatial_merge_size)

@@ -46,7 +46,7 @@ class ImagePlace:
     @classmethod
     def of(cls, data: ImagePlace | dict[str, Any]) -> ImagePlace:
         """From the plain data of a stored sample. Raises ValueError, TypeError where it is none."""
-        return data if isinstance(data, cls) else cls(**{**data, "grid": tuple(data["grid"])})  # type: ignore[arg-type, dict-item]
+        return data if isinstance(data, ImagePlace) else cls(**{**data, "grid": tuple(data["grid"])})
 
 
 def problem(places: Sequence[ImagePlace], tokens: int, prompt: int, mask: Sequence[int]) -> str | None:

@@ -7,7 +7,7 @@ import binascii
 import io
 import threading
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ import xxhash
 
 from slime.errors import ConfigError, DataError
 from slime.vision.files import FOLDER, ProcessedImage, keep
+from slime.vision.models import SEEING, sees
 from slime.vision.place import ImagePlace
 
 FORMATS = ("PNG", "JPEG", "WEBP")
@@ -23,34 +24,6 @@ MOST_PIXELS = 1 << 26
 """Of a picture, before it is scaled."""
 KNOWN = 512
 """Pictures whose files are remembered."""
-
-
-def pictures_of(messages: object) -> list[str]:
-    """Addresses of the pictures in messages as OpenAI's API has them, in their order: parts
-    `{"type": "image_url", "image_url": {"url": "data:image/png;base64,..."}}` of a content that is a list.
-
-    Raises:
-        DataError: a part of another kind than image_url and text.
-    """
-    if not isinstance(messages, Sequence) or isinstance(messages, str):
-        return []
-    return [url for message in messages for part in _parts(message) for url in _url(part)]
-
-
-def _parts(message: Mapping[str, Any]) -> Iterable[Mapping[str, Any]]:
-    content = message.get("content")
-    return content if isinstance(content, list) else ()
-
-
-def _url(part: Mapping[str, Any]) -> Iterable[str]:
-    kind = part.get("type")
-    if kind not in ("text", "image_url"):
-        raise DataError(f"a message has a part of type {kind!r}; text and image_url are known")
-    if kind == "image_url":
-        url = (part.get("image_url") or {}).get("url")
-        if not isinstance(url, str):
-            raise DataError("a part of type image_url names no url")
-        yield url
 
 
 class ImageReader:
@@ -61,15 +34,19 @@ class ImageReader:
         run_dir: of the run, which keeps the images.
 
     Raises:
-        ConfigError: the folder does not say how images are processed.
+        ConfigError: the model does not see, or its folder does not say how images are processed.
     """
 
     def __init__(self, model: str, run_dir: str) -> None:
         from transformers import AutoConfig
 
         self.folder = Path(run_dir) / FOLDER
-        self.processor = _processor(model)
         config: Any = AutoConfig.from_pretrained(model, local_files_only=True)
+        if not sees(config):
+            raise ConfigError(
+                f"a prompt has images, and {model} is a {config.model_type}; these see: {', '.join(SEEING)}"
+            )
+        self.processor = _processor(model)
         self.mark, self.merge = int(config.image_token_id), int(config.vision_config.spatial_merge_size)
         self._known: OrderedDict[str, tuple[tuple[int, int, int], str]] = OrderedDict()
         self._lock = threading.Lock()

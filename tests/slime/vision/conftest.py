@@ -11,7 +11,8 @@ import pytest
 
 from slime.rollout.tokenizer import load_tokenizer
 from slime.types import Sample
-from slime.vision.reading import ImageReader, pictures_of
+from slime.vision.pictures import pictures_of
+from slime.vision.reading import ImageReader
 from tests.fakes.tiny_vision_model import END, VOCABULARY, load_reference, message, picture, save_vision_model
 
 MakeSample = Callable[..., Sample]

@@ -211,8 +211,8 @@ def test_logits_that_are_not_finite_fail_the_row_and_do_not_spread(service_of, m
     run(service, [good])
     forward = service.model.forward
 
-    def poison_one_row(ids, positions, keep, batch):
-        logits = forward(ids, positions, keep, batch)
+    def poison_one_row(ids, positions, keep, batch, images):
+        logits = forward(ids, positions, keep, batch, images)
         if len(keep) == 2 and positions[0] > 20:
             logits[0] = float("nan")
         return logits

@@ -1,0 +1,66 @@
+"""Pictures in messages, and how an engine is told of them. Imports no torch."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from slime.errors import ConfigError, EngineError
+from slime.vision.place import ImagePlace
+
+LEFT_OUT = "[image left out]"
+
+
+def pictures_of(messages: object) -> list[str]:
+    """Addresses of the pictures in messages as OpenAI's API has them, in their order: parts
+    `{"type": "image_url", "image_url": {"url": "data:image/png;base64,..."}}` of a content that is a list."""
+    if not isinstance(messages, Sequence) or isinstance(messages, str):
+        return []
+    return [url for message in messages for part in _parts(message) for url in _url(part)]
+
+
+def without_pictures(content: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """The parts of a content, with words in place of pictures, and the lengths of texts in place of these."""
+    return [{"type": "text", "text": _left_out(part)} for part in content]
+
+
+def _left_out(part: Mapping[str, Any]) -> str:
+    return f"[{len(part.get('text', ''))} characters left out]" if part.get("type") == "text" else LEFT_OUT
+
+
+def _parts(message: Mapping[str, Any]) -> Iterable[Mapping[str, Any]]:
+    content = message.get("content")
+    return content if isinstance(content, list) else ()
+
+
+def _url(part: Mapping[str, Any]) -> Iterable[str]:
+    if part.get("type") == "image_url":
+        yield str((part.get("image_url") or {}).get("url"))
+
+
+def image_fields(backend: str, images: Sequence[ImagePlace], pictures: Sequence[str]) -> dict[str, Any]:
+    """What a request to an engine says of the images among its tokens: the embedded engine gets what was processed,
+    SGLang the pictures, which it processes itself.
+
+    Raises:
+        ConfigError: the engine takes no images.
+    """
+    if not images:
+        return {}
+    if backend == "sglang":
+        return {"image_data": list(pictures)}
+    if backend != "embedded":
+        raise ConfigError(f"--rollout-backend {backend} takes no images; embedded and sglang do")
+    bytes_of = ((image.start, Path(image.file).read_bytes()) for image in images)
+    return {"image_data": [{"start": at, "data": base64.b64encode(data).decode()} for at, data in bytes_of]}
+
+
+def check_prompt(answer: Mapping[str, Any], images: Sequence[ImagePlace], tokens: int) -> None:
+    """SGLang reads a prompt with pictures as text again. Raises EngineError where it became another number of tokens."""
+    read = (answer.get("meta_info") or {}).get("prompt_tokens", tokens)
+    if images and read != tokens:
+        raise EngineError(
+            f"an engine read {read} tokens of a prompt with images that has {tokens}: it is not what is trained"
+        )
