@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# A tiny model learns a game of verifiers on a CPU, by GRPO on the reward that verifiers gives: some ten minutes.
+# GRPO with a tiny model on a game of verifiers and the reward that verifiers gives, on a CPU: some ten minutes.
 #   bash slime/examples/verifiers_game/run_tiny.sh            ends with one line of JSON
 # verifiers 0.4 and TextArena (400 MB) are installed in a Python of their own, or VERIFIERS_PYTHON names one that has them.
 set -euo pipefail -f

@@ -100,6 +100,7 @@ def result(run: Path, seconds: float) -> str:
     """Mean reward and share of words that were found, before and after."""
     rows = [json.loads(line) for line in (run / "evaluations.jsonl").read_text().splitlines()]
     lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    lines = [line for line in lines if "rollout/reward_mean" in line]
     first, last = (
         [row for row in rows if row["rollout_id"] == which]
         for which in (rows[0]["rollout_id"], rows[-1]["rollout_id"])
