@@ -1,0 +1,41 @@
+#!/usr/bin/env bash
+# GRPO with a tiny model on a game of verifiers and the reward that verifiers gives, on a CPU: some ten minutes.
+#   bash slime/examples/verifiers_game/run_tiny.sh            ends with one line of JSON
+# verifiers 0.4 and TextArena (400 MB) are installed in a Python of their own, or VERIFIERS_PYTHON names one that has them.
+set -euo pipefail -f
+ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/../../.." && pwd)
+# shellcheck source=launch/launch.sh
+source "$ROOT/launch/launch.sh"
+HERE=$ROOT/slime/examples/verifiers_game
+
+ensure_env "$ROOT/requirements.txt"
+SEED=${SEED:-1}
+RUN_DIR=${RUN_DIR:-$ROOT/runs/verifiers_game-$(date +%Y%m%d-%H%M%S)}
+if [ -z "${VERIFIERS_PYTHON:-}" ]; then
+  folder=${XDG_CACHE_HOME:-$HOME/.cache}/openclaw-rl/verifiers-0.4.0
+  [ -e "$folder/done" ] || { "$PY" -m venv "$folder" && "$folder/bin/pip" install -q 'verifiers[ta]==0.4.0' && touch "$folder/done"; }
+  VERIFIERS_PYTHON=$folder/bin/python
+fi
+export VERIFIERS_PYTHON NLTK_DATA=$RUN_DIR/nltk
+began=$(date +%s)
+"$PY" "$HERE/tiny.py" words "$NLTK_DATA"
+"$PY" -m slime.agents.foreign "$HERE/game.py:environments" --count 1500 --out "$RUN_DIR/rows.jsonl"
+"$PY" "$HERE/tiny.py" split "$RUN_DIR/rows.jsonl" "$RUN_DIR/tasks"
+MODEL_PATH=${MODEL_PATH:-$RUN_DIR/model}
+[ -e "$MODEL_PATH/config.json" ] || "$PY" "$HERE/tiny.py" model "$RUN_DIR/rows.jsonl" "$MODEL_PATH"
+arguments=(
+  --hf-checkpoint "$MODEL_PATH" --train-backend fsdp --backend embedded --run-dir "$RUN_DIR/run" --save "$RUN_DIR/run/checkpoints"
+  --custom-generate-function-path "$HERE/game.py:generate" --input-key prompt --metadata-key metadata
+  --reward-key score --eval-reward-key score --advantage-estimator grpo
+  --prompt-data "$RUN_DIR/tasks/train.jsonl" --rollout-shuffle --eval-prompt-data heldout "$RUN_DIR/tasks/heldout.jsonl"
+  --eval-interval 8 --n-samples-per-eval-prompt 1
+  --rollout-max-response-len 8 --rollout-max-context-len 1200
+  --num-rollout 16 --rollout-batch-size 8 --n-samples-per-prompt 8 --num-steps-per-rollout 1
+  --disable-grpo-std-normalization --calculate-per-token-loss --eps-clip 0.2 --eps-clip-high 0.28
+  --lr 2e-3 --lr-decay-style linear --lr-decay-iters 16 --min-lr 2e-4 --weight-decay 0.0 --adam-beta1 0.9 --adam-beta2 0.98
+  --seed "$SEED" --rollout-seed "$SEED" --save-interval 16
+)
+# shellcheck disable=SC2206  # an exported string, split into words on purpose; what comes last wins
+arguments+=(${ROLLOUT_ARGS:-} "$@")
+(run_driver "$RUN_DIR/run" "$ROOT/slime/train_async.py" "${arguments[@]}")
+"$PY" "$HERE/tiny.py" result "$RUN_DIR/run" $(($(date +%s) - began))

@@ -1,0 +1,57 @@
+"""The number game played by an agent of smolagents, which nobody here wrote: a harness for through_gateway."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+from typing import Any
+
+from smolagents import AgentError, OpenAIServerModel, Tool, ToolCallingAgent
+
+from slime.agents import Outcome, Task
+from slime.agents.through_gateway import Door, through_gateway
+
+STEPS = 2
+
+
+class Guess(Tool):
+    name = "guess"
+    description = "Says whether the number is right, too small or too large."
+    inputs = {"number": {"type": "integer", "description": "the guess"}}  # noqa: RUF012
+    output_type = "string"
+
+    def __init__(self, number: int) -> None:
+        super().__init__()
+        self.number, self.found, self.guesses = number, False, 0
+
+    def forward(self, number: int) -> str:
+        self.guesses += 1
+        self.found = self.found or number == self.number
+        return "right" if number == self.number else "too small" if number < self.number else "too large"
+
+
+def run_agent(door: Door, task: Task) -> Outcome:
+    """One run of its own loop, prompts and parser. A model that never finds the number is paid for writing little."""
+    headers = {**door.headers}
+    model = OpenAIServerModel(
+        "policy",
+        api_base=door.base_url,
+        api_key=door.api_key,
+        client_kwargs={"default_headers": headers, "max_retries": 0},
+        **{**door.sampling, "max_tokens": 96},
+    )
+    tool = Guess(int(task.label))
+    agent: Any = ToolCallingAgent(tools=[tool], model=model, max_steps=STEPS, verbosity_level=0)
+    with contextlib.suppress(AgentError):
+        agent.run(str(task.prompt))
+    written = agent.monitor.get_total_token_counts().output_tokens
+    score = 1.0 if tool.found else 0.5 / (1 + written / 100)
+    return Outcome(score, tool.found, {"tool_calls": tool.guesses, "tokens": written})
+
+
+async def play(door: Door, task: Task) -> Outcome:
+    return await asyncio.to_thread(run_agent, door, task)
+
+
+generate = through_gateway(play, url=os.environ["HARNESS_GATEWAY"], parallel=4)
