@@ -20,6 +20,7 @@ from slime.engines.rented.answer import RentedAnswer
 from slime.engines.rented.asking import Outage, asked
 from slime.engines.rented.model_folder import ModelFolder
 from slime.engines.rented.refusals import check_request
+from slime.engines.rented.turns import Turns
 from slime.engines.rented.weights import RentedVersion, RentedVersions
 from slime.engines.requests import (
     AbortRequest,
@@ -52,6 +53,7 @@ class RentedServer:
     ) -> None:
         self.versions, self.folder, self.meter, self.chunk = versions, folder, meter, chunk
         self.outage = Outage()
+        self.turns = Turns()
         self.running: dict[str, asyncio.Event] = {}
         self.places = asyncio.Semaphore(most_running)
         self.started = time.time()
@@ -105,8 +107,8 @@ class RentedServer:
         self, rid: str, body: GenerateRequest, prompt: list[int], most: int, request: Request
     ) -> AsyncGenerator[dict[str, Any], None]:
         """The growing answer, until its last part, an abort, or the end of the connection."""
-        version = self.versions.live
-        answer = RentedAnswer(rid, body, prompt, version.number)
+        first = self.versions.live
+        answer = RentedAnswer(rid, body, prompt, first.number)
         ended = [
             asyncio.create_task(self.running[rid].wait()),
             asyncio.create_task(disconnected(request.receive)),
@@ -114,7 +116,7 @@ class RentedServer:
         try:
             async with self.places:
                 while answer.finish is None:
-                    asking = asyncio.create_task(self._extend(version, answer, body, prompt, most))
+                    asking = asyncio.create_task(self._in_turn(first, answer, body, prompt, most))
                     await asyncio.wait([asking, *ended], return_when=asyncio.FIRST_COMPLETED)
                     if not asking.done():
                         asking.cancel()
@@ -128,6 +130,13 @@ class RentedServer:
             del self.running[rid]
             for task in ended:
                 task.cancel()
+
+    async def _in_turn(self, first: RentedVersion, answer: RentedAnswer, *asked: Any) -> None:
+        """An answer stays with the version that it began with, where the service can answer with several."""
+        async with self.turns.question():
+            await self._extend(
+                self.versions.live if self.versions.service.exclusive else first, answer, *asked
+            )
 
     async def _extend(
         self,
@@ -145,7 +154,7 @@ class RentedServer:
             )
             self.meter.add(prefill=len(prompt))
         if not most:
-            answer.finish = {"type": "length", "length": 0}
+            answer.version, answer.finish = version.number, {"type": "length", "length": 0}
             return
         stops = set(params.stop_token_ids) | (set() if params.ignore_eos else self.folder.stop_ids)
         left = most - len(answer.ids)
@@ -160,7 +169,7 @@ class RentedServer:
         )
         sampled = await asked(version, lambda sampler: sampler.sample(wish), self.outage)
         self.meter.add(prefill=len(wish.prompt), sample=len(sampled.ids))
-        answer.add(sampled, most, self.folder)
+        answer.add(sampled, most, self.folder, version.number)
 
     async def abort(self, request: Request) -> Response:
         body = await WIRE.parse(request, AbortRequest)
@@ -179,7 +188,14 @@ class RentedServer:
 
     async def switch_weights(self, request: Request) -> Response:
         body = await WIRE.parse(request, SwitchRequest)
-        live = self.versions.switch(body.version)
+        try:
+            if self.versions.service.exclusive:
+                async with self.turns.load():
+                    live = await run_in_threadpool(self.versions.switch, body.version)
+            else:
+                live = self.versions.switch(body.version)
+        except ServiceAway as error:
+            return WIRE.answer({"success": False, "message": f"the service does not answer: {error}"}, 503)
         told = {"weight_version": str(live.number), "checksum": live.weights.checksum}
         return WIRE.answer({"success": True, "message": "live", **told, "num_paused_requests": 0})
 
@@ -192,6 +208,10 @@ class RentedServer:
         """Greedy answers of a version that need not be live."""
         body = await WIRE.parse(request, TryRequest)
         version = self.versions.named(body.version, body.model_path)
+        if self.versions.service.exclusive and version is not self.versions.live:
+            raise WeightsError(
+                f"version {body.version} is not loaded, and the service answers with one at a time"
+            )
         try:
             answers = await asyncio.gather(
                 *(self._tried(version, ids, body.max_new_tokens) for ids in body.prompts)
