@@ -1,6 +1,6 @@
 """Fireworks AI over HTTP: control plane, trainer and deployment, with a real tiny model of this process behind them.
 
-Paths and fields are those that fireworks-ai 1.2.30 asks and reads. What it was asked lies in `FireworksHouse`.
+Paths and fields are those that fireworks-ai 1.2.28 asks and reads. What it was asked lies in `FireworksHouse`.
 """
 
 from __future__ import annotations

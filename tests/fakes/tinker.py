@@ -1,4 +1,6 @@
-"""Tinker's protocol over HTTP as skyrl 0.4.0 answers it to SDK 0.25. A real tiny model of this process is behind it."""
+"""Tinker's protocol over HTTP as skyrl 0.4.0 answers it to SDK 0.25: compared with recorded answers of that server.
+
+A real tiny model of this process is behind it."""
 
 from __future__ import annotations
 
@@ -98,12 +100,11 @@ def create_model(house: TinkerHouse, body: Body) -> Body:
     rank = body["lora_config"]["rank"]
     if not 1 <= rank <= MOST_RANK:
         raise Refused(f"LoRA rank {rank} must be between 1 and {MOST_RANK}")
-    if body["base_model"] != house.model:
-        raise Refused(
-            f"Engine is configured for '{house.model}' but request specified '{body['base_model']}'"
-        )
     made = trainer.create_model(house, body)
-    return {"model_id": made["model_id"], "base_model": house.model, "lora_config": body["lora_config"]}
+    config = {"alpha": 32.0, "seed": 0, "train_attn": True, "train_mlp": True, "train_unembed": True} | {
+        name: value for name, value in body["lora_config"].items() if value is not None
+    }
+    return {"model_id": made["model_id"], "base_model": house.model, "lora_config": config}
 
 
 def made_model(house: TinkerHouse, body: Body) -> Body:
@@ -111,8 +112,9 @@ def made_model(house: TinkerHouse, body: Body) -> Body:
     queued: Body = later(create_model)(house, body)
     result = house.results[queued["request_id"]]
     name = "model_refused" if isinstance(result, Refused) else result["model_id"]
+    config = {name: body["lora_config"].get(name) for name in ("rank", "seed")}
     return {
-        "model_id": name, "base_model": body["base_model"], "lora_config": body["lora_config"], "status": "pending",
+        "model_id": name, "base_model": body["base_model"], "lora_config": config, "status": "pending",
         "request_id": queued["request_id"],
     }  # fmt: skip
 

@@ -1,6 +1,6 @@
 """Records how a real server of Tinker's protocol answers: `python -m tests.long.record_tinker --url URL --model FOLDER`.
 
-Start one with tinker_server.sh. What it writes, shapes and refusals without names, is what a fake should answer too.
+`record_tinker.sh` starts one. It writes shapes, and refusals without names: what the tests' fake is compared with.
 """
 
 from __future__ import annotations

@@ -12,7 +12,8 @@ prepare_tinker
 trap 'stop TERM "$RUN"; stop TERM "$SERVER"' EXIT
 start_server
 start_run rl
-PYTHONPATH="$PYTHONPATH:$ROOT" "$PY" "$ROOT/tests/long/tinker_outage.py" --url "http://127.0.0.1:$PORT" --run-dir "$STATE/run" --server "$SERVER" \
+cd "$ROOT"
+"$PY" -m tests.long.tinker_outage --url "http://127.0.0.1:$PORT" --run-dir "$STATE/run" --server "$SERVER" \
   --up "$STATE/up" --seconds "${2:-60}" &
 TALK=$!
 until [ -e "$STATE/up" ] || ! kill -0 "$TALK" 2>/dev/null; do sleep 0.5; done

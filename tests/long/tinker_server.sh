@@ -61,6 +61,7 @@ start_server() {
       --port "$SERVER_PORT" --checkpoints-base "$STATE/kept" --database-url "sqlite:///$STATE/tinker.db" \
       --backend-config '{"max_lora_adapters":32,"max_lora_rank":8,"train_micro_batch_size":1,"sample_max_num_sequences":4}'
   ) >>"$STATE/server.log" 2>&1 &
+  # shellcheck disable=SC2034 # read by the scripts
   SERVER=$!
   set +m
 }

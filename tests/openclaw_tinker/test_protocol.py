@@ -1,8 +1,11 @@
-"""The SDK over HTTP, before a fake of a server of its protocol."""
+"""The SDK over HTTP: a fake that answers as a recorded real server does, and our service on it."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,8 +18,11 @@ from tests.fakes import tinker as fake
 from tests.fakes.local_service import log_probs
 from tests.fakes.served import served
 from tests.fakes.tinker import TinkerHouse
-from tests.fakes.tinker_talk import IDS
+from tests.fakes.tinker_talk import IDS, recorded
 from tests.fakes.tiny_engine_model import save_model
+
+REAL = json.loads((Path(__file__).parent / "recorded.json").read_text())
+"""Of skyrl 0.4.0, by tests/long/record_tinker.py."""
 
 
 @pytest.fixture(scope="module")
@@ -30,6 +36,27 @@ def url(house: TinkerHouse) -> Iterator[str]:
         patch.setenv("TINKER_API_KEY", "tml-x")
         patch.setenv("TINKER_TELEMETRY", "0")
         yield found
+
+
+def by_call(rows: list[list[Any]]) -> dict[str, list[str]]:
+    """The different answers to each call, in the order of their first."""
+    found: dict[str, list[str]] = {}
+    for call, status, shape in rows:
+        told = json.dumps([status, without_nothing(shape)], sort_keys=True)
+        if told not in found.setdefault(call, []):
+            found[call].append(told)
+    return found
+
+
+def without_nothing(shape: Any) -> Any:
+    """A field that is null may be left out."""
+    if not isinstance(shape, dict):
+        return shape
+    return {name: without_nothing(one) for name, one in shape.items() if one is not None}
+
+
+def test_the_fake_answers_as_the_recorded_server_did(url: str, house: TinkerHouse) -> None:
+    assert by_call(recorded(url, house.model)) == by_call(REAL)
 
 
 def test_a_step_over_http_moves_weights_and_what_is_sampled(url: str, house: TinkerHouse) -> None:

@@ -17,7 +17,7 @@ from starlette.responses import Response, StreamingResponse
 
 from slime.engines.json_http import DONE, JsonHttp, disconnected
 from slime.engines.rented.answer import RentedAnswer
-from slime.engines.rented.asking import Outage, asked
+from slime.engines.rented.asking import Outage, Superseded, asked
 from slime.engines.rented.model_folder import ModelFolder
 from slime.engines.rented.refusals import check_request
 from slime.engines.rented.turns import Turns
@@ -122,7 +122,7 @@ class RentedServer:
                         asking.cancel()
                         answer.finish = ABORTED
                     else:
-                        asking.result()
+                        first = asking.result()
                     yield answer.snapshot(
                         self.folder.text(answer.ids, body.sampling_params.skip_special_tokens)
                     )
@@ -131,12 +131,17 @@ class RentedServer:
             for task in ended:
                 task.cancel()
 
-    async def _in_turn(self, first: RentedVersion, answer: RentedAnswer, *asked: Any) -> None:
-        """An answer stays with the version that it began with, where the service can answer with several."""
+    async def _in_turn(self, first: RentedVersion, answer: RentedAnswer, *asked: Any) -> RentedVersion:
+        """An answer stays with the version that it began with, where the service can answer with several and has not
+        lost it; returns the one that answered."""
         async with self.turns.question():
-            await self._extend(
-                self.versions.live if self.versions.service.exclusive else first, answer, *asked
-            )
+            version = self.versions.live if self.versions.service.exclusive else first
+            while True:
+                try:
+                    await self._extend(version, answer, *asked)
+                    return version
+                except Superseded:
+                    version = self.versions.live
 
     async def _extend(
         self,
@@ -148,9 +153,13 @@ class RentedServer:
     ) -> None:
         """Asks the service for the next tokens, and first for log-probs of the prompt where they are wanted."""
         params = body.sampling_params
+
+        def gone() -> bool:
+            return self.versions.live is not version
+
         if body.return_logprob and body.logprob_start_len >= 0 and not answer.ids and len(prompt) > 1:
             answer.prompt_log_probs = await asked(
-                version, lambda sampler: sampler.log_probs(prompt), self.outage
+                version, lambda sampler: sampler.log_probs(prompt), self.outage, gone
             )
             self.meter.add(prefill=len(prompt))
         if not most:
@@ -167,7 +176,7 @@ class RentedServer:
             stop_ids=tuple(sorted(stops)),
             seed=params.seed if params.seed is not None else params.sampling_seed,
         )
-        sampled = await asked(version, lambda sampler: sampler.sample(wish), self.outage)
+        sampled = await asked(version, lambda sampler: sampler.sample(wish), self.outage, gone)
         self.meter.add(prefill=len(wish.prompt), sample=len(sampled.ids))
         answer.add(sampled, most, self.folder, version.number)
 

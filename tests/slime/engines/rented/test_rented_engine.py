@@ -13,10 +13,10 @@ import pytest
 from slime.engines.rented.model_folder import ModelFolder
 from slime.engines.rented.server import RentedServer
 from slime.engines.rented.weights import RentedVersions
-from slime.rented.service import ServiceRefuses, ServiceSettings
+from slime.rented.service import ServiceAway, ServiceRefuses, ServiceSettings, Wish
 from slime.rented.usage import Meter
 from slime.rented.versions import RentedWeights, write_version
-from tests.fakes.local_service import House, LocalService, log_probs, move_in
+from tests.fakes.local_service import House, LocalSampler, LocalService, log_probs, move_in
 from tests.fakes.tiny_engine_model import save_model
 
 PROMPT = [5, 9, 13, 21]
@@ -259,3 +259,29 @@ async def test_a_candidate_is_not_tried_where_it_would_have_to_be_loaded(
     asked = {"weight_version": "1", "prompts": [PROMPT], "max_new_tokens": 2}
     refused = await client.post("/try_weights", asked)
     assert refused.status_code >= 400 and "one at a time" in refused.text
+
+
+async def test_an_answer_whose_version_the_service_has_lost_goes_on_with_the_live_one(
+    house: House, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Services may lose weights in an outage: each token says which version it is of."""
+    client = Client(folder, chunk=2)
+    path = client.version(tmp_path, 1)
+    await client.post("/prepare_weights", {"model_path": path, "weight_version": "1"})
+    lost = asyncio.Event()
+    kept = client.versions.named(1, None).sampler()
+    sample = LocalSampler.sample
+
+    def forgets(sampler: LocalSampler, wish: Wish) -> Any:
+        if sampler is kept or not wish.prompt[len(PROMPT) :]:
+            return sample(sampler, wish)
+        lost.set()
+        raise ServiceAway("model not loaded")
+
+    monkeypatch.setattr(LocalSampler, "sample", forgets)
+    answering = asyncio.create_task(client.generate(most=6))
+    await asyncio.wait_for(lost.wait(), 30)
+    await client.post("/switch_weights", {"weight_version": "1"})
+    answer = await asyncio.wait_for(answering, 30)
+    spans = [{"version": "0", "start": 0, "end": 2}, {"version": "1", "start": 2, "end": 6}]
+    assert answer["meta_info"]["weight_versions"] == spans
