@@ -6,11 +6,13 @@ Variables: TINKER_API_KEY (needed), TINKER_BASE_URL (another server), TINKER_LOS
 from __future__ import annotations
 
 import os
-from importlib.metadata import PackageNotFoundError, version
 from typing import Any, cast
 
 from slime.errors import ConfigError, unknown_name
+from slime.rented.failures import failures_translated, status_behind
+from slime.rented.sdk import check_version
 from slime.rented.service import Sampler, ServiceAway, ServiceRefuses, ServiceSettings, Trained
+from slime.rented.shaped import Reduction, ShapedTrained
 
 TESTED = (0, 25)
 """Versions of the SDK whose calls were tried: 0.25.x."""
@@ -25,6 +27,8 @@ class TinkerService:
     Raises:
         ConfigError: no SDK, one that was not tried, no key, or a variable with another value than it may have.
     """
+
+    exclusive = False
 
     def __init__(self, settings: ServiceSettings) -> None:
         check_sdk()
@@ -48,7 +52,7 @@ class TinkerService:
         try:
             known = self.asked(lambda client: client.get_server_capabilities()).supported_models
         except ServiceAway as error:
-            if status_of(error) in REFUSED_KEY:
+            if status_behind(error) in REFUSED_KEY:
                 raise ConfigError(f"TINKER_API_KEY is refused by {self.place}: {error}") from error
             raise
         names = sorted(str(one.model_name) for one in known)
@@ -67,6 +71,9 @@ class TinkerService:
         named = {"base_model": self.settings.model} if address is None else {"model_path": address}
         return TinkerSampler(self.asked(lambda client: client.create_sampling_client(**named)))
 
+    def load(self, address: str | None) -> None:
+        """Nothing: every address answers at any time."""
+
     def new(self) -> Trained:
         settings = self.settings
         try:
@@ -84,15 +91,13 @@ class TinkerService:
         return self._trained(lambda client: client.create_training_client_from_state_with_optimizer(address))
 
     def _trained(self, make: Any) -> Trained:
-        from openclaw_tinker.training import Reduction, TinkerTrained
+        from tinker import types
 
-        return TinkerTrained(self.asked(make), cast(Reduction, self.reduction))
+        return ShapedTrained(self.asked(make), types, cast(Reduction, self.reduction))
 
     def asked(self, ask: Any) -> Any:
         """What a call of the SDK gives; after a failure the next one connects anew. Raises ServiceAway,
         ServiceRefuses."""
-        from openclaw_tinker.failures import failures_translated
-
         try:
             with failures_translated():
                 return ask(self.client)
@@ -103,12 +108,7 @@ class TinkerService:
 
 def check_sdk() -> None:
     """Raises ConfigError for an SDK that is missing or was not tried."""
-    try:
-        found = version("tinker")
-    except PackageNotFoundError:
-        raise ConfigError(f"Tinker's SDK is not installed: {INSTALL}") from None
-    if tuple(int(part) for part in found.split(".")[:2]) != TESTED:
-        raise ConfigError(f"this is tinker {found}, and {TESTED[0]}.{TESTED[1]}.x was tried: {INSTALL}")
+    check_version("Tinker's SDK", "tinker", TESTED, INSTALL)
 
 
 def read_key() -> str:
@@ -119,13 +119,3 @@ def read_key() -> str:
     if not key.startswith(("tml-", "eyJ")):
         raise ConfigError("TINKER_API_KEY is no key of Tinker: these begin with tml-")
     return key
-
-
-def status_of(error: BaseException | None) -> int | None:
-    """The HTTP status behind an error."""
-    while error is not None:
-        status = getattr(error, "status_code", None)
-        if isinstance(status, int):
-            return status
-        error = error.__cause__
-    return None

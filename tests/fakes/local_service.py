@@ -31,13 +31,14 @@ class House:
 
     Attributes:
         away: how many of the next questions fail. refuses: whether a sequence is refused.
-        asked: names of the calls.
+        asked: names of the calls. loaded: the address that an exclusive service answers with.
     """
 
     kept: dict[str, Any] = field(default_factory=dict)
     away: int = 0
     refuses: Callable[[Sequence[int]], bool] = lambda ids: False
     asked: list[str] = field(default_factory=list)
+    loaded: str | None = None
 
     def ask(self, name: str) -> None:
         self.asked.append(name)
@@ -65,6 +66,8 @@ def done(make: Callable[[], Value]) -> Future[Value]:
 
 
 class LocalService:
+    exclusive = False
+
     def __init__(self, settings: ServiceSettings) -> None:
         if not settings.model:
             raise ConfigError("no model")
@@ -76,6 +79,10 @@ class LocalService:
     def sampler(self, address: str | None) -> LocalSampler:
         HOUSE.ask("sampler")
         return LocalSampler(self._base() if address is None else self._kept(address)[0])
+
+    def load(self, address: str | None) -> None:
+        HOUSE.ask("load")
+        HOUSE.loaded = address
 
     def new(self) -> LocalTrained:
         HOUSE.ask("new")

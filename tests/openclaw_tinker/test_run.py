@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 
 from openclaw_tinker.service import TinkerService, check_sdk, read_key
-from openclaw_tinker.settings import base_url, parse
-from openclaw_tinker.words import driver_words
+from openclaw_tinker.settings import SERVICE, TinkerFlags, base_url
+from rented_run.flags import parse
+from rented_run.words import driver_words
 from slime.arguments import parse_args
 from slime.errors import ConfigError
 from slime.rented.service import ServiceSettings
@@ -22,8 +23,8 @@ HERE = ["--model-path", str(MODEL), "--model-name", "some/model"]
 
 
 def words(tmp_path: Path, *given: str, env: dict[str, str] | None = None) -> list[str]:
-    flags, rest = parse([*HERE, *given], env or {})
-    return [*driver_words(flags, env or {}, tmp_path), *rest]
+    flags, rest = parse(TinkerFlags, "", [*HERE, *given], env or {})
+    return [*driver_words(flags, SERVICE, base_url(env or {}), tmp_path, flags.model_name), *rest]
 
 
 def args_of(tmp_path: Path, *given: str) -> Any:
@@ -32,7 +33,7 @@ def args_of(tmp_path: Path, *given: str) -> Any:
 
 def test_flags_win_over_variables_and_these_over_defaults(tmp_path: Path) -> None:
     env = {"BATCH_SIZE": "8", "LORA_RANK": "16", "METHOD": "combine", "OPENCLAW_COMBINE_W_RL": "3"}
-    flags, rest = parse(["--lora-rank", "4", "--keep-versions", "5"], env)
+    flags, rest = parse(TinkerFlags, "", ["--lora-rank", "4", "--keep-versions", "5"], env)
     assert (flags.batch_size, flags.lora_rank, flags.method, flags.w_rl) == (8, 4, "combine", 3.0)
     assert (flags.loss_fn, flags.save_interval, flags.prm_m) == ("ppo", 20, 3)
     assert rest == ["--keep-versions", "5"]
@@ -112,7 +113,7 @@ def test_a_key_is_needed_and_never_shown(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_an_sdk_that_was_not_tried_is_refused(
     found: str, fine: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("openclaw_tinker.service.version", lambda name: found)
+    monkeypatch.setattr("slime.rented.sdk.version", lambda name: found)
     if fine:
         check_sdk()
         return
@@ -121,7 +122,7 @@ def test_an_sdk_that_was_not_tried_is_refused(
 
 
 def test_a_reduction_that_no_server_has_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("openclaw_tinker.service.version", lambda name: "0.25.0")
+    monkeypatch.setattr("slime.rented.sdk.version", lambda name: "0.25.0")
     monkeypatch.setenv("TINKER_API_KEY", "tml-x")
     monkeypatch.setenv("TINKER_LOSS_REDUCTION", "median")
     with pytest.raises(ConfigError, match="TINKER_LOSS_REDUCTION"):

@@ -14,10 +14,10 @@ import httpx
 import tinker
 from tinker import types
 
-from openclaw_tinker.failures import then, translated
 from openclaw_tinker.sampler import TinkerSampler
-from openclaw_tinker.training import TinkerTrained
+from slime.rented.failures import then, translated
 from slime.rented.service import AdamStep, Passage, ServiceAway, ServiceRefuses, Wish
+from slime.rented.shaped import ShapedTrained
 
 PASSAGES = [
     Passage([5, 6, 7], [-0.5, -0.25], [0.0, 2.0]),
@@ -109,7 +109,7 @@ def test_log_probs_of_another_length_are_no_answer() -> None:
 @pytest.mark.parametrize(("reduction", "scales"), [("sum", (1, 1)), ("mean", (2 * 2, 2 * 4))])
 def test_a_mean_that_the_server_takes_is_undone(reduction: Any, scales: tuple[int, int]) -> None:
     client = Recorder(forward_backward=output([-0.5, -0.25], [-1.0] * 4))
-    trained = TinkerTrained(client, reduction)  # type: ignore[arg-type]
+    trained = ShapedTrained(client, types, reduction)  # type: ignore[arg-type]
     assert trained.policy_gradient("ppo", (0.8, 1.28), PASSAGES).result() == [[-0.5, -0.25], [-1.0] * 4]
     data, loss, config = client.asked["forward_backward"]
     assert (loss, config) == ("ppo", {"clip_low_threshold": 0.8, "clip_high_threshold": 1.28})
@@ -126,7 +126,7 @@ def test_importance_sampling_is_asked_for_without_a_clip_and_a_step_with_all_of_
         forward_backward=output([-0.5, -0.25]),
         optim_step=types.OptimStepResponse(metrics={"skyrl.ai/grad_norm": 0.5}),
     )
-    trained = TinkerTrained(client, "sum")  # type: ignore[arg-type]
+    trained = ShapedTrained(client, types, "sum")  # type: ignore[arg-type]
     trained.policy_gradient("importance_sampling", (0.0, 1e9), PASSAGES[:1]).result()
     assert client.asked["forward_backward"][2] is None
     assert trained.step(AdamStep(1e-3, 0.9, 0.98, 1e-8, 0.1, 1.0)).result() == {"skyrl.ai/grad_norm": 0.5}

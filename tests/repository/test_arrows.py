@@ -114,6 +114,7 @@ def test_a_folder_has_one_package_and_modules_that_only_give_other_names(folder:
     programs = {
         "openclaw-test": {"TA_chat", "student_chat", "teacher_chat", "test_sglang"},
         "openclaw-tinker": {"run"},
+        "openclaw-fireworks": {"run_openclaw_fireworks"},
     }.get(folder, set())
     flat = {path.stem: path for path in (ROOT / folder).glob("*.py") if path.stem not in programs}
     assert [name for name, path in flat.items() if not gives_names_only(path)] == []

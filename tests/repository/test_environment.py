@@ -31,6 +31,7 @@ READS = {
         "ray/train_actor.py": {WHOLE},  # the allocator of trainers, unless somebody set it
         "ray/runtime.py": {WHOLE, "RAY_ADDRESS", "MALLOC_ARENA_MAX"},
         "ray/weight_sender.py": {"NCCL_CUMEM_ENABLE"},
+        "rented/completions.py": {"COMPLETIONS_API_KEY"},
         "rollout/rm_hub/grader.py": {WHOLE},
         "training/core/distributed.py": {"GLOO_SOCKET_IFNAME"},
     },

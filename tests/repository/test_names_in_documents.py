@@ -16,6 +16,7 @@ METHODS = (
     "openclaw-opd",
     "openclaw-combine",
     "openclaw-tinker",
+    "openclaw-fireworks",
     "terminal-rl",
     "toolcall-rl",
     "swe-rl",

@@ -166,8 +166,8 @@ async def run(options: argparse.Namespace) -> dict[str, object]:
     )
     key = os.environ.get("SGLANG_API_KEY", "")
     async with (
-        ChatClient(options.url, api_key=key) as client,
-        ChatClient(options.url, api_key=key) as student,
+        ChatClient(options.url, api_key=key, timeout_s=options.request_timeout) as client,
+        ChatClient(options.url, api_key=key, timeout_s=options.request_timeout) as student,
     ):
         taste = BY_NAME[options.person]
         before = await look(client, seed=-1, taste=taste)
@@ -244,6 +244,12 @@ def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
     )
     parser.add_argument(
         "--problems", type=int, default=1000, help="held-out problems for the greedy accuracy"
+    )
+    parser.add_argument(
+        "--request-timeout",
+        type=float,
+        default=120.0,
+        help="seconds without a word after which a request failed",
     )
     parser.add_argument("--seed", type=int, default=0, help="which one of such people")
     parser.add_argument(

@@ -3,7 +3,8 @@
 Prints one JSON line {"url", "model", "version", "pid"} on stdout when it serves; logs go to stderr. What
 cannot be served (no model there, port taken, weights that do not fit) is one line on stderr and exit status
 2. `--backend sglang` starts SGLang (see `slime.engines.sglang.launch`), `--backend vllm` vLLM
-(`slime.engines.vllm.launch`), `--backend rented` a model at a service (`slime.engines.rented.launch`).
+(`slime.engines.vllm.launch`), `--backend rented` a model at a service (`slime.engines.rented.launch`),
+`--backend completions` one behind an OpenAI-compatible endpoint that returns ids (`slime.rented.completions`).
 """
 
 from __future__ import annotations
@@ -88,7 +89,13 @@ def launch_rented(argv: list[str]) -> None:
     sys.exit(launch(argv))
 
 
+def launch_completions(argv: list[str]) -> None:
+    """Serve with somebody's OpenAI-compatible completions endpoint, until a signal."""
+    launch_rented(["--rented-service", "slime.rented.completions:CompletionsService", *argv])
+
+
 BACKENDS: dict[str, Callable[[list[str]], None]] = {
+    "completions": launch_completions,
     "embedded": launch_embedded,
     "rented": launch_rented,
     "sglang": launch_sglang,

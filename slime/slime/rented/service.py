@@ -143,7 +143,14 @@ class Trained(Protocol):
 
 
 class Service(Protocol):
-    """A client of the service. All calls raise ServiceAway or ServiceRefuses."""
+    """A client of the service. All calls raise ServiceAway or ServiceRefuses.
+
+    Attributes:
+        exclusive: only the weights that were loaded last answer, whatever sampler is asked; otherwise every address
+            can be sampled from at any time.
+    """
+
+    exclusive: bool
 
     def __init__(self, settings: ServiceSettings) -> None:
         """Looks at what can be known without the service. Raises ConfigError."""
@@ -154,6 +161,10 @@ class Service(Protocol):
 
     def sampler(self, address: str | None) -> Sampler:
         """What answers with saved weights; None: the base model."""
+        ...
+
+    def load(self, address: str | None) -> None:
+        """Returns when an exclusive service answers with these weights; nothing is asked meanwhile."""
         ...
 
     def new(self) -> Trained:

@@ -1,4 +1,4 @@
-"""What a client gets back: SGLang's answer, of one version from its first to its last token."""
+"""What a client gets back: SGLang's answer, and which version each of its tokens is of."""
 
 from __future__ import annotations
 
@@ -14,12 +14,13 @@ class RentedAnswer:
     """The answer to one request; `snapshot` is cumulative.
 
     Args:
-        version: of the weights that answer.
+        version: of the weights that answer; `add` may name others later.
         prompt_log_probs: [N - 1] of the prompt's ids but the first, where they were asked for.
     """
 
     def __init__(self, rid: str, request: GenerateRequest, prompt: list[int], version: int) -> None:
         self.rid, self.version = rid, version
+        self._ends: dict[int, int] = {}
         self.prompt_log_probs: list[float] = []
         self.ids: list[int] = []
         self.finish: dict[str, Any] | None = None
@@ -27,8 +28,12 @@ class RentedAnswer:
         self._log_probs: list[float] = []
         self._began = time.perf_counter()
 
-    def add(self, sampled: Sampled, most: int, folder: ModelFolder) -> None:
+    def add(self, sampled: Sampled, most: int, folder: ModelFolder, version: int) -> None:
         """Takes the next tokens, up to one that completes a stop string; `most`: tokens of the whole answer."""
+        self._take(sampled, most, folder)
+        self.version, self._ends[version] = version, len(self.ids)
+
+    def _take(self, sampled: Sampled, most: int, folder: ModelFolder) -> None:
         stops = self._request.sampling_params.stop
         if stops and (found := self._stopped(sampled, stops, folder)) is not None:
             count, word = found
@@ -72,10 +77,14 @@ class RentedAnswer:
             ]
             meta["input_token_logprobs"] = self._input()
         if self.finish is not None:
-            span = {"version": str(self.version), "start": 0, "end": len(self.ids)}
-            meta["weight_versions"] = [span] if self.ids else []
+            meta["weight_versions"] = self._spans()
             meta["e2e_latency"] = time.perf_counter() - self._began
         return {"text": text, "output_ids": list(self.ids), "meta_info": meta}
+
+    def _spans(self) -> list[dict[str, Any]]:
+        starts = [0, *self._ends.values()]
+        spans = zip(self._ends, starts, self._ends.values(), strict=False)
+        return [{"version": str(version), "start": a, "end": b} for version, a, b in spans if a < b]
 
     def _input(self) -> list[tuple[float | None, int, None]]:
         start = self._request.logprob_start_len

@@ -38,11 +38,21 @@ class Outage:
             self.since = None
 
 
-async def asked(version: RentedVersion, ask: Callable[[Sampler], Future[T]], outage: Outage) -> T:
+class Superseded(Exception):
+    """The service does not answer with a version, and another is live: services may lose weights while they are away."""
+
+
+async def asked(
+    version: RentedVersion,
+    ask: Callable[[Sampler], Future[T]],
+    outage: Outage,
+    is_superseded: Callable[[], bool] = lambda: False,
+) -> T:
     """What the service answers with a version, however long it is away.
 
     Raises:
         ServiceRefuses: the request is wrong.
+        Superseded: another version may answer instead.
     """
     pause, refusals = FIRST_PAUSE, 0
     while True:
@@ -59,6 +69,8 @@ async def asked(version: RentedVersion, ask: Callable[[Sampler], Future[T]], out
         except ServiceAway as error:
             outage.begins(error)
             await asyncio.sleep(pause)
+            if is_superseded():
+                raise Superseded from error
             pause = min(2 * pause, LONGEST_PAUSE)
         if sampler is not None:
             version.connect_again(sampler)

@@ -19,10 +19,11 @@ import uvicorn
 from slime.engines.json_http import SERVER_OPTIONS
 from slime.engines.rented.model_folder import ModelFolder
 from slime.engines.rented.server import RentedServer
+from slime.engines.rented.tokenizer import check_tokenizer
 from slime.engines.rented.weights import RentedVersions
 from slime.engines.weights_file import first_weights
 from slime.errors import ConfigError
-from slime.rented.service import ServiceAway, ServiceSettings, connect
+from slime.rented.service import ServiceAway, ServiceRefuses, ServiceSettings, connect
 from slime.rented.usage import Meter
 from slime.utils.ports import listen
 
@@ -86,6 +87,7 @@ async def serve(args: RentedEngineArguments) -> None:
     meter = Meter(Path(args.usage_file) if args.usage_file else None, args.usage_role)
     with listen(args.host, args.port) as listener:
         await _reached(service.check)
+        await _reached(lambda: meter.add(prefill=check_tokenizer(service.sampler(None), folder)))
         first = first_weights(args.model_path, args.weights_file)
         versions = RentedVersions(service, settings.model)
         if first.checksum is not None:
@@ -122,7 +124,7 @@ def launch(argv: list[str]) -> int:
     args = parse(argv)
     try:
         asyncio.run(serve(args))
-    except ConfigError as error:
+    except (ConfigError, ServiceRefuses) as error:
         print(f"engine: {error}", file=sys.stderr)
         return 2
     except OSError as error:

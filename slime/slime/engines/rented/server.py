@@ -17,9 +17,10 @@ from starlette.responses import Response, StreamingResponse
 
 from slime.engines.json_http import DONE, JsonHttp, disconnected
 from slime.engines.rented.answer import RentedAnswer
-from slime.engines.rented.asking import Outage, asked
+from slime.engines.rented.asking import Outage, Superseded, asked
 from slime.engines.rented.model_folder import ModelFolder
 from slime.engines.rented.refusals import check_request
+from slime.engines.rented.turns import Turns
 from slime.engines.rented.weights import RentedVersion, RentedVersions
 from slime.engines.requests import (
     AbortRequest,
@@ -52,6 +53,7 @@ class RentedServer:
     ) -> None:
         self.versions, self.folder, self.meter, self.chunk = versions, folder, meter, chunk
         self.outage = Outage()
+        self.turns = Turns()
         self.running: dict[str, asyncio.Event] = {}
         self.places = asyncio.Semaphore(most_running)
         self.started = time.time()
@@ -105,8 +107,8 @@ class RentedServer:
         self, rid: str, body: GenerateRequest, prompt: list[int], most: int, request: Request
     ) -> AsyncGenerator[dict[str, Any], None]:
         """The growing answer, until its last part, an abort, or the end of the connection."""
-        version = self.versions.live
-        answer = RentedAnswer(rid, body, prompt, version.number)
+        first = self.versions.live
+        answer = RentedAnswer(rid, body, prompt, first.number)
         ended = [
             asyncio.create_task(self.running[rid].wait()),
             asyncio.create_task(disconnected(request.receive)),
@@ -114,13 +116,13 @@ class RentedServer:
         try:
             async with self.places:
                 while answer.finish is None:
-                    asking = asyncio.create_task(self._extend(version, answer, body, prompt, most))
+                    asking = asyncio.create_task(self._in_turn(first, answer, body, prompt, most))
                     await asyncio.wait([asking, *ended], return_when=asyncio.FIRST_COMPLETED)
                     if not asking.done():
                         asking.cancel()
                         answer.finish = ABORTED
                     else:
-                        asking.result()
+                        first = asking.result()
                     yield answer.snapshot(
                         self.folder.text(answer.ids, body.sampling_params.skip_special_tokens)
                     )
@@ -128,6 +130,18 @@ class RentedServer:
             del self.running[rid]
             for task in ended:
                 task.cancel()
+
+    async def _in_turn(self, first: RentedVersion, answer: RentedAnswer, *asked: Any) -> RentedVersion:
+        """An answer stays with the version that it began with, where the service can answer with several and has not
+        lost it; returns the one that answered."""
+        async with self.turns.question():
+            version = self.versions.live if self.versions.service.exclusive else first
+            while True:
+                try:
+                    await self._extend(version, answer, *asked)
+                    return version
+                except Superseded:
+                    version = self.versions.live
 
     async def _extend(
         self,
@@ -139,13 +153,17 @@ class RentedServer:
     ) -> None:
         """Asks the service for the next tokens, and first for log-probs of the prompt where they are wanted."""
         params = body.sampling_params
+
+        def gone() -> bool:
+            return self.versions.live is not version
+
         if body.return_logprob and body.logprob_start_len >= 0 and not answer.ids and len(prompt) > 1:
             answer.prompt_log_probs = await asked(
-                version, lambda sampler: sampler.log_probs(prompt), self.outage
+                version, lambda sampler: sampler.log_probs(prompt), self.outage, gone
             )
             self.meter.add(prefill=len(prompt))
         if not most:
-            answer.finish = {"type": "length", "length": 0}
+            answer.version, answer.finish = version.number, {"type": "length", "length": 0}
             return
         stops = set(params.stop_token_ids) | (set() if params.ignore_eos else self.folder.stop_ids)
         left = most - len(answer.ids)
@@ -158,9 +176,9 @@ class RentedServer:
             stop_ids=tuple(sorted(stops)),
             seed=params.seed if params.seed is not None else params.sampling_seed,
         )
-        sampled = await asked(version, lambda sampler: sampler.sample(wish), self.outage)
+        sampled = await asked(version, lambda sampler: sampler.sample(wish), self.outage, gone)
         self.meter.add(prefill=len(wish.prompt), sample=len(sampled.ids))
-        answer.add(sampled, most, self.folder)
+        answer.add(sampled, most, self.folder, version.number)
 
     async def abort(self, request: Request) -> Response:
         body = await WIRE.parse(request, AbortRequest)
@@ -179,7 +197,14 @@ class RentedServer:
 
     async def switch_weights(self, request: Request) -> Response:
         body = await WIRE.parse(request, SwitchRequest)
-        live = self.versions.switch(body.version)
+        try:
+            if self.versions.service.exclusive:
+                async with self.turns.load():
+                    live = await run_in_threadpool(self.versions.switch, body.version)
+            else:
+                live = self.versions.switch(body.version)
+        except ServiceAway as error:
+            return WIRE.answer({"success": False, "message": f"the service does not answer: {error}"}, 503)
         told = {"weight_version": str(live.number), "checksum": live.weights.checksum}
         return WIRE.answer({"success": True, "message": "live", **told, "num_paused_requests": 0})
 
@@ -192,6 +217,10 @@ class RentedServer:
         """Greedy answers of a version that need not be live."""
         body = await WIRE.parse(request, TryRequest)
         version = self.versions.named(body.version, body.model_path)
+        if self.versions.service.exclusive and version is not self.versions.live:
+            raise WeightsError(
+                f"version {body.version} is not loaded, and the service answers with one at a time"
+            )
         try:
             answers = await asyncio.gather(
                 *(self._tried(version, ids, body.max_new_tokens) for ids in body.prompts)

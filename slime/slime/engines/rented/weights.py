@@ -51,11 +51,16 @@ class RentedVersions:
 
     def load(self, folder: str, number: int) -> None:
         """The version to begin with. Raises ServiceAway, WeightsError."""
-        self.live = self._open(folder, number)
+        version = self._open(folder, number)
+        self._bring(version)
+        self.live = version
 
     def prepare(self, folder: str, number: int) -> RentedVersion:
         """Returns when the service has answered with the version. Raises WeightsError, ServiceAway."""
         version = self._open(folder, number)
+        if self.service.exclusive:  # it answers once it is loaded, which is the switch
+            self._prepared = version
+            return version
         try:
             version.sampler().sample(FIRST_ANSWER).result()
         except ServiceRefuses as error:
@@ -64,12 +69,13 @@ class RentedVersions:
         return version
 
     def switch(self, number: int) -> RentedVersion:
-        """Requests from now on are answered by the prepared version. Raises WeightsError."""
+        """Requests from now on are answered by the prepared version. Raises WeightsError, ServiceAway."""
         prepared = self._prepared
         if prepared is None or prepared.number != number:
             if self.live.number == number:
                 return self.live
             raise WeightsError(f"version {number} is not prepared; version {self.live.number} is live")
+        self._bring(prepared)
         self.live, self._prepared = prepared, None
         return self.live
 
@@ -84,6 +90,13 @@ class RentedVersions:
             if version is not None and version.number == number:
                 return version
         raise WeightsError(f"weight_version {number} is neither prepared nor live")
+
+    def _bring(self, version: RentedVersion) -> None:
+        if self.service.exclusive:
+            try:
+                self.service.load(version.weights.sampler)
+            except ServiceRefuses as error:
+                raise WeightsError(f"version {version.number} cannot be loaded: {error}") from error
 
     def _open(self, folder: str, number: int) -> RentedVersion:
         try:

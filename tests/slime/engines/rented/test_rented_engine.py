@@ -13,10 +13,10 @@ import pytest
 from slime.engines.rented.model_folder import ModelFolder
 from slime.engines.rented.server import RentedServer
 from slime.engines.rented.weights import RentedVersions
-from slime.rented.service import ServiceSettings
+from slime.rented.service import ServiceAway, ServiceRefuses, ServiceSettings, Wish
 from slime.rented.usage import Meter
 from slime.rented.versions import RentedWeights, write_version
-from tests.fakes.local_service import House, LocalService, log_probs, move_in
+from tests.fakes.local_service import House, LocalSampler, LocalService, log_probs, move_in
 from tests.fakes.tiny_engine_model import save_model
 
 PROMPT = [5, 9, 13, 21]
@@ -202,3 +202,86 @@ def test_a_folder_that_says_too_little_is_refused(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text('{"vocab_size": 10}')
     with pytest.raises(ConfigError, match="max_position_embeddings"):
         ModelFolder.read(str(tmp_path))
+
+
+async def test_a_service_with_one_version_at_a_time_loads_between_answers(
+    house: House, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Answers under way end before the load, the next ones wait for it, and each token says which version it is of."""
+    monkeypatch.setattr(LocalService, "exclusive", True)
+    client = Client(folder, chunk=2)
+    versions = client.versions
+    body = {"model_path": client.version(tmp_path, 1), "weight_version": "1"}
+    assert (await client.post("/prepare_weights", body)).json()["success"]
+    assert house.loaded is None, "it would answer with it at once"
+    real = type(client.service).load
+    loaded_at: list[int] = []
+
+    def load(service: LocalService, address: str | None) -> None:
+        loaded_at.append(house.asked.count("sample"))
+        real(service, address)
+
+    monkeypatch.setattr(LocalService, "load", load)
+    answering = asyncio.create_task(client.generate(most=6))
+    while not house.asked.count("sample"):
+        await asyncio.sleep(0)
+    switched = await client.post("/switch_weights", {"weight_version": "1"})
+    assert switched.json()["weight_version"] == "1"
+    answer = await answering
+    spans = answer["meta_info"]["weight_versions"]
+    first = 2 * loaded_at[0]
+    assert spans == [{"version": "0", "start": 0, "end": first}, {"version": "1", "start": first, "end": 6}]
+    assert house.loaded == versions.live.weights.sampler
+
+
+async def test_a_version_that_cannot_be_loaded_leaves_the_old_one_live(
+    house: House, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(LocalService, "exclusive", True)
+    client = Client(folder)
+
+    def refuse(service: LocalService, address: str | None) -> None:
+        raise ServiceRefuses("no such snapshot")
+
+    await client.post("/prepare_weights", {"model_path": client.version(tmp_path, 1), "weight_version": "1"})
+    monkeypatch.setattr(LocalService, "load", refuse)
+    switched = await client.post("/switch_weights", {"weight_version": "1"})
+    assert switched.status_code >= 400 and "no such snapshot" in switched.text
+    assert (await client.generate())["meta_info"]["weight_version"] == "0"
+
+
+async def test_a_candidate_is_not_tried_where_it_would_have_to_be_loaded(
+    house: House, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(LocalService, "exclusive", True)
+    client = Client(folder)
+    await client.post("/prepare_weights", {"model_path": client.version(tmp_path, 1), "weight_version": "1"})
+    asked = {"weight_version": "1", "prompts": [PROMPT], "max_new_tokens": 2}
+    refused = await client.post("/try_weights", asked)
+    assert refused.status_code >= 400 and "one at a time" in refused.text
+
+
+async def test_an_answer_whose_version_the_service_has_lost_goes_on_with_the_live_one(
+    house: House, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Services may lose weights in an outage: each token says which version it is of."""
+    client = Client(folder, chunk=2)
+    path = client.version(tmp_path, 1)
+    await client.post("/prepare_weights", {"model_path": path, "weight_version": "1"})
+    lost = asyncio.Event()
+    kept = client.versions.named(1, None).sampler()
+    sample = LocalSampler.sample
+
+    def forgets(sampler: LocalSampler, wish: Wish) -> Any:
+        if sampler is kept or not wish.prompt[len(PROMPT) :]:
+            return sample(sampler, wish)
+        lost.set()
+        raise ServiceAway("model not loaded")
+
+    monkeypatch.setattr(LocalSampler, "sample", forgets)
+    answering = asyncio.create_task(client.generate(most=6))
+    await asyncio.wait_for(lost.wait(), 30)
+    await client.post("/switch_weights", {"weight_version": "1"})
+    answer = await asyncio.wait_for(answering, 30)
+    spans = [{"version": "0", "start": 0, "end": 2}, {"version": "1", "start": 2, "end": 6}]
+    assert answer["meta_info"]["weight_versions"] == spans

@@ -1,15 +1,13 @@
-"""The driver's command line that `run.py`'s flags come to."""
+"""The driver's command line that the flags of a run on rented GPUs come to."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 
-from openclaw_tinker.settings import METHODS, TinkerFlags, base_url, folder_of
+from rented_run.flags import METHODS, RentedFlags, folder_of
 from slime.errors import ConfigError, unknown_name
 from slime.rented.service import LOSSES
 
-SERVICE = "openclaw_tinker.service:TinkerService"
 LEASE = [
     "--rollout-function-path", "openclaw.trainer_hooks.lease.generate_rollout",
     "--on-weights-live-path", "openclaw.trainer_hooks.lease.on_weights_live",
@@ -43,19 +41,19 @@ GATE = [
 ]  # fmt: skip
 
 
-def run_dir(flags: TinkerFlags, root: Path) -> Path:
-    return (
-        Path(flags.record_dir).expanduser().resolve()
-        if flags.record_dir
-        else root / f"runs/tinker_{flags.method}"
-    )
+def run_dir(flags: RentedFlags, cloud: str, root: Path) -> Path:
+    if flags.record_dir:
+        return Path(flags.record_dir).expanduser().resolve()
+    return root / f"runs/{cloud}_{flags.method}"
 
 
-def driver_words(flags: TinkerFlags, env: Mapping[str, str], folder: Path) -> list[str]:
+def driver_words(flags: RentedFlags, service: str, url: str, folder: Path, repository: str) -> list[str]:
     """Words for slime/train_async.py.
 
     Args:
+        service: its client, module:Class. url: its base URL; "": its own default.
         folder: of the run.
+        repository: of the base model on the hub.
 
     Raises:
         ConfigError: a name that nothing stands behind, or what this service cannot do.
@@ -63,15 +61,15 @@ def driver_words(flags: TinkerFlags, env: Mapping[str, str], folder: Path) -> li
     check(flags, folder)
     words = [
         "--hf-checkpoint",
-        folder_of(flags),
+        folder_of(flags.model_path or repository, repository),
         "--run-dir",
         str(folder),
         "--save",
         str(folder / "checkpoints"),
     ]
-    words += ["--train-backend", "rented", "--backend", "rented", "--rented-service", SERVICE]
+    words += ["--train-backend", "rented", "--backend", "rented", "--rented-service", service]
     words += ["--rented-model", flags.model_name, "--lora-rank", str(flags.lora_rank)]
-    words += ["--rented-url", url] if (url := base_url(env)) else []
+    words += ["--rented-url", url] if url else []
     words += ["--rented-stream-tokens", str(flags.stream_tokens)] if flags.stream_tokens else []
     words += [*LEASE, *OF_METHOD[flags.method], *loss_words(flags)]
     words += ["--rl-buffer-dir", str(folder / "buffer"), "--batch-timeout", "30"]
@@ -88,7 +86,7 @@ def driver_words(flags: TinkerFlags, env: Mapping[str, str], folder: Path) -> li
     return words + resume_words(flags)
 
 
-def check(flags: TinkerFlags, folder: Path) -> None:
+def check(flags: RentedFlags, folder: Path) -> None:
     """Raises ConfigError."""
     if flags.method not in METHODS:
         raise unknown_name("method", flags.method, METHODS)
@@ -105,9 +103,9 @@ def check(flags: TinkerFlags, folder: Path) -> None:
         )
 
 
-def loss_words(flags: TinkerFlags) -> list[str]:
+def loss_words(flags: RentedFlags) -> list[str]:
     """One pass at the service where the loss is a policy loss alone; else the same loss, computed here."""
-    words = ["--eps-clip", "0.2", "--eps-clip-high", "0.28"]
+    words = ["--eps-clip", f"{flags.eps_clip:g}", "--eps-clip-high", f"{flags.eps_clip_high:g}"]
     if flags.kl_loss_coef:
         words += [
             "--use-kl-loss",
@@ -132,7 +130,7 @@ def loss_words(flags: TinkerFlags) -> list[str]:
     return words + (["--rented-loss", flags.loss_fn] if alone else [])
 
 
-def judge_words(flags: TinkerFlags) -> list[str]:
+def judge_words(flags: RentedFlags) -> list[str]:
     words = [
         "--num-judge-workers",
         "1",
@@ -148,8 +146,9 @@ def judge_words(flags: TinkerFlags) -> list[str]:
     return [*words, "--judge-backend", flags.judge_backend]
 
 
-def resume_words(flags: TinkerFlags) -> list[str]:
+def resume_words(flags: RentedFlags) -> list[str]:
     place = flags.resume_from_ckpt
     if not place:
         return []
-    return ["--rented-state", place] if "://" in place else ["--load", place]
+    is_address = "://" in place or "/" not in place
+    return ["--rented-state" if is_address else "--load", place]

@@ -1,4 +1,4 @@
-"""What a failure of the SDK means: worth another try, or not."""
+"""What a failure of a service's SDK means: worth another try, or not."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from concurrent.futures import Future
 from contextlib import contextmanager
 from typing import TypeVar
 
-from tinker.types import RequestErrorCategory
-
 from slime.rented.service import ServiceAway, ServiceRefuses
 
 Given = TypeVar("Given")
 Wanted = TypeVar("Wanted")
 
+USER = "user"
+"""How such SDKs call a failure by the content of a request."""
 MAY_PASS = (401, 402, 403, 408, 409, 425, 429)
 """Statuses below 500 that a new key, a payment or a little time can change."""
 
@@ -23,14 +23,31 @@ def translated(error: BaseException) -> ServiceAway | ServiceRefuses:
     status, category = None, None
     told: BaseException | None = error
     while told is not None and status is None and category is None:
-        status, category = getattr(told, "status_code", None), getattr(told, "category", None)
+        status, category = status_of(told), getattr(told, "category", None)
         told = told.__cause__
     line = (str(error).strip() or type(error).__name__).splitlines()[0][:400]
     lost = "not loaded" in line or "session" in line.lower()
     by_content = status is not None and 400 <= status < 500 and status not in MAY_PASS
-    if not lost and (by_content or category == RequestErrorCategory.User):
+    if not lost and (by_content or str(getattr(category, "value", category)).lower() == USER):
         return ServiceRefuses(line)
     return ServiceAway(line)
+
+
+def status_of(error: BaseException) -> int | None:
+    """The HTTP status that an error tells of: its own, or that of the answer behind it."""
+    status = getattr(error, "status_code", None) or getattr(
+        getattr(error, "response", None), "status_code", None
+    )
+    return status if isinstance(status, int) else None
+
+
+def status_behind(error: BaseException | None) -> int | None:
+    """The same of an error or of those behind it."""
+    while error is not None:
+        if (status := status_of(error)) is not None:
+            return status
+        error = error.__cause__
+    return None
 
 
 @contextmanager

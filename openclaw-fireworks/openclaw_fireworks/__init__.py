@@ -1,0 +1,1 @@
+"""Fireworks AI as a service that slime samples from and trains at."""

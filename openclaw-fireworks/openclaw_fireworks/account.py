@@ -1,0 +1,65 @@
+"""Key, address and SDK of an account at Fireworks AI."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from slime.errors import ConfigError
+from slime.rented.failures import status_behind
+from slime.rented.sdk import check_version
+
+TESTED = (1, 2)
+"""Versions of the SDK whose calls were tried: 1.2.x."""
+INSTALL = "pip install -r openclaw-fireworks/requirements.txt"
+FOR_EVER = 1_000_000
+"""Steps of a run without an end."""
+REFUSED_KEY = (401, 403)
+
+
+def check_sdk() -> None:
+    """Raises ConfigError for an SDK that is missing or was not tried."""
+    check_version("Fireworks' SDK", "fireworks-ai", TESTED, INSTALL)
+
+
+def read_key() -> str:
+    """Raises ConfigError where there is none; never shows it."""
+    key = os.environ.get("FIREWORKS_API_KEY", "")
+    if not key:
+        raise ConfigError("no key: export FIREWORKS_API_KEY=fw_..., from fireworks.ai/account/api-keys")
+    if not key.isascii() or any(mark.isspace() for mark in key):
+        raise ConfigError("FIREWORKS_API_KEY is no key: it holds spaces or letters that no header takes")
+    return key
+
+
+def api_url(env: Mapping[str, str]) -> str:
+    """FIREWORKS_BASE_URL, else Fireworks' own. Raises ConfigError."""
+    url = (env.get("FIREWORKS_BASE_URL") or "https://api.fireworks.ai").rstrip("/")
+    if not url.startswith(("http://", "https://")):
+        raise ConfigError(f"FIREWORKS_BASE_URL {url!r} is no address: https://...")
+    return url
+
+
+def managers(url: str) -> tuple[Any, Any]:
+    """The SDK's managers of trainers and of deployments."""
+    from fireworks.training.sdk import DeploymentManager, TrainerJobManager
+
+    key = read_key()
+    return TrainerJobManager(api_key=key, base_url=url), DeploymentManager(api_key=key, base_url=url)
+
+
+@contextmanager
+def refusals(what: str) -> Iterator[None]:
+    """Raises ConfigError, in one line, for whatever the SDK raises inside."""
+    try:
+        yield
+    except ConfigError:
+        raise
+    except Exception as error:  # the SDK raises RuntimeError, ValueError, TimeoutError and httpx's
+        lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
+        told = " ".join(lines[:2])[:400]
+        if status_behind(error) in REFUSED_KEY:
+            raise ConfigError(f"FIREWORKS_API_KEY is refused: {told}") from error
+        raise ConfigError(f"{what}: {told}") from error

@@ -1,0 +1,101 @@
+"""Answers of a deployment, and log-probs of the base model, as a `slime.rented.service.Sampler`."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Coroutine, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
+
+from slime.rented.failures import failures_translated, then
+from slime.rented.service import Passage, Sampled, Sampler, ServiceAway, Trained, Wish
+
+MOST_AT_A_TIME = 16
+LOADING_SECONDS, LOADING_LOOKS = 2.0, 30
+"""How often a deployment that is loading weights (425) is asked again."""
+
+
+class Loop:
+    """An event loop of its own thread: the SDK samples in coroutines."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.new_event_loop()
+        threading.Thread(target=self._loop.run_forever, name="fireworks-sampling", daemon=True).start()
+
+    def submit(self, asked: Coroutine[Any, Any, Any]) -> Future[Any]:
+        return asyncio.run_coroutine_threadsafe(asked, self._loop)
+
+
+class DeploymentSampler:
+    """What a deployment holds just now. Log-probs are the raw model's, of the whole distribution at temperature 1.
+
+    Args:
+        model: resource name of the deployment.
+    """
+
+    def __init__(self, url: str, model: str, key: str) -> None:
+        from fireworks.training.sdk import DeploymentSampler as Sampling
+
+        self.loop = Loop()
+        self.sampling = Sampling(inference_url=url, model=model, api_key=key)
+
+    def sample(self, wish: Wish) -> Future[Sampled]:
+        options: dict[str, Any] = {"logprobs": True, "top_p": wish.top_p, "top_k": max(wish.top_k, 0)}
+        options |= {"seed": wish.seed} if wish.seed is not None else {}
+        asked = self._ask(wish.prompt, max_tokens=wish.most, temperature=wish.temperature, **options)
+        return then(asked, lambda found: sampled(found, wish.stop_ids))
+
+    def log_probs(self, ids: Sequence[int]) -> Future[list[float]]:
+        asked = self._ask(ids, max_tokens=1, temperature=1.0, logprobs=True, echo=True)
+        return then(asked, lambda found: of_prompt(found, len(ids)))
+
+    def _ask(self, prompt: Sequence[int], **options: Any) -> Future[Any]:
+        options |= {"hotload_retry_interval": LOADING_SECONDS, "hotload_max_retries": LOADING_LOOKS}
+        return self.loop.submit(self.sampling.sample_with_prompt_tokens(list(prompt), **options))
+
+
+class BaseSampler:
+    """The base model: its answers are those of a deployment that has loaded nothing yet, its log-probs the trainer's.
+
+    Args:
+        base: connects to the base model on the trainer.
+    """
+
+    def __init__(self, answers: Sampler, base: Callable[[], Trained]) -> None:
+        self.answers, self._connect = answers, base
+        self._base: Trained | None = None
+        self._turn = threading.Lock()
+        self._threads = ThreadPoolExecutor(MOST_AT_A_TIME, thread_name_prefix="fireworks-base")
+
+    def sample(self, wish: Wish) -> Future[Sampled]:
+        return self.answers.sample(wish)
+
+    def log_probs(self, ids: Sequence[int]) -> Future[list[float]]:
+        return self._threads.submit(self._of, ids)
+
+    def _of(self, ids: Sequence[int]) -> list[float]:
+        with self._turn:
+            if self._base is None:
+                self._base = self._connect()
+        with failures_translated():
+            [found] = self._base.forward([Passage(ids)]).result()
+            return found
+
+
+def sampled(completions: list[Any], stop_ids: Sequence[int]) -> Sampled:
+    """An answer up to the first of `stop_ids`: the service stops at words, which ids are not always."""
+    [one] = completions
+    ids, values = list(one.full_tokens[one.prompt_len :]), one.inference_logprobs
+    if values is None or len(values) != len(ids):
+        raise ServiceAway("an answer came without the log-probs of its tokens")
+    end = next((place + 1 for place, token in enumerate(ids) if token in stop_ids), len(ids))
+    return Sampled(ids[:end], list(values)[:end], end < len(ids) or one.finish_reason == "stop")
+
+
+def of_prompt(completions: list[Any], count: int) -> list[float]:
+    [one] = completions
+    values = one.inference_logprobs
+    if values is None or len(values) < count - 1:
+        raise ServiceAway(f"{len(values or [])} log-probs came for {count} ids")
+    return [float(value) for value in values[: count - 1]]

@@ -1,0 +1,24 @@
+"""Serve at home, sample and train at Fireworks AI: `run_openclaw_fireworks.py --model-path FOLDER`.
+
+`--help` lists flags and variables; `--dry-run` rents and starts nothing. README.md has the whole of it.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+
+def run() -> int:
+    sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "launch"))
+    from rented_run.paths import put_on_path
+
+    put_on_path()
+    from openclaw_fireworks.settings import FIREWORKS
+    from rented_run.main import main
+
+    return main(FIREWORKS, sys.argv[1:])
+
+
+if __name__ == "__main__":
+    sys.exit(run())

@@ -1,0 +1,166 @@
+"""An OpenAI-compatible completions endpoint that takes and returns token ids, as a service that only samples.
+
+    python -m slime.engines.launch --backend completions --rented-url http://HOST:8000/v1 --rented-model NAME \\
+      --model-path FOLDER --port 30010
+
+Ids of an answer are read where servers are known to put them:
+
+    vLLM      choices[0].token_ids, with "return_token_ids"; log-probs in choices[0].logprobs.token_logprobs
+    others    choices[0].raw_output.completion_token_ids, with "raw_output"; logprobs.content[].logprob
+
+An endpoint that returns none is refused when the engine starts: re-tokenised text is not what was sampled.
+Variables: COMPLETIONS_API_KEY, sent as a bearer token.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, NoReturn
+
+import httpx
+
+from slime.errors import ConfigError
+from slime.rented.failures import MAY_PASS, failures_translated
+from slime.rented.service import Sampled, Sampler, ServiceAway, ServiceRefuses, ServiceSettings, Trained, Wish
+
+ANSWER_SECONDS = 600.0
+CONNECTIONS = 64
+NO_IDS = (
+    "{url} returns no token ids for {model!r}, and text that is tokenised again is not what was sampled: take a server "
+    "that does, such as vLLM, or use it as a judge"
+)
+ASKED_FOR_IDS = {"return_token_ids": True, "raw_output": True}
+"""By which servers return ids; what one does not know it leaves out."""
+TRAINS_NOT = (
+    "{url} only samples: there is nothing to train at; serve with it, or rent from a cloud that trains"
+)
+FIRST_QUESTION = Wish(prompt=(0,), most=1)
+
+
+class CompletionsService:
+    """One model of one endpoint.
+
+    Raises:
+        ConfigError: no address.
+    """
+
+    exclusive = False
+
+    def __init__(self, settings: ServiceSettings) -> None:
+        if not settings.url.startswith(("http://", "https://")):
+            raise ConfigError(
+                "--rented-url: give the base URL of the completions endpoint, http://HOST:PORT/v1"
+            )
+        self.settings = settings
+        self.client = CompletionsSampler(
+            settings.url,
+            settings.model,
+            os.environ.get("COMPLETIONS_API_KEY", ""),
+            {"return_token_ids": True},
+        )
+
+    def check(self) -> None:
+        """Asks for one token: key, model and ids are seen in its answer. Raises ConfigError, ServiceAway."""
+        try:
+            self.client.ask(FIRST_QUESTION)
+        except ServiceRefuses as error:
+            raise ConfigError(str(error)) from error
+
+    def sampler(self, address: str | None) -> Sampler:
+        if address is not None:
+            raise ServiceRefuses(TRAINS_NOT.format(url=self.settings.url))
+        return self.client
+
+    def load(self, address: str | None) -> None:
+        """Nothing: the endpoint has one model."""
+
+    def new(self) -> Trained:
+        self._refuse()
+
+    def resume(self, address: str) -> Trained:
+        self._refuse()
+
+    def _refuse(self) -> NoReturn:
+        raise ConfigError(TRAINS_NOT.format(url=self.settings.url))
+
+
+class CompletionsSampler:
+    """Answers of one model. Log-probs are the raw model's, of the whole distribution at temperature 1.
+
+    Args:
+        url: the base that `/completions` is added to.
+        options: fields of the body by which this server returns ids.
+    """
+
+    def __init__(self, url: str, model: str, key: str, options: Mapping[str, Any]) -> None:
+        self.url, self.model, self.options = url.rstrip("/"), model, dict(options)
+        headers = {"Authorization": f"Bearer {key}"} if key else {}
+        limits = httpx.Limits(max_connections=CONNECTIONS, max_keepalive_connections=CONNECTIONS)
+        self.http = httpx.Client(headers=headers, timeout=ANSWER_SECONDS, limits=limits)
+        self.threads = ThreadPoolExecutor(CONNECTIONS, thread_name_prefix="completions")
+
+    def sample(self, wish: Wish) -> Future[Sampled]:
+        return self.threads.submit(self.ask, wish)
+
+    def log_probs(self, ids: Sequence[int]) -> Future[list[float]]:
+        return self.threads.submit(self._of_prompt, ids)
+
+    def ask(self, wish: Wish) -> Sampled:
+        """Raises ServiceAway, ServiceRefuses."""
+        choice = self._post(wish, {"logprobs": 1})
+        ids, values = ids_of(choice), log_probs_of(choice)
+        if ids is None:
+            raise ServiceRefuses(NO_IDS.format(url=self.url, model=self.model))
+        if values is None or len(values) != len(ids):
+            raise ServiceAway(f"{self.url}: {len(values or [])} log-probs came for {len(ids)} ids")
+        return Sampled(ids, values, choice.get("finish_reason") == "stop")
+
+    def _of_prompt(self, ids: Sequence[int]) -> list[float]:
+        choice = self._post(Wish(ids, 1), {"logprobs": 1, "echo": True})
+        values = log_probs_of(choice, first_known=False)
+        if values is None or len(values) < len(ids):
+            raise ServiceRefuses(f"{self.url} gives no log-probs of prompts")
+        return values[1 : len(ids)]
+
+    def _post(self, wish: Wish, more: Mapping[str, Any]) -> dict[str, Any]:
+        body: dict[str, Any] = {
+            "model": self.model,
+            "prompt": list(wish.prompt),
+            "max_tokens": wish.most,
+            "n": 1,
+        }
+        body |= {"temperature": wish.temperature, "top_p": wish.top_p, **more, **self.options}
+        body |= {"top_k": wish.top_k} if wish.top_k > 0 else {}
+        body |= {"seed": wish.seed} if wish.seed is not None else {}
+        body |= {"stop_token_ids": list(wish.stop_ids)} if wish.stop_ids else {}
+        with failures_translated():
+            answer = self.http.post(f"{self.url}/completions", json=body)
+        if answer.status_code != 200:
+            kind = (
+                ServiceAway if answer.status_code >= 500 or answer.status_code in MAY_PASS else ServiceRefuses
+            )
+            raise kind(f"{self.url} answers {answer.status_code}: {answer.text[:300]}".replace("\n", " "))
+        with failures_translated():
+            [choice] = answer.json()["choices"]
+        return dict(choice)
+
+
+def ids_of(choice: Mapping[str, Any]) -> list[int] | None:
+    """The sampled ids of an answer, None where the server returns none."""
+    raw = choice.get("raw_output") or {}
+    found = choice.get("token_ids") or raw.get("completion_token_ids")
+    return None if found is None else [int(one) for one in found]
+
+
+def log_probs_of(choice: Mapping[str, Any], first_known: bool = True) -> list[float] | None:
+    """Of the tokens of an answer; `first_known`: false where the prompt is echoed, whose first token has none."""
+    told = choice.get("logprobs") or {}
+    content = told.get("content")
+    found = [one.get("logprob") for one in content] if content else told.get("token_logprobs")
+    if not found:
+        return None
+    values = [math.nan if one is None else float(one) for one in found]
+    return None if any(map(math.isnan, values[0 if first_known else 1 :])) else values

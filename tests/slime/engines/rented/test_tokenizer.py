@@ -1,0 +1,45 @@
+"""A tokenizer that is not the model's is told before anything is served."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+
+from slime.engines.rented.model_folder import ModelFolder
+from slime.engines.rented.tokenizer import check_tokenizer
+from slime.errors import ConfigError
+from slime.rented.service import ServiceSettings
+from tests import MODEL
+from tests.fakes.local_service import LocalService, move_in
+
+
+class Reordered:
+    """Another tokenizer: the same words, under other ids."""
+
+    def __init__(self, tokenizer: object) -> None:
+        self.tokenizer = tokenizer
+
+    def encode(self, text: str) -> object:
+        found = self.tokenizer.encode(text)  # type: ignore[attr-defined]
+        return type("Encoding", (), {"ids": [(7 * one + 911) % 2048 for one in found.ids]})
+
+
+def test_the_models_own_tokenizer_is_taken_and_another_one_is_refused() -> None:
+    move_in()
+    folder = ModelFolder.read(str(MODEL))
+    sampler = LocalService(ServiceSettings(str(MODEL))).sampler(None)
+    assert check_tokenizer(sampler, folder) > 40
+    other = copy.copy(folder)
+    object.__setattr__(other, "tokenizer", Reordered(folder.tokenizer))
+    with pytest.raises(ConfigError, match="is not the tokenizer of the model") as refusal:
+        check_tokenizer(sampler, other)
+    assert "\n" not in str(refusal.value)
+
+
+def test_a_folder_without_a_tokenizer_asks_nothing() -> None:
+    house = move_in()
+    folder = copy.copy(ModelFolder.read(str(MODEL)))
+    object.__setattr__(folder, "tokenizer", None)
+    assert check_tokenizer(LocalService(ServiceSettings(str(MODEL))).sampler(None), folder) == 0
+    assert "log_probs" not in house.asked
