@@ -25,10 +25,11 @@ GIT = (
 )
 VERDICTS = Path(__file__).with_name("verdicts.py")
 GIT_SECONDS = 120.0
+WORKSPACE_BYTES = 256 << 20
 
 
-def checkout(instance: Instance, for_agent: bool) -> Workspace:
-    """A fresh copy of the broken repository; an agent's is without the tests that decide.
+def checkout(instance: Instance, for_agent: bool, place: str = "/workspace") -> Workspace:
+    """A fresh copy of the broken repository, seen at `place`; an agent's is without the tests that decide.
 
     Raises:
         ConfigError, DataError: it cannot be made, today or ever. SandboxError: its box did not come up.
@@ -37,7 +38,9 @@ def checkout(instance: Instance, for_agent: bool) -> Workspace:
         raise ConfigError(
             f"{instance.instance_id} is an image ({instance.image}); without docker, repositories are packages or folders"
         )
-    workspace = Workspace(source_of(instance.repository) if instance.repository else None)
+    workspace = Workspace(
+        source_of(instance.repository) if instance.repository else None, place, WORKSPACE_BYTES
+    )
     try:
         for name, text in instance.files.items():
             workspace.write(name, text.encode())

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import re
-from typing import Any
+from collections.abc import Callable
+from concurrent.futures import Executor
+from typing import Any, ParamSpec, TypeVar
 
 from slime.agents import Action, Message, Observation, Outcome, Start, Task, Tool
 from slime.agents.sandbox import Finished, Workspace
@@ -30,6 +33,8 @@ SYSTEM = (
     "find the cause, then change the source, then check your change. Do not change tests or configuration: hidden "
     f"tests decide, in a fresh copy with your changes. When you are done, run: echo {SUBMIT}"
 )
+P = ParamSpec("P")
+T = TypeVar("T")
 _BLOCK = re.compile(r"```(?:bash|sh)\n(.*?)\n?```", re.DOTALL)
 
 
@@ -37,28 +42,45 @@ class SweEnvironment:
     """A workspace with the broken repository, without the tests that decide. One episode.
 
     The agent calls the tool `bash`, or writes one block of bash. `metadata["instance"]` of the task is the instance.
+
+    Args:
+        step_seconds: of one command.
+        threads: in which commands are waited for; asyncio's are few.
     """
 
-    def __init__(self, grader: Grader | None = None, step_seconds: float = STEP_SECONDS) -> None:
-        self.grader, self.step_seconds = grader or Grader(), step_seconds
+    place = "/workspace"
+
+    def __init__(
+        self,
+        grader: Grader | None = None,
+        step_seconds: float = STEP_SECONDS,
+        threads: Executor | None = None,
+    ) -> None:
+        self.grader, self.step_seconds, self.threads = grader or Grader(), step_seconds, threads
         self.instance: Instance | None = None
         self.work: Workspace | None = None
         self.steps, self.exit_status = 0, "step_limit"
 
     async def reset(self, task: Task) -> Start:
         """Raises DataError for a task that is no instance."""
+        return self.opening((await self.prepare(task)).problem_statement)
+
+    async def prepare(self, task: Task) -> Instance:
+        """Makes the repository that the agent works in. Raises DataError for a task that is no instance."""
         row = task.metadata.get("instance")
         if not isinstance(row, dict):
             raise DataError(
                 "the task's metadata has no 'instance': make prompts with python -m swe_rl.prompts"
             )
         self.instance = to_instance(row, str(row.get("instance_id", "instance")))
-        self.work = await asyncio.to_thread(checkout, self.instance, True)
-        await asyncio.to_thread(commit, self.instance, self.work)
-        asked: list[Message] = [
-            {"role": "system", "content": SYSTEM},
-            {"role": "user", "content": self.instance.problem_statement},
-        ]
+        self.work = await self._apart(checkout, self.instance, True, self.place)
+        await self._apart(commit, self.instance, self.work)
+        return self.instance
+
+    @staticmethod
+    def opening(problem: str) -> Start:
+        """What the agent reads first."""
+        asked: list[Message] = [{"role": "system", "content": SYSTEM}, {"role": "user", "content": problem}]
         return Start(asked, (BASH,))
 
     async def step(self, action: Action) -> Observation:
@@ -69,7 +91,7 @@ class SweEnvironment:
         shown: list[Message] = []
         for command in commands:
             self.steps += 1
-            done = await asyncio.to_thread(in_box, command, self.step_seconds, self._work())
+            done = await self._apart(in_box, command, self.step_seconds, self._work())
             if SUBMIT in done.output.split("\n", 1)[0] and done.exit_code == 0:
                 self.exit_status = "submitted"
                 return Observation(done=True)
@@ -79,21 +101,31 @@ class SweEnvironment:
     async def evaluate(self) -> Outcome:
         """+1 where the hidden tests pass in a fresh copy with the agent's patch, else -1."""
         assert self.instance is not None
-        patch = await asyncio.to_thread(patch_of, self.instance, self._work())
-        grade: Grade = await asyncio.to_thread(self.grader.grade, self.instance, patch)
+        patch, source = await self.patch()
+        grade: Grade = await self._apart(self.grader.grade, self.instance, patch)
         details: dict[str, Any] = {
             **grade.to_dict(),
             "instance_id": self.instance.instance_id,
             "steps": self.steps,
             "exit_status": self.exit_status,
             "patch": patch[:20_000],
+            "patch_source": source,
         }
         return Outcome(1.0 if grade.resolved else -1.0, grade.resolved, details)
 
+    async def patch(self) -> tuple[str, str]:
+        """What the agent changed, and where that is from."""
+        assert self.instance is not None
+        return await self._apart(patch_of, self.instance, self._work()), "diff"
+
     async def close(self) -> None:
         if self.work is not None:
-            await asyncio.to_thread(self.work.close)
+            await self._apart(self.work.close)
             self.work = None
+
+    async def _apart(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        call = functools.partial(function, *args, **kwargs)
+        return await asyncio.get_running_loop().run_in_executor(self.threads, call)
 
     def _work(self) -> Workspace:
         assert self.work is not None, "reset comes first"

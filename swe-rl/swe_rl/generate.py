@@ -1,54 +1,130 @@
 """The track's hooks: `--custom-generate-function-path swe_rl.generate.generate`, and
-`--service-path swe_rl.generate.start`, which refuses what cannot work before anything starts."""
+`--service-path swe_rl.generate.start`, which refuses what cannot work before anything starts, and starts the router over
+other hosts where there are some."""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+import sys
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from slime.agents import EpisodeLimits, agent
+from slime.agents import Environment, EpisodeLimits, agent
 from slime.agents.generate import Generate
+from slime.agents.pool import PoolEnvironment
 from slime.agents.sandbox import require_sandbox
 from slime.agents.sandbox.command import box_python
 from slime.arguments.declare import read
+from slime.errors import ConfigError
+from slime.plan.environments import EnvironmentUse
 from slime.types import Sample
+from swe_rl.checkout import LIMITS, WORKSPACE_BYTES
 from swe_rl.environment import SweEnvironment
 from swe_rl.flags import FLAGS, SweFlags
 from swe_rl.grade import Grader
+from swe_rl.mini import MiniSweEnvironment, TextFormat
 from swe_rl.patch import PatchPolicy
 from swe_rl.repository import test_packages
 
 if TYPE_CHECKING:
     from slime.arguments.sides import GenerationSide
 
-__all__ = ["FLAGS", "generate", "start"]
+__all__ = ["FLAGS", "environment_use", "generate", "maker", "start"]
+OVERFLOW = {"context": "context_overflow", "answer": "answer_too_long", "parse_errors": "format_errors"}
 
 
 async def generate(
     args: GenerationSide, sample: Sample, sampling_params: dict[str, Any], evaluation: bool = False
 ) -> Sample | list[Sample]:
-    """One episode; see `slime.agents.agent`."""
-    return await _agent(read(SweFlags, args))(args, sample, sampling_params, evaluation)
+    """One episode; see `slime.agents.agent`. What a limit ended has an exit status of its own."""
+    done = await _agent(read(SweFlags, args))(args, sample, sampling_params, evaluation)
+    for one in done if isinstance(done, list) else [done]:
+        about = one.metadata.get("episode", {})
+        if about.get("ended_by") in OVERFLOW:
+            about["exit_status"] = OVERFLOW[about["ended_by"]]
+    return done
+
+
+def environment_use(args: GenerationSide) -> EnvironmentUse | None:
+    """For the plan: what a box and its workspace may take, for each episode at a time; None where others have them."""
+    flags = read(SweFlags, args)
+    here = pool_of(flags) is None
+    return EnvironmentUse(flags.parallel_envs, LIMITS.memory, WORKSPACE_BYTES) if here else None
 
 
 def start(args: GenerationSide, endpoints: object) -> Sequence[Any]:
-    """Starts no process of its own.
+    """The router over other hosts as a server for slime to start, to ask for its health and to start again; nothing
+    where episodes run here or in a pool that runs already.
 
     Raises:
-        ConfigError: there is no sandbox, or pytest could not be installed for the Python in it.
+        ConfigError: there is no sandbox, or what boxes or the harness need could not be installed; both kinds of pools
+            are named; the file of the key cannot be read.
     """
-    require_sandbox()
-    test_packages(box_python()[0])
-    return []
+    flags = read(SweFlags, args)
+    if flags.env_server_url and flags.exec_server_urls:
+        raise ConfigError(
+            "--env-server-url is a pool that runs, --exec-server-urls are hosts to route to: give one"
+        )
+    key_of(flags)
+    if pool_of(flags) is None:
+        require_sandbox()
+        test_packages(box_python()[0])
+        maker(flags)
+    return [] if flags.exec_server_urls is None else [_router(flags)]
+
+
+def _router(flags: SweFlags) -> dict[str, Any]:
+    words = ["--pools", str(flags.exec_server_urls), "--port", str(flags.router_port)]
+    if flags.env_server_key_file is not None:
+        words += ["--key-file", flags.env_server_key_file]
+    return {
+        "name": "repositories",
+        "role": "environments",
+        "command": [sys.executable, "-m", "slime.agents.pool", *words],
+        "url": f"http://127.0.0.1:{flags.router_port}",
+        "health_path": "/healthz",
+    }
+
+
+def pool_of(flags: SweFlags) -> str | None:
+    """Where environments are asked for; None: in this process."""
+    if flags.exec_server_urls is not None:
+        return f"http://127.0.0.1:{flags.router_port}"
+    return flags.env_server_url
+
+
+def key_of(flags: SweFlags) -> str | None:
+    """Raises ConfigError."""
+    if flags.env_server_key_file is None:
+        return None
+    try:
+        return Path(flags.env_server_key_file).read_text().strip()
+    except OSError as error:
+        raise ConfigError(f"--env-server-key-file {flags.env_server_key_file}: {error.strerror}") from error
+
+
+def maker(flags: SweFlags) -> Callable[[], Environment]:
+    """Makes environments of this process. Raises ConfigError."""
+    grader = Grader(
+        PatchPolicy(flags.strict_no_test_patch, flags.strict_no_config_patch), flags.swe_eval_timeout
+    )
+    threads = ThreadPoolExecutor(flags.parallel_envs, thread_name_prefix="repositories")
+    settings = (grader, flags.step_timeout, threads)
+    if flags.swe_harness == "own":
+        return lambda: SweEnvironment(*settings)
+    make = functools.partial(MiniSweEnvironment, flags.swe_config, *settings, flags.step_limit)
+    make()
+    return make
 
 
 @functools.cache
 def _agent(flags: SweFlags) -> Generate:
-    policy = PatchPolicy(flags.strict_no_test_patch, flags.strict_no_config_patch)
-    grader = Grader(policy, flags.eval_timeout)
+    url, key = pool_of(flags), key_of(flags)
     return agent(
-        lambda: SweEnvironment(grader, flags.step_timeout),
+        maker(flags) if url is None else lambda: PoolEnvironment(url, key),
         EpisodeLimits(turns=flags.step_limit),
         parallel=flags.parallel_envs,
+        format=TextFormat() if flags.swe_harness == "mini-swe-agent" else None,
     )

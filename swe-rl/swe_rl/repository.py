@@ -58,19 +58,31 @@ def test_packages(python: str, needs: tuple[str, ...] = ()) -> Path:
         text=True,
         check=True,
     ).stdout.strip()
-    wanted = (PYTEST, *needs)
-    name = "-".join([f"python{version}", *(re.sub(r"[^A-Za-z0-9.]+", "_", need) for need in wanted)])
-
-    def install(to: Path) -> None:
-        _pip("install", "--target", str(to), "--python-version", version, "--only-binary=:all:", *wanted)
-
-    made = _made_once(environments() / "packages" / name, install)
+    made = installed(version, (PYTEST, *needs))
     closed = [part for part in made.parents if os.getuid() == 0 and not part.stat().st_mode & 0o001]
     if closed:
         raise ConfigError(
             f"code in a sandbox cannot read {made}, as {closed[0]} is closed to others: set SWE_ENV_DIR"
         )
     return made
+
+
+def installed(version: str, wanted: tuple[str, ...], alone: tuple[str, ...] = ()) -> Path:
+    """A folder with packages for a version of Python, installed once; those `alone` without what they need.
+
+    Raises:
+        ConfigError: they could not be installed.
+    """
+    every = (*wanted, *alone)
+    name = "-".join([f"python{version}", *(re.sub(r"[^A-Za-z0-9.]+", "_", need) for need in every)])
+
+    def install(to: Path) -> None:
+        options = ("install", "--target", str(to), "--python-version", version, "--only-binary=:all:")
+        _pip(*options, *wanted)
+        if alone:
+            _pip(*options, "--no-deps", *alone)
+
+    return _made_once(environments() / "packages" / name, install)
 
 
 def _made_once(place: Path, make: Callable[[Path], None]) -> Path:

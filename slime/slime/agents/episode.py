@@ -61,6 +61,7 @@ class Episode:
 
     Attributes:
         per_turn: one sample a turn instead of one for all of them.
+        ended_by: "environment", or the limit: "turns", "context", "answer" (it was too long), "parse_errors".
     """
 
     args: GenerationSide
@@ -74,6 +75,7 @@ class Episode:
     turns: list[Turn] = field(default_factory=list)
     scores: list[float | None] = field(default_factory=list)
     parse_errors: int = 0
+    ended_by: str = "environment"
 
     async def run(self, task: Task) -> Sample | list[Sample]:
         """The finished sample with its reward, or one a turn; an aborted one without.
@@ -107,6 +109,8 @@ class Episode:
             self.turns.append(turn)
             self.scores.append(None)
             if turn.sampled.status is not SampleStatus.COMPLETED:
+                full = self._room(conversation) <= turn.sampled.response_length
+                self.ended_by = "context" if full else "answer"
                 return
             seen = await self._acted(turn, start, self._text(state, turn.sampled))
             assert turn.step is not None
@@ -120,8 +124,13 @@ class Episode:
             turn.shown = await asyncio.to_thread(conversation.add, ids, seen.messages)
             if self.limits.context == "fold" and self.args.rollout_max_context_len is not None:
                 conversation.fold(self.args.rollout_max_context_len - self.sampling_params["max_new_tokens"])
-            last = len(self.turns) == self.limits.turns or errors_in_a_row == self.limits.parse_errors
-            if last or self._room(conversation) < 1:
+            limits = {
+                "turns": len(self.turns) == self.limits.turns,
+                "parse_errors": errors_in_a_row == self.limits.parse_errors,
+                "context": self._room(conversation) < 1,
+            }
+            if any(limits.values()):
+                self.ended_by = next(name for name, reached in limits.items() if reached)
                 turn.sampled.status = SampleStatus.TRUNCATED
                 return
 
@@ -210,4 +219,5 @@ class Episode:
             "turns": len(self.turns),
             "tool_calls": sum(len(turn.step.calls) for turn in self.turns if turn.step is not None),
             "parse_errors": self.parse_errors,
+            "ended_by": self.ended_by,
         }

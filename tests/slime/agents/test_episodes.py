@@ -92,7 +92,14 @@ def test_a_trajectory_holds_the_sampled_ids_and_masks_what_the_environment_showe
     first, second = [0, len(sampled[0])], [len(sampled[0] + shown), len(response)]
     assert sample.version_spans == [(1, *first), (2, *second)]
     about = sample.metadata["episode"]
-    assert about == {"guesses": 2, "turns": 2, "tool_calls": 2, "parse_errors": 0, "spans": [first, second]}
+    assert about == {
+        "guesses": 2,
+        "turns": 2,
+        "tool_calls": 2,
+        "parse_errors": 0,
+        "ended_by": "environment",
+        "spans": [first, second],
+    }
 
 
 def test_what_the_engine_is_sent_next_begins_with_all_ids_so_far(play: Play, engine: ScriptedEngine) -> None:
@@ -122,12 +129,14 @@ def test_a_call_that_cannot_be_made_is_answered_counted_and_trained(play: Play) 
 def test_three_bad_calls_in_a_row_cut_the_episode_off_and_it_is_evaluated(play: Play) -> None:
     sample = play([call("ask")] * 9)
     assert sample.status is SampleStatus.TRUNCATED and sample.metadata["episode"]["turns"] == 3
+    assert sample.metadata["episode"]["ended_by"] == "parse_errors"
     assert sample.reward == {"score": -1.0, "acc": 0.0}
 
 
 def test_an_episode_ends_at_its_last_turn_and_shows_nothing_that_is_never_answered(play: Play) -> None:
     sample = play([call("guess", number=1)] * 9)
     assert sample.status is SampleStatus.TRUNCATED and sample.metadata["episode"]["turns"] == 6
+    assert sample.metadata["episode"]["ended_by"] == "turns"
     assert sample.loss_mask is not None and sample.loss_mask[-1] == 1
 
 
@@ -136,6 +145,7 @@ def test_what_does_not_fit_the_context_is_never_cut_and_the_episode_is_evaluated
     room = whole.prompt_length + whole.metadata["episode"]["spans"][0][1] + 10
     sample = play([call("guess", number=1)], EXAMPLE, "--rollout-max-context-len", str(room))
     assert sample.status is SampleStatus.TRUNCATED and sample.tokens == whole.tokens[: room - 10]
+    assert sample.metadata["episode"]["ended_by"] == "context"
     assert sample.reward == {"score": -1.0, "acc": 0.0}
 
 

@@ -1,0 +1,169 @@
+"""mini-swe-agent's loop turned inside out: its agent runs in a thread and asks for answers; to the episode it is an
+environment. So answers are sampled, recorded and trained on like those of any other agent, in exact ids."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import queue
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import Executor
+from dataclasses import dataclass
+from typing import Any
+
+from slime.agents import Action, Observation, Outcome, Start, Task, Tool, ToolCall
+from slime.agents.protocol import Message
+from slime.agents.sandbox import Finished
+from slime.agents.tool_calls import CallFormat, loose_calls
+from swe_rl.checkout import in_box
+from swe_rl.environment import STEP_SECONDS, SweEnvironment
+from swe_rl.grade import Grader
+from swe_rl.mini.package import configuration, load, module
+from swe_rl.mini.parts import AskingModel, BoxedCommands, tools_of
+
+PLACE = "/testbed"  # the package's prompts name it
+STATUS = {"Submitted": "submitted", "LimitsExceeded": "step_limit", "RepeatedFormatError": "format_errors"}
+
+
+class TextFormat(CallFormat):
+    """The agent reads answers itself, and tells the model itself what is wrong with one."""
+
+    def calls(self, text: str, tools: Sequence[Tool]) -> tuple[ToolCall, ...]:
+        """Those that can be read, for counts and judges."""
+        return tuple(ToolCall(name, arguments) for name, arguments in loose_calls(text))
+
+
+@dataclass(frozen=True)
+class Ended:
+    """The agent's last word: its exit status and what it submitted, or what it raised."""
+
+    status: str = ""
+    submission: str = ""
+    error: Exception | None = None
+
+
+class _Closed(Exception):
+    """Nobody waits for the agent any more."""
+
+
+class Seat:
+    """One run of the package's agent in a thread of its own. It waits in `ask` while the model thinks."""
+
+    def __init__(self, run: Callable[[Callable[[list[Message]], str]], dict[str, Any]]) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._said: asyncio.Queue[list[Message] | Ended] = asyncio.Queue()
+        self._answers: queue.SimpleQueue[str | None] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._work, args=(run,), name="mini-swe-agent", daemon=True)
+        self._thread.start()
+
+    @property
+    def running(self) -> bool:
+        return self._thread.is_alive()
+
+    async def next(self, answer: str | None = None) -> list[Message] | Ended:
+        """Gives the answer, where there is one; then the messages that the model is to see, or the end."""
+        if answer is not None:
+            self._answers.put(answer)
+        return await self._said.get()
+
+    async def close(self) -> None:
+        """Ends the agent; a command that runs is waited for."""
+        self._answers.put(None)
+        await asyncio.to_thread(self._thread.join)
+
+    def _ask(self, messages: list[Message]) -> str:
+        self._say(messages)
+        answer = self._answers.get()
+        if answer is None:
+            raise _Closed
+        return answer
+
+    def _work(self, run: Callable[[Callable[[list[Message]], str]], dict[str, Any]]) -> None:
+        try:
+            about = run(self._ask)
+            self._say(Ended(about.get("exit_status", ""), about.get("submission", "")))
+        except Exception as error:
+            self._say(Ended(error=error))
+
+    def _say(self, said: list[Message] | Ended) -> None:
+        with contextlib.suppress(RuntimeError):  # the loop has ended
+            self._loop.call_soon_threadsafe(self._said.put_nowait, said)
+
+
+class MiniSweEnvironment(SweEnvironment):
+    """As `SweEnvironment`, with the loop, the prompts and the formats of mini-swe-agent.
+
+    Args:
+        config: one of its configurations, or a file; see `configuration`.
+        steps: answers of the model.
+    """
+
+    place = PLACE
+
+    def __init__(
+        self,
+        config: str,
+        grader: Grader | None = None,
+        step_seconds: float = STEP_SECONDS,
+        threads: Executor | None = None,
+        steps: int = 20,
+    ) -> None:
+        super().__init__(grader, step_seconds, threads)
+        self.config, self.limit = configuration(config), steps
+        self.seat: Seat | None = None
+        self.model: AskingModel | None = None
+        self.submission = ""
+
+    async def reset(self, task: Task) -> Start:
+        """Raises DataError for a task that is no instance, ConfigError for a configuration that the agent refuses."""
+        await self.prepare(task)
+        self.seat = Seat(self._run)
+        first = await self.seat.next()
+        if isinstance(first, Ended):
+            raise first.error or RuntimeError(f"the agent ended before it began: {first.status}")
+        return Start(first, tools_of(self.config["model"]))
+
+    async def step(self, action: Action) -> Observation:
+        """Raises what the sandbox raised in a command."""
+        assert self.seat is not None, "reset comes first"
+        said = await self.seat.next(action.text)
+        if not isinstance(said, Ended):
+            return Observation(said)
+        if said.error is not None:
+            raise said.error
+        self.exit_status = STATUS.get(said.status, said.status)
+        self.submission = said.submission
+        return Observation(done=True)
+
+    async def evaluate(self) -> Outcome:
+        found = await super().evaluate()
+        errors = self.model.format_errors if self.model is not None else 0
+        return Outcome(found.score, found.solved, {**found.details, "format_errors": errors})
+
+    async def patch(self) -> tuple[str, str]:
+        """What was submitted, where that is a patch; else what differs from a clean index."""
+        if self.submission.startswith("diff --git "):
+            return self.submission, "submission"
+        return await super().patch()
+
+    async def close(self) -> None:
+        if self.seat is not None:
+            await self.seat.close()
+            self.seat = None
+        await super().close()
+
+    def _run(self, ask: Callable[[list[Message]], str]) -> dict[str, Any]:
+        """In the seat's thread."""
+        load()
+        assert self.instance is not None
+        commands = BoxedCommands(self._command, self.place)
+        self.model = AskingModel(self.config["model"], ask)
+        settings = {**self.config["agent"], "step_limit": self.limit, "cost_limit": 0.0}
+        agent = module("minisweagent.agents.default").DefaultAgent(self.model, commands, **settings)
+        ended: dict[str, Any] = agent.run(self.instance.problem_statement)
+        return ended
+
+    def _command(self, command: str) -> Finished:
+        self.steps += 1
+        return in_box(command, self.step_seconds, self._work())

@@ -1,0 +1,142 @@
+"""The two things that mini-swe-agent's agent works with: a model that asks somebody else for each answer, and an
+environment whose commands run in a box."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import platform
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any
+
+from slime.agents import Tool
+from slime.agents.protocol import Message
+from slime.agents.sandbox import Finished
+from slime.agents.tool_calls import loose_calls
+from swe_rl.mini.package import module
+
+SUBMIT = "COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT"
+BLOCK = r"```mswea_bash_command\s*\n(.*?)\n```"
+"""What the package's text-based models look for where a configuration names no other expression."""
+
+
+@dataclass
+class AskingModel:
+    """The package's `Model`. How it writes calls depends on the configuration: as tool calls, or as one block of text.
+
+    Attributes:
+        settings: the section `model` of the configuration.
+        ask: gives messages that the model has not seen yet, and waits for its answer.
+    """
+
+    settings: Mapping[str, Any]
+    ask: Callable[[list[Message]], str]
+    told: int = 0
+    format_errors: int = 0
+    _ids: itertools.count[int] = field(default_factory=itertools.count)
+
+    @property
+    def by_text(self) -> bool:
+        return writes_text(self.settings)
+
+    def query(self, messages: list[dict[str, Any]], **_: Any) -> dict[str, Any]:
+        """The answer, with its actions. Raises the package's FormatError."""
+        new = [{"role": one["role"], "content": one["content"]} for one in messages[self.told :]]
+        text = self.ask(new)
+        self.told = len(messages) + 1  # the answer itself is not shown to who wrote it
+        try:
+            actions = self._actions(text)
+        except module("minisweagent.exceptions").FormatError:
+            self.format_errors += 1
+            self.told -= 1  # the agent keeps no answer that it could not read
+            raise
+        return {"role": "assistant", "content": text, "extra": {"actions": actions, "cost": 0.0}}
+
+    def _actions(self, text: str) -> list[dict[str, Any]]:
+        template = self.settings["format_error_template"]
+        if self.by_text:
+            parse = module("minisweagent.models.utils.actions_text").parse_regex_actions
+            regex = self.settings.get("action_regex", BLOCK)
+            found: list[dict[str, Any]] = parse(text, action_regex=regex, format_error_template=template)
+            return found
+        calls = [
+            SimpleNamespace(
+                id=f"call_{next(self._ids)}",
+                function=SimpleNamespace(name=name, arguments=json.dumps(arguments)),
+            )
+            for name, arguments in loose_calls(text)
+        ]
+        parse = module("minisweagent.models.utils.actions_toolcall").parse_toolcall_actions
+        return parse(calls, format_error_template=template)
+
+    def format_message(self, **message: Any) -> dict[str, Any]:
+        return message
+
+    def format_observation_messages(
+        self,
+        message: dict[str, Any],
+        outputs: list[dict[str, Any]],
+        template_vars: dict[str, Any] | None = None,
+    ) -> list[dict[str, Any]]:
+        template = self.settings["observation_template"]
+        found: list[dict[str, Any]]
+        if self.by_text:
+            render = module("minisweagent.models.utils.actions_text").format_observation_messages
+            found = render(outputs, observation_template=template, template_vars=template_vars)
+        else:
+            render = module("minisweagent.models.utils.actions_toolcall").format_toolcall_observation_messages
+            found = render(
+                actions=message["extra"]["actions"],
+                outputs=outputs,
+                observation_template=template,
+                template_vars=template_vars,
+            )
+        return found
+
+    def get_template_vars(self, **_: Any) -> dict[str, Any]:
+        return {}
+
+    def serialize(self) -> dict[str, Any]:
+        return {}
+
+
+def writes_text(settings: Mapping[str, Any]) -> bool:
+    """Whether commands come as blocks in the text; otherwise as tool calls."""
+    return "action_regex" in settings or "triple backticks" in settings.get("format_error_template", "")
+
+
+def tools_of(settings: Mapping[str, Any]) -> tuple[Tool, ...]:
+    """What the model may call."""
+    if writes_text(settings):
+        return ()
+    about = module("minisweagent.models.utils.actions_toolcall").BASH_TOOL["function"]
+    return (Tool(about["name"], about["description"], about["parameters"]),)
+
+
+@dataclass
+class BoxedCommands:
+    """The package's `Environment`: each command in a box of its own, in the repository's folder."""
+
+    run: Callable[[str], Finished]
+    place: str
+
+    def execute(self, action: Mapping[str, Any], cwd: str = "") -> dict[str, Any]:
+        """Raises the package's Submitted at the command that ends the episode."""
+        done = self.run(str(action.get("command", "")))
+        code = -1 if done.exit_code is None else done.exit_code
+        output = {"output": done.output, "returncode": code, "exception_info": done.error or ""}
+        first, _, rest = done.output.lstrip().partition("\n")
+        if first.strip() == SUBMIT and code == 0:
+            about = {"exit_status": "Submitted", "submission": rest}
+            raise module("minisweagent.exceptions").Submitted(
+                {"role": "exit", "content": rest, "extra": about}
+            )
+        return output
+
+    def get_template_vars(self, **_: Any) -> dict[str, Any]:
+        return {"cwd": self.place, **platform.uname()._asdict()}
+
+    def serialize(self) -> dict[str, Any]:
+        return {}

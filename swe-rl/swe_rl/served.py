@@ -1,0 +1,23 @@
+"""Repositories behind HTTP on other hosts: `python -m slime.agents.pool --environment swe_rl.served:environment`."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+
+from slime.agents import Environment
+from slime.arguments.declare import flags_of
+from slime.arguments.parser import environment as variables
+from slime.arguments.parser import from_environment
+from swe_rl.flags import SweFlags
+from swe_rl.generate import maker
+
+
+@functools.cache
+def _make() -> Callable[[], Environment]:
+    return maker(SweFlags(**from_environment(flags_of(SweFlags), variables())))
+
+
+def environment() -> Environment:
+    """One environment, by the variables of this track as they are on this host. Raises ConfigError."""
+    return _make()()

@@ -1,0 +1,13 @@
+from __future__ import annotations
+
+import pytest
+
+from swe_rl.benchmark import measured
+from swe_rl.instance import Instance
+
+
+@pytest.mark.usefixtures("environments")
+def test_the_scripted_agent_repairs_and_leaves_nothing_behind(instance: Instance) -> None:
+    found = measured([instance], seconds=60.0, episodes=3, parallel=2)
+    assert found["episodes"] == found["solved"] == 3
+    assert found["left"] == {"processes": 0, "mounts": 0, "workspaces": 0}
