@@ -7,15 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Literal
 
 from gui_rl.tree import GRID
 from slime.agents.tool_calls import CallError
 
 Button = Literal["left", "middle", "right"]
-MOST_TEXT = 4000  # characters of one action
-MOST_SECONDS = 10.0
-MOST_PIXELS = 10_000
 
 
 @dataclass(frozen=True)
@@ -130,106 +127,6 @@ class Coordinates:
             max(0, min(GRID - 1, int(value / side * GRID)))
             for value, side in ((x, self.width), (y, self.height))
         )
-
-
-KEYS = {
-    "enter": "Enter", "return": "Enter", "esc": "Escape", "escape": "Escape", "tab": "Tab", "space": "Space",
-    " ": "Space",
-    "backspace": "Backspace", "delete": "Delete", "del": "Delete", "insert": "Insert", "home": "Home", "end": "End",
-    "pageup": "PageUp", "pgup": "PageUp", "page_up": "PageUp",
-    "pagedown": "PageDown", "pgdn": "PageDown", "page_down": "PageDown",
-    "up": "ArrowUp", "down": "ArrowDown", "left": "ArrowLeft", "right": "ArrowRight",
-    "arrowup": "ArrowUp", "arrowdown": "ArrowDown", "arrowleft": "ArrowLeft", "arrowright": "ArrowRight",
-    "ctrl": "Control", "control": "Control", "ctrlleft": "Control", "ctrlright": "Control",
-    "shift": "Shift", "shiftleft": "Shift", "shiftright": "Shift",
-    "alt": "Alt", "altleft": "Alt", "altright": "Alt", "option": "Alt",
-    "win": "Meta", "winleft": "Meta", "cmd": "Meta", "command": "Meta", "super": "Meta", "meta": "Meta",
-    **{f"f{number}": f"F{number}" for number in range(1, 13)},
-}  # fmt: skip
-"""Names that models use, and the browser's."""
-
-
-def key(name: object) -> str:
-    """The browser's name of a key. Raises CallError."""
-    if isinstance(name, str):
-        if len(name) == 1 and name.isprintable() and name != " ":
-            return name
-        if known := KEYS.get(name.lower()):
-            return known
-    raise CallError(f"there is no key {name!r:.40}")
-
-
-def text(value: object) -> str:
-    """Raises CallError for what is no text, or too long."""
-    if not isinstance(value, str) or len(value) > MOST_TEXT:
-        raise CallError(f"what is typed must be a text of at most {MOST_TEXT} characters")
-    return value
-
-
-def number(value: object, name: str, most: float) -> float:
-    """Raises CallError for what is no number between -most and most."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) <= most:
-        raise CallError(f"{name} must be a number of at most {most:g}")
-    return float(value)
-
-
-def computer_use(arguments: dict[str, Any], unit: Coordinates) -> GuiAction:
-    """The action of a call of the function computer_use. Raises CallError."""
-
-    def place(name: str = "coordinate", required: bool = True) -> Point | None:
-        value = arguments.get(name)
-        if value is None and not required:
-            return None
-        if not isinstance(value, list) or len(value) != 2:
-            raise CallError(f"{arguments.get('action')} needs {name}: [x, y]")
-        return unit.point(value[0], value[1])
-
-    match arguments.get("action"):
-        case "left_click" | "right_click" | "middle_click" as name:
-            return Click(place(required=False), button_of(name.removesuffix("_click")))
-        case "double_click" | "triple_click" as name:
-            return Click(place(required=False), count=2 if name == "double_click" else 3)
-        case "mouse_move":
-            at = place()
-            assert at is not None
-            return Move(at)
-        case "left_click_drag":
-            end = place()
-            assert end is not None
-            return Drag(end, place("start_coordinate", required=False))
-        case "type":
-            return Type(text(arguments.get("text")))
-        case "key":
-            keys = arguments.get("keys")
-            names = [keys] if isinstance(keys, str) else keys
-            if not isinstance(names, list) or not 1 <= len(names) <= 4:
-                raise CallError('key needs keys: ["ctrl", "a"]')
-            return Press(tuple(key(one) for one in names))
-        case "scroll" | "hscroll" as name:
-            pixels = number(arguments.get("pixels"), "pixels", MOST_PIXELS)
-            at = place(required=False)
-            return Scroll(up=pixels, at=at) if name == "scroll" else Scroll(left=-pixels, at=at)
-        case "wait":
-            return Wait(max(0.0, number(arguments.get("time", 1), "time", MOST_SECONDS)))
-        case "terminate":
-            if arguments.get("status") not in ("success", "failure"):
-                raise CallError("terminate needs status: success or failure")
-            return Finish(arguments["status"] == "success")
-        case other:
-            raise CallError(f"there is no action {other!r:.40}; actions: {', '.join(ACTIONS)}")
-
-
-ACTIONS = (
-    "key", "type", "mouse_move", "left_click", "left_click_drag", "right_click", "middle_click", "double_click",
-    "triple_click", "scroll", "hscroll", "wait", "terminate",
-)  # fmt: skip
-
-
-def button_of(name: object) -> Button:
-    """Raises CallError."""
-    if name not in ("left", "middle", "right"):
-        raise CallError(f"there is no mouse button {name!r:.40}")
-    return name  # type: ignore[return-value]
 
 
 def resolved(action: GuiAction, places: Sequence[Point]) -> GuiAction:

@@ -46,6 +46,21 @@ class GuiFlags:
     gui_sleep_after_execution: float = flag(
         0.0, "seconds after each action", env=("GUI_SLEEP_AFTER_EXECUTION",), least=0
     )
+    gui_eval_max_steps: int | None = flag(
+        None, "the same of an evaluation (default: --gui-max-steps)", env=("GUI_EVAL_MAX_STEPS",), least=1
+    )
+    gui_eval_wait_after_reset: float | None = flag(
+        None,
+        "the same of an evaluation (default: --gui-wait-after-reset)",
+        env=("GUI_EVAL_WAIT_AFTER_RESET",),
+        least=0,
+    )
+    gui_eval_sleep_after_execution: float | None = flag(
+        None,
+        "the same of an evaluation (default: --gui-sleep-after-execution)",
+        env=("GUI_EVAL_SLEEP_AFTER_EXECUTION",),
+        least=0,
+    )
     gui_result_dir: str | None = flag(
         None,
         "folder of recordings: a picture of each turn, and pages that show them",

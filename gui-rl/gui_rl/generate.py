@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +14,7 @@ from gui_rl.environment import GuiEnvironment, GuiSettings
 from gui_rl.flags import FLAGS, GuiFlags
 from gui_rl.reading import GuiFormat
 from gui_rl.surroundings import Surroundings
-from slime.agents import EpisodeLimits, agent
+from slime.agents import Environment, EpisodeLimits, agent
 from slime.agents.generate import Generate
 from slime.agents.pool import PoolEnvironment
 from slime.arguments.declare import read
@@ -33,7 +34,9 @@ async def generate(
     args: GenerationSide, sample: Sample, sampling_params: dict[str, Any], evaluation: bool = False
 ) -> Sample | list[Sample]:
     """One episode. The reward is {"score": 1 or -1, "acc": solved}, so the run needs --reward-key score."""
-    return await _function(read(GuiFlags, args))(args, sample, sampling_params, evaluation)
+    flags = read(GuiFlags, args)
+    run = _function(in_evaluation(flags) if evaluation else flags)
+    return await run(args, sample, sampling_params, evaluation)
 
 
 def environment_use(args: GenerationSide) -> EnvironmentUse | None:
@@ -66,20 +69,32 @@ def start(args: GenerationSide, endpoints: object) -> Sequence[Any]:
 
 @functools.lru_cache
 def _function(flags: GuiFlags) -> Generate:
-    limits, url = EpisodeLimits(turns=flags.gui_max_steps), flags.env_server_url
-    settings = settings_of(flags)
-    format = GuiFormat(settings.unit)
-    if url is not None:
-        return agent(
-            lambda: PoolEnvironment(url, flags.env_server_key),
-            limits,
-            parallel=flags.parallel_envs,
-            format=format,
-        )
-    surroundings = Surroundings(ScreenSize(flags.gui_screen_width, flags.gui_screen_height))
-    return agent(
-        lambda: GuiEnvironment(settings, surroundings), limits, parallel=flags.parallel_envs, format=format
-    )
+    settings, url = settings_of(flags), flags.env_server_url
+    surroundings = _surroundings(flags.gui_screen_width, flags.gui_screen_height)
+
+    def environment() -> Environment:
+        if url is not None:
+            return PoolEnvironment(url, flags.env_server_key)
+        return GuiEnvironment(settings, surroundings)
+
+    limits = EpisodeLimits(turns=flags.gui_max_steps)
+    return agent(environment, limits, parallel=flags.parallel_envs, format=GuiFormat(settings.unit))
+
+
+@functools.lru_cache
+def _surroundings(width: int, height: int) -> Surroundings:
+    """Shared by training and evaluation."""
+    return Surroundings(ScreenSize(width, height))
+
+
+def in_evaluation(flags: GuiFlags) -> GuiFlags:
+    """With the limits and waits of evaluations in the place of those of training."""
+    own = {
+        "gui_max_steps": flags.gui_eval_max_steps,
+        "gui_wait_after_reset": flags.gui_eval_wait_after_reset,
+        "gui_sleep_after_execution": flags.gui_eval_sleep_after_execution,
+    }
+    return replace(flags, **{name: value for name, value in own.items() if value is not None})
 
 
 def settings_of(flags: GuiFlags) -> GuiSettings:

@@ -9,8 +9,6 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from gui_rl.actions import (
-    MOST_PIXELS,
-    MOST_SECONDS,
     Click,
     Coordinates,
     Drag,
@@ -23,11 +21,8 @@ from gui_rl.actions import (
     Tag,
     Type,
     Wait,
-    button_of,
-    key,
-    number,
-    text,
 )
+from gui_rl.arguments import MOST_PIXELS, MOST_SECONDS, button_of, key, number, text
 from slime.agents.tool_calls import CallError
 
 TAG = re.compile(r"tag_(\d{1,4})")

@@ -6,7 +6,8 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from gui_rl.actions import ACTIONS, Coordinates, GuiAction, computer_use
+from gui_rl.actions import Coordinates, GuiAction
+from gui_rl.computer_use import ACTIONS, computer_use
 from gui_rl.pyautogui_text import actions_in
 from slime.agents.protocol import Message, Tool, ToolCall
 from slime.agents.tool_calls import OPEN, CallError, CallFormat, calls_in

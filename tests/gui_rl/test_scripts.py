@@ -12,7 +12,7 @@ from gui_rl import served
 from gui_rl.check import TASKS
 from gui_rl.convert import main as convert
 from gui_rl.flags import GuiFlags
-from gui_rl.generate import start
+from gui_rl.generate import in_evaluation, start
 from slime.errors import ConfigError
 from tests import ROOT
 from tests.fakes.dry_run import bash, dry
@@ -78,6 +78,15 @@ def test_a_pool_takes_the_variables_of_the_track(monkeypatch: pytest.MonkeyPatch
     served._shared.cache_clear()
     with pytest.raises(ConfigError, match="GUI_COORDINATE_TYPE=polar is not one of"):
         served.environment()
+
+
+def test_evaluations_have_limits_of_their_own_where_they_are_given() -> None:
+    flags = GuiFlags(
+        gui_max_steps=9, gui_eval_max_steps=4, gui_wait_after_reset=2.0, gui_eval_wait_after_reset=0.0
+    )
+    found = in_evaluation(flags)
+    assert (found.gui_max_steps, found.gui_wait_after_reset) == (4, 0.0)
+    assert in_evaluation(GuiFlags(gui_max_steps=9)).gui_max_steps == 9
 
 
 def test_the_rows_of_the_tasks_here_are_fresh(tmp_path: Path) -> None:
