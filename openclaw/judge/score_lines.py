@@ -39,6 +39,18 @@ class Line(BaseModel):
                 raise ValueError(f"message {index} has no role; write user, assistant or tool")
         return value
 
+    @classmethod
+    def parse(cls, text: str | bytes) -> Line:
+        """Raises BadLine."""
+        try:
+            return cls.model_validate(orjson.loads(text))
+        except orjson.JSONDecodeError as error:
+            raise BadLine(f"not JSON: {error}") from error
+        except ValidationError as error:
+            first = error.errors(include_url=False, include_input=False)[0]
+            place = ".".join(map(str, first["loc"]))
+            raise BadLine(f"{place}: {first['msg']}" if place else first["msg"]) from error
+
     def question(self) -> JudgeQuestion:
         if isinstance(self.next_state, str):
             state: list[dict[str, Any]] = [{"role": self.next_state_role, "content": self.next_state}]
@@ -59,7 +71,7 @@ class LineScorer:
 
     async def score(self, text: str, number: int) -> str:
         """The line to print. A line without an id gets its number. Raises BadLine."""
-        line = _parse(text)
+        line = Line.parse(text)
         question, m = line.question(), self._settings.prm_m
         try:
             async with asyncio.timeout(self._settings.judge_timeout):
@@ -80,14 +92,3 @@ class LineScorer:
             "votes": [{"score": vote.score, "text": vote.text} for vote in votes],
         }
         return orjson.dumps(result).decode()
-
-
-def _parse(text: str) -> Line:
-    try:
-        return Line.model_validate(orjson.loads(text))
-    except orjson.JSONDecodeError as error:
-        raise BadLine(f"not JSON: {error}") from error
-    except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        place = ".".join(map(str, first["loc"]))
-        raise BadLine(f"{place}: {first['msg']}" if place else first["msg"]) from error

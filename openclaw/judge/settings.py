@@ -15,7 +15,7 @@ from openclaw.common import declare
 from openclaw.common.declare import option
 from openclaw.errors import ConfigError
 
-BACKEND_NAMES = ("rules", "engine", "openai")
+BACKEND_NAMES = ("rules", "engine", "openai", "learned")
 _SAFE = ("--judge-", "--prm-", "--majority-")
 """How flags begin that no other part of a driver's command line has."""
 
@@ -26,7 +26,8 @@ class JudgeSettings:
     address."""
 
     judge_backend: str = option(
-        str, "rules", "Who judges: rules (no model), engine (our engines), openai (any such URL).",
+        str, "rules", "Who judges: rules (no model), engine (our engines), openai (any such URL), "
+        "learned (from stored votes).",
         ("JUDGE_BACKEND",), also=("--backend",), choices=BACKEND_NAMES,
     )  # fmt: skip
     prm_m: int = option(
@@ -61,6 +62,10 @@ class JudgeSettings:
     judge_api_key: str | None = option(
         str, None, "Key of that API (backend openai).", ("JUDGE_API_KEY",), flag=False
     )
+    judge_learned_file: str | None = option(
+        str, None, "File that python -m openclaw.judge.learned wrote (backend learned).",
+        ("JUDGE_LEARNED_FILE",), "path",
+    )  # fmt: skip
     judge_prompt_dir: str | None = option(
         str, None, "Folder whose eval.md and hint.md replace the shipped prompts.",
         ("JUDGE_PROMPT_DIR",), "path", also=("--prompt-dir",),
@@ -130,6 +135,10 @@ class JudgeSettings:
             raise ConfigError("JUDGE_API_KEY has a blank, a line break or a character that is no ASCII in it")
         if self.judge_backend == "openai" and not (self.judge_url and self.judge_model):
             raise ConfigError("the openai judge needs --judge-url and --judge-model")
+        if self.judge_backend == "learned" and not self.judge_learned_file:
+            raise ConfigError(
+                "the learned judge needs --judge-learned-file; python -m openclaw.judge.learned writes one"
+            )
 
 
 def add_flags(parser: argparse._ActionsContainer, short: bool = False) -> None:

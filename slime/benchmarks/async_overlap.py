@@ -41,7 +41,7 @@ class StatedTrainers:
         time.sleep(self.seconds)
         return {"loss": 0.0}
 
-    def export_weights(self, folder: Path, version: int) -> str:
+    def export_weights(self, folder: Path, version: int, whole: bool = True) -> str:
         from fake_sglang import checksum
 
         folder.mkdir(parents=True, exist_ok=True)
@@ -76,25 +76,31 @@ def prompt_model(folder: Path) -> Path:
     return folder
 
 
+def with_stated_parts(median: float, sigma: float, train_seconds: float) -> None:
+    """Exchanges this process's engine and trainer for those that only wait."""
+    import slime.ray.engines as engines
+    import slime.ray.parts as parts
+    from slime.processes.servers import ServerSpec
+
+    def engine_spec(args: Any, server: Any, index: int, manager: Any) -> ServerSpec:
+        port = manager.choose_port("engine-0")
+        command = [sys.executable, str(HERE / "fake_sglang.py"), "--port", str(port)]
+        command += ["--median", str(median), "--sigma", str(sigma)]
+        return ServerSpec("engine-0", "engine", command, f"http://127.0.0.1:{port}")
+
+    StatedTrainers.seconds = train_seconds
+    engines.engine_spec = engine_spec
+    parts.TrainGroup = StatedTrainers  # type: ignore[misc,assignment]
+
+
 def run_loop(options: argparse.Namespace) -> None:
     """One loop in this process, with its engine and its trainer exchanged for those that only wait."""
-    import slime.ray.engines as engines
-    import slime.ray.run as run
     import train
     import train_async
     from slime.arguments import parse_args
-    from slime.processes.servers import ServerSpec
     from slime.ray.driver import main
 
-    def engine_spec(args: Any, index: int, manager: Any) -> ServerSpec:
-        port = manager.choose_port("engine-0")
-        command = [sys.executable, str(HERE / "fake_sglang.py"), "--port", str(port)]
-        command += ["--median", str(options.median), "--sigma", str(options.sigma)]
-        return ServerSpec("engine-0", "engine", command, f"http://127.0.0.1:{port}")
-
-    StatedTrainers.seconds = options.train_seconds
-    engines.engine_spec = engine_spec
-    run.TrainGroup = StatedTrainers  # type: ignore[misc,assignment]
+    with_stated_parts(options.median, options.sigma, options.train_seconds)
     folder = Path(options.folder)
     flags = ["--run-dir", str(folder / options.loop), "--hf-checkpoint", str(folder / "model")]
     flags += ["--prompt-data", str(folder / "prompts.jsonl"), "--num-rollout", str(options.rollouts)]
@@ -107,24 +113,20 @@ def run_loop(options: argparse.Namespace) -> None:
 
 def measure(options: argparse.Namespace, loop: str) -> list[dict[str, float]]:
     """Runs a loop in a process of its own, and its engine's end; returns its metrics, a rollout each."""
-    run_dir = Path(options.folder) / loop
     words = [
         f"--{name}={getattr(options, name)}" for name in ("folder", "rollouts", "batch", "median", "sigma")
     ]
     inner = [sys.executable, __file__, "--loop", loop, *words, f"--train-seconds={options.train_seconds}"]
-    command = [
-        sys.executable,
-        "-m",
-        "slime.processes.supervisor",
-        "--run-dir",
-        str(run_dir),
-        "--max-restarts",
-        "0",
-        "--",
-    ]
+    return metrics_of(inner, Path(options.folder) / loop)
+
+
+def metrics_of(command: list[str], run_dir: Path) -> list[dict[str, float]]:
+    """Runs a driver under a supervisor, which ends its servers too; returns its metrics, a rollout each."""
+    supervisor = [sys.executable, "-m", "slime.processes.supervisor", "--run-dir", str(run_dir)]
     paths = [str(HERE.parent), str(HERE), os.environ.get("PYTHONPATH", "")]
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
-    subprocess.run([*command, *inner], env=env, check=True, stdout=subprocess.DEVNULL)
+    words = [*supervisor, "--max-restarts", "0", "--", *command]
+    subprocess.run(words, env=env, check=True, stdout=subprocess.DEVNULL)
     return [json.loads(line) for line in (run_dir / "metrics.jsonl").read_text().splitlines()]
 
 

@@ -10,6 +10,7 @@ from enum import Enum
 from typing import Any
 
 from slime.errors import DataError
+from slime.vision.place import ImagePlace, problem
 
 
 class SampleStatus(Enum):
@@ -43,6 +44,7 @@ class Sample:
         next_tokens: [N] ids of what was said right behind the response; never part of it.
         observed: [R + N] of 0 or 1: which tokens with loss mask 0, and which of next_tokens, the environment or a person
             wrote: --echo-coef learns to predict them. None: none.
+        images: those among the tokens, in their order; a prompt's stand before its end, others where loss_mask is 0.
         remove_sample: the sample counts in its group's normalisation and is not trained.
         companion: 0, or the sample accompanies those before it: number n is trained in the n-th optimizer step behind
             theirs, together with their other companions of that number, and counts in no metric of the batch.
@@ -69,6 +71,7 @@ class Sample:
     teacher_tokens_candidates: list[list[int]] | None = None
     observed: list[int] | None = None
     next_tokens: list[int] = field(default_factory=list)
+    images: list[ImagePlace] = field(default_factory=list)
     remove_sample: bool = False
     companion: int = 0
     status: SampleStatus = SampleStatus.PENDING
@@ -81,6 +84,10 @@ class Sample:
     def __post_init__(self) -> None:
         self.status = SampleStatus(self.status)
         self.version_spans = [(int(v), int(s), int(e)) for v, s, e in self.version_spans]
+        try:
+            self.images = [ImagePlace.of(image) for image in self.images]
+        except (ValueError, TypeError, KeyError) as error:
+            raise self._error(f"images: {error}") from error
         self.validate()
 
     def validate(self) -> None:
@@ -95,6 +102,8 @@ class Sample:
         if self.loss_mask is not None and not set(self.loss_mask) <= {0, 1}:
             raise self._error("loss_mask may hold only 0 and 1")
         self._check_observed()
+        if wrong := problem(self.images, len(self.tokens), self.prompt_length, self.mask):
+            raise self._error(wrong)
         if not (self.temperature > 0 and math.isfinite(self.temperature)):
             raise self._error(f"temperature must be above 0 to be trained on, got {self.temperature}")
         self._check_spans()
@@ -132,6 +141,8 @@ class Sample:
         for values in (self.teacher_log_probs or (), *(log_probs or ())):
             if not all(math.isfinite(value) for value in values):
                 raise self._error("the teacher's log-probs must be finite numbers")
+        if self.images and self.teacher_tokens_candidates:
+            raise self._error("a teacher in the trainer reads no images")
         answer = self.tokens[self.prompt_length :]
         for candidate in self.teacher_tokens_candidates or ():
             length = len(candidate) - len(answer)
@@ -237,7 +248,8 @@ class Sample:
     def to_dict(self) -> dict[str, Any]:
         """Plain data, for transport and storage."""
         fields = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
-        return {**fields, "status": self.status.value}
+        images = [dataclasses.asdict(image) for image in self.images]
+        return {**fields, "images": images, "status": self.status.value}
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Sample:

@@ -23,9 +23,9 @@ TRAINER = (
     ("hooks", "processes", "replay", "tracking", "trajectories"),
     ("losses", "weights"),
     ("engines", "rollout", "training"),
-    ("gate", "agents"),
+    ("gate",),
     ("arguments", "torch_dist"),
-    ("plan", "contracts"),
+    ("plan", "contracts", "agents"),
     ("ray",),
 )
 """The wings of slime/slime."""

@@ -18,6 +18,7 @@ READS = {
         "connect/own_file.py": {WHOLE},  # where other programs keep their settings
     },
     "slime": {
+        "agents/foreign/worker.py": {WHOLE},  # PATH and the like, for a process of another Python
         "arguments/parser.py": {WHOLE},  # the variables of all flags
         "engines/sglang/launch.py": {WHOLE},
         "engines/sglang/toolchain.py": {WHOLE},

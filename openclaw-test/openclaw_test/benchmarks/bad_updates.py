@@ -27,24 +27,15 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 import torch
 
 from openclaw_test.offline.bad_updates import HARM, KINDS, TRAINED, Bench, Drift
-from openclaw_test.offline.gated import FLAGS, GatedLoop
+from openclaw_test.offline.gated import FLAGS, GatedLoop, GatedTrial
 from openclaw_test.offline.local_loop import ChatModel
 from openclaw_test.offline.methods import METHODS, Setting
-from openclaw_test.offline.trial import Plan, Trial
+from openclaw_test.offline.trial import Plan
 from openclaw_test.people.tastes import STUDENT
 
 MODEL = Path(__file__).resolve().parents[2] / "tiny_claw" / "model"
 SCALES = (1.0, 3.0, 10.0)
 Row = dict[str, Any]
-
-
-class GatedTrial(Trial):
-    """A student who talks with the gated loop."""
-
-    def __init__(self, chat: ChatModel, setting: Setting, plan: Plan, seed: int) -> None:
-        super().__init__(chat, setting, plan, seed)
-        self.loop.close()
-        self.loop: Any = GatedLoop(chat, setting, seed)
 
 
 class Results:

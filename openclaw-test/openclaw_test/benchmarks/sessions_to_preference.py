@@ -25,7 +25,7 @@ sys.path[:0] = [str(ROOT / part) for part in PARTS]
 import torch  # noqa: E402
 
 from openclaw_test.evaluation.plot import chart  # noqa: E402
-from openclaw_test.offline import lr_search  # noqa: E402
+from openclaw_test.offline import gated, lr_search  # noqa: E402
 from openclaw_test.offline.local_loop import ChatModel  # noqa: E402
 from openclaw_test.offline.methods import METHODS, Setting  # noqa: E402
 from openclaw_test.offline.statistics import mean_curve, summary  # noqa: E402
@@ -64,6 +64,7 @@ def jobs_of(options: argparse.Namespace) -> list[Job]:
             "most": options.most,
             "behind": options.behind,
             "flags": options.flags.split(),
+            **({"gate": True} if options.gate else {}),
         }
         for seed in seeds
         for rate in rates
@@ -88,11 +89,18 @@ def run_job(job: Job) -> dict[str, Any]:
     """The trial's result, with its job."""
     if _chat is None:
         raise RuntimeError("the worker has no model")
-    method, extra = METHODS[job["method"]], tuple(job["flags"])
+    method, gate = METHODS[job["method"]], job.get("gate", False)
+    extra = (*(gated.FLAGS if gate else ()), *job["flags"])
     setting = Setting(method, job["lr"], job["batch"], job["kl"], behind=job["behind"], extra=extra)
     tastes = tuple(BY_NAME[name] for name in PEOPLE[job["people"]])
     plan = Plan(tastes, job["most"], 1 if job["people"] == "slow" else Plan.at_once)
-    return {"job": job, **Trial(_chat, setting, plan, job["seed"]).run()}
+    trial = (gated.GatedTrial if gate else Trial)(_chat, setting, plan, job["seed"])
+    return {"job": job, **trial.run(), **(refused(trial.loop) if gate else {})}
+
+
+def refused(loop: gated.GatedLoop) -> dict[str, Any]:
+    """Reasons for which the gate kept an update back, or went back from one."""
+    return {"rejected": [list(one) for one in loop.rejections], "undone": list(loop.undone)}
 
 
 def run_all(jobs: Sequence[Job], workers: int, model: str) -> Iterator[dict[str, Any]]:
@@ -161,6 +169,10 @@ def print_lines(options: argparse.Namespace, results: Sequence[dict[str, Any]]) 
     for (people, method, rate), group in grouped(results).items():
         setting = {"lr": rate, "batch": options.batch, "kl": options.kl, "behind": options.behind}
         setting["flags"] = options.flags.split()
+        if options.gate:
+            setting |= {"gate": True} | {
+                name: sum(len(one[name]) for one in group) for name in ("rejected", "undone")
+            }
         line = {"method": method, "people": people, **summary(group, options.most), **setting}
         print(json.dumps(line), flush=True)
 
@@ -196,6 +208,9 @@ def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
         "--behind", type=int, default=0, help="versions that people are answered behind the newest one"
     )
     parser.add_argument("--flags", default="", help="further flags of the driver, in quotes")
+    parser.add_argument(
+        "--gate", action="store_true", help="every update passes the gate of the launch scripts"
+    )
     parser.add_argument("--most", type=int, default=Plan.most, help="a trial gives up after so many a person")
     parser.add_argument("--workers", type=int, default=2, help="processes, of one thread each")
     parser.add_argument("--model", type=Path, default=MODEL, help="the model folder to start from")

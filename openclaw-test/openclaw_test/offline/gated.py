@@ -15,6 +15,7 @@ from torch import Tensor
 from openclaw.trainer_hooks.batch import batch_rows
 from openclaw_test.offline.local_loop import ChatModel, LocalLoop
 from openclaw_test.offline.methods import Setting
+from openclaw_test.offline.trial import Plan, Trial
 from slime.gate.files import measure_files
 from slime.gate.gate import CandidateGate
 from slime.gate.memory import KeptState
@@ -197,3 +198,12 @@ class GatedLoop(LocalLoop):
             self.go_live(found)
             self.found.append(found)
         self.rollouts += 1
+
+
+class GatedTrial(Trial):
+    """People who talk with the gated loop; `setting` holds `FLAGS`."""
+
+    def __init__(self, chat: ChatModel, setting: Setting, plan: Plan, seed: int) -> None:
+        super().__init__(chat, setting, plan, seed)
+        self.loop.close()
+        self.loop: Any = GatedLoop(chat, setting, seed)

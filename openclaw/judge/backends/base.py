@@ -64,9 +64,17 @@ def _engine(settings: JudgeSettings, metrics: JudgeMetrics) -> JudgeBackend:
     return EngineBackend(settings, PromptSet.load(settings.judge_prompt_dir), metrics)
 
 
+def _learned(settings: JudgeSettings, metrics: JudgeMetrics) -> JudgeBackend:
+    from openclaw.judge.backends.learned import LearnedBackend
+    from openclaw.judge.learned.judge_file import JudgeFile
+
+    return LearnedBackend(JudgeFile.read(str(settings.judge_learned_file)))
+
+
 BACKENDS: Mapping[str, Callable[[JudgeSettings, JudgeMetrics], JudgeBackend]] = {
     "rules": _rules,
     "engine": _engine,
     "openai": _openai,
+    "learned": _learned,
 }
 """By the name in --judge-backend; `BACKEND_NAMES` of the settings lists the same."""

@@ -100,6 +100,17 @@ class SamplingParams(_Body):
         return not self.greedy and (self.top_p < 1.0 or self.top_k > 0 or self.min_p > 0.0)
 
 
+class ImageData(_Body):
+    """An image as its processor left it, which stands for tokens of `input_ids` from `start` on.
+
+    `data`: base64 of `slime.vision.files.ProcessedImage.to_bytes`. Only the embedded engine takes these; SGLang's own
+    `image_data` names pictures, which it processes itself.
+    """
+
+    start: int = Field(ge=0)
+    data: str
+
+
 class GenerateRequest(_Body):
     """Body of `POST /generate`. Exactly one of `input_ids` and `text` is given.
 
@@ -112,6 +123,7 @@ class GenerateRequest(_Body):
 
     input_ids: list[int] | None = None
     text: str | None = None
+    image_data: list[ImageData] = Field(default_factory=list)
     sampling_params: SamplingParams = Field(default_factory=SamplingParams)
     return_logprob: bool = False
     logprob_start_len: int = Field(default=-1, ge=-1)
@@ -133,6 +145,8 @@ class GenerateRequest(_Body):
     def _one_prompt(self) -> GenerateRequest:
         if (self.input_ids is None) == (self.text is None):
             raise ValueError("give exactly one of input_ids and text")
+        if self.image_data and self.input_ids is None:
+            raise ValueError("image_data stands for tokens of input_ids; text has none")
         return self
 
 

@@ -63,8 +63,8 @@ def interruptible(ask: Callable[[], T], stop: Callable[[], object], ordered: Ord
         try:
             return asked.result(LOOK_SECONDS)
         except TimeoutError:
-            if asked.done():
-                raise
+            if asked.done():  # perhaps since the wait ended
+                return asked.result()
             try:
                 check_orders(ordered)
             except OrderFirst:

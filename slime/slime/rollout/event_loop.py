@@ -54,8 +54,8 @@ def run(work: Coroutine[Any, Any, T], patience: float = math.inf) -> T:
         try:
             return future.result(LOOK)
         except TimeoutError:
-            if future.done():
-                raise
+            if future.done():  # perhaps since the wait ended
+                return future.result()
             watch.look()
 
 

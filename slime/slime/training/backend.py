@@ -97,6 +97,11 @@ class Backend(Persistent):
         return self.model.vocabulary
 
     @property
+    def sees(self) -> bool:
+        """The policy takes images."""
+        return False
+
+    @property
     def parts(self) -> list[Part]:
         """All that changes, as checkpoints hold it."""
         critic = [self.critic.part] if self.critic else []

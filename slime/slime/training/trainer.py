@@ -61,7 +61,7 @@ class Trainer(Backend):
             TrainError: loss or gradient of a step is not finite; that step and later ones were not applied.
         """
         started = time.monotonic()
-        check_samples(samples, self.vocabulary)
+        check_samples(samples, self.vocabulary, self.sees)
         check_inputs(self.args, self.spec, samples)
         schedule = self._schedule(samples)
         data = self._prepare(schedule, samples)
@@ -93,7 +93,7 @@ class Trainer(Backend):
 
     def log_probs(self, samples: Sequence[Sample]) -> list[list[float]]:
         """Log-prob of every response token, at the temperature of its sample, under the present weights."""
-        check_samples(samples, self.vocabulary)
+        check_samples(samples, self.vocabulary, self.sees)
         lengths = [len(sample.tokens) for sample in samples]
         responses = [sample.response_length for sample in samples]
         schedule = build_schedule(lengths, responses, self._limits(global_batch_size=None))

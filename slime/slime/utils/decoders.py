@@ -77,10 +77,16 @@ Source = str | tuple[tuple[str, ...], ...]
 """What a tensor in memory is made of: one tensor of the folder, or for each expert those that stand below each other."""
 
 
-def sources_in_memory(names: Iterable[str]) -> dict[str, Source]:
+def sources_in_memory(names: Iterable[str], with_vision: bool = False) -> dict[str, Source]:
     """What to make of a Hugging Face folder's tensors, by the names that transformers has in memory: a decoder has the
-    same there whatever stands beside it, and all experts of a layer are one. Experts that lack a part stay apart."""
-    found: dict[str, str] = {name.replace(BESIDE_VISION, BODY, 1): name for name in names}
+    same there whatever stands beside it, and all experts of a layer are one. Experts that lack a part stay apart.
+
+    Args:
+        with_vision: the model holds what stands beside its decoder too, and has the folder's names.
+    """
+    found: dict[str, str] = {
+        name if with_vision else name.replace(BESIDE_VISION, BODY, 1): name for name in names
+    }
     layers: dict[str, dict[tuple[int, str], str]] = {}
     for name in found:
         if match := EXPERT.fullmatch(name):
@@ -95,9 +101,10 @@ def sources_in_memory(names: Iterable[str]) -> dict[str, Source]:
     return {**found, **joined}
 
 
-def in_memory(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def in_memory(tensors: Mapping[str, Tensor], with_vision: bool = False) -> dict[str, Tensor]:
     """The tensors of a Hugging Face folder as `sources_in_memory` has them."""
-    return {name: join(source, tensors.__getitem__) for name, source in sources_in_memory(tensors).items()}
+    sources = sources_in_memory(tensors, with_vision)
+    return {name: join(source, tensors.__getitem__) for name, source in sources.items()}
 
 
 def join(source: Source, read: Callable[[str], Tensor]) -> Tensor:

@@ -84,15 +84,16 @@ def expected_probe(folder: str) -> Probe:
 @lru_cache(maxsize=4)
 def _computed(folder: str, stamps: tuple[int, ...]) -> Probe:
     import torch
-    from transformers import AutoConfig, AutoModelForCausalLM
+    from transformers import AutoConfig
     from transformers.initialization import no_init_weights
 
     from slime.utils.decoders import language_part
+    from slime.vision.models import model_class, seeing_config
 
     try:
-        config = language_part(AutoConfig.from_pretrained(folder, local_files_only=True))
+        config = seeing_config(language_part(AutoConfig.from_pretrained(folder, local_files_only=True)))
         with no_init_weights():  # drawing numbers for all of them takes longer than reading them
-            model = AutoModelForCausalLM.from_config(config, dtype=config.dtype or torch.float32).eval()
+            model = model_class(config).from_config(config, dtype=config.dtype or torch.float32).eval()
         missing = _fill(model, Path(folder))
     except (OSError, ValueError, KeyError, RuntimeError) as error:
         raise EngineError(f"{folder} cannot be loaded to know what it must say: {error}") from error
@@ -109,9 +110,10 @@ def _fill(model: Any, folder: Path) -> list[str]:
     from safetensors.torch import load_file
 
     from slime.utils.decoders import in_memory
+    from slime.vision.models import sees
 
     files = sorted(folder.glob("*.safetensors"))
-    found = in_memory({name: x for file in files for name, x in load_file(file).items()})
+    found = in_memory({name: x for file in files for name, x in load_file(file).items()}, sees(model.config))
     model.load_state_dict(found, strict=False)
     tied = {"lm_head.weight"} if model.config.get_text_config().tie_word_embeddings else set()
     model.tie_weights()

@@ -9,7 +9,9 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -20,10 +22,12 @@ from slime.agents.pool.__main__ import app_of, main, parser
 from slime.agents.pool.leases import PoolLimits
 from slime.agents.pool.router import router_app
 from slime.agents.pool.service import pool_app
+from slime.arguments import parse_args
 from slime.errors import ConfigError, EnvironmentAway
 from slime.plugins import load_attr
 from tests import ROOT
 from tests.slime.agents.counter import ADD, Counter, Pools, add
+from tests.slime.rollout.conftest import model  # noqa: F401
 
 
 @pytest.fixture(autouse=True)
@@ -183,8 +187,39 @@ def test_slime_starts_a_pool_beside_a_run_by_its_hook() -> None:
         parallel_envs = 8
 
     assert load_attr("slime.agents.pool.hook.start") is hook.start
-    [service] = hook.start(Args(), {})
+    [service] = hook.start(Args(), {})  # type: ignore[arg-type]
     assert service["url"] == "http://127.0.0.1:18099" and "--max-runs" in service["command"]
+
+
+def test_variables_choose_the_pools_environment_its_size_and_the_length_of_episodes(
+    model: str,  # noqa: F811
+    tmp_path: Path,
+) -> None:
+    start = ["--service-path", "slime.agents.pool.hook.start", "--environment-port", "18098"]
+    plays = ["--custom-generate-function-path", "slime.agents.pool.hook.generate"]
+    track = ["--custom-generate-function-path", "toolcall_rl.generate.generate"]
+    (tmp_path / "rows.jsonl").write_text('{"input": "x"}')
+
+    def args(words: Sequence[str], **env: str) -> Any:
+        common = ["--hf-checkpoint", model, "--run-dir", str(tmp_path / "run"), "--reward-key", "score"]
+        data = ["--prompt-data", str(tmp_path / "rows.jsonl"), "--rollout-max-response-len", "8"]
+        data.append("--disable-rewards-normalization")
+        return parse_args([*common, *data, *start, *words], env=env)
+
+    env = {"ENV_TYPE": f"{ROOT}/slime/examples/my_agent/guess.py:GuessNumber"}
+    found = args(plays, PARALLEL_ENVS="5", MAX_STEPS="7", **env)
+    assert (found.parallel_envs, found.max_steps) == (5, 7)
+    [service] = hook.start(found, {})
+    assert service["command"][service["command"].index("--max-runs") + 1] == "5"
+    assert args([*plays, "--max-steps", "3"], MAX_STEPS="7").max_steps == 3
+    assert args(track, PARALLEL_ENVS="5").parallel_envs == 5, (
+        "where a track has a flag of that name, its own is the one"
+    )
+    assert hook.path_of("terminal") == "terminal_rl.served:environment"
+    with pytest.raises(ConfigError, match="nothing_rl"):
+        hook.start(args(plays, ENV_TYPE="nothing"), {})
+    with pytest.raises(ConfigError, match="needs --environment-path"):
+        hook.start(args(plays), {})
 
 
 @pytest.mark.skipif(not Path("/usr/bin/bwrap").exists(), reason="bubblewrap is not installed")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -51,6 +52,15 @@ def test_what_every_prompt_begins_with_is_one_token(tokenizer: ChatTokenizer) ->
     assert text.startswith("Be brief.\n\n# Tools") and '"name": "ask"' in text
     assert len(tokenizer.encode(text)) == 1 and len(opening(tokenizer, START)) < 25
     assert tokenizer.decode(opening(tokenizer, START)).startswith(f"<|im_start|>system\n{text}<|im_end|>")
+
+
+def test_a_phrase_of_a_recipe_is_one_token_also_where_it_holds_markup(tmp_path: Path) -> None:
+    before, behind = CALL.split("12 + 5")
+    recipe = replace(SMALL, phrases=(before, behind))
+    tokenizer = make_tokenizer(tmp_path, draw, recipe, random.Random(0))
+    ids = tokenizer.encode(CALL)
+    assert [tokenizer.decode(part) for part in (ids[:1], ids[1:-1], ids[-1:])] == [before, "12 + 5", behind]
+    assert len(tokenizer.encode("<tool_call>")) == 1
 
 
 def test_digits_are_tokens_of_their_own_and_every_text_comes_back(tokenizer: ChatTokenizer) -> None:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import time
+from concurrent.futures import Future
+from typing import Any
 
 import pytest
 
 from slime.errors import ConfigError
+from slime.gate import patience
 from slime.rollout import event_loop
 
 
@@ -52,3 +55,25 @@ def test_waiting_is_not_blocking_and_a_time_limit_of_the_work_is_its_own(
     with pytest.raises(TimeoutError):
         event_loop.run(runs_out_of_time(), patience=5.0)
     assert not caplog.records
+
+
+class ReadyTooLate(Future[int]):
+    """Becomes done between the end of a wait and the next look."""
+
+    def result(self, timeout: float | None = None) -> int:
+        if timeout is not None and not self.done():
+            self.set_result(7)
+            raise TimeoutError
+        return super().result(timeout)
+
+
+def test_what_ends_just_after_the_wait_is_returned(monkeypatch: pytest.MonkeyPatch) -> None:
+    def started(work: Any, loop: object) -> ReadyTooLate:
+        work.close()
+        return ReadyTooLate()
+
+    monkeypatch.setattr(event_loop.asyncio, "run_coroutine_threadsafe", started)
+    monkeypatch.setattr(event_loop, "Watch", lambda loop, patience: None)
+    assert event_loop.run(waits()) == 7
+    monkeypatch.setattr(patience, "in_thread", lambda ask, name: ReadyTooLate())
+    assert patience.interruptible(lambda: 0, lambda: None, lambda: None) == 7

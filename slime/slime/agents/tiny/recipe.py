@@ -33,6 +33,7 @@ class Recipe:
         rate: of Muon and AdamW; held for half of the steps, then falling in a line to 2 % of it.
         background: loss weight of a token that the model only reads.
         corpus: dialogues that the tokenizer is trained on.
+        phrases: texts of answers that are one token each, as the system message is.
     """
 
     vocabulary: int = 352
@@ -44,6 +45,7 @@ class Recipe:
     rate: float = 6e-3
     background: float = 0.02
     corpus: int = 4000
+    phrases: tuple[str, ...] = ()
 
     def rate_at(self, step: int) -> float:
         warm = min(1.0, (step + 1) / 50)
@@ -88,7 +90,8 @@ def _restored(file: Path, model: Qwen3ForCausalLM, optimizers: list[torch.optim.
 def make_tokenizer(out: Path, draw: Draw, recipe: Recipe, rng: random.Random) -> ChatTokenizer:
     """Trains the tokenizer on what is read and written in dialogues, and saves it."""
     dialogues = [draw(rng) for _ in range(recipe.corpus)]
-    phrases = sorted({text for one in dialogues if (text := system_text(one.start))})
+    systems = sorted({text for one in dialogues if (text := system_text(one.start))})
+    phrases = [*systems, *recipe.phrases]
     made = train_tokenizer(map(_words, dialogues), recipe.vocabulary, phrases, recipe.context)
     made.save_pretrained(out)
     return ChatTokenizer(str(out))

@@ -36,7 +36,7 @@ def train_tokenizer(
 
     Args:
         vocabulary: tokens in all; 256 are the bytes.
-        phrases: texts that are one token each.
+        phrases: texts that are one token each; where several fit, the longest.
     """
     added = [*MARKUP, *phrases]
     core = Tokenizer(models.BPE())
@@ -53,7 +53,8 @@ def train_tokenizer(
         initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
         show_progress=False,
     )
-    core.train_from_iterator((_without(text, MARKUP) for text in texts), trainer)
+    longest_first = sorted(added, key=len, reverse=True)
+    core.train_from_iterator((_without(text, longest_first) for text in texts), trainer)
     core.add_tokens([AddedToken(text, normalized=False, special=False) for text in added])
     return PreTrainedTokenizerFast(
         tokenizer_object=core,

@@ -151,10 +151,10 @@ class Engine:
 
     def step(self, step: EngineStep) -> None:
         """Schedule, run, sample, publish."""
-        step.assemble(self.scheduler, self.model.device)
+        step.assemble(self.scheduler, self.model)
         if not step.ids:
             return
-        logits = self.model.forward(step.ids, step.positions, step.keep, step.batch)
+        logits = self.model.forward(step.ids, step.positions, step.keep, step.batch, step.images)
         self._advance(step)
         for part in step.scored:
             score_prompt(logits[part.row : part.row + part.count], part.sequence, part.first)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,8 +12,10 @@ import torch
 from torch import Tensor
 
 from slime.engines.embedded.attention import NAME, RaggedBatch, ragged_attention
+from slime.engines.embedded.images import StepImages, image_inputs
 from slime.errors import ConfigError
 from slime.utils.sdpa import without_cudnn
+from slime.vision.models import PlacedImages, attention_of, model_class, sees
 
 if TYPE_CHECKING:
     from transformers import PretrainedConfig
@@ -27,7 +30,8 @@ class ServedModel:
     """A causal language model whose attention runs over this engine's KV store.
 
     `tensors`: every parameter and persistent buffer by its checkpoint name, tied ones once;
-    `aliases`: tied name -> the name it shares its tensor with (lm_head.weight -> model.embed_tokens.weight).
+    `aliases`: tied name -> the name it shares its tensor with (lm_head.weight -> model.embed_tokens.weight);
+    `placed`: which of its tokens are images, where it sees any.
     """
 
     module: Any
@@ -37,12 +41,25 @@ class ServedModel:
     vocab_size: int
     device: torch.device
     dtype: torch.dtype
+    placed: PlacedImages | None = None
 
-    def forward(self, ids: list[int], positions: list[int], keep: list[int], batch: RaggedBatch) -> Tensor:
+    def forward(
+        self,
+        ids: list[int],
+        positions: list[int],
+        keep: list[int],
+        batch: RaggedBatch,
+        images: Sequence[StepImages] = (),
+    ) -> Tensor:
         """One step over the flattened tokens; logits [len(keep), V] at the offsets in `keep`."""
+        inputs: dict[str, Any] = {
+            "input_ids": torch.tensor([ids], device=self.device),
+            "position_ids": torch.tensor([positions], device=self.device),
+        }
+        if self.placed is not None:
+            inputs |= image_inputs(self.placed, inputs["position_ids"], images)
         out = self.module(
-            input_ids=torch.tensor([ids], device=self.device),
-            position_ids=torch.tensor([positions], device=self.device),
+            **inputs,
             use_cache=False,
             logits_to_keep=torch.tensor(keep, device=self.device),
             ragged_batch=batch,
@@ -62,10 +79,11 @@ def import_model_code(folder: str) -> None:
     """Imports what `build_model` would need, and runs none of it. Raises ModelError for no model folder."""
     if not (Path(folder) / "config.json").is_file():
         raise ModelError(f"{folder} is not a model folder: it has no config.json")
-    from transformers import AutoConfig, AutoModelForCausalLM
+    from transformers import AutoConfig
 
     try:
-        AutoModelForCausalLM._model_mapping[type(AutoConfig.from_pretrained(folder))]
+        config = AutoConfig.from_pretrained(folder)
+        model_class(config)._model_mapping[type(config)]
     except (ValueError, OSError, KeyError) as error:
         raise ModelError(f"cannot read {folder}/config.json: {first_line(error)}") from error
 
@@ -78,7 +96,7 @@ def build_model(folder: str, device: str, dtype: str) -> ServedModel:
     """
     if not (Path(folder) / "config.json").is_file():
         raise ModelError(f"{folder} is not a model folder: it has no config.json")
-    from transformers import AttentionInterface, AutoConfig, AutoModelForCausalLM
+    from transformers import AttentionInterface, AutoConfig
     from transformers.initialization import no_init_weights
 
     without_cudnn()
@@ -93,7 +111,8 @@ def build_model(folder: str, device: str, dtype: str) -> ServedModel:
     kind = _dtype(dtype, config, where)
     try:
         with no_init_weights():
-            module = AutoModelForCausalLM.from_config(config, dtype=kind, attn_implementation=NAME)
+            how = {"dtype": kind, "attn_implementation": attention_of(config, NAME)}
+            module = model_class(config).from_config(config, **how)
     except ValueError as error:
         raise ModelError(f"{folder}: {first_line(error)}") from error
     text = config.get_text_config()
@@ -111,7 +130,8 @@ def build_model(folder: str, device: str, dtype: str) -> ServedModel:
     module.requires_grad_(False)
     module.eval().to(where)
     tensors, aliases = _named_once(module.state_dict(keep_vars=True))
-    return ServedModel(module, tensors, aliases, positions, text.vocab_size, where, kind)
+    placed = PlacedImages(module) if sees(config) else None
+    return ServedModel(module, tensors, aliases, positions, text.vocab_size, where, kind, placed)
 
 
 def stop_token_ids(folder: str, token_id: Any) -> frozenset[int]:

@@ -75,6 +75,8 @@ class Scheduler:
         if sequence.prefill is not None:
             self.store.insert(sequence, sequence.prefill.views(sequence.cached))
         sequence.prefill = None
+        if sequence.images is not None:
+            sequence.images.features = None
 
     def drop(self, sequence: Sequence, wipe: bool = False) -> None:
         """Forget a sequence and all it stored; `wipe` also zeroes what may not be finite."""

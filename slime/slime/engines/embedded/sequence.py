@@ -7,6 +7,7 @@ import time
 from dataclasses import dataclass, field
 from typing import Any
 
+from slime.engines.embedded.images import PromptImages
 from slime.engines.embedded.slab import PrefillCache, Slab
 from slime.engines.embedded.text import StopStrings
 from slime.engines.requests import SamplingParams
@@ -44,6 +45,7 @@ class Sequence:
     """Divides the logits of prompt log-probs."""
     chosen_ids: list[int] | None = None
     stop_strings: StopStrings | None = None
+    images: PromptImages | None = None
 
     output_ids: list[int] = field(default_factory=list)
     output: LogProbs = field(default_factory=LogProbs)
@@ -88,6 +90,11 @@ class Sequence:
     def length(self) -> int:
         """Prompt and sampled tokens."""
         return len(self.prompt_ids) + len(self.output_ids)
+
+    @property
+    def shift(self) -> int:
+        """What is added to the place of a token of the answer to get its position."""
+        return 0 if self.images is None else self.images.shift
 
     def tokens(self, start: int, end: int) -> list[int]:
         """Token ids at positions [start, end) of prompt + output."""

@@ -12,6 +12,7 @@ from tokenizers import Tokenizer
 from slime.engines.embedded.arguments import EmbeddedArguments
 from slime.engines.embedded.check import bytes_per_token
 from slime.engines.embedded.engine import Engine
+from slime.engines.embedded.images import images_of_prompt
 from slime.engines.embedded.model import ModelError, ServedModel, build_model, stop_token_ids
 from slime.engines.embedded.scheduler import SchedulerLimits
 from slime.engines.embedded.sequence import Sequence
@@ -79,6 +80,7 @@ class EngineService:
             input_temperature=request.input_logprob_temperature,
             chosen_ids=request.token_ids_logprob,
             stop_strings=stops,
+            images=images_of_prompt(request.image_data, len(prompt), self.model.placed),
         )
 
     def _prompt(self, request: GenerateRequest) -> list[int]:

@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 import torch
 
 from slime.engines.embedded.attention import ChunkSpan, DecodeSpan, RaggedBatch
+from slime.engines.embedded.images import StepImages
+from slime.engines.embedded.model import ServedModel
 from slime.engines.embedded.scheduler import Chunk, Scheduler
 from slime.engines.embedded.sequence import Sequence
 from slime.engines.embedded.slab import Slab
@@ -38,6 +40,7 @@ class EngineStep:
     sampled_at: list[int] = field(default_factory=list)
     scored: list[Scored] = field(default_factory=list)
     chunks: list[Chunk] = field(default_factory=list)
+    images: list[StepImages] = field(default_factory=list)
     batch: RaggedBatch = field(default_factory=lambda: RaggedBatch([], []))
 
     @property
@@ -46,11 +49,15 @@ class EngineStep:
         decoding = [row for span in self.batch.decode for row in span.slab.rows]
         return decoding + [chunk.sequence for chunk in self.chunks]
 
-    def assemble(self, scheduler: Scheduler, device: torch.device) -> None:
-        """Fill the step with what the scheduler plans; it stays empty when nothing can run."""
+    def assemble(self, scheduler: Scheduler, model: ServedModel) -> None:
+        """Fill the step with what the scheduler plans; it stays empty when nothing can run. A prompt's images are looked
+        at when its first token is read, by the weights that read it."""
         self.chunks = scheduler.plan()
         for slab in scheduler.store.slabs.values():
-            self._add_rows(slab, device)
+            self._add_rows(slab, model.device)
+        for chunk in self.chunks:
+            if chunk.first == 0 and chunk.sequence.images is not None:
+                chunk.sequence.images.look(model)
         for chunk in self.chunks:
             self._add_chunk(chunk)
         if self.ids and not self.keep:
@@ -63,7 +70,7 @@ class EngineStep:
         self.batch.decode.append(DecodeSpan(slab, start, where, index, max(positions) + 1))
         self._want(slab.rows, range(start, start + len(positions)))
         self.ids.extend(row.output_ids[-1] for row in slab.rows)
-        self.positions.extend(positions)
+        self.positions.extend(row.cached + row.shift for row in slab.rows)
 
     def _add_chunk(self, chunk: Chunk) -> None:
         sequence = chunk.sequence
@@ -73,6 +80,8 @@ class EngineStep:
         self.batch.chunks.append(ChunkSpan(sequence.prefill, start, chunk.first, chunk.last))
         self.ids.extend(sequence.tokens(chunk.first, chunk.last))
         self.positions.extend(range(chunk.first, chunk.last))
+        if sequence.images is not None:
+            self.images.append(sequence.images.of_chunk(chunk.first, chunk.last, start))
         self._score(chunk, start - chunk.first)
         if chunk.completes and sequence.max_new_tokens > 0:
             self._want([sequence], [len(self.ids) - 1])

@@ -15,6 +15,8 @@ from torch import Tensor
 
 from slime.errors import DataError
 from slime.types import Sample
+from slime.vision.place import ImagePlace, behind
+from slime.vision.positions import rope_positions
 
 Layout = tuple[tuple[int, ...], ...]
 """For each run of tokens: the length of its trunk, then those of the branches that follow it one after the other.
@@ -26,7 +28,7 @@ class PackedBatch:
     """N tokens of several samples, of which T are to be predicted.
 
     Attributes:
-        input_ids, position_ids: [1, N]; positions restart with every sample.
+        input_ids, position_ids: [1, N]; positions restart with every sample. With images positions are [3, 1, N].
         layout: which of the N tokens see each other; the sum of its numbers is N.
         lengths: tokens of each sample, prompt and response.
         logit_positions: [T], where in N the logits that predict each target stand. Samples that share a prompt
@@ -35,6 +37,7 @@ class PackedBatch:
         counts: targets of each sample; their sum is T.
         observed: tokens of each sample that somebody else wrote and that are to be predicted too: as many more targets,
             positions and temperatures stand behind the T. `apart` cuts them off.
+        images: those among the N tokens.
         is_filler: stands in for an empty micro-batch, so that every rank takes part in every collective.
     """
 
@@ -47,6 +50,7 @@ class PackedBatch:
     temperatures: Tensor
     counts: tuple[int, ...]
     is_filler: bool = False
+    images: tuple[ImagePlace, ...] = ()
     observed: tuple[int, ...] = ()
 
     def apart(self) -> tuple[PackedBatch, Tensor]:
@@ -69,15 +73,22 @@ class PackedBatch:
         return torch.tensor(values, dtype=torch.float32, device=self.targets.device).repeat_interleave(counts)
 
 
-def check_samples(samples: Sequence[Sample], vocabulary: int) -> None:
+def check_samples(samples: Sequence[Sample], vocabulary: int, sees: bool = False) -> None:
     """Every rank checks all samples before any is run: one that failed alone would leave the others waiting.
+
+    Args:
+        sees: the model takes images.
 
     Raises:
         DataError: no prompt token, so nothing predicts the first response token; an id, of the sample or of its teacher,
-            that the model lacks.
+            that the model lacks; images, where the model takes none.
     """
     for sample in samples:
         sample.validate()
+        if sample.images and not sees:
+            raise DataError(
+                f"sample {sample.index!r} has images, which the model that is trained does not take"
+            )
         if sample.prompt_length < 1:
             raise DataError(f"sample {sample.index!r} has no prompt token; nothing predicts its first token")
         said = chain(sample.tokens, sample.next_tokens)
@@ -118,15 +129,17 @@ def pack(
     logit_positions += [sources[i][t] for i, others in enumerate(seen) for t in others]
     targets += [token for others in seen for token in others.values()]
     temperatures += [1.0 for others in seen for _ in others]
+    images = tokens.images(samples)
     return PackedBatch(
         input_ids=torch.tensor(tokens.ids, device=device).unsqueeze(0),
-        position_ids=torch.tensor(tokens.positions, device=device).unsqueeze(0),
+        position_ids=tokens.position_ids(samples if images else (), device),
         layout=tuple(tokens.layout),
         lengths=tuple(len(sample.tokens) for sample in samples),
         logit_positions=torch.tensor(logit_positions, dtype=torch.long, device=device),
         targets=torch.tensor(targets, dtype=torch.long, device=device),
         temperatures=torch.tensor(temperatures, device=device),
         counts=tuple(len(mine) for mine in wanted),
+        images=images,
         observed=tuple(map(len, seen)) if observed else (),
     )
 
@@ -147,13 +160,41 @@ class _Tokens:
     ids: list[int] = field(default_factory=list)
     positions: list[int] = field(default_factory=list)
     layout: list[tuple[int, ...]] = field(default_factory=list)
+    pieces: list[tuple[int, int, int]] = field(default_factory=list)
+    """For each piece its sample, where it begins there, and here."""
 
-    def add(self, tokens: Sequence[int], position: int = 0) -> int:
-        """Appends tokens that follow on `position` others, and returns where they start."""
+    def add(self, tokens: Sequence[int], sample: int, position: int = 0) -> int:
+        """Appends tokens of a sample that follow on `position` others, and returns where they start."""
         start = len(self.ids)
+        self.pieces.append((sample, position, start))
         self.ids += tokens
         self.positions += range(position, position + len(tokens))
         return start
+
+    def _ends(self) -> list[int]:
+        return [start for _, _, start in self.pieces[1:]] + [len(self.ids)]
+
+    def images(self, samples: Sequence[Sample]) -> tuple[ImagePlace, ...]:
+        """Of all samples, each where its tokens stand here."""
+        return tuple(
+            image
+            for (i, first, start), end in zip(self.pieces, self._ends(), strict=True)
+            for image in behind(samples[i].images, start - first)
+            if start <= image.start < end
+        )
+
+    def position_ids(self, samples: Sequence[Sample], device: torch.device) -> Tensor:
+        """[1, N], or with images among the samples [3, 1, N]."""
+        flat = torch.tensor(self.positions, device=device).unsqueeze(0)
+        if not samples:
+            return flat
+        found = flat.repeat(3, 1)
+        for (i, first, start), end in zip(self.pieces, self._ends(), strict=True):
+            last = first + end - start
+            found[:, start:end] = rope_positions(last, [x for x in samples[i].images if x.start < last])[
+                :, first:
+            ]
+        return found.unsqueeze(1)
 
 
 def _lay_out(
@@ -167,9 +208,9 @@ def _lay_out(
         one = samples[members[0]]
         prompt, branches = one.prompt_length, members if len(members) > 1 else []
         rest = {i: samples[i].tokens[prompt:] + (samples[i].next_tokens if behind else []) for i in members}
-        start = tokens.add(one.tokens[:prompt] + ([] if branches else rest[members[0]]))
+        start = tokens.add(one.tokens[:prompt] + ([] if branches else rest[members[0]]), members[0])
         for i in members:
-            first = tokens.add(rest[i], prompt) if branches else start + prompt
+            first = tokens.add(rest[i], i, prompt) if branches else start + prompt
             sources[i] = [start + prompt - 1, *range(first, first + len(rest[i]) - 1)]
         trunk = prompt if branches else prompt + len(rest[members[0]])
         tokens.layout.append((trunk, *(len(rest[i]) for i in branches)))
@@ -181,11 +222,13 @@ def _apart(samples: Sequence[Sample]) -> list[list[int]]:
 
 
 def _alike(samples: Sequence[Sample]) -> list[list[int]]:
-    """Positions of the samples, those with the same prompt and a response together, in the order of the first."""
-    found: dict[tuple[int, ...], list[int]] = {}
+    """Positions of the samples, those with the same prompt, its images too, and a response together, in the order of
+    the first."""
+    found: dict[tuple[object, ...], list[int]] = {}
     for i, sample in enumerate(samples):
         prompt = sample.tokens[: sample.prompt_length]
-        found.setdefault(tuple(prompt) if sample.response_length else (-1, i), []).append(i)
+        seen = (image for image in sample.images if image.start < sample.prompt_length)
+        found.setdefault((*prompt, *seen) if sample.response_length else (-1, i), []).append(i)
     return list(found.values())
 
 

@@ -9,9 +9,11 @@ import torch
 from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
 
+from slime.errors import ConfigError
 from slime.training.core.packing import PackedBatch
 from slime.training.fsdp.loading import load_as
 from slime.training.fsdp.lora import add_adapters
+from slime.vision.models import sees
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -24,10 +26,17 @@ class PackedValues(nn.Module):
     """The body of a causal language model with one linear output instead of a vocabulary.
 
     With adapters, body and adapters are those of LoRA, and the output is trained as a whole.
+
+    Raises:
+        ConfigError: a model that sees.
     """
 
     def __init__(self, model: PreTrainedModel, seed: int) -> None:
         super().__init__()
+        if sees(model.config):
+            raise ConfigError(
+                "--advantage-estimator ppo: the critic would not see the images of the policy; take grpo"
+            )
         self.body = model.get_decoder()
         self.config = model.config
         self._no_split_modules = model._no_split_modules

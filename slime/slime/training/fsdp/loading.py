@@ -10,7 +10,7 @@ import torch
 from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import CPUOffloadPolicy, MixedPrecisionPolicy, OffloadPolicy, fully_shard
-from transformers import AutoConfig, AutoModelForCausalLM
+from transformers import AutoConfig
 from transformers.utils import logging as transformers_logging
 
 from slime.errors import ConfigError
@@ -21,6 +21,7 @@ from slime.training.fsdp.lora import add_adapters
 from slime.training.fsdp.model import PackedModel, equip
 from slime.training.fsdp.quantized import four_bit_config, four_bit_parameters
 from slime.utils.decoders import language_part
+from slime.vision.models import attention_of, model_class, seeing_config
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -77,15 +78,16 @@ def load_as(
 
 def _load(folder: str, args: TrainingSide) -> tuple[FolderShards | None, PreTrainedModel]:
     """The model in fp32: without its weights and what will fill its shards, or whole where only transformers reads it."""
-    how: dict[str, Any] = {"dtype": torch.float32, "attn_implementation": attention_name(args)}
+    how: dict[str, Any] = {"dtype": torch.float32}
     if args.load_in_4bit:
         how |= four_bit_config()
     try:
-        config = language_part(AutoConfig.from_pretrained(folder, local_files_only=True))
+        config = seeing_config(language_part(AutoConfig.from_pretrained(folder, local_files_only=True)))
+        how["attn_implementation"] = attention_of(config, attention_name(args))
         shards = None if args.load_in_4bit else open_shards(config, folder, **how)
         if shards is not None:
             return shards, shards.model
-        whole = AutoModelForCausalLM.from_pretrained(folder, config=config, local_files_only=True, **how)
+        whole = model_class(config).from_pretrained(folder, config=config, local_files_only=True, **how)
     except (OSError, ValueError, KeyError) as error:
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise ConfigError(f"{folder} cannot be loaded as a causal language model: {reason}") from error

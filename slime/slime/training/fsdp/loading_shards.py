@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
-from transformers import AutoModelForCausalLM
 from transformers.initialization import no_init_weights
 
 from slime.errors import ConfigError
 from slime.utils.decoders import BESIDE_VISION, BODY, Source, join, sources_in_memory
+from slime.vision.models import model_class, sees
 from slime.weights.files import WeightFiles
 
 if TYPE_CHECKING:
@@ -83,12 +83,12 @@ def open_shards(config: PretrainedConfig, folder: str, **how: Any) -> FolderShar
     """
     try:
         with WeightFiles(folder) as files:
-            sources = sources_in_memory(files.names())
-            beside_vision = any(name.startswith(BESIDE_VISION) for name in files.names())
+            sources = sources_in_memory(files.names(), sees(config))
+            beside_vision = not sees(config) and any(name.startswith(BESIDE_VISION) for name in files.names())
     except ConfigError:
         return None
     with no_init_weights():
-        model = AutoModelForCausalLM.from_config(config, **how)
+        model = model_class(config).from_config(config, **how)
     model.tie_weights()
     if not set(_stored_once(model)) <= set(sources):
         return None

@@ -16,9 +16,11 @@ from transformers.core_model_loading import revert_weight_conversion
 from slime.losses import ChunkedDistribution, DenseDistribution, Distribution
 from slime.training.core.packing import PackedBatch
 from slime.training.fsdp.head import DeferredHead
+from slime.training.fsdp.images import inputs_with_images
 from slime.training.fsdp.lora import merged, merged_shapes, without_adapters
 from slime.training.fsdp.quantized import dequantized
 from slime.utils.decoders import BODY, body
+from slime.vision.models import PlacedImages, sees
 from slime.weights.checksum import LM_HEAD
 
 if TYPE_CHECKING:
@@ -30,10 +32,12 @@ class PackedModel(nn.Module):
 
     Attributes:
         deferred: its output head, where that runs a few rows at a time (--log-probs-chunk-size).
+        placed: which of its tokens are images, where it sees any.
     """
 
     config: Any
     deferred: DeferredHead | None = None
+    placed: PlacedImages | None = None
 
     @property
     def vocabulary(self) -> int:
@@ -54,7 +58,7 @@ class PackedModel(nn.Module):
 
     def all_logits(self, packed: PackedBatch) -> Tensor:
         """Logits [1, N, V] of every token of the pack, as the model gives them."""
-        return self._logits(packed, 0)
+        return self._logits(packed, 0)[:, : packed.input_ids.shape[1]]
 
     def without_adapters(self) -> AbstractContextManager[None]:
         """Inside, the model computes what its base computes."""
@@ -73,13 +77,14 @@ class PackedModel(nn.Module):
             _assign(targets[name], tensor)
 
     def _logits(self, packed: PackedBatch, keep: Tensor | int) -> Tensor:
-        output = self(
-            input_ids=packed.input_ids,
-            position_ids=packed.position_ids,
-            use_cache=False,
-            logits_to_keep=keep,
-            packed_layout=packed.layout,
-        )
+        inputs: dict[str, Any] = {
+            "input_ids": packed.input_ids,
+            "position_ids": packed.position_ids,
+            "packed_layout": packed.layout,
+        }
+        if self.placed is not None:
+            inputs = inputs_with_images(self.placed, packed)
+        output = self(**inputs, use_cache=False, logits_to_keep=keep)
         logits: Tensor = output.logits
         return logits
 
@@ -100,8 +105,10 @@ def equip(model: PreTrainedModel, chunk: int = 0) -> PackedModel:
         chunk: rows of logits that are computed at a time; 0: all at once.
     """
     deferred = DeferredHead(model, chunk) if chunk > 0 else None
+    base = model.get_base_model() if isinstance(model, PeftModel) else model
+    placed = PlacedImages(base) if sees(base.config) else None
     model.__class__ = _equipped(model.__class__)
-    model.deferred = deferred
+    model.deferred, model.placed = deferred, placed
     equipped: PackedModel = model
     return equipped
 

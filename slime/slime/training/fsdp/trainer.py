@@ -86,6 +86,10 @@ class FSDPTrainer(Trainer):
     backend = "fsdp"
     learner: FSDPLearner[PackedModel]
 
+    @property
+    def sees(self) -> bool:
+        return self.learner.model.placed is not None
+
     def divide(self) -> tuple[int, int]:
         return self.rank, self.world_size
 

@@ -1,0 +1,51 @@
+"""A judge that was learned from stored votes and from what people said of the judge (`openclaw.judge.learned`)."""
+
+from __future__ import annotations
+
+from openclaw.common.messages import LINE_BREAK, text_of
+from openclaw.judge.learned.classifier import CLASSES, decided, logits, softmax
+from openclaw.judge.learned.features import features_of
+from openclaw.judge.learned.judge_file import JudgeFile
+from openclaw.judge.questions import JudgeQuestion
+from openclaw.judge.rules.bounds import bounded
+from openclaw.judge.rules.corrections import correction_in
+from openclaw.types import Vote
+
+
+class LearnedBackend:
+    """Deterministic: every vote is the same. A vote's text says how likely each score is.
+
+    A hint is what a complaint says should be different, found as the rules find it; whether it is a complaint is what
+    was learned.
+    """
+
+    name = "learned"
+
+    def __init__(self, judge: JudgeFile) -> None:
+        self._judge, self._weights = judge, judge.rows
+        self.prompt_name = self.hint_prompt_name = f"learned-{judge.digest}"
+
+    async def eval_votes(self, question: JudgeQuestion, m: int) -> list[Vote]:
+        return [self.vote(question)] * m
+
+    async def hint_votes(self, question: JudgeQuestion, m: int) -> list[Vote]:
+        said = "\n".join(text_of(one, LINE_BREAK) for one in question.next_state if one.get("role") == "user")
+        hint = ""
+        if said.strip() and self.vote(question).score == -1:
+            asked = (
+                text_of(one, LINE_BREAK) for one in reversed(question.messages) if one.get("role") == "user"
+            )
+            hint = correction_in(bounded(said), f"{next(asked, '')}\n{bounded(question.response)}")
+        if not hint:
+            return [Vote(score=-1, text="nothing says what should be different")] * m
+        return [Vote(score=1, text="correction", hint=hint)] * m
+
+    async def close(self) -> None:
+        return None
+
+    def vote(self, question: JudgeQuestion) -> Vote:
+        """The score, 0 where no sign is likely enough."""
+        rules, features = features_of(question)
+        given = softmax(logits(self._weights, rules, features), self._judge.temperature)
+        text = ", ".join(f"{name:+d}: {share:.2f}" for name, share in zip(CLASSES, given, strict=True))
+        return Vote(score=decided(given, self._judge.threshold), text=f"{text}; the rules: {rules:+d}")

@@ -1,0 +1,103 @@
+"""A server of OpenEnv as an environment: its action is a tool, its observations are JSON, its rewards are summed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import aiohttp
+
+from slime.agents.protocol import Action, Message, Observation, Outcome, Start, Task, Tool
+from slime.errors import EnvironmentAway
+
+Json = dict[str, Any]
+WRONG_ACTION = ("VALIDATION_ERROR", "INVALID_JSON")
+"""Errors that tell the model what is wrong with its action; any other is the server's."""
+
+
+class OpenEnvEnvironment:
+    """One session of a server, over its WebSocket: `agent(lambda: OpenEnvEnvironment("http://127.0.0.1:8000"))`.
+
+    The model sees the task's prompt and what reset observes, and acts by calling the tool `act` with the server's action.
+    An answer without a call ends the episode. Arguments of reset come from the metadata's `openenv_reset`.
+
+    A server allows as many sessions as its `max_concurrent_envs`; a full one is an `EnvironmentAway`.
+
+    Args:
+        url: of the server.
+        solved_at: the sum of rewards from which a task counts as solved.
+        seconds: in which an answer must come.
+    """
+
+    def __init__(self, url: str, solved_at: float = 1.0, seconds: float = 120.0) -> None:
+        self.url, self.solved_at = url.rstrip("/"), solved_at
+        self.timeout = aiohttp.ClientTimeout(total=None, sock_connect=seconds, sock_read=seconds)
+        self.seconds = seconds
+        self.rewards: list[float] = []
+        self.http: aiohttp.ClientSession | None = None
+        self.socket: aiohttp.ClientWebSocketResponse | None = None
+
+    async def reset(self, task: Task) -> Start:
+        self.http = aiohttp.ClientSession(timeout=self.timeout)
+        try:
+            async with self.http.get(f"{self.url}/schema") as answer:
+                schema = (await answer.json())["action"]
+            self.socket = await self.http.ws_connect(f"{self.url.replace('http', 'ws', 1)}/ws")
+        except (aiohttp.ClientError, TimeoutError, OSError, ValueError, KeyError, TypeError) as error:
+            raise EnvironmentAway(f"{self.url}: {type(error).__name__} {error}") from error
+        seen = await self._asked("reset", dict(task.metadata.get("openenv_reset") or {}))
+        tool = Tool("act", str(schema.get("description") or "Acts in the environment."), schema)
+        first = [{"role": "user", "content": task.prompt}] if isinstance(task.prompt, str) else task.prompt
+        return Start([*first, _message("user", seen)], (tool,))
+
+    async def step(self, action: Action) -> Observation:
+        """Makes the calls of a turn in their order, until one ends the episode."""
+        shown, score = [], 0.0
+        for call in action.calls:
+            seen = await self._asked("step", call.arguments)
+            reward = float(seen.get("reward") or 0.0)
+            self.rewards.append(reward)
+            score += reward
+            shown.append(_message("tool", seen))
+            if seen.get("done"):
+                return Observation(shown, done=True, step_score=score)
+        return Observation(shown, done=not action.calls, step_score=score if action.calls else None)
+
+    async def evaluate(self) -> Outcome:
+        total = sum(self.rewards)
+        return Outcome(total, total >= self.solved_at, {"openenv_steps": len(self.rewards)})
+
+    async def close(self) -> None:
+        if self.socket is not None:
+            await self.socket.close()
+        if self.http is not None:
+            await self.http.close()
+
+    async def _asked(self, kind: str, data: Mapping[str, Any]) -> Json:
+        """What is observed then; for an action that the server does not take, its words. Raises EnvironmentAway."""
+        if self.socket is None:
+            raise EnvironmentAway("the environment was not reset")
+        try:
+            await self.socket.send_json({"type": kind, "data": dict(data)})
+            answer = await self.socket.receive_json(timeout=self.seconds)
+            found = answer["data"]
+            if answer["type"] == "error":
+                if kind == "step" and found.get("code") in WRONG_ACTION:
+                    return {"observation": f"Error: {found.get('message')}"}
+                raise EnvironmentAway(f"{self.url}: {found.get('code')} {found.get('message')}")
+            return {
+                "observation": found["observation"],
+                "reward": found.get("reward"),
+                "done": found.get("done"),
+            }
+        except (aiohttp.ClientError, TimeoutError, OSError, ValueError, KeyError, TypeError) as error:
+            raise EnvironmentAway(f"{self.url}: {type(error).__name__} {error}") from error
+
+
+def _message(role: str, seen: Json) -> Message:
+    found = seen["observation"]
+    return {
+        "role": role,
+        "content": found if isinstance(found, str) else json.dumps(found, ensure_ascii=False),
+    }

@@ -1,0 +1,82 @@
+"""Environments of another Python: `python serve.py KIND OPTIONS`, started by `slime.agents.foreign.worker`.
+
+A line of JSON a message. In comes {"id", "do", "body"}; out goes the same id with "answer", with "away" (a failure that
+is no agent's fault), or with "refused" (a request that no other try would make right). The message with id 0 is the
+greeting. Needs the standard library alone, and what the kind imports; prints of libraries go to stderr.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import json
+import os
+import sys
+import threading
+from typing import Any
+
+LONGEST_LINE = 64 << 20
+DOES = ("tasks", "reset", "step", "evaluate", "close")
+
+
+class Refused(Exception):
+    """A request that cannot be met, whoever asks again."""
+
+
+class Wire:
+    """Standard input and output, which no library reads or prints into."""
+
+    def __init__(self) -> None:
+        self.source, self.out = os.dup(0), os.dup(1)
+        nothing = os.open(os.devnull, os.O_RDONLY)
+        os.dup2(nothing, 0)
+        os.dup2(2, 1)
+        self.lock = threading.Lock()
+
+    def send(self, message: dict[str, Any]) -> None:
+        data = json.dumps(message).encode() + b"\n"
+        with self.lock:
+            while data:
+                data = data[os.write(self.out, data) :]
+
+    async def reader(self) -> asyncio.StreamReader:
+        found = asyncio.StreamReader(limit=LONGEST_LINE)
+        protocol = asyncio.StreamReaderProtocol(found)
+        await asyncio.get_running_loop().connect_read_pipe(lambda: protocol, os.fdopen(self.source, "rb"))
+        return found
+
+
+async def serve(wire: Wire, kind: str, options: dict[str, Any]) -> None:
+    """Until the other side closes its end."""
+    try:
+        side = importlib.import_module(f"{kind}_side").Side(options)
+        await side.start()
+    except Exception as error:
+        wire.send({"id": 0, "refused": f"{type(error).__name__}: {error}"})
+        return
+    wire.send({"id": 0, "answer": {}})
+    running: set[asyncio.Task[None]] = set()
+    lines = await wire.reader()
+    while line := await lines.readline():
+        task = asyncio.create_task(answer(wire, side, json.loads(line)))
+        running.add(task)
+        task.add_done_callback(running.discard)
+    await side.stop()
+
+
+async def answer(wire: Wire, side: Any, message: dict[str, Any]) -> None:
+    said: dict[str, Any]
+    try:
+        if message["do"] not in DOES:
+            raise Refused(f"there is no {message['do']}")
+        said = {"answer": await getattr(side, message["do"])(**message["body"])}
+    except Refused as error:
+        said = {"refused": str(error)}
+    except Exception as error:
+        said = {"away": f"{type(error).__name__}: {error}"}
+    wire.send({"id": message["id"], **said})
+
+
+if __name__ == "__main__":
+    sys.modules["serve"] = sys.modules["__main__"]  # a kind raises the Refused that is caught here
+    asyncio.run(serve(Wire(), sys.argv[1], json.loads(sys.argv[2])))

@@ -1,0 +1,96 @@
+"""What a processor made of an image, exactly: in a file that is named by its content, and on the wire to an engine."""
+
+from __future__ import annotations
+
+import os
+import threading
+import zlib
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+import safetensors.torch
+import torch
+import xxhash
+from safetensors import SafetensorError
+from torch import Tensor
+
+from slime.errors import DataError
+
+FOLDER = "images"
+"""Of the run folder."""
+SUFFIX = ".image"
+QUICK = 1
+"""zlib's level: a screenshot shrinks to a hundredth in any."""
+MOST_BYTES = 1 << 30
+"""Of one image's tensors."""
+KEPT = 64
+"""Images that a process keeps in memory after it has read them."""
+
+
+@dataclass(frozen=True)
+class ProcessedImage:
+    """`pixel_values`: fp32 [rows * columns, numbers of a patch]; `grid`: frames, rows and columns of patches."""
+
+    pixel_values: Tensor
+    grid: tuple[int, int, int]
+
+    def to_bytes(self) -> bytes:
+        """Every bit of it, compressed."""
+        tensors = {"grid": torch.tensor(self.grid), "pixel_values": self.pixel_values.float().contiguous()}
+        return zlib.compress(safetensors.torch.save(tensors), QUICK)
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> ProcessedImage:
+        """Raises DataError for bytes that are no such image."""
+        try:
+            unpacker = zlib.decompressobj()
+            plain = unpacker.decompress(data, MOST_BYTES)
+            if unpacker.unconsumed_tail or not unpacker.eof:
+                raise DataError("an image is cut off, or larger than any model reads")
+            tensors = safetensors.torch.load(plain)
+            frames, rows, columns = tensors["grid"].tolist()
+            pixels = tensors["pixel_values"]
+        except (zlib.error, SafetensorError, KeyError, ValueError, TypeError) as error:
+            raise DataError(f"bytes that are no processed image: {error!r}") from error
+        if pixels.dtype != torch.float32 or pixels.ndim != 2 or len(pixels) != frames * rows * columns:
+            raise DataError(
+                f"pixel values {list(pixels.shape)} of {pixels.dtype} do not fill {rows} x {columns} patches"
+            )
+        if not torch.isfinite(pixels).all():
+            raise DataError("an image holds values that are not finite")
+        return cls(pixels, (frames, rows, columns))
+
+
+def keep(image: ProcessedImage, folder: Path) -> Path:
+    """Writes an image into a folder, once, and returns its file."""
+    data = image.to_bytes()
+    path = folder / f"{xxhash.xxh3_128_hexdigest(data)}{SUFFIX}"
+    if not path.is_file():
+        folder.mkdir(parents=True, exist_ok=True)
+        temporary = path.with_name(f".{path.name}.{os.getpid()}-{threading.get_ident()}")
+        temporary.write_bytes(data)
+        temporary.replace(path)
+    return path
+
+
+@lru_cache(maxsize=KEPT)
+def read(file: str) -> ProcessedImage:
+    """The image in a file that `keep` wrote.
+
+    Raises:
+        DataError: the file is gone, or does not hold what its name says.
+    """
+    return ProcessedImage.from_bytes(read_bytes(file))
+
+
+def read_bytes(file: str) -> bytes:
+    """The file as it travels to an engine. Raises as `read`."""
+    path = Path(file)
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise DataError(f"the image {file} of a sample cannot be read: {error}") from error
+    if path.name != f"{xxhash.xxh3_128_hexdigest(data)}{SUFFIX}":
+        raise DataError(f"the image {file} of a sample is not what it was when it was sampled from")
+    return data

@@ -1,0 +1,97 @@
+"""Which models see, and how one is given images whose places are known."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+
+if TYPE_CHECKING:
+    from transformers import PretrainedConfig
+
+SEEING = ("qwen3_vl",)
+"""model_type of models whose vision is trained and served. Others that have one run without it, or are refused."""
+
+
+def sees(config: PretrainedConfig) -> bool:
+    return config.model_type in SEEING
+
+
+def model_class(config: PretrainedConfig) -> Any:
+    """The class of transformers that builds the model of a configuration."""
+    from transformers import AutoModelForCausalLM, AutoModelForImageTextToText
+
+    return AutoModelForImageTextToText if sees(config) else AutoModelForCausalLM
+
+
+def seeing_config(config: PretrainedConfig) -> Any:
+    """The configuration, whose decoder names what only the whole names."""
+    if sees(config):
+        config.get_text_config().tie_word_embeddings = config.tie_word_embeddings
+    return config
+
+
+def attention_of(config: PretrainedConfig, name: str) -> Any:
+    """`attn_implementation` for transformers: an image's patches all see each other, so packs and stores are the
+    decoder's alone."""
+    return {"": name, "text_config": name, "vision_config": "sdpa"} if sees(config) else name
+
+
+@dataclass(frozen=True)
+class Features:
+    """What vision made of images: `pooler_output`: [K, H], one row a token, in pieces; `deepstack_features`: the same
+    for each of the decoder's first layers. The names are those of transformers."""
+
+    pooler_output: Sequence[Tensor]
+    deepstack_features: Sequence[Sequence[Tensor]]
+
+    def part(self, first: int, last: int) -> Features:
+        """Rows [first, last)."""
+        whole = torch.cat(list(self.pooler_output))[first:last]
+        return Features([whole], [[torch.cat(list(layer))[first:last]] for layer in self.deepstack_features])
+
+
+def joined(parts: Sequence[Features]) -> Features:
+    """Parts one after the other."""
+    pooled = [piece for part in parts for piece in part.pooler_output]
+    layers = zip(*(part.deepstack_features for part in parts), strict=True)
+    return Features(pooled, [[piece for layer in of_one for piece in layer] for of_one in layers])
+
+
+class PlacedImages:
+    """Tells a model which of its tokens stand for images. By itself it takes every token of that id for one, also one
+    that was sampled or that somebody wrote.
+
+    Args:
+        model: of a kind that `sees`.
+
+    Attributes:
+        at: places of the tokens of images in the next forward pass; None: there are none.
+        token: their id. merge: rows, and columns, of patches in a token. patch: numbers of a patch.
+    """
+
+    def __init__(self, model: nn.Module) -> None:
+        self.inner: Any = model.get_submodule("model")
+        config: Any = self.inner.config
+        vision = config.vision_config
+        self.token, self.merge = int(config.image_token_id), int(vision.spatial_merge_size)
+        self.patch = int(vision.in_channels * vision.temporal_patch_size * vision.patch_size**2)
+        self.at: Tensor | None = None
+        self.inner.get_placeholder_mask = self._mask
+
+    def _mask(self, input_ids: Tensor, inputs_embeds: Tensor, **others: Any) -> tuple[Tensor, Tensor]:
+        """Boolean [1, N, 1] of tokens of images, and of videos."""
+        mask = torch.zeros(inputs_embeds.shape[:2], dtype=torch.bool, device=inputs_embeds.device)
+        none = mask.clone()
+        if self.at is not None:
+            mask[0, self.at] = True
+        return mask.unsqueeze(-1), none.unsqueeze(-1)
+
+    @torch.no_grad()
+    def look(self, pixel_values: Tensor, grids: Tensor) -> Features:
+        """pixel_values [P, D], grids [I, 3] -> what the decoder reads."""
+        seen = self.inner.get_image_features(pixel_values, grids, return_dict=True)
+        return Features(seen.pooler_output, seen.deepstack_features)

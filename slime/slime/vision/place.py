@@ -1,0 +1,73 @@
+"""An image among the tokens of a sample. Imports no torch."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+
+@dataclass(frozen=True)
+class ImagePlace:
+    """An image that stands for tokens [start, start + length) of a sample.
+
+    Attributes:
+        grid: its patches: frames (1), rows, columns.
+        file: what the processor made of it (`slime.vision.files`), named by its content.
+    """
+
+    start: int
+    length: int
+    grid: tuple[int, int, int]
+    file: str
+
+    def __post_init__(self) -> None:
+        frames, rows, columns = self.grid
+        merged = self.merge**2 * self.length
+        if self.start < 0 or frames != 1 or min(rows, columns, self.length) < 1 or merged != rows * columns:
+            raise ValueError(
+                f"{self.length} tokens from {self.start} on do not fit an image of {self.grid} patches"
+            )
+
+    @property
+    def end(self) -> int:
+        return self.start + self.length
+
+    @property
+    def merge(self) -> int:
+        """Rows, and columns, of patches that one token stands for."""
+        return max(1, math.isqrt(self.grid[1] * self.grid[2] // self.length))
+
+    def moved(self, tokens: int) -> ImagePlace:
+        """The same image so many tokens further on."""
+        return replace(self, start=self.start + tokens)
+
+    @classmethod
+    def of(cls, data: ImagePlace | dict[str, Any]) -> ImagePlace:
+        """From the plain data of a stored sample. Raises ValueError, TypeError where it is none."""
+        return data if isinstance(data, cls) else cls(**{**data, "grid": tuple(data["grid"])})  # type: ignore[arg-type, dict-item]
+
+
+def problem(places: Sequence[ImagePlace], tokens: int, prompt: int, mask: Sequence[int]) -> str | None:
+    """What is wrong with the images of a sample: they must follow each other within its tokens, each within the prompt or
+    behind it, where nothing is trained.
+
+    Args:
+        prompt: tokens before the response. mask: the loss mask [R].
+    """
+    end_before = 0
+    for place in places:
+        if place.start < end_before or place.end > tokens:
+            return f"image {place.file} at {place.start} overlaps another or leaves the {tokens} tokens"
+        if place.start < prompt < place.end:
+            return f"image {place.file} at {place.start} begins in the prompt and ends behind it"
+        if place.start >= prompt and any(mask[place.start - prompt : place.end - prompt]):
+            return f"image {place.file} at {place.start} stands where tokens are trained"
+        end_before = place.end
+    return None
+
+
+def behind(places: Iterable[ImagePlace], tokens: int) -> list[ImagePlace]:
+    """The images as they stand behind so many tokens."""
+    return [place.moved(tokens) for place in places]

@@ -1,0 +1,41 @@
+"""Where tokens stand for Qwen3-VL's rotations: each has a time, a row and a column."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from slime.vision.place import ImagePlace
+
+
+def rope_positions(length: int, images: Sequence[ImagePlace]) -> Tensor:
+    """[3, length]: times, rows and columns of the tokens of one sequence (Qwen2-VL, arXiv 2409.12191, section 2.1).
+
+    Text has the same number three times. An image's tokens share the time at which it begins, and their rows and columns
+    count from there; what follows begins behind the larger of both.
+    """
+    found = torch.empty(3, length, dtype=torch.long)
+    place = following = 0
+    for image in images:
+        following = _text(found, place, image.start, following)
+        rows, columns = (size // image.merge for size in image.grid[1:])
+        part = found[:, image.start : image.end]
+        part[0] = following
+        part[1] = following + torch.arange(rows).repeat_interleave(columns)
+        part[2] = following + torch.arange(columns).repeat(rows)
+        place, following = image.end, following + max(rows, columns)
+    _text(found, place, length, following)
+    return found
+
+
+def shift_behind(length: int, images: Sequence[ImagePlace]) -> int:
+    """What is added to the place of a token behind `length` others to get its position; at most 0."""
+    return sum(max(image.grid[1:]) // image.merge - image.length for image in images if image.end <= length)
+
+
+def _text(found: Tensor, first: int, last: int, position: int) -> int:
+    """Counts on from `position` over tokens [first, last), and returns the next."""
+    found[:, first:last] = torch.arange(position, position + last - first)
+    return position + last - first

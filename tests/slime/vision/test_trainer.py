@@ -1,0 +1,146 @@
+"""The trainer computes of samples with images what transformers computes."""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from slime.errors import ConfigError, DataError
+from slime.training.core.packing import pack
+from slime.types import Sample
+from slime.vision.models import PlacedImages
+from slime.vision.place import ImagePlace
+from slime.vision.positions import rope_positions, shift_behind
+from tests.fakes.tiny_vision_model import load_reference, picture, reference_log_probs
+
+CPU = torch.device("cpu")
+
+
+def gap(found: list[list[float]], samples: list[Sample], reference: Any) -> float:
+    expected = [reference_log_probs(reference, sample) for sample in samples]
+    assert list(map(len, found)) == list(map(len, expected))
+    return max(
+        abs(a - b)
+        for one, other in zip(found, expected, strict=True)
+        for a, b in zip(one, other, strict=True)
+    )
+
+
+def test_positions_are_those_that_transformers_finds(samples: list[Sample], reference: Any) -> None:
+    for sample in samples[:4]:
+        types = torch.zeros(1, len(sample.tokens), dtype=torch.int)
+        for place in sample.images:
+            types[0, place.start : place.end] = 1
+        grids = torch.tensor([place.grid for place in sample.images])
+        expected, shift = reference.model.get_rope_index(torch.tensor([sample.tokens]), types, grids)
+        assert torch.equal(rope_positions(len(sample.tokens), sample.images), expected[:, 0])
+        assert shift_behind(len(sample.tokens), sample.images) == int(shift)
+
+
+@pytest.mark.parametrize("flags", [{}, {"log_probs_chunk_size": 3}, {"gradient_checkpointing": True}])
+def test_log_probs_are_those_of_transformers_with_images_in_prompt_and_response(
+    make_trainer: Any, samples: list[Sample], reference: Any, flags: dict[str, Any]
+) -> None:
+    trainer = make_trainer(**flags)
+    assert gap(trainer.log_probs(samples), samples, reference) < 1e-5
+
+
+def test_a_prompt_with_its_images_stands_once_and_another_image_makes_another_prompt(
+    samples: list[Sample],
+) -> None:
+    packed = pack(samples[:3], CPU)
+    assert [len(run) for run in packed.layout] == [3, 1]
+    assert len(packed.images) == 4 and packed.position_ids.shape == (3, 1, packed.input_ids.numel())
+    apart = pack(samples[:3], CPU, share_prompts=False)
+    assert len(apart.images) == 6
+
+
+def test_a_token_of_the_images_id_that_was_sampled_is_a_token(
+    make_trainer: Any, make_sample: Any, reference: Any
+) -> None:
+    sample = make_sample(picture(40, 30), seed=5)
+    mark = reference.config.image_token_id
+    sample.tokens[sample.prompt_length + 3] = mark
+    found = make_trainer().log_probs([sample])[0]
+    other = copy.deepcopy(reference)
+    PlacedImages(other).at = torch.arange(sample.images[0].start, sample.images[0].end)
+    assert found == pytest.approx(reference_log_probs(other, sample), abs=1e-5)
+
+
+def test_a_step_moves_the_vision_too_and_its_export_is_a_model_that_transformers_reads(
+    make_trainer: Any, samples: list[Sample], vision_folder: Path, tmp_path: Path
+) -> None:
+    trainer = make_trainer()
+    trainer.train(0, samples)
+    trainer.export_weights(str(tmp_path / "out"), 1)
+    before = load_file(vision_folder / "model.safetensors")
+    after = load_file(tmp_path / "out" / "model.safetensors")
+    assert before.keys() == after.keys()
+    moved = {name for name in before if not torch.equal(before[name], after[name].float())}
+    assert {"model.visual.patch_embed.proj.weight", "model.language_model.embed_tokens.weight"} <= moved
+    assert gap(trainer.log_probs(samples), samples, load_reference(tmp_path / "out")) < 1e-5
+
+
+def test_adapters_train_beside_images_and_merge(
+    make_trainer: Any, samples: list[Sample], tmp_path: Path
+) -> None:
+    trainer = make_trainer(use_lora=True, lora_rank=4, lora_alpha=32.0, lora_dropout=0.0, lr=1e-2)
+    before = trainer.log_probs(samples)
+    trainer.train(0, samples)
+    after = trainer.log_probs(samples)
+    assert before != after
+    trainer.export_weights(str(tmp_path / "out"), 1)
+    assert gap(after, samples, load_reference(tmp_path / "out")) < 1e-4
+
+
+def test_what_cannot_be_trained_with_images_is_refused(
+    make_trainer: Any, make_sample: Any, samples: list[Sample], tmp_path: Path
+) -> None:
+    with pytest.raises(ConfigError, match="would not see the images"):
+        make_trainer(advantage_estimator="ppo")
+    with pytest.raises(ConfigError, match="cannot build"):
+        make_trainer(train_backend="megatron")
+    trainer = make_trainer()
+    changed = Path(samples[0].images[0].file)
+    changed.write_bytes(changed.read_bytes() + b"x")
+    with pytest.raises(DataError, match="not what it was"):
+        trainer.log_probs(samples[:1])
+    changed.unlink()
+    with pytest.raises(DataError, match="cannot be read"):
+        trainer.log_probs(samples[:1])
+    place = ImagePlace(1, 4, (1, 4, 4), "gone")
+    for wrong, said in (
+        ({"tokens": [1, 2, 3], "response_length": 1, "images": [place]}, "leaves the 3 tokens"),
+        ({"tokens": [1] * 9, "response_length": 6, "images": [place]}, "ends behind it"),
+        ({"tokens": [1] * 9, "response_length": 8, "images": [place]}, "tokens are trained"),
+        ({"tokens": [1] * 9, "images": [place], "teacher_tokens_candidates": [[1] * 9]}, "reads no images"),
+        (
+            {"tokens": [1] * 9, "images": [{"start": 1, "length": 3, "grid": [1, 4, 4], "file": ""}]},
+            "do not fit",
+        ),
+    ):
+        with pytest.raises(DataError, match=said):
+            Sample(**wrong)
+
+
+def test_a_model_that_does_not_see_refuses_images(
+    training_args: Any, write_qwen3: Any, samples: list[Sample], tmp_path: Path
+) -> None:
+    from slime.training.fsdp import FSDPTrainer
+
+    blind = FSDPTrainer(training_args(write_qwen3(tmp_path / "blind", 0, vocab_size=320)))
+    try:
+        with pytest.raises(DataError, match="has images"):
+            blind.train(0, samples)
+    finally:
+        blind.close()
+
+
+def test_a_sample_with_images_is_plain_data_and_back(samples: list[Sample]) -> None:
+    assert [Sample.from_dict(one.to_dict()) for one in samples] == samples
+    assert samples[0].to_dict()["images"][0]["start"] == samples[0].images[0].start
