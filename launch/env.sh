@@ -81,7 +81,7 @@ check_package() {
 }
 
 set_python_path() {
-  export PYTHONPATH="$ROOT:$ROOT/slime:$ROOT/openclaw-rl:$ROOT/openclaw-opd:$ROOT/openclaw-combine:$ROOT/toolcall-rl:$ROOT/terminal-rl:$ROOT/swe-rl:$ROOT/openclaw-tinker:$ROOT/openclaw-fireworks:$ROOT/launch:$ROOT/openclaw-test${PYTHONPATH:+:$PYTHONPATH}"
+  export PYTHONPATH="$ROOT:$ROOT/slime:$ROOT/openclaw-rl:$ROOT/openclaw-opd:$ROOT/openclaw-combine:$ROOT/toolcall-rl:$ROOT/terminal-rl:$ROOT/swe-rl:$ROOT/gui-rl:$ROOT/openclaw-tinker:$ROOT/openclaw-fireworks:$ROOT/launch:$ROOT/openclaw-test${PYTHONPATH:+:$PYTHONPATH}"
 }
 
 # The one package that --train-backend megatron needs more; it brings no others.

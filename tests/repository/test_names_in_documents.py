@@ -20,6 +20,7 @@ METHODS = (
     "terminal-rl",
     "toolcall-rl",
     "swe-rl",
+    "gui-rl",
 )
 PACKAGE_FOLDERS = ("", "slime", *METHODS, "openclaw-test")
 PACKAGES = "|".join(

@@ -45,6 +45,9 @@ KNOWN: dict[str, dict[str, Any]] = {
     "Qwen3-4B-Instruct-2507": _config(_QWEN3, 2560, 36, 32, 8, 9728, True, max_position_embeddings=262144),
     "Qwen3-4B-Thinking-2507": _config(_QWEN3, 2560, 36, 32, 8, 9728, True, max_position_embeddings=262144),
     "Qwen3-8B": _config(_QWEN3, 4096, 36, 32, 8, 12288, False),
+    # The language models of these two; the vision tower, 0.4 and 0.6 billion parameters, comes on top.
+    "Qwen3-VL-4B": _config(_QWEN3, 2560, 36, 32, 8, 9728, True, max_position_embeddings=262144),
+    "Qwen3-VL-8B": _config(_QWEN3, 4096, 36, 32, 8, 12288, False, max_position_embeddings=262144),
     "Qwen3-14B": _config(_QWEN3, 5120, 40, 40, 8, 17408, False),
     "Qwen3-32B": _config(_QWEN3, 5120, 64, 64, 8, 25600, False),
     "Qwen3-30B-A3B": _config(_QWEN3, 2048, 48, 32, 4, 6144, False, **_moe(128, 8, 768)),

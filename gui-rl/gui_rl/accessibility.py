@@ -1,0 +1,137 @@
+"""Chromium's accessibility tree and layout as elements of the screen.
+
+Both come from the DevTools protocol: `Accessibility.getFullAXTree` gives roles, names, values and states,
+`DOMSnapshot.captureSnapshot` gives the boxes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from gui_rl.actions import Coordinates
+from gui_rl.tree import Element
+
+Node = Mapping[str, Any]
+Box = tuple[float, float, float, float]
+"""x, y, width, height in pixels of the document."""
+USABLE = {
+    "button", "link", "textbox", "searchbox", "checkbox", "radio", "combobox", "option", "menuitem", "menuitemcheckbox",
+    "menuitemradio", "tab", "switch", "slider", "spinbutton", "treeitem",
+}  # fmt: skip
+READ = {
+    "heading",
+    "image",
+    "img",
+    "cell",
+    "gridcell",
+    "columnheader",
+    "rowheader",
+    "alert",
+    "status",
+    "progressbar",
+    "meter",
+}
+EDITED = {"textbox", "searchbox", "spinbutton", "combobox"}
+VALUED = EDITED | {"slider", "progressbar", "meter"}
+STATES = {
+    "checked": "checked",
+    "selected": "selected",
+    "expanded": "expanded",
+    "disabled": "disabled",
+    "pressed": "pressed",
+}
+NAMES = {"img": "image", "gridcell": "cell", "StaticText": "text"}
+CELLS = {"cell", "gridcell"}
+UNSPOKEN = {"LabelText"}
+"""Roles whose text is the name of another element."""
+
+
+@dataclass(frozen=True)
+class View:
+    """The part of the document that is seen, in its pixels."""
+
+    left: float
+    top: float
+    width: float
+    height: float
+
+    def centre(self, box: Box) -> tuple[float, float] | None:
+        """Of the part of a box that is seen, in pixels of the screen; None where none is."""
+        left, top = max(box[0], self.left), max(box[1], self.top)
+        right, bottom = (
+            min(box[0] + box[2], self.left + self.width),
+            min(box[1] + box[3], self.top + self.height),
+        )
+        if right - left < 1 or bottom - top < 1:
+            return None
+        return (left + right) / 2 - self.left, (top + bottom) / 2 - self.top
+
+
+def boxes_of(snapshot: Mapping[str, Any]) -> dict[int, Box]:
+    """By the backend's number of a node, of the main document."""
+    document = snapshot["documents"][0]
+    numbers, layout = document["nodes"]["backendNodeId"], document["layout"]
+    return {
+        numbers[node]: tuple(box) for node, box in zip(layout["nodeIndex"], layout["bounds"], strict=True)
+    }
+
+
+def elements_of(
+    nodes: Sequence[Node], boxes: Mapping[int, Box], view: View, unit: Coordinates
+) -> list[Element]:
+    """What is seen, in the order of the document."""
+    by_id = {node["nodeId"]: node for node in nodes}
+    roots = [node for node in nodes if node.get("parentId") not in by_id]
+    found = []
+    for node, inside in (pair for root in roots for pair in _walk(root, by_id, "")):
+        name = _value(node, "name")
+        role = str(node["role"]["value"])
+        if role == "StaticText" and (not name.strip() or name.strip() in inside):
+            continue
+        box = boxes.get(node.get("backendDOMNodeId", -1))
+        centre = None if box is None else view.centre(box)
+        if centre is not None:
+            found.append(_element(node, role, " ".join(name.split()), unit.written(*centre)))
+    return found
+
+
+def _walk(node: Node, by_id: Mapping[str, Node], inside: str) -> Iterator[tuple[Node, str]]:
+    """Nodes to show, each with the name that has been shown for what it is in."""
+    role = str(node.get("role", {}).get("value", ""))
+    if role in UNSPOKEN:
+        inside = _all_text(node, by_id)
+    elif not node.get("ignored") and (role == "StaticText" or role in USABLE or role in READ):
+        name = _value(node, "name")
+        if role in USABLE or (name and not (role in CELLS and _holds(node, by_id))):
+            yield node, inside
+            inside = inside if role == "StaticText" else name
+    if role != "StaticText" and role not in EDITED - {"combobox"}:
+        for child in node.get("childIds", ()):
+            if child in by_id:
+                yield from _walk(by_id[child], by_id, inside)
+
+
+def _holds(node: Node, by_id: Mapping[str, Node]) -> bool:
+    """Whether something that can be used is in it; its name then only repeats that one's."""
+    children = [by_id[child] for child in node.get("childIds", ()) if child in by_id]
+    return any(str(one.get("role", {}).get("value")) in USABLE or _holds(one, by_id) for one in children)
+
+
+def _all_text(node: Node, by_id: Mapping[str, Node]) -> str:
+    own = _value(node, "name") if str(node.get("role", {}).get("value")) == "StaticText" else ""
+    children = (by_id[child] for child in node.get("childIds", ()) if child in by_id)
+    return " ".join([own, *(_all_text(child, by_id) for child in children)])
+
+
+def _element(node: Node, role: str, name: str, place: tuple[int, int]) -> Element:
+    on = {one["name"]: one["value"].get("value") for one in node.get("properties", ())}
+    states = [word for key, word in STATES.items() if on.get(key) in (True, "true", "mixed")]
+    states += ["focused"] if on.get("focused") is True and role in EDITED else []
+    value = _value(node, "value") if role in VALUED else ""
+    return Element(NAMES.get(role, role), name, *place, value or None, tuple(states))
+
+
+def _value(node: Node, name: str) -> str:
+    return str(node.get(name, {}).get("value", ""))

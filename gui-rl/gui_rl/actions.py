@@ -1,0 +1,147 @@
+"""What an agent can do to a screen, as data: nothing that a model writes is ever run as code.
+
+Points are shares of the screen, 0 to 1, whatever unit the model wrote them in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from gui_rl.tree import GRID
+from slime.agents.tool_calls import CallError
+
+Button = Literal["left", "middle", "right"]
+
+
+@dataclass(frozen=True)
+class Point:
+    x: float
+    y: float
+
+
+@dataclass(frozen=True)
+class Tag:
+    """An element of the tree that was shown last, by its number."""
+
+    number: int
+
+
+Place = Point | Tag
+
+
+@dataclass(frozen=True)
+class Move:
+    at: Place
+
+
+@dataclass(frozen=True)
+class Click:
+    """`at` None: where the pointer is."""
+
+    at: Place | None
+    button: Button = "left"
+    count: int = 1
+
+
+@dataclass(frozen=True)
+class Drag:
+    """With the button held, from `start`, or from where the pointer is, to `end`."""
+
+    end: Place
+    start: Place | None = None
+
+
+@dataclass(frozen=True)
+class Type:
+    text: str
+
+
+@dataclass(frozen=True)
+class Press:
+    """Keys that are pressed together, `times` times, by their names in the browser (Control, Enter, a)."""
+
+    keys: tuple[str, ...]
+    times: int = 1
+
+
+@dataclass(frozen=True)
+class Scroll:
+    """In pixels; up and left are positive, as in pyautogui."""
+
+    up: float = 0.0
+    left: float = 0.0
+    at: Place | None = None
+
+
+@dataclass(frozen=True)
+class Wait:
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Finish:
+    """The agent ends the episode; `success` False: it holds the task for impossible."""
+
+    success: bool
+
+
+GuiAction = Move | Click | Drag | Type | Press | Scroll | Wait | Finish
+
+
+@dataclass(frozen=True)
+class Coordinates:
+    """In what unit a model writes coordinates: 0 to 999 over the screen, or pixels of it.
+
+    Attributes:
+        tags: the tree names elements by number, and these stand for their places.
+    """
+
+    relative: bool = True
+    width: int = 1280
+    height: int = 800
+    tags: bool = False
+
+    def point(self, x: object, y: object) -> Point:
+        """Raises CallError where it is no place on the screen."""
+        sides = (GRID, GRID) if self.relative else (self.width, self.height)
+        for value, side in zip((x, y), sides, strict=True):
+            if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < side:
+                raise CallError(f"({x}, {y}) is no place on a screen of {sides[0]} x {sides[1]}")
+        return Point((float(x) + 0.5) / sides[0], (float(y) + 0.5) / sides[1])  # type: ignore[arg-type]
+
+    def place(self, x: object, y: object) -> Place:
+        """The same, or a tag in the place of x. Raises CallError."""
+        if isinstance(x, Tag) and y is None:
+            if not self.tags:
+                raise CallError("elements have no tags here; write x and y")
+            return x
+        return self.point(x, y)
+
+    def written(self, x: float, y: float) -> tuple[int, int]:
+        """A place in pixels of the screen, in this unit."""
+        if not self.relative:
+            return int(x), int(y)
+        return tuple(  # type: ignore[return-value]
+            max(0, min(GRID - 1, int(value / side * GRID)))
+            for value, side in ((x, self.width), (y, self.height))
+        )
+
+
+def resolved(action: GuiAction, places: Sequence[Point]) -> GuiAction:
+    """The action with points in the place of tags; `places` are those of the elements that were shown.
+
+    Raises:
+        CallError: there is no such element.
+    """
+
+    def point(at: Place | None) -> Point | None:
+        if not isinstance(at, Tag):
+            return at
+        if at.number >= len(places):
+            raise CallError(f"there is no tag_{at.number} on the screen")
+        return places[at.number]
+
+    changed = {name: point(getattr(action, name)) for name in ("at", "start", "end") if hasattr(action, name)}
+    return replace(action, **changed) if changed else action

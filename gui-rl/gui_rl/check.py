@@ -1,0 +1,106 @@
+"""Whether tasks can be trusted: their solutions solve them, doing nothing and their cheats do not.
+
+python -m gui_rl.check [FOLDER] [--parallel 8] [--only ID ...]
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from gui_rl.actions import Coordinates
+from gui_rl.chromium import ScreenSize
+from gui_rl.environment import GuiEnvironment, GuiSettings
+from gui_rl.reading import GuiFormat
+from gui_rl.scripted import ScriptError, play
+from gui_rl.surroundings import Surroundings
+from gui_rl.task import GuiTask, TaskError, read_json, task_from
+from slime.errors import SlimeError
+
+TASKS = Path(__file__).parents[1] / "tasks"
+DONE: Sequence[Sequence[str]] = (("done",),)
+
+
+@dataclass(frozen=True)
+class Verdicts:
+    """Which attempts solved a task; `problem` where a script could not be followed."""
+
+    name: str
+    solution: bool
+    nothing: bool
+    cheat: bool
+    problem: str = ""
+
+    @property
+    def trusted(self) -> bool:
+        return self.solution and not (self.nothing or self.cheat or self.problem)
+
+
+def task_names(folder: Path, only: Sequence[str] = ()) -> list[str]:
+    """DOMAIN/ID.json of the tasks in a folder, or those that `only` names. Raises TaskError for none."""
+    paths = [path for path in folder.glob("*/*.json") if not only or path.stem in only]
+    found = sorted(path.relative_to(folder).as_posix() for path in paths)
+    if not found:
+        raise TaskError(f"{folder} holds no tasks: DOMAIN/ID.json")
+    return found
+
+
+async def check(task: GuiTask, config: object, settings: GuiSettings, surroundings: Surroundings) -> Verdicts:
+    """Three attempts at a task, one after the other."""
+    format, solved = GuiFormat(settings.unit), []
+    about = {"domain": task.domain, "task_config": config}
+    try:
+        for script in (task.solution, DONE, task.cheat):
+            outcome = await play(GuiEnvironment(settings, surroundings), format, about, script)
+            solved.append(outcome.solved)
+    except ScriptError as error:
+        return Verdicts(task.name, False, False, False, str(error))
+    return Verdicts(task.name, *solved)
+
+
+async def check_all(folder: Path, parallel: int, only: Sequence[str] = ()) -> list[Verdicts]:
+    """Raises TaskError, EnvironmentAway."""
+    size = ScreenSize()
+    settings = GuiSettings(unit=Coordinates(True, size.width, size.height))
+    surroundings, places = Surroundings(size), asyncio.Semaphore(parallel)
+
+    async def one(name: str) -> Verdicts:
+        config = read_json(folder, name)
+        async with places:
+            return await check(task_from(config, name.partition("/")[0]), config, settings, surroundings)
+
+    try:
+        return list(await asyncio.gather(*map(one, task_names(folder, only))))
+    finally:
+        await surroundings.close()
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m gui_rl.check", description=__doc__)
+    parser.add_argument("folder", type=Path, nargs="?", default=TASKS, help="tasks as DOMAIN/ID.json")
+    parser.add_argument("--parallel", type=int, default=8, help="episodes at a time")
+    parser.add_argument("--only", nargs="+", default=(), metavar="ID", help="these tasks alone")
+    said = parser.parse_args(words)
+    try:
+        found = asyncio.run(check_all(said.folder, said.parallel, said.only))
+    except SlimeError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    for one in found:
+        if not one.trusted:
+            print(
+                f"{one.name}: solution {one.solution}, nothing {one.nothing}, cheat {one.cheat} {one.problem}"
+            )
+    counts = [sum(getattr(one, kind) for one in found) for kind in ("solution", "nothing", "cheat")]
+    print(
+        f"{len(found)} tasks: {counts[0]} solutions, {counts[1]} empty attempts and {counts[2]} cheats solve theirs"
+    )
+    return 0 if all(one.trusted for one in found) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,117 @@
+"""Prompt files of tasks in OSWorld's JSON: `python -m gui_rl.convert --tasks_dir DIR` reads DIR/DOMAIN/ID.json.
+
+Writes train.jsonl, heldout.jsonl and split_manifest.json. Tasks that need what a page does not have are left out, each
+with its reason.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from gui_rl.getters import GETTERS
+from gui_rl.metrics import METRICS
+from gui_rl.setup_steps import refused_step
+from gui_rl.task import GuiTask, TaskError, read_json, task_from
+from slime.agents.splits import SEED, SHARE, split
+from slime.errors import SlimeError
+
+
+def refusal(task: GuiTask) -> str | None:
+    """Why a task cannot be used here, in words; None where it can."""
+    if found := refused_step([*task.config, *task.postconfig]):
+        return found
+    for check in task.checks:
+        if check.func not in METRICS:
+            return f"metric {check.func}"
+        for settings in (check.result, check.expected):
+            if settings.get("type") not in GETTERS:
+                return f"getter {settings.get('type')}"
+    return None
+
+
+def tasks_of(folder: Path) -> tuple[list[GuiTask], dict[str, str]]:
+    """Tasks that can be used, and the reason of each that cannot, by its file."""
+    found, refused = [], {}
+    for name in sorted(path.relative_to(folder).as_posix() for path in folder.glob("*/*.json")):
+        try:
+            task = task_from(read_json(folder, name), name.partition("/")[0])
+            reason = refusal(task)
+        except TaskError as error:
+            reason = str(error)
+        if reason is None:
+            found.append(task)
+        else:
+            refused[name] = reason
+    return found, refused
+
+
+def row(task: GuiTask) -> Mapping[str, Any]:
+    """A line of a prompt file; the run finds the task by --gui-tasks-dir."""
+    about = {
+        "domain": task.domain,
+        "example_id": task.name,
+        "task_id": task.name,
+        "instruction": task.instruction,
+    }
+    return {"prompt": task.instruction, "label": "", "metadata": about}
+
+
+def convert(folder: Path, output: Path, share: float = SHARE, seed: str = SEED) -> dict[str, Any]:
+    """Writes the three files; returns the manifest.
+
+    Raises:
+        TaskError: no task can be used. ConfigError: the split cannot be made.
+    """
+    tasks, refused = tasks_of(folder)
+    for name, reason in refused.items():
+        print(f"left out: {name}: {reason}", file=sys.stderr)
+    if not tasks:
+        raise TaskError(f"{folder}: no task can be used")
+    kept_back = split([task.name for task in tasks], share, seed).held_out if share else ()
+    parts = {
+        "train": [task for task in tasks if task.name not in kept_back],
+        "heldout": [task for task in tasks if task.name in kept_back],
+    }
+    output.mkdir(parents=True, exist_ok=True)
+    for name, part in parts.items():
+        lines = (json.dumps(row(task), ensure_ascii=False) + "\n" for task in part)
+        (output / f"{name}.jsonl").write_text("".join(lines))
+    manifest = {
+        "seed": seed,
+        "share": share,
+        **{name: [task.name for task in part] for name, part in parts.items()},
+    }
+    (output / "split_manifest.json").write_text(json.dumps(manifest, indent=1) + "\n")
+    return manifest
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(
+        prog="python -m gui_rl.convert",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--tasks_dir", type=Path, required=True, help="folder of DOMAIN/ID.json")
+    parser.add_argument("--output_dir", type=Path, help="default: beside it, with _convert behind its name")
+    parser.add_argument(
+        "--share", type=float, default=SHARE, help="of tasks that are held out; 0 holds none out"
+    )
+    parser.add_argument("--seed", default=SEED, help="of the split")
+    said = parser.parse_args(words)
+    output = said.output_dir or said.tasks_dir.with_name(f"{said.tasks_dir.name}_convert")
+    try:
+        manifest = convert(said.tasks_dir, output, said.share, said.seed)
+    except (SlimeError, OSError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    print(f"{len(manifest['train'])} tasks to train on, {len(manifest['heldout'])} held out, in {output}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,142 @@
+"""The environment of one episode: a fresh screen, what the agent does to it, and what it is worth in the end."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from gui_rl.actions import Coordinates, Finish, GuiAction, Point, Wait, resolved
+from gui_rl.getters import get
+from gui_rl.metrics import score, together
+from gui_rl.prompt import screen, system_message
+from gui_rl.reading import actions_of
+from gui_rl.recording import Recording
+from gui_rl.screens import OpenScreen
+from gui_rl.setup_steps import make
+from gui_rl.sites import SiteServer, Visit
+from gui_rl.surroundings import Surroundings
+from gui_rl.task import GuiTask, task_of
+from gui_rl.tree import as_text
+from slime.agents import Action, Observation, Outcome, Start, Task
+from slime.agents.protocol import Message
+from slime.agents.tool_calls import CallError
+
+ObservationType = Literal["a11y_tree", "screenshot", "screenshot_a11y_tree"]
+
+
+@dataclass(frozen=True)
+class GuiSettings:
+    """Of all episodes of a run.
+
+    Attributes:
+        tasks_dir: folder of tasks that rows name.
+        observation: what the model is shown.
+        tree_chars: of the accessibility tree that is shown at most.
+        wait_after_reset, sleep_after_action: seconds.
+        results: folder of recordings; None records nothing.
+    """
+
+    tasks_dir: Path | None = None
+    observation: ObservationType = "a11y_tree"
+    unit: Coordinates = field(default_factory=Coordinates)
+    tree_chars: int = 6000
+    wait_after_reset: float = 0.0
+    sleep_after_action: float = 0.0
+    results: Path | None = None
+
+
+class GuiEnvironment:
+    """One episode."""
+
+    def __init__(self, settings: GuiSettings, surroundings: Surroundings) -> None:
+        self.settings, self.surroundings = settings, surroundings
+        self.task: GuiTask | None = None
+        self.visit: Visit | None = None
+        self.screen: OpenScreen | None = None
+        self.sites: SiteServer | None = None
+        self.finish: Finish | None = None
+        self.recording: Recording | None = None
+        self.places: list[Point] = []
+        self.acted = 0
+
+    async def reset(self, task: Task) -> Start:
+        """Raises TaskError, EnvironmentAway."""
+        self.task = task_of(task, self.settings.tasks_dir)
+        browser = self.surroundings.here()
+        self.sites = await browser.ready()
+        self.visit = self.sites.begin(self.task.pages)
+        self.screen = await browser.screen(self.visit)
+        await make(self.screen, self.task.config)
+        await asyncio.sleep(self.settings.wait_after_reset)
+        if (results := self.settings.results) is not None:
+            self.recording = Recording(results, self.task.domain, self.task.name, self.task.instruction)
+        return Start([system_message(self.settings.unit), await self._look(self.task.instruction)])
+
+    async def step(self, action: Action) -> Observation:
+        """Does the actions of a turn in their order, until one of them ends the episode."""
+        try:
+            wanted = [resolved(one, self.places) for one in actions_of(action.calls, self.settings.unit)]
+        except CallError as error:
+            return Observation([await self._look(f"Error: {error}")])
+        if self.recording is not None and self.screen is not None:
+            await asyncio.to_thread(self.recording.turn, await self.screen.png(), action.text, wanted)
+        for one in wanted:
+            if isinstance(one, Finish):
+                self.finish = one
+                return Observation(done=True)
+            await self._do(one)
+        return Observation([await self._look()])
+
+    async def _do(self, action: GuiAction) -> None:
+        assert self.screen is not None
+        self.acted += 1
+        if isinstance(action, Wait):
+            await asyncio.sleep(action.seconds)
+        else:
+            await self.screen.act(action)
+            await asyncio.sleep(self.settings.sleep_after_action)
+
+    async def _look(self, before: str = "") -> Message:
+        assert self.screen is not None
+        tree = png = None
+        if self.settings.observation != "screenshot":
+            shown = await self.screen.shown(self.settings.unit)
+            unit = self.settings.unit
+            self.places = [unit.point(one.x, one.y) for one in shown.elements]
+            tree = as_text(shown.elements, shown.notes, self.settings.tree_chars, unit.tags)
+        if self.settings.observation != "a11y_tree":
+            png = await self.screen.png()
+        return screen(tree, png, before)
+
+    async def evaluate(self) -> Outcome:
+        """+1 for a task that is solved, else -1. What cannot be done is solved by saying so, and by nothing else: running
+        out of turns says nothing. An agent that gives up has solved nothing else, whatever the screen shows."""
+        assert self.task is not None
+        gave_up = self.finish is not None and not self.finish.success
+        if self.task.infeasible or gave_up:
+            found = float(self.task.infeasible and gave_up)
+        else:
+            found = await self._checked(self.task)
+        details = {"gui_score": found, "gave_up": float(gave_up), "actions": self.acted}
+        outcome = Outcome(1.0 if found == 1.0 else -1.0, found == 1.0, details)
+        if self.recording is not None and self.screen is not None:
+            await asyncio.to_thread(self.recording.end, await self.screen.png(), outcome)
+        return outcome
+
+    async def _checked(self, task: GuiTask) -> float:
+        assert self.screen is not None and self.visit is not None
+        await make(self.screen, task.postconfig)
+        scores = []
+        for check in task.checks:
+            result = await get(self.screen, self.visit, check.result)
+            expected = await get(self.screen, self.visit, check.expected)
+            scores.append(score(check.func, result, expected, check.options))
+        return together(scores, task.conj)
+
+    async def close(self) -> None:
+        if self.screen is not None:
+            await self.screen.close()
+        if self.sites is not None and self.visit is not None:
+            self.sites.end(self.visit)

@@ -1,0 +1,110 @@
+"""The hooks of GUI agents: the generate function, and what is checked before a run begins."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from gui_rl.actions import Coordinates
+from gui_rl.chromium import ScreenSize, executable
+from gui_rl.environment import GuiEnvironment, GuiSettings
+from gui_rl.flags import FLAGS, GuiFlags
+from gui_rl.reading import GuiFormat
+from gui_rl.surroundings import Surroundings
+from slime.agents import Environment, EpisodeLimits, agent
+from slime.agents.generate import Generate
+from slime.agents.pool import PoolEnvironment
+from slime.arguments.declare import read
+from slime.errors import ConfigError
+from slime.plan.environments import MIB, EnvironmentUse
+from slime.types import Sample
+
+if TYPE_CHECKING:
+    from slime.arguments.sides import GenerationSide
+
+__all__ = ["FLAGS", "environment_use", "generate", "settings_of", "start"]
+PAGE_MEMORY, PAGE_DISK = 150 * MIB, 20 * MIB
+"""Of one episode in Chromium: its renderer, and its share of the profile."""
+
+
+async def generate(
+    args: GenerationSide, sample: Sample, sampling_params: dict[str, Any], evaluation: bool = False
+) -> Sample | list[Sample]:
+    """One episode. The reward is {"score": 1 or -1, "acc": solved}, so the run needs --reward-key score."""
+    flags = read(GuiFlags, args)
+    run = _function(in_evaluation(flags) if evaluation else flags)
+    return await run(args, sample, sampling_params, evaluation)
+
+
+def environment_use(args: GenerationSide) -> EnvironmentUse | None:
+    """For the plan: what a page takes, for each episode at a time; None where a pool has them."""
+    flags = read(GuiFlags, args)
+    use = EnvironmentUse(flags.parallel_envs, PAGE_MEMORY, PAGE_DISK, 0.5)
+    return use if flags.env_server_url is None else None
+
+
+def start(args: GenerationSide, endpoints: object) -> Sequence[Any]:
+    """For --service-path: refuses a run that could play no episode; it starts no process.
+
+    Raises:
+        ConfigError: pictures are asked for; there is no browser, or no folder of tasks (a pool elsewhere has its own).
+    """
+    flags = read(GuiFlags, args)
+    if flags.gui_observation_type != "a11y_tree":
+        raise ConfigError(
+            f"--gui-observation-type {flags.gui_observation_type}: episodes cannot pass pictures to engines and the "
+            "trainer yet; give a11y_tree (GUI_OBSERVATION_TYPE)"
+        )
+    if flags.env_server_url is None:
+        executable()
+        if flags.gui_tasks_dir is not None and not Path(flags.gui_tasks_dir).is_dir():
+            raise ConfigError(
+                f"--gui-tasks-dir (GUI_TEST_CONFIG_BASE_DIR) {flags.gui_tasks_dir} is no folder"
+            )
+    return []
+
+
+@functools.lru_cache
+def _function(flags: GuiFlags) -> Generate:
+    settings, url = settings_of(flags), flags.env_server_url
+    surroundings = _surroundings(flags.gui_screen_width, flags.gui_screen_height)
+
+    def environment() -> Environment:
+        if url is not None:
+            return PoolEnvironment(url, flags.env_server_key)
+        return GuiEnvironment(settings, surroundings)
+
+    limits = EpisodeLimits(turns=flags.gui_max_steps)
+    return agent(environment, limits, parallel=flags.parallel_envs, format=GuiFormat(settings.unit))
+
+
+@functools.lru_cache
+def _surroundings(width: int, height: int) -> Surroundings:
+    """Shared by training and evaluation."""
+    return Surroundings(ScreenSize(width, height))
+
+
+def in_evaluation(flags: GuiFlags) -> GuiFlags:
+    """With the limits and waits of evaluations in the place of those of training."""
+    own = {
+        "gui_max_steps": flags.gui_eval_max_steps,
+        "gui_wait_after_reset": flags.gui_eval_wait_after_reset,
+        "gui_sleep_after_execution": flags.gui_eval_sleep_after_execution,
+    }
+    return replace(flags, **{name: value for name, value in own.items() if value is not None})
+
+
+def settings_of(flags: GuiFlags) -> GuiSettings:
+    relative, tags = flags.gui_coordinate_type != "absolute", flags.gui_coordinate_type == "tags"
+    return GuiSettings(
+        tasks_dir=Path(flags.gui_tasks_dir) if flags.gui_tasks_dir else None,
+        observation=flags.gui_observation_type,
+        unit=Coordinates(relative, flags.gui_screen_width, flags.gui_screen_height, tags),
+        tree_chars=flags.gui_tree_chars,
+        wait_after_reset=flags.gui_wait_after_reset,
+        sleep_after_action=flags.gui_sleep_after_execution,
+        results=Path(flags.gui_result_dir) if flags.gui_result_dir else None,
+    )

@@ -1,0 +1,78 @@
+"""What evaluators look at, by OSWorld's names; `site_state` and `element_property` are ours."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+from gui_rl.screens import OpenScreen
+from gui_rl.sites import Visit
+from gui_rl.task import Json, TaskError
+
+Getter = Callable[[OpenScreen, Visit, Json], Awaitable[Any]]
+
+
+async def _rule(screen: OpenScreen, visit: Visit, settings: Json) -> Any:
+    return settings.get("rules")
+
+
+async def _site_state(screen: OpenScreen, visit: Visit, settings: Json) -> Any:
+    """All that pages have kept, or one entry of it (`key`), or those of `keys`."""
+    if "key" in settings:
+        return visit.state.get(settings["key"])
+    if "keys" in settings:
+        return {key: visit.state.get(key) for key in settings["keys"]}
+    return visit.state
+
+
+async def _element_property(screen: OpenScreen, visit: Visit, settings: Json) -> Any:
+    return await screen.read(str(settings["selector"]), str(settings["property"]))
+
+
+async def _active_tab_info(screen: OpenScreen, visit: Visit, settings: Json) -> Any:
+    tab = await screen.active()
+    return {"title": tab.title, "url": tab.url}
+
+
+async def _active_url(screen: OpenScreen, visit: Visit, settings: Json) -> Any:
+    """As Chrome's address bar shows it, behind `goto_prefix`."""
+    url = (await screen.active()).url.partition("://")[2].removeprefix("www.")
+    return str(settings.get("goto_prefix", "https://")) + url
+
+
+async def _open_tabs_info(screen: OpenScreen, visit: Visit, settings: Json) -> Any:
+    return [{"title": tab.title, "url": tab.url} for tab in await screen.tabs()]
+
+
+async def _url_parse(screen: OpenScreen, visit: Visit, settings: Json) -> Any:
+    """Values of `parse_keys` in the address's query, renamed by `replace`; those of `split_list` as lists."""
+    asked = parse_qs(urlsplit((await screen.active()).url).query)
+    found: dict[str, Any] = {key: asked.get(key, [""])[0] for key in settings["parse_keys"]}
+    for key in settings.get("split_list", []) if isinstance(settings.get("split_list"), list) else []:
+        found[key] = found[key].split(",")
+    for old, new in settings.get("replace", {}).items():
+        found[new] = found.pop(old)
+    return found
+
+
+GETTERS: Mapping[str, Getter] = {
+    "rule": _rule,
+    "site_state": _site_state,
+    "element_property": _element_property,
+    "active_tab_info": _active_tab_info,
+    "active_url_from_accessTree": _active_url,
+    "open_tabs_info": _open_tabs_info,
+    "active_tab_url_parse": _url_parse,
+}
+
+
+async def get(screen: OpenScreen, visit: Visit, settings: Json) -> Any:
+    """Raises TaskError for a getter that there is not, or whose settings are wrong; EnvironmentAway."""
+    kind = settings.get("type")
+    if kind not in GETTERS:
+        raise TaskError(f"there is no getter {kind!r}; known: {', '.join(GETTERS)}")
+    try:
+        return await GETTERS[kind](screen, visit, settings)
+    except (KeyError, TypeError, ValueError) as error:
+        raise TaskError(f"getter {kind}: {type(error).__name__} {error}") from error

@@ -1,0 +1,116 @@
+"""Functions of evaluators, by OSWorld's names: what was got, against the rules, is worth 0 to 1."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from gui_rl.task import TaskError
+
+Metric = Callable[..., float]
+
+
+def exact_match(result: Any, rules: Any, **options: Any) -> float:
+    return float(result == _rules(rules)["expected"])
+
+
+def literal_match(result: Any, expected: Any, **options: Any) -> float:
+    return float(result == expected)
+
+
+def match_in_list(result: Any, rules: Any, **options: Any) -> float:
+    return float(result in _rules(rules)["expected"])
+
+
+def is_in_list(result: Any, rules: Any, **options: Any) -> float:
+    return float(_rules(rules)["expected"] in (result or []))
+
+
+def check_include_exclude(result: Any, rules: Any, **options: Any) -> float:
+    """Texts of `include` come in the result, those of `exclude` do not."""
+    if result is None:
+        return 0.0
+    text, rules = str(result), _rules(rules)
+    included = all(one in text for one in rules.get("include", []))
+    return float(included and not any(one in text for one in rules.get("exclude", [])))
+
+
+def check_direct_json_object(result: Any, rules: Any, **options: Any) -> float:
+    """Each entry of `expected` has its value in the result; with `expect_in_result` its value comes in there."""
+    if not isinstance(result, Mapping):
+        return 0.0
+    rules = _rules(rules)
+    inside = bool(rules.get("expect_in_result", False))
+    for key, value in rules["expected"].items():
+        got = result.get(key)
+        if inside:
+            wanted = value if isinstance(value, list) else [value]
+            if got is None or not any(one in got for one in wanted):
+                return 0.0
+        elif got != value:
+            return 0.0
+    return 1.0
+
+
+def is_expected_active_tab(result: Any, rules: Any, **options: Any) -> float:
+    """By its address, or by its title (`type`: url or title)."""
+    rules, result = _rules(rules), result or {}
+    if rules.get("type") == "title":
+        return float(result.get("title") == rules["title"])
+    return float(_plain(result.get("url", "")) == _plain(rules["url"]))
+
+
+def is_expected_url_pattern_match(result: Any, rules: Any, **options: Any) -> float:
+    """Every regular expression of `expected` is found in the address."""
+    url = result.get("url", "") if isinstance(result, Mapping) else str(result or "")
+    return float(all(re.search(pattern, url) for pattern in _rules(rules)["expected"]))
+
+
+def is_expected_tabs(result: Any, rules: Any, **options: Any) -> float:
+    """These addresses are open, and no others."""
+    opened = sorted(_plain(tab["url"]) for tab in result or [])
+    return float(opened == sorted(map(_plain, _rules(rules)["urls"])))
+
+
+def _plain(url: str) -> str:
+    return url.partition("://")[2].removeprefix("www.").rstrip("/")
+
+
+def _rules(rules: Any) -> Mapping[str, Any]:
+    if not isinstance(rules, Mapping):
+        raise TypeError("the rules are no object")
+    return rules
+
+
+METRICS: Mapping[str, Metric] = {
+    one.__name__: one
+    for one in (
+        exact_match,
+        literal_match,
+        match_in_list,
+        is_in_list,
+        check_include_exclude,
+        check_direct_json_object,
+        is_expected_active_tab,
+        is_expected_url_pattern_match,
+        is_expected_tabs,
+    )
+}
+
+
+def score(func: str, result: Any, expected: Any, options: Mapping[str, Any]) -> float:
+    """Raises TaskError for a function that there is not, or rules that it does not take."""
+    if func not in METRICS:
+        raise TaskError(f"there is no metric {func!r}; known: {', '.join(METRICS)}")
+    try:
+        return METRICS[func](result, expected, **options)
+    except (KeyError, TypeError, AttributeError, re.error) as error:
+        raise TaskError(f"metric {func}: {type(error).__name__} {error}") from error
+
+
+def together(scores: Sequence[float], conj: str) -> float:
+    """ "and": 0 where one is 0, else their mean; "or": the greatest."""
+    if conj == "or":
+        return max(scores, default=0.0)
+    return sum(scores) / len(scores) if scores and min(scores) > 0 else 0.0

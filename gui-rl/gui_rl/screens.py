@@ -1,0 +1,60 @@
+"""What an environment needs of a screen, whoever draws it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from gui_rl.actions import Coordinates, GuiAction
+from gui_rl.sites import Visit
+from gui_rl.tree import Element
+
+
+@dataclass(frozen=True)
+class Tab:
+    title: str
+    url: str
+
+
+@dataclass(frozen=True)
+class Shown:
+    """The screen as text: its elements, and what is to be said beside them."""
+
+    elements: list[Element]
+    notes: list[str]
+
+
+class OpenScreen(Protocol):
+    """The screen of one episode. Its methods raise EnvironmentAway where the browser is gone."""
+
+    async def open(self, urls: list[str]) -> None:
+        """Opens tabs; the last one is in front."""
+        ...
+
+    async def act(self, action: GuiAction) -> None:
+        """Acts, and waits until what it began has ended. Wait and Finish are not for a screen."""
+        ...
+
+    async def shown(self, unit: Coordinates) -> Shown: ...
+
+    async def png(self) -> bytes: ...
+
+    async def tabs(self) -> list[Tab]:
+        """In the order in which they were opened."""
+        ...
+
+    async def active(self) -> Tab: ...
+
+    async def read(self, selector: str, name: str) -> list[Any]:
+        """A property of the elements that match a CSS selector, in the tab in front."""
+        ...
+
+    async def close(self) -> None: ...
+
+
+class Screens(Protocol):
+    """Where screens come from."""
+
+    async def screen(self, visit: Visit) -> OpenScreen:
+        """A fresh one: no cookie, cache, storage or history of another episode. Raises EnvironmentAway."""
+        ...

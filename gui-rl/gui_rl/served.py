@@ -1,0 +1,29 @@
+"""Screens behind HTTP: `python -m slime.agents.pool --environment gui_rl.served:environment`."""
+
+from __future__ import annotations
+
+import functools
+import os
+
+from gui_rl.chromium import ScreenSize, executable
+from gui_rl.environment import GuiEnvironment, GuiSettings
+from gui_rl.flags import GuiFlags
+from gui_rl.generate import settings_of
+from gui_rl.surroundings import Surroundings
+from slime.arguments.declare import convert, flags_of
+
+
+@functools.cache
+def _shared() -> tuple[GuiSettings, Surroundings]:
+    executable()
+    given = {}
+    for flag in flags_of(GuiFlags):
+        if name := next((name for name in flag.env if os.environ.get(name)), None):
+            given[flag.name] = convert(flag, name, os.environ[name])
+    flags = GuiFlags(**given)
+    return settings_of(flags), Surroundings(ScreenSize(flags.gui_screen_width, flags.gui_screen_height))
+
+
+def environment() -> GuiEnvironment:
+    """One environment, by the track's variables in this process's own environment. Raises ConfigError."""
+    return GuiEnvironment(*_shared())

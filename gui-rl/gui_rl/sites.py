@@ -1,0 +1,114 @@
+"""The sites of tasks, served from this process. It is the browser's proxy: there is no other network for a page.
+
+An episode is known by a header that its browser context sends. What its pages keep (`set` and `add` of site.js) is kept
+here, apart for each episode, and evaluators read it.
+"""
+
+from __future__ import annotations
+
+import json
+import mimetypes
+import secrets
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from aiohttp import web
+
+from gui_rl.made_page import made_page
+from gui_rl.task import MADE_HOST
+
+SITES = Path(__file__).parents[1] / "sites"
+HEADER = "X-Episode"
+MOST_BYTES = 256 * 1024  # of what one episode's pages keep
+
+
+@dataclass
+class Visit:
+    """What the sites know of one episode.
+
+    Attributes:
+        made: pages of `MADE_HOST`, by number.
+        state: what pages have kept.
+        opened: addresses of the pages that were asked for, in order.
+    """
+
+    made: Sequence[dict[str, Any]] = ()
+    state: dict[str, Any] = field(default_factory=dict)
+    opened: list[str] = field(default_factory=list)
+    token: str = field(default_factory=lambda: secrets.token_hex(16))
+
+
+class SiteServer:
+    """Listens on a free port of this machine's own address."""
+
+    def __init__(self, sites: Path = SITES) -> None:
+        self.sites = sites.resolve()
+        self.visits: dict[str, Visit] = {}
+        self._runner: web.ServerRunner | None = None
+        self.address = ""
+
+    async def start(self) -> None:
+        self._runner = web.ServerRunner(web.Server(self._answer), access_log=None, shutdown_timeout=0.1)
+        await self._runner.setup()
+        site = web.TCPSite(self._runner, "127.0.0.1", 0)
+        await site.start()
+        self.address = f"http://127.0.0.1:{self._runner.addresses[0][1]}"
+
+    async def stop(self) -> None:
+        if self._runner is not None:
+            await self._runner.cleanup()
+
+    def begin(self, made: Sequence[dict[str, Any]] = ()) -> Visit:
+        visit = Visit(made)
+        self.visits[visit.token] = visit
+        return visit
+
+    def end(self, visit: Visit) -> None:
+        self.visits.pop(visit.token, None)
+
+    async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
+        visit = self.visits.get(request.headers.get(HEADER, ""))
+        if visit is None:
+            return web.Response(status=403, text="for pages of an episode")
+        if request.path == "/_/state":
+            return await self._state(request, visit)
+        if request.method != "GET":
+            return web.Response(status=405, text="only GET")
+        host = request.host.partition(":")[0]
+        if request.path in ("/_/site.js", "/_/site.css"):
+            return _sent(self.sites / request.path.rpartition("/")[2])
+        visit.opened.append(f"http://{host}{request.path}")
+        page = request.path.strip("/") or "0"
+        if host == MADE_HOST and page.isdecimal() and int(page) < len(visit.made):
+            return web.Response(text=made_page(visit.made[int(page)]), content_type="text/html")
+        return self._file(host, request.path)
+
+    def _file(self, host: str, path: str) -> web.StreamResponse:
+        folder = self.sites / host
+        if "/" in host or host.startswith(".") or not folder.is_dir():
+            return web.Response(status=502, text=f"{host}: there is no such site")
+        file = (folder / (path.strip("/") or "index.html")).resolve()
+        if not file.is_relative_to(folder) or not file.is_file():
+            return web.Response(status=404, text="not found")
+        return _sent(file)
+
+    async def _state(self, request: web.BaseRequest, visit: Visit) -> web.Response:
+        if request.method == "POST":
+            try:
+                change = json.loads(await request.text())
+                changed = {**visit.state, **change.get("set", {})}
+                for name, value in change.get("add", {}).items():
+                    changed[name] = [*changed.get(name, []), value]
+            except (ValueError, AttributeError, TypeError):
+                return web.Response(status=400, text="no change of the state")
+            if len(json.dumps(changed)) > MOST_BYTES:
+                return web.Response(status=413, text="the state is full")
+            visit.state = changed
+        return web.json_response(visit.state)
+
+
+def _sent(file: Path) -> web.Response:
+    kind = mimetypes.guess_type(file.name)[0] or "application/octet-stream"
+    return web.Response(body=file.read_bytes(), content_type=kind, charset="utf-8")
