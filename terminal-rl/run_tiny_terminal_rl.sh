@@ -16,7 +16,7 @@ RUN_DIR=${RUN_DIR:-$ROOT/runs/tiny_terminal_rl-$(date +%Y%m%d-%H%M%S)}
 MODEL_PATH=${MODEL_PATH:-$ROOT/terminal-rl/tiny_model}
 SEED=${SEED:-1}
 [ -f "$MODEL_PATH/config.json" ] || die "MODEL_PATH=$MODEL_PATH holds no config.json"
-export PARALLEL_ENVS=${PARALLEL_ENVS:-16} MAX_STEPS=${MAX_STEPS:-4}
+export PARALLEL_ENVS=${PARALLEL_ENVS:-32} MAX_STEPS=${MAX_STEPS:-4}
 ensure_env "$ROOT/requirements.txt"
 mkdir -p "$RUN_DIR"
 "$PY" -m terminal_rl.tiny.data "$RUN_DIR/data" --seed "$SEED"
@@ -26,10 +26,10 @@ arguments=(
   --hf-checkpoint "$MODEL_PATH" --train-backend fsdp --backend embedded --run-dir "$RUN_DIR"
   --prompt-data "$RUN_DIR/data/train.jsonl" --input-key task --metadata-key metadata --rollout-shuffle
   --custom-generate-function-path terminal_rl.generate.generate --no-terminal-system-prompt --reward-key score
-  --rollout-max-context-len 320 --rollout-max-response-len 64
-  --rollout-batch-size 24 --n-samples-per-prompt 8 --num-steps-per-rollout 2 --num-rollout 40
-  --lr 5e-4 --lr-decay-style constant --weight-decay 0.0 --adam-beta1 0.9 --adam-beta2 0.98
-  --eps-clip 0.2 --eps-clip-high 0.28
+  --rollout-max-context-len 240 --rollout-max-response-len 32
+  --num-rollout 50 --rollout-batch-size 24 --n-samples-per-prompt 8 --num-steps-per-rollout 1
+  --disable-grpo-std-normalization --calculate-per-token-loss --eps-clip 0.2 --eps-clip-high 0.28
+  --lr 2e-3 --lr-decay-style linear --lr-decay-iters 50 --min-lr 1e-4 --weight-decay 0.0 --adam-beta1 0.9 --adam-beta2 0.98
   --eval-interval 10 --eval-prompt-data heldout "$RUN_DIR/data/heldout.jsonl" --eval-reward-key acc
   --n-samples-per-eval-prompt 4 --eval-temperature 1.0
   --save "$RUN_DIR/checkpoints" --save-interval 1000 --seed "$SEED" --rollout-seed "$SEED"

@@ -16,7 +16,7 @@ from terminal_rl.system import LIMITS
 from terminal_rl.tasks import FilesTask
 from terminal_rl.tiny.chores import HELD_OUT_NAMES, TRAINED_NAMES, VERBS, chore, look_for
 from terminal_rl.tiny.data import chores, write
-from terminal_rl.tiny.demonstrations import FITTING, demonstration, start_of
+from terminal_rl.tiny.demonstrations import CALL, FITTING, demonstration, ran, start_of
 from tests import ROOT
 from tests.fakes.dry_run import bash
 
@@ -24,7 +24,7 @@ TINY_MODEL = ROOT / "terminal-rl/tiny_model"
 
 
 def names(text: str) -> set[str]:
-    return set(re.findall(r"\b[a-z]\d\b", text))
+    return set(re.findall(r"\b\d[a-z]\d\b", text))
 
 
 def test_no_name_of_a_held_out_chore_is_trained_on_or_shown() -> None:
@@ -76,6 +76,23 @@ def test_commands_of_chores_do_what_their_files_say() -> None:
                 assert shells.execute("main", look_for(one.word)).text() == one.source
             assert shells.execute("main", one.commands[-1]).exit_code == 0
             assert task.verdict(workspace).solved, one
+
+
+@pytest.mark.skipif(shutil.which("bwrap") is None, reason="bubblewrap is not installed")
+def test_demonstrations_show_what_a_shell_says_of_a_command_that_fails() -> None:
+    files = {"1a1.txt": "red\n"}
+    with FilesTask("", "", files, {}).workspace() as workspace, Shells(workspace, LIMITS) as shells:
+        for name, verb in VERBS.items():
+            source = "red" if verb.known else "1a1.txt"
+            said = shells.execute("main", verb.command.format(source=source, target="2b2.txt"))
+            assert (said.text() or "[no output]") == verb.shown(source, files), name
+
+
+def test_a_call_is_two_tokens_and_its_command() -> None:
+    tokenizer = ChatTokenizer(str(TINY_MODEL))
+    first, *command, last = tokenizer.encode(ran(look_for("red"), "").text)
+    assert [tokenizer.decode([first]), tokenizer.decode([last])] == list(CALL)
+    assert tokenizer.decode(command) == look_for("red")
 
 
 def test_the_tiny_model_is_small_and_was_made_with_the_tools_that_there_are() -> None:

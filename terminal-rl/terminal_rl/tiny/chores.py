@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import hashlib
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-LETTERS = "abcdefghkmnprstuvwxyz"
+LETTERS, DIGITS = "abcdefghkmnprstuvwxyz", "0123456789"
 WORDS = ("red", "blue", "green", "black", "white", "pink", "gold", "gray")
 
 
@@ -56,28 +56,61 @@ class Verb:
         asks: with {source} and {target}; {source} is a name, or "the file with WORD".
         command: what does it.
         does: the same on texts by path.
+        fails: what the shell shows where the source is not there; for a new one, where it is.
         known: the source is a file that is there, so it can be looked for too.
     """
 
     asks: str
     command: str
     does: Callable[[dict[str, str], str, str], None]
+    fails: str = ""
     known: bool = True
 
     @property
     def names(self) -> int:
         return 2 if "{target}" in self.asks else 1
 
+    def shown(self, source: str, files: Collection[str]) -> str:
+        """What the model is shown when the command ran on `source`."""
+        failed = (source in files) != self.known
+        return (self.fails.format(source=source) if failed else "") or "[no output]"
 
+
+MISSING = "No such file or directory\n[exit code 1]"
 VERBS = {
-    "copy": Verb("copy {source} to {target}", "cp {source} {target}", _copy),
-    "move": Verb("move {source} to {target}", "mv {source} {target}", _move),
-    "sort": Verb("sort {source} into {target}", "sort {source} > {target}", _sort),
-    "reverse": Verb("reverse {source} into {target}", "tac {source} > {target}", _reverse),
-    "count": Verb("count lines of {source} into {target}", "wc -l < {source} > {target}", _count),
-    "delete": Verb("delete {source}", "rm {source}", _delete),
+    "copy": Verb(
+        "copy {source} to {target}", "cp {source} {target}", _copy, f"cp: cannot stat '{{source}}': {MISSING}"
+    ),
+    "move": Verb(
+        "move {source} to {target}", "mv {source} {target}", _move, f"mv: cannot stat '{{source}}': {MISSING}"
+    ),
+    "sort": Verb(
+        "sort {source} into {target}",
+        "sort {source} > {target}",
+        _sort,
+        "sort: cannot read: {source}: No such file or directory\n[exit code 2]",
+    ),
+    "reverse": Verb(
+        "reverse {source} into {target}",
+        "tac {source} > {target}",
+        _reverse,
+        f"tac: failed to open '{{source}}' for reading: {MISSING}",
+    ),
+    "count": Verb(
+        "count lines of {source} into {target}",
+        "wc -l < {source} > {target}",
+        _count,
+        f"bash: line 3: {{source}}: {MISSING}",
+    ),
+    "delete": Verb("delete {source}", "rm {source}", _delete, f"rm: cannot remove '{{source}}': {MISSING}"),
     "empty": Verb("empty {source}", "truncate -s 0 {source}", _empty),
-    "folder": Verb("make folder {source}", "mkdir {source}", _folder, known=False),
+    "folder": Verb(
+        "make folder {source}",
+        "mkdir {source}",
+        _folder,
+        "mkdir: cannot create directory \u2018{source}\u2019: File exists\n[exit code 1]",
+        known=False,
+    ),
 }
 
 
@@ -133,7 +166,7 @@ def is_held_out(name: str) -> bool:
     return hashlib.sha256(f"terminal-chores:{name}".encode()).digest()[0] < 52
 
 
-NAMES = [letter + digit for letter in LETTERS for digit in "0123456789"]
+NAMES = [first + letter + last for first in DIGITS for letter in LETTERS for last in DIGITS]
 TRAINED_NAMES = [name for name in NAMES if not is_held_out(name)]
 HELD_OUT_NAMES = [name for name in NAMES if is_held_out(name)]
 
