@@ -26,6 +26,9 @@ from slime.errors import ConfigError
 from slime.rented.failures import MAY_PASS, failures_translated
 from slime.rented.service import Sampled, Sampler, ServiceAway, ServiceRefuses, ServiceSettings, Trained, Wish
 
+Fields = Mapping[str, Any]
+"""JSON of the endpoint: fields of a request, or of one of its choices."""
+
 ANSWER_SECONDS = 600.0
 CONNECTIONS = 64
 NO_IDS = (
@@ -95,7 +98,7 @@ class CompletionsSampler:
         options: fields of the body by which this server returns ids.
     """
 
-    def __init__(self, url: str, model: str, key: str, options: Mapping[str, Any]) -> None:
+    def __init__(self, url: str, model: str, key: str, options: Fields) -> None:
         self.url, self.model, self.options = url.rstrip("/"), model, dict(options)
         headers = {"Authorization": f"Bearer {key}"} if key else {}
         limits = httpx.Limits(max_connections=CONNECTIONS, max_keepalive_connections=CONNECTIONS)
@@ -125,7 +128,7 @@ class CompletionsSampler:
             raise ServiceRefuses(f"{self.url} gives no log-probs of prompts")
         return values[1 : len(ids)]
 
-    def _post(self, wish: Wish, more: Mapping[str, Any]) -> dict[str, Any]:
+    def _post(self, wish: Wish, more: Fields) -> dict[str, Any]:
         body: dict[str, Any] = {
             "model": self.model,
             "prompt": list(wish.prompt),
@@ -148,14 +151,14 @@ class CompletionsSampler:
         return dict(choice)
 
 
-def ids_of(choice: Mapping[str, Any]) -> list[int] | None:
+def ids_of(choice: Fields) -> list[int] | None:
     """The sampled ids of an answer, None where the server returns none."""
     raw = choice.get("raw_output") or {}
     found = choice.get("token_ids") or raw.get("completion_token_ids")
     return None if found is None else [int(one) for one in found]
 
 
-def log_probs_of(choice: Mapping[str, Any], first_known: bool = True) -> list[float] | None:
+def log_probs_of(choice: Fields, first_known: bool = True) -> list[float] | None:
     """Of the tokens of an answer; `first_known`: false where the prompt is echoed, whose first token has none."""
     told = choice.get("logprobs") or {}
     content = told.get("content")

@@ -10,6 +10,9 @@ from typing import Any
 from slime.errors import ConfigError, EngineError
 from slime.vision.place import ImagePlace
 
+Part = Mapping[str, Any]
+"""A message as OpenAI's API has it, a part of its content, or an answer of an engine: JSON that is not checked."""
+
 LEFT_OUT = "[image left out]"
 
 
@@ -21,21 +24,21 @@ def pictures_of(messages: object) -> list[str]:
     return [url for message in messages for part in _parts(message) for url in _url(part)]
 
 
-def without_pictures(content: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+def without_pictures(content: Sequence[Part]) -> list[dict[str, Any]]:
     """The parts of a content, with words in place of pictures, and the lengths of texts in place of these."""
     return [{"type": "text", "text": _left_out(part)} for part in content]
 
 
-def _left_out(part: Mapping[str, Any]) -> str:
+def _left_out(part: Part) -> str:
     return f"[{len(part.get('text', ''))} characters left out]" if part.get("type") == "text" else LEFT_OUT
 
 
-def _parts(message: Mapping[str, Any]) -> Iterable[Mapping[str, Any]]:
+def _parts(message: Part) -> Iterable[Part]:
     content = message.get("content")
     return content if isinstance(content, list) else ()
 
 
-def _url(part: Mapping[str, Any]) -> Iterable[str]:
+def _url(part: Part) -> Iterable[str]:
     if part.get("type") == "image_url":
         yield str((part.get("image_url") or {}).get("url"))
 
@@ -57,7 +60,7 @@ def image_fields(backend: str, images: Sequence[ImagePlace], pictures: Sequence[
     return {"image_data": [{"start": at, "data": base64.b64encode(data).decode()} for at, data in bytes_of]}
 
 
-def check_prompt(answer: Mapping[str, Any], images: Sequence[ImagePlace], tokens: int) -> None:
+def check_prompt(answer: Part, images: Sequence[ImagePlace], tokens: int) -> None:
     """SGLang reads a prompt with pictures as text again. Raises EngineError where it became another number of tokens."""
     read = (answer.get("meta_info") or {}).get("prompt_tokens", tokens)
     if images and read != tokens:

@@ -15,6 +15,7 @@ import sys
 import threading
 from typing import Any
 
+Json = dict[str, Any]
 LONGEST_LINE = 64 << 20
 DOES = ("tasks", "reset", "step", "evaluate", "close")
 
@@ -33,7 +34,7 @@ class Wire:
         os.dup2(2, 1)
         self.lock = threading.Lock()
 
-    def send(self, message: dict[str, Any]) -> None:
+    def send(self, message: Json) -> None:
         data = json.dumps(message).encode() + b"\n"
         with self.lock:
             while data:
@@ -46,7 +47,7 @@ class Wire:
         return found
 
 
-async def serve(wire: Wire, kind: str, options: dict[str, Any]) -> None:
+async def serve(wire: Wire, kind: str, options: Json) -> None:
     """Until the other side closes its end."""
     try:
         side = importlib.import_module(f"{kind}_side").Side(options)
@@ -64,8 +65,8 @@ async def serve(wire: Wire, kind: str, options: dict[str, Any]) -> None:
     await side.stop()
 
 
-async def answer(wire: Wire, side: Any, message: dict[str, Any]) -> None:
-    said: dict[str, Any]
+async def answer(wire: Wire, side: Any, message: Json) -> None:
+    said: Json
     try:
         if message["do"] not in DOES:
             raise Refused(f"there is no {message['do']}")
