@@ -16,7 +16,8 @@ import os
 import sys
 from pathlib import Path
 
-sys.path[:0] = [str(Path(__file__).resolve().parents[at]) + part for at, part in ((2, ""), (3, "/slime"))]
+sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "slime"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from openclaw_test.evaluation.plot import chart
 from openclaw_test.people.gsm8k import BadDataset, WordProblem, read_problems
