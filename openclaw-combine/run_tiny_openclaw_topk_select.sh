@@ -24,7 +24,7 @@ METHOD=(
   --teacher-model "${PRM_TEACHER_HF:-base}" # base: the model that training began with
   # as in the learning benchmark, openclaw-test/README.md: an epsilon above the noise of the gradient keeps the arithmetic
   --no-topk-plain-teacher --calculate-per-token-loss --lr 2e-3 --adam-eps 3e-3
-  --replay-steps 2 --anchor-share 2 # what is said is learned sooner, and explicit wishes stay obeyed
+  --replay-steps 5 --anchor-share 2 # what is said is learned sooner, and explicit wishes stay obeyed
   --custom-reward-post-process-path openclaw.methods.rewards.compare_in_batch
   --use-kl-loss --kl-loss-coef 0.1 --kl-loss-type low_var_kl
 )

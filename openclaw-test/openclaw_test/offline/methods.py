@@ -46,7 +46,7 @@ _SELECT = (
         "sequence_optimal",
     ),
     *("--hint-m", "3", "--topk-adv-diff-clip", "5.0", "--no-topk-plain-teacher"),
-    *("--topk-w-opd", "12.0", "--topk-w-rl", "3.0", "--replay-steps", "2", "--anchor-share", "2"),
+    *("--topk-w-opd", "12.0", "--topk-w-rl", "3.0", "--replay-steps", "5", "--anchor-share", "2"),
 )
 
 METHODS = {
