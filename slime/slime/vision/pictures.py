@@ -10,10 +10,9 @@ from typing import Any
 from slime.errors import ConfigError, EngineError
 from slime.vision.place import ImagePlace
 
-Part = Mapping[str, Any]
-"""A message as OpenAI's API has it, a part of its content, or an answer of an engine: JSON that is not checked."""
-
 LEFT_OUT = "[image left out]"
+Part = Mapping[str, object]
+"""A JSON object: a message, a part of one, an answer."""
 
 
 def pictures_of(messages: object) -> list[str]:
@@ -24,13 +23,15 @@ def pictures_of(messages: object) -> list[str]:
     return [url for message in messages for part in _parts(message) for url in _url(part)]
 
 
-def without_pictures(content: Sequence[Part]) -> list[dict[str, Any]]:
+def without_pictures(content: Sequence[Part]) -> list[dict[str, str]]:
     """The parts of a content, with words in place of pictures, and the lengths of texts in place of these."""
     return [{"type": "text", "text": _left_out(part)} for part in content]
 
 
 def _left_out(part: Part) -> str:
-    return f"[{len(part.get('text', ''))} characters left out]" if part.get("type") == "text" else LEFT_OUT
+    return (
+        f"[{len(str(part.get('text', '')))} characters left out]" if part.get("type") == "text" else LEFT_OUT
+    )
 
 
 def _parts(message: Part) -> Iterable[Part]:
@@ -40,7 +41,8 @@ def _parts(message: Part) -> Iterable[Part]:
 
 def _url(part: Part) -> Iterable[str]:
     if part.get("type") == "image_url":
-        yield str((part.get("image_url") or {}).get("url"))
+        named = part.get("image_url")
+        yield str(named.get("url") if isinstance(named, Mapping) else named)
 
 
 def image_fields(backend: str, images: Sequence[ImagePlace], pictures: Sequence[str]) -> dict[str, Any]:
@@ -62,7 +64,8 @@ def image_fields(backend: str, images: Sequence[ImagePlace], pictures: Sequence[
 
 def check_prompt(answer: Part, images: Sequence[ImagePlace], tokens: int) -> None:
     """SGLang reads a prompt with pictures as text again. Raises EngineError where it became another number of tokens."""
-    read = (answer.get("meta_info") or {}).get("prompt_tokens", tokens)
+    meta = answer.get("meta_info")
+    read = meta.get("prompt_tokens", tokens) if isinstance(meta, Mapping) else tokens
     if images and read != tokens:
         raise EngineError(
             f"an engine read {read} tokens of a prompt with images that has {tokens}: it is not what is trained"

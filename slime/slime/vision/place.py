@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, cast
 
 
 @dataclass(frozen=True)
@@ -44,9 +44,12 @@ class ImagePlace:
         return replace(self, start=self.start + tokens)
 
     @classmethod
-    def of(cls, data: ImagePlace | dict[str, Any]) -> ImagePlace:
+    def of(cls, data: ImagePlace | Mapping[str, object]) -> ImagePlace:
         """From the plain data of a stored sample. Raises ValueError, TypeError where it is none."""
-        return data if isinstance(data, ImagePlace) else cls(**{**data, "grid": tuple(data["grid"])})
+        if isinstance(data, ImagePlace):
+            return data
+        fields = cast("dict[str, Any]", {**data})
+        return cls(**{**fields, "grid": tuple(fields["grid"])})
 
 
 def problem(places: Sequence[ImagePlace], tokens: int, prompt: int, mask: Sequence[int]) -> str | None:

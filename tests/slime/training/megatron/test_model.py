@@ -249,7 +249,7 @@ def test_in_float64_the_curves_of_both_backends_are_one(
         return original(folder, **how | {"dtype": torch.float64, "experts_implementation": "eager"})
 
     monkeypatch.setattr(fsdp, "open_shards", lambda *_, **__: None)  # which fill in fp32
-    monkeypatch.setattr(fsdp.AutoModelForCausalLM, "from_pretrained", wide)
+    monkeypatch.setattr(AutoModelForCausalLM, "from_pretrained", wide)
     monkeypatch.setattr(fsdp, "MixedPrecisionPolicy", lambda **_: NATIVE)
     monkeypatch.setattr(megatron, "computing_dtype", lambda *_: torch.float64)
     curves = {}
