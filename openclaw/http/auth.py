@@ -20,6 +20,8 @@ RELAYED = frozenset({"forwarded", "via", "x-real-ip", "true-client-ip", "cf-conn
 """Headers that proxies add, besides x-forwarded-*."""
 
 
+READING = ("GET", "HEAD", "OPTIONS")
+
 _NO_HOST = frozenset("@/\\?#")
 
 
@@ -66,6 +68,19 @@ def check_admin(request: Request, settings: Administered) -> None:
         message = "administration is open to this machine only; set OPENCLAW_ADMIN_KEY to allow it with a key"
         raise ClientError(message, code="forbidden", status=403, kind="permission_error")
     _check_origin(request)
+    if request.method not in READING:
+        _check_same_origin(request)
+
+
+def _check_same_origin(request: Request) -> None:
+    """What a page of another address has a browser send changes nothing, also where that address is of this machine: any
+    program may serve pages on another port."""
+    site = request.headers.get("sec-fetch-site", "none")
+    origin = request.headers.get("origin")
+    own = origin is None or origin.partition("//")[2] == request.headers.get("host")
+    if site not in ("same-origin", "none") or not own:
+        message = "a web page of another address may not administer this server without OPENCLAW_ADMIN_KEY"
+        raise ClientError(message, code="forbidden", status=403, kind="permission_error")
 
 
 def _check_origin(request: Request) -> None:

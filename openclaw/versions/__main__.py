@@ -153,11 +153,19 @@ def _call(
     try:
         with httpx.Client(base_url=url, headers=headers, timeout=TIMEOUT_SECONDS, trust_env=False) as http:
             answer = http.request(method, path, json=body)
+    except UnicodeEncodeError as error:
+        raise VersionsError("OPENCLAW_ADMIN_KEY holds letters that no HTTP header can carry") from error
     except (httpx.HTTPError, httpx.InvalidURL) as error:
         raise VersionsError(f"no answer from {url} ({error or type(error).__name__}); give --url") from error
-    found: dict[str, Any] = answer.json() if answer.content else {}
+    try:
+        found = answer.json() if answer.content else {}
+    except ValueError:
+        found = None
+    if not isinstance(found, dict):
+        raise VersionsError(f"{url} is no server of OpenClaw-RL: {answer.text[:80]!r}; give --url")
     if answer.status_code not in (200, 202):
-        reason = (found.get("error") or {}).get("message", f"HTTP {answer.status_code}")
+        told = found.get("error")
+        reason = told.get("message") if isinstance(told, dict) else f"HTTP {answer.status_code}"
         raise VersionsError(str(reason))
     return found
 

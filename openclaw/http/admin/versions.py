@@ -150,7 +150,9 @@ def _text(message: Message) -> str:
 async def _order(
     request: Request, action: str, number: int | None, drop_turns: bool = False, reason: str = ""
 ) -> Response:
-    _, run_dir = _places(request)
+    store, run_dir = _places(request)
+    if number is not None and await asyncio.to_thread(show_version, store, run_dir, number) is None:
+        raise ClientError(f"there is no version {number}", "version", "not_found", 404)
     if run_dir is None:
         message = "no run folder is known here (--run-dir), so nobody would change the version"
         raise ClientError(message, code="no_run", status=409)

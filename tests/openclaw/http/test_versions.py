@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 from openclaw.store import RolloutStore
@@ -77,9 +78,48 @@ def test_going_back_is_done_by_the_driver(gateway: Any, tmp_path: Path) -> None:
 
 
 def test_an_order_that_the_driver_refuses_says_why(gateway: Any, tmp_path: Path) -> None:
-    with driver(tmp_path, error="version 7 is not on disk any more"):
-        answer = gateway.http.post("/admin/versions/7/rollback")
+    with driver(tmp_path, error="version 1 is not on disk any more"):
+        answer = gateway.http.post("/admin/versions/1/rollback")
     assert answer.status_code == 409 and "not on disk" in answer.json()["error"]["message"]
+
+
+@pytest.mark.parametrize("action", ["rollback", "pin"])
+def test_a_version_that_never_was_is_no_order(gateway: Any, tmp_path: Path, action: str) -> None:
+    """The driver would give an update up for it."""
+    answer = gateway.http.post(f"/admin/versions/7/{action}")
+    assert answer.status_code == 404 and "there is no version 7" in answer.json()["error"]["message"]
+    assert not (tmp_path / "version_order.json").exists()
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [{"Origin": "http://127.0.0.1:9999"}, {"Sec-Fetch-Site": "same-site"}, {"Sec-Fetch-Site": "cross-site"}],
+)
+def test_a_page_of_another_port_changes_no_version(
+    gateway: Any, tmp_path: Path, headers: dict[str, str]
+) -> None:
+    answer = gateway.http.post("/admin/versions/0/rollback", headers=headers)
+    assert answer.status_code == 403 and "another address" in answer.json()["error"]["message"]
+    assert not (tmp_path / "version_order.json").exists()
+
+
+@pytest.mark.parametrize("body", [b"<html>hello</html>", b"[1, 2]"])
+def test_the_command_says_that_it_asked_something_else(
+    body: bytes, capsys: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answering = httpx.MockTransport(lambda request: httpx.Response(200, content=body))
+    client = httpx.Client
+    monkeypatch.setattr(
+        "openclaw.versions.__main__.httpx.Client", lambda **more: client(**more, transport=answering)
+    )
+    assert main(["--url", "http://127.0.0.1:9", "list"]) == 2
+    assert "is no server of OpenClaw-RL" in capsys.readouterr().err
+
+
+def test_a_key_that_no_header_can_carry_is_named(capsys: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENCLAW_ADMIN_KEY", "schlüssel€")
+    assert main(["--url", "http://127.0.0.1:9", "list"]) == 2
+    assert "OPENCLAW_ADMIN_KEY" in capsys.readouterr().err
 
 
 def test_a_second_order_is_refused_while_one_waits(gateway: Any, tmp_path: Path) -> None:
