@@ -97,14 +97,20 @@ def test_a_server_that_no_longer_answers_is_replaced(manager: ServerManager) -> 
 
 
 DOOR = """
-import contextlib, json, psutil, socket, sys, time
+import contextlib, json, os, psutil, socket, sys, threading, time
 from pathlib import Path
 from slime.processes.door.door import Door
 from slime.processes.door.orphans import Lineage, take_over
 
 port, run_dir = int(sys.argv[1]), Path(sys.argv[2])
 
+def end():
+    while not (run_dir / "ended").exists():
+        time.sleep(0.05)
+    os._exit(0)
+
 def work(post):
+    threading.Thread(target=end, daemon=True).start()
     while not (run_dir / "may-serve").exists():
         time.sleep(0.05)
     while True:
@@ -146,6 +152,8 @@ def test_connections_wait_while_a_door_that_nobody_serves_behind_is_replaced(
         assert watched.record.pid != first.pid
         (tmp_path / "may-serve").touch()
         assert waiting.recv(6) == b"served"
+    manager.stop_all()
+    (tmp_path / "ended").touch()  # its workers heed no door, so they would stay
 
 
 def test_starts_wait_longer_while_a_server_never_gets_ready() -> None:
