@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import copy
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar
 
 from slime.agents.conversation import Conversation
 from slime.agents.protocol import Action, Environment, Observation, Outcome, Start, Step, Task
@@ -19,10 +19,13 @@ from slime.rollout.engine_pool import EngineRefused
 from slime.rollout.generate import POOL_SHARE, add_answer, seed_of
 from slime.rollout.state import GenerateState, current_interrupt
 from slime.types import Sample, SampleStatus
-from slime.vision.pictures import check_prompt, image_fields
+from slime.vision.pictures import check_prompt, image_fields, pictures_of
 
 if TYPE_CHECKING:
     from slime.arguments.sides import GenerationSide
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -86,7 +89,7 @@ class Episode:
         """
         state = GenerateState.of(self.args)
         start = await self.environment.reset(task)
-        conversation = await asyncio.to_thread(Conversation, state.tokenizer, start, state.placed)
+        conversation = await _read(start.messages, Conversation, state.tokenizer, start, state.placed)
         if self._room(conversation) < 1:
             raise EngineRefused(f"the task's {len(conversation.opening)} tokens leave no room for an answer")
         try:
@@ -121,7 +124,7 @@ class Episode:
             if seen.done:
                 return
             ids = turn.sampled.tokens[turn.sampled.prompt_length :]
-            turn.shown = await asyncio.to_thread(conversation.add, ids, seen.messages)
+            turn.shown = await _read(seen.messages, conversation.add, ids, seen.messages)
             if self.limits.context == "fold" and self.args.rollout_max_context_len is not None:
                 conversation.fold(self.args.rollout_max_context_len - self.sampling_params["max_new_tokens"])
             limits = {
@@ -221,3 +224,10 @@ class Episode:
             "parse_errors": self.parse_errors,
             "ended_by": self.ended_by,
         }
+
+
+async def _read(messages: object, function: Callable[P, T], *args: P.args, **options: P.kwargs) -> T:
+    """Calls the function; beside the event loop where the messages have pictures, which take a while to read."""
+    if pictures_of(messages):
+        return await asyncio.to_thread(function, *args, **options)
+    return function(*args, **options)

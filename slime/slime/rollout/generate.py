@@ -40,8 +40,11 @@ async def generate(args: GenerationSide, sample: Sample, sampling_params: dict[s
     """
     state = GenerateState.of(args)
     if not sample.tokens:
-        found = await asyncio.to_thread(prompt_with_images, state, sample)
-        sample.tokens, sample.images = found
+        if pictures_of(sample.prompt):  # which take a while to read
+            found = await asyncio.to_thread(prompt_with_images, state, sample)
+            sample.tokens, sample.images = found
+        else:
+            sample.tokens = prompt_ids(state, sample)
     limit = sampling_params["max_new_tokens"] - sample.response_length
     if args.rollout_max_context_len is not None:
         limit = min(limit, args.rollout_max_context_len - len(sample.tokens))
@@ -66,15 +69,12 @@ async def generate(args: GenerationSide, sample: Sample, sampling_params: dict[s
 
 
 def prompt_with_images(state: GenerateState, sample: Sample) -> tuple[list[int], list[ImagePlace]]:
-    """Ids of a prompt [T], and where its images stand: messages with pictures are rendered by the model's template."""
-    pictures = pictures_of(sample.prompt)
-    if not pictures:
-        return prompt_ids(state, sample), []
+    """Ids of messages with pictures [T], rendered by the model's template, and where their images stand."""
     reader = state.reader
     messages = cast("list[dict[str, Any]]", sample.prompt)
     tools, variables = sample.metadata.get("tools"), template_variables(state.args)
     text = state.tokenizer.render(messages, tools, answer_next=True, variables=variables)
-    return reader.placed(state.tokenizer.encode(text), pictures)
+    return reader.placed(state.tokenizer.encode(text), pictures_of(messages))
 
 
 def prompt_ids(state: GenerateState, sample: Sample) -> list[int]:
