@@ -94,7 +94,8 @@ class FireworksService:
             return ShapedTrained(client, types, "sum")
 
     def _connected(self) -> Any:
-        """A client of the trainer, which is woken where it sleeps."""
+        """A client of the trainer, which is woken where it sleeps. It sends no telemetry unless somebody asks for it."""
+        os.environ.setdefault("TINKER_TELEMETRY", "0")
         from fireworks.training.sdk import FiretitanServiceClient
 
         endpoint = self.trainers.reconnect_and_wait(self.job)

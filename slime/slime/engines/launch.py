@@ -95,19 +95,21 @@ def launch_completions(argv: list[str]) -> None:
 
 
 BACKENDS: dict[str, Callable[[list[str]], None]] = {
-    "completions": launch_completions,
     "embedded": launch_embedded,
     "rented": launch_rented,
     "sglang": launch_sglang,
     "vllm": launch_vllm,
 }
+"""What a run can start by `--rollout-backend`."""
+BY_HAND = {"completions": launch_completions}
+"""What serves and cannot be trained."""
 
 
 def main(argv: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description="Launch an engine.", add_help=False, allow_abbrev=False)
-    parser.add_argument("--backend", choices=sorted(BACKENDS), default="embedded")
+    parser.add_argument("--backend", choices=sorted(BACKENDS | BY_HAND), default="embedded")
     chosen, rest = parser.parse_known_args(argv)
-    BACKENDS[chosen.backend](rest)
+    (BACKENDS | BY_HAND)[chosen.backend](rest)
 
 
 def _refuse(message: str) -> int:
