@@ -152,6 +152,7 @@ class TrainingRun(RunParts):
         if self.trainers is not None:
             self.trainers.check()
             if not self.publisher.busy:
+                self.publisher.check_kept()
                 self.went_back |= obey(self.publisher, self.trainers, self.trained)
 
     def train(self, batch: PendingBatch) -> None:
