@@ -75,6 +75,11 @@ class Settings:
         str, "main", "Type of a turn whose request names none: main is trained, side is not.",
         ("DEFAULT_TURN_TYPE",), choices=("main", "side"),
     )  # fmt: skip
+    memory: bool = option(
+        bool,
+        False,
+        "Put what a person asked for in a complaint into their next prompts, until the weights hold it.",
+    )
     session_ttl: float = option(
         float, 900.0, "How far back a conversation is found again when its client names no session.",
         ("SESSION_TTL",), "seconds", least=0.001,

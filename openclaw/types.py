@@ -99,6 +99,9 @@ class TurnContext:
     group_id: str | None = None
     """Turns whose rewards are compared with each other: the attempts at one task."""
     task_id: str | None = None
+    memory: list[str] | None = None
+    """What was remembered of the person and stands in the prompt beside `messages`, the oldest first; None: nothing was
+    to be, and no hint about the turn is remembered."""
     id: str = field(default_factory=lambda: uuid.uuid4().hex)
     created_at: float = field(default_factory=time.time)
 

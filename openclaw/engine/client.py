@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import logging
+import math
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from typing import Any
@@ -141,6 +142,32 @@ class EngineClient:
             raise _refusal(answer.status, data)
         found: list[dict[str, Any]] | None = orjson.loads(data).get("answers")
         return found
+
+    async def log_prob(self, url: str, prompt_ids: list[int], ids: list[int]) -> float:
+        """The log-prob of an answer's ids [T] behind a prompt, in nats, at temperature 1. Raises EngineError, and
+        ClientError when the engine refuses."""
+        body = {
+            "input_ids": prompt_ids + ids,
+            "sampling_params": {"temperature": 0.0, "max_new_tokens": 0},
+            "return_logprob": True,
+            "logprob_start_len": len(prompt_ids) - 1,
+        }
+        try:
+            async with self._http.post(
+                f"{url}/generate", data=orjson.dumps(body), timeout=TRIAL_TIMEOUT
+            ) as answer:
+                data = await answer.read()
+        except (aiohttp.ClientError, OSError, TimeoutError) as error:
+            raise EngineError(f"{url}: {error or type(error).__name__}") from error
+        if answer.status != 200:
+            raise _refusal(answer.status, data)
+        try:
+            rows = orjson.loads(data)["meta_info"]["input_token_logprobs"][1:]
+            if [row[1] for row in rows] != ids:
+                raise ValueError("other ids than those asked for")
+            return math.fsum(float(row[0]) for row in rows)
+        except (orjson.JSONDecodeError, KeyError, TypeError, IndexError, ValueError) as error:
+            raise EngineError(f"{url} gave no log-probs of the ids: {error!r}") from error
 
     def abort(self, url: str, request_id: str) -> None:
         """Tell an engine to stop working for a request that nobody waits for. Does not wait."""

@@ -44,7 +44,8 @@ class RequestKey:
 @dataclass(frozen=True)
 class Caller:
     """The metadata of a request. `scope` is the session that it names, if any; `done`: the session ends with it;
-    `group` and `task`: what the attempt belongs to."""
+    `group` and `task`: what the attempt belongs to; `memory`: what is remembered of the person may stand in the prompt;
+    `key_name`: whose key it is."""
 
     scope: str | None
     person: str | None
@@ -55,6 +56,8 @@ class Caller:
     group: str | None = None
     task: str | None = None
     source: Source = "gateway"
+    memory: bool = True
+    key_name: str | None = None
 
     @classmethod
     def of(
@@ -84,8 +87,10 @@ class Caller:
         person = person_named(headers, body)
         key = RequestKey.of(headers, body, scope)
         group, task = (_name(headers, body, name) for name in ("group", "task"))
-        source = _source(headers, body)
-        return cls(scope, person, "side" if side else "main", train, done, key, group, task, source)
+        source, memory = _source(headers, body), _is_on(headers, "memory")
+        kind: Literal["main", "side"] = "side" if side else "main"
+        own = person_of(headers)
+        return cls(scope, person, kind, train, done, key, group, task, source, memory, own)
 
 
 def person_named(headers: Mapping[str, str], body: Mapping[str, object]) -> str | None:
@@ -114,12 +119,18 @@ def _source(headers: Mapping[str, str], body: Mapping[str, object]) -> Source:
 
 def _may_train(headers: Mapping[str, str], body: Mapping[str, object]) -> bool:
     """Raises ClientError for a misspelt opt-out, which must not count as consent."""
-    asked, wish = headers.get("x-train"), body.get("train")
-    if asked is not None and asked.strip().lower() not in (*YES, *_NO):
-        raise ClientError(f"X-Train is {asked!r}; it must be on or off", "train")
+    asked, wish = _is_on(headers, "train"), body.get("train")
     if wish is not None and not isinstance(wish, bool):
         raise ClientError("train must be true or false", "train")
-    return wish is not False and (asked is None or is_true(asked))
+    return wish is not False and asked
+
+
+def _is_on(headers: Mapping[str, str], name: str) -> bool:
+    """Whether a header such as X-Train does not opt out. Raises ClientError for another word than yes or no."""
+    asked = headers.get(f"x-{name}")
+    if asked is not None and asked.strip().lower() not in (*YES, *_NO):
+        raise ClientError(f"X-{name.capitalize()} is {asked!r}; it must be on or off", name)
+    return asked is None or is_true(asked)
 
 
 def as_utf8(value: str) -> str:

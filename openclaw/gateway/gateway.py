@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import TypeVar
@@ -24,9 +24,11 @@ from openclaw.gateway.chat_request import SHOWN, ChatRequest
 from openclaw.gateway.exchange import Exchange
 from openclaw.gateway.idempotency import InFlight, SharedGeneration
 from openclaw.gateway.recorder import Recorder
+from openclaw.gateway.remembering import added, still_stand, unsaid, wishes_of
 from openclaw.gateway.running import Admission, RunningAnswers
 from openclaw.gateway.sizes import LARGE_HISTORY_CHARACTERS, check_number, is_large, too_long
 from openclaw.gateway.spans import spans_of
+from openclaw.methods.hinted_prompt import with_memory
 from openclaw.sessions.transcript import Parent, Transcript, next_state, same_answer
 from openclaw.settings import Settings
 from openclaw.types import RenderMode, TurnContext, TurnState
@@ -45,10 +47,11 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Prompt:
-    """Rendered prompt ids [T]."""
+    """Rendered prompt ids [T], and what was remembered of the person in them."""
 
     ids: list[int]
     mode: RenderMode
+    memory: Sequence[str] | None = None
 
 
 class Gateway:
@@ -88,7 +91,8 @@ class Gateway:
         read = Transcript.of, request.messages
         transcript = await self._aside(*read) if is_large(request) else Transcript.of(request.messages)
         parent = await _find_parent(recorder, request, transcript, caller)
-        prompt = await self._render(request, parent)
+        wishes = await wishes_of(self.settings, self.recorder, request, caller)
+        prompt = await self._render(request, parent, wishes)
         generation = self._join_or_begin(request, caller, parent, prompt, recorder is not None)
         if recorder and parent and caller.turn_type == "main":
             recorder.answer_soon(parent.turn, next_state(request.messages, parent.start))
@@ -150,17 +154,31 @@ class Gateway:
             raise too_long(f"{prompt_tokens} tokens", self.context_length)
         return min(room, request.max_tokens or self.settings.max_tokens_default or room)
 
-    async def _render(self, request: ChatRequest, parent: Parent | None) -> Prompt:
-        if parent is not None and _continues(request, parent):
-            new = request.messages[parent.start :]
+    async def _render(
+        self, request: ChatRequest, parent: Parent | None, wishes: Sequence[str] | None
+    ) -> Prompt:
+        """Without `wishes` where they would leave no room for the answer."""
+        prompt = await self._with_wishes(request, parent, wishes)
+        if prompt.memory and len(prompt.ids) + (request.max_tokens or 1) > self.context_length:
+            return Prompt(await self._rendered(request), "full", [])
+        return prompt
+
+    async def _with_wishes(
+        self, request: ChatRequest, parent: Parent | None, wishes: Sequence[str] | None
+    ) -> Prompt:
+        unspoken = unsaid(wishes, request.messages) if wishes else []
+        if parent is not None and _continues(request, parent) and still_stand(parent.turn, wishes):
+            new, stand = added(request.messages[parent.start :], unspoken, parent.turn.memory or ())
             wanted = parent.turn.prompt_ids, parent.turn.completion_ids, new, request.tools, request.thinking
             if sum(len(text_of(message)) for message in new) < LARGE_HISTORY_CHARACTERS:
                 bridged = self.format.bridge(*wanted)
             else:
                 bridged = await self._aside(self.format.bridge, *wanted)
             if bridged is not None:
-                return Prompt(bridged, "bridge")
-        return Prompt(await self._rendered(request), "full")
+                return Prompt(bridged, "bridge", None if wishes is None else stand)
+        if unspoken:
+            request = replace(request, messages=with_memory(request.messages, unspoken))
+        return Prompt(await self._rendered(request), "full", None if wishes is None else unspoken)
 
     async def _rendered(self, request: ChatRequest) -> list[int]:
         wanted = request.messages, request.tools, request.thinking
@@ -180,9 +198,10 @@ class Gateway:
         limit = self._room(request, len(prompt.ids))
         first = self._in_flight.find(caller.key) if request.n == 1 and not request.top_log_probs else None
         if first is not None:
-            wanted, session_id, turn_id, mode = first.request, first.session_id, first.turn_id, first.mode
+            wanted, session_id, turn_id = first.request, first.session_id, first.turn_id
+            mode, memory = first.mode, first.memory
         else:
-            mode = prompt.mode
+            mode, memory = prompt.mode, None if prompt.memory is None else list(prompt.memory)
             turn_id = uuid.uuid4().hex
             session_id = caller.scope or (parent.turn.session_id if parent else turn_id)
             wanted = EngineRequest(
@@ -196,7 +215,7 @@ class Gateway:
                 join_key=caller.key.digest.hex() if request.n == 1 else None,
                 repeated=caller.key.repeated,
             )
-        generation = SharedGeneration(self.engines, wanted, session_id, turn_id, first, mode)
+        generation = SharedGeneration(self.engines, wanted, session_id, turn_id, first, mode, memory)
         return self._in_flight.add(caller.key, generation)
 
     def _turn(
@@ -223,6 +242,7 @@ class Gateway:
             parent_id=parent.turn.id if parent else None,
             group_id=caller.group,
             task_id=caller.task,
+            memory=generation.memory,
             source=caller.source,
             policy_id=self.settings.policy_id,
             tokenizer_fingerprint=self.tokenizer.fingerprint,

@@ -8,7 +8,7 @@ that only looks the same asks for another answer and gets its own.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from weakref import WeakSet, WeakValueDictionary
 
@@ -26,7 +26,7 @@ class SharedGeneration(Generation):
 
     Args:
         turn_id: of the turn that all attempts share. first: the attempt to follow; None: there is none.
-        mode: how the prompt was rendered.
+        mode: how the prompt was rendered. memory: what was remembered of the person and stands in it.
     """
 
     def __init__(
@@ -37,12 +37,14 @@ class SharedGeneration(Generation):
         turn_id: str,
         first: SharedGeneration | None,
         mode: RenderMode = "full",
+        memory: Sequence[str] | None = None,
     ) -> None:
         super().__init__(engines, request, session_id)
         self.request = request
         self.session_id = session_id
         self.turn_id = turn_id
         self.mode = mode
+        self.memory = None if memory is None else list(memory)
         self._first = first
         self.ended = False
 

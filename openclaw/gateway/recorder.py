@@ -79,6 +79,15 @@ class Recorder:
             return None
         return Parent(last, start) if same_answer(last.response_message, messages[start - 1]) else None
 
+    async def remembered(self, person: str) -> list[str]:
+        """What stands in a person's prompts, the oldest first. Raises StoreError."""
+        found = await _once_back(lambda: asyncio.to_thread(self.store.remembered, person))
+        return [wish.text for wish in found]
+
+    async def forget(self, wish_id: int, person: str | None) -> bool:
+        """See RolloutStore.forget. Raises StoreError."""
+        return await self._write(lambda: self.store.forget(wish_id, person))
+
     async def record(self, turn: NewTurn, began: float) -> None:
         """Durable when it returns. An attempt that was given up while another one continues is no turn of its own,
         and an answer that was running when its session or person was deleted is not stored. `began`: when it was asked

@@ -15,10 +15,11 @@ from starlette.responses import Response
 
 from openclaw.engine.client import EngineClient
 from openclaw.errors import ClientError, StoreError
+from openclaw.gateway.canary_watch import watch
 from openclaw.gateway.gateway import Gateway
 from openclaw.gateway.recorder import Recorder
 from openclaw.http import docs
-from openclaw.http.admin import feedback, health, judge_scale, trajectories, turns, versions
+from openclaw.http.admin import feedback, health, judge_scale, memory, trajectories, turns, versions
 from openclaw.http.dialects import chat, completions, messages, responses
 from openclaw.http.metrics import Metrics
 from openclaw.http.middleware.access_log import AccessLog
@@ -40,7 +41,13 @@ def gateway_app(settings: Settings, engine_urls: Sequence[str], launched_url: st
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        beside = []
+        if settings.memory and recorder is not None:
+            beside.append(asyncio.create_task(watch(app.state.gateway, recorder.store)))
         yield
+        for task in beside:
+            task.cancel()
+        await asyncio.gather(*beside, return_exceptions=True)
         for close in app.state.closing:
             close()
         if (spans := app.state.gateway.spans) is not None:
@@ -64,6 +71,7 @@ def gateway_app(settings: Settings, engine_urls: Sequence[str], launched_url: st
     app.include_router(messages.router)
     app.include_router(responses.router)
     app.include_router(feedback.router)
+    app.include_router(memory.router)
     app.include_router(turns.router)
     app.include_router(trajectories.router)
     app.include_router(judge_scale.router)

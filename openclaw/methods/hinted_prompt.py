@@ -30,8 +30,14 @@ def with_hint(messages: Sequence[Message], hint: str) -> list[Message]:
     return [*messages[:at], {**messages[at], "content": content}, *messages[at + 1 :]]
 
 
+def with_memory(messages: Sequence[Message], memory: Sequence[str] | None) -> list[Message]:
+    """The conversation with what is remembered of the person, as one hint; as it is where nothing is."""
+    return with_hint(messages, "\n".join(memory)) if memory else list(messages)
+
+
 def hinted_prompt_ids(chat_format: ChatFormat, turn: Turn, hint: str) -> list[int]:
-    """Ids of the turn's prompt with the hint in it, rendered with the turn's tools and template options.
+    """Ids of the turn's prompt with the hint in it, beside what the prompt remembers, rendered with the turn's tools and
+    template options.
 
     Only the ids around the hint are new: where the prompt that the student saw agrees with a rendering of its messages
     up to there, the rest of it is kept as the student saw it (a continued turn, a forced beginning of the answer).
@@ -43,8 +49,10 @@ def hinted_prompt_ids(chat_format: ChatFormat, turn: Turn, hint: str) -> list[in
         raise HintError("a prompt without messages has no place for a hint")
     options = turn.sampling.get("enable_thinking", True)
     try:
-        plain = chat_format.render(turn.messages, turn.tools, options)
-        hinted = chat_format.render(with_hint(turn.messages, hint), turn.tools, options)
+        plain = chat_format.render(with_memory(turn.messages, turn.memory), turn.tools, options)
+        hinted = chat_format.render(
+            with_memory(turn.messages, [*(turn.memory or ()), hint]), turn.tools, options
+        )
     except ClientError as error:
         raise HintError(f"the hinted prompt cannot be rendered: {error}") from error
     head = _common(plain, hinted)

@@ -50,6 +50,12 @@ async def delete_person(source: PageSource, person: str) -> Json:
     return _told({"person": person, "deleted": deleted}, f"nothing is recorded of {person!r}")
 
 
+async def forget(source: PageSource, wish_id: int) -> None:
+    """Raises ClientError (404, 409)."""
+    if not await source.changeable.forget(wish_id, None):
+        raise ClientError("there is no such wish", "wish", "not_found", 404)
+
+
 async def purge(source: PageSource, days: float) -> Json:
     """Deletes what is older and done with, in small transactions. Raises ClientError."""
     if not 0 <= days < 1e6:

@@ -103,6 +103,15 @@ async def delete(request: Request) -> Response:
     return _to("/page/privacy", done=str(told["deleted"]["turns"]))
 
 
+@router.post("/page/privacy/forget")
+async def forget(request: Request) -> Response:
+    """One wish stands in no further prompt."""
+    check_change(request)
+    given = await form(request)
+    await changes.forget(source_of(request), whole(given.get("wish", "") or "?", "wish", 0, 0, 2**31 - 1))
+    return _to("/page/privacy")
+
+
 def _sure(given: dict[str, str]) -> None:
     """Raises ClientError (400) where the box was not ticked."""
     if given.get("sure") != "1":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from typing import Any
 
 import orjson
@@ -17,8 +18,8 @@ MOST_PEOPLE = 200
 
 
 def privacy(source: PageSource) -> Json:
-    """`{"stored_in", "retention_days", "people": [{"person", "sessions", "turns", "first_at", "last_at"}]}`; `person`
-    None is everybody whom no request named."""
+    """`{"stored_in", "retention_days", "people": [{"person", "sessions", "turns", "first_at", "last_at", "wishes"}]}`;
+    `person` None is everybody whom no request named."""
     people: list[Json] = []
     place = None
     if source.recorder is not None:
@@ -33,7 +34,11 @@ def privacy(source: PageSource) -> Json:
         query = query.group_by(turn.person).order_by(func.max(turn.created_at).desc()).limit(MOST_PEOPLE)
         with source.store.reading() as connection:
             rows = connection.execute(query).mappings().all()
-        people = [{str(name): value for name, value in row.items()} for row in rows]
+        wishes = _wishes(source)
+        people = [
+            {**{str(name): value for name, value in row.items()}, "wishes": wishes[row["person"]]}
+            for row in rows
+        ]
         place = shown(source.store.url)
     return {
         "object": "privacy",
@@ -42,6 +47,15 @@ def privacy(source: PageSource) -> Json:
         "retention_days": _retention_days(source),
         "people": people,
     }
+
+
+def _wishes(source: PageSource) -> defaultdict[str | None, list[Json]]:
+    """By person, the newest first: what stands in their prompts, and what did until a version held it."""
+    found: defaultdict[str | None, list[Json]] = defaultdict(list)
+    for wish in source.store.wishes():
+        shown = ("id", "text", "created_at", "in_prompt", "held_by")
+        found[wish.person].append({name: getattr(wish, name) for name in shown})
+    return found
 
 
 def _retention_days(source: PageSource) -> float | None:

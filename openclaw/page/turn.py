@@ -77,6 +77,7 @@ def _small(found: Turn) -> Json:
         "finish_reason": found.finish_reason,
         "render_mode": found.render_mode,
         "sampling": found.sampling,
+        "memory": found.memory,
         "prompt_tokens": len(found.prompt_ids),
         "completion_tokens": len(found.completion_ids),
         "weight_versions": [span[0] for span in found.version_spans],

@@ -23,6 +23,7 @@ from openclaw.store.jsonl import (
     TrainingEntry,
     TurnLine,
     VersionLine,
+    WishEntry,
     dump_line,
 )
 from openclaw.store.rollout_store import RolloutStore
@@ -87,6 +88,7 @@ def _chosen(session_id: str | None, person: str | None) -> tuple[ColumnElement[b
 def _turn_lines(connection: Connection, ids: Sequence[str]) -> Iterator[TurnLine]:
     judgements = _by_turn(connection, schema.judgement, ids)
     feedback = _by_turn(connection, schema.feedback, ids)
+    wishes = _by_turn(connection, schema.memory, ids)
     samples = {
         row["turn_id"]: row for rows in _by_turn(connection, schema.sample, ids).values() for row in rows
     }
@@ -123,6 +125,7 @@ def _turn_lines(connection: Connection, ids: Sequence[str]) -> Iterator[TurnLine
             sample=None
             if sample is None
             else _sample_entry(sample, trainings[sample["id"]], tokens.get(sample["id"])),
+            wishes=[_wish_entry(row) for row in wishes[id_]],
         )
 
 
@@ -132,6 +135,14 @@ def _by_turn(connection: Connection, table: Table, ids: Sequence[str]) -> defaul
     for row in connection.execute(query).mappings():
         found[row["turn_id"]].append(row)
     return found
+
+
+def _wish_entry(row: RowMapping) -> WishEntry:
+    return WishEntry(
+        **{name: row[name] for name in ("created_at", "held_by", "held_at")},
+        text=unpack_json(row["text"]),
+        details={} if row["details"] is None else unpack_json(row["details"]),
+    )
 
 
 def _sample_entry(

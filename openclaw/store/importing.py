@@ -90,6 +90,8 @@ def _check(line: TurnLine, path: Path) -> None:
         check_new_turn(replace(turn, state=TurnState.CAPTURED))
     if (turn.state is TurnState.JUDGED) != (sample is not None):
         raise StoreError(f"{path}: turn {turn.id} is {turn.state}: a judged turn, and no other, has a sample")
+    if line.wishes and turn.person is None:
+        raise StoreError(f"{path}: turn {turn.id}: wishes, but nobody who has them")
     if sample is not None and not mask_fits(sample.loss_mask, turn.completion_ids):
         raise StoreError(f"{path}: turn {turn.id}: the loss mask does not fit the completion")
 
@@ -143,6 +145,9 @@ def _add_turn(connection: Connection, line: TurnLine) -> str:
     for said in line.feedback:
         row = {"turn_id": turn.id, **said.model_dump(), "text": pack_json(said.text)}
         connection.execute(insert(schema.feedback), row)
+    for wish in line.wishes:
+        row = {**wish.model_dump(), "text": pack_json(wish.text), "details": pack_json(wish.details)}
+        connection.execute(insert(schema.memory), {"turn_id": turn.id, "person": turn.person, **row})
     if line.sample is not None:
         _add_sample(connection, turn.id, line.sample)
     return "turns"

@@ -49,6 +49,16 @@ class FeedbackEntry(_Line):
     scope: str = "turn"
 
 
+class WishEntry(_Line):
+    """What the turn's person asked for, and whether the weights hold it."""
+
+    text: str
+    created_at: float
+    held_by: int | None
+    held_at: float | None
+    details: dict[str, Any] = Field(default_factory=dict)
+
+
 class TrainingEntry(_Line):
     """One version that trained the sample, rolled back ones included."""
 
@@ -80,6 +90,7 @@ class TurnLine(_Line):
     judgements: list[JudgementEntry]
     feedback: list[FeedbackEntry]
     sample: SampleEntry | None
+    wishes: list[WishEntry] = Field(default_factory=list)
 
 
 Line = HeaderLine | SessionLine | TurnLine | VersionLine

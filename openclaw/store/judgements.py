@@ -12,6 +12,7 @@ from openclaw.errors import StoreError
 from openclaw.store import schema
 from openclaw.store.database import Database
 from openclaw.store.feedback import feedback_is_current
+from openclaw.store.memory import remember
 from openclaw.store.rows import (
     judgement_from_row,
     judgement_row,
@@ -109,6 +110,7 @@ class JudgementTable(Database):
                 _check_draft(connection, turn_id, outcome)
             for judgement in judgements:
                 connection.execute(insert(schema.judgement), judgement_row(turn_id, judgement, now))
+            remember(connection, turn_id, judgements, now)
             connection.execute(insert(schema.sample), _sample_row(turn_id, outcome, now))
             connection.execute(
                 update(schema.turn)

@@ -11,7 +11,7 @@ from sqlalchemy import Column, Connection, Float, Integer, LargeBinary, String, 
 
 from openclaw.errors import StoreError
 from openclaw.store.copies import keep_before_migration
-from openclaw.store.schema import SCHEMA_VERSION, metadata, schema_version, token_record
+from openclaw.store.schema import SCHEMA_VERSION, memory, metadata, schema_version, token_record
 
 if TYPE_CHECKING:
     from alembic.operations import Operations
@@ -61,6 +61,11 @@ def _group_turns(connection: Connection) -> None:
     operations.add_column("feedback", Column("scope", String, nullable=False, server_default="turn"))
 
 
+def _remember_wishes(connection: Connection) -> None:
+    _operations(connection).add_column("turn_body", Column("memory", LargeBinary))
+    memory.create(connection)
+
+
 MIGRATIONS: dict[int, Callable[[Connection], None]] = {
     2: _count_judge_attempts,
     3: _take_feedback_and_imports,
@@ -69,6 +74,7 @@ MIGRATIONS: dict[int, Callable[[Connection], None]] = {
     6: _keep_token_records,
     7: _keep_measurements,
     8: _group_turns,
+    9: _remember_wishes,
 }
 """version -> what turns the version before into it, in Alembic operations (the same words for every
 database)."""

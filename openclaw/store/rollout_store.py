@@ -7,6 +7,7 @@ from openclaw.store.feedback import FeedbackTable
 from openclaw.store.gate_turns import GateTurnTable
 from openclaw.store.judgements import JudgementTable
 from openclaw.store.leases import LeaseTable
+from openclaw.store.memory import MemoryTable
 from openclaw.store.quarantine import QuarantineTable
 from openclaw.store.session_rewards import SessionRewardTable
 from openclaw.store.statistics import Statistics
@@ -24,6 +25,7 @@ class RolloutStore(
     FeedbackTable,
     SessionRewardTable,
     TrajectoryTable,
+    MemoryTable,
     LeaseTable,
     VersionTable,
     QuarantineTable,

@@ -90,6 +90,7 @@ def body_row(turn: NewTurn) -> dict[str, Any]:
         "version_spans": pack_json(turn.version_spans),
         "sampling": pack_json(turn.sampling),
         "next_state": None,
+        "memory": None if turn.memory is None else pack_json(turn.memory),
     }
 
 
@@ -117,6 +118,7 @@ def turn_from_row(row: RowMapping) -> Turn:
         version_spans=[(version, start, end) for version, start, end in unpack_json(row["version_spans"])],
         sampling=unpack_json(row["sampling"]),
         next_state=None if row["next_state"] is None else unpack_json(row["next_state"]),
+        memory=None if row["memory"] is None else unpack_json(row["memory"]),
     )
 
 

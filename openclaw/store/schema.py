@@ -18,7 +18,7 @@ from sqlalchemy import (
     UniqueConstraint,
 )
 
-SCHEMA_VERSION = 8
+SCHEMA_VERSION = 9
 """Raised by one with every entry of migrations.MIGRATIONS."""
 
 metadata = MetaData()
@@ -89,6 +89,7 @@ turn_body = Table(
     Column("version_spans", LargeBinary, nullable=False),
     Column("sampling", LargeBinary, nullable=False),
     Column("next_state", LargeBinary),
+    Column("memory", LargeBinary),
 )
 
 judgement = Table(
@@ -118,6 +119,21 @@ feedback = Table(
 )
 """What people said about turns, and turns' parts of what was said about their session (`scope`). A judgement made of it
 outranks any other; `text` is JSON."""
+
+memory = Table(
+    "memory",
+    metadata,
+    Column("id", Integer, primary_key=True),
+    Column("person", String, nullable=False, index=True),
+    Column("turn_id", String, nullable=False, index=True),
+    Column("text", LargeBinary, nullable=False),
+    Column("created_at", Float, nullable=False),
+    Column("held_by", Integer),
+    Column("held_at", Float),
+    Column("details", LargeBinary),
+)
+"""What people asked for, each from the judgement of a turn; `text` and `details` are JSON, `held_by` is the version that
+does it unasked."""
 
 sample = Table(
     "sample",

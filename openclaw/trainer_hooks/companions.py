@@ -3,8 +3,11 @@
 A person says little, and one step a turn leaves most of it unlearned; but more steps on the same few turns make a
 habit that overrides what people ask for in so many words. So each further step takes several turns, old and new, with
 their hints and scores, beside anchors (`openclaw.methods.anchors`), and finds what is right for both. Experience
-replay, Lin 1992. The window is short, and the policy of each step is compared with itself: a turn counts for what it is
-under the weights of now, without a correction for those that wrote it.
+replay, Lin 1992. An answer to a prompt with what was remembered of its person (--memory) is trained behind the prompt
+without it, too, toward the teacher that reads it: context distillation, Snell et al. 2022 (arXiv 2209.15189).
+
+The window is short, and the policy of each step is compared with itself: a turn counts for what it is under the weights
+of now, without a correction for those that wrote it.
 """
 
 from __future__ import annotations
@@ -15,13 +18,14 @@ import random
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from openclaw.errors import ConfigError
+from openclaw.errors import ConfigError, HintError
 from openclaw.methods.anchors import Anchors, read_wishes
 from openclaw.methods.hinted_prompt import HintedPrompts
+from openclaw.methods.method import Method
 from openclaw.methods.rewards import cancel_out
 from openclaw.types import SampleRecord
 
-ANCHOR, REPLAY = "anchor", "replay"
+ANCHOR, REPLAY, MEMORY = "anchor", "replay", "memory"
 """The `case` of a row that is no sample of the batch."""
 
 
@@ -66,6 +70,7 @@ def check(args: Any) -> None:
         for flag, value in (("--anchor-share", "anchor_share"), ("--replay-steps", "replay_steps"))
         if getattr(args, value, 0)
     ]
+    flags += ["--memory"] if distils_memory(args) else []
     if not flags:
         return
     if (
@@ -87,6 +92,18 @@ def check(args: Any) -> None:
         )
 
 
+def distils_memory(args: Any) -> bool:
+    """Whether answers under a memory are distilled: it is on, and the method has its teacher in the trainer. Without, it
+    stands in the prompts for good, unless the weights come to hold it otherwise."""
+    if not getattr(args, "memory", False) or getattr(args, "teacher_source", None) == "inference":
+        return False
+    method = Method.load(args.method_path)
+    return (
+        method.needs({"eval_mode": getattr(args, "eval_mode", None) or 1, **method.chosen(args)}).teacher
+        != "none"
+    )
+
+
 def companion_rows(
     args: Any, rows: Sequence[dict[str, Any]], records: Sequence[SampleRecord], of_record: Callable[..., Any]
 ) -> list[dict[str, Any]]:
@@ -100,6 +117,7 @@ def companion_rows(
     anchors = (
         Anchors(_prompts(str(args.hf_checkpoint)), read_wishes(args.anchor_wishes), share) if share else None
     )
+    distils = distils_memory(args)
     rollout_id = rows[0]["rollout_id"]
     found: list[dict[str, Any]] = []
 
@@ -108,8 +126,16 @@ def companion_rows(
         for tokens in anchors.of(record.turn, seed) if anchors else ():
             found.append(anchor_row(row, tokens, len(found), step))
 
+    def add_memory(record: SampleRecord, row: dict[str, Any], step: int) -> bool:
+        tokens = without_memory(args, record) if distils else None
+        if tokens is not None:
+            taught = record.turn.prompt_ids + record.turn.completion_ids
+            found.append(memory_row(row, tokens, taught, len(found), step))
+        return tokens is not None
+
     if not steps:
         for record, row in zip(records, rows, strict=True):
+            add_memory(record, row, 1)
             add_anchors(record, row, 1)
         return found
     newest = sorted(records, key=lambda one: one.id)[-args.replay_window :]
@@ -117,7 +143,8 @@ def companion_rows(
         rng = random.Random(f"step {step} behind rollout {rollout_id}")
         drawn = rng.sample(newest, min(args.replay_samples, len(newest)))
         replayed = [of_record(record, rollout_id) for record in drawn]
-        teaches = _teaches(args, replayed)
+        remembered = [add_memory(record, row, step) for record, row in zip(drawn, replayed, strict=True)]
+        teaches = any(remembered) or _teaches(args, replayed)
         for record, row in zip(drawn, replayed, strict=True):
             found.append(replay_row(row, len(found), step))
             if teaches:
@@ -146,8 +173,33 @@ def replay_row(row: dict[str, Any], number: int, step: int) -> dict[str, Any]:
 
 
 def anchor_row(row: dict[str, Any], tokens: list[int], number: int, step: int) -> dict[str, Any]:
-    """The row of a turn with a wish in its prompt: `tokens` is that prompt and the turn's answer. No reward, and no
-    log-probs of an engine: nobody scored it, and no engine sampled it behind this prompt."""
+    """The row of a turn with a wish in its prompt: `tokens` is that prompt and the turn's answer."""
+    return _taught_row(row, tokens, tokens, f"{ANCHOR}-{number}", step)
+
+
+def without_memory(args: Any, record: SampleRecord) -> list[int] | None:
+    """Ids of a turn's prompt without what was remembered, and of its answer; None where nothing was, or where it cannot
+    be written."""
+    if not record.turn.memory:
+        return None
+    try:
+        return _prompts(str(args.hf_checkpoint)).answered(record.turn, record.turn.messages)
+    except HintError:
+        return None
+
+
+def memory_row(
+    row: dict[str, Any], tokens: list[int], taught: list[int], number: int, step: int
+) -> dict[str, Any]:
+    """The row of a turn without what its prompt remembered (`tokens`), whose teacher reads the prompt as it was."""
+    return _taught_row(row, tokens, taught, f"{MEMORY}-{number}", step)
+
+
+def _taught_row(
+    row: dict[str, Any], tokens: list[int], taught: list[int], name: str, step: int
+) -> dict[str, Any]:
+    """A turn's answer behind another prompt, and that of its teacher. No reward, and no log-probs of an engine: nobody
+    scored it, and no engine sampled it behind this prompt."""
     same = (
         "rollout_id",
         "session_id",
@@ -160,10 +212,10 @@ def anchor_row(row: dict[str, Any], tokens: list[int], number: int, step: int) -
     )
     return {
         **{name: row[name] for name in same},
-        **_beside(row, f"{row['index']}-{ANCHOR}-{number}", ANCHOR, step),
+        **_beside(row, f"{row['index']}-{name}", name.partition("-")[0], step),
         "reward": dict.fromkeys(row["reward"], 0.0) if isinstance(row["reward"], dict) else 0.0,
         "tokens": tokens,
-        "teacher_tokens_candidates": [tokens],
+        "teacher_tokens_candidates": [taught],
     }
 
 

@@ -29,7 +29,7 @@ from openclaw.trainer_hooks.lease import add_arguments as add_buffer_arguments
 
 GATEWAY_FLAGS = (
     "host", "port", "served_model_name", "policy_id", "temperature", "max_tokens_default", "default_turn_type",
-    "request_timeout", "durable", "allow_no_key", "log_level",
+    "request_timeout", "durable", "allow_no_key", "log_level", "memory",
 )  # fmt: skip
 """Settings of the gateway that the driver's command line takes and passes on."""
 

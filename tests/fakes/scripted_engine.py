@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,8 +16,9 @@ class FakeEngine:
 
     Prompts that begin with an earlier prompt and a part of its answer are continued. After `die_after`
     tokens it drops every connection for `down` seconds. After `switch_after` tokens `version` is one higher. `tries` is
-    what the weights of a version answer that are tried. `incremental`: as with --incremental-streaming-output, ids and
-    log-probs of an event are those that are new, and `completion_tokens` counts all.
+    what the weights of a version answer that are tried; `score` the log-prob of the ids behind a place. `incremental`:
+    as with --incremental-streaming-output, ids and log-probs of an event are those that are new, and
+    `completion_tokens` counts all.
     """
 
     say: list[int] = field(default_factory=list)
@@ -31,6 +33,7 @@ class FakeEngine:
     incremental: bool = False
     requests: list[dict[str, Any]] = field(default_factory=list)
     tries: dict[int, list[int]] = field(default_factory=dict)
+    score: Callable[[list[int], int], float] = lambda ids, start: -1.0
     tried: list[dict[str, Any]] = field(default_factory=list)
     aborted: list[str] = field(default_factory=list)
     disconnects: int = 0
@@ -113,6 +116,9 @@ class FakeEngine:
         if path != "/generate":
             self._whole(writer, 200, {"weight_version": str(self.version), "checksum": "c0ffee"})
             return
+        if body["sampling_params"]["max_new_tokens"] == 0:
+            self._score(body, writer)
+            return
         self.requests.append(body)
         if self.refuse:
             self._whole(writer, 400, {"error": {"message": self.refuse}})
@@ -126,6 +132,17 @@ class FakeEngine:
             self.disconnects += 1
             raise
         writer.write(b"0\r\n\r\n")
+
+    def _score(self, body: dict[str, Any], writer: asyncio.StreamWriter) -> None:
+        """Log-probs of a prompt's own ids: `score` of the ids and where they begin, spread over them."""
+        ids, start = body["input_ids"], body["logprob_start_len"]
+        each = self.score(ids, start) / (len(ids) - start - 1)
+        rows = [[None, ids[start], None], *([each, token, None] for token in ids[start + 1 :])]
+        self._whole(writer, 200, {"meta_info": {"input_token_logprobs": rows}})
+
+    def forget_prompts(self) -> None:
+        """A prompt that was asked before gets what the engine says now."""
+        self._prompts.clear()
 
     def _try(self, body: dict[str, Any], writer: asyncio.StreamWriter) -> None:
         self.tried.append(body)

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 import torch
 
+from openclaw.trainer_hooks import companions
 from openclaw_test.benchmarks import sessions_to_preference
 from openclaw_test.evaluation.plot import chart
 from openclaw_test.loop.chat_client import ChatClient
@@ -57,11 +58,11 @@ def make_loop(chat: ChatModel) -> Iterator[Any]:
         loop.close()
 
 
-def talk(loop: LocalLoop, sessions: int, seed: int = 0) -> list[str]:
+def talk(loop: LocalLoop, sessions: int, seed: int = 0, person: str | None = None) -> list[str]:
     """Sessions one after the other; returns every reply."""
     user, replies = ScriptedUser(seed), []
     for number in range(sessions):
-        session, conversation = user.session(), Talk([], f"s{number}")
+        session, conversation = user.session(), Talk([], f"s{number}", person=person)
         said: str | None = session.opening
         while said is not None:
             loop.follow(conversation, said)
@@ -118,6 +119,30 @@ def test_anchors_are_trained_in_a_step_of_their_own_and_change_nothing_of_what_p
     assert found["train_rollout_logprob_abs_diff_max"] < 1e-3
     assert found["companion_grad_norm"] > 0
     assert not any(name.startswith("companion") for name in plain_names)
+
+
+def test_a_wish_works_at_once_and_is_distilled_from_answers_under_it_while_they_train_as_sampled(
+    make_loop: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    distilled: list[Any] = []
+    row = companions.memory_row
+    monkeypatch.setattr(companions, "memory_row", lambda *given: distilled.append(row(*given)) or row(*given))
+    loop = make_loop(
+        "topk_select", batch=2, memory=True, extra=("--replay-steps", "1", "--anchor-share", "0")
+    )
+    talk(loop, 5, person="ada")
+    wishes = loop.store.wishes("ada")
+    turns = loop.store.canary_turns("ada", 10)
+    assert any(turn.memory for turn in turns) and not turns[-1].memory
+    assert wishes and all(wish.details["version"] == loop.version for wish in wishes if wish.in_prompt)
+    assert max(one["train_rollout_logprob_abs_diff_max"] for one in loop.metrics) < 1e-3
+    sampled = {turn.id: turn for turn in turns}
+    known = [(one, sampled[id_]) for one in distilled if (id_ := one["metadata"]["turn_id"]) in sampled]
+    assert known
+    for one, turn in known:
+        assert one["teacher_tokens_candidates"] == [turn.prompt_ids + turn.completion_ids]
+        plain = loop.chat.format.render(turn.messages, None, True)
+        assert one["tokens"] == plain + turn.completion_ids != turn.prompt_ids + turn.completion_ids
 
 
 def test_a_habit_is_learned_within_sixteen_conversations_and_explicit_wishes_are_still_obeyed(

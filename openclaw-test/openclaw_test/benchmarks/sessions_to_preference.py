@@ -65,6 +65,7 @@ def jobs_of(options: argparse.Namespace) -> list[Job]:
             "behind": options.behind,
             "flags": options.flags.split(),
             **({"gate": True} if options.gate else {}),
+            **({"memory": True} if options.memory else {}),
         }
         for seed in seeds
         for rate in rates
@@ -91,7 +92,10 @@ def run_job(job: Job) -> dict[str, Any]:
         raise RuntimeError("the worker has no model")
     method, gate = METHODS[job["method"]], job.get("gate", False)
     extra = (*(gated.FLAGS if gate else ()), *job["flags"])
-    setting = Setting(method, job["lr"], job["batch"], job["kl"], behind=job["behind"], extra=extra)
+    remembers = job.get("memory", False)
+    setting = Setting(
+        method, job["lr"], job["batch"], job["kl"], behind=job["behind"], memory=remembers, extra=extra
+    )
     tastes = tuple(BY_NAME[name] for name in PEOPLE[job["people"]])
     plan = Plan(tastes, job["most"], 1 if job["people"] == "slow" else Plan.at_once)
     trial = (gated.GatedTrial if gate else Trial)(_chat, setting, plan, job["seed"])
@@ -211,6 +215,11 @@ def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument(
         "--gate", action="store_true", help="every update passes the gate of the launch scripts"
     )
+    parser.add_argument(
+        "--memory",
+        action="store_true",
+        help="what people asked for stands in their prompts until the weights hold it",
+    )
     parser.add_argument("--most", type=int, default=Plan.most, help="a trial gives up after so many a person")
     parser.add_argument("--workers", type=int, default=2, help="processes, of one thread each")
     parser.add_argument("--model", type=Path, default=MODEL, help="the model folder to start from")
@@ -221,6 +230,8 @@ def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
     for name in ("seeds", "workers", "batch", "most"):
         if getattr(options, name) < 1:
             parser.error(f"--{name} must be 1 or more")
+    if options.memory and options.behind:
+        parser.error("--memory does not go with --behind: the canaries are asked of the newest version")
     if len(options.lr) > 1 and not options.search_lr:
         parser.error("several learning rates are for --search-lr")
     return options

@@ -14,7 +14,6 @@ import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from torch import Tensor
 
@@ -22,10 +21,14 @@ from openclaw.formats.rendering import ChatFormat, ModelFolder
 from openclaw.formats.template_probe import probe
 from openclaw.formats.tokenizer import Tokenizer
 from openclaw.gateway.exchange import Completion
+from openclaw.gateway.gateway import Prompt
+from openclaw.gateway.remembering import added, still_stand, unsaid
+from openclaw.methods.hinted_prompt import with_memory
 from openclaw.sessions.transcript import Transcript, next_state
 from openclaw.store import RolloutStore
 from openclaw.trainer_hooks.batch import batch_rows
 from openclaw.types import Message, NewTurn, Turn
+from openclaw_test.offline.local_canaries import look
 from openclaw_test.offline.local_engine import LocalEngine, Reply
 from openclaw_test.offline.local_judge import LocalJudge
 from openclaw_test.offline.memory import Memory
@@ -117,11 +120,11 @@ class LocalLoop:
     def say(self, talks: Sequence[Talk]) -> list[str]:
         """Everybody's last message is answered, in one batch; returns what the people read."""
         prompts = [self._prompt(talk) for talk in talks]
-        replies = self.chat.answer([ids for ids, _ in prompts], [self._seed() for _ in talks])
+        replies = self.chat.answer([prompt.ids for prompt in prompts], [self._seed() for _ in talks])
         read = []
-        for talk, (ids, mode), reply in zip(talks, prompts, replies, strict=True):
-            message = self.chat.read(ids, reply)
-            self._record(talk, ids, mode, reply, message)
+        for talk, prompt, reply in zip(talks, prompts, replies, strict=True):
+            message = self.chat.read(prompt.ids, reply)
+            self._record(talk, prompt, reply, message)
             read.append(str(message["content"] or ""))
         return read
 
@@ -132,6 +135,8 @@ class LocalLoop:
         while self.trainer is not None and self.store.ready_count() >= self.args.rollout_batch_size:
             self._update(self.trainer)
             updates += 1
+        if updates and self.setting.memory:
+            self._runner.run(look(self))
         return updates
 
     def _update(self, trainer: FSDPTrainer) -> None:
@@ -167,19 +172,27 @@ class LocalLoop:
         self._requests += 1
         return self._requests
 
-    def _prompt(self, talk: Talk) -> tuple[list[int], Any]:
+    def remembered(self, person: str | None) -> list[str]:
+        """What stands in a person's prompts."""
+        known = self.setting.memory and person is not None
+        return [wish.text for wish in self.store.remembered(person or "")] if known else []
+
+    def _prompt(self, talk: Talk) -> Prompt:
         """As the gateway makes it: the last turn's own ids and what is new, else a full rendering."""
-        last = talk.last
+        last, render = talk.last, self.chat.format.render
         if talk.memory is not None:
-            return self.chat.format.render(talk.memory.put_into(talk.messages), None, True), "full"
-        if last is not None:
-            new = talk.messages[len(last.messages) + 1 :]
+            return Prompt(render(talk.memory.put_into(talk.messages), None, True), "full")
+        wishes = self.remembered(talk.person)
+        unspoken = unsaid(wishes, talk.messages)
+        if last is not None and still_stand(last, wishes):
+            new, stand = added(talk.messages[len(last.messages) + 1 :], unspoken, last.memory or ())
             ids = self.chat.format.bridge(last.prompt_ids, last.completion_ids, new, None, True)
             if ids is not None:
-                return ids, "bridge"
-        return self.chat.format.render(talk.messages, None, True), "full"
+                return Prompt(ids, "bridge", stand if self.setting.memory else None)
+        ids = render(with_memory(talk.messages, unspoken), None, True)
+        return Prompt(ids, "full", unspoken if self.setting.memory else None)
 
-    def _record(self, talk: Talk, ids: list[int], mode: Any, reply: Reply, message: Message) -> None:
+    def _record(self, talk: Talk, prompt: Prompt, reply: Reply, message: Message) -> None:
         turn_id = uuid.uuid4().hex
         turn = NewTurn(
             id=turn_id,
@@ -188,7 +201,7 @@ class LocalLoop:
             person=talk.person,
             messages=talk.messages,
             response_message=message,
-            prompt_ids=ids,
+            prompt_ids=prompt.ids,
             completion_ids=reply.ids,
             completion_log_probs=reply.log_probs,
             version_spans=reply.spans,
@@ -196,7 +209,8 @@ class LocalLoop:
             finish_reason=reply.finish,
             transcript_digest=Transcript.of(talk.messages).with_answer(message),
             parent_id=talk.last.id if talk.last else None,
-            render_mode=mode,
+            render_mode=prompt.mode,
+            memory=None if prompt.memory is None else list(prompt.memory),
             tokenizer_fingerprint=self.chat.format.tokenizer.fingerprint,
             template_fingerprint=self.chat.format.fingerprint,
         )

@@ -85,7 +85,8 @@ METHODS = {
 class Setting:
     """A method with everything that a trial may change: learning rate (None: the method's), samples an update, KL to
     the first weights, Adam's epsilon, whether every token weighs the same or every reply, how many versions people are
-    answered behind the newest (a real loop trains meanwhile), further driver flags (such as LoRA's)."""
+    answered behind the newest (a real loop trains meanwhile), whether what people asked for stands in their prompts until
+    the weights hold it (--memory), further driver flags (such as LoRA's)."""
 
     method: Method
     lr: float | None = None
@@ -94,6 +95,7 @@ class Setting:
     adam_eps: float = ADAM_EPSILON
     per_token: bool = True
     behind: int = 0
+    memory: bool = False
     extra: tuple[str, ...] = field(default=())
 
     def flags(self, model_path: str, run_dir: str, seed: int) -> list[str]:
@@ -121,5 +123,6 @@ class Setting:
             *("--adam-eps", str(self.adam_eps), "--seed", str(seed)),
             *(self.method.flags or _POLICY),
             *(kl if self.kl else []),
+            *(["--memory"] if self.memory else []),
             *self.extra,
         ]

@@ -74,6 +74,12 @@ def summary(results: Sequence[dict[str, Any]], most: int) -> dict[str, Any]:
         given = [result[name] for result in results]
         found[name] = mean_interval([most if value is None else float(value) for value in given])
         found[name]["not_reached"] = given.count(None)
+    remembering = [result for result in results if result.get("with_memory")]
+    if remembering:
+        found["pleased_after_first_round"] = mean_interval([one["pleased"] for one in remembering])
+        found["with_memory"] = mean_interval([one["with_memory"][-1][1] for one in remembering])
+        wishes = [wish for one in remembering for wish in one["remembered"]]
+        found["wishes"] = {"all": len(wishes), "held": sum(not wish["in_prompt"] for wish in wishes)}
     found["preference_before"] = mean_interval([result["preference_before"] for result in results])
     late = [result["late"] for result in results]
     if all("wishes_before" in result for result in results):

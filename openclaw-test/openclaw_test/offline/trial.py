@@ -6,9 +6,10 @@ import math
 import random
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from openclaw.methods.hinted_prompt import with_memory
 from openclaw_test.offline.local_loop import ChatModel, LocalLoop, Talk
 from openclaw_test.offline.measures import (
     ask,
@@ -70,12 +71,20 @@ class Progress:
 
     first_replies: dict[str, list[bool]] = field(default_factory=dict)
     curve: list[tuple[float, float]] = field(default_factory=list)
+    with_memory: list[tuple[float, float]] = field(default_factory=list)
+    """As `curve`, with what is remembered of each person in their prompts."""
     late: dict[str, Any] | None = None
 
     @property
     def reached(self) -> float | None:
         """Sessions of each person after which the preference was first at the target."""
         return next((count for count, value in self.curve if value >= TARGET), None)
+
+    @property
+    def pleased(self) -> float | None:
+        """Share of first replies that pleased, from a person's `AT_ONCE` + 1st session on: before, nothing was said."""
+        later = [value for replies in self.first_replies.values() for value in replies[AT_ONCE:]]
+        return sum(later) / len(later) if later else None
 
     @property
     def in_a_row(self) -> float | None:
@@ -119,8 +128,11 @@ class Trial:
                 sessions = rounds * self.plan.sessions_a_round
                 value = self._look(rounds) if any(changed) else self._last()
                 self.progress.curve.append((sessions, value))
+                if self.setting.memory:
+                    self.progress.with_memory.append((sessions, self._look(rounds, remembering=True)))
                 if self.progress.late is None and sessions >= self.plan.late:
                     self.progress.late = self._late(sessions, wishes)
+            wishes_kept = [asdict(wish) for wish in self.loop.store.wishes()] if self.setting.memory else []
         finally:
             self.loop.close()
         return {
@@ -130,6 +142,9 @@ class Trial:
             "preference_before": before,
             "wishes_before": wishes.as_dict(),
             "curve": self.progress.curve,
+            "with_memory": self.progress.with_memory,
+            "pleased": self.progress.pleased,
+            "remembered": wishes_kept,
             "sessions": sessions,
             "updates": self.loop.version,
             "late": self.progress.late,
@@ -174,13 +189,23 @@ class Trial:
     def _remember(self, messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
         return self.memory.put_into(messages) if self.memory else messages
 
-    def _look(self, number: int) -> float:
-        """Mean preference over the people on fresh problems."""
+    def _look(self, number: int, remembering: bool = False) -> float:
+        """Mean preference over the people on fresh problems; `remembering`: of each with their memory in the prompt."""
         number += 1000 * self.seed
         seed = random.Random(f"replies {number}").getrandbits(40)
-        replies = ask(self.chat, fresh_problems(number), seed, remember=self._remember)
-        shares = preferences(replies, self.plan.tastes)
+        if remembering:
+            shares = {taste.name: self._with_memory(taste, number, seed) for taste in self.plan.tastes}
+        else:
+            replies = ask(self.chat, fresh_problems(number), seed, remember=self._remember)
+            shares = preferences(replies, self.plan.tastes)
         return round(sum(shares.values()) / len(shares), 4)
+
+    def _with_memory(self, taste: Taste, number: int, seed: int) -> float:
+        wishes = self.loop.remembered(taste.name)
+        replies = ask(
+            self.chat, fresh_problems(number), seed, remember=lambda asked: with_memory(asked, wishes)
+        )
+        return preferences(replies, [taste])[taste.name]
 
     def _last(self) -> float:
         return self.progress.curve[-1][1] if self.progress.curve else self._look(0)

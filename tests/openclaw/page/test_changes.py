@@ -9,6 +9,7 @@ from urllib.parse import parse_qs
 import httpx
 import pytest
 
+from openclaw.types import Drop, Judgement
 from tests.openclaw.page.scripted_gate import scripted_gate
 
 POSTS = (
@@ -22,6 +23,8 @@ POSTS = (
     ("POST", "/admin/turns/x/again"),
     ("POST", "/admin/purge"),
     ("DELETE", "/admin/persons/ada/content"),
+    ("DELETE", "/admin/memory/1"),
+    ("POST", "/page/privacy/forget"),
 )
 
 
@@ -142,6 +145,27 @@ def test_a_person_is_shown_exported_and_deleted(browser: Any, talk: Any, gateway
     assert browser.delete("/admin/persons/ada/content").json()["deleted"]["turns"] == 2
     assert browser.delete("/admin/persons/ada/content").status_code == 404
     assert [one["person"] for one in browser.get("/admin/privacy").json()["people"]] == ["bob"]
+
+
+def test_what_is_remembered_of_a_person_is_shown_and_forgotten(
+    browser: Any, gateway: Any, make_turn: Any
+) -> None:
+    store, wish = gateway.store, "shorter, <b>please</b>"
+    turn = store.record_turn(make_turn(person="ada", memory=["in German"]))
+    store.answer_turn(turn.id, [{"role": "user", "content": "no"}])
+    found = [Judgement(kind="hint", score=1.0, votes=[], judge="test", hints=[wish])]
+    store.finish_judgement(turn.id, found, Drop("test"))
+    page = browser.get("/page/privacy").text
+    assert "shorter, &lt;b&gt;please&lt;/b&gt;" in page and "for their prompts" in page
+    (person,) = browser.get("/admin/privacy").json()["people"]
+    (shown,) = person["wishes"]
+    store.hold(shown["id"], 4, {})
+    store.weights_live(-1, 4, None, True, None, None)
+    assert "v4 does it unasked" in browser.get("/page/privacy").text
+    assert "in German" in browser.get("/page/turn", params={"id": turn.completion_id}).text
+    answer = browser.post("/page/privacy/forget", data={"wish": shown["id"]})
+    assert answer.headers["location"].startswith("/page/privacy") and store.wishes() == []
+    assert browser.post("/page/privacy/forget", data={"wish": shown["id"]}).status_code == 404
 
 
 def test_what_is_old_and_done_with_is_purged(browser: Any, talk: Any, gateway: Any) -> None:

@@ -18,7 +18,7 @@ from openclaw.store import RolloutStore, schema
 from openclaw.store.exporting import export_lines
 from openclaw.store.importing import import_lines
 from openclaw.store.jsonl import HeaderLine, TurnLine, dump_line, read_line
-from openclaw.types import NewTurn, Turn, TurnState
+from openclaw.types import Drop, Judgement, NewTurn, Turn, TurnState
 
 MakeTurn = Callable[..., NewTurn]
 MakeSample = Callable[..., Turn]
@@ -61,6 +61,25 @@ def other(tmp_path: Path) -> Any:
     store = RolloutStore(tmp_path / "other")
     yield store
     store.close()
+
+
+def test_what_people_asked_for_goes_along(
+    store: RolloutStore, other: RolloutStore, tmp_path: Path, make_turn: MakeTurn
+) -> None:
+    turn = store.record_turn(make_turn(person="ann", memory=["earlier"]))
+    store.answer_turn(turn.id, [{"role": "user", "content": "no"}])
+    found = [Judgement(kind="hint", score=1.0, votes=[], judge="test", hints=["shorter, please"])]
+    store.finish_judgement(turn.id, found, Drop("test"))
+    (wish,) = store.wishes()
+    store.hold(wish.id, 3, {"asked": 20})
+    lines = _write(store, tmp_path / "all.jsonl")
+    import_lines(other, tmp_path / "all.jsonl")
+    assert other.wishes() == store.wishes() and list(export_lines(other)) == lines
+    nobody = [json.loads(line) for line in lines]
+    nobody[-1]["turn"]["person"] = None
+    (tmp_path / "wrong.jsonl").write_text("\n".join(map(json.dumps, nobody)))
+    with pytest.raises(StoreError, match="nobody"):
+        import_lines(other, tmp_path / "wrong.jsonl")
 
 
 @pytest.mark.every_database
@@ -214,6 +233,7 @@ def test_the_schema_has_no_table_that_an_export_forgets() -> None:
         "turn_body",
         "judgement",
         "feedback",
+        "memory",
         "sample",
         "token_record",
         "training",

@@ -37,7 +37,7 @@ def _make_version_1(location: str) -> None:
     """A database of version 1: as the first release made it, with one session."""
     store = RolloutStore(location)
     store.touch_session("kept")
-    _undo_version_8(store)
+    _make_version_7(store)
     with store.transaction() as connection:
         connection.exec_driver_sql("DROP TABLE token_record")
         connection.exec_driver_sql("ALTER TABLE weight_version DROP COLUMN details")
@@ -51,8 +51,10 @@ def _make_version_1(location: str) -> None:
     store.close()
 
 
-def _undo_version_8(store: RolloutStore) -> None:
+def _make_version_7(store: RolloutStore) -> None:
     with store.transaction() as connection:
+        connection.exec_driver_sql("ALTER TABLE turn_body DROP COLUMN memory")
+        connection.exec_driver_sql("DROP TABLE memory")
         connection.exec_driver_sql("ALTER TABLE feedback DROP COLUMN scope")
         connection.exec_driver_sql("DROP INDEX turn_group")
         connection.exec_driver_sql("ALTER TABLE turn DROP COLUMN group_id")
@@ -66,7 +68,7 @@ def test_what_was_said_before_rewards_of_sessions_counts_as_said_of_its_turn(
     store = RolloutStore(location)
     turn = store.record_turn(make_turn())
     store.record_feedback(completion_id=turn.completion_id, score=-1.0, text="shorter")
-    _undo_version_8(store)
+    _make_version_7(store)
     store.close()
     store = RolloutStore(location)
     kept = store.get_turn(turn.id)
@@ -96,7 +98,7 @@ def test_a_file_is_copied_before_it_is_migrated_and_a_deletion_takes_the_copy_al
 ) -> None:
     store = RolloutStore(tmp_path)
     store.record_turn(make_turn(session_id="s"))
-    _undo_version_8(store)
+    _make_version_7(store)
     store.close()
     assert not list(tmp_path.glob("*-of-schema-*"))
     store = RolloutStore(tmp_path)

@@ -164,3 +164,42 @@ def test_a_replay_that_would_be_compared_with_other_weights_is_refused(
         companions.check(flags(**changes))
     companions.check(flags())
     companions.check(flags(replay_steps=0, **changes))
+
+
+class Plain:
+    """Prompts that put one id before what a turn sampled."""
+
+    def answered(self, turn: Turn, messages: list[Any]) -> list[int]:
+        assert messages == turn.messages
+        return [99, *turn.completion_ids]
+
+
+@pytest.mark.parametrize("steps", [0, 1])
+def test_an_answer_under_a_memory_is_trained_as_sampled_and_distilled_into_the_prompt_without_it(
+    store: RolloutStore, make_turn: Callable[..., NewTurn], monkeypatch: pytest.MonkeyPatch, steps: int
+) -> None:
+    monkeypatch.setattr(companions, "_prompts", lambda path: Plain())
+    for memory in (["shorter"], [], None):
+        turn = store.record_turn(make_turn(memory=memory))
+        store.answer_turn(turn.id, [{"role": "user", "content": "Thanks!"}])
+        draft = SampleDraft(turn_id=turn.id, reward={"score": 1.0})
+        found = [Judgement(kind="eval", score=1.0, votes=[], judge="test")]
+        assert store.finish_judgement(turn.id, found, draft)
+    method = "openclaw_combine.topk_select:sample_from_judged_turn"
+    args = flags(memory=True, method_path=method, replay_steps=steps)
+    records = store.lease(0, 3)
+    turn = records[0].turn
+    rows = batch_rows(args, store, records, 0)
+    assert rows[0]["tokens"] == turn.prompt_ids + turn.completion_ids
+    assert rows[0]["rollout_log_probs"] == turn.completion_log_probs
+    (distilled,) = [row for row in rows if row["metadata"].get("case") == companions.MEMORY]
+    assert distilled["tokens"] == [99, *turn.completion_ids]
+    assert distilled["teacher_tokens_candidates"] == [turn.prompt_ids + turn.completion_ids]
+    assert (distilled["reward"], distilled["companion"]) == ({"score": 0.0}, 1)
+    assert "rollout_log_probs" not in distilled and len({row["index"] for row in rows}) == len(rows)
+    for change in ({"memory": False}, {"method_path": "openclaw_rl.binary_rl:sample_from_judged_turn"}):
+        args = flags(**({"memory": True, "method_path": method, "replay_steps": steps} | change))
+        cases = [row["metadata"].get("case") for row in batch_rows(args, store, records, 0)]
+        assert companions.MEMORY not in cases
+    with pytest.raises(ConfigError, match="--memory"):
+        companions.check(flags(memory=True, method_path=method, replay_steps=0, use_tis=True))

@@ -1,0 +1,156 @@
+"""Canaries: do the weights do unasked what a person's prompts remember?
+
+The person's own questions are asked again without the memory. An answer shows a wish when the model finds it nearly as
+likely without the wish in the prompt as with it, measured against the answer that the person complained about: its
+log-probability falls by `gap` nats when the wish is there, and an answer shows the wish when its own falls by less than
+half of that. Answers are counted by Wald's sequential probability ratio test (1945) of a share of `HELD` against one of
+`NOT_YET`, each error at most `ERROR` a version; each new version is counted anew.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Protocol
+
+from openclaw.errors import ClientError
+from openclaw.formats.rendering import ChatFormat
+from openclaw.methods.hinted_prompt import with_memory
+from openclaw.store import RolloutStore
+from openclaw.store.memory import Wish
+from openclaw.types import Turn
+
+HELD, NOT_YET, ERROR = 0.98, 0.9, 0.05
+MOST = 128
+"""Answers of one count; a wish that is not decided by then is tried at the next version."""
+QUESTIONS = 32
+"""Of a person, the newest, that are asked again, and again with other seeds."""
+LEAST_GAP = math.log(10)
+"""Nats. A wish that makes less of a difference to the answer complained about means nothing to the model: no answer could
+show it, and it stays in the prompts."""
+
+
+@dataclass(frozen=True)
+class Count:
+    """Answers to canaries under one version; `held` once they decide."""
+
+    asked: int = 0
+    shown: int = 0
+
+    def plus(self, shown: bool) -> Count:
+        return Count(self.asked + 1, self.shown + shown)
+
+    @property
+    def held(self) -> bool | None:
+        missed = self.asked - self.shown
+        weight = self.shown * math.log(HELD / NOT_YET) + missed * math.log((1 - HELD) / (1 - NOT_YET))
+        bound = math.log((1 - ERROR) / ERROR)
+        return None if abs(weight) < bound else weight > 0
+
+
+class Model(Protocol):
+    """The live weights. `answer` gives sampled ids and the version that wrote them, `log_prob` is in nats, at temperature
+    1."""
+
+    async def answer(self, turn: Turn, prompt_ids: list[int], seed: int) -> tuple[list[int], int]: ...
+
+    async def log_prob(self, prompt_ids: list[int], ids: list[int]) -> float: ...
+
+
+@dataclass(frozen=True)
+class Looked:
+    """A wish with its count under `version`; gap: of the answer complained about, None where it is not known."""
+
+    wish: Wish
+    gap: float | None
+    version: int
+    count: Count = Count()
+
+    @property
+    def asks(self) -> bool:
+        """Whether further answers may decide."""
+        return self.gap is not None and self.gap >= LEAST_GAP and self.count.held is None
+
+    def details(self) -> dict[str, Any]:
+        """As they are stored with the wish."""
+        return {"gap": self.gap, "version": self.version, **asdict(self.count)}
+
+
+class Canaries:
+    """Asks for one person at a time, and lets what is held leave their prompts."""
+
+    def __init__(self, store: RolloutStore, chat_format: ChatFormat, model: Model) -> None:
+        self._store, self._format, self._model = store, chat_format, model
+
+    async def due(self, version: int) -> list[str]:
+        """People with a wish in their prompts that was not counted under this version, who asked last first."""
+        known = await asyncio.to_thread(self._store.wishes)
+        waiting = [one for one in known if one.in_prompt and one.details.get("version") != version]
+        return list(dict.fromkeys(one.person for one in waiting))
+
+    async def look(self, person: str, version: int) -> list[Looked]:
+        """Counts the wishes of a person's prompts under this live version, stores what was found, and returns it; nothing
+        once another version answers. Raises StoreError, EngineError, ClientError."""
+        wishes = await asyncio.to_thread(self._store.remembered, person)
+        looked = [
+            Looked(wish, await self._gap(wish), version)
+            for wish in wishes
+            if wish.details.get("version") != version
+        ]
+        questions = await asyncio.to_thread(self._questions, person) if looked else []
+        for number in range(MOST if questions else 0):
+            if not any(one.asks for one in looked):
+                break
+            turn, prompt = questions[number % len(questions)]
+            ids, wrote = await self._model.answer(turn, prompt, number)
+            if wrote != version:
+                return []
+            plain = await self._model.log_prob(prompt, ids)
+            looked = [await self._counted(one, turn, ids, plain) if one.asks else one for one in looked]
+        await asyncio.to_thread(self._keep, looked)
+        return looked
+
+    def _keep(self, looked: Sequence[Looked]) -> None:
+        for one in looked:
+            if one.count.held:
+                self._store.hold(one.wish.id, one.version, one.details())
+            else:
+                self._store.note(one.wish.id, one.details())
+
+    def _questions(self, person: str) -> list[tuple[Turn, list[int]]]:
+        """The newest prompts of a person, without what was remembered."""
+        asked = [(turn, self._ids(turn)) for turn in self._store.canary_turns(person, QUESTIONS)]
+        return [(turn, ids) for turn, ids in asked if ids is not None]
+
+    async def _counted(self, one: Looked, turn: Turn, ids: list[int], plain: float) -> Looked:
+        wished = self._ids(turn, [one.wish.text])
+        if wished is None or one.gap is None:
+            return one
+        fallen = plain - await self._model.log_prob(wished, ids)
+        return replace(one, count=one.count.plus(fallen < one.gap / 2))
+
+    async def _gap(self, wish: Wish) -> float | None:
+        """Nats that the wish takes from the answer complained about; measured once, before it is learned."""
+        if "gap" in wish.details:
+            gap: float | None = wish.details["gap"]
+            return gap
+        turn = await asyncio.to_thread(self._store.get_turn, wish.turn_id)
+        if turn is None:
+            return None
+        plain, wished = self._ids(turn), self._ids(turn, [wish.text])
+        if plain is None or wished is None:
+            return None
+        without = await self._model.log_prob(plain, turn.completion_ids)
+        return without - await self._model.log_prob(wished, turn.completion_ids)
+
+    def _ids(self, turn: Turn, wishes: Sequence[str] = ()) -> list[int] | None:
+        """A turn's prompt with these wishes alone; None for one that cannot be written anew."""
+        if any(message.get("format") == "raw" for message in turn.messages):
+            return None
+        try:
+            thinking = turn.sampling.get("enable_thinking", True)
+            return self._format.render(with_memory(turn.messages, wishes), turn.tools, thinking)
+        except ClientError:
+            return None

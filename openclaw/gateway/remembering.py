@@ -1,0 +1,52 @@
+"""What is remembered of a person, in the prompt of what they ask now.
+
+It stands behind the last user message, where a hint stands for the teacher of distillation. A conversation that goes on
+keeps the ids of its earlier prompts, so each wish stands in it once, and one that the person has said in it not at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from openclaw.common.messages import text_of
+from openclaw.formats.rendering import RawPrompt
+from openclaw.gateway.caller import Caller
+from openclaw.gateway.chat_request import ChatRequest
+from openclaw.gateway.recorder import Recorder
+from openclaw.methods.hinted_prompt import with_memory
+from openclaw.settings import Settings
+from openclaw.types import Message, Turn
+
+
+async def wishes_of(
+    settings: Settings, recorder: Recorder | None, request: ChatRequest, caller: Caller
+) -> list[str] | None:
+    """What is remembered of the caller, the oldest first; None where nothing is to be: it is off, the request opts out,
+    nobody is named, or a key names the bearer of another one. Raises StoreError."""
+    if not settings.memory or recorder is None or not caller.memory or caller.turn_type != "main":
+        return None
+    if caller.person is None or isinstance(request.messages[0], RawPrompt):
+        return None
+    if caller.person != caller.key_name and caller.person in dict(settings.client_keys):
+        return None
+    return await recorder.remembered(caller.person)
+
+
+def unsaid(wishes: Sequence[str], messages: Sequence[Message]) -> list[str]:
+    """Those that no user message of the conversation contains."""
+    said = [text_of(message) for message in messages if message["role"] == "user"]
+    return [wish for wish in wishes if not any(wish in text for text in said)]
+
+
+def still_stand(turn: Turn, wishes: Sequence[str] | None) -> bool:
+    """Whether all that a turn's prompt remembered is remembered now; else its ids cannot begin another prompt."""
+    return set(turn.memory or ()) <= set(wishes or ())
+
+
+def added(new: list[Message], wishes: Sequence[str], stand: Sequence[str]) -> tuple[list[Message], list[str]]:
+    """The new messages of a conversation whose prompt has the wishes `stand`, with the others behind the person's last
+    words; and all that stand in the prompt then. Results of tools alone get none."""
+    more = [wish for wish in wishes if wish not in stand]
+    if not any(message["role"] == "user" for message in new):
+        more = []
+    return with_memory(new, more), [*stand, *more]

@@ -1,0 +1,92 @@
+"""GET and DELETE /v1/memory, /admin/memory: what is remembered of people and stands in their prompts (--memory)."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import asdict
+from typing import Any
+
+import orjson
+from fastapi import APIRouter, Request
+from starlette.responses import Response
+
+from openclaw.errors import ClientError
+from openclaw.gateway.caller import person_of
+from openclaw.gateway.gateway import Gateway
+from openclaw.gateway.recorder import Recorder
+from openclaw.http.auth import check_admin, check_client
+from openclaw.store.memory import Wish
+
+router = APIRouter()
+
+LARGEST_ID = 2**31
+SHOWN = ("id", "text", "created_at", "in_prompt", "held_by", "held_at", "details")
+
+
+@router.get("/admin/memory")
+async def all_memory(request: Request, person: str | None = None) -> Response:
+    """The newest 200 wishes of one person or of all, the newest first; `in_prompt`, or held by the weights of version
+    `held_by`."""
+    gateway: Gateway = request.app.state.gateway
+    check_admin(request, gateway.settings)
+    return await _listed(_recorder(gateway), person, ("person", *SHOWN))
+
+
+@router.delete("/admin/memory/{wish_id}")
+async def forget(request: Request, wish_id: str) -> Response:
+    """One wish stands in no further prompt; 404 where there is none."""
+    gateway: Gateway = request.app.state.gateway
+    check_admin(request, gateway.settings)
+    return await _forgotten(_recorder(gateway), wish_id, None)
+
+
+@router.get("/v1/memory")
+async def own_memory(request: Request) -> Response:
+    """The same for the bearer of a named key (OPENCLAW_API_KEYS), of that name. 403 for another key."""
+    gateway: Gateway = request.app.state.gateway
+    return await _listed(_recorder(gateway), _own_name(request, gateway), SHOWN)
+
+
+@router.delete("/v1/memory/{wish_id}")
+async def forget_own(request: Request, wish_id: str) -> Response:
+    """One of one's own wishes stands in no further prompt; 404 where there is none."""
+    gateway: Gateway = request.app.state.gateway
+    return await _forgotten(_recorder(gateway), wish_id, _own_name(request, gateway))
+
+
+def _own_name(request: Request, gateway: Gateway) -> str:
+    """Raises ClientError (401, 403)."""
+    check_client(request, gateway.settings)
+    person = person_of(request.headers)
+    if not person:
+        message = "only a named key (OPENCLAW_API_KEYS) has a memory of its own; the administrator asks /admin/memory"
+        raise ClientError(message, code="forbidden", status=403, kind="permission_error")
+    return person
+
+
+def _recorder(gateway: Gateway) -> Recorder:
+    """Raises ClientError."""
+    if gateway.recorder is None:
+        raise ClientError("this server records no turns", code="not_recording", status=409)
+    return gateway.recorder
+
+
+async def _listed(recorder: Recorder, person: str | None, names: tuple[str, ...]) -> Response:
+    found = await asyncio.to_thread(recorder.store.wishes, person)
+    return _json({"object": "list", "data": [_shown(wish, names) for wish in found]})
+
+
+def _shown(wish: Wish, names: tuple[str, ...]) -> dict[str, Any]:
+    known = asdict(wish)
+    return {name: known[name] for name in names}
+
+
+async def _forgotten(recorder: Recorder, wish_id: str, person: str | None) -> Response:
+    known = wish_id.isascii() and wish_id.isdecimal() and len(wish_id) < 11 and int(wish_id) < LARGEST_ID
+    if not known or not await recorder.forget(int(wish_id), person):
+        raise ClientError(f"there is no wish {wish_id[:20]!r}", "id", "not_found", 404)
+    return _json({"object": "wish", "id": int(wish_id), "forgotten": True})
+
+
+def _json(body: object) -> Response:
+    return Response(orjson.dumps(body), media_type="application/json", headers={"cache-control": "no-store"})

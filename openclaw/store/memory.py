@@ -1,0 +1,128 @@
+"""What people asked for, kept for their prompts until the weights hold it: hints that a judge drew from complaints.
+
+A person's newest wishes stand in their prompts from the moment in which the judge has read the complaint, and no longer
+once `hold` notes the weight version that does it by itself. Going back behind that version brings them back.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from sqlalchemy import ColumnElement, Connection, RowMapping, delete, insert, or_, select, update
+
+from openclaw.store import schema
+from openclaw.store.database import Database
+from openclaw.store.rows import pack_json, select_turns, turn_from_row, unpack_json
+from openclaw.types import Judgement, Turn, VersionStatus
+
+KEPT = 4
+"""Wishes of a person that stand in their prompts, the newest."""
+_IN_WEIGHTS = (str(VersionStatus.LIVE), str(VersionStatus.SUPERSEDED))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wish:
+    """One remembered hint.
+
+    Attributes:
+        turn_id: whose judgement it is from; it is deleted with that turn.
+        held_by: the version that was found to do it unasked; None: none was.
+        in_prompt: whether it may stand in prompts now.
+        details: what the canaries found, see `openclaw.gateway.canaries`.
+    """
+
+    id: int
+    person: str
+    turn_id: str
+    text: str
+    created_at: float
+    held_by: int | None
+    held_at: float | None
+    in_prompt: bool
+    details: dict[str, Any] = field(default_factory=dict)
+
+
+class MemoryTable(Database):
+    """Wishes of people, newest last."""
+
+    def remembered(self, person: str, most: int = KEPT) -> list[Wish]:
+        """What stands in a person's prompts, the oldest first."""
+        memory = schema.memory.c
+        newest = select(schema.memory).where(memory.person == person, _is_in_prompt())
+        with self.reading() as connection:
+            rows = connection.execute(newest.order_by(memory.id.desc()).limit(most)).mappings().all()
+        return [_wish(row, in_prompt=True) for row in reversed(rows)]
+
+    def wishes(self, person: str | None = None, limit: int = 200) -> list[Wish]:
+        """The newest wishes, held ones included, of one person or of all; newest first."""
+        memory = schema.memory.c
+        query = select(schema.memory, _is_in_prompt().label("in_prompt"))
+        if person is not None:
+            query = query.where(memory.person == person)
+        with self.reading() as connection:
+            rows = connection.execute(query.order_by(memory.id.desc()).limit(limit)).mappings().all()
+        return [_wish(row, bool(row["in_prompt"])) for row in rows]
+
+    def forget(self, wish_id: int, person: str | None = None) -> bool:
+        """Delete one wish; it stands in no further prompt. False where there is none, or it is not `person`'s."""
+        memory = schema.memory.c
+        mine = memory.id == wish_id
+        if person is not None:
+            mine &= memory.person == person
+        with self.transaction() as connection:
+            self._wipe_log()
+            return bool(connection.execute(delete(schema.memory).where(mine)).rowcount)
+
+    def hold(self, wish_id: int, version: int, details: dict[str, Any]) -> bool:
+        """Note that this version does it unasked, and how that was found. False where the wish was deleted."""
+        return self._note(wish_id, held_by=version, held_at=time.time(), details=pack_json(details))
+
+    def note(self, wish_id: int, details: dict[str, Any]) -> bool:
+        """Keep what the canaries found so far. False where the wish was deleted."""
+        return self._note(wish_id, details=pack_json(details))
+
+    def _note(self, wish_id: int, **values: Any) -> bool:
+        with self.transaction() as connection:
+            mine = update(schema.memory).where(schema.memory.c.id == wish_id)
+            return bool(connection.execute(mine.values(**values)).rowcount)
+
+    def canary_turns(self, person: str, limit: int) -> list[Turn]:
+        """The newest first turns of a person's conversations: their prompts can be asked again."""
+        turn = schema.turn.c
+        query = select_turns(turn.person == person, turn.turn_type == "main", turn.parent_id.is_(None))
+        query = query.where(turn.state.not_in(["aborted", "untrainable", "imported"]))
+        with self.reading() as connection:
+            rows = connection.execute(query.order_by(turn.created_at.desc()).limit(limit)).mappings()
+            return [turn_from_row(row) for row in rows]
+
+
+def remember(connection: Connection, turn_id: str, judgements: Sequence[Judgement], now: float) -> None:
+    """Keep the longest hint of a turn's judgements for its person; said again, it becomes the newest, and stands in the
+    prompt again. Nothing is kept where the turn was not to be remembered."""
+    hints = [hint for one in judgements if one.kind == "hint" for hint in one.hints]
+    memory, turn, body = schema.memory.c, schema.turn.c, schema.turn_body.c
+    connection.execute(delete(schema.memory).where(memory.turn_id == turn_id))
+    may = select(turn.person).join(schema.turn_body, body.turn_id == turn.id)
+    may = may.where(turn.id == turn_id, body.memory.is_not(None))
+    person = connection.scalar(may) if hints else None
+    if person is None:
+        return
+    text = pack_json(max(hints, key=len))
+    connection.execute(delete(schema.memory).where(memory.person == person, memory.text == text))
+    row = {"person": person, "turn_id": turn_id, "text": text, "created_at": now}
+    connection.execute(insert(schema.memory), row)
+
+
+def _is_in_prompt() -> ColumnElement[bool]:
+    memory, version = schema.memory.c, schema.weight_version.c
+    holds = select(version.id).where(version.version == memory.held_by, version.status.in_(_IN_WEIGHTS))
+    return or_(memory.held_by.is_(None), ~holds.exists())
+
+
+def _wish(row: RowMapping, in_prompt: bool) -> Wish:
+    known = {name: row[name] for name in ("id", "person", "turn_id", "created_at", "held_by", "held_at")}
+    details = {} if row["details"] is None else dict(unpack_json(row["details"]))
+    return Wish(**known, text=unpack_json(row["text"]), in_prompt=in_prompt, details=details)

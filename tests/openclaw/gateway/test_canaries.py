@@ -1,0 +1,149 @@
+"""A wish leaves a person's prompts when the weights do it unasked, and not before."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from openclaw.formats.rendering import ChatFormat, ModelFolder
+from openclaw.formats.tokenizer import Tokenizer
+from openclaw.gateway import canary_watch
+from openclaw.gateway.canaries import MOST, Canaries, Count
+from openclaw.store import RolloutStore
+from openclaw.types import Drop, Judgement, NewTurn, Turn
+from tests.fakes.chat_client import HELLO
+
+WISH = "Please write it in plain sentences."
+LIST, PROSE = [8, 9], [10, 11]
+
+
+class Weights:
+    """Sampled answers by number, and log-probs in which a list falls by `gap` nats where the wish is in the prompt."""
+
+    def __init__(self, tokenizer: Tokenizer, answers: Callable[[int], list[int]], gap: float = 6.0) -> None:
+        self._tokenizer, self._answers, self._gap = tokenizer, answers, gap
+        self.version, self.asked = 3, 0
+
+    async def answer(self, turn: Turn, prompt_ids: list[int], seed: int) -> tuple[list[int], int]:
+        assert WISH not in self._tokenizer.decode(prompt_ids)
+        self.asked += 1
+        return self._answers(seed), self.version
+
+    async def log_prob(self, prompt_ids: list[int], ids: list[int]) -> float:
+        wished = WISH in self._tokenizer.decode(prompt_ids)
+        return -2.0 - self._gap * (wished and ids == LIST)
+
+
+@pytest.fixture
+def chat_format(model: Path) -> ChatFormat:
+    return ChatFormat(ModelFolder.read(model), Tokenizer(model))
+
+
+@pytest.fixture
+def asked_for(store: RolloutStore, make_turn: Callable[..., NewTurn]) -> RolloutStore:
+    """A store in which ada has complained about a list under version 3."""
+    store.weights_live(-1, 3, None, True, None, None)
+    turn = store.record_turn(make_turn(person="ada", memory=[], completion_ids=LIST))
+    store.answer_turn(turn.id, [{"role": "user", "content": WISH}])
+    found = [Judgement(kind="hint", score=1.0, votes=[], judge="test", hints=[WISH])]
+    assert store.finish_judgement(turn.id, found, Drop("test"))
+    return store
+
+
+def look(store: RolloutStore, chat_format: ChatFormat, weights: Weights) -> Any:
+    canaries = Canaries(store, chat_format, weights)
+    people = asyncio.run(canaries.due(weights.version))
+    return [asyncio.run(canaries.look(person, weights.version)) for person in people]
+
+
+def texts(store: RolloutStore) -> list[str]:
+    return [wish.text for wish in store.remembered("ada")]
+
+
+def test_thirty_five_answers_that_show_it_decide_and_two_at_once_that_do_not() -> None:
+    assert (Count(34, 34).held, Count(35, 35).held) == (None, True)
+    assert (Count(1, 0).held, Count(2, 0).held) == (None, False)
+    assert (Count(54, 53).held, Count(55, 54).held) == (None, True)
+    assert Count(40, 38).held is None and Count(40, 36).held is False
+
+
+def test_a_wish_that_the_weights_do_unasked_leaves_the_prompts(
+    asked_for: RolloutStore, chat_format: ChatFormat
+) -> None:
+    weights = Weights(chat_format.tokenizer, lambda number: PROSE)
+    ((found,),) = look(asked_for, chat_format, weights)
+    assert (found.gap, found.count, weights.asked) == (6.0, Count(35, 35), 35)
+    assert texts(asked_for) == []
+    (wish,) = asked_for.wishes("ada")
+    assert (wish.held_by, wish.details) == (3, {"gap": 6.0, "version": 3, "asked": 35, "shown": 35})
+
+
+def test_a_wish_that_they_do_not_do_stays_and_is_counted_anew_under_the_next_version(
+    asked_for: RolloutStore, chat_format: ChatFormat
+) -> None:
+    weights = Weights(chat_format.tokenizer, lambda number: LIST)
+    look(asked_for, chat_format, weights)
+    assert weights.asked == 2 and texts(asked_for) == [WISH]
+    assert look(asked_for, chat_format, weights) == []
+    asked_for.weights_live(0, 4, 3, False, None, None)
+    later = Weights(chat_format.tokenizer, lambda number: PROSE, gap=1.0)
+    later.version = 4
+    look(asked_for, chat_format, later)
+    assert texts(asked_for) == [], "the gap is that of the time of the complaint"
+
+
+def test_what_is_not_decided_stays(asked_for: RolloutStore, chat_format: ChatFormat) -> None:
+    weights = Weights(chat_format.tokenizer, lambda number: LIST if number % 20 == 19 else PROSE)
+    ((found,),) = look(asked_for, chat_format, weights)
+    assert found.count.held is None and weights.asked == MOST and texts(asked_for) == [WISH]
+
+
+def test_a_wish_that_means_nothing_to_the_model_is_not_taken_for_held(
+    asked_for: RolloutStore, chat_format: ChatFormat
+) -> None:
+    weights = Weights(chat_format.tokenizer, lambda number: PROSE, gap=1.0)
+    look(asked_for, chat_format, weights)
+    assert weights.asked == 0 and texts(asked_for) == [WISH]
+
+
+def test_nothing_is_found_while_another_version_answers(
+    asked_for: RolloutStore, chat_format: ChatFormat
+) -> None:
+    weights = Weights(chat_format.tokenizer, lambda number: PROSE)
+    canaries = Canaries(asked_for, chat_format, weights)
+    weights.version = 4
+    assert asyncio.run(canaries.look("ada", 3)) == []
+    (wish,) = asked_for.wishes("ada")
+    assert (wish.held_by, wish.details) == (None, {})
+
+
+def test_the_gateway_asks_its_canaries_and_stores_nothing_of_them(
+    start_gateway: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(canary_watch, "LOOK_SECONDS", 0.02)
+    gateway = start_gateway(memory=True)
+    gateway.store.weights_live(-1, gateway.engine.version, None, True, None, None)
+    bad = gateway.says("1. hi")
+    answer = gateway.http.post("/v1/chat/completions", json={"messages": HELLO, "user": "ada"})
+    turn = gateway.turn(answer.json()["id"])
+    wish = gateway.tokenizer.encode(WISH)
+    gateway.says("hi")
+    gateway.engine.forget_prompts()
+
+    def score(ids: list[int], start: int) -> float:
+        wished = any(ids[at : at + len(wish)] == wish for at in range(start))
+        return -9.0 if wished and ids[start + 1 :] == bad else -1.0
+
+    gateway.engine.score = score
+    gateway.store.answer_turn(turn.id, [{"role": "user", "content": WISH}])
+    found = [Judgement(kind="hint", score=1.0, votes=[], judge="test", hints=[WISH])]
+    assert gateway.store.finish_judgement(turn.id, found, Drop("test"))
+    (held,) = gateway.wait_for(
+        lambda: [one for one in gateway.store.wishes() if one.held_by is not None], timeout_s=60
+    )
+    assert (held.held_by, held.details["asked"], held.in_prompt) == (gateway.engine.version, 35, False)
+    assert gateway.store.counts()["turns"] == {"judged": 1}

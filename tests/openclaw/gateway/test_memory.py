@@ -1,0 +1,161 @@
+"""What a person asked for in a complaint stands in their next prompt, and in nobody else's."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from openclaw.gateway.remembering import added
+from openclaw.methods.hinted_prompt import HINT_HEADER
+from openclaw.types import Drop, Judgement, Turn, Vote
+from tests.fakes.chat_client import CALL, HELLO, TOOLS
+
+WISH = "Please write it in plain sentences."
+OTHER = "Never use any emoji, please."
+LATER: list[Any] = [{"role": "user", "content": "a new question"}]
+
+
+@pytest.fixture
+def remembering(start_gateway: Any) -> Any:
+    gateway = start_gateway(memory=True)
+    gateway.says("hi")
+    return gateway
+
+
+def ask(gateway: Any, messages: list[Any] = LATER, key: str | None = None, **more: Any) -> Turn:
+    """The stored turn of a request; `key` names the bearer's, `headers` are further ones."""
+    headers = more.pop("headers", {}) | ({"Authorization": f"Bearer {key}"} if key else {})
+    answer = gateway.http.post("/v1/chat/completions", json={"messages": messages, **more}, headers=headers)
+    assert answer.status_code == 200, answer.text
+    turn: Turn = gateway.turn(answer.json()["id"])
+    return turn
+
+
+def complain(gateway: Any, turn: Turn, wish: str = WISH) -> None:
+    """What the judge stores of a complaint about a turn."""
+    gateway.store.answer_turn(turn.id, [{"role": "user", "content": "I do not like that."}])
+    vote = Vote(score=1, hint=wish)
+    found = [Judgement(kind="hint", score=1.0, votes=[vote], judge="test", hints=[wish])]
+    assert gateway.store.finish_judgement(turn.id, found, Drop("test"))
+
+
+def prompt(gateway: Any, turn: Turn) -> str:
+    """What the engine was given last, which is what was stored."""
+    assert turn.prompt_ids == gateway.engine.requests[-1]["input_ids"]
+    text: str = gateway.tokenizer.decode(turn.prompt_ids)
+    return text
+
+
+def test_a_wish_stands_in_the_very_next_prompt_and_is_stored_apart_from_the_messages(
+    remembering: Any,
+) -> None:
+    complain(remembering, ask(remembering, HELLO, user="ada"))
+    turn = ask(remembering, user="ada")
+    assert f"a new question\n\n[user's hint / instruction]\n{WISH}" in prompt(remembering, turn)
+    assert (turn.memory, turn.messages) == ([WISH], LATER)
+
+
+def test_a_wish_stands_in_nobody_elses_prompt(remembering: Any) -> None:
+    complain(remembering, ask(remembering, HELLO, user="ada"))
+    for others in ({"user": "bob"}, {}):
+        turn = ask(remembering, **others)
+        assert WISH not in prompt(remembering, turn) and not turn.memory
+    off = ask(remembering, user="ada", headers={"X-Memory": "off"})
+    side = ask(remembering, user="ada", headers={"X-Turn-Type": "side"})
+    assert [off.memory, side.memory] == [None, None]
+    complain(remembering, off, OTHER)
+    assert [wish.text for wish in remembering.store.wishes()] == [WISH]
+
+
+def test_no_key_gets_or_writes_the_memory_of_another_named_keys_bearer(start_gateway: Any) -> None:
+    gateway = start_gateway(memory=True, api_keys="ada=key-a,bob=key-b")
+    gateway.says("hi")
+    complain(gateway, ask(gateway, HELLO, key="key-a"))
+    stranger = ask(gateway, key="key-b", user="ada")
+    assert stranger.memory is None and WISH not in prompt(gateway, stranger)
+    complain(gateway, stranger, OTHER)
+    assert ask(gateway, key="key-a").memory == [WISH]
+    assert ask(gateway, user="ada").memory is None  # the key without a name
+
+
+def test_nothing_is_remembered_unless_it_is_asked_for(gateway: Any) -> None:
+    gateway.says("hi")
+    complain(gateway, ask(gateway, HELLO, user="ada"))
+    assert ask(gateway, user="ada").memory is None and gateway.store.wishes() == []
+
+
+def test_a_conversation_that_goes_on_keeps_its_ids_and_has_each_wish_once(remembering: Any) -> None:
+    complain(remembering, ask(remembering, HELLO, user="ada"))
+    remembering.says(CALL)
+    first = ask(remembering, user="ada", tools=TOOLS)
+    result = {"role": "tool", "content": "42", "tool_call_id": "x"}
+    second = ask(remembering, [*LATER, first.response_message, result], user="ada", tools=TOOLS)
+    sampled = first.prompt_ids + first.completion_ids
+    assert second.render_mode == "bridge" and second.prompt_ids[: len(sampled)] == sampled
+    assert second.memory == [WISH] and prompt(remembering, second).count(WISH) == 1
+    complain(remembering, ask(remembering, HELLO, user="ada"), OTHER)
+    asked = {"role": "user", "content": "and on"}
+    history = [*LATER, first.response_message, result, second.response_message, asked]
+    turn = ask(remembering, history, user="ada", tools=TOOLS)
+    text = prompt(remembering, turn)
+    assert turn.memory == [WISH, OTHER] and text.count(WISH) == 1 and text.count(OTHER) == 1
+    assert text.index("and on") < text.index(OTHER)
+
+
+def test_new_words_in_a_conversation_bring_the_wishes_that_it_does_not_have() -> None:
+    new, stand = added([{"role": "user", "content": "go on"}], [WISH, OTHER], [WISH])
+    assert new[0]["content"].endswith(f"go on\n\n{HINT_HEADER}\n{OTHER}") and stand == [WISH, OTHER]
+    result = [{"role": "tool", "content": "3 files"}]
+    assert added(result, [WISH, OTHER], [WISH]) == (result, [WISH])
+
+
+def test_what_the_person_says_in_the_conversation_itself_is_not_repeated(remembering: Any) -> None:
+    complain(remembering, ask(remembering, HELLO, user="ada"))
+    said = ask(remembering, [{"role": "user", "content": f"a new question. {WISH}"}], user="ada")
+    assert prompt(remembering, said).count(WISH) == 1 and said.memory == []
+
+
+def test_ids_with_a_memory_begin_no_prompt_that_may_not_have_it(remembering: Any) -> None:
+    complain(remembering, ask(remembering, HELLO, user="ada"))
+    ask(remembering, user="ada")
+    going_on = [*LATER, {"role": "assistant", "content": "hi"}, {"role": "user", "content": "go on"}]
+    nobody = ask(remembering, going_on)
+    assert WISH not in prompt(remembering, nobody)
+    (wish,) = remembering.store.wishes("ada")
+    assert remembering.store.forget(wish.id)
+    assert WISH not in prompt(remembering, ask(remembering, going_on, user="ada"))
+
+
+def test_a_memory_makes_no_prompt_too_long(start_gateway: Any) -> None:
+    gateway = start_gateway(memory=True, context_length=64)
+    gateway.says("hi")
+    complain(gateway, ask(gateway, HELLO, user="ada"), "x y z " * 40)
+    turn = ask(gateway, user="ada")
+    assert turn.memory == [] and len(turn.prompt_ids) < 64
+
+
+def test_deletion_of_the_person_takes_the_memory_along(remembering: Any) -> None:
+    complain(remembering, ask(remembering, HELLO, user="ada"))
+    remembering.store.delete_person("ada")
+    assert remembering.store.wishes() == []
+    assert WISH not in prompt(remembering, ask(remembering, user="ada"))
+
+
+def test_a_person_sees_and_deletes_what_is_remembered_and_the_administrator_of_all(
+    start_gateway: Any,
+) -> None:
+    gateway = start_gateway(memory=True, api_keys="ada=key-a,bob=key-b")
+    gateway.says("hi")
+    complain(gateway, ask(gateway, HELLO, key="key-a"))
+    ada, bob = ({"Authorization": f"Bearer key-{name}"} for name in "ab")
+    (wish,) = gateway.http.get("/v1/memory", headers=ada).json()["data"]
+    assert (wish["text"], wish["in_prompt"], wish["held_by"]) == (WISH, True, None)
+    assert gateway.http.get("/v1/memory", headers=bob).json()["data"] == []
+    assert gateway.http.get("/v1/memory").status_code == 403
+    assert gateway.http.delete(f"/v1/memory/{wish['id']}", headers=bob).status_code == 404
+    assert gateway.http.get("/admin/memory?person=ada").json()["data"][0]["person"] == "ada"
+    assert gateway.http.delete(f"/v1/memory/{wish['id']}", headers=ada).json()["forgotten"] is True
+    assert gateway.http.delete(f"/admin/memory/{wish['id']}").status_code == 404
+    assert gateway.http.delete("/admin/memory/²").status_code == 404
+    assert ask(gateway, key="key-a").memory == []

@@ -1,0 +1,93 @@
+"""What people asked for: kept with the judgement, in prompts until the weights hold it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from openclaw.store import RolloutStore
+from openclaw.store.memory import KEPT
+from openclaw.types import Drop, Judgement, NewTurn, Turn, Vote
+
+pytestmark = pytest.mark.every_database
+Complain = Callable[..., Turn]
+
+
+@pytest.fixture
+def complain(store: RolloutStore, make_turn: Callable[..., NewTurn]) -> Complain:
+    """A turn whose judge found these hints."""
+
+    def make(*hints: str, person: str | None = "ada", **changes: object) -> Turn:
+        turn = store.record_turn(make_turn(person=person, **({"memory": []} | changes)))
+        store.answer_turn(turn.id, [{"role": "user", "content": "no"}])
+        votes = [Vote(score=1, hint=hint) for hint in hints]
+        found = [Judgement(kind="hint", score=1.0, votes=votes, judge="test", hints=list(hints))]
+        assert store.finish_judgement(turn.id, found, Drop("test"))
+        return turn
+
+    return make
+
+
+def texts(store: RolloutStore, person: str = "ada") -> list[str]:
+    return [wish.text for wish in store.remembered(person)]
+
+
+def test_the_longest_hint_of_a_turn_is_remembered_for_its_person_alone(
+    store: RolloutStore, complain: Complain
+) -> None:
+    complain("shorter", "shorter, please")
+    complain(person=None)
+    complain("never", person=None)
+    complain("not allowed", memory=None)
+    assert texts(store) == ["shorter, please"] and texts(store, "bob") == []
+    assert len(store.wishes()) == 1
+
+
+def test_the_newest_wishes_stand_in_prompts_and_one_said_again_is_the_newest(
+    store: RolloutStore, complain: Complain
+) -> None:
+    for number in range(KEPT + 1):
+        complain(f"wish {number}")
+    assert texts(store) == [f"wish {number}" for number in range(1, KEPT + 1)]
+    complain("wish 2")
+    assert texts(store)[-1] == "wish 2" and len(store.wishes("ada")) == KEPT + 1
+
+
+def test_a_held_wish_leaves_the_prompts_and_comes_back_with_a_rollback_or_a_complaint(
+    store: RolloutStore, complain: Complain
+) -> None:
+    complain("shorter")
+    store.weights_live(-1, 0, None, True, None, None)
+    store.weights_live(0, 1, 0, False, None, None)
+    (wish,) = store.remembered("ada")
+    assert store.hold(wish.id, 1, {"asked": 20, "shown": 20})
+    assert texts(store) == []
+    (held,) = store.wishes("ada")
+    assert (held.held_by, held.in_prompt, held.details) == (1, False, {"asked": 20, "shown": 20})
+    store.weights_live(1, 2, 1, False, None, None)
+    assert texts(store) == []
+    store.weights_live(0, 3, 0, True, None, None)
+    assert texts(store) == ["shorter"]
+    store.hold(wish.id, 3, {})
+    complain("shorter")
+    assert texts(store) == ["shorter"] and len(store.wishes("ada")) == 1
+
+
+def test_a_wish_goes_with_the_turn_that_it_is_from(store: RolloutStore, complain: Complain) -> None:
+    complain("shorter", session_id="gone")
+    complain("longer", session_id="kept")
+    store.delete_session("gone")
+    assert texts(store) == ["longer"]
+    (wish,) = store.remembered("ada")
+    assert not store.forget(wish.id, "bob") and store.forget(wish.id, "ada") and not store.forget(wish.id)
+    assert not store.hold(wish.id, 1, {})
+
+
+def test_what_a_prompt_remembered_is_stored_with_its_turn(
+    store: RolloutStore, make_turn: Callable[..., NewTurn]
+) -> None:
+    for memory in (None, [], ["shorter"]):
+        turn = store.record_turn(make_turn(memory=memory))
+        kept = store.get_turn(turn.id)
+        assert kept is not None and kept.memory == memory
