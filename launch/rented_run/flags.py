@@ -81,6 +81,8 @@ class RentedFlags:
     max_cost: float | None = flag(None, "US dollars after which training stops", env=("MAX_COST",), above=0)
     gate: bool = flag(False, "examine each version before it goes live; costs tokens", env=("GATE",))
     wandb_project: str = flag("", "log to this project of Weights & Biases", env=("WANDB_PROJECT",))
+    wandb_run_name: str = flag("", "name of the run there", env=("WANDB_RUN_NAME",))
+    wandb_disabled: bool = flag(False, "log nothing there, whatever the project", env=("WANDB_DISABLED",))
     dry_run: bool = flag(
         False, "check everything that can be known here, show the driver's command, start nothing"
     )
@@ -145,8 +147,8 @@ def folder_of(folder: str, repository: str) -> str:
     """
     if not (Path(folder) / "config.json").is_file():
         raise ConfigError(
-            f"{folder} holds no config.json: fetch tokenizer and configuration (a few megabytes, no weights), hf "
-            f"download {repository} --include '*.json' '*.jinja' 'merges.txt' --local-dir models/tokenizer, and "
-            "give --model-path models/tokenizer"
+            f"{folder} holds no config.json: fetch tokenizer and configuration (a few megabytes, no weights), pip "
+            f"install huggingface_hub; hf download {repository} --include '*.json' '*.jinja' 'merges.txt' --local-dir "
+            "models/tokenizer, and give --model-path models/tokenizer"
         )
     return str(Path(folder).resolve())

@@ -52,6 +52,8 @@ def main(cloud: Cloud, argv: Sequence[str]) -> int:
         with only_supervisor(folder):  # two runs of a folder would train one adapter, and rent twice
             os.environ.update(cloud.provision(flags, folder))
             ask_first(args)
+        if flags.wandb_run_name:
+            os.environ.setdefault("WANDB_NAME", flags.wandb_run_name)  # as its package calls it
     except ConfigError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2

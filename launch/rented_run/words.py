@@ -82,7 +82,8 @@ def driver_words(flags: RentedFlags, service: str, url: str, folder: Path, repos
     words += ["--rented-prices", flags.prices] if flags.prices else []
     words += ["--max-cost", f"{flags.max_cost:g}"] if flags.max_cost else []
     words += GATE if flags.gate else []
-    words += ["--use-wandb", "--wandb-project", flags.wandb_project] if flags.wandb_project else []
+    if flags.wandb_project and not flags.wandb_disabled:
+        words += ["--use-wandb", "--wandb-project", flags.wandb_project]
     return words + resume_words(flags)
 
 

@@ -96,6 +96,17 @@ def test_an_adapter_that_the_server_has_lost_is_worth_another_try(url: str, hous
         trained.forward([Passage(IDS)]).result()
 
 
+def test_two_runs_that_begin_with_one_state_have_a_training_client_each(url: str, house: TinkerHouse) -> None:
+    service = TinkerService(ServiceSettings(house.model, url, rank=8))
+    state = service.new().save_state("shared").result()
+    first, second = service.resume(state), TinkerService(service.settings).resume(state)
+    [before] = second.forward([Passage(IDS)]).result()
+    first.policy_gradient("importance_sampling", (0.0, 1e9), [Passage(IDS, before, [1.0] * 4)]).result()
+    first.step(AdamStep(1e-2, 0.9, 0.98, 1e-8, 0.0, 1.0)).result()
+    assert first.forward([Passage(IDS)]).result() != [before]
+    assert second.forward([Passage(IDS)]).result() == [pytest.approx(before, abs=1e-6)]
+
+
 def test_a_wrong_key_is_refused_in_one_line_and_never_shown(
     url: str, house: TinkerHouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:

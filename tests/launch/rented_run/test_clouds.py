@@ -112,6 +112,12 @@ def test_prices_that_do_not_know_the_model_are_refused(case: Case, tmp_path: Pat
         args_of(case, tmp_path, "--prices", str(table))
 
 
+def test_logging_elsewhere_can_be_turned_off_by_a_variable(case: Case, tmp_path: Path) -> None:
+    for env, wanted in (({}, True), ({"WANDB_DISABLED": "true"}, False)):
+        flags, _ = parse(case.cloud.flags, "", ["--model-path", str(MODEL), "--wandb-project", "mine"], env)
+        assert ("--use-wandb" in case.words_for(flags, tmp_path, {})) == wanted
+
+
 def test_a_key_is_needed_and_never_shown(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
     for key in case.bad_keys:
         monkeypatch.setenv(f"{case.cloud.name.upper()}_API_KEY", key)
