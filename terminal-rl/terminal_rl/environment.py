@@ -78,8 +78,8 @@ class TerminalEnvironment:
         return Observation(shown, done=not action.calls or self.seconds > self.task.agent_seconds)
 
     def _call(self, call: ToolCall) -> str:
-        assert self.shells is not None
-        return answer(self.shells, call)
+        assert self.task is not None and self.shells is not None
+        return answer(self.shells, call, max(0.0, self.task.agent_seconds - self.seconds))
 
     async def evaluate(self) -> Outcome:
         """Ends the agent's box with all that runs in it, then runs the tests. Raises EnvironmentAway."""

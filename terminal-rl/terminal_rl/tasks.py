@@ -179,7 +179,11 @@ def task_of(row: Task, tasks_dir: Path | None) -> TerminalTask:
     about: Mapping[str, Any] = row.metadata
     if "files" in about:
         return FilesTask(
-            str(about["task_name"]), str(about["instruction"]), dict(about["files"]), dict(about["expected"])
+            str(about["task_name"]),
+            str(about["instruction"]),
+            dict(about["files"]),
+            dict(about["expected"]),
+            float(about.get("agent_seconds", AGENT_SECONDS)),
         )
     named = about.get("task_path")
     if tasks_dir is None or not isinstance(named, str):

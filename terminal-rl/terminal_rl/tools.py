@@ -52,12 +52,12 @@ TOOLS = (SHELL_EXEC, SHELL_VIEW, SHELL_WRITE, SHELL_FILE, SHELL_KILL)
 """Exactly those that the prompt and the descriptions name."""
 
 
-def _execute(shells: Shells, said: dict[str, Any]) -> Shown:
-    seconds = min(max(float(said.get("timeout", USUAL_SECONDS)), 0.0), LONGEST_SECONDS)
+def _execute(shells: Shells, said: dict[str, Any], left: float) -> Shown:
+    seconds = min(max(float(said.get("timeout", USUAL_SECONDS)), 0.0), LONGEST_SECONDS, left)
     return shells.execute(said.get("id", "main"), said["command"], seconds, said.get("block", True))
 
 
-def _write_file(shells: Shells, said: dict[str, Any]) -> Shown:
+def _write_file(shells: Shells, said: dict[str, Any], left: float) -> Shown:
     path, text = shlex.quote(said["file_path"]), base64.b64encode(said["content"].encode()).decode()
     command = f'mkdir -p -- "$(dirname -- {path})" && printf %s {text} | base64 -d > {path}'
     done = shells.execute(FILES, command)
@@ -65,20 +65,21 @@ def _write_file(shells: Shells, said: dict[str, Any]) -> Shown:
     return done
 
 
-DOES: dict[str, Callable[[Shells, dict[str, Any]], Shown]] = {
+DOES: dict[str, Callable[[Shells, dict[str, Any], float], Shown]] = {
     "shell_exec": _execute,
-    "shell_view": lambda shells, said: shells.view(said["id"]),
-    "shell_write_to_process": lambda shells, said: shells.write(said["id"], said["command"]),
+    "shell_view": lambda shells, said, left: shells.view(said["id"]),
+    "shell_write_to_process": lambda shells, said, left: shells.write(said["id"], said["command"]),
     "shell_write_content_to_file": _write_file,
-    "shell_kill_process": lambda shells, said: shells.kill(said["id"]),
+    "shell_kill_process": lambda shells, said, left: shells.kill(said["id"]),
 }
 
 
-def answer(shells: Shells, call: ToolCall) -> str:
-    """What the model is shown. Blocks. Raises SandboxError: the box did not come up."""
+def answer(shells: Shells, call: ToolCall, left: float = LONGEST_SECONDS) -> str:
+    """What the model is shown. Blocks; no command is waited for longer than `left` seconds. Raises SandboxError: the box
+    did not come up."""
     if call.name not in DOES:
         return f"Error: there is no tool {call.name!r}; tools: {', '.join(DOES)}"
     try:
-        return DOES[call.name](shells, call.arguments).text() or "[no output]"
+        return DOES[call.name](shells, call.arguments, left).text() or "[no output]"
     except KeyError as missing:
         return f"Error: {call.name}: the argument {missing.args[0]} is missing"

@@ -18,15 +18,53 @@ from pathlib import Path
 import httpx
 
 from openclaw.common.ports import free_port
-from slime.agents import Action, Task, ToolCall
+from slime.agents import Action, Outcome, Task, ToolCall
 from slime.agents.foreign import OpenEnvEnvironment, VerifiersEnvironments
 from slime.errors import EnvironmentAway
 from terminal_rl.environment import TerminalEnvironment, TerminalSettings
+from terminal_rl.harbor_rewards import NoReward, rewards_of
 from tests import ROOT
 from toolcall_rl.tools.config import read_tools
 
 GAME = ROOT / "slime" / "examples" / "verifiers_game"
 START_SECONDS = 120.0
+HARBOR = "from harbor.cli.main import app; app()"
+READS = """import json, sys
+from pathlib import Path
+from types import SimpleNamespace
+from harbor.verifier.verifier import Verifier
+
+found = []
+for files in json.load(sys.stdin):
+    paths = SimpleNamespace(reward_json_path=Path("reward.json"), reward_text_path=Path("reward.txt"))
+    verifier = Verifier.__new__(Verifier)
+    verifier.trial_paths = paths
+    for path in vars(paths).values():
+        path.unlink(missing_ok=True)
+    for name, text in files.items():
+        Path(name).write_text(text)
+    read = verifier._parse_reward_json if "reward.json" in files else verifier._parse_reward_text
+    try:
+        found.append(dict(read()))
+    except Exception as error:
+        found.append(None)
+print(json.dumps(found))
+"""
+REWARDS: list[dict[str, str]] = [
+    {"reward.txt": "1"},
+    {"reward.txt": " 0.5\n"},
+    {"reward.txt": ""},
+    {"reward.txt": "yes"},
+    {"reward.txt": "nan"},
+    {"reward.txt": "0", "reward.json": '{"reward": 0.25, "speed": 3}'},
+    {"reward.json": '{"reward": "1"}'},
+    {"reward.json": '{"reward": Infinity}'},
+    {"reward.json": "[1]"},
+    {"reward.json": "{"},
+]
+COUNTS = """#!/bin/bash
+echo "{\\"reward\\": 0.$(grep -c yes done), \\"lines\\": $(wc -l < done)}" > /logs/verifier/reward.json
+"""
 GREETING = """from pathlib import Path
 
 def test_greeting():
@@ -110,22 +148,59 @@ async def server(command: list[str], folder: Path, port: int) -> AsyncIterator[N
 
 
 async def harbor(folder: Path) -> str:
-    """A task folder that Harbor's own command makes, played in a box: its tests pass where nothing is wrong."""
+    """Task folders that Harbor's own command makes, played in boxes: one with test functions, one whose script writes
+    rewards, which are read as Harbor's verifier reads them."""
     python = os.environ.get("HARBOR_PYTHON")
     if not python:
         return "Harbor: left out, for its package needs Python 3.12"
-    words = ["init", "acme/say-hello", "--task", "-o", str(folder), "--author", "A <a@example.org>"]
-    await done(python, "-c", "from harbor.cli.main import app; app()", *words, "--description", "x")
-    (folder / "say-hello" / "instruction.md").write_text("Write hello to /app/greeting.txt.")
+    words = ["--task", "-o", str(folder), "--author", "A <a@example.org>", "--description", "x"]
+    for name, more in (("say-hello", []), ("say-yes", ["--no-pytest"])):
+        await done(python, "-c", HARBOR, "init", f"acme/{name}", *words, *more)
+        (folder / name / "instruction.md").write_text(
+            "Write hello to /app/greeting.txt, or yes to /app/done."
+        )
     (folder / "say-hello" / "tests" / "test_outputs.py").write_text(GREETING)
+    (folder / "say-yes" / "tests" / "test.sh").write_text(COUNTS)
+    hello = await played(folder, "say-hello", "echo hello > /app/greeting.txt")
+    assert hello.solved, hello
+    yes = await played(folder, "say-yes", "yes yes | head -n 5 > done")
+    assert yes.details["rewards"] == {"reward": 0.5, "lines": 5.0} and yes.score == 0.0, yes
+    assert read_by_us() == await asyncio.to_thread(read_by_harbor, python, folder)
+    return f"Harbor's own new tasks: functions and a script that writes a reward; {len(REWARDS)} files read alike"
+
+
+async def played(folder: Path, task: str, command: str) -> Outcome:
     environment = TerminalEnvironment(TerminalSettings(tasks_dir=folder))
-    start = await environment.reset(Task("", metadata={"task_path": "say-hello"}))
-    command = {"id": "1", "command": "echo hello > /app/greeting.txt", "block": True}
-    seen = await environment.step(Action("", (ToolCall(start.tools[0].name, command),)))
-    outcome = await environment.evaluate()
-    await environment.close()
-    assert outcome.solved, (seen.messages, outcome)
-    return "Harbor's own new task, with a test in it: solved in a box"
+    try:
+        start = await environment.reset(Task("", metadata={"task_path": task}))
+        call = ToolCall(start.tools[0].name, {"id": "1", "command": command, "block": True})
+        await environment.step(Action("", (call,)))
+        return await environment.evaluate()
+    finally:
+        await environment.close()
+
+
+def read_by_us() -> list[dict[str, float] | None]:
+    found: list[dict[str, float] | None] = []
+    for files in REWARDS:
+        try:
+            found.append(rewards_of(files))
+        except NoReward:
+            found.append(None)
+    return found
+
+
+def read_by_harbor(python: str, folder: Path) -> list[dict[str, float] | None]:
+    told = subprocess.run(
+        [python, "-c", READS],
+        cwd=folder,
+        input=json.dumps(REWARDS),
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    found: list[dict[str, float] | None] = json.loads(told.stdout)
+    return found
 
 
 async def mcp(folder: Path) -> str:

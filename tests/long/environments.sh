@@ -12,7 +12,7 @@ cache=${XDG_CACHE_HOME:-$HOME/.cache}/openclaw-rl
 
 python_with() { # NAME REQUIREMENT: prints the Python of an environment that has it
   local folder=$cache/$1
-  [ -e "$folder/done" ] || { "$PY" -m venv "$folder" && "$folder/bin/pip" install -q "$2" >&2 && touch "$folder/done"; }
+  [ -e "$folder/done" ] || { "$PY" -m venv "$folder" && "$folder/bin/pip" install -q "$2" >&2 && touch "$folder/done"; } || return
   echo "$folder/bin/python"
 }
 

@@ -151,11 +151,13 @@ async def test_scores_are_those_of_the_tests(play: Play) -> None:
     assert (won.score, won.solved, won.details["accuracy"], won.details["tests"]) == (1.0, True, 1.0, 1)
 
 
-async def test_an_episode_whose_time_for_tools_is_over_ends_and_is_evaluated(play: Play) -> None:
+async def test_an_episode_whose_time_for_tools_is_over_ends_in_the_middle_of_a_command_and_is_evaluated(
+    play: Play,
+) -> None:
     episode = await play()
     folder = episode.environment.task.folder
-    episode.environment.task = replace(episode.environment.task, folder=replace(folder, agent_seconds=0.2))
-    await episode.run("echo yes > done; sleep 0.3")
+    episode.environment.task = replace(episode.environment.task, folder=replace(folder, agent_seconds=2.0))
+    await asyncio.wait_for(episode.run("echo yes > done; sleep 600", timeout=300), 120)
     assert episode.last.done and (await episode.environment.evaluate()).solved
 
 

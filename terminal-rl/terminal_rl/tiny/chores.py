@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+SECONDS = 6.0  # for all calls of an episode; a command that waits for input holds up its group no longer
 LETTERS, DIGITS = "abcdefghkmnprstuvwxyz", "0123456789"
 WORDS = ("red", "blue", "green", "black", "white", "pink", "gold", "gray")
 
@@ -153,6 +154,7 @@ class Chore:
             "files": dict(self.files),
             "expected": self.expected,
             "data_source": "chores",
+            "agent_seconds": SECONDS,
         }
         return {"task": [{"role": "user", "content": self.instruction}], "metadata": about}
 

@@ -13,6 +13,7 @@ import pytest
 
 from slime.agents.sandbox import Limits, PythonSession, require_sandbox
 from slime.agents.sandbox import command as command_module
+from slime.agents.sandbox.box import Box
 from slime.agents.sandbox.watcher import children_of_all
 from slime.errors import ConfigError
 
@@ -53,6 +54,13 @@ def test_an_ordinary_user_needs_no_setpriv_and_root_gives_its_rights_up(
             "--seccomp",
             "4",
         ]
+
+
+@needs_bubblewrap
+def test_lines_that_come_at_once_are_read_one_by_one() -> None:
+    with Box(["/usr/bin/printf", r"one\ntwo\nhalf"]) as box:
+        assert box.exit_code(SECONDS) == 0
+        assert [box.read_line(SECONDS, 100) for _ in range(3)] == [b"one", b"two", None]
 
 
 def test_limits_below_one_are_refused() -> None:

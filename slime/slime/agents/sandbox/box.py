@@ -63,6 +63,7 @@ class Box:
         self._over: str | None = None
         self.busy_since: float | None = None
         self._killed = False
+        self._ahead = b""  # read, but of a later line
         folder = (workspace.path, workspace.place) if workspace else None
         arguments = box_arguments(self.limits, read_only or {}, environment or {}, folder, scratch)
         self.group = make_group(self.limits)
@@ -84,13 +85,18 @@ class Box:
         return os.read(self.process.stdout.fileno(), 65536) if ready.poll(seconds * 1000) else None
 
     def read_line(self, seconds: float, longest: int) -> bytes | None:
-        """The next line without its end; None where there is none in time, or a longer one, or the program has ended."""
-        line = self.read_until(lambda data: data.endswith(b"\n"), seconds, longest)
-        return None if line is None else line[:-1]
+        """The next line without its end; None where there is none in time, or a longer one, or the program has ended.
+        What came behind it is kept for the next call."""
+        line = self.read_until(lambda data: b"\n" in data, seconds, longest)
+        if line is None:
+            return None
+        line, _, self._ahead = line.partition(b"\n")
+        return line
 
     def read_until(self, complete: Callable[[bytes], bool], seconds: float, longest: int) -> bytes | None:
         """What comes up to where it is complete; None where it is not in time, or longer, or the program has ended."""
-        data, until = b"", time.monotonic() + seconds
+        data, until = self._ahead, time.monotonic() + seconds
+        self._ahead = b""
         while not complete(data):
             left = until - time.monotonic()
             part = self.read_some(left) if left > 0 and len(data) <= longest else None
