@@ -14,6 +14,7 @@ source "$ROOT/gui-rl/flags.sh"
 USAGE=${BASH_SOURCE[0]} RUN_NAME=gui_qwen3vl_4b_eval MODEL=Qwen3-VL-4B-Thinking
 default PRM_GPUS 0
 default GUI_OBSERVATION_TYPE screenshot
+default GUI_MAX_IMAGE_HISTORY_LENGTH 3
 default ACTOR_GPUS 0
 default EVAL_INTERVAL 1
 gui_defaults

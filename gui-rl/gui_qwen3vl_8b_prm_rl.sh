@@ -16,6 +16,7 @@ default PRM_GPUS 1
 default PRM_MODEL_PATH "$ROOT/models/Qwen3-VL-4B-Thinking"
 gui_defaults
 default GUI_OBSERVATION_TYPE screenshot
+default GUI_MAX_IMAGE_HISTORY_LENGTH 3
 default ROLLOUT_GPUS 3
 default MAX_RESPONSE_LEN 1024
 default MAX_TOKENS_PER_GPU 32768

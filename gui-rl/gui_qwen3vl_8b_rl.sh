@@ -15,6 +15,7 @@ USAGE=${BASH_SOURCE[0]} RUN_NAME=gui_qwen3vl_8b_rl MODEL=Qwen3-VL-8B-Thinking
 default PRM_GPUS 0
 gui_defaults
 default GUI_OBSERVATION_TYPE screenshot
+default GUI_MAX_IMAGE_HISTORY_LENGTH 3
 default ROLLOUT_GPUS 4
 default MAX_RESPONSE_LEN 512
 default MAX_TOKENS_PER_GPU 32768

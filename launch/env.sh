@@ -22,20 +22,52 @@ ensure_env() {
   check_package
   VENV=${VENV:-$ROOT/.venv}
   PY=$VENV/bin/python
-  local file all=("$@") count=$#
-  if [ ! -x "$PY" ] || [ "$(cat "$(stamp_of "${!#}")" 2>/dev/null)" != "$(content_of "$@")" ]; then
-    make_venv
-    install_torch
-    for file in "$@"; do
-      pip_install -r "$file"
-    done
-    pip_install --no-deps -e "$ROOT/slime"
-    for ((; count > 0; count--)); do
-      content_of "${all[@]:0:count}" >"$(stamp_of "${all[count - 1]}")"
-    done
+  if ! is_installed "$@"; then
+    [ -x "$PY" ] || find_python >/dev/null
+    mkdir -p "$VENV"
+    install_env "$@" 9<"$VENV"
   fi
   export PATH="$VENV/bin:$PATH"
   set_python_path
+}
+
+is_installed() {
+  [ -x "$PY" ] && [ "$(cat "$(stamp_of "${!#}")" 2>/dev/null)" = "$(content_of "$@")" ]
+}
+
+# install_env REQUIREMENTS...: one start at a time installs; the others wait for the folder VENV, which is open as 9.
+install_env() {
+  local file all=("$@") count=$# status=0
+  lock_folder now || status=$?
+  if [ "$status" = "$HELD" ]; then
+    echo "another start is setting up $VENV: waiting until it is done" >&2
+    lock_folder wait || :
+    if is_installed "$@"; then return; fi
+  fi
+  make_venv
+  install_torch
+  echo "installing what $(basename "${!#}") names (about 200 MB; a minute or two)" >&2
+  for file in "$@"; do
+    pip_install -r "$file"
+  done
+  pip_install --no-deps -e "$ROOT/slime"
+  for ((; count > 0; count--)); do
+    content_of "${all[@]:0:count}" >"$(stamp_of "${all[count - 1]}")"
+  done
+}
+
+HELD=75
+# lock_folder now|wait: the system lets go of it when this shell closes 9; on macOS there is no flock program. A file
+# system without locks holds nobody up.
+lock_folder() {
+  local python=$PY
+  [ -x "$python" ] || python=$(find_python)
+  "$python" -c '
+import fcntl, signal, sys
+signal.signal(signal.SIGINT, signal.SIG_DFL)
+try: fcntl.flock(9, fcntl.LOCK_EX | (fcntl.LOCK_NB if sys.argv[1] == "now" else 0))
+except BlockingIOError: sys.exit(int(sys.argv[2]))
+except OSError: pass' "$1" "$HELD"
 }
 
 stamp_of() { echo "$VENV/.installed-$(basename "$1" .txt)"; }
@@ -95,11 +127,14 @@ ensure_megatron() {
 
 # torch goes first and alone, so that a CPU build that is already there, or that TORCH_INDEX_URL names, is kept.
 install_torch() {
-  local pin
+  local pin size='several gigabytes with CUDA; for CPUs alone: TORCH_INDEX_URL'
   pin=$(grep '^torch==' "$ROOT/requirements.txt")
   if [ -n "${TORCH_INDEX_URL:-}" ]; then
+    echo "installing $pin from $TORCH_INDEX_URL" >&2
     pip_install --index-url "$TORCH_INDEX_URL" "$pin"
   else
+    [ "$(uname)" = Linux ] || size='about 100 MB'
+    [ -n "$(ls -d "$VENV"/lib/python3*/site-packages/torch 2>/dev/null)" ] || echo "installing $pin ($size)" >&2
     pip_install "$pin"
   fi
 }

@@ -61,6 +61,13 @@ class GuiFlags:
         env=("GUI_EVAL_SLEEP_AFTER_EXECUTION",),
         least=0,
     )
+    gui_max_image_history_length: int | None = flag(
+        None,
+        "pictures of the screen that the model still sees, the newest ones, with one sample a turn (default: all, in one "
+        "sample an episode)",
+        env=("GUI_MAX_IMAGE_HISTORY_LENGTH",),
+        least=1,
+    )
     gui_result_dir: str | None = flag(
         None,
         "folder of recordings: a picture of each turn, and pages that show them",

@@ -21,6 +21,7 @@ from slime.arguments.declare import read
 from slime.errors import ConfigError
 from slime.plan.environments import MIB, EnvironmentUse
 from slime.types import Sample
+from slime.vision.reading import load_reader
 
 if TYPE_CHECKING:
     from slime.arguments.sides import GenerationSide
@@ -50,14 +51,12 @@ def start(args: GenerationSide, endpoints: object) -> Sequence[Any]:
     """For --service-path: refuses a run that could play no episode; it starts no process.
 
     Raises:
-        ConfigError: pictures are asked for; there is no browser, or no folder of tasks (a pool elsewhere has its own).
+        ConfigError: pictures are asked for of a model that does not see, or of engines that take none; there is no
+            browser, or no folder of tasks (a pool elsewhere has its own).
     """
     flags = read(GuiFlags, args)
     if flags.gui_observation_type != "a11y_tree":
-        raise ConfigError(
-            f"--gui-observation-type {flags.gui_observation_type}: episodes cannot pass pictures to engines and the "
-            "trainer yet; give a11y_tree (GUI_OBSERVATION_TYPE)"
-        )
+        _check_sight(args, f"--gui-observation-type {flags.gui_observation_type} (GUI_OBSERVATION_TYPE)")
     if flags.env_server_url is None:
         executable()
         if flags.gui_tasks_dir is not None and not Path(flags.gui_tasks_dir).is_dir():
@@ -65,6 +64,17 @@ def start(args: GenerationSide, endpoints: object) -> Sequence[Any]:
                 f"--gui-tasks-dir (GUI_TEST_CONFIG_BASE_DIR) {flags.gui_tasks_dir} is no folder"
             )
     return []
+
+
+def _check_sight(args: GenerationSide, asked: str) -> None:
+    if args.rollout_backend not in ("embedded", "sglang"):
+        raise ConfigError(
+            f"{asked}: --rollout-backend {args.rollout_backend} takes no pictures; embedded and sglang do"
+        )
+    try:
+        load_reader(args.hf_checkpoint, args.run_dir)
+    except ConfigError as error:
+        raise ConfigError(f"{asked}: {error}") from error
 
 
 @functools.lru_cache
@@ -77,8 +87,10 @@ def _function(flags: GuiFlags) -> Generate:
             return PoolEnvironment(url, flags.env_server_key)
         return GuiEnvironment(settings, surroundings)
 
-    limits = EpisodeLimits(turns=flags.gui_max_steps)
-    return agent(environment, limits, parallel=flags.parallel_envs, format=GuiFormat(settings.unit))
+    kept = flags.gui_max_image_history_length
+    limits = EpisodeLimits(turns=flags.gui_max_steps, pictures=kept)
+    format = GuiFormat(settings.unit)
+    return agent(environment, limits, parallel=flags.parallel_envs, format=format, per_turn=kept is not None)
 
 
 @functools.lru_cache

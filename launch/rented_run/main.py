@@ -10,11 +10,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from rented_run.asking_first import ask_first
 from rented_run.flags import parse
 from rented_run.paths import ROOT
 from rented_run.words import run_dir
 from slime.arguments import parse_args
 from slime.errors import ConfigError
+from slime.processes.supervisor import only_supervisor
 
 
 @dataclass(frozen=True)
@@ -41,14 +43,15 @@ def main(cloud: Cloud, argv: Sequence[str]) -> int:
         flags, rest = parse(cloud.flags, cloud.title, argv)
         folder = run_dir(flags, cloud.name, ROOT)
         words = [*cloud.words(flags, folder), *rest]
-        parse_args(words)
+        args = parse_args(words)
         driver = [sys.executable, str(ROOT / "slime" / "train_async.py"), *words]
         if flags.dry_run:
             print("# would start, in the run folder", folder)
             print(shlex.join(driver))
             return 0
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        os.environ.update(cloud.provision(flags, folder))
+        with only_supervisor(folder):  # two runs of a folder would train one adapter, and rent twice
+            os.environ.update(cloud.provision(flags, folder))
+            ask_first(args)
     except ConfigError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from slime.errors import ConfigError
-from slime.rented.failures import status_behind
+from slime.rented.failures import REFUSED_KEY, status_behind
 from slime.rented.sdk import check_version
 
 TESTED = (1, 2)
@@ -16,7 +16,6 @@ TESTED = (1, 2)
 INSTALL = "pip install -r openclaw-fireworks/requirements.txt"
 FOR_EVER = 1_000_000
 """Steps of a run without an end."""
-REFUSED_KEY = (401, 403)
 
 
 def check_sdk() -> None:

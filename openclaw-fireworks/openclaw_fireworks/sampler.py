@@ -2,29 +2,18 @@
 
 from __future__ import annotations
 
-import asyncio
 import threading
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 from slime.rented.failures import failures_translated, then
+from slime.rented.loop import Loop
 from slime.rented.service import Passage, Sampled, Sampler, ServiceAway, Trained, Wish
 
 MOST_AT_A_TIME = 16
 LOADING_SECONDS, LOADING_LOOKS = 2.0, 30
 """How often a deployment that is loading weights (425) is asked again."""
-
-
-class Loop:
-    """An event loop of its own thread: the SDK samples in coroutines."""
-
-    def __init__(self) -> None:
-        self._loop = asyncio.new_event_loop()
-        threading.Thread(target=self._loop.run_forever, name="fireworks-sampling", daemon=True).start()
-
-    def submit(self, asked: Coroutine[Any, Any, Any]) -> Future[Any]:
-        return asyncio.run_coroutine_threadsafe(asked, self._loop)
 
 
 class DeploymentSampler:
@@ -37,7 +26,7 @@ class DeploymentSampler:
     def __init__(self, url: str, model: str, key: str) -> None:
         from fireworks.training.sdk import DeploymentSampler as Sampling
 
-        self.loop = Loop()
+        self.loop = Loop("fireworks-sampling")
         self.sampling = Sampling(inference_url=url, model=model, api_key=key)
 
     def sample(self, wish: Wish) -> Future[Sampled]:

@@ -11,15 +11,14 @@ import random
 from collections.abc import Iterator
 from pathlib import Path
 
-from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
 
+from slime.agents.tiny.tokenizer import END_OF_TEXT, TURN_END, TURN_START, train_byte_bpe
 from tiny_claw.corpora import docstrings, random_tool
 from tiny_claw.dialogues import conversation
 
 VOCABULARY = 2048
 CONTEXT = 65536
-END_OF_TEXT, TURN_START, TURN_END = "<|endoftext|>", "<|im_start|>", "<|im_end|>"
 CONTROL_TOKENS = (END_OF_TEXT, TURN_START, TURN_END)
 MARKUP_TOKENS = ("<think>", "</think>", "<tool_call>", "</tool_call>", "<tool_response>", "</tool_response>")
 EMPTY_THINKING = "<think>\n\n</think>\n\n"
@@ -29,30 +28,8 @@ TEMPLATE_FILE = Path(__file__).with_name("chat_template.jinja")
 
 def train_tokenizer(dialogues: int = 6000, seed: int = 1) -> PreTrainedTokenizerFast:
     """Train the vocabulary on dialogues, English and JSON (all from code and the standard library)."""
-    core = Tokenizer(models.BPE())
-    core.pre_tokenizer = pre_tokenizers.Sequence(
-        [
-            pre_tokenizers.Split(Regex(PIECES), "isolated"),
-            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
-        ]
-    )
-    core.decoder = decoders.ByteLevel()
-    trainer = trainers.BpeTrainer(
-        vocab_size=VOCABULARY - len(MARKUP_TOKENS),
-        special_tokens=list(CONTROL_TOKENS),
-        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
-        show_progress=False,
-    )
-    core.train_from_iterator(_corpus(random.Random(seed), dialogues), trainer)
-    core.add_tokens([AddedToken(token, normalized=False, special=False) for token in MARKUP_TOKENS])
-    return PreTrainedTokenizerFast(
-        tokenizer_object=core,
-        eos_token=TURN_END,
-        pad_token=END_OF_TEXT,
-        model_max_length=CONTEXT,
-        clean_up_tokenization_spaces=False,
-        chat_template=TEMPLATE_FILE.read_text(),
-    )
+    corpus, template = _corpus(random.Random(seed), dialogues), TEMPLATE_FILE.read_text()
+    return train_byte_bpe(corpus, VOCABULARY, PIECES, MARKUP_TOKENS, template, CONTEXT)
 
 
 def load_tokenizer(folder: str | Path) -> PreTrainedTokenizerFast:

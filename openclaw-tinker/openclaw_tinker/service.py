@@ -9,7 +9,7 @@ import os
 from typing import Any, cast
 
 from slime.errors import ConfigError, unknown_name
-from slime.rented.failures import failures_translated, status_behind
+from slime.rented.failures import REFUSED_KEY, failures_translated, status_behind
 from slime.rented.sdk import check_version
 from slime.rented.service import Sampler, ServiceAway, ServiceRefuses, ServiceSettings, Trained
 from slime.rented.shaped import Reduction, ShapedTrained
@@ -17,7 +17,6 @@ from slime.rented.shaped import Reduction, ShapedTrained
 TESTED = (0, 25)
 """Versions of the SDK whose calls were tried: 0.25.x."""
 REDUCTIONS = ("sum", "mean")
-REFUSED_KEY = (401, 403)
 INSTALL = "pip install 'tinker>=0.25.0,<0.26'"
 
 

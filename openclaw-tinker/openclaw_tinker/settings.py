@@ -45,7 +45,12 @@ def words(flags: TinkerFlags, folder: Path) -> list[str]:
     """The driver's command line, once SDK and key were looked at. Raises ConfigError."""
     check_sdk()
     read_key()
-    return driver_words(flags, SERVICE, base_url(os.environ), folder, flags.model_name)
+    return words_for(flags, folder, os.environ)
+
+
+def words_for(flags: TinkerFlags, folder: Path, env: Mapping[str, str]) -> list[str]:
+    """Raises ConfigError for what cannot work."""
+    return driver_words(flags, SERVICE, base_url(env), folder, flags.model_name)
 
 
 TINKER = Cloud("tinker", "Serve at home, sample and train at Tinker.", TinkerFlags, words)

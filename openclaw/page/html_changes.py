@@ -15,8 +15,9 @@ from openclaw.page.html import HEADERS, page
 from openclaw.page.html_routes import PageRoute, diff_page
 from openclaw.page.json_routes import whole
 from openclaw.page.login import form
+from openclaw.page.notices import Notice
 from openclaw.page.source import source_of
-from openclaw.page.versions import pin, roll_back, settle_quarantine, versions
+from openclaw.page.versions import gone_back, pin, pinned, roll_back, settle_quarantine, versions
 
 router = APIRouter(route_class=PageRoute, include_in_schema=False)
 
@@ -52,9 +53,8 @@ async def rollback(request: Request) -> Response:
     version = whole(given.get("version", "") or "?", "version", 0, 0, 2**31)
     live = (await versions(request))["live"]
     told = await roll_back(request, version, given.get("drop_turns") == "1")
-    waits = told.get("status") == "waiting"
-    back = {} if live is None or live == version else {"was": str(live)}
-    return _to("/page/versions", **{"waits" if waits else "done": str(version)}, **back)
+    was = None if live == version else live
+    return _to("/page/versions", note=_note(request, gone_back(version, told), was))
 
 
 @router.post("/page/versions/quarantine")
@@ -64,7 +64,8 @@ async def quarantine(request: Request) -> Response:
     given = await form(request)
     version = whole(given.get("version", "") or "?", "version", 0, 0, 2**31)
     count = await settle_quarantine(request, version, given.get("then") == "release")
-    return _to("/page/version", n=str(version), settled=str(count))
+    said = f"Done, for {count} turn{'' if count == 1 else 's'}."
+    return _to("/page/version", n=str(version), note=_note(request, said))
 
 
 @router.post("/page/versions/pin")
@@ -74,9 +75,7 @@ async def pin_version(request: Request) -> Response:
     given = await form(request)
     version = whole(given["version"], "version", 0, 0, 2**31) if given.get("version") else None
     told = await pin(request, version)
-    waits = told.get("status") == "waiting"
-    said = "none" if version is None else str(version)
-    return _to("/page/versions", **{"pin_waits" if waits else "pinned": said})
+    return _to("/page/versions", note=_note(request, pinned(version, told)))
 
 
 @router.post("/page/versions/diff")
@@ -100,7 +99,7 @@ async def delete(request: Request) -> Response:
     else:
         days = whole(given.get("days", "") or "?", "days", 0, 0, 100_000)
         told = await changes.purge(source, float(days))
-    return _to("/page/privacy", done=str(told["deleted"]["turns"]))
+    return _to("/page/privacy", note=_note(request, f"Deleted: {told['deleted']['turns']} turns."))
 
 
 @router.post("/page/privacy/forget")
@@ -116,6 +115,10 @@ def _sure(given: dict[str, str]) -> None:
     """Raises ClientError (400) where the box was not ticked."""
     if given.get("sure") != "1":
         raise ClientError("tick the box first: this cannot be undone", "sure")
+
+
+def _note(request: Request, text: str, was: int | None = None) -> str:
+    return source_of(request).notices.leave(Notice(text, was))
 
 
 def _to(path: str, fragment: str = "", **query: str) -> Response:

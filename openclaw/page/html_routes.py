@@ -22,7 +22,7 @@ from openclaw.page.sessions import session, sessions
 from openclaw.page.source import source_of
 from openclaw.page.tokens import NAMES, By, known, runs, strip, tokens, values_of
 from openclaw.page.turn import turn
-from openclaw.page.versions import difference, on_disk, openings, said_of, versions
+from openclaw.page.versions import difference, on_disk, openings, versions
 
 Handler = Callable[[Request], Coroutine[Any, Any, Response]]
 
@@ -130,19 +130,14 @@ async def get_learning(request: Request) -> Response:
 
 
 @router.get("/page/versions")
-async def get_versions(
-    request: Request, done: str = "", waits: str = "", was: str = "", pinned: str = "", pin_waits: str = ""
-) -> Response:
+async def get_versions(request: Request, note: str = "") -> Response:
     check_reader(request)
-    told: dict[str, Any] = {
-        "said": said_of(done, waits, pinned, pin_waits),
-        "was": int(was) if was.isdecimal() else None,
-    }
-    return page("versions.html", **_common(request, "versions"), found=await versions(request), **told)
+    found, notice = await versions(request), source_of(request).notices.take(note)
+    return page("versions.html", **_common(request, "versions"), found=found, notice=notice)
 
 
 @router.get("/page/version")
-async def get_version(request: Request, n: str = "", after: str = "", settled: str = "") -> Response:
+async def get_version(request: Request, n: str = "", after: str = "", note: str = "") -> Response:
     """One version: what it learned from, what was measured, and what may be done about it."""
     check_reader(request)
     source, number = source_of(request), whole(n or "?", "n", 0, 0, 2**31)
@@ -152,7 +147,7 @@ async def get_version(request: Request, n: str = "", after: str = "", settled: s
     one = next((one for one in found["versions"] if one["version"] == number), None)
     if one is None:
         raise ClientError(f"version {number} is too old to be shown", code="not_found", status=404)
-    told = {"one": one, "learned": learned, "found": found, "settled": settled}
+    told = {"one": one, "learned": learned, "found": found, "notice": source.notices.take(note)}
     return page("version.html", **_common(request, "versions"), **told)
 
 
@@ -171,11 +166,11 @@ async def diff_page(request: Request, a: int, b: int, prompts: list[str]) -> Res
 
 
 @router.get("/page/privacy")
-async def get_privacy(request: Request, done: str = "") -> Response:
+async def get_privacy(request: Request, note: str = "") -> Response:
     check_reader(request)
     source, about = source_of(request), _common(request, "privacy")
-    said = f"Deleted: {done} turns." if done.isdecimal() else ""
-    return await source.in_thread(lambda: page("privacy.html", **about, found=privacy(source), said=said))
+    notice = source.notices.take(note)
+    return await source.in_thread(lambda: page("privacy.html", **about, found=privacy(source), notice=notice))
 
 
 @router.get("/page/static/{name:path}")

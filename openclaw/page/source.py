@@ -18,6 +18,7 @@ from openclaw.gateway.gateway import Gateway
 from openclaw.gateway.recorder import Recorder
 from openclaw.http.metrics import Metrics
 from openclaw.page.metrics_file import MetricsFile
+from openclaw.page.notices import Notices
 from openclaw.store import RolloutStore
 
 T = TypeVar("T")
@@ -61,6 +62,7 @@ class PageSource:
     def __post_init__(self) -> None:
         self._threads = ThreadPoolExecutor(READERS, thread_name_prefix="page")
         self.tries = asyncio.Semaphore(TRIES)
+        self.notices = Notices()
         self.curves = None if self.run_dir is None else MetricsFile(self.run_dir / "metrics.jsonl")
 
     @property

@@ -115,15 +115,23 @@ def on_disk(store: RolloutStore) -> list[int]:
     return [one.version for one in reversed(known) if one.path is not None and Path(one.path).is_dir()]
 
 
-def said_of(done: str, waits: str, pinned: str, pin_waits: str) -> str:
-    """What has come of an order that somebody gave on the page."""
-    if done.isdecimal():
-        return f"Version {done} is live again. What newer ones learned is undone."
-    if waits.isdecimal():
-        return f"Version {waits} goes live as soon as the driver answers."
-    if pinned:
-        return f"Version {pinned} is pinned." if pinned.isdecimal() else "Training goes on."
-    return "Done as soon as the driver answers." if pin_waits else ""
+def gone_back(version: int, told: Json) -> str:
+    """What has come of an order to go back; `told`: the answer to it."""
+    if told.get("status") == "waiting":
+        return f"Version {version} goes live as soon as the driver answers."
+    if told.get("status") == "serving":
+        undone = "What newer ones learned is undone when the training step that runs has ended"
+        return f"Version {version} answers again. {undone}; nothing of that step is kept."
+    return f"Version {version} is live again. What newer ones learned is undone."
+
+
+def pinned(version: int | None, told: Json) -> str:
+    """What has come of an order to pin a version, or none."""
+    if told.get("status") == "waiting":
+        return "Done as soon as the driver answers."
+    if told.get("status") == "serving":
+        return f"Version {version} answers. It is pinned when the training step that runs has ended."
+    return "Training goes on." if version is None else f"Version {version} is pinned."
 
 
 def _told(answer: httpx.Response, code: str) -> Json:

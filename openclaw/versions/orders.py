@@ -6,6 +6,7 @@ RUN_DIR/version_state.json   {"pinned": version or null, "done": {"id", "error",
 
 from __future__ import annotations
 
+import asyncio
 import os
 import time
 import uuid
@@ -51,16 +52,23 @@ def place(
     return str(order["id"])
 
 
-def wait_for(run_dir: Path, order_id: str, seconds: float) -> dict[str, Any] | None:
-    """The answer (`error`, `seconds`), or None while the order still waits: it is carried out when the driver comes to
-    it."""
+def waits(run_dir: Path) -> bool:
+    """Whether an order was not carried out yet."""
+    return (run_dir / ORDER).exists()
+
+
+def answer_to(run_dir: Path, order_id: str) -> dict[str, Any] | None:
+    """The answer (`error`, `seconds`), or None while the order still waits."""
+    done = _read(run_dir / STATE).get("done") or {}
+    return dict(done) if done.get("id") == order_id else None
+
+
+async def wait_for(run_dir: Path, order_id: str, seconds: float) -> dict[str, Any] | None:
+    """The answer when it comes; None after `seconds`: the order is carried out when the driver comes to it."""
     deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        done = _read(run_dir / STATE).get("done") or {}
-        if done.get("id") == order_id:
-            return dict(done)
-        time.sleep(LOOK_SECONDS)
-    return None
+    while (answer := answer_to(run_dir, order_id)) is None and time.monotonic() < deadline:
+        await asyncio.sleep(LOOK_SECONDS)
+    return answer
 
 
 def _read(path: Path) -> dict[str, Any]:

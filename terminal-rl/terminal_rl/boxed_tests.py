@@ -1,8 +1,10 @@
-"""Runs inside a fresh box: the functions of a task's test_outputs.py, one after the other. Handed to `python -c`.
+"""Runs inside a fresh box: the functions of a task's test_outputs.py, one after the other, or its test.sh. Handed to
+`python -c`.
 
-The order comes as a line of JSON {"key", "seconds"}; out come {"key", "ready": true} and at the end {"key", "results",
-"late"}. Programs that the agent left run here too, as children of tests, so the key and the way out are for this process
-alone: it cannot be traced, its descriptors cannot be opened, and children get others.
+The order comes as a line of JSON {"key", "seconds", "script"}; out come {"key", "ready": true} and at the end {"key",
+"results", "late"}, of a script {"key", "files", "printed", "late"}. Programs that the agent left run here too, as
+children of tests, so the key and the way out are for this process alone: it cannot be traced, its descriptors cannot be
+opened, and children get others.
 """
 
 import ctypes
@@ -10,9 +12,13 @@ import json
 import os
 import runpy
 import signal
+import stat
+import subprocess
 import sys
 import time
 
+LOGS = "/logs/verifier"
+LONGEST = 1 << 16
 PR_SET_DUMPABLE = 4
 
 
@@ -30,9 +36,45 @@ def main() -> None:
         os.dup2(nothing, descriptor)
     results.write(json.dumps({"key": order["key"], "ready": True}) + "\n")
     results.flush()
-    found, late = run_all(float(order["seconds"]))
-    results.write(json.dumps({"key": order["key"], "results": found, "late": late}) + "\n")
+    seconds = float(order["seconds"])
+    if order["script"]:
+        told = run_script(seconds)
+    else:
+        found, late = run_all(seconds)
+        told = {"results": found, "late": late}
+    results.write(json.dumps({"key": order["key"], **told}) + "\n")
     results.flush()
+
+
+def run_script(seconds: float) -> dict[str, object]:
+    """Runs /tests/test.sh as Harbor does, ends what it left running, and reads what it wrote."""
+    os.makedirs(LOGS)
+    command = f"(/tests/test.sh) > {LOGS}/test-stdout.txt 2>&1"
+    script = subprocess.Popen(["/bin/bash", "-c", command], stdin=subprocess.DEVNULL, start_new_session=True)
+    try:
+        script.wait(seconds)
+        late = False
+    except subprocess.TimeoutExpired:
+        late = True
+    try:
+        os.kill(-1, signal.SIGKILL)
+    except ProcessLookupError:
+        pass
+    files = {name: text_of(f"{LOGS}/{name}") for name in ("reward.json", "reward.txt")}
+    return {"files": files, "printed": (text_of(f"{LOGS}/test-stdout.txt") or "")[-500:], "late": late}
+
+
+def text_of(path: str) -> str | None:
+    """The end of an ordinary file; None where there is none."""
+    try:
+        with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as file:
+            about = os.fstat(file.fileno())
+            if not stat.S_ISREG(about.st_mode):
+                return None
+            file.seek(max(0, about.st_size - LONGEST))
+            return file.read(LONGEST).decode(errors="replace")
+    except OSError:
+        return None
 
 
 def run_all(seconds: float) -> tuple[list[list[str | None]], bool]:
@@ -54,7 +96,7 @@ def run_all(seconds: float) -> tuple[list[list[str | None]], bool]:
         found.append([name, f"not done after {seconds:g} s"])
         return found, True
     except BaseException as error:
-        found.append([name, told(error)])
+        found.append([name, complaint(error)])
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
     return found, False
@@ -66,11 +108,11 @@ def outcome(test) -> str | None:  # type: ignore[no-untyped-def]
     except Late:
         raise
     except BaseException as error:
-        return told(error)
+        return complaint(error)
     return None
 
 
-def told(error: BaseException) -> str:
+def complaint(error: BaseException) -> str:
     line, at = 0, error.__traceback__
     while at is not None:
         if at.tb_frame.f_code.co_filename.startswith("/tests/"):

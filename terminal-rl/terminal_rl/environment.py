@@ -95,6 +95,8 @@ class TerminalEnvironment:
             "tool_seconds": self.seconds,
         }
         details |= {"accuracy": verdict.accuracy, "raw_score": verdict.accuracy}
+        if verdict.rewards is not None:
+            details["rewards"] = dict(verdict.rewards)
         details["failures"] = list(verdict.failures)[:20]
         return Outcome(2 * verdict.accuracy - 1, verdict.solved, details)
 

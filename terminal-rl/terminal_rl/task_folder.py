@@ -13,10 +13,13 @@ import yaml
 
 from slime.errors import DataError
 from terminal_rl.docker_file import copies_of
+from terminal_rl.harbor_rewards import needs_more_than_a_box
 
 WORKDIR = "/app"
 AGENT_SECONDS, TEST_SECONDS = 360.0, 60.0
-TESTS = "test_outputs.py"
+TESTS, SCRIPT = "test_outputs.py", "test.sh"
+LONGEST_SCRIPT = 1 << 20
+REWARD_FILES = ("reward.json", "reward.txt")
 
 
 class TaskError(DataError):
@@ -31,8 +34,9 @@ class TaskFolder:
         workdir: where the agent's files are in its box.
         files: what the workspace begins with: files of this machine, and where they go, relative to `workdir`.
         setup: a script that prepares the workspace, run once in a box; None where the files are enough.
-        tests: folder with test_outputs.py.
-        test_names: its functions, in order.
+        tests: folder with test_outputs.py, or Harbor's test.sh.
+        test_names: functions of test_outputs.py, in order; none where test.sh gives the reward.
+        test_variables: of the environment of the tests. reward_files: which of them the tests may write.
         solution: a script that solves the task; None where there is none.
         agent_seconds: of all tool calls of an episode. test_seconds: of all tests.
     """
@@ -47,6 +51,8 @@ class TaskFolder:
     setup: Path | None
     tests: Path
     test_names: tuple[str, ...]
+    test_variables: Mapping[str, str]
+    reward_files: tuple[str, ...]
     solution: Path | None
     agent_seconds: float
     test_seconds: float
@@ -69,6 +75,7 @@ def read_task(path: Path) -> TaskFolder:
     if not isinstance(instruction, str) or not instruction.strip():
         raise TaskError(f"{path}: the task has no instruction")
     workdir, files = _files(path)
+    scripted = (path / "task.toml").is_file() and _gives_rewards(path / "tests")
     solutions = (path / "solution.sh", path / "solution" / "solve.sh")
     return TaskFolder(
         name=path.name,
@@ -80,7 +87,9 @@ def read_task(path: Path) -> TaskFolder:
         files=files,
         setup=path / "setup.sh" if (path / "setup.sh").is_file() else None,
         tests=path / "tests",
-        test_names=_test_names(path / "tests" / TESTS),
+        test_names=() if scripted else _test_names(path / "tests" / TESTS),
+        test_variables=_variables(path, _part(about, "verifier").get("env")),
+        reward_files=_spoken_of(path / "tests") if scripted else (),
         solution=next((one for one in solutions if one.is_file()), None),
         agent_seconds=_seconds(path, "of the agent", limits[0], AGENT_SECONDS),
         test_seconds=_seconds(path, "of the tests", limits[1], TEST_SECONDS),
@@ -149,6 +158,42 @@ def _files(path: Path) -> tuple[str, tuple[tuple[Path, str], ...]]:
                 raise TaskError(f"{file}: {error}") from error
     folder = path / "environment"
     return WORKDIR, ((folder, "."),) if folder.is_dir() else ()
+
+
+def _gives_rewards(tests: Path) -> bool:
+    """Whether test.sh decides: it does where it is more than a way to run test_outputs.py.
+
+    Raises:
+        TaskError: it cannot run in a box.
+    """
+    script = tests / SCRIPT
+    if not script.is_file() or ((tests / TESTS).is_file() and TESTS in _text(script)):
+        return False
+    if reason := needs_more_than_a_box(script):
+        raise TaskError(f"{script}: {reason}")
+    if not _spoken_of(tests):
+        raise TaskError(
+            f"{script}: nothing in tests/ writes reward.txt or reward.json, so there is no reward"
+        )
+    return True
+
+
+def _spoken_of(tests: Path) -> tuple[str, ...]:
+    files = [file for file in tests.rglob("*") if file.is_file() and file.stat().st_size < LONGEST_SCRIPT]
+    texts = [file.read_bytes() for file in files]
+    return tuple(name for name in REWARD_FILES if any(name.encode() in text for text in texts))
+
+
+def _variables(path: Path, found: object) -> Mapping[str, str]:
+    if found is None:
+        return {}
+    if not isinstance(found, dict) or not all(isinstance(value, str) for value in found.values()):
+        raise TaskError(f"{path}: [verifier.env] must map names to texts")
+    if outer := [name for name, value in found.items() if "${" in value]:
+        raise TaskError(
+            f"{path}: {outer[0]} of [verifier.env] asks for a variable of this machine, which boxes do not get"
+        )
+    return found
 
 
 def _test_names(file: Path) -> tuple[str, ...]:

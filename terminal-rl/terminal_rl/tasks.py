@@ -68,8 +68,7 @@ class FolderTask:
 
     def verdict(self, workspace: Workspace) -> Verdict:
         with self.workspace() as fresh:
-            about = self.folder
-            return judge(about.tests, about.test_names, workspace, fresh, about.test_seconds)
+            return judge(self.folder, workspace, fresh)
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import secrets
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,9 @@ from slime.agents.sandbox import Box, Workspace
 from slime.agents.sandbox.command import box_python
 from slime.agents.sandbox.folders import TooLarge
 from slime.errors import EnvironmentAway, SandboxError
+from terminal_rl.harbor_rewards import NoReward, reward_of, rewards_of
 from terminal_rl.system import LIMITS, READ_ONLY
+from terminal_rl.task_folder import SCRIPT, TaskFolder
 
 RUNNER = Path(__file__).with_name("boxed_tests.py")
 START_SECONDS = 60.0
@@ -29,59 +31,69 @@ class Verdict:
     Attributes:
         passed, total: tests. Fractions are kept; only all of them solve a task.
         failures: NAME: reason, of each test that did not pass.
-        late: the tests did not end in time.
+        late: the tests did not end in time. silent: a test.sh has ended, and wrote no reward that can be read.
+        rewards: what a test.sh wrote, by name; it is one test.
     """
 
     passed: int
     total: int
     failures: tuple[str, ...] = ()
     late: bool = False
+    silent: bool = False
+    rewards: Mapping[str, float] | None = None
 
     @property
     def accuracy(self) -> float:
-        return self.passed / self.total
+        return self.passed / self.total if self.rewards is None else reward_of(self.rewards)
 
     @property
     def solved(self) -> bool:
         return self.passed == self.total
 
 
-def run_tests(tests: Path, names: Sequence[str], workspace: Workspace, seconds: float) -> Verdict:
-    """Runs tests/test_outputs.py on the workspace, in which nothing may run any more.
+def run_tests(task: TaskFolder, workspace: Workspace) -> Verdict:
+    """Runs tests/test_outputs.py, or test.sh, on the workspace, in which nothing may run any more.
 
     What ends the runner after it has begun is a program in the workspace, so it is a failure of all tests.
 
     Raises:
         SandboxError: the box did not come up, which nobody's work is to blame for.
     """
+    total = len(task.test_names) or 1
     try:
         workspace.check_size()
     except TooLarge as error:
-        return Verdict(0, len(names), (f"workspace: {error}",))
+        return Verdict(0, total, (f"workspace: {error}",))
     try:
-        copied = Workspace(tests, place="/tests")
+        copied = Workspace(task.tests, place="/tests")
+        if not task.test_names:
+            (copied.path / SCRIPT).chmod(0o755)
     except OSError as error:
         raise EnvironmentAway(f"the tests could not be copied: {error}") from error
-    with copied, _runner(copied, workspace) as box:
+    with copied, _runner(task, copied, workspace) as box:
         key = secrets.token_hex(16)
+        order = {"key": key, "seconds": task.test_seconds, "script": not task.test_names}
         try:
-            box.send(json.dumps({"key": key, "seconds": seconds}).encode() + b"\n")
+            box.send(json.dumps(order).encode() + b"\n")
         except BrokenPipeError as error:
             raise SandboxError("the tests did not start in their box") from error
         if not (_line(box, key, START_SECONDS) or {}).get("ready"):
             raise SandboxError(f"the tests did not start in their box (exit code {box.exit_code(1.0)})")
         box.busy_since = time.monotonic()
-        said = _line(box, key, seconds + GRACE)
+        said = _line(box, key, task.test_seconds + GRACE)
         if said is None:
             ended = box.over or f"what the tests ran on ended them (exit code {box.exit_code(1.0)})"
-            return Verdict(0, len(names), (ended,), late=box.over is None and box.exit_code() is None)
-    return _read(said, names)
+            return Verdict(0, total, (ended,), late=box.over is None and box.exit_code() is None)
+    return _read(said, task) if task.test_names else _read_script(said, task)
 
 
-def _runner(tests: Workspace, workspace: Workspace) -> Box:
+def _runner(task: TaskFolder, tests: Workspace, workspace: Workspace) -> Box:
     python, _ = box_python()
     read_only = {**READ_ONLY, tests.path: "/tests"}
-    return Box([python, "-I", "-c", RUNNER.read_text()], LIMITS, read_only, workspace=workspace)
+    program = [python, "-I", "-c", RUNNER.read_text()]
+    return Box(
+        program, LIMITS, read_only, task.test_variables, workspace, () if task.test_names else ("/logs",)
+    )
 
 
 def _line(box: Box, key: str, seconds: float) -> dict[str, Any] | None:
@@ -92,27 +104,45 @@ def _line(box: Box, key: str, seconds: float) -> dict[str, Any] | None:
     return found if isinstance(found, dict) and found.get("key") == key else None
 
 
-def _read(said: dict[str, Any], names: Sequence[str]) -> Verdict:
+def _read(said: dict[str, Any], task: TaskFolder) -> Verdict:
     """A test that is not in the report has not passed."""
-    results: dict[str, str | None] = dict(said["results"])
+    names, results = task.test_names, dict[str, str | None](said["results"])
     failures = [f"{name}: {reason}" for name, reason in results.items() if reason is not None]
     failures += [f"{name}: not run" for name in names if name not in results]
     passed = sum(name in results and results[name] is None for name in names)
     return Verdict(passed, len(names), tuple(failures), bool(said["late"]))
 
 
-def judge(
-    tests: Path, names: Sequence[str], workspace: Workspace, fresh: Workspace, seconds: float
-) -> Verdict:
-    """`run_tests`; where they do not end in time, it is found out whose fault that is: the same tests run on the
-    workspace as it was before the agent came. If they end there, what the agent did hangs them, and the task is failed.
+def _read_script(said: dict[str, Any], task: TaskFolder) -> Verdict:
+    """A file of rewards of which nothing in tests/ speaks was written by what the agent left."""
+    if said["late"]:
+        return Verdict(0, 1, (f"{SCRIPT}: not done after {task.test_seconds:g} s",), late=True)
+    try:
+        rewards = rewards_of({name: said["files"].get(name) for name in task.reward_files})
+    except NoReward as error:
+        printed = " ".join(str(said["printed"]).split())[-300:]
+        return Verdict(0, 1, (f"{SCRIPT}: {error}; it printed: {printed}",), silent=True)
+    told = ", ".join(f"{name} {value:g}" for name, value in rewards.items())
+    solved = reward_of(rewards) >= 1.0
+    return Verdict(int(solved), 1, () if solved else (f"{SCRIPT}: {told}",), rewards=rewards)
+
+
+def judge(task: TaskFolder, workspace: Workspace, fresh: Workspace) -> Verdict:
+    """`run_tests`; where they do not end in time, or give no reward, it is found out whose fault that is: the same tests
+    run on the workspace as it was before the agent came. If they end there, what the agent did is at fault, and the task
+    is failed.
 
     Raises:
         EnvironmentAway: they do not end there either: this machine is too slow, or the task is.
     """
-    found = run_tests(tests, names, workspace, seconds)
-    if found.late and run_tests(tests, names, fresh, seconds).late:
+    found = run_tests(task, workspace)
+    if not (found.late or found.silent):
+        return found
+    untouched = run_tests(task, fresh)
+    if untouched.late:
         raise EnvironmentAway(
-            f"the tests in {tests} do not end within {seconds:g} s on an untouched workspace either"
+            f"the tests in {task.tests} do not end within {task.test_seconds:g} s on an untouched workspace either"
         )
+    if untouched.silent:
+        raise EnvironmentAway(f"the tests in {task.tests} give no reward: {untouched.failures[0]}")
     return found

@@ -31,6 +31,8 @@ class RunningGateway:
     buffer: Path
     opened: contextlib.ExitStack
     """What is closed after the test."""
+    stop: Callable[[], None] = lambda: None
+    """Ends it; the test's end does so too."""
 
     @property
     def tokenizer(self) -> openclaw_tokenizer.Tokenizer:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,10 +14,12 @@ from gui_rl.check import TASKS
 from gui_rl.convert import main as convert
 from gui_rl.flags import GuiFlags
 from gui_rl.generate import in_evaluation, start
+from slime.arguments import parse_args
 from slime.errors import ConfigError
-from tests import ROOT
+from tests import MODEL, ROOT
 from tests.fakes.dry_run import bash, dry
 
+ROWS = str(ROOT / "gui-rl/data/train.jsonl")
 SPLITS = {
     "run_gui_rl": "trainer 4 + policy 4 = 8",
     "gui_qwen3vl_8b_rl": "trainer 4 + policy 4 = 8",
@@ -101,8 +104,6 @@ def test_the_rows_of_the_tasks_here_are_fresh(tmp_path: Path) -> None:
 def test_a_run_that_could_play_no_episode_is_refused_before_anything_starts(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    with pytest.raises(ConfigError, match="cannot pass pictures to engines"):
-        start(GuiFlags(gui_observation_type="screenshot"), {})
     monkeypatch.setattr("gui_rl.generate.executable", lambda: "chromium")
     assert start(GuiFlags(gui_tasks_dir=str(tmp_path)), {}) == []
     with pytest.raises(ConfigError, match=r"GUI_TEST_CONFIG_BASE_DIR.* is no folder"):
@@ -112,3 +113,21 @@ def test_a_run_that_could_play_no_episode_is_refused_before_anything_starts(
     pytest.importorskip("playwright.async_api")
     with pytest.raises(ConfigError, match="apt-get install chromium"):
         start(GuiFlags(), {})
+
+
+def test_pictures_for_a_model_that_does_not_see_or_engines_that_take_none_are_refused(tmp_path: Path) -> None:
+    words = [
+        "--hf-checkpoint",
+        str(MODEL),
+        "--run-dir",
+        str(tmp_path),
+        "--gui-observation-type",
+        "screenshot",
+    ]
+    words += ["--custom-generate-function-path", "gui_rl.generate.generate", "--prompt-data", ROWS]
+    args: Any = parse_args([*words, "--rm-type", "random", "--disable-rewards-normalization"], env={})
+    with pytest.raises(ConfigError, match=r"--gui-observation-type screenshot .*these see: qwen3_vl"):
+        start(args, {})
+    args.rollout_backend = "vllm"
+    with pytest.raises(ConfigError, match="vllm takes no pictures"):
+        start(args, {})

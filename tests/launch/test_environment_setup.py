@@ -52,6 +52,45 @@ def test_a_folder_that_is_somebody_elses_is_left_alone(tmp_path: Path) -> None:
     assert [path.name for path in venv.iterdir()] == ["notes.txt"]
 
 
+INSTALLS = f"""#!/bin/sh
+case "$*" in
+  -c*fcntl*) exec {sys.executable} "$@" ;;
+  *"pip install"*) echo "$*" >>"$LOG"; [ ! -p "$HOLD" ] || read -r go <"$HOLD" ;;
+esac
+"""
+"""In place of an environment's Python: notes what it is asked to install; waits meanwhile where HOLD is a pipe."""
+
+
+def ensure(venv: Path, log: Path, hold: Path) -> subprocess.Popen[str]:
+    code = (
+        f'set -euo pipefail; ROOT={ROOT}; source "$ROOT/launch/env.sh"; ensure_env "$ROOT/requirements.txt"'
+    )
+    env = {"PATH": os.environ["PATH"], "VENV": str(venv), "LOG": str(log), "HOLD": str(hold)}
+    return subprocess.Popen(["bash", "-c", code], env=env, stderr=subprocess.PIPE, text=True)
+
+
+def test_two_first_starts_install_once_and_the_second_says_that_it_waits(tmp_path: Path) -> None:
+    venv, log, hold = tmp_path / "venv", tmp_path / "log", tmp_path / "hold"
+    (venv / "bin").mkdir(parents=True)
+    (venv / "bin" / "python").write_text(INSTALLS)
+    (venv / "bin" / "python").chmod(0o755)
+    os.mkfifo(hold)
+    first = ensure(venv, log, hold)
+    with hold.open("w") as held:  # opens when the first one is in pip
+        second = ensure(venv, log, hold)
+        assert second.stderr is not None
+        assert second.stderr.readline() == f"another start is setting up {venv}: waiting until it is done\n"
+        hold.unlink()
+        held.write("go\n")
+    told = first.communicate(timeout=300)[1]
+    assert second.communicate(timeout=300)[1] == ""
+    assert (first.returncode, second.returncode) == (0, 0)
+    assert "installing torch==" in told and "installing what requirements.txt names (about 200 MB" in told
+    assert [line.split()[-1] for line in log.read_text().splitlines()][1:] == [
+        f"{ROOT}/requirements.txt", f"{ROOT}/slime",
+    ]  # fmt: skip
+
+
 @pytest.mark.parametrize("command", ["chat", "watch", "connect", "versions", "page", "store", "judge"])
 def test_claw_finds_the_environment_from_any_folder(command: str, tmp_path: Path) -> None:
     told = subprocess.run(

@@ -83,7 +83,7 @@ def start_gateway(model: Path, engine: FakeEngine, tmp_path: Path) -> Iterator[S
         while not server.started:
             time.sleep(0.005)
         url = f"http://127.0.0.1:{listener.getsockname()[1]}"
-        return RunningGateway(url, app, engine, model, tmp_path / "buffer", opened)
+        return RunningGateway(url, app, engine, model, tmp_path / "buffer", opened, stop)
 
     yield start
     with opened:

@@ -16,7 +16,7 @@ from tinker import types
 
 from openclaw_tinker.sampler import TinkerSampler
 from slime.rented.failures import then, translated
-from slime.rented.service import AdamStep, Passage, ServiceAway, ServiceRefuses, Wish
+from slime.rented.service import AdamStep, Passage, ServiceAway, ServiceForgot, ServiceRefuses, Wish
 from slime.rented.shaped import ShapedTrained
 
 PASSAGES = [
@@ -64,7 +64,7 @@ def output(*log_probs: list[float]) -> Any:
     [
         (400, "LoRA rank 64 must be between 1 and 8", ServiceRefuses),
         (400, "Engine is configured for 'a' but request specified 'b'", ServiceRefuses),
-        (400, "Model model_1 not loaded (likely stale request from previous server)", ServiceAway),
+        (400, "Model model_1 not loaded (likely stale request from previous server)", ServiceForgot),
         (401, "invalid key", ServiceAway),
         (429, "too many", ServiceAway),
         (503, "down", ServiceAway),

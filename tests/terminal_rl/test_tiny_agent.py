@@ -11,12 +11,14 @@ import pytest
 
 from slime.agents.conversation import opening
 from slime.agents.sandbox import Shells
+from slime.agents.tiny.recipe import make_tokenizer
 from slime.rollout.tokenizer import ChatTokenizer
 from terminal_rl.system import LIMITS
 from terminal_rl.tasks import FilesTask
 from terminal_rl.tiny.chores import HELD_OUT_NAMES, TRAINED_NAMES, VERBS, chore, look_for
 from terminal_rl.tiny.data import chores, write
 from terminal_rl.tiny.demonstrations import CALL, FITTING, demonstration, ran, start_of
+from terminal_rl.tiny.make_model import RECIPE
 from tests import ROOT
 from tests.fakes.dry_run import bash
 
@@ -93,6 +95,12 @@ def test_a_call_is_two_tokens_and_its_command() -> None:
     first, *command, last = tokenizer.encode(ran(look_for("red"), "").text)
     assert [tokenizer.decode([first]), tokenizer.decode([last])] == list(CALL)
     assert tokenizer.decode(command) == look_for("red")
+
+
+def test_the_shipped_tokenizer_comes_out_of_the_recipe_byte_for_byte(tmp_path: Path) -> None:
+    make_tokenizer(tmp_path, demonstration, RECIPE, random.Random("0 tokenizer"))
+    for made in tmp_path.iterdir():
+        assert made.read_bytes() == (TINY_MODEL / made.name).read_bytes(), made.name
 
 
 def test_the_tiny_model_is_small_and_was_made_with_the_tools_that_there_are() -> None:

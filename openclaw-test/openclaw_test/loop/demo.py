@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import json
 import os
 import shutil
@@ -21,15 +22,16 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 import httpx
-import psutil
 
+from openclaw_test.loop import progress
 from openclaw_test.loop.chat_client import Answer, ChatClient
-from openclaw_test.loop.measure import Look, ask_all, explicit_wishes, greedy_accuracy, look
+from openclaw_test.loop.measure import FRESH, WISHES, Look, ask_all, explicit_wishes, greedy_accuracy, look
+from openclaw_test.loop.readiness import say, wait_until_ready
 from openclaw_test.loop.scripted_people import converse
 from openclaw_test.loop.side_by_side import side_by_side
 from openclaw_test.people.scripted_user import ScriptedUser
 from openclaw_test.people.tastes import ASSISTANT, BY_NAME, DASHER, STUDENT, TEACHER
-from openclaw_test.people.wishes import BAR, Obedience
+from openclaw_test.people.wishes import BAR, Obedience, cases
 from tiny_claw.problems import held_out_problems
 
 CHECK_EVERY = 8  # sessions between two looks at fresh prompts
@@ -53,36 +55,6 @@ def sessions_to_three(first_replies: Sequence[bool]) -> int | None:
         if streak == 3:
             return count
     return None
-
-
-def say(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
-
-
-async def wait_until_ready(url: str, timeout_s: float, log: Path | None, pid: int | None) -> None:
-    """Waits for the gateway's `/readyz`; exits with the end of the log when it does not come or process `pid` ended."""
-    deadline = time.monotonic() + timeout_s
-    async with httpx.AsyncClient(trust_env=False) as http:
-        while time.monotonic() < deadline and is_running(pid):
-            try:
-                if (await http.get(f"{url}/readyz", timeout=5.0)).status_code == 200:
-                    return
-            except httpx.HTTPError:
-                pass
-            await asyncio.sleep(0.3)
-    raise SystemExit(f"error: {url} did not get ready\n{end_of(log)}")
-
-
-def is_running(pid: int | None) -> bool:
-    """Whether the process is there and not a zombie; True for None."""
-    try:
-        return pid is None or psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return False
-
-
-def end_of(log: Path | None) -> str:
-    return log.read_text(errors="replace")[-3000:] if log and log.is_file() else ""
 
 
 async def talk(
@@ -158,29 +130,36 @@ async def one_answer(client: ChatClient) -> str:
     return answer.text
 
 
+def measuring(client: ChatClient, when: str, problems: int) -> contextlib.AbstractAsyncContextManager[None]:
+    """Tells how many of the measurement's questions are answered."""
+    total = FRESH + problems + len(cases("report", WISHES))
+    say(f"measuring the model {when}: {total} questions")
+    return progress.shown(lambda: client.tally.requests, total, say)
+
+
 async def run(options: argparse.Namespace) -> dict[str, object]:
     started = time.monotonic()
     await wait_until_ready(options.url, 180.0, options.log, options.pid)
-    say(
-        f"ready at {options.url}/v1 after {time.monotonic() - started:.0f} s; measuring the model before it learns"
-    )
+    say(f"ready at {options.url}/v1 after {time.monotonic() - started:.0f} s")
     key = os.environ.get("SGLANG_API_KEY", "")
     async with (
         ChatClient(options.url, api_key=key, timeout_s=options.request_timeout) as client,
         ChatClient(options.url, api_key=key, timeout_s=options.request_timeout) as student,
     ):
         taste = BY_NAME[options.person]
-        before = await look(client, seed=-1, taste=taste)
-        accuracy_before = await greedy_accuracy(client, options.problems)
-        wishes_before = await explicit_wishes(client)
-        answer_before = await one_answer(client)
+        async with measuring(client, "before it learns", options.problems):
+            before = await look(client, seed=-1, taste=taste)
+            accuracy_before = await greedy_accuracy(client, options.problems)
+            wishes_before = await explicit_wishes(client)
+            answer_before = await one_answer(client)
         say(
             f"before: preference of the {taste.name} {before.preference:.2f}, greedy accuracy {accuracy_before:.3f}"
         )
         learning = await talk_until_learned(student, options)
-        after = await look(client, seed=-2, taste=taste)
-        accuracy_after = await greedy_accuracy(client, options.problems)
-        wishes_after = await explicit_wishes(client)
+        async with measuring(client, "after it has learned", options.problems):
+            after = await look(client, seed=-2, taste=taste)
+            accuracy_after = await greedy_accuracy(client, options.problems)
+            wishes_after = await explicit_wishes(client)
         say(obeyed(wishes_before, wishes_after))
         width = shutil.get_terminal_size((100, 24)).columns
         say(side_by_side(EXAMPLE.text, answer_before, await one_answer(client), min(width, 120)))

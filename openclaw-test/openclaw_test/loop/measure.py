@@ -17,6 +17,11 @@ from openclaw_test.people.wishes import Messages, Obedience, cases, obedience
 from tiny_claw.detectors import is_right, manner
 from tiny_claw.problems import Problem, held_out_problems, random_problem
 
+FRESH = 200
+"""Fresh problems of a look."""
+WISHES = 40
+"""Wishes for a list in each place, as in `cases`."""
+
 
 @dataclass(frozen=True)
 class Look:
@@ -57,7 +62,7 @@ async def greedy_accuracy(client: ChatClient, n: int = 1000, concurrency: int = 
 
 
 async def look(
-    client: ChatClient, n: int = 200, seed: int = 0, concurrency: int = 64, taste: Taste = STUDENT
+    client: ChatClient, n: int = FRESH, seed: int = 0, concurrency: int = 64, taste: Taste = STUDENT
 ) -> Look:
     """Preference, accuracy and manners on `n` fresh problems at the serving temperature. `taste`: whose preference."""
     rng = random.Random(f"look {seed}")
@@ -73,7 +78,9 @@ async def look(
     )
 
 
-async def explicit_wishes(client: ChatClient, n: int = 40, seed: int = 0, concurrency: int = 64) -> Obedience:
+async def explicit_wishes(
+    client: ChatClient, n: int = WISHES, seed: int = 0, concurrency: int = 64
+) -> Obedience:
     """Whether the model does what is asked of it in so many words, at the serving temperature; `n` as in `cases`."""
     asked = cases("report", n, seed)
     answers = await answers_to(client, [case.messages for case in asked], concurrency, max_tokens=200)

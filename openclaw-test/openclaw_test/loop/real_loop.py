@@ -8,6 +8,8 @@ import signal
 import socket
 import sqlite3
 import subprocess
+import sys
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -24,6 +26,13 @@ def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
+
+
+def end_as_by_ctrl_c() -> None:
+    """TERM unwinds this process, so that the loop it started ends with it; a handler that is there stays."""
+    alone = threading.current_thread() is threading.main_thread()
+    if alone and signal.getsignal(signal.SIGTERM) == signal.SIG_DFL:
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
 
 
 class Loop:
@@ -52,6 +61,7 @@ class Loop:
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> Loop:
+        end_as_by_ctrl_c()
         self.run_dir.mkdir(parents=True, exist_ok=True)
         self.started_at = time.monotonic()
         with open(self.run_dir / "launch.log", "ab") as log:

@@ -79,29 +79,31 @@ async def rollback(request: Request, number: str) -> Response:
     drop = body.get("drop_turns", False)
     if not isinstance(drop, bool):
         raise ClientError("drop_turns must be true or false", "drop_turns")
-    return await _order(request, "rollback", _number(number), drop, "by hand")
+    return await _order(request, "rollback", number, drop, "by hand")
 
 
 @router.post("/admin/versions/{number}/pin")
 async def pin(request: Request, number: str) -> Response:
     """The version is served, and training waits; people's turns are collected and judged meanwhile."""
-    return await _order(request, "pin", _number(number))
+    return await _order(request, "pin", number)
 
 
 @router.post("/admin/versions/{number}/release")
 async def release(request: Request, number: str) -> Response:
     """Its quarantined samples are ready to be trained on again."""
     store, _ = _places(request)
-    count = await asyncio.to_thread(store.release_quarantine, _number(number))
-    return _json({"version": _number(number), "released": count})
+    version = await _known(store, number)
+    count = await asyncio.to_thread(store.release_quarantine, version)
+    return _json({"version": version, "released": count})
 
 
 @router.delete("/admin/versions/{number}/quarantine")
 async def delete(request: Request, number: str) -> Response:
     """Its quarantined samples are dropped for good; the turns themselves stay."""
     store, _ = _places(request)
-    count = await asyncio.to_thread(store.delete_quarantine, _number(number))
-    return _json({"version": _number(number), "deleted": count})
+    version = await _known(store, number)
+    count = await asyncio.to_thread(store.delete_quarantine, version)
+    return _json({"version": version, "deleted": count})
 
 
 async def _compared(request: Request, first: int, second: int) -> dict[str, Any]:
@@ -147,25 +149,48 @@ def _text(message: Message) -> str:
     return "\n".join(filter(None, (text_of(message), *calls)))
 
 
+async def _known(store: RolloutStore, given: str) -> int:
+    """The number of a version that was. Raises ClientError."""
+    number = _number(given)
+    if await asyncio.to_thread(show_version, store, None, number) is None:
+        raise ClientError(f"there is no version {number}", "version", "not_found", 404)
+    return number
+
+
 async def _order(
-    request: Request, action: str, number: int | None, drop_turns: bool = False, reason: str = ""
+    request: Request, action: str, given: str | None, drop_turns: bool = False, reason: str = ""
 ) -> Response:
     store, run_dir = _places(request)
-    if number is not None and await asyncio.to_thread(show_version, store, run_dir, number) is None:
-        raise ClientError(f"there is no version {number}", "version", "not_found", 404)
+    number = None if given is None else await _known(store, given)
     if run_dir is None:
         message = "no run folder is known here (--run-dir), so nobody would change the version"
         raise ClientError(message, code="no_run", status=409)
+    if action == "unpin" and orders.pinned(run_dir) is None and not orders.waits(run_dir):
+        raise ClientError("no version is pinned", code="not_pinned", status=409)
     try:
         order = await asyncio.to_thread(orders.place, run_dir, action, number, drop_turns, reason)
     except StoreError as error:
         raise ClientError(str(error), code="busy", status=409) from error
-    done = await asyncio.to_thread(orders.wait_for, run_dir, order, WAIT_SECONDS)
+    done = await _answer_to(run_dir, order, f"{action} {'' if number is None else number}".strip())
     if done is None:
         return _json({"action": action, "version": number, "status": "waiting"}, 202)
     if done["error"] is not None:
         raise ClientError(str(done["error"]), "version", "refused", 409)
     return _json({"action": action, "version": number, "status": "done", "seconds": done["seconds"]})
+
+
+async def _answer_to(run_dir: Path, order: str, what: str) -> dict[str, Any] | None:
+    """The driver's answer, None after `WAIT_SECONDS`. Raises ClientError (503) where this server ends first."""
+    try:
+        return await orders.wait_for(run_dir, order, WAIT_SECONDS)
+    except asyncio.CancelledError:
+        if not orders.waits(run_dir):
+            raise
+        message = (
+            f"the server stops, and the order waits: {what} is carried out at the next start; "
+            f"to withdraw it, delete {run_dir / orders.ORDER}"
+        )
+        raise ClientError(message, code="stopping", status=503, kind="server_error") from None
 
 
 def _places(request: Request) -> tuple[RolloutStore, Path | None]:

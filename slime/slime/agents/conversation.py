@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from slime.agents.protocol import Message, Start
 from slime.errors import DataError
 from slime.rollout.tokenizer import ChatTokenizer
-from slime.vision.pictures import pictures_of, without_pictures
+from slime.vision.pictures import pictures_of, texts_alone, without_pictures
 from slime.vision.place import ImagePlace, behind
 
 Placed = Callable[[list[int], Sequence[Message]], tuple[list[int], list[ImagePlace]]]
@@ -59,7 +59,7 @@ class _Exchange:
 
 
 class Conversation:
-    """The ids that the model sees next. They only grow, unless observations are folded.
+    """The ids that the model sees next. They only grow, unless observations are folded or pictures left out.
 
     Attributes:
         length: response tokens of the whole so far, as if nothing were folded.
@@ -72,10 +72,14 @@ class Conversation:
     """
 
     def __init__(self, tokenizer: ChatTokenizer, start: Start, placed: Placed = no_pictures) -> None:
-        self.tokenizer, self.start, self.placed = tokenizer, start, placed
-        self.opening, self.first_images = placed(opening(tokenizer, start), start.messages)
+        self.tokenizer, self.placed = tokenizer, placed
+        self._open(start)
         self.exchanges: list[_Exchange] = []
         self.length = 0
+
+    def _open(self, start: Start) -> None:
+        self.start = start
+        self.opening, self.first_images = self.placed(opening(self.tokenizer, start), start.messages)
 
     def ids(self) -> list[int]:
         """[T]"""
@@ -117,6 +121,24 @@ class Conversation:
             shorter = continuation(self.tokenizer, list(_folded(exchange.messages)))
             if len(shorter) < len(exchange.shown):
                 exchange.shown, exchange.images = shorter, []
+
+    def keep_pictures(self, most: int) -> None:
+        """Leaves pictures out, the oldest first and never those of the newest observation, until no more than `most` are
+        left. All pictures of an observation go together; "[image left out]" stands in their place, and its texts stay."""
+        if self.exchanges and self.first_images and len(self.images()) > most:
+            self._open(Start(list(_texts_alone(self.start.messages)), self.start.tools))
+        for exchange in self.exchanges[:-1]:
+            if len(self.images()) <= most:
+                return
+            if exchange.images:
+                shorter = continuation(self.tokenizer, list(_texts_alone(exchange.messages)))
+                exchange.shown, exchange.images = shorter, []
+
+
+def _texts_alone(messages: Iterable[Message]) -> Iterable[Message]:
+    for message in messages:
+        content = message.get("content")
+        yield {**message, "content": texts_alone(content)} if isinstance(content, list) else message
 
 
 def _folded(messages: Iterable[Message]) -> Iterable[Message]:

@@ -36,6 +36,8 @@ class EpisodeLimits:
         turns: answers of the model.
         parse_errors: calls in a row that cannot be made, after which the episode is cut off.
         step_coef: weight of the scores of steps in the reward; None: --prm-step-coef.
+        pictures: how many the model still sees, the newest ones; older ones are left out (`Conversation.keep_pictures`),
+            which needs one sample a turn. None: all of them.
         context: what happens when the context is full. "stop": the episode ends as truncated. "fold": old observations
             are folded first (`Conversation.fold`), which needs one sample a turn.
     """
@@ -43,6 +45,7 @@ class EpisodeLimits:
     turns: int = 16
     parse_errors: int = 3
     step_coef: float | None = None
+    pictures: int | None = None
     context: Literal["stop", "fold"] = "stop"
 
 
@@ -125,6 +128,8 @@ class Episode:
                 return
             ids = turn.sampled.tokens[turn.sampled.prompt_length :]
             turn.shown = await _read(seen.messages, conversation.add, ids, seen.messages)
+            if self.limits.pictures is not None:
+                conversation.keep_pictures(self.limits.pictures)
             if self.limits.context == "fold" and self.args.rollout_max_context_len is not None:
                 conversation.fold(self.args.rollout_max_context_len - self.sampling_params["max_new_tokens"])
             limits = {

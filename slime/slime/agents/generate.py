@@ -55,12 +55,13 @@ def agent(
             are not judged, nor are those of evaluations.
 
     Raises:
-        ConfigError: observations are to be folded, and one sample is to hold the whole trajectory.
+        ConfigError: observations are to be folded, or pictures left out, and one sample is to hold the whole trajectory.
     """
     limits = limits or EpisodeLimits()
-    if limits.context == "fold" and not per_turn:
+    if not per_turn and (limits.context == "fold" or limits.pictures is not None):
+        name = "pictures=..." if limits.pictures is not None else 'context="fold"'
         raise ConfigError(
-            'EpisodeLimits(context="fold") changes earlier prompts, so it needs agent(..., per_turn=True)'
+            f"EpisodeLimits({name}) changes earlier prompts, so it needs agent(..., per_turn=True)"
         )
     places = asyncio.Semaphore(parallel)
 

@@ -65,6 +65,7 @@ class EmbeddedRoutes:
             checksum=str(answer["checksum"]),
             model_path=str(answer["model_path"]),
             max_context_length=int(answer["max_context_length"]),
+            forgotten=bool(answer.get("forgotten")),
         )
 
 

@@ -23,13 +23,15 @@ class EngineControlError(EngineError):
 class EngineInfo:
     """What an engine says it serves now; `checksum` is of the tensors that are live in it.
 
-    `max_context_length`: tokens of prompt and answer; None where the engine does not say.
+    `max_context_length`: tokens of prompt and answer; None where the engine does not say. `forgotten`: a service that
+    holds the weights has lost them.
     """
 
     version: int
     checksum: str
     model_path: str
     max_context_length: int | None
+    forgotten: bool = False
 
 
 class HttpCall(Protocol):

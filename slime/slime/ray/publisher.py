@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,7 +19,7 @@ from slime.ray.examination import Examination
 from slime.ray.external import ExternalEngines
 from slime.ray.publication import Publication, in_background
 from slime.ray.train_actor import TrainerState
-from slime.ray.train_group import TrainGroup
+from slime.ray.train_group import TrainerDied, TrainGroup
 from slime.ray.version_files import VersionFiles
 from slime.weights import checkpoints
 from slime.weights.engine_steps import WrongWeights
@@ -214,6 +215,14 @@ class Publisher:
         load_hook(self.args, "on_weights_live_path")(
             self.args, candidate.rollout_id, weights.version, checkpoint
         )
+
+    def check_kept(self) -> None:
+        """Raises TrainerDied where a service has forgotten the weights that serve: it has lost those that are trained
+        too, and a new trainer brings both back."""
+        for engine in self.own_engines if self.args.rollout_backend == "rented" else ():
+            with suppress(EngineError):
+                if (info := engine.info()).forgotten:
+                    raise TrainerDied(f"the service has forgotten version {info.version}")
 
     def release_engines(self) -> None:
         """Engines give back their memory and wait; requests wait with them."""

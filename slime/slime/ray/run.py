@@ -18,7 +18,7 @@ from slime.ray.evaluation import evaluate
 from slime.ray.parts import RunParts
 from slime.ray.rollouts import PendingBatch
 from slime.ray.train_group import TrainerDied, TrainGroup
-from slime.ray.version_orders import obey, repin
+from slime.ray.version_orders import left_over, obey, repin
 from slime.ray.waiting import RestartBudget
 from slime.rented.usage import cost_of, read_prices
 from slime.tracking.lines import beginning
@@ -85,6 +85,8 @@ class TrainingRun(RunParts):
             return 0
         self.publisher.restore(self.trainers, state, self.make_way)
         repin(self.publisher)
+        if (order := left_over(self.publisher.orders)) is not None:
+            self.tracker.display.line(order)
         self.trained = max(state.rollout_id, self.publisher.orders.trained)
         self.tracker.take_up(self.trained)
         self.tracker.display.line(beginning(self.args, self.trained))
@@ -152,6 +154,7 @@ class TrainingRun(RunParts):
         if self.trainers is not None:
             self.trainers.check()
             if not self.publisher.busy:
+                self.publisher.check_kept()
                 self.went_back |= obey(self.publisher, self.trainers, self.trained)
 
     def train(self, batch: PendingBatch) -> None:

@@ -151,6 +151,9 @@ class TrainActor:
     def export_weights(self, folder: str, version: int, whole: bool) -> str:
         return self.trainer.export_weights(folder, version, whole)
 
+    def keeps(self, folder: str) -> bool:
+        return self.trainer.keeps(folder)
+
     def share_weights(self, slots: str, version: int) -> tuple[str, str]:
         return self.trainer.share_weights(slots, version)
 

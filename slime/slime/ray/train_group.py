@@ -69,6 +69,10 @@ class TrainGroup:
         checksum: str = self.call("export_weights", what, limit, str(folder), version, whole)
         return checksum
 
+    def keeps(self, folder: str) -> bool:
+        """Whether the weights of a version can still be had from where its folder says they are."""
+        return bool(self.call("keeps", f"a look for {folder}", self.args.load_timeout, folder))
+
     def share_weights(self, slots: Path, version: int) -> tuple[str, str]:
         """Puts the weights into shared memory; returns checksum and slot, or "" and why there is no room."""
         what, limit = f"the export of version {version}", self.args.save_timeout

@@ -13,6 +13,7 @@ from slime.engines.client import EngineControl
 from slime.hooks import load_hook
 from slime.processes.records import memory_dir, write_json
 from slime.ray.train_group import TrainGroup
+from slime.rented.versions import is_rented
 from slime.utils.files import commit_folder, fresh_folder
 from slime.weights import checkpoints
 from slime.weights.kept import keep_versions
@@ -54,9 +55,10 @@ class VersionFiles:
         """The artifact of the version that the trainer has loaded."""
         live = read_live(self.run_dir)
         if live is not None and live.version == version and Path(live.path).is_dir():
-            if not is_of_before(live.checksum):
+            if is_of_before(live.checksum):
+                logger.info("version %d has a checksum of an earlier release: it is written again", version)
+            elif not is_rented(Path(live.path)) or trainers.keeps(live.path):
                 return live
-            logger.info("version %d has a checksum of an earlier release: it is written again", version)
         return self.export(trainers, version)
 
     def export(self, trainers: TrainGroup, version: int, whole: bool = True) -> WeightVersion:

@@ -11,7 +11,7 @@ from slime.ray.publisher import Publisher
 from slime.ray.train_group import TrainGroup
 from slime.weights.checkpoints import make_latest, read_meta
 from slime.weights.kept import versions_with_checkpoint
-from slime.weights.orders import VersionOrder
+from slime.weights.orders import VersionOrder, VersionOrders
 from slime.weights.update import Candidate
 from slime.weights.versions import WeightVersion, artifact_folder
 
@@ -59,6 +59,16 @@ def _carry_out(
         serve(publisher, publisher.live)
         return None
     raise ConfigError(f"{order.action} {order.version} is not an order: rollback N, pin N or unpin")
+
+
+def left_over(orders: VersionOrders) -> str | None:
+    """What somebody is told at a start who gave an order before it."""
+    order = orders.waiting()
+    if order is None:
+        return None
+    reason = f" ({order.reason})" if order.reason else ""
+    what = order.action if order.version is None else f"{order.action} {order.version}"
+    return f"an order waits from before this start and is carried out now: {what}{reason}"
 
 
 def repin(publisher: Publisher) -> None:

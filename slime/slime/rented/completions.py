@@ -24,7 +24,16 @@ import httpx
 
 from slime.errors import ConfigError
 from slime.rented.failures import MAY_PASS, failures_translated
-from slime.rented.service import Sampled, Sampler, ServiceAway, ServiceRefuses, ServiceSettings, Trained, Wish
+from slime.rented.service import (
+    FIRST_ANSWER,
+    Sampled,
+    Sampler,
+    ServiceAway,
+    ServiceRefuses,
+    ServiceSettings,
+    Trained,
+    Wish,
+)
 
 Fields = Mapping[str, Any]
 """JSON of the endpoint: fields of a request, or of one of its choices."""
@@ -40,7 +49,6 @@ ASKED_FOR_IDS = {"return_token_ids": True, "raw_output": True}
 TRAINS_NOT = (
     "{url} only samples: there is nothing to train at; serve with it, or rent from a cloud that trains"
 )
-FIRST_QUESTION = Wish(prompt=(0,), most=1)
 
 
 class CompletionsService:
@@ -68,7 +76,7 @@ class CompletionsService:
     def check(self) -> None:
         """Asks for one token: key, model and ids are seen in its answer. Raises ConfigError, ServiceAway."""
         try:
-            self.client.ask(FIRST_QUESTION)
+            self.client.ask(FIRST_ANSWER)
         except ServiceRefuses as error:
             raise ConfigError(str(error)) from error
 

@@ -7,13 +7,14 @@ from concurrent.futures import Future
 from contextlib import contextmanager
 from typing import TypeVar
 
-from slime.rented.service import ServiceAway, ServiceRefuses
+from slime.rented.service import ServiceAway, ServiceForgot, ServiceRefuses
 
 Given = TypeVar("Given")
 Wanted = TypeVar("Wanted")
 
 USER = "user"
 """How such SDKs call a failure by the content of a request."""
+REFUSED_KEY = (401, 403)
 MAY_PASS = (401, 402, 403, 408, 409, 425, 429)
 """Statuses below 500 that a new key, a payment or a little time can change."""
 
@@ -26,9 +27,11 @@ def translated(error: BaseException) -> ServiceAway | ServiceRefuses:
         status, category = status_of(told), getattr(told, "category", None)
         told = told.__cause__
     line = (str(error).strip() or type(error).__name__).splitlines()[0][:400]
-    lost = "not loaded" in line or "session" in line.lower()
+    if "not loaded" in line:
+        return ServiceForgot(line)
     by_content = status is not None and 400 <= status < 500 and status not in MAY_PASS
-    if not lost and (by_content or str(getattr(category, "value", category)).lower() == USER):
+    by_user = by_content or str(getattr(category, "value", category)).lower() == USER
+    if by_user and "session" not in line.lower():
         return ServiceRefuses(line)
     return ServiceAway(line)
 

@@ -24,6 +24,10 @@ class ServiceAway(EngineError):
     """The service is away, overloaded, or has refused the key: worth another try."""
 
 
+class ServiceForgot(ServiceAway):
+    """The service answers, and no longer has what it is asked with: weights that it lost when it was started again."""
+
+
 class ServiceRefuses(EngineError):
     """The service refuses a request by its content: another try would not help."""
 
@@ -55,6 +59,10 @@ class Wish:
     top_k: int = -1
     stop_ids: tuple[int, ...] = ()
     seed: int | None = None
+
+
+FIRST_ANSWER = Wish(prompt=(0,), most=1)
+"""Asked of a sampler to see whether it answers: some load the weights only now."""
 
 
 @dataclass(frozen=True)

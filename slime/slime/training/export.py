@@ -81,6 +81,10 @@ class Exporting(ABC):
         self.version = version
         return broadcast(checksum)
 
+    def keeps(self, folder: str) -> bool:
+        """Whether the weights of a version can still be had from where its folder says they are."""
+        return True
+
     @cached_property
     def memories(self) -> WrittenMemories:
         """Slots that this process writes."""

@@ -28,6 +28,12 @@ def without_pictures(content: Sequence[Part]) -> list[dict[str, str]]:
     return [{"type": "text", "text": _left_out(part)} for part in content]
 
 
+def texts_alone(content: Sequence[Part]) -> list[Part]:
+    """The parts of a content, with words in place of pictures; its texts stay."""
+    left_out: Part = {"type": "text", "text": LEFT_OUT}
+    return [left_out if part.get("type") == "image_url" else part for part in content]
+
+
 def _left_out(part: Part) -> str:
     return (
         f"[{len(str(part.get('text', '')))} characters left out]" if part.get("type") == "text" else LEFT_OUT

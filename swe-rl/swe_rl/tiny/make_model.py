@@ -2,28 +2,10 @@
 
 from __future__ import annotations
 
-import argparse
-import logging
-from pathlib import Path
-
-import torch
-
-from slime.agents.tiny import Recipe, make_checkpoint
+from slime.agents.tiny import Recipe, command
 from swe_rl.tiny.demonstrations import demonstration
 
 RECIPE = Recipe(vocabulary=480, hidden=64, steps=1100, batch_tokens=2400, corpus=2000)
 
-
-def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m swe_rl.tiny.make_model", description=__doc__)
-    parser.add_argument("out", type=Path, help="folder of the model")
-    parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--seed", type=int, default=0)
-    args = parser.parse_args()
-    logging.basicConfig(level=logging.INFO, format="%(message)s")
-    torch.set_num_threads(args.threads)
-    make_checkpoint(args.out, demonstration, RECIPE, args.seed)
-
-
 if __name__ == "__main__":
-    main()
+    command("swe_rl.tiny.make_model", __doc__, demonstration, RECIPE)

@@ -14,6 +14,7 @@ import pytest
 
 from openclaw.store import RolloutStore
 from openclaw.versions.__main__ import main
+from slime.ray.version_orders import left_over
 from slime.weights.orders import VersionOrder, VersionOrders
 
 
@@ -68,6 +69,8 @@ def test_going_back_is_done_by_the_driver(gateway: Any, tmp_path: Path) -> None:
         pinned = gateway.http.post("/admin/versions/1/pin").json()
         assert gateway.http.get("/admin/versions").json()["pinned"] == 1
         assert gateway.http.post("/admin/versions/unpin").json()["status"] == "done"
+        again = gateway.http.post("/admin/versions/unpin")
+        assert again.status_code == 409 and again.json()["error"]["message"] == "no version is pinned"
     assert answer.json() == {"action": "rollback", "version": 0, "status": "done", "seconds": 0.1}
     assert pinned["status"] == "done"
     assert [(order.action, order.version, order.drop_turns) for order in done] == [
@@ -89,6 +92,29 @@ def test_a_version_that_never_was_is_no_order(gateway: Any, tmp_path: Path, acti
     answer = gateway.http.post(f"/admin/versions/7/{action}")
     assert answer.status_code == 404 and "there is no version 7" in answer.json()["error"]["message"]
     assert not (tmp_path / "version_order.json").exists()
+
+
+def test_an_order_that_waits_when_the_server_stops_is_answered_with_what_becomes_of_it(
+    start_gateway: Any, tmp_path: Path
+) -> None:
+    gateway, answers = start_gateway(run_dir=str(tmp_path)), []
+    gateway.store.weights_live(-1, 0, None, True, str(tmp_path), "sum-0")
+    asking = threading.Thread(
+        target=lambda: answers.append(gateway.http.post("/admin/versions/0/rollback", timeout=60))
+    )
+    asking.start()
+    gateway.wait_for((tmp_path / "version_order.json").exists, timeout_s=60)
+    gateway.stop()
+    asking.join(60)
+    [answer] = answers
+    assert answer.status_code == 503
+    assert answer.json()["error"]["message"] == (
+        "the server stops, and the order waits: rollback 0 is carried out at the next start; to withdraw it, "
+        f"delete {tmp_path}/version_order.json"
+    )
+    assert left_over(VersionOrders(tmp_path)) == (
+        "an order waits from before this start and is carried out now: rollback 0 (by hand)"
+    )
 
 
 @pytest.mark.parametrize(
@@ -134,6 +160,11 @@ def test_the_command_lists_and_says_what_is_wrong(gateway: Any, capsys: Any) -> 
     assert lines[0] == "live 1" and "rejected" in lines[3] and lines[3].endswith("KL is 9")
     assert main(["--url", gateway.url, "release", "2"]) == 0
     assert json.loads(capsys.readouterr().out) == {"version": 2, "released": 0}
+    for command in ("release", "delete"):
+        assert main(["--url", gateway.url, command, "4711"]) == 2
+        assert capsys.readouterr().err == "openclaw.versions: there is no version 4711\n"
+    assert main(["--url", gateway.url, "unpin"]) == 2
+    assert capsys.readouterr().err == "openclaw.versions: no version is pinned\n"
     assert main(["--url", gateway.url, "show", "9"]) == 2
     assert "there is no version 9" in capsys.readouterr().err
     assert main(["--url", "http://127.0.0.1:9", "list"]) == 2

@@ -30,19 +30,24 @@ def scripted_gate(app: FastAPI, by_number: bool = False) -> list[dict[str, Any]]
     """Puts them before the app's own, if it has some; returns the list that rollbacks are noted in. `by_number`: as a
     gate has them whose rollback is a route of each version."""
     asked: list[dict[str, Any]] = []
+    live = 2
 
     async def listed() -> dict[str, Any]:
         if by_number:
-            return {"live": 2, "pinned": None, "data": list(ROWS)}
-        return {"live": 2, "pinned": None, "versions": [EMPTY | row for row in ROWS]}
+            return {"live": live, "pinned": None, "data": list(ROWS)}
+        return {"live": live, "pinned": None, "versions": [EMPTY | row for row in ROWS]}
 
     async def back_to(number: int, body: dict[str, Any]) -> dict[str, Any]:
+        nonlocal live
         asked.append({"version": number, **body})
+        live = number
         return {"version": number, "status": "done"}
 
     async def back(body: dict[str, Any]) -> dict[str, Any]:
+        nonlocal live
         asked.append(body)
-        return {"live": body["version"]}
+        live = body["version"]
+        return {"live": live}
 
     async def pinned(number: int) -> dict[str, Any]:
         asked.append({"pin": number})

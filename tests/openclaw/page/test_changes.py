@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from typing import Any
-from urllib.parse import parse_qs
 
 import httpx
 import pytest
@@ -195,10 +194,12 @@ def test_versions_say_why_one_was_rejected_and_one_click_goes_back(
     assert "Go back to version 2" not in page and "Go back to version 3" not in page
     answer = browser.post("/page/versions/rollback", data={"version": "1", "drop_turns": "1"})
     assert answer.status_code == 303 and asked == [{"version": 1, "drop_turns": True}]
-    assert "Version 1 is live again." in browser.get(answer.headers["location"]).text
-    assert parse_qs(answer.headers["location"].partition("?")[2])["was"] == ["2"], (
-        "what was live can come back"
-    )
+    told = browser.get(answer.headers["location"]).text
+    assert "Version 1 is live again." in told
+    assert "Bring version 2 back" in told, "what was live can come back"
+    assert "is live again" not in browser.get(answer.headers["location"]).text, "Back does not tell it again"
+    forged = browser.get("/page/versions?done=1&was=0&waits=2&pinned=1&note=1&pin_waits=1").text
+    assert "is live again" not in forged and "Bring version" not in forged and "is pinned" not in forged
     browser.post("/page/versions/rollback", data={"version": "1", "drop_turns": "0"})
     assert asked[1] == {"version": 1, "drop_turns": False}
 

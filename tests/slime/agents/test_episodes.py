@@ -263,9 +263,10 @@ def test_old_observations_are_folded_as_wholes_and_answers_never(
         assert text.endswith(answer)
 
 
-def test_folding_needs_one_sample_a_turn() -> None:
+@pytest.mark.parametrize("limits", [EpisodeLimits(context="fold"), EpisodeLimits(pictures=3)])
+def test_changing_earlier_prompts_needs_one_sample_a_turn(limits: EpisodeLimits) -> None:
     with pytest.raises(ConfigError, match="per_turn=True"):
-        agent(GuessNumber, EpisodeLimits(context="fold"))
+        agent(GuessNumber, limits)
 
 
 def test_groups_of_trajectories_pass_a_filter_by_their_rewards(

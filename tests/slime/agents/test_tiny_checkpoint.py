@@ -12,7 +12,7 @@ from transformers import Qwen3ForCausalLM
 
 from slime.agents.conversation import continuation, opening
 from slime.agents.protocol import Start, Tool
-from slime.agents.tiny import Answered, Dialogue, Recipe, make_checkpoint
+from slime.agents.tiny import Answered, Dialogue, Recipe, command, make_checkpoint
 from slime.agents.tiny.dialogue import Document, encode
 from slime.agents.tiny.recipe import batches, make_tokenizer
 from slime.agents.tiny.tokenizer import system_text
@@ -75,6 +75,19 @@ def test_a_checkpoint_is_a_folder_that_loads_and_is_small(tmp_path: Path) -> Non
     model = Qwen3ForCausalLM.from_pretrained(tmp_path)
     assert model.config.vocab_size == len(ChatTokenizer(str(tmp_path)).fast) <= 320
     assert sum(file.stat().st_size for file in tmp_path.iterdir()) < 5 << 20
+
+
+def test_a_tracks_command_makes_its_recipe_and_the_command_line_may_shorten_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command("my_track.make_model", "Makes it.", draw, SMALL, [str(tmp_path), "--steps", "1"])
+    model = Qwen3ForCausalLM.from_pretrained(tmp_path)
+    assert model.config.hidden_size == SMALL.hidden and not (tmp_path / "training_state.pt").exists()
+    with pytest.raises(SystemExit):
+        command("my_track.make_model", "Makes it.", draw, SMALL, ["--help"], threads=2)
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "usage: python -m my_track.make_model" in shown and "Makes it." in shown
+    assert "updates (default: 8)" in shown and "of torch (default: 2)" in shown
 
 
 def document(length: int) -> Document:

@@ -125,8 +125,8 @@ def test_an_older_version_answers_within_seconds_and_training_goes_on_from_it(
     with running(tmp_path, model_path, *live) as run:
         run.until(lambda: 3 in run.versions())
         order = orders.place(tmp_path, "rollback", 1, drop_turns=True, reason="by hand")
-        run.until(lambda: orders.wait_for(tmp_path, order, 0.01))
-        answer = orders.wait_for(tmp_path, order, 1.0)
+        run.until(lambda: orders.answer_to(tmp_path, order))
+        answer = orders.answer_to(tmp_path, order)
         assert answer is not None and answer["error"] is None, answer
         undone = max(run.versions())
         run.until(lambda: [v for v in run.versions() if v > undone + 1])
@@ -138,7 +138,7 @@ def test_an_older_version_answers_within_seconds_and_training_goes_on_from_it(
         assert after["parent"] == 1 and after["version"] > undone - 1, "numbers are never used again"
         assert entries[back]["checksum"] == next(line for line in entries if line["version"] == 1)["checksum"]
         first = orders.place(tmp_path, "pin", 0)
-        run.until(lambda: orders.wait_for(tmp_path, first, 0.01))
+        run.until(lambda: orders.answer_to(tmp_path, first))
         held = len(run.versions())
         time.sleep(3)
         assert len(run.versions()) <= held + 1, "training waits"

@@ -12,13 +12,15 @@ from typing import Any
 import pytest
 
 from openclaw.versions.orders import place
-from slime.engines.protocol import EngineControlError
+from slime.engines.protocol import EngineControlError, EngineInfo
 from slime.errors import EngineError
 from slime.ray import run as ray_run
 from slime.ray.run import TrainingRun
 from slime.ray.train_group import TrainerDied
+from slime.rented.versions import RentedWeights, write_version
 from slime.weights import checkpoints
 from slime.weights.update import CandidateRejected
+from slime.weights.versions import WeightVersion, write_live
 from tests.slime.ray.test_shared_gpus import make_run
 
 APART = {"colocate": False, "offload_rollout": False, "offload_train": False}
@@ -357,3 +359,25 @@ def test_a_trainer_that_died_meanwhile_is_replaced_whatever_became_of_the_versio
     examined.trainers.keep_state = dead
     examined.replace_trainer(TrainerDied("it died"))
     assert "trainers.kill" in calls and calls.count("tracker.log") == 1
+
+
+@pytest.mark.parametrize(("kept", "exports"), [(True, 0), (False, 1)])
+def test_weights_that_a_service_has_forgotten_are_kept_there_again_when_a_trainer_begins(
+    kept: bool, exports: int, run: Any, calls: list[str], tmp_path: Path
+) -> None:
+    checksum = write_version(tmp_path / "v000005", RentedWeights("some/model", "tinker://model_1/v000005"))
+    write_live(tmp_path, WeightVersion(5, str(tmp_path / "v000005"), checksum))
+    run.trainers.returned["keeps"] = kept
+    found = run.publisher.files.weights_of(run.trainers, 5)
+    assert found.version == 5
+    assert calls.count("trainers.export_weights") == exports
+
+
+def test_a_trainer_begins_again_where_a_service_has_forgotten_the_weights_that_serve(run: Any) -> None:
+    run.args.rollout_backend, run.runtime, run.trained = "rented", run.watcher, 5
+    [engine] = run.publisher.own_engines
+    engine.returned["info"] = EngineInfo(5, "xxh3:1", "", None)
+    run.publisher.check_kept()
+    engine.returned["info"] = EngineInfo(5, "xxh3:1", "", None, forgotten=True)
+    with pytest.raises(TrainerDied, match="forgotten version 5"):
+        run.look_around()

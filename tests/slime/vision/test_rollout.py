@@ -203,3 +203,21 @@ def test_old_pictures_are_folded_to_words(rollout_args: Any) -> None:
         talk.ids()
     )
     assert all(set(talk.ids()[image.start : image.end]) == {mark} for image in talk.images())
+
+
+def test_the_newest_pictures_are_kept_and_the_texts_of_all(rollout_args: Any) -> None:
+    args = rollout_args()
+    state = GenerateState.of(args)
+    talk = Conversation(state.tokenizer, Start(ASKED), state.placed)
+    talk.keep_pictures(1)
+    assert len(talk.images()) == 1, "what was shown last stays"
+    for number in range(3):
+        talk.add([9, 1], [message(picture(60, 60, number), f"number {number}")])
+    pictures, mark = talk.pictures(), state.tokenizer.encode("<|image_pad|>")[0]
+    for most in (3, 2, 1):
+        talk.keep_pictures(most)
+        assert talk.pictures() == pictures[-most:] and len(talk.images()) == most
+        assert all(set(talk.ids()[image.start : image.end]) == {mark} for image in talk.images())
+        text = state.tokenizer.decode(talk.ids())
+        assert text.count("[image left out]") == 4 - most
+        assert all(words in text for words in ("what is this?", "number 0", "number 1", "number 2"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import json
 from pathlib import Path
@@ -67,10 +68,14 @@ def test_an_order_reaches_the_driver_and_its_answer_comes_back(tmp_path: Path) -
     order = driver.next()
     assert order is not None and driver.next() == order, "until it is done it is found again"
     assert (order.id, order.action, order.version, order.drop_turns) == (order_id, "rollback", 3, True)
-    assert asked.wait_for(tmp_path, order_id, 0.1) is None
+    assert asyncio.run(asked.wait_for(tmp_path, order_id, 0.1)) is None
     driver.finish(order, pinned=None, seconds=0.5)
     assert driver.next() is None
-    assert asked.wait_for(tmp_path, order_id, 1.0) == {"id": order_id, "error": None, "seconds": 0.5}
+    assert asyncio.run(asked.wait_for(tmp_path, order_id, 1.0)) == {
+        "id": order_id,
+        "error": None,
+        "seconds": 0.5,
+    }
     driver.finish(order, pinned=3)
     assert asked.pinned(tmp_path) == driver.pinned == 3
 

@@ -8,6 +8,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from slime.agents.child_process import end_child
 from slime.errors import EnvironmentAway
 
 VERSION = "2025-06-18"
@@ -134,13 +135,6 @@ class McpClient:
         """Closes its input, as the protocol asks, and kills it where it does not end."""
         if self.process is None:
             return
-        if self.process.stdin is not None:
-            self.process.stdin.close()
-        try:
-            await asyncio.wait_for(self.process.wait(), END_SECONDS)
-        except TimeoutError:
-            with contextlib.suppress(ProcessLookupError):
-                self.process.kill()
-            await self.process.wait()
+        await end_child(self.process, END_SECONDS)
         if self.reader is not None:
             await self.reader

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 import os
 import subprocess
@@ -11,6 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from slime.agents.child_process import end_child
 from slime.errors import ConfigError, EnvironmentAway
 
 SERVE = Path(__file__).with_name("side") / "serve.py"
@@ -149,14 +149,7 @@ class Process:
         """Closes its input, and kills it where it does not end."""
         if self.process is None:
             return
-        if self.process.stdin is not None:
-            self.process.stdin.close()
-        try:
-            await asyncio.wait_for(self.process.wait(), END_SECONDS)
-        except TimeoutError:
-            with contextlib.suppress(ProcessLookupError):
-                self.process.kill()
-            await self.process.wait()
+        await end_child(self.process, END_SECONDS)
         if self.reading is not None:
             await self.reading
 

@@ -44,6 +44,7 @@ class Box:
         read_only: Mapping[Path, str] | None = None,
         environment: Mapping[str, str] | None = None,
         workspace: Workspace | None = None,
+        scratch: Sequence[str] = (),
     ) -> None:
         """Starts the program.
 
@@ -51,6 +52,7 @@ class Box:
             read_only: folders and files of this machine, and where they are in the box.
             environment: variables beyond PATH, HOME and LANG.
             workspace: is where the program starts, and can be written.
+            scratch: folders that are empty, can be written and end with the box; each of `limits.disk_bytes`.
 
         Raises:
             ConfigError: there is no sandbox here.
@@ -62,7 +64,7 @@ class Box:
         self.busy_since: float | None = None
         self._killed = False
         folder = (workspace.path, workspace.place) if workspace else None
-        arguments = box_arguments(self.limits, read_only or {}, environment or {}, folder)
+        arguments = box_arguments(self.limits, read_only or {}, environment or {}, folder, scratch)
         self.group = make_group(self.limits)
         self.process, told = _spawner.submit(_spawned, program, self.limits, arguments, self.group).result()
         self._first = _first_process(told)

@@ -86,6 +86,7 @@ def box_arguments(
     read_only: Mapping[Path, str],
     environment: Mapping[str, str],
     read_write: tuple[Path, str] | None = None,
+    scratch: Sequence[str] = (),
 ) -> bytes:
     """bubblewrap's arguments, each ended by a zero byte.
 
@@ -93,11 +94,13 @@ def box_arguments(
         read_only: folders and files of this machine, and where they are in the box.
         environment: variables beyond PATH, HOME and LANG.
         read_write: one folder of this machine, and where it is; the program starts in it.
+        scratch: further empty folders, in memory.
     """
     words = [*NAMESPACES, "--ro-bind", "/usr", "/usr", *_system_folders()]
     words += ["--proc", "/proc", "--dev", "/dev", "--dir", "/etc"]
     words += ["--ro-bind-try", "/etc/ld.so.cache", "/etc/ld.so.cache"]
-    words += ["--size", str(limits.disk_bytes), "--tmpfs", HOME]
+    for place in (HOME, *scratch):
+        words += ["--size", str(limits.disk_bytes), "--tmpfs", place]
     for here, there in read_only.items():
         words += ["--ro-bind", str(here), there]
     if read_write is not None:

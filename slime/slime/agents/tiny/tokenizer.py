@@ -39,10 +39,26 @@ def train_tokenizer(
         phrases: texts that are one token each; where several fit, the longest.
     """
     added = [*MARKUP, *phrases]
+    longest_first = sorted(added, key=len, reverse=True)
+    spoken = (_without(text, longest_first) for text in texts)
+    return train_byte_bpe(spoken, vocabulary, PIECES, added, TEMPLATE, context)
+
+
+def train_byte_bpe(
+    texts: Iterable[str], vocabulary: int, pieces: str, added: Sequence[str], template: str, context: int
+) -> PreTrainedTokenizerFast:
+    """Trains a byte-level BPE with Qwen3's special tokens; the same texts give the same bytes.
+
+    Args:
+        vocabulary: tokens in all; 256 are the bytes.
+        pieces: regular expression of what a token is at most a whole of.
+        added: texts that are one token each, behind the merges; `texts` are without them.
+        context: tokens.
+    """
     core = Tokenizer(models.BPE())
     core.pre_tokenizer = pre_tokenizers.Sequence(
         [
-            pre_tokenizers.Split(Regex(PIECES), "isolated"),
+            pre_tokenizers.Split(Regex(pieces), "isolated"),
             pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
         ]
     )
@@ -53,8 +69,7 @@ def train_tokenizer(
         initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
         show_progress=False,
     )
-    longest_first = sorted(added, key=len, reverse=True)
-    core.train_from_iterator((_without(text, longest_first) for text in texts), trainer)
+    core.train_from_iterator(texts, trainer)
     core.add_tokens([AddedToken(text, normalized=False, special=False) for text in added])
     return PreTrainedTokenizerFast(
         tokenizer_object=core,
@@ -62,7 +77,7 @@ def train_tokenizer(
         pad_token=END_OF_TEXT,
         model_max_length=context,
         clean_up_tokenization_spaces=False,
-        chat_template=TEMPLATE,
+        chat_template=template,
     )
 
 

@@ -10,7 +10,7 @@ from concurrent.futures import Future
 from typing import TypeVar
 
 from slime.engines.rented.weights import RentedVersion
-from slime.rented.service import Sampler, ServiceAway, ServiceRefuses
+from slime.rented.service import Sampler, ServiceAway, ServiceForgot, ServiceRefuses
 
 logger = logging.getLogger(__name__)
 
@@ -18,7 +18,8 @@ T = TypeVar("T")
 FIRST_PAUSE, LONGEST_PAUSE = 0.5, 15.0  # seconds
 SLOW = 30.0  # seconds without an answer after which it is told
 REFUSALS = 2
-"""A sampler may be refused because the service has forgotten it; a new one that is refused too is the request's fault."""
+"""A sampler may be refused because the service has forgotten it; a new one that is refused too is the request's fault. A
+new one that the service does not know either tells that the weights are forgotten."""
 
 
 class Outage:
@@ -54,13 +55,14 @@ async def asked(
         ServiceRefuses: the request is wrong.
         Superseded: another version may answer instead.
     """
-    pause, refusals = FIRST_PAUSE, 0
+    pause, refusals, forgotten = FIRST_PAUSE, 0, 0
     while True:
         sampler: Sampler | None = None
         try:
             sampler = await asyncio.to_thread(version.sampler)
             answer = await _watched(ask(sampler), outage)
             outage.ends()
+            version.forgotten = False
             return answer
         except ServiceRefuses:
             refusals += 1
@@ -68,6 +70,8 @@ async def asked(
                 raise
         except ServiceAway as error:
             outage.begins(error)
+            forgotten += isinstance(error, ServiceForgot)
+            version.forgotten = forgotten >= REFUSALS
             await asyncio.sleep(pause)
             if is_superseded():
                 raise Superseded from error

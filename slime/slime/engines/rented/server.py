@@ -255,6 +255,7 @@ class RentedServer:
                 "weights_path": live.folder or self.folder.path,
                 "weight_version": str(live.number),
                 "checksum": live.weights.checksum,
+                "forgotten": live.forgotten,
                 "max_context_length": limits.context_length,
                 "vocab_size": limits.vocabulary,
                 "is_generation": True,

@@ -7,11 +7,8 @@ from pathlib import Path
 
 from slime.engines.requests import WeightsError
 from slime.errors import EngineError
-from slime.rented.service import Sampler, Service, ServiceRefuses, Wish
+from slime.rented.service import FIRST_ANSWER, Sampler, Service, ServiceRefuses
 from slime.rented.versions import RentedWeights, read_version
-
-FIRST_ANSWER = Wish(prompt=(0,), most=1)
-"""Asked of a sampler before it goes live: some load the weights only now."""
 
 
 class RentedVersion:
@@ -19,7 +16,12 @@ class RentedVersion:
 
     Args:
         folder: of the version; the model's own for the base model.
+
+    Attributes:
+        forgotten: the service answers, and not with this version: it lost it.
     """
+
+    forgotten = False
 
     def __init__(self, service: Service, number: int, folder: str, weights: RentedWeights) -> None:
         self.number, self.folder, self.weights = number, folder, weights

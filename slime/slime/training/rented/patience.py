@@ -8,7 +8,7 @@ from collections.abc import Callable
 from functools import wraps
 from typing import ParamSpec, TypeVar
 
-from slime.rented.service import ServiceAway, ServiceRefuses
+from slime.rented.service import ServiceAway, ServiceForgot, ServiceRefuses
 
 logger = logging.getLogger(__name__)
 
@@ -23,12 +23,14 @@ def patiently(ask: Callable[[], T], before_again: Callable[[], None] = lambda: N
     Only for questions that change nothing at the service when they are put twice.
 
     Raises:
-        ServiceRefuses: by the content of the question.
+        ServiceRefuses: by the content of the question. ServiceForgot: it no longer has what it is asked with.
     """
     pause, since = FIRST_PAUSE, 0.0
     while True:
         try:
             answer = ask()
+        except ServiceForgot:
+            raise
         except ServiceAway as error:
             if not since:
                 since = time.monotonic()

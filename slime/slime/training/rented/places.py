@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from slime.errors import CheckpointError
-from slime.rented.service import ServiceRefuses
-from slime.rented.versions import RentedWeights, write_version
+from slime.rented.service import FIRST_ANSWER, ServiceForgot, ServiceRefuses
+from slime.rented.versions import RentedWeights, read_version, write_version
 from slime.training.rented.model import RentedModel
 from slime.training.rented.patience import patiently
 from slime.training.rented.state import read_state, write_state
@@ -83,6 +83,19 @@ class RentedPlaces:
         checksum = write_version(folder, RentedWeights(self.name, address))
         event(logger, "weights kept at the service", version=version, address=address)
         return checksum
+
+    def keeps(self, folder: Path) -> bool:
+        """Whether the service still answers with the version that a folder names; one that holds a single set of weights
+        is not asked."""
+        service, address = self.model.service, read_version(folder).sampler
+        if service.exclusive or address is None:
+            return True
+        try:
+            patiently(lambda: service.sampler(address).sample(FIRST_ANSWER).result())
+        except (ServiceForgot, ServiceRefuses) as error:
+            logger.warning("the service has forgotten %s, it is kept there again: %s", address, error)
+            return False
+        return True
 
     def save(
         self, state: CheckpointState, extra: dict[str, Any], weights: Path | None, hold: bool = False

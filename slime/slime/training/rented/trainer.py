@@ -108,6 +108,9 @@ class RentedTrainer(Trainer):
         self.version = version
         return self.places.export(Path(folder), version, self.global_step)
 
+    def keeps(self, folder: str) -> bool:
+        return self.places.keeps(Path(folder))
+
     def share_weights(self, slots: str, version: int) -> tuple[str, str]:
         return "", NOT_HERE
 

@@ -13,7 +13,7 @@ import pytest
 from slime.engines.rented.model_folder import ModelFolder
 from slime.engines.rented.server import RentedServer
 from slime.engines.rented.weights import RentedVersions
-from slime.rented.service import ServiceAway, ServiceRefuses, ServiceSettings, Wish
+from slime.rented.service import ServiceAway, ServiceForgot, ServiceRefuses, ServiceSettings, Wish
 from slime.rented.usage import Meter
 from slime.rented.versions import RentedWeights, write_version
 from tests.fakes.local_service import House, LocalSampler, LocalService, log_probs, move_in
@@ -285,3 +285,30 @@ async def test_an_answer_whose_version_the_service_has_lost_goes_on_with_the_liv
     answer = await asyncio.wait_for(answering, 30)
     spans = [{"version": "0", "start": 0, "end": 2}, {"version": "1", "start": 2, "end": 6}]
     assert answer["meta_info"]["weight_versions"] == spans
+
+
+async def test_an_engine_tells_that_the_service_has_forgotten_its_version_until_another_one_is_live(
+    house: House, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = Client(folder)
+    path, sample = client.version(tmp_path, 1), LocalSampler.sample
+    await client.post("/prepare_weights", {"model_path": path, "weight_version": "1"})
+    kept = client.versions.named(1, None).sampler()
+
+    def forgets(sampler: LocalSampler, wish: Wish) -> Any:
+        if sampler is kept:
+            return sample(sampler, wish)
+        raise ServiceForgot("Model model_1 not loaded")
+
+    async def forgotten() -> bool:
+        return bool((await client.http.get("/model_info")).json()["forgotten"])
+
+    monkeypatch.setattr(LocalSampler, "sample", forgets)
+    assert not await forgotten(), "nobody has asked yet"
+    answering = asyncio.create_task(client.generate())
+    async with asyncio.timeout(30):
+        while not await forgotten():
+            await asyncio.sleep(0)
+        await client.post("/switch_weights", {"weight_version": "1"})
+        assert not await forgotten()
+        assert (await answering)["meta_info"]["weight_version"] == "1"

@@ -15,7 +15,7 @@ from slime.engines.rented.weights import RentedVersions
 from slime.errors import CheckpointError, TrainError
 from slime.gate.files import measure_files
 from slime.gate.memory import KeptState
-from slime.rented.service import ServiceSettings
+from slime.rented.service import ServiceForgot, ServiceSettings
 from slime.rented.usage import meter_path
 from slime.training.rented import RentedTrainer
 from slime.training.rented.patience import AdapterLost
@@ -161,6 +161,35 @@ def test_a_version_names_what_an_engine_can_sample_from(
     assert live == pytest.approx(log_probs(trainer.model.adapter.model, at_one[0].tokens).tolist(), abs=1e-5)
     trainer.save(0, 1, 0, str(tmp_path / "v1"))
     assert (tmp_path / "checkpoints" / "checkpoint-1" / "rented_weights.json").is_file()
+
+
+def test_a_version_that_the_service_has_forgotten_is_seen_and_can_be_kept_there_again(
+    rented: Any, house: House, at_one: list[Sample], tmp_path: Path
+) -> None:
+    trainer, base, first = rented(), str(tmp_path / "v0"), str(tmp_path / "v1")
+    trainer.export_weights(base, 0)
+    trainer.train(0, at_one)
+    old = trainer.export_weights(first, 1)
+    house.away = 1
+    assert trainer.keeps(base) and trainer.keeps(first), "a service that is away has forgotten nothing"
+    house.kept.clear()
+    assert trainer.keeps(base) and not trainer.keeps(first)
+    house.kept["elsewhere"] = None
+    assert trainer.export_weights(first, 1) != old
+    assert trainer.keeps(first)
+
+
+def test_what_is_gone_for_good_loses_the_trainer_instead_of_being_asked_for_ever(
+    rented: Any, at_one: list[Sample], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trainer = rented()
+
+    def forgets(passages: object) -> Any:
+        raise ServiceForgot("Model model_1 not loaded")
+
+    monkeypatch.setattr(trainer.model.adapter, "forward", forgets)
+    with pytest.raises(AdapterLost, match="not loaded"):
+        trainer.log_probs(at_one)
 
 
 def test_what_the_gate_rejects_is_undone_at_the_service(

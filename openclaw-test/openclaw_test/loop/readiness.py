@@ -1,0 +1,83 @@
+"""Waiting for a loop that starts: as long as something still tries, and with one line when nothing does."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import httpx
+import psutil
+
+LOOK_SECONDS, TOLD_AFTER_SECONDS = 0.3, 60.0
+SUPERVISOR = "supervisor: "
+LONGEST_LINE = 300
+
+
+def say(text: str) -> None:
+    """A line for a person; standard output is for the result."""
+    print(text, file=sys.stderr, flush=True)
+
+
+async def wait_until_ready(
+    url: str, timeout_s: float, log: Path | None, pid: int | None, say: Callable[[str], None] = say
+) -> None:
+    """Waits for the gateway's `/readyz`: as long as the process `pid` runs, which starts again what fails, or, where
+    none is given, `timeout_s`. Tells what the supervisor wrote into `log`, and every minute that it still waits.
+
+    Raises:
+        SystemExit: nothing tries any more; with one line.
+    """
+    began, told, news = time.monotonic(), TOLD_AFTER_SECONDS, News(log)
+    async with httpx.AsyncClient(trust_env=False) as http:
+        while is_running(pid) if pid is not None else time.monotonic() < began + timeout_s:
+            try:
+                if (await http.get(f"{url}/readyz", timeout=5.0)).status_code == 200:
+                    return
+            except httpx.HTTPError:
+                pass
+            for line in news.lines():
+                say(line)
+            if time.monotonic() > began + told:
+                say(f"still starting after {time.monotonic() - began:.0f} s{more_in(log)}")
+                told *= 2
+            await asyncio.sleep(LOOK_SECONDS)
+    raise SystemExit(f"error: {url} did not get ready: {reason(log)}{more_in(log)}")
+
+
+def is_running(pid: int) -> bool:
+    """Whether the process is there and not a zombie."""
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+class News:
+    """What the supervisor has written into a log since somebody asked last."""
+
+    def __init__(self, log: Path | None) -> None:
+        self.log, self.read = log, 0
+
+    def lines(self) -> list[str]:
+        text = text_of(self.log)[self.read :]
+        whole = text[: text.rfind("\n") + 1]
+        self.read += len(whole)
+        return [line[:LONGEST_LINE] for line in whole.splitlines() if line.startswith(SUPERVISOR)]
+
+
+def text_of(log: Path | None) -> str:
+    return log.read_text(errors="replace") if log and log.is_file() else ""
+
+
+def reason(log: Path | None) -> str:
+    """The last line that says what went wrong: not the supervisor's own, and none of a traceback's inside."""
+    lines = [line for line in text_of(log).splitlines() if line.strip()]
+    found = [line for line in lines if not line.startswith((SUPERVISOR, " ", "-->", "Traceback"))]
+    return (found or lines or ["no answer came"])[-1].strip().removeprefix("error: ")[:LONGEST_LINE]
+
+
+def more_in(log: Path | None) -> str:
+    return f" (more in {log})" if text_of(log) else ""

@@ -1,0 +1,36 @@
+"""What has come of something that somebody did on the page: told once, on the page that follows."""
+
+from __future__ import annotations
+
+import secrets
+from dataclasses import dataclass
+
+MOST = 100
+"""Notices that nobody has seen yet; the oldest is forgotten then."""
+
+
+@dataclass(frozen=True)
+class Notice:
+    """`was`: the version that was live before, which may be brought back."""
+
+    text: str
+    was: int | None = None
+
+
+class Notices:
+    """Each waits under a name that nobody can guess, so that no link shows a notice, and is given once."""
+
+    def __init__(self) -> None:
+        self._waiting: dict[str, Notice] = {}
+
+    def leave(self, notice: Notice) -> str:
+        """Its name, for the address of the page that follows."""
+        name = secrets.token_urlsafe(12)
+        self._waiting[name] = notice
+        while len(self._waiting) > MOST:
+            del self._waiting[next(iter(self._waiting))]
+        return name
+
+    def take(self, name: str) -> Notice | None:
+        """None where there is none of this name, or it was seen."""
+        return self._waiting.pop(name, None)

@@ -1,0 +1,18 @@
+"""Programs that are spoken to over their input and output."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+
+
+async def end_child(process: asyncio.subprocess.Process, seconds: float) -> None:
+    """Closes a program's input, and kills it where it has not ended after `seconds`; returns when it has."""
+    if process.stdin is not None:
+        process.stdin.close()
+    try:
+        await asyncio.wait_for(process.wait(), seconds)
+    except TimeoutError:
+        with contextlib.suppress(ProcessLookupError):
+            process.kill()
+        await process.wait()

@@ -1,0 +1,72 @@
+"""Rewards that a Harbor task's own test.sh wrote, read as Harbor's verifier reads them."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+
+BOX_PATH = "/usr/bin:/bin"
+_BEGIN = r"(?:^|[;&|(]|\b(?:then|do|else|sudo)\s)\s*"
+_NETWORK = re.compile(
+    _BEGIN
+    + r"(apt(?:-get)?|apk|dnf|yum|uvx?|npx|(?:python3? -m )?pip3? install|npm install|git clone)(?=\s|$)"
+)
+_DOWNLOADS = re.compile(_BEGIN + r"(curl|wget)\s.*\bhttps?://(?!localhost|127\.)")
+_PYTEST = re.compile(_BEGIN + r"(pytest|python3? -m pytest)(?=\s|$)")
+
+
+class NoReward(ValueError):
+    """There is no reward that can be read; the message says why."""
+
+
+def rewards_of(files: Mapping[str, str | None]) -> dict[str, float]:
+    """Rewards by name, of the texts of reward.json and reward.txt; the first of them counts, as in Harbor.
+
+    Raises:
+        NoReward: neither is there, or it is empty, holds no numbers, or some that are not finite.
+    """
+    for name, read in (("reward.json", _of_json), ("reward.txt", lambda text: {"reward": float(text)})):
+        text = files.get(name)
+        if text is None:
+            continue
+        if not text:
+            raise NoReward(f"{name} is empty")
+        try:
+            found = read(text)
+        except ValueError as error:
+            raise NoReward(f"{name} cannot be read: {error}") from error
+        if not all(math.isfinite(value) for value in found.values()):
+            raise NoReward(f"{name} holds a reward that is not finite")
+        return found
+    raise NoReward("test.sh wrote neither reward.txt nor reward.json")
+
+
+def _of_json(text: str) -> dict[str, float]:
+    found = json.loads(text)
+    if not isinstance(found, dict) or not found:
+        raise ValueError("it must map names to numbers")
+    if wrong := [name for name, value in found.items() if not isinstance(value, int | float)]:
+        raise ValueError(f"{wrong[0]} is no number")
+    return {str(name): float(value) for name, value in found.items()}
+
+
+def reward_of(rewards: Mapping[str, float]) -> float:
+    """The one to train on, from 0 to 1: `reward`, or the mean where none is named so."""
+    value = rewards.get("reward", sum(rewards.values()) / len(rewards))
+    return min(1.0, max(0.0, value))
+
+
+def needs_more_than_a_box(script: Path) -> str | None:
+    """The first line of a test.sh that a box cannot run, for it needs the network or a program that is not here."""
+    for number, line in enumerate(script.read_text(errors="replace").splitlines(), 1):
+        if line.lstrip().startswith("#"):
+            continue
+        if found := _NETWORK.search(line) or _DOWNLOADS.search(line):
+            return f"line {number}: {found[1]} needs the network, which boxes do not have"
+        if (found := _PYTEST.search(line)) and shutil.which("pytest", path=BOX_PATH) is None:
+            return f"line {number}: {found[1]} needs pytest, which boxes of this machine do not have"
+    return None

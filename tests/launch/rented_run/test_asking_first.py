@@ -1,0 +1,79 @@
+"""A service is asked before a run starts: what it refuses is one line, and one that is away is left to the run."""
+
+from __future__ import annotations
+
+import json
+import random
+import threading
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from rented_run import asking_first
+from rented_run.asking_first import ask_first
+from slime.errors import ConfigError
+from slime.rented.service import ServiceRefuses
+from slime.rented.usage import usage_of
+from tests import MODEL
+from tests.fakes.local_service import LocalService, move_in
+
+
+@pytest.fixture
+def args(tmp_path: Path) -> Any:
+    move_in()
+    return SimpleNamespace(
+        rented_service="tests.fakes.local_service:LocalService", rented_model=str(MODEL), rented_url="",
+        hf_checkpoint=str(MODEL), run_dir=str(tmp_path / "run"),
+    )  # fmt: skip
+
+
+def test_a_service_that_takes_the_run_is_asked_in_silence_and_its_tokens_are_counted(
+    args: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ask_first(args)
+    assert "service" not in capsys.readouterr().err  # what transformers writes is not ours
+    assert usage_of(args.run_dir)["serving"]["prefill"] > 50
+
+
+def test_a_tokenizer_of_another_model_is_refused_in_one_line(args: Any, tmp_path: Path) -> None:
+    for path in MODEL.glob("*.json"):
+        (tmp_path / path.name).write_bytes(path.read_bytes())
+    tokenizer = json.loads((MODEL / "tokenizer.json").read_text())
+    words = list(tokenizer["model"]["vocab"])
+    random.Random(0).shuffle(words)
+    tokenizer["model"]["vocab"] = {word: number for number, word in enumerate(words)}
+    (tmp_path / "tokenizer.json").write_text(json.dumps(tokenizer))
+    args.hf_checkpoint = str(tmp_path)
+    with pytest.raises(ConfigError, match="is not the tokenizer of the model at the service") as refusal:
+        ask_first(args)
+    assert "\n" not in str(refusal.value)
+
+
+def test_what_the_service_refuses_is_refused_before_anything_starts(
+    args: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(service: LocalService) -> None:
+        raise ServiceRefuses("no such account")
+
+    monkeypatch.setattr(LocalService, "check", refuse)
+    with pytest.raises(ConfigError, match="the service refuses this run: no such account"):
+        ask_first(args)
+
+
+@pytest.mark.parametrize("silent", [False, True])
+def test_a_service_that_is_away_is_told_of_in_one_line_and_left_to_the_run(
+    silent: bool, args: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    over = threading.Event()
+    if silent:
+        monkeypatch.setattr(LocalService, "check", lambda service: over.wait(60))
+        monkeypatch.setattr(asking_first, "PATIENCE", 0.05)
+    else:
+        move_in().away = 9
+    ask_first(args)
+    over.set()
+    told = capsys.readouterr().err
+    assert told.startswith("the service does not answer, the run starts and waits for it: ")
+    assert told.count("\n") == 1

@@ -1,0 +1,167 @@
+"""What the clouds do alike: flags and variables become a driver's command, and what cannot work is one line at start."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from openclaw_fireworks import account
+from openclaw_fireworks import settings as fireworks
+from openclaw_tinker import service
+from openclaw_tinker import settings as tinker
+from rented_run.flags import parse
+from rented_run.main import Cloud, main
+from slime.arguments import parse_args
+from slime.errors import ConfigError
+from slime.processes.supervisor import only_supervisor
+from tests import MODEL, ROOT
+
+
+@dataclass(frozen=True)
+class Case:
+    """One cloud. `model`: its base model by default; `tried`, `other`: versions of its SDK that were, were not tried."""
+
+    cloud: Cloud
+    words_for: Callable[[Any, Path, dict[str, str]], list[str]]
+    check_sdk: Callable[[], None]
+    read_key: Callable[[], str]
+    program: str
+    key: str
+    bad_keys: tuple[str, ...]
+    model: str
+    tried: tuple[str, ...]
+    other: tuple[str, ...]
+
+
+CLOUDS = [
+    Case(
+        tinker.TINKER, tinker.words_for, service.check_sdk, service.read_key, "openclaw-tinker/run.py",
+        "tml-x", ("", "hunter2"), "Qwen/Qwen3-4B-Instruct-2507", ("0.25.0", "0.25.3"), ("0.24.9", "0.38.0"),
+    ),
+    Case(
+        fireworks.FIREWORKS, fireworks.words_for, account.check_sdk, account.read_key,
+        "openclaw-fireworks/run_openclaw_fireworks.py",
+        "fw_x", ("", "fw with spaces", "fw_\u00e9"), "accounts/fireworks/models/qwen3-8b", ("1.2.28", "1.2.30"),
+        ("1.3.0", "0.9.1"),
+    ),
+]  # fmt: skip
+
+
+@pytest.fixture(params=CLOUDS, ids=lambda case: case.cloud.name)
+def case(request: pytest.FixtureRequest) -> Case:
+    found: Case = request.param
+    return found
+
+
+@pytest.fixture
+def with_key(case: Case, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A key, and an SDK that was tried."""
+    monkeypatch.setattr("slime.rented.sdk.version", lambda name: case.tried[0])
+    monkeypatch.setenv(f"{case.cloud.name.upper()}_API_KEY", case.key)
+    return case.key
+
+
+def args_of(case: Case, folder: Path, *given: str) -> Any:
+    flags, rest = parse(case.cloud.flags, "", ["--model-path", str(MODEL), *given], {})
+    return parse_args([*case.words_for(flags, folder, {}), *rest], {})
+
+
+@pytest.mark.parametrize("method", ["rl", "opd", "combine", "hybrid"])
+def test_every_method_is_a_command_that_the_driver_takes(method: str, case: Case, tmp_path: Path) -> None:
+    args = args_of(case, tmp_path, "--method", method)
+    assert (args.train_backend, args.rollout_backend, args.rented_model) == ("rented", "rented", case.model)
+    assert (args.lora_rank, args.rented_loss == "exact") == (
+        32,
+        method not in ("rl", "opd") or args.use_kl_loss,
+    )
+    assert args.teacher_source == ("inference" if method == "rl" else "trainer")
+
+
+@pytest.mark.parametrize(
+    ("given", "named"),
+    [
+        (["--method", "grpo"], "no method 'grpo'"),
+        (["--resume"], "no checkpoint to go on with"),
+        (["--batch-size", "0"], "--batch-size 0"),
+        (["--api-key", "secret"], "SGLANG_API_KEY"),
+        (["--model-path", "/nowhere"], "hf download Qwen/"),
+        (["--prices", "/nowhere.json"], "cannot be read"),
+        (["--max-cost", "5"], "--rented-prices"),
+    ],
+)
+def test_what_cannot_work_is_refused_in_one_line(
+    given: list[str], named: str, case: Case, tmp_path: Path
+) -> None:
+    with pytest.raises(ConfigError) as refusal:
+        args_of(case, tmp_path, *given)
+    assert named in str(refusal.value)
+    assert "\n" not in str(refusal.value) and "secret" not in str(refusal.value)
+
+
+def test_prices_that_do_not_know_the_model_are_refused(case: Case, tmp_path: Path) -> None:
+    table = tmp_path / "prices.json"
+    table.write_text('{"another/model": {"prefill": 1, "sample": 1, "train": 1}}')
+    with pytest.raises(ConfigError, match=f"no price of {case.model}"):
+        args_of(case, tmp_path, "--prices", str(table))
+
+
+def test_a_key_is_needed_and_never_shown(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
+    for key in case.bad_keys:
+        monkeypatch.setenv(f"{case.cloud.name.upper()}_API_KEY", key)
+        with pytest.raises(ConfigError) as refusal:
+            case.read_key()
+        assert not key or key not in str(refusal.value)
+
+
+def test_an_sdk_that_was_not_tried_is_refused(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
+    for found in case.tried:
+        monkeypatch.setattr("slime.rented.sdk.version", lambda name, found=found: found)
+        case.check_sdk()
+    for found in case.other:
+        monkeypatch.setattr("slime.rented.sdk.version", lambda name, found=found: found)
+        with pytest.raises(ConfigError, match=r"\.x was tried"):
+            case.check_sdk()
+
+
+def test_a_run_without_a_key_ends_before_anything_starts(case: Case, tmp_path: Path) -> None:
+    secret = f"{case.cloud.name.upper()}_"
+    env = {name: value for name, value in os.environ.items() if not name.startswith(secret)}
+    run = [
+        sys.executable,
+        str(ROOT / case.program),
+        "--model-path",
+        str(MODEL),
+        "--record-dir",
+        str(tmp_path / "run"),
+    ]
+    ended = subprocess.run(run, capture_output=True, text=True, env=env, timeout=240)
+    assert ended.returncode == 2
+    assert ended.stderr.startswith("error: ") and ended.stderr.count("\n") == 1
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_second_run_of_a_folder_is_refused_in_one_line_before_anything_is_rented(
+    case: Case, with_key: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with only_supervisor(tmp_path):
+        assert main(case.cloud, ["--model-path", str(MODEL), "--record-dir", str(tmp_path)]) == 2
+    told = capsys.readouterr().err
+    assert told.startswith(f"error: {tmp_path} is in use by the supervisor with pid {os.getpid()}")
+    assert told.count("\n") == 1
+
+
+def test_a_dry_run_shows_the_command_and_makes_nothing(
+    case: Case, with_key: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = ["--model-path", str(MODEL), "--record-dir", str(tmp_path / "run"), "--dry-run"]
+    assert main(case.cloud, given) == 0
+    told = capsys.readouterr().out
+    assert "slime/train_async.py" in told and with_key not in told
+    assert not (tmp_path / "run").exists()
