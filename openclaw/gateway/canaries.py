@@ -92,7 +92,8 @@ class Canaries:
 
     async def look(self, person: str, version: int) -> list[Looked]:
         """Counts the wishes of a person's prompts under this live version, stores what was found, and returns it; nothing
-        once another version answers. Raises StoreError, EngineError, ClientError."""
+        once another version answers. What an engine refuses, as too long, is not counted. Raises StoreError,
+        EngineError."""
         wishes = await asyncio.to_thread(self._store.remembered, person)
         looked = [
             Looked(wish, await self._gap(wish), version)
@@ -104,11 +105,14 @@ class Canaries:
             if not any(one.asks for one in looked):
                 break
             turn, prompt = questions[number % len(questions)]
-            ids, wrote = await self._model.answer(turn, prompt, number)
-            if wrote != version:
-                return []
-            plain = await self._model.log_prob(prompt, ids)
-            looked = [await self._counted(one, turn, ids, plain) if one.asks else one for one in looked]
+            try:
+                ids, wrote = await self._model.answer(turn, prompt, number)
+                if wrote != version:
+                    return []
+                plain = await self._model.log_prob(prompt, ids)
+                looked = [await self._counted(one, turn, ids, plain) if one.asks else one for one in looked]
+            except ClientError:
+                continue
         await asyncio.to_thread(self._keep, looked)
         return looked
 
@@ -142,8 +146,11 @@ class Canaries:
         plain, wished = self._ids(turn), self._ids(turn, [wish.text])
         if plain is None or wished is None:
             return None
-        without = await self._model.log_prob(plain, turn.completion_ids)
-        return without - await self._model.log_prob(wished, turn.completion_ids)
+        try:
+            without = await self._model.log_prob(plain, turn.completion_ids)
+            return without - await self._model.log_prob(wished, turn.completion_ids)
+        except ClientError:
+            return None
 
     def _ids(self, turn: Turn, wishes: Sequence[str] = ()) -> list[int] | None:
         """A turn's prompt with these wishes alone; None for one that cannot be written anew."""

@@ -18,6 +18,8 @@ log = logging.getLogger(__name__)
 
 LOOK_SECONDS = 5.0
 """Between two looks whether a version is live under which somebody's wishes were not counted."""
+RETRY_SECONDS = 60.0
+"""After a look that failed, or in which another version answered than the store has as live."""
 PATIENCE_SECONDS = 30.0
 """How long a canary waits for people's answers to end; then it is asked beside them."""
 QUIET_POLL_SECONDS = 0.05
@@ -65,15 +67,16 @@ class LiveModel:
 async def watch(gateway: Gateway, store: RolloutStore) -> None:
     """Until cancelled. What fails is tried again later."""
     canaries = Canaries(store, gateway.format, LiveModel(gateway))
+    pause = LOOK_SECONDS
     while True:
-        await asyncio.sleep(LOOK_SECONDS)
+        await asyncio.sleep(pause)
         try:
             version = await asyncio.to_thread(store.live_version)
-            for person in await canaries.due(version):
-                for one in await canaries.look(person, version):
-                    if one.count.held:
-                        log.info(
-                            "version %d holds a wish: %d of %d", version, one.count.shown, one.count.asked
-                        )
+            found = [await canaries.look(person, version) for person in await canaries.due(version)]
         except OpenClawError as error:
             log.info("canaries are asked again later: %s", error)
+            pause = RETRY_SECONDS
+            continue
+        pause = LOOK_SECONDS if all(found) else RETRY_SECONDS
+        for one in (one for looked in found for one in looked if one.count.held):
+            log.info("version %d holds a wish: %d of %d", version, one.count.shown, one.count.asked)

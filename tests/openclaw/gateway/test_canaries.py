@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from openclaw.errors import ClientError
 from openclaw.formats.rendering import ChatFormat, ModelFolder
 from openclaw.formats.tokenizer import Tokenizer
 from openclaw.gateway import canary_watch
@@ -119,6 +120,17 @@ def test_nothing_is_found_while_another_version_answers(
     assert asyncio.run(canaries.look("ada", 3)) == []
     (wish,) = asked_for.wishes("ada")
     assert (wish.held_by, wish.details) == (None, {})
+
+
+def test_what_an_engine_refuses_is_not_counted(asked_for: RolloutStore, chat_format: ChatFormat) -> None:
+    class Short(Weights):
+        async def answer(self, turn: Turn, prompt_ids: list[int], seed: int) -> tuple[list[int], int]:
+            if seed % 2:
+                raise ClientError("too long")
+            return await super().answer(turn, prompt_ids, seed)
+
+    ((found,),) = look(asked_for, chat_format, Short(chat_format.tokenizer, lambda number: PROSE))
+    assert found.count == Count(35, 35) and texts(asked_for) == []
 
 
 def test_the_gateway_asks_its_canaries_and_stores_nothing_of_them(
