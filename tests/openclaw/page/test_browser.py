@@ -196,6 +196,11 @@ def test_the_start_changes_by_itself_and_a_prompt_is_tried_again_by_click(
     page.wait_for_selector("#again :text('Two and two make four.')")
 
 
+def bring_back(page: Any, version: int) -> None:
+    page.click(f"button:has-text('Bring version {version} back')")
+    page.wait_for_selector(f"text=Version {version} is live again.")
+
+
 def test_a_version_is_rolled_back_pinned_and_compared_by_click(
     open_page: Open, served: RunningGateway
 ) -> None:
@@ -208,12 +213,15 @@ def test_a_version_is_rolled_back_pinned_and_compared_by_click(
         page.click("#v1 button:has-text('Go back to version 1')")
         page.wait_for_selector("text=Version 1 is live again.")
         assert asked == [{"version": 1, "drop_turns": True}], "one click; its turns are not learned again"
+        bring_back(page, 2)
         page.click("#v1 button:has-text('learn again')")
         page.wait_for_selector("text=Version 1 is live again.")
-        assert asked[1:] == [{"version": 1, "drop_turns": False}]
+        bring_back(page, 2)
+        assert [one["version"] for one in asked] == [1, 2, 1, 2]
+        assert asked[2] == {"version": 1, "drop_turns": False}
         page.click("#v1 button:has-text('Pin version 1')")
         page.wait_for_selector("text=Version 1 is pinned.")
-        assert asked[2:] == [{"pin": 1}]
+        assert asked[4:] == [{"pin": 1}]
         page.click("#v1 a:has-text('Compare with version 2')")
         page.fill("#prompts", "what is <b>2+2</b>?")
         page.click("button:has-text('Answer side by side')")
