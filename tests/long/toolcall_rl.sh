@@ -11,7 +11,7 @@ for seed in "${@:-1}"; do
   tail -1 "$FOLDER/$seed.log" | python3 -c '
 import json, sys
 found = json.loads(sys.stdin.read())
-met = found["pass_at_1_before"] <= 0.3 and found["pass_at_1_after"] >= 0.8 and found["infra_failures"] == 0
+met = found["pass_at_1_before"] <= 0.3 and (found["pass_at_1_after"] or 0) >= 0.8 and found["infra_failures"] == 0
 print("seed", sys.argv[1], "met" if met else "NOT MET", json.dumps(found))
 sys.exit(not met)' "$seed" || failed=1
 done

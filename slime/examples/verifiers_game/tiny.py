@@ -97,7 +97,7 @@ def split(rows: list[Row], out: Path) -> None:
 
 
 def result(run: Path, seconds: float) -> str:
-    """Mean reward and share of words that were found, before and after."""
+    """Mean reward and words that were found, before and after; null after a run that ended before its second evaluation."""
     rows = [json.loads(line) for line in (run / "evaluations.jsonl").read_text().splitlines()]
     lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     lines = [line for line in lines if "rollout/reward_mean" in line]
@@ -105,12 +105,13 @@ def result(run: Path, seconds: float) -> str:
         [row for row in rows if row["rollout_id"] == which]
         for which in (rows[0]["rollout_id"], rows[-1]["rollout_id"])
     )
+    again = rows[0]["rollout_id"] != rows[-1]["rollout_id"]
     return json.dumps(
         {
             "reward_before": round(sum(row["reward"] for row in first) / len(first), 3),
-            "reward_after": round(sum(row["reward"] for row in last) / len(last), 3),
+            "reward_after": round(sum(row["reward"] for row in last) / len(last), 3) if again else None,
             "found_before": sum(row["reward"] >= 1 for row in first),
-            "found_after": sum(row["reward"] >= 1 for row in last),
+            "found_after": sum(row["reward"] >= 1 for row in last) if again else None,
             "held_out_words": len(last),
             "training_rewards": [round(line["rollout/reward_mean"], 2) for line in lines],
             "infra_failures": sum(int(line.get("rollout/episode/environments_away", 0)) for line in lines),

@@ -64,7 +64,8 @@ def summary(run_dir: Path, dataset: str | None = None, seconds: float | None = N
     """The first evaluation against the last, and what came between, as the tracks print it.
 
     `episodes` are the trajectories that were trained on; `infra_failures` are environments that were away, replaced ones
-    included, and attempts at held-out tasks that infrastructure failed.
+    included, and attempts at held-out tasks that infrastructure failed. What is after training is None where the run was
+    ended before its second evaluation.
 
     Args:
         seconds: that the whole took; by default from the beginning of the first row of metrics to the last one.
@@ -77,11 +78,12 @@ def summary(run_dir: Path, dataset: str | None = None, seconds: float | None = N
     rows = json_lines(path) if path.is_file() else []
     trained = {row["step"]: row for row in rows if "rollout/batch_size" in row}
     first, last = evaluations[0], evaluations[-1]
+    again = len(evaluations) > 1
     return {
         "pass_at_1_before": _rounded(first.pass_at(1).value),
-        "pass_at_1_after": _rounded(last.pass_at(1).value),
+        "pass_at_1_after": _rounded(last.pass_at(1).value) if again else None,
         "held_out_tasks": last.tasks,
-        "tool_use_after": _rounded(last.tool_use),
+        "tool_use_after": _rounded(last.tool_use) if again else None,
         "episodes": int(
             sum(row.get("rollout/trajectories", row["rollout/batch_size"]) for row in trained.values())
         ),

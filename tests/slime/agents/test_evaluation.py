@@ -134,6 +134,13 @@ def test_the_closing_line_says_what_training_did(tmp_path: Path) -> None:
     assert summary(tmp_path, seconds=5.0)["seconds"] == 5.0
 
 
+def test_a_run_that_was_ended_before_its_second_evaluation_claims_nothing_of_after(tmp_path: Path) -> None:
+    write(tmp_path, 0, True, False)
+    found = summary(tmp_path)
+    assert found["pass_at_1_before"] == 0.5
+    assert found["pass_at_1_after"] is None and found["tool_use_after"] is None
+
+
 def test_the_table_and_the_plot_show_every_evaluation_and_the_change(tmp_path: Path) -> None:
     write(tmp_path, 0, False, False, True, False)
     write(tmp_path, 4, True, True, True, True)
