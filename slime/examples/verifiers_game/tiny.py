@@ -97,7 +97,7 @@ def split(rows: list[Row], out: Path) -> None:
 
 
 def result(run: Path, seconds: float) -> str:
-    """Mean reward and words that were found, before and after; null after a run that ended before its second evaluation."""
+    """Mean reward and words found, before and after; null for what a run that was ended early did not get to."""
     rows = [json.loads(line) for line in (run / "evaluations.jsonl").read_text().splitlines()]
     lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     lines = [line for line in lines if "rollout/reward_mean" in line]
