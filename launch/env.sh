@@ -70,7 +70,12 @@ except BlockingIOError: sys.exit(int(sys.argv[2]))
 except OSError: pass' "$1" "$HELD"
 }
 
-stamp_of() { echo "$VENV/.installed-$(basename "$1" .txt)"; }
+# stamp_of FILE: its name tells folders of the repository apart, several of which have a requirements.txt.
+stamp_of() {
+  local name=${1#"$ROOT/"}
+  name=${name%.txt}
+  echo "$VENV/.installed-${name//\//-}"
+}
 
 content_of() { cat "$@" "$ROOT/slime/pyproject.toml" | cksum; }
 

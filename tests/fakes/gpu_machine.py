@@ -40,7 +40,7 @@ class GpuMachine:
         files = ["requirements.txt", "instructions/requirements-gpu.txt", "slime/pyproject.toml"]
         text = b"".join((ROOT / name).read_bytes() for name in files)
         stamp = subprocess.run(["cksum"], input=text, capture_output=True, check=True).stdout.decode()
-        (folder / "trainer" / ".installed-requirements-gpu").write_text(stamp)
+        (folder / "trainer" / ".installed-instructions-requirements-gpu").write_text(stamp)
         self.model = folder / "model"
         self.model.mkdir()
         (self.model / "config.json").write_text("{}")

@@ -61,10 +61,10 @@ esac
 """In place of an environment's Python: notes what it is asked to install; waits meanwhile where HOLD is a pipe."""
 
 
-def ensure(venv: Path, log: Path, hold: Path) -> subprocess.Popen[str]:
-    code = (
-        f'set -euo pipefail; ROOT={ROOT}; source "$ROOT/launch/env.sh"; ensure_env "$ROOT/requirements.txt"'
-    )
+def ensure(venv: Path, log: Path, hold: Path, *more: str) -> subprocess.Popen[str]:
+    """`more`: files of the repository that are installed behind its requirements."""
+    files = " ".join(f'"$ROOT/{name}"' for name in ("requirements.txt", *more))
+    code = f'set -euo pipefail; ROOT={ROOT}; source "$ROOT/launch/env.sh"; ensure_env {files}'
     env = {"PATH": os.environ["PATH"], "VENV": str(venv), "LOG": str(log), "HOLD": str(hold)}
     return subprocess.Popen(["bash", "-c", code], env=env, stderr=subprocess.PIPE, text=True)
 
@@ -89,6 +89,21 @@ def test_two_first_starts_install_once_and_the_second_says_that_it_waits(tmp_pat
     assert [line.split()[-1] for line in log.read_text().splitlines()][1:] == [
         f"{ROOT}/requirements.txt", f"{ROOT}/slime",
     ]  # fmt: skip
+
+
+def test_what_a_cloud_needs_is_installed_once_too_and_leaves_what_all_need_alone(tmp_path: Path) -> None:
+    venv, log, hold = tmp_path / "venv", tmp_path / "log", tmp_path / "hold"
+    (venv / "bin").mkdir(parents=True)
+    (venv / "bin" / "python").write_text(INSTALLS)
+    (venv / "bin" / "python").chmod(0o755)
+    for more in (["openclaw-tinker/requirements.txt"], ["openclaw-fireworks/requirements.txt"]):
+        log.write_text("")
+        assert ensure(venv, log, hold, *more).wait(300) == 0
+        assert str(ROOT / more[0]) in log.read_text()
+    log.write_text("")
+    for more in ([], ["openclaw-tinker/requirements.txt"], ["openclaw-fireworks/requirements.txt"]):
+        assert ensure(venv, log, hold, *more).wait(300) == 0
+    assert log.read_text() == "", "every set was there"
 
 
 @pytest.mark.parametrize("command", ["chat", "watch", "connect", "versions", "page", "store", "judge"])
