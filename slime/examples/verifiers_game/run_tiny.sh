@@ -32,7 +32,7 @@ arguments=(
   --rollout-max-response-len 8 --rollout-max-context-len 1200
   --num-rollout 16 --rollout-batch-size 8 --n-samples-per-prompt 8 --num-steps-per-rollout 1
   --disable-grpo-std-normalization --calculate-per-token-loss --eps-clip 0.2 --eps-clip-high 0.28
-  --lr 2e-3 --lr-decay-style linear --lr-decay-iters 16 --min-lr 2e-4 --weight-decay 0.0 --adam-beta1 0.9 --adam-beta2 0.98
+  --lr 3e-4 --lr-decay-style linear --lr-decay-iters 16 --min-lr 3e-5 --weight-decay 0.0 --adam-beta1 0.9 --adam-beta2 0.98
   --seed "$SEED" --rollout-seed "$SEED" --save-interval 16
 )
 # shellcheck disable=SC2206  # an exported string, split into words on purpose; what comes last wins
