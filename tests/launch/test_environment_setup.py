@@ -61,6 +61,15 @@ esac
 """In place of an environment's Python: notes what it is asked to install; waits meanwhile where HOLD is a pipe."""
 
 
+def noting_venv(folder: Path) -> Path:
+    """An environment whose Python is INSTALLS."""
+    python = folder / "venv" / "bin" / "python"
+    python.parent.mkdir(parents=True)
+    python.write_text(INSTALLS)
+    python.chmod(0o755)
+    return folder / "venv"
+
+
 def ensure(venv: Path, log: Path, hold: Path, *more: str) -> subprocess.Popen[str]:
     """`more`: files of the repository that are installed behind its requirements."""
     files = " ".join(f'"$ROOT/{name}"' for name in ("requirements.txt", *more))
@@ -70,10 +79,7 @@ def ensure(venv: Path, log: Path, hold: Path, *more: str) -> subprocess.Popen[st
 
 
 def test_two_first_starts_install_once_and_the_second_says_that_it_waits(tmp_path: Path) -> None:
-    venv, log, hold = tmp_path / "venv", tmp_path / "log", tmp_path / "hold"
-    (venv / "bin").mkdir(parents=True)
-    (venv / "bin" / "python").write_text(INSTALLS)
-    (venv / "bin" / "python").chmod(0o755)
+    venv, log, hold = noting_venv(tmp_path), tmp_path / "log", tmp_path / "hold"
     os.mkfifo(hold)
     first = ensure(venv, log, hold)
     with hold.open("w") as held:  # opens when the first one is in pip
@@ -92,10 +98,7 @@ def test_two_first_starts_install_once_and_the_second_says_that_it_waits(tmp_pat
 
 
 def test_what_a_cloud_needs_is_installed_once_too_and_leaves_what_all_need_alone(tmp_path: Path) -> None:
-    venv, log, hold = tmp_path / "venv", tmp_path / "log", tmp_path / "hold"
-    (venv / "bin").mkdir(parents=True)
-    (venv / "bin" / "python").write_text(INSTALLS)
-    (venv / "bin" / "python").chmod(0o755)
+    venv, log, hold = noting_venv(tmp_path), tmp_path / "log", tmp_path / "hold"
     for more in (["openclaw-tinker/requirements.txt"], ["openclaw-fireworks/requirements.txt"]):
         log.write_text("")
         assert ensure(venv, log, hold, *more).wait(300) == 0

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from importlib.util import find_spec
 
 import pytest
 
@@ -12,10 +11,5 @@ from tests.fakes.sdk_sessions import sessions_end
 
 @pytest.fixture(autouse=True)
 def sdk_sessions_end() -> Iterator[None]:
-    if find_spec("fireworks") is None:
-        yield  # tests that need the SDK skip by themselves
-        return
-    from fireworks.training.sdk._core.lib.internal_client_holder import InternalClientHolder
-
-    with sessions_end(InternalClientHolder):
+    with sessions_end("fireworks.training.sdk._core.lib"):
         yield
