@@ -16,6 +16,7 @@ install_programs() {
   ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 || missing+=(postgresql)
   command -v bwrap >/dev/null || missing+=(bubblewrap)
   command -v chromium chromium-browser google-chrome >/dev/null || missing+=(chromium)
+  command -v chromedriver >/dev/null || missing+=(chromium-driver)
   if [ "${#missing[@]}" -gt 0 ] && [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
     { apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}"; } \
       >/dev/null 2>&1 || echo "warning: ${missing[*]} could not be installed; their tests will be skipped" >&2

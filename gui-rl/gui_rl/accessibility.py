@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gui_rl.actions import Coordinates
+from gui_rl.screens import Shown
 from gui_rl.tree import Element
 
 Node = Mapping[str, Any]
@@ -67,6 +68,26 @@ class View:
         if right - left < 1 or bottom - top < 1:
             return None
         return (left + right) / 2 - self.left, (top + bottom) / 2 - self.top
+
+
+def shown_page(
+    tree: Mapping[str, Any],
+    snapshot: Mapping[str, Any],
+    place: Sequence[float],
+    unit: Coordinates,
+    notes: Sequence[str],
+) -> Shown:
+    """What is seen of a page, with a note where there is more of it.
+
+    Args:
+        tree, snapshot: what the two commands answer.
+        place: left, top, width and height of what is seen, and the height of the whole page, in pixels.
+    """
+    left, top, width, height, whole = place
+    below = ["(more below)"] if top + height < whole - 1 else []
+    above = ["(more above)"] if top > 0 else []
+    elements = elements_of(tree["nodes"], boxes_of(snapshot), View(left, top, width, height), unit)
+    return Shown(elements, [*notes, *below, *above])
 
 
 def boxes_of(snapshot: Mapping[str, Any]) -> dict[int, Box]:

@@ -1,6 +1,6 @@
 """Episodes an hour of a scripted agent in one browser, and what is left of them.
 
-python -m gui_rl.bench [--episodes 400] [--parallel 8] [--pictures]
+python -m gui_rl.bench [--episodes 400] [--parallel 8] [--pictures] [--backend selenium]
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from gui_rl.chromium import ScreenSize
 from gui_rl.environment import GuiEnvironment, GuiSettings
 from gui_rl.reading import GuiFormat
 from gui_rl.scripted import play
-from gui_rl.surroundings import Surroundings
+from gui_rl.surroundings import BACKENDS, Backend, Surroundings
 from gui_rl.tiny.data import errands
 from gui_rl.tiny.pages import Errand
 
@@ -41,12 +41,14 @@ def processes() -> int:
 
 
 def profiles() -> int:
-    return len(list(Path(tempfile.gettempdir()).glob("playwright*profile*")))
+    return len(list(Path(tempfile.gettempdir()).glob("*profile*")))
 
 
-async def measure(episodes: int, parallel: int, pictures: bool) -> dict[str, Any]:
+async def measure(
+    episodes: int, parallel: int, pictures: bool, backend: Backend = "playwright"
+) -> dict[str, Any]:
     """Plays `episodes`, of which `parallel` run at a time, behind `parallel` that are not counted."""
-    surroundings, places = Surroundings(SIZE), asyncio.Semaphore(parallel)
+    surroundings, places = Surroundings(SIZE, backend), asyncio.Semaphore(parallel)
     unit = Coordinates(True, SIZE.width, SIZE.height)
     settings = GuiSettings(unit=unit, observation="screenshot_a11y_tree" if pictures else "a11y_tree")
     format, tasks = GuiFormat(unit), errands(min(episodes, 400), 0)
@@ -87,8 +89,9 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument("--episodes", type=int, default=400)
     parser.add_argument("--parallel", type=int, default=8, help="episodes at a time")
     parser.add_argument("--pictures", action="store_true", help="also take a picture of every screen")
+    parser.add_argument("--backend", choices=BACKENDS, default="playwright", help="who drives the browser")
     said = parser.parse_args(words)
-    print(json.dumps(asyncio.run(measure(said.episodes, said.parallel, said.pictures))))
+    print(json.dumps(asyncio.run(measure(said.episodes, said.parallel, said.pictures, said.backend))))
     return 0
 
 

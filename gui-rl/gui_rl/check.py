@@ -17,7 +17,7 @@ from gui_rl.chromium import ScreenSize
 from gui_rl.environment import GuiEnvironment, GuiSettings
 from gui_rl.reading import GuiFormat
 from gui_rl.scripted import ScriptError, play
-from gui_rl.surroundings import Surroundings
+from gui_rl.surroundings import BACKENDS, Backend, Surroundings
 from gui_rl.task import GuiTask, TaskError, read_json, task_from
 from slime.errors import SlimeError
 
@@ -62,11 +62,13 @@ async def check(task: GuiTask, config: object, settings: GuiSettings, surroundin
     return Verdicts(task.name, *solved)
 
 
-async def check_all(folder: Path, parallel: int, only: Sequence[str] = ()) -> list[Verdicts]:
+async def check_all(
+    folder: Path, parallel: int, only: Sequence[str] = (), backend: Backend = "playwright"
+) -> list[Verdicts]:
     """Raises TaskError, EnvironmentAway."""
     size = ScreenSize()
     settings = GuiSettings(unit=Coordinates(True, size.width, size.height))
-    surroundings, places = Surroundings(size), asyncio.Semaphore(parallel)
+    surroundings, places = Surroundings(size, backend), asyncio.Semaphore(parallel)
 
     async def one(name: str) -> Verdicts:
         config = read_json(folder, name)
@@ -84,9 +86,10 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument("folder", type=Path, nargs="?", default=TASKS, help="tasks as DOMAIN/ID.json")
     parser.add_argument("--parallel", type=int, default=8, help="episodes at a time")
     parser.add_argument("--only", nargs="+", default=(), metavar="ID", help="these tasks alone")
+    parser.add_argument("--backend", choices=BACKENDS, default="playwright", help="who drives the browser")
     said = parser.parse_args(words)
     try:
-        found = asyncio.run(check_all(said.folder, said.parallel, said.only))
+        found = asyncio.run(check_all(said.folder, said.parallel, said.only, said.backend))
     except SlimeError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2

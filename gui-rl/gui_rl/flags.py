@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from gui_rl.environment import ObservationType
+from gui_rl.surroundings import Backend
 from slime.arguments.declare import flag
 
 
@@ -19,8 +20,10 @@ class GuiFlags:
     gui_max_steps: int = flag(
         15, "turns of the model in one episode", env=("GUI_MAX_STEPS", "MAX_STEPS"), least=1
     )
-    screenshot_backend: Literal["playwright"] = flag(
-        "playwright", "who draws the screen", env=("SCREENSHOT_BACKEND",)
+    screenshot_backend: Backend = flag(  # noqa: RUF009
+        "playwright",
+        "who drives the browser: one Chromium for all episodes by Playwright, or one for each by Selenium",
+        env=("SCREENSHOT_BACKEND",),
     )
     gui_observation_type: ObservationType = flag(  # noqa: RUF009
         "a11y_tree",

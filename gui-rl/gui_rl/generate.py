@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gui_rl.actions import Coordinates
-from gui_rl.chromium import ScreenSize, executable
+from gui_rl.chromium import ScreenSize
 from gui_rl.environment import GuiEnvironment, GuiSettings
 from gui_rl.flags import FLAGS, GuiFlags
 from gui_rl.reading import GuiFormat
-from gui_rl.surroundings import Surroundings
+from gui_rl.surroundings import Backend, Surroundings, require_backend
 from slime.agents import Environment, EpisodeLimits, agent
 from slime.agents.generate import Generate
 from slime.agents.pool import PoolEnvironment
@@ -58,7 +58,7 @@ def start(args: GenerationSide, endpoints: object) -> Sequence[Any]:
     if flags.gui_observation_type != "a11y_tree":
         _check_sight(args, f"--gui-observation-type {flags.gui_observation_type} (GUI_OBSERVATION_TYPE)")
     if flags.env_server_url is None:
-        executable()
+        require_backend(flags.screenshot_backend)
         if flags.gui_tasks_dir is not None and not Path(flags.gui_tasks_dir).is_dir():
             raise ConfigError(
                 f"--gui-tasks-dir (GUI_TEST_CONFIG_BASE_DIR) {flags.gui_tasks_dir} is no folder"
@@ -80,7 +80,7 @@ def _check_sight(args: GenerationSide, asked: str) -> None:
 @functools.lru_cache
 def _function(flags: GuiFlags) -> Generate:
     settings, url = settings_of(flags), flags.env_server_url
-    surroundings = _surroundings(flags.gui_screen_width, flags.gui_screen_height)
+    surroundings = _surroundings(flags.gui_screen_width, flags.gui_screen_height, flags.screenshot_backend)
 
     def environment() -> Environment:
         if url is not None:
@@ -94,9 +94,9 @@ def _function(flags: GuiFlags) -> Generate:
 
 
 @functools.lru_cache
-def _surroundings(width: int, height: int) -> Surroundings:
+def _surroundings(width: int, height: int, backend: Backend) -> Surroundings:
     """Shared by training and evaluation."""
-    return Surroundings(ScreenSize(width, height))
+    return Surroundings(ScreenSize(width, height), backend)
 
 
 def in_evaluation(flags: GuiFlags) -> GuiFlags:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
-from gui_rl.accessibility import View, boxes_of, elements_of
+from gui_rl.accessibility import shown_page
 from gui_rl.actions import Click, Coordinates, Drag, GuiAction, Move, Point, Press, Scroll, Type
 from gui_rl.chromium import END_SECONDS, WAIT_MS, reaching_the_browser
+from gui_rl.page_scripts import EDITING, NOTICE_LEAVING, PAINTED, READ, SETTLED, VIEW
 from gui_rl.screens import Shown, Tab
 
 if TYPE_CHECKING:
@@ -15,16 +16,6 @@ if TYPE_CHECKING:
 
 DRAG_STEPS = 6
 LOOK_AGAIN = 0.01  # seconds
-NOTICE_LEAVING = "addEventListener('beforeunload', () => { window.__leaving = true; });"
-SETTLED = """() => new Promise((done) => setTimeout(
-  () => done(!window.__leaving && document.readyState === 'complete'), 0))"""
-PAINTED = "() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => done(true))))"
-VIEW = """() => { const root = document.scrollingElement || document.documentElement;
-  return [scrollX, scrollY, innerWidth, innerHeight, root.scrollHeight]; }"""
-EDITING = """() => { const one = document.activeElement;
-  return !!one && (one.isContentEditable || one.matches(
-  'textarea, input:not([type=checkbox], [type=radio], [type=button], [type=submit], [type=range])')); }"""
-READ = "([selector, name]) => [...document.querySelectorAll(selector)].map((one) => one[name])"
 
 
 class PlaywrightScreen:
@@ -139,15 +130,10 @@ class PlaywrightScreen:
             if not self.pages:
                 return Shown([], [*notes, "(no window is open)"])
             session = await self._session()
-            left, top, width, height, whole = await self.page.evaluate(VIEW)
+            place = await self.page.evaluate(VIEW)
             tree = await session.send("Accessibility.getFullAXTree")
             snapshot = await session.send("DOMSnapshot.captureSnapshot", {"computedStyles": []})
-        view = View(left, top, width, height)
-        if top + height < whole - 1:
-            notes.append("(more below)")
-        if top > 0:
-            notes.append("(more above)")
-        return Shown(elements_of(tree["nodes"], boxes_of(snapshot), view, unit), notes)
+        return shown_page(tree, snapshot, place, unit, notes)
 
     async def _session(self) -> CDPSession:
         if self.page not in self._sessions:

@@ -5,23 +5,24 @@ from __future__ import annotations
 import functools
 import os
 
-from gui_rl.chromium import ScreenSize, executable
+from gui_rl.chromium import ScreenSize
 from gui_rl.environment import GuiEnvironment, GuiSettings
 from gui_rl.flags import GuiFlags
 from gui_rl.generate import settings_of
-from gui_rl.surroundings import Surroundings
+from gui_rl.surroundings import Surroundings, require_backend
 from slime.arguments.declare import convert, flags_of
 
 
 @functools.cache
 def _shared() -> tuple[GuiSettings, Surroundings]:
-    executable()
     given = {}
     for flag in flags_of(GuiFlags):
         if name := next((name for name in flag.env if os.environ.get(name)), None):
             given[flag.name] = convert(flag, name, os.environ[name])
     flags = GuiFlags(**given)
-    return settings_of(flags), Surroundings(ScreenSize(flags.gui_screen_width, flags.gui_screen_height))
+    require_backend(flags.screenshot_backend)
+    size = ScreenSize(flags.gui_screen_width, flags.gui_screen_height)
+    return settings_of(flags), Surroundings(size, flags.screenshot_backend)
 
 
 def environment() -> GuiEnvironment:

@@ -1,7 +1,7 @@
 """The sites of tasks, served from this process. It is the browser's proxy: there is no other network for a page.
 
-An episode is known by a header that its browser context sends. What its pages keep (`set` and `add` of site.js) is kept
-here, apart for each episode, and evaluators read it.
+An episode is known by a header that its browser context sends, or by the address that was opened for it alone. What its
+pages keep (`set` and `add` of site.js) is kept here, apart for each episode, and evaluators read it.
 """
 
 from __future__ import annotations
@@ -46,6 +46,7 @@ class SiteServer:
     def __init__(self, sites: Path = SITES) -> None:
         self.sites = sites.resolve()
         self.visits: dict[str, Visit] = {}
+        self._own: dict[str, web.ServerRunner] = {}
         self._runner: web.ServerRunner | None = None
         self.address = ""
 
@@ -68,10 +69,34 @@ class SiteServer:
     def end(self, visit: Visit) -> None:
         self.visits.pop(visit.token, None)
 
+    async def open_for(self, visit: Visit, socket: Path | None = None) -> str:
+        """An address, or a socket of this machine, at which everybody is of this episode: for a browser of its own.
+        `close_for` closes it."""
+
+        async def answer(request: web.BaseRequest) -> web.StreamResponse:
+            return await self._serve(request, visit)
+
+        runner = web.ServerRunner(web.Server(answer), access_log=None, shutdown_timeout=0.1)
+        await runner.setup()
+        self._own[visit.token] = runner
+        if socket is not None:
+            await web.UnixSite(runner, str(socket)).start()
+            return str(socket)
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        return f"http://127.0.0.1:{runner.addresses[0][1]}"
+
+    async def close_for(self, visit: Visit) -> None:
+        """May be repeated."""
+        if (runner := self._own.pop(visit.token, None)) is not None:
+            await runner.cleanup()
+
     async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
         visit = self.visits.get(request.headers.get(HEADER, ""))
         if visit is None:
             return web.Response(status=403, text="for pages of an episode")
+        return await self._serve(request, visit)
+
+    async def _serve(self, request: web.BaseRequest, visit: Visit) -> web.StreamResponse:
         if request.path == "/_/state":
             return await self._state(request, visit)
         if request.method != "GET":

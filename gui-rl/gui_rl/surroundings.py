@@ -1,25 +1,61 @@
-"""Browsers of this process: one for each event loop, made when its first episode begins."""
+"""Browsers of this process: one backend for each event loop, made when its first episode begins."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Mapping
+from typing import Literal, Protocol, get_args
 from weakref import WeakKeyDictionary
 
-from gui_rl.chromium import Chromium, ScreenSize
+from gui_rl import chromium, webdriver
+from gui_rl.chromium import ScreenSize
+from gui_rl.screens import Screens
+from gui_rl.sites import SiteServer
+
+Backend = Literal["playwright", "selenium"]
+BACKENDS = get_args(Backend)
+
+
+class Browser(Screens, Protocol):
+    """Attributes:
+    starts: times that the program which drives browsers was started.
+    """
+
+    sites: SiteServer
+    starts: int
+
+    async def ready(self) -> SiteServer: ...
+
+    async def close(self) -> None: ...
+
+
+_MAKE: Mapping[str, Callable[[ScreenSize], Browser]] = {
+    "playwright": chromium.Chromium,
+    "selenium": webdriver.Drivers,
+}
+_CHECK: Mapping[str, Callable[[], object]] = {
+    "playwright": chromium.executable,
+    "selenium": webdriver.programs,
+}
+
+
+def require_backend(backend: Backend) -> None:
+    """Raises ConfigError where a program or a package that it needs is missing."""
+    _CHECK[backend]()
 
 
 class Surroundings:
-    """Browsers end with the process at the latest: Playwright's driver ends them when its pipe is closed."""
+    """Browsers end with the process at the latest: their driver ends them when it ends."""
 
-    def __init__(self, size: ScreenSize) -> None:
-        self.size = size
-        self._browsers: WeakKeyDictionary[asyncio.AbstractEventLoop, Chromium] = WeakKeyDictionary()
+    def __init__(self, size: ScreenSize, backend: Backend = "playwright") -> None:
+        self.size, self.backend = size, backend
+        self._browsers: WeakKeyDictionary[asyncio.AbstractEventLoop, Browser] = WeakKeyDictionary()
 
-    def here(self) -> Chromium:
+    def here(self) -> Browser:
         """That of the running loop."""
         loop = asyncio.get_running_loop()
         if loop not in self._browsers:
-            self._browsers[loop] = Chromium(self.size)
+            self._browsers[loop] = _MAKE[self.backend](self.size)
         return self._browsers[loop]
 
     async def close(self) -> None:

@@ -11,7 +11,8 @@ import pytest
 from gui_rl.actions import Coordinates
 from gui_rl.chromium import NAMES, ScreenSize
 from gui_rl.environment import GuiEnvironment, GuiSettings
-from gui_rl.surroundings import Surroundings
+from gui_rl.surroundings import BACKENDS, Backend, Surroundings, require_backend
+from slime.errors import ConfigError
 
 WIDTH, HEIGHT = 800, 600
 UNIT = Coordinates(True, WIDTH, HEIGHT)
@@ -25,9 +26,19 @@ def needs_browser() -> None:
         pytest.skip("no Chromium: run_tests.sh installs Debian's, as root")
 
 
-@pytest.fixture
-async def surroundings(needs_browser: None) -> AsyncIterator[Surroundings]:
-    made = Surroundings(ScreenSize(WIDTH, HEIGHT))
+def needs(backend: Backend) -> None:
+    """Skips where it lacks a program."""
+    try:
+        require_backend(backend)
+    except ConfigError as error:
+        pytest.skip(f"{error} (run_tests.sh installs Debian's, as root)")
+
+
+@pytest.fixture(params=BACKENDS)
+async def surroundings(request: pytest.FixtureRequest) -> AsyncIterator[Surroundings]:
+    """Of each backend whose programs are here."""
+    needs(request.param)
+    made = Surroundings(ScreenSize(WIDTH, HEIGHT), request.param)
     yield made
     await made.close()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import contextlib
 import os
 import signal
 import subprocess
@@ -19,11 +20,11 @@ from gui_rl.environment import GuiEnvironment
 from gui_rl.reading import GuiFormat
 from gui_rl.recording import main as show_all
 from gui_rl.scripted import Seen, play, turn
-from gui_rl.surroundings import Surroundings
+from gui_rl.surroundings import BACKENDS, Backend, Surroundings
 from gui_rl.tiny.data import errands
 from slime.agents import Action, Observation, Task
 from slime.errors import EnvironmentAway
-from tests.gui_rl.conftest import UNIT, MakeEnvironment
+from tests.gui_rl.conftest import UNIT, MakeEnvironment, needs
 
 FORMAT = GuiFormat(UNIT)
 pytestmark = pytest.mark.timeout(600)
@@ -178,8 +179,9 @@ async def test_a_browser_that_dies_is_nobodys_failed_task_and_another_one_is_sta
     try:
         await one.reset(Task("", metadata=metadata))
         for child in psutil.Process().children(recursive=True):
-            if "--type=" not in " ".join(child.cmdline()) and "chrom" in child.name():
-                os.kill(child.pid, signal.SIGKILL)
+            with contextlib.suppress(psutil.NoSuchProcess):  # which a zombie is too
+                if "--type=" not in " ".join(child.cmdline()) and "chrom" in child.name():
+                    os.kill(child.pid, signal.SIGKILL)
         with pytest.raises(EnvironmentAway):
             await say(one, "pyautogui.click(1, 1)")
     finally:
@@ -191,10 +193,10 @@ async def test_a_browser_that_dies_is_nobodys_failed_task_and_another_one_is_sta
 SCRIPT = """
 import asyncio, sys
 from gui_rl.chromium import ScreenSize
-from gui_rl.surroundings import Surroundings
+from gui_rl.surroundings import BACKENDS, Backend, Surroundings
 
 async def main():
-    browser = Surroundings(ScreenSize()).here()
+    browser = Surroundings(ScreenSize(), sys.argv[1]).here()
     sites = await browser.ready()
     await (await browser.screen(sites.begin())).open([])
     print("ready", flush=True)
@@ -204,8 +206,11 @@ asyncio.run(main())
 """
 
 
-def test_a_browser_ends_with_a_process_that_is_killed(needs_browser: None) -> None:
-    with subprocess.Popen([sys.executable, "-c", SCRIPT], stdout=subprocess.PIPE, text=True) as process:
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_browser_ends_with_a_process_that_is_killed(backend: Backend) -> None:
+    needs(backend)
+    command = [sys.executable, "-c", SCRIPT, backend]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None and process.stdout.readline() == "ready\n"
         children = psutil.Process(process.pid).children(recursive=True)
         process.kill()

@@ -1,0 +1,288 @@
+"""The screen of one episode in a browser of its own, driven by Selenium: its windows are the tabs."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import AsyncIterator, Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+from gui_rl.accessibility import shown_page
+from gui_rl.actions import Click, Coordinates, Drag, GuiAction, Move, Point, Press, Scroll, Type
+from gui_rl.chromium import END_SECONDS, WAIT_MS, ScreenSize
+from gui_rl.page_scripts import EDITING, NOTICE_LEAVING, PAINTED, READ, SETTLED, VIEW
+from gui_rl.screens import Shown, Tab
+from slime.errors import EnvironmentAway
+
+if TYPE_CHECKING:
+    from selenium.webdriver import Remote
+
+BUTTONS = {"left": 0, "middle": 1, "right": 2}
+DRAG_STEPS = 6
+LOOK_AGAIN = 0.01  # seconds
+
+
+@asynccontextmanager
+async def reaching_the_driver() -> AsyncIterator[None]:
+    """Turns what Selenium raises, and a wait that is too long, into EnvironmentAway."""
+    from selenium.common.exceptions import WebDriverException
+    from urllib3.exceptions import HTTPError
+
+    try:
+        async with asyncio.timeout(WAIT_MS / 1000):
+            yield
+    except (WebDriverException, HTTPError, OSError, TimeoutError) as error:
+        first = str(getattr(error, "msg", None) or error).partition("\n")[0] or type(error).__name__
+        raise EnvironmentAway(f"the browser does not answer: {first}") from error
+
+
+def _session(url: str, options: Any) -> Remote:
+    from selenium.webdriver import Remote
+    from selenium.webdriver.remote.client_config import ClientConfig
+
+    return Remote(url, options=options, client_config=ClientConfig(url, timeout=WAIT_MS // 1000))
+
+
+class SeleniumScreen:
+    """Made by `begin`. Selenium waits for each answer, so a thread of its own does what is asked."""
+
+    def __init__(self, driver: Remote, size: ScreenSize, thread: ThreadPoolExecutor) -> None:
+        self.driver, self.size = driver, size
+        self.windows: list[str] = []
+        self._spare = ""  # is never shown: a browser ends with its last window
+        self.pointer = (0, 0)
+        self.notes: list[str] = []
+        self._thread = thread
+        self._after: Callable[[], Awaitable[None]] | None = None
+
+    @classmethod
+    async def begin(
+        cls, url: str, options: Any, size: ScreenSize, after: Callable[[], Awaitable[None]]
+    ) -> SeleniumScreen:
+        """A browser at the driver at `url`; `after` runs when it has been closed."""
+        thread = ThreadPoolExecutor(1, thread_name_prefix="selenium")
+        loop = asyncio.get_running_loop()
+        try:
+            async with reaching_the_driver():
+                driver = await loop.run_in_executor(thread, _session, url, options)
+        except EnvironmentAway:
+            thread.shutdown(wait=False)
+            raise
+        screen = cls(driver, size, thread)
+        screen._after = after
+        screen._spare = await screen._done(lambda: driver.current_window_handle)
+        return screen
+
+    async def _done(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        async with reaching_the_driver():
+            return await asyncio.get_running_loop().run_in_executor(self._thread, function, *arguments)
+
+    async def open(self, urls: list[str]) -> None:
+        await self._done(self._open, urls or ["about:blank"])
+
+    def _open(self, urls: list[str]) -> None:
+        for url in urls:
+            self._dismiss()
+            self.driver.switch_to.window(self._spare)
+            self.driver.switch_to.new_window("tab")
+            self._front()
+            self.driver.get(url)
+
+    def _front(self) -> bool:
+        """Goes to the newest window, and prepares it where it is new; whether there is one. What says something in
+        front of it is noted and dismissed."""
+        self._dismiss()
+        handles = [handle for handle in self.driver.window_handles if handle != self._spare]
+        new = [handle for handle in handles if handle not in self.windows]
+        self.windows = [handle for handle in self.windows if handle in handles] + new
+        if not self.windows:
+            return False
+        self.driver.switch_to.window(self.windows[-1])
+        if new:
+            self._prepare()
+        return True
+
+    def _prepare(self) -> None:
+        size = {"width": self.size.width, "height": self.size.height}
+        self._tell("Emulation.setDeviceMetricsOverride", **size, deviceScaleFactor=1, mobile=False)
+        self._tell("Emulation.setTimezoneOverride", timezoneId="UTC")
+        self._tell("Page.addScriptToEvaluateOnNewDocument", source=NOTICE_LEAVING)
+
+    def _dismiss(self) -> None:
+        from selenium.common.exceptions import NoAlertPresentException, NoSuchWindowException
+
+        try:
+            while self.windows:
+                alert = self.driver.switch_to.alert
+                self.notes.append(f"(a window said {alert.text!r} and was closed)")
+                alert.dismiss()
+        except (NoAlertPresentException, NoSuchWindowException):
+            return
+
+    def _tell(self, command: str, **parameters: Any) -> Any:
+        return self.driver.execute_cdp_cmd(command, parameters)
+
+    def _asked(self, function: str, *arguments: Any) -> Any:
+        return self.driver.execute_script(f"return ({function})(...arguments)", *arguments)
+
+    async def act(self, action: GuiAction) -> None:
+        await self._done(self._act, action)
+        await self._settled()
+
+    def _act(self, action: GuiAction) -> None:
+        if not self._front():
+            return
+        match action:
+            case Move(at):
+                self._mouse(at)
+            case Click(at, button, count):
+                self._mouse(at, *[("down", BUTTONS[button]), ("up", BUTTONS[button])] * count)
+            case Drag(end, start):
+                self._drag(start, end)
+            case Type(text):
+                self._type(text)
+            case Press(keys, times):
+                for _ in range(times):
+                    self._press(keys)
+            case Scroll(up, left, at):
+                self._scroll(up, left, at)
+
+    def _mouse(self, at: Point | None, *buttons: tuple[str, int]) -> None:
+        if at is not None:
+            self.pointer = self._pixels(at)
+        actions = self._actions()
+        actions.pointer_action.move_to_location(*self.pointer)
+        for way, button in buttons:
+            (actions.pointer_action.pointer_down if way == "down" else actions.pointer_action.pointer_up)(
+                button
+            )
+        actions.perform()
+
+    def _drag(self, start: Point | None, end: Point) -> None:
+        self._mouse(start)
+        (left, top), (right, bottom) = self.pointer, self._pixels(end)
+        actions = self._actions()
+        actions.pointer_action.pointer_down(0)
+        for step in range(1, DRAG_STEPS + 1):
+            part = step / DRAG_STEPS
+            actions.pointer_action.move_to_location(
+                round(left + (right - left) * part), round(top + (bottom - top) * part)
+            )
+        actions.pointer_action.pointer_up(0)
+        actions.perform()
+        self.pointer = right, bottom
+
+    def _actions(self) -> Any:
+        from selenium.webdriver.common.actions.action_builder import ActionBuilder
+
+        return ActionBuilder(self.driver, duration=0)
+
+    def _pixels(self, at: Point) -> tuple[int, int]:
+        return int(at.x * self.size.width), int(at.y * self.size.height)
+
+    def _type(self, text: str) -> None:
+        """As an input method does it, so that any writing goes; line ends and tabs are keys, and so is all of it where
+        nothing can be written."""
+        for part in re.findall(r"\n|\t|[^\n\t]+", text):
+            if part in "\n\t":
+                self._press(("Enter" if part == "\n" else "Tab",))
+            elif self._asked(EDITING):
+                self._tell("Input.insertText", text=part)
+            else:
+                for one in part:
+                    self._press((one,))
+
+    def _press(self, keys: tuple[str, ...]) -> None:
+        actions = self._actions()
+        codes = [key_code(key) for key in keys]
+        for code in codes:
+            actions.key_action.key_down(code)
+        for code in reversed(codes):
+            actions.key_action.key_up(code)
+        actions.perform()
+
+    def _scroll(self, up: float, left: float, at: Point | None) -> None:
+        self._mouse(at)
+        actions = self._actions()
+        actions.wheel_action.scroll(*self.pointer, int(-left), int(-up))
+        actions.perform()
+        self._asked(PAINTED)
+
+    async def _settled(self) -> None:
+        """Returns when the tab in front has loaded what an action led to."""
+        ends = asyncio.get_running_loop().time() + WAIT_MS / 1000
+        while not await self._done(self._calm) and asyncio.get_running_loop().time() < ends:
+            await asyncio.sleep(LOOK_AGAIN)
+
+    def _calm(self) -> bool:
+        from selenium.common.exceptions import JavascriptException, UnexpectedAlertPresentException
+
+        try:
+            return not self._front() or bool(self._asked(SETTLED))
+        except (JavascriptException, UnexpectedAlertPresentException):
+            return False  # the page went away under the question, or asks one itself
+
+    async def shown(self, unit: Coordinates) -> Shown:
+        found = await self._done(self._looked)
+        notes, self.notes = self.notes, []
+        if found is None:
+            return Shown([], [*notes, "(no window is open)"])
+        place, tree, snapshot = found
+        return shown_page(tree, snapshot, place, unit, notes)
+
+    def _looked(self) -> tuple[Any, Any, Any] | None:
+        if not self._front():
+            return None
+        tree = self._tell("Accessibility.getFullAXTree")
+        return self._asked(VIEW), tree, self._tell("DOMSnapshot.captureSnapshot", computedStyles=[])
+
+    async def png(self) -> bytes:
+        return bytes(await self._done(self._pictured))
+
+    def _pictured(self) -> bytes:
+        self._front()
+        return self.driver.get_screenshot_as_png()
+
+    async def tabs(self) -> list[Tab]:
+        return list(await self._done(self._listed))
+
+    def _listed(self) -> list[Tab]:
+        found = []
+        if self._front():
+            for window in self.windows:
+                self.driver.switch_to.window(window)
+                found.append(Tab(self.driver.title, self.driver.current_url))
+        return found
+
+    async def active(self) -> Tab:
+        found = await self.tabs()
+        return found[-1] if found else Tab("", "")
+
+    async def read(self, selector: str, name: str) -> list[Any]:
+        return list(await self._done(self._values, selector, name))
+
+    def _values(self, selector: str, name: str) -> list[Any]:
+        return list(self._asked(READ, [selector, name])) if self._front() else []
+
+    async def close(self) -> None:
+        """Ends the browser; what it kept goes with it."""
+        try:
+            async with reaching_the_driver(), asyncio.timeout(END_SECONDS):
+                await asyncio.to_thread(self.driver.quit)  # not behind what may hang in its own thread
+        except EnvironmentAway:
+            pass
+        finally:
+            self._thread.shutdown(wait=False)
+            if self._after is not None:
+                await self._after()
+
+
+def key_code(name: str) -> str:
+    """WebDriver's character of a key that has a name; a character is itself."""
+    from selenium.webdriver import Keys
+
+    if len(name) == 1:
+        return name
+    return str(getattr(Keys, re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).upper()))
