@@ -12,11 +12,16 @@ cd "$ROOT"
 # A server, a sandbox and a browser that some tests start for real. Only root on a Debian can install them here; elsewhere these tests
 # skip and say so.
 install_programs() {
-  local missing=()
+  local program missing=()
   ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 || missing+=(postgresql)
   command -v bwrap >/dev/null || missing+=(bubblewrap)
   command -v chromium chromium-browser google-chrome >/dev/null || missing+=(chromium)
   command -v chromedriver >/dev/null || missing+=(chromium-driver)
+  command -v Xvfb >/dev/null || missing+=(xvfb)
+  command -v xmodmap >/dev/null || missing+=(x11-xserver-utils)
+  for program in openbox xdotool xterm mousepad; do
+    command -v "$program" >/dev/null || missing+=("$program")
+  done
   if [ "${#missing[@]}" -gt 0 ] && [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
     { apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}"; } \
       >/dev/null 2>&1 || echo "warning: ${missing[*]} could not be installed; their tests will be skipped" >&2

@@ -51,12 +51,13 @@ UNSPOKEN = {"LabelText"}
 
 @dataclass(frozen=True)
 class View:
-    """The part of the document that is seen, in its pixels."""
+    """The part of the document that is seen, in its pixels; `origin`: where its corner is on the screen."""
 
     left: float
     top: float
     width: float
     height: float
+    origin: tuple[float, float] = (0.0, 0.0)
 
     def centre(self, box: Box) -> tuple[float, float] | None:
         """Of the part of a box that is seen, in pixels of the screen; None where none is."""
@@ -67,7 +68,8 @@ class View:
         )
         if right - left < 1 or bottom - top < 1:
             return None
-        return (left + right) / 2 - self.left, (top + bottom) / 2 - self.top
+        x, y = self.origin
+        return (left + right) / 2 - self.left + x, (top + bottom) / 2 - self.top + y
 
 
 def shown_page(
@@ -76,17 +78,19 @@ def shown_page(
     place: Sequence[float],
     unit: Coordinates,
     notes: Sequence[str],
+    origin: tuple[float, float] = (0.0, 0.0),
 ) -> Shown:
     """What is seen of a page, with a note where there is more of it.
 
     Args:
         tree, snapshot: what the two commands answer.
         place: left, top, width and height of what is seen, and the height of the whole page, in pixels.
+        origin: where the page's corner is on the screen.
     """
     left, top, width, height, whole = place
     below = ["(more below)"] if top + height < whole - 1 else []
     above = ["(more above)"] if top > 0 else []
-    elements = elements_of(tree["nodes"], boxes_of(snapshot), View(left, top, width, height), unit)
+    elements = elements_of(tree["nodes"], boxes_of(snapshot), View(left, top, width, height, origin), unit)
     return Shown(elements, [*notes, *below, *above])
 
 

@@ -24,6 +24,7 @@ from gui_rl.scripted import play
 from gui_rl.surroundings import BACKENDS, Backend, Surroundings
 from gui_rl.tiny.data import errands
 from gui_rl.tiny.pages import Errand
+from slime.agents.sandbox.workspace import base_folder
 
 SIZE = ScreenSize(640, 400)
 
@@ -41,7 +42,9 @@ def processes() -> int:
 
 
 def profiles() -> int:
-    return len(list(Path(tempfile.gettempdir()).glob("*profile*")))
+    """Of browsers, and folders of desktops."""
+    folder = Path(tempfile.gettempdir())
+    return len([*folder.glob("playwright*profile*"), *base_folder().iterdir()])
 
 
 async def measure(

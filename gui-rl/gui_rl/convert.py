@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from gui_rl.getters import GETTERS
+from gui_rl.getters import DESKTOP_GETTERS, GETTERS
 from gui_rl.metrics import METRICS
 from gui_rl.setup_steps import refused_step
 from gui_rl.task import GuiTask, TaskError, read_json, task_from
@@ -21,26 +21,27 @@ from slime.agents.splits import SEED, SHARE, split
 from slime.errors import SlimeError
 
 
-def refusal(task: GuiTask) -> str | None:
+def refusal(task: GuiTask, desktop: bool = False) -> str | None:
     """Why a task cannot be used here, in words; None where it can."""
-    if found := refused_step([*task.config, *task.postconfig]):
+    if found := refused_step([*task.config, *task.postconfig], desktop):
         return found
     for check in task.checks:
         if check.func not in METRICS:
             return f"metric {check.func}"
         for settings in (check.result, check.expected):
-            if settings.get("type") not in GETTERS:
-                return f"getter {settings.get('type')}"
+            kind = settings.get("type")
+            if kind not in GETTERS and not (desktop and kind in DESKTOP_GETTERS):
+                return f"getter {kind}"
     return None
 
 
-def tasks_of(folder: Path) -> tuple[list[GuiTask], dict[str, str]]:
+def tasks_of(folder: Path, desktop: bool = False) -> tuple[list[GuiTask], dict[str, str]]:
     """Tasks that can be used, and the reason of each that cannot, by its file."""
     found, refused = [], {}
     for name in sorted(path.relative_to(folder).as_posix() for path in folder.glob("*/*.json")):
         try:
             task = task_from(read_json(folder, name), name.partition("/")[0])
-            reason = refusal(task)
+            reason = refusal(task, desktop)
         except TaskError as error:
             reason = str(error)
         if reason is None:
@@ -61,13 +62,15 @@ def row(task: GuiTask) -> Mapping[str, Any]:
     return {"prompt": task.instruction, "label": "", "metadata": about}
 
 
-def convert(folder: Path, output: Path, share: float = SHARE, seed: str = SEED) -> dict[str, Any]:
+def convert(
+    folder: Path, output: Path, share: float = SHARE, seed: str = SEED, desktop: bool = False
+) -> dict[str, Any]:
     """Writes the three files; returns the manifest.
 
     Raises:
         TaskError: no task can be used. ConfigError: the split cannot be made.
     """
-    tasks, refused = tasks_of(folder)
+    tasks, refused = tasks_of(folder, desktop)
     for name, reason in refused.items():
         print(f"left out: {name}: {reason}", file=sys.stderr)
     if not tasks:
@@ -102,10 +105,15 @@ def main(words: Sequence[str] | None = None) -> int:
         "--share", type=float, default=SHARE, help="of tasks that are held out; 0 holds none out"
     )
     parser.add_argument("--seed", default=SEED, help="of the split")
+    parser.add_argument(
+        "--desktop",
+        action="store_true",
+        help="also tasks for SCREENSHOT_BACKEND=xvfb, with other programs than a browser",
+    )
     said = parser.parse_args(words)
     output = said.output_dir or said.tasks_dir.with_name(f"{said.tasks_dir.name}_convert")
     try:
-        manifest = convert(said.tasks_dir, output, said.share, said.seed)
+        manifest = convert(said.tasks_dir, output, said.share, said.seed, said.desktop)
     except (SlimeError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2

@@ -22,7 +22,8 @@ class GuiFlags:
     )
     screenshot_backend: Backend = flag(  # noqa: RUF009
         "playwright",
-        "who drives the browser: one Chromium for all episodes by Playwright, or one for each by Selenium",
+        "who shows the screen: one Chromium for all episodes (playwright), one for each (selenium), or a desktop with "
+        "programs for each (xvfb)",
         env=("SCREENSHOT_BACKEND",),
     )
     gui_observation_type: ObservationType = flag(  # noqa: RUF009

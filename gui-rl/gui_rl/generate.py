@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,8 +27,10 @@ if TYPE_CHECKING:
     from slime.arguments.sides import GenerationSide
 
 __all__ = ["FLAGS", "environment_use", "generate", "settings_of", "start"]
-PAGE_MEMORY, PAGE_DISK = 150 * MIB, 20 * MIB
-"""Of one episode in Chromium: its renderer, and its share of the profile."""
+MEMORY: Mapping[Backend, int] = {"playwright": 150 * MIB, "selenium": 300 * MIB, "xvfb": 400 * MIB}
+"""Of one episode: a renderer of the one Chromium; a whole one; a desktop."""
+PAGE_DISK = 20 * MIB
+"""Of its profile."""
 
 
 async def generate(
@@ -43,7 +45,7 @@ async def generate(
 def environment_use(args: GenerationSide) -> EnvironmentUse | None:
     """For the plan: what a page takes, for each episode at a time; None where a pool has them."""
     flags = read(GuiFlags, args)
-    use = EnvironmentUse(flags.parallel_envs, PAGE_MEMORY, PAGE_DISK, 0.5)
+    use = EnvironmentUse(flags.parallel_envs, MEMORY[flags.screenshot_backend], PAGE_DISK, 0.5)
     return use if flags.env_server_url is None else None
 
 

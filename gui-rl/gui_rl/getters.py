@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from gui_rl.screens import OpenScreen
+from gui_rl.setup_steps import desktop_of
 from gui_rl.sites import Visit
 from gui_rl.task import Json, TaskError
 
@@ -56,6 +58,26 @@ async def _url_parse(screen: OpenScreen, visit: Visit, settings: Json) -> Any:
     return found
 
 
+async def _command_line(screen: OpenScreen, visit: Visit, settings: Json) -> Any:
+    """What a command prints on the desktop."""
+    desktop = desktop_of(screen, "getter vm_command_line")
+    return (await desktop.run(settings["command"], bool(settings.get("shell", False)))).output
+
+
+async def _command_error(screen: OpenScreen, visit: Visit, settings: Json) -> Any:
+    """What it prints as errors."""
+    command = settings["command"]
+    words = command if isinstance(command, str) else shlex.join(command)
+    desktop = desktop_of(screen, "getter vm_command_error")
+    return (await desktop.run(f"{{ {words}\n}} 2>&1 >/dev/null", True)).output
+
+
+async def _file(screen: OpenScreen, visit: Visit, settings: Json) -> Any:
+    """The text of a file of the home; None where there is none."""
+    data = await desktop_of(screen, "getter vm_file").file(str(settings["path"]))
+    return None if data is None else data.decode(errors="replace")
+
+
 GETTERS: Mapping[str, Getter] = {
     "rule": _rule,
     "site_state": _site_state,
@@ -67,12 +89,20 @@ GETTERS: Mapping[str, Getter] = {
 }
 
 
+DESKTOP_GETTERS: Mapping[str, Getter] = {
+    "vm_command_line": _command_line,
+    "vm_command_error": _command_error,
+    "vm_file": _file,
+}
+
+
 async def get(screen: OpenScreen, visit: Visit, settings: Json) -> Any:
     """Raises TaskError for a getter that there is not, or whose settings are wrong; EnvironmentAway."""
     kind = settings.get("type")
-    if kind not in GETTERS:
-        raise TaskError(f"there is no getter {kind!r}; known: {', '.join(GETTERS)}")
+    known = {**GETTERS, **DESKTOP_GETTERS}
+    if kind not in known:
+        raise TaskError(f"there is no getter {kind!r}; known: {', '.join(known)}")
     try:
-        return await GETTERS[kind](screen, visit, settings)
+        return await known[kind](screen, visit, settings)
     except (KeyError, TypeError, ValueError) as error:
         raise TaskError(f"getter {kind}: {type(error).__name__} {error}") from error

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -53,6 +54,48 @@ def check_direct_json_object(result: Any, rules: Any, **options: Any) -> float:
     return 1.0
 
 
+def compare_text_file(result: Any, expected: Any, **options: Any) -> float:
+    """Two texts are the same, but for white space at their ends; with `ignore_blanks` for any, with `ignore_case` for
+    small and capital letters."""
+    if result is None or expected is None:
+        return 0.0
+    texts = [str(one).strip() for one in (result, expected)]
+    if options.get("ignore_blanks"):
+        texts = ["".join(one.split()) for one in texts]
+    if options.get("ignore_case"):
+        texts = [one.lower() for one in texts]
+    return float(texts[0] == texts[1])
+
+
+def file_contains(result: Any, rules: Any, **options: Any) -> float:
+    """Each text of `expected` comes in the file."""
+    return float(result is not None and all(one in str(result) for one in _rules(rules)["expected"]))
+
+
+def check_json(result: Any, rules: Any, **options: Any) -> float:
+    """The file is JSON with all that `expect` names and nothing that `unexpect` names: {"key": [path], "method": "eq" or
+    "ne", "ref": value}."""
+    try:
+        found = json.loads(result or "")
+    except ValueError:
+        return 0.0
+    rules = _rules(rules)
+    wanted = all(_holds(found, one) for one in rules.get("expect", []))
+    return float(wanted and not any(_holds(found, one) for one in rules.get("unexpect", [])))
+
+
+def _holds(found: Any, rule: Mapping[str, Any]) -> bool:
+    for key in rule["key"]:
+        inside = isinstance(found, Mapping) and key in found
+        if not inside and not (isinstance(found, list) and isinstance(key, int) and key < len(found)):
+            return False
+        found = found[key]
+    method = rule.get("method", "eq")
+    if method not in ("eq", "ne"):
+        raise TypeError(f"there is no method {method!r}")
+    return bool((found == rule["ref"]) == (method == "eq"))
+
+
 def is_expected_active_tab(result: Any, rules: Any, **options: Any) -> float:
     """By its address, or by its title (`type`: url or title)."""
     rules, result = _rules(rules), result or {}
@@ -92,6 +135,9 @@ METRICS: Mapping[str, Metric] = {
         is_in_list,
         check_include_exclude,
         check_direct_json_object,
+        compare_text_file,
+        file_contains,
+        check_json,
         is_expected_active_tab,
         is_expected_url_pattern_match,
         is_expected_tabs,

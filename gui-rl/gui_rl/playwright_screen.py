@@ -21,6 +21,8 @@ LOOK_AGAIN = 0.01  # seconds
 class PlaywrightScreen:
     """Made by `begin`."""
 
+    desktop = None
+
     def __init__(self, context: BrowserContext) -> None:
         self.context = context
         self.pages: list[Page] = []

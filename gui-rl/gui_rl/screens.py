@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 from gui_rl.actions import Coordinates, GuiAction
 from gui_rl.sites import Visit
 from gui_rl.tree import Element
+from slime.agents.sandbox import Finished
 
 
 @dataclass(frozen=True)
@@ -24,8 +26,33 @@ class Shown:
     notes: list[str]
 
 
+class Desktop(Protocol):
+    """Programs around the browser. Its methods raise EnvironmentAway where the desktop is gone."""
+
+    async def launch(self, words: Sequence[str]) -> None:
+        """Starts a program and waits for its window. Raises TaskError where it is not installed."""
+        ...
+
+    async def run(self, command: str | Sequence[str], shell: bool) -> Finished:
+        """A command in a box of its own, with the files of the home."""
+        ...
+
+    async def file(self, path: str) -> bytes | None:
+        """None where there is no such file in the home."""
+        ...
+
+    async def window(self, name: str, strict: bool, what: Literal["windowactivate", "windowclose"]) -> bool:
+        """Does that with the first window of this name, or with it in its name; whether there is one."""
+        ...
+
+
 class OpenScreen(Protocol):
     """The screen of one episode. Its methods raise EnvironmentAway where the browser is gone."""
+
+    @property
+    def desktop(self) -> Desktop | None:
+        """None for a browser alone."""
+        ...
 
     async def open(self, urls: list[str]) -> None:
         """Opens tabs; the last one is in front."""

@@ -48,6 +48,8 @@ def _session(url: str, options: Any) -> Remote:
 class SeleniumScreen:
     """Made by `begin`. Selenium waits for each answer, so a thread of its own does what is asked."""
 
+    desktop = None
+
     def __init__(self, driver: Remote, size: ScreenSize, thread: ThreadPoolExecutor) -> None:
         self.driver, self.size = driver, size
         self.windows: list[str] = []

@@ -1,17 +1,22 @@
-"""Config steps of a task, as far as a browser alone can make them."""
+"""Config steps of a task: what a browser alone can make, and what needs a desktop around it."""
 
 from __future__ import annotations
 
 import asyncio
+import shlex
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any
 
-from gui_rl.screens import OpenScreen
+from gui_rl.screens import Desktop, OpenScreen
 from gui_rl.task import Json, TaskError
 
 MOST_SECONDS = 60.0
 BROWSERS = {"google-chrome", "chromium", "chromium-browser"}
 NOT_NEEDED = {"socat"}
 """Programs that OSWorld's tasks launch to reach its browser from outside."""
+NOT_THERE = ("pyautogui", "{CLIENT_PASSWORD}", "sudo ", "gnome", "dbus")
+"""What commands of OSWorld's tasks may ask of its machine, and a desktop of ours has not."""
+Step = Callable[[OpenScreen, Json], Awaitable[None]]
 
 
 async def _open_tabs(screen: OpenScreen, parameters: Json) -> None:
@@ -19,42 +24,85 @@ async def _open_tabs(screen: OpenScreen, parameters: Json) -> None:
 
 
 async def _launch(screen: OpenScreen, parameters: Json) -> None:
-    command = parameters.get("command", [])
-    words = command.split() if isinstance(command, str) else list(command)
-    program = str(words[0]).rpartition("/")[2] if words else ""
+    words = _words(parameters)
+    program = words[0].rpartition("/")[2] if words else ""
     if program in BROWSERS:
         if urls := [word for word in words[1:] if word.startswith(("http://", "https://"))]:
             await screen.open(urls)
     elif program not in NOT_NEEDED:
-        raise TaskError(f"config step launch: {program or 'nothing'} is not there; a page has no programs")
+        await desktop_of(screen, f"config step launch of {program or 'nothing'}").launch(words)
 
 
 async def _sleep(screen: OpenScreen, parameters: Json) -> None:
     await asyncio.sleep(min(MOST_SECONDS, float(parameters.get("seconds", 1))))
 
 
-STEPS: Mapping[str, Callable[[OpenScreen, Json], Awaitable[None]]] = {
-    "chrome_open_tabs": _open_tabs,
-    "launch": _launch,
-    "sleep": _sleep,
+async def _execute(screen: OpenScreen, parameters: Json) -> None:
+    """As in OSWorld, a command that fails is no error: the task is what its files then are."""
+    desktop = desktop_of(screen, "config step execute")
+    await desktop.run(parameters["command"], bool(parameters.get("shell", False)))
+
+
+async def _activate(screen: OpenScreen, parameters: Json) -> None:
+    desktop = desktop_of(screen, "config step activate_window")
+    await desktop.window(
+        str(parameters["window_name"]), bool(parameters.get("strict", False)), "windowactivate"
+    )
+
+
+async def _close(screen: OpenScreen, parameters: Json) -> None:
+    desktop = desktop_of(screen, "config step close_window")
+    await desktop.window(str(parameters["window_name"]), bool(parameters.get("strict", False)), "windowclose")
+
+
+STEPS: Mapping[str, Step] = {"chrome_open_tabs": _open_tabs, "launch": _launch, "sleep": _sleep}
+DESKTOP_STEPS: Mapping[str, Step] = {
+    "execute": _execute,
+    "command": _execute,
+    "activate_window": _activate,
+    "close_window": _close,
 }
 
 
-def refused_step(steps: Sequence[Json]) -> str | None:
-    """Why steps cannot be made, in words; None where they can."""
+def desktop_of(screen: OpenScreen, what: str) -> Desktop:
+    """Raises TaskError where there is none, in which case `what` cannot be."""
+    if screen.desktop is None:
+        raise TaskError(f"{what} needs a desktop: SCREENSHOT_BACKEND=xvfb")
+    return screen.desktop
+
+
+def _words(parameters: Json) -> list[str]:
+    command: Any = parameters.get("command", [])
+    return shlex.split(command) if isinstance(command, str) else [str(word) for word in command]
+
+
+def refused_step(steps: Sequence[Json], desktop: bool = False) -> str | None:
+    """Why steps cannot be made, in words; None where they can.
+
+    Args:
+        desktop: whether there is one around the browser.
+    """
     for step in steps:
-        if step["type"] not in STEPS:
-            return f"config step {step['type']} needs a desktop"
-        command = step["parameters"].get("command", [])
-        words = command.split() if isinstance(command, str) else list(command)
-        if step["type"] == "launch" and words and words[0] not in BROWSERS | NOT_NEEDED:
+        kind = step["type"]
+        if kind not in STEPS and not (desktop and kind in DESKTOP_STEPS):
+            return f"config step {kind} " + (
+                "needs a desktop" if kind in DESKTOP_STEPS else "is not known here"
+            )
+        words = _words(step["parameters"])
+        if kind == "launch" and words and words[0] not in BROWSERS | NOT_NEEDED and not desktop:
             return f"config step launch of {words[0]} needs a desktop"
+        if missing := next((one for one in NOT_THERE if one in " ".join(words)), None):
+            return f"config step {kind} needs {missing.strip()}"
     return None
 
 
 async def make(screen: OpenScreen, steps: Sequence[Json]) -> None:
-    """Raises TaskError for one that there is not, EnvironmentAway."""
+    """Raises TaskError for one that there is not, or that is written wrongly; EnvironmentAway."""
+    known = {**STEPS, **DESKTOP_STEPS}
     for step in steps:
-        if step["type"] not in STEPS:
-            raise TaskError(f"config step {step['type']} needs a desktop; known: {', '.join(STEPS)}")
-        await STEPS[step["type"]](screen, step["parameters"])
+        if step["type"] not in known:
+            raise TaskError(f"there is no config step {step['type']}; known: {', '.join(known)}")
+        try:
+            await known[step["type"]](screen, step["parameters"])
+        except (KeyError, ValueError) as error:
+            raise TaskError(f"config step {step['type']}: {type(error).__name__} {error}") from error

@@ -9,10 +9,11 @@ from weakref import WeakKeyDictionary
 
 from gui_rl import chromium, webdriver
 from gui_rl.chromium import ScreenSize
+from gui_rl.desktop.desktops import Desktops, require_desktop
 from gui_rl.screens import Screens
 from gui_rl.sites import SiteServer
 
-Backend = Literal["playwright", "selenium"]
+Backend = Literal["playwright", "selenium", "xvfb"]
 BACKENDS = get_args(Backend)
 
 
@@ -32,10 +33,12 @@ class Browser(Screens, Protocol):
 _MAKE: Mapping[str, Callable[[ScreenSize], Browser]] = {
     "playwright": chromium.Chromium,
     "selenium": webdriver.Drivers,
+    "xvfb": Desktops,
 }
 _CHECK: Mapping[str, Callable[[], object]] = {
     "playwright": chromium.executable,
     "selenium": webdriver.programs,
+    "xvfb": require_desktop,
 }
 
 

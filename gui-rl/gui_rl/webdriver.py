@@ -7,7 +7,6 @@ import ctypes
 import shutil
 import signal
 import sys
-import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from gui_rl.chromium import FLAGS, NAMES, WAIT_MS, ScreenSize
 from gui_rl.sites import SiteServer, Visit
+from slime.agents.sandbox import Workspace
 from slime.errors import ConfigError, EnvironmentAway
 
 if TYPE_CHECKING:
@@ -78,14 +78,16 @@ class Drivers:
         sites = await self.ready()
         url = await self._running()
         proxy = await sites.open_for(visit)
-        profile = Path(tempfile.mkdtemp(prefix="gui-profile-"))
+        profile = await asyncio.to_thread(
+            Workspace, place="/profile"
+        )  # is removed also where this process is killed
 
         async def end() -> None:
             await sites.close_for(visit)
-            await asyncio.to_thread(shutil.rmtree, profile, ignore_errors=True)
+            await asyncio.to_thread(profile.close)
 
         try:
-            return await SeleniumScreen.begin(url, self._options(proxy, profile), self.size, end)
+            return await SeleniumScreen.begin(url, self._options(proxy, profile.path), self.size, end)
         except EnvironmentAway:
             await end()
             async with self._starting:

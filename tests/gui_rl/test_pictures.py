@@ -70,7 +70,7 @@ def test_an_episode_of_screenshots_leaves_the_ids_and_pictures_that_it_was_sampl
     hooks.start(args, {})
     task = next(one for one in errands(60, 1) if one.template[0] == "type")
     runner = SampleRunner(args, 0, sampling_params(args))
-    surroundings: Surroundings = hooks._surroundings(200, 200)
+    surroundings: Surroundings = hooks._surroundings(200, 200, "playwright")
     try:
         begun = Sample(group_index=0, index=0, prompt=task.instruction, metadata=task.row()["metadata"])
         found = run(runner.run_sample(begun))

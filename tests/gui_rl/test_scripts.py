@@ -69,7 +69,7 @@ def test_a_script_says_what_it_is_for_and_refuses_another_environment(name: str)
 
 
 def test_a_pool_takes_the_variables_of_the_track(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(served, "executable", lambda: "chromium")
+    monkeypatch.setattr(served, "require_backend", lambda backend: None)
     monkeypatch.setenv("GUI_COORDINATE_TYPE", "tags")
     monkeypatch.setenv("GUI_SCREEN_WIDTH", "900")
     served._shared.cache_clear()
@@ -104,7 +104,7 @@ def test_the_rows_of_the_tasks_here_are_fresh(tmp_path: Path) -> None:
 def test_a_run_that_could_play_no_episode_is_refused_before_anything_starts(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr("gui_rl.generate.executable", lambda: "chromium")
+    monkeypatch.setattr("gui_rl.generate.require_backend", lambda backend: None)
     assert start(GuiFlags(gui_tasks_dir=str(tmp_path)), {}) == []
     with pytest.raises(ConfigError, match=r"GUI_TEST_CONFIG_BASE_DIR.* is no folder"):
         start(GuiFlags(gui_tasks_dir=str(tmp_path / "none")), {})

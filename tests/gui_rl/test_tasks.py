@@ -35,6 +35,8 @@ def config(**more: Any) -> dict[str, Any]:
 class FakeScreen:
     """Two tabs and some elements."""
 
+    desktop = None
+
     async def tabs(self) -> list[Tab]:
         return [
             Tab("Shop", "http://www.shop.test/"),
@@ -73,8 +75,10 @@ async def test_getters_see_tabs_addresses_elements_and_what_pages_keep() -> None
         "coupon": "X",
         "no": None,
     }
-    with pytest.raises(TaskError, match="no getter 'vm_file'"):
-        await got("vm_file")
+    with pytest.raises(TaskError, match="getter vm_file needs a desktop"):
+        await got("vm_file", path="a")
+    with pytest.raises(TaskError, match="no getter 'vlc_config'"):
+        await got("vlc_config")
 
 
 @pytest.mark.parametrize(
@@ -102,6 +106,12 @@ async def test_getters_see_tabs_addresses_elements_and_what_pages_keep() -> None
             {"expected": ["a.test", "c=[0-9]"]},
             1.0,
         ),
+        ("compare_text_file", "a b\n", "a b", 1.0),
+        ("compare_text_file", None, "", 0.0),
+        ("file_contains", "one two", {"expected": ["two", "three"]}, 0.0),
+        ("check_json", '{"a": {"b": [1]}}', {"expect": [{"key": ["a", "b", 0], "ref": 1}]}, 1.0),
+        ("check_json", '{"a": 1}', {"unexpect": [{"key": ["a"], "ref": 1}]}, 0.0),
+        ("check_json", "no json", {"expect": []}, 0.0),
         ("is_expected_tabs", [{"url": "http://a.test/"}], {"type": "url", "urls": ["http://b.test/"]}, 0.0),
     ],
 )
@@ -119,7 +129,7 @@ def test_several_checks_count_together_as_osworld_counts_them() -> None:
 @pytest.mark.parametrize(
     ("more", "reason"),
     [
-        ({"config": [{"type": "download", "parameters": {}}]}, "config step download needs a desktop"),
+        ({"config": [{"type": "download", "parameters": {}}]}, "config step download is not known here"),
         ({"config": [{"type": "launch", "parameters": {"command": "gimp a.png"}}]}, "launch of gimp"),
         ({"evaluator": {**TAB, "func": "compare_table"}}, "metric compare_table"),
         ({"evaluator": {**TAB, "result": {"type": "vm_file"}}}, "getter vm_file"),
@@ -162,6 +172,21 @@ def test_there_are_thirty_tasks_in_six_families_none_on_both_sides_of_the_split(
         for file in ("train.jsonl", "heldout.jsonl")
     ]
     assert not sides[0] & sides[1] and len(sides[0] | sides[1]) == 30 and len(sides[1]) == 6
+
+
+def test_tasks_for_a_desktop_are_kept_where_there_is_one(tmp_path: Path) -> None:
+    steps = [
+        {"type": "launch", "parameters": {"command": "xterm"}},
+        {"type": "execute", "parameters": {"command": "touch a", "shell": True}},
+    ]
+    asks = {"type": "execute", "parameters": {"command": ["python3", "-c", "import pyautogui"]}}
+    (tmp_path / "os").mkdir()
+    for name, found in (("good", steps), ("bad", [*steps, asks])):
+        task = config(id=name, config=found, evaluator={**TAB, "result": {"type": "vm_file", "path": "a"}})
+        (tmp_path / "os" / f"{name}.json").write_text(json.dumps(task))
+    good, refused = tasks_of(tmp_path, desktop=True)
+    assert [task.name for task in good] == ["good"] and "needs pyautogui" in refused["os/bad.json"]
+    assert not tasks_of(tmp_path)[0]
 
 
 @pytest.mark.timeout(600)

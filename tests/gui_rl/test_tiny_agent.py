@@ -70,6 +70,7 @@ def test_files_of_tasks_are_the_same_every_time(tmp_path: Path) -> None:
         assert (tmp_path / "one" / file).read_bytes() == (tmp_path / "two" / file).read_bytes()
 
 
+@pytest.mark.parametrize("surroundings", ["playwright", "selenium"], indirect=True)
 @pytest.mark.timeout(600)
 async def test_demonstrations_show_pages_as_a_browser_does(environment: MakeEnvironment) -> None:
     for family in FAMILIES:

@@ -70,7 +70,7 @@ def launcher(descriptors: tuple[int, int, int], program: Sequence[str], limits: 
         first = [paths["setpriv"], f"--reuid={BOX_USER}", f"--regid={BOX_USER}", "--clear-groups"]
         first += ["--no-new-privs", "--"]
     bounds = [
-        f"--as={limits.memory}",
+        f"--as={limits.address_space or limits.memory}",
         f"--cpu={limits.cpu_seconds}",
         f"--nproc={limits.processes}",
         f"--fsize={limits.file_bytes}",

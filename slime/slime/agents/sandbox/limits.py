@@ -17,6 +17,8 @@ class Limits:
         file_bytes: of one file, the captured output included.
         disk_bytes: of all files below /tmp, which is the home too.
         open_files: descriptors of a process.
+        address_space: bytes that each process may reserve, for programs that use little of it, such as browsers; None:
+            `memory`.
         output_chars: characters of output that are kept of a call; the middle of a longer one is left out.
     """
 
@@ -27,8 +29,9 @@ class Limits:
     disk_bytes: int = 64 << 20
     open_files: int = 64
     output_chars: int = 4096
+    address_space: int | None = None
 
     def __post_init__(self) -> None:
         for name, value in vars(self).items():
-            if value < 1:
+            if value is not None and value < 1:
                 raise ValueError(f"the limit {name} of a sandbox must be 1 or more, got {value}")

@@ -1,0 +1,1 @@
+"""A desktop for each episode: a display of its own, and programs in boxes on it."""

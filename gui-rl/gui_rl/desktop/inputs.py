@@ -1,0 +1,97 @@
+"""Actions as words for xdotool."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from gui_rl.actions import Click, Drag, GuiAction, Move, Point, Press, Scroll, Type
+from gui_rl.chromium import ScreenSize
+
+BUTTONS = {"left": "1", "middle": "2", "right": "3"}
+WHEEL = {(0, 1): "4", (0, -1): "5", (1, 0): "6", (-1, 0): "7"}
+PRINTABLE = "".join(map(chr, range(32, 127))) + "\n\t"
+SPARE = 20  # keys without a character
+NOTCH = 53.0  # pixels that a browser scrolls for one click of the wheel
+DRAG_STEPS = 8
+A_MOMENT = ("sleep", "0.05")
+KEYS = {
+    "Enter": "Return", "Space": "space", "Backspace": "BackSpace", "PageUp": "Prior", "PageDown": "Next",
+    "ArrowUp": "Up", "ArrowDown": "Down", "ArrowLeft": "Left", "ArrowRight": "Right",
+    "Control": "ctrl", "Shift": "shift", "Alt": "alt", "Meta": "super",
+}  # fmt: skip
+"""Browser's names of keys whose X name is another."""
+
+
+def words_of(action: GuiAction, size: ScreenSize) -> list[str]:
+    """Arguments of one call; none where there is nothing to do. Points stand in the place of tags; a drag has a
+    start."""
+    return list(_words(action, size))
+
+
+def _words(action: GuiAction, size: ScreenSize) -> Iterator[str]:
+    match action:
+        case Move(at):
+            yield from _to(at, size)
+        case Click(at, button, count):
+            yield from _to(at, size)
+            yield from ("click", "--repeat", str(count), "--delay", "40", BUTTONS[button])
+        case Drag(end, start):
+            yield from _to(start, size)
+            yield from ("mousedown", "1", *A_MOMENT)
+            assert isinstance(start, Point) and isinstance(end, Point)
+            yield from _along(start, end, size)
+            yield from (*A_MOMENT, "mouseup", "1")
+        case Type(text) if text:
+            yield from ("type", "--delay", "4", "--", text)
+        case Press(keys, times):
+            yield from ("key", "--repeat", str(times), "--delay", "30", "+".join(map(key_name, keys)))
+        case Scroll(up, left, at):
+            yield from _to(at, size)
+            yield from _wheel(0, up)
+            yield from _wheel(1, left)
+
+
+def written(action: GuiAction) -> list[GuiAction]:
+    """The action, or parts of a long text, each with no more different characters than a keyboard has room for."""
+    if not isinstance(action, Type):
+        return [action]
+    parts, start, seen = [], 0, set[str]()
+    for place, one in enumerate(action.text):
+        seen |= {one} - set(PRINTABLE)
+        if len(seen) > SPARE:
+            parts.append(Type(action.text[start:place]))
+            start, seen = place, {one}
+    return [*parts, Type(action.text[start:])]
+
+
+def _to(at: object, size: ScreenSize) -> Sequence[str]:
+    if not isinstance(at, Point):
+        return ()
+    x, y = _pixels(at, size)
+    return ("mousemove", str(x), str(y))
+
+
+def _pixels(at: Point, size: ScreenSize) -> tuple[int, int]:
+    return int(at.x * size.width), int(at.y * size.height)
+
+
+def _along(start: Point, end: Point, size: ScreenSize) -> Iterator[str]:
+    """Steps between the ends with time for programs to follow, so that they see a drag and not a jump."""
+    (left, top), (right, bottom) = _pixels(start, size), _pixels(end, size)
+    for step in range(1, DRAG_STEPS + 1):
+        part = step / DRAG_STEPS
+        x, y = round(left + (right - left) * part), round(top + (bottom - top) * part)
+        yield from ("mousemove", str(x), str(y), *A_MOMENT)
+
+
+def _wheel(axis: int, pixels: float) -> Iterator[str]:
+    if notches := round(abs(pixels) / NOTCH) or (1 if pixels else 0):
+        way = (1 if pixels > 0 else -1) if axis else 0, 0 if axis else (1 if pixels > 0 else -1)
+        yield from ("click", "--repeat", str(min(notches, 60)), "--delay", "5", WHEEL[way])
+
+
+def key_name(key: str) -> str:
+    """X's name of a key; a character that is no letter or digit by its number."""
+    if len(key) == 1:
+        return key if key.isascii() and key.isalnum() else f"U{ord(key):04X}"
+    return KEYS.get(key, key)

@@ -1,0 +1,172 @@
+"""Programs of one episode, each in a box: they share the display and a home, and nothing else of this machine."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+
+from gui_rl.chromium import NAMES, ScreenSize
+from gui_rl.desktop.devtools import BASE
+from gui_rl.desktop.display import Display
+from gui_rl.desktop.relay import DEVTOOLS, PROXY
+from gui_rl.task import TaskError
+from slime.agents.sandbox import Box, Finished, Limits, Workspace, run
+from slime.agents.sandbox.command import box_python
+from slime.errors import EnvironmentAway
+
+HOME = "/home/user"
+PATHS = "/usr/local/bin:/usr/bin:/bin:/usr/games"
+CRASHED = 128  # exit codes from here on say which signal ended a program
+COMMAND_SECONDS = 120.0
+ADDRESSES = 1 << 46  # JavaScript reserves far more address space than it uses
+PROGRAM = Limits(
+    memory=1 << 30,
+    address_space=ADDRESSES,
+    cpu_seconds=3600,
+    processes=200,
+    file_bytes=64 << 20,
+    open_files=1024,
+)
+BROWSER = Limits(
+    memory=2 << 30,
+    address_space=ADDRESSES,
+    cpu_seconds=3600,
+    processes=600,
+    file_bytes=256 << 20,
+    disk_bytes=512 << 20,
+    open_files=4096,
+)
+QUIETLY = ["/bin/sh", "-c", 'exec "$@" </dev/null >/dev/null 2>&1', "sh"]
+SYSTEM = ("/etc/fonts", "/etc/xdg", "/etc/alternatives", "/etc/chromium.d")
+POLICIES = {
+    "URLBlocklist": ["javascript:*", "view-source:*", "chrome://inspect", "chrome://policy"],
+    "BrowserSignin": 0,
+    "DefaultBrowserSettingEnabled": False,
+    "MetricsReportingEnabled": False,
+    "PasswordManagerEnabled": False,
+    "TranslateEnabled": False,
+}
+"""What a page keeps is changed by using it, not by its developer's tools."""
+FLAGS = (
+    "--no-sandbox",  # it is in one
+    "--test-type",  # and need not say so
+    "--disable-gpu",
+    "--disable-dev-shm-usage",
+    "--disable-smooth-scrolling",
+    "--force-prefers-reduced-motion",
+    "--force-device-scale-factor=1",
+    "--no-first-run",
+    "--no-default-browser-check",
+    "--password-store=basic",
+    "--start-maximized",
+    "--lang=en-US",
+    "--user-data-dir=/tmp/profile",
+    f"--remote-debugging-port={DEVTOOLS}",
+    f"--remote-allow-origins={BASE}",
+    f"--proxy-server=http://127.0.0.1:{PROXY}",
+    "--proxy-bypass-list=<-loopback>",
+)
+
+
+class Programs:
+    """Its methods wait; call them from a thread.
+
+    Attributes:
+        home: the folder that programs and commands share; a browser has one of its own.
+        sites: socket of the sites, to be made by whoever serves them.
+    """
+
+    def __init__(self, display: Display, size: ScreenSize) -> None:
+        self.display, self.size = display, size
+        self.sites = display.folder / "sites"
+        self.home = Workspace(place=HOME)
+        self.browsing = Workspace(place="/run/browser")
+        self.boxes: list[Box] = []
+        self.browser_box: Box | None = None
+        self._policies()
+
+    def _policies(self) -> None:
+        folder = self.display.folder / "policies" / "managed"
+        folder.mkdir(parents=True)
+        (folder / "all.json").write_text(json.dumps(POLICIES))
+        for path in (folder.parent, folder):
+            path.chmod(0o755)
+
+    @property
+    def devtools(self) -> Path:
+        """Socket of the browser."""
+        return self.browsing.path / "devtools"
+
+    def start(self, words: Sequence[str]) -> None:
+        """Starts a program. Raises TaskError where it is not installed, ConfigError, SandboxError."""
+        self._start([*QUIETLY, found(words[0]), *words[1:]], PROGRAM, self.home)
+
+    def start_browser(self, url: str) -> None:
+        """The same for the browser, which has none of the home's files."""
+        python, _ = box_python()
+        here = Path(__file__).with_name("relay.py")
+        program = next(filter(None, (shutil.which(name, path=PATHS) for name in NAMES)))
+        more = {here: "/run/relay.py", self.sites: "/run/sites"}
+        more[self.display.folder / "policies"] = "/etc/chromium/policies"
+        command = [python, "-I", "/run/relay.py", "/run/sites", "/run/browser/devtools", program, *FLAGS, url]
+        self.browser_box = self._start([*QUIETLY, *command], BROWSER, self.browsing, more)
+
+    def _start(
+        self, program: Sequence[str], limits: Limits, home: Workspace, more: dict[Path, str] | None = None
+    ) -> Box:
+        box = Box(program, limits, {**self._seen(), **(more or {})}, self._variables(home), home)
+        self.boxes.append(box)
+        return box
+
+    def _seen(self) -> dict[Path, str]:
+        system = {Path(path): path for path in SYSTEM if Path(path).exists()}
+        return {**system, self.display.socket: str(self.display.socket), self.display.cookie: "/run/cookie"}
+
+    def _variables(self, home: Workspace) -> dict[str, str]:
+        return {
+            "DISPLAY": f":{self.display.number}",
+            "XAUTHORITY": "/run/cookie",
+            "HOME": home.place,
+            "PATH": PATHS,
+            "NO_AT_BRIDGE": "1",
+        }
+
+    def run(self, command: str | Sequence[str], shell: bool = False) -> Finished:
+        """A command in a box of its own on the home. Raises ConfigError, SandboxError."""
+        words = command if isinstance(command, str) else shlex.join(command)
+        if isinstance(command, str) and not shell:
+            words = shlex.join(shlex.split(command))
+        limits = Limits(memory=1 << 30, processes=100, open_files=1024, output_chars=1 << 16)
+        return run(words, COMMAND_SECONDS, self.home, limits, self._seen(), self._variables(self.home))
+
+    def check(self) -> None:
+        """Raises EnvironmentAway where somebody else has killed a program, or the browser has crashed."""
+        if any(box.lost() for box in self.boxes):
+            raise EnvironmentAway("a program of the desktop was killed by another process of this machine")
+        browser = self.browser_box
+        if browser is not None and (browser.exit_code() or 0) >= CRASHED and browser.over is None:
+            raise EnvironmentAway("the browser of a desktop has crashed")
+
+    @property
+    def browsing_now(self) -> bool:
+        """Whether there is a browser that has not been closed."""
+        return self.browser_box is not None and self.browser_box.exit_code() is None
+
+    def close(self) -> None:
+        """Ends all programs. May be repeated."""
+        for box in reversed(self.boxes):
+            box.close()
+        self.boxes.clear()
+        self.home.close()
+        self.browsing.close()
+
+
+def found(program: str) -> str:
+    """Its path. Raises TaskError where it is not installed."""
+    path = shutil.which(program.rpartition("/")[2], path=PATHS)
+    if path is None:
+        raise TaskError(f"config step launch: {program} is not installed")
+    return path

@@ -1,0 +1,49 @@
+"""Runs in the box of a browser, which has no network: `relay.py SITES DEVTOOLS PROGRAM...`.
+
+The browser's proxy at port 3128 is the socket SITES, its DevTools at port 9222 are the socket DEVTOOLS. Ends with the
+program. Needs Python's standard library alone.
+"""
+
+import asyncio
+import contextlib
+import os
+import sys
+
+PROXY, DEVTOOLS = 3128, 9222
+
+
+async def pump(reader, writer):
+    with contextlib.suppress(OSError):
+        while data := await reader.read(65536):
+            writer.write(data)
+            await writer.drain()
+    with contextlib.suppress(OSError, RuntimeError):
+        writer.write_eof()
+
+
+def joined(connect):
+    async def both(reader, writer):
+        try:
+            others = await connect()
+        except OSError:
+            writer.close()
+            return
+        await asyncio.gather(pump(reader, others[1]), pump(others[0], writer))
+        writer.close()
+        others[1].close()
+
+    return both
+
+
+async def main(sites, devtools, *program):
+    await asyncio.start_server(joined(lambda: asyncio.open_unix_connection(sites)), "127.0.0.1", PROXY)
+    await asyncio.start_unix_server(joined(lambda: asyncio.open_connection("127.0.0.1", DEVTOOLS)), devtools)
+    os.chmod(devtools, 0o666)
+    nothing = asyncio.subprocess.DEVNULL
+    child = await asyncio.create_subprocess_exec(*program, stdin=nothing, stdout=nothing, stderr=nothing)
+    status = await child.wait()
+    return 128 - status if status < 0 else status  # as a shell says by which signal it ended
+
+
+if __name__ == "__main__":
+    sys.exit(asyncio.run(main(*sys.argv[1:])))

@@ -1,0 +1,109 @@
+"""Episodes on a desktop of their own: programs beside the browser, and what none of them reaches."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import AsyncIterator
+
+import pytest
+
+from gui_rl.actions import Coordinates, Drag, Point, Press, Type
+from gui_rl.check import TASKS, main
+from gui_rl.chromium import ScreenSize
+from gui_rl.desktop.desktops import Desktops
+from gui_rl.desktop.inputs import SPARE, key_name, words_of, written
+from gui_rl.desktop.screen import DesktopScreen
+from tests.gui_rl.conftest import needs
+
+SIZE = ScreenSize(800, 600)
+UNIT = Coordinates(True, SIZE.width, SIZE.height)
+pytestmark = pytest.mark.timeout(600)
+
+
+@pytest.fixture
+async def screen() -> AsyncIterator[DesktopScreen]:
+    needs("xvfb")
+    desktops = Desktops(SIZE)
+    visit = (await desktops.ready()).begin()
+    made = await desktops.screen(visit)
+    yield made
+    await made.close()
+    await desktops.close()
+    assert not made.display.folder.exists() and not made.display.socket.exists()
+    assert not made.programs.home.path.exists() and not made.programs.browsing.path.exists()
+
+
+@pytest.mark.timeout(900)
+def test_solutions_of_desktop_tasks_solve_them_and_cheats_none(capsys: pytest.CaptureFixture[str]) -> None:
+    needs("xvfb")
+    folder = TASKS.parent / "desktop_tasks"
+    assert main([str(folder), "--backend", "xvfb", "--parallel", "3"]) == 0, capsys.readouterr().out
+    assert "6 tasks: 6 solutions, 0 empty attempts and 0 cheats solve theirs" in capsys.readouterr().out
+
+
+async def test_a_browser_on_a_desktop_reads_no_file_of_this_machine(screen: DesktopScreen) -> None:
+    with tempfile.NamedTemporaryFile("w", dir="/var/tmp", suffix=".txt") as file:
+        file.write("a secret of this machine")
+        file.flush()
+        await screen.open([f"file://{file.name}"])
+        assert "secret" not in str(await screen.read("body", "innerText"))
+    await screen.open(["file:///"])
+    names = str(await screen.read("body", "innerText"))
+    assert "usr" in names and "root" not in names and "var" not in names
+
+
+async def test_a_page_is_changed_by_using_it_and_not_by_its_developers_tools(screen: DesktopScreen) -> None:
+    await screen.open(["http://forms.test/register.html"])
+    for keys in (("F12",), ("Control", "Shift", "j")):
+        await screen.act(Press(keys))
+    await screen.act(Press(("Control", "l")))
+    await screen.act(Type("javascript:document.title=5\n"))
+    assert [tab.title for tab in await screen.tabs()] == ["Register"]
+    shown = await screen.shown(UNIT)
+    assert [one.name for one in shown.elements if one.role == "window"] == ["Register - Chromium"]
+
+
+async def test_programs_reach_neither_the_pages_nor_the_browser(screen: DesktopScreen) -> None:
+    await screen.open(["http://forms.test/register.html"])
+    script = "for port in 3128 9222; do (exec 3<>/dev/tcp/127.0.0.1/$port) 2>&1; done; ls -A / /run"
+    said = (await screen.run(script, True)).output
+    assert said.count("127.0.0.1/3128: Connection refused") == said.count("9222: Connection refused") == 1
+    assert "browser" not in said and "sites" not in said
+
+
+async def test_the_tree_says_which_windows_there_are(screen: DesktopScreen) -> None:
+    await screen.launch(["xterm", "-title", "Work"])
+    await screen.open(["http://forms.test/register.html"])
+    shown = await screen.shown(UNIT)
+    windows = {one.name: one.states for one in shown.elements if one.role == "window"}
+    assert windows == {"Work": (), "Register - Chromium": ("active",)}
+    assert [one for one in shown.elements if one.name == "Create account"]
+    assert await screen.window("work", False, "windowactivate")
+    after = await screen.shown(UNIT)
+    assert {one.name for one in after.elements} == {"Work", "Register - Chromium"}
+    assert not await screen.window("work", True, "windowclose")
+    await screen.act(Type("echo Zoë Ω > a\n"))
+    assert await screen.file("~/a") == "Zoë Ω\n".encode() and await screen.file("../../etc/passwd") is None
+
+
+async def test_a_browser_that_the_agent_closes_is_closed_and_not_gone(screen: DesktopScreen) -> None:
+    await screen.open(["http://forms.test/register.html"])
+    await screen.act(Press(("Alt", "F4")))
+    for _ in range(100):
+        if not screen.programs.browsing_now:
+            break
+        await screen.display.calm()
+    assert (await screen.shown(UNIT)).notes == ["(no window is open)"] and await screen.tabs() == []
+    await screen.open(["http://forms.test/order.html"])
+    assert [tab.url for tab in await screen.tabs()] == ["http://forms.test/order.html"]
+
+
+def test_actions_are_words_for_xdotool() -> None:
+    assert words_of(Press(("Control", "/"), 2), SIZE)[-1] == "ctrl+U002F" and key_name("ArrowUp") == "Up"
+    drag = words_of(Drag(Point(0.5, 0.5), Point(0, 0)), SIZE)
+    assert drag[:3] == ["mousemove", "0", "0"] and drag[-2:] == ["mouseup", "1"]
+    assert drag.index("mousedown") < drag.index("400") and drag.count("mousemove") > 5
+    text = "".join(map(chr, range(0x4E00, 0x4E00 + 2 * SPARE + 1)))
+    parts = written(Type("a" + text))
+    assert "".join(part.text for part in parts) == "a" + text  # type: ignore[union-attr]
+    assert [len(part.text) for part in parts] == [SPARE + 1, SPARE, 1]  # type: ignore[union-attr]
