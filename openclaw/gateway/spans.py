@@ -86,7 +86,6 @@ class Spans:
     ) -> Completion:
         """What `run` returns or raises, with a span about it."""
         first: float | None = None
-        began = time.perf_counter()
 
         async def noting(chunk: Chunk) -> None:
             nonlocal first
@@ -97,6 +96,7 @@ class Spans:
         asked = self.asked(exchange)
         name = f"{asked['gen_ai.operation.name']} {self._model}"
         span = self._tracer.start_span(name, kind=self._kind, attributes=asked)
+        began = time.perf_counter()
         try:
             completion = await run(noting)
             span.set_attributes(self.answered(exchange, completion))

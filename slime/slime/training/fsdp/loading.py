@@ -19,7 +19,7 @@ from slime.training.attention.linear import keep_sequences_apart
 from slime.training.fsdp.loading_shards import FolderShards, open_shards
 from slime.training.fsdp.lora import add_adapters
 from slime.training.fsdp.model import PackedModel, equip
-from slime.training.fsdp.quantized import four_bit_config, four_bit_parameters
+from slime.training.fsdp.quantized import four_bit_config, four_bit_parameters, keep_packing
 from slime.utils.decoders import language_part
 from slime.vision.models import attention_of, model_class, seeing_config
 
@@ -91,6 +91,7 @@ def _load(folder: str, args: TrainingSide) -> tuple[FolderShards | None, PreTrai
     except (OSError, ValueError, KeyError) as error:
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise ConfigError(f"{folder} cannot be loaded as a causal language model: {reason}") from error
+    keep_packing(whole)
     return None, whole
 
 

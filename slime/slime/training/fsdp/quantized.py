@@ -34,6 +34,17 @@ def four_bit_config() -> dict[str, Any]:
     return {"quantization_config": quantization, "device_map": {"": where}}
 
 
+def keep_packing(model: nn.Module) -> None:
+    """Holds every module to the bits that were loaded.
+
+    On a CPU that knows bf16 (AVX-512), bitsandbytes packs a weight anew when it first computes outside training: in
+    place, with its scales rounded, and only where rows come in 32s. Log-probs would change what is trained on.
+    """
+    for module in model.modules():
+        if hasattr(module, "support_avx512bf16_for_cpu"):
+            module.support_avx512bf16_for_cpu = False
+
+
 def four_bit_parameters(model: nn.Module) -> set[nn.Parameter]:
     """The weights in 4 bits. They are frozen, so every rank keeps them whole."""
     return {p for p in model.parameters() if hasattr(p, "quant_state")}

@@ -52,6 +52,7 @@ found["metrics"] = [trainer.train(i, rollouts[i]) for i in range(2)]
 found["base unchanged"] = all(torch.equal(p.data, base[name]) for name, p in four.items())
 trainer.export_weights(folder + "/merged", 1)
 found["log-probs"] = trainer.log_probs(rollouts[0])
+found["base as it was packed"] = all(torch.equal(p.data, base[name]) for name, p in four.items())
 plain = AutoModelForCausalLM.from_pretrained(folder + "/merged", dtype=torch.float32).eval()
 found["of the export"] = []
 for sample in rollouts[0]:
@@ -108,7 +109,7 @@ def test_four_bits_train_merge_export_and_resume(
     assert len(found["in four bits"]) == 14  # seven matrices of two layers
     assert {tuple(kind) for kind in found["in four bits"]} == {("torch.uint8", False, False)}
     assert len(found["trained"]) == 28 and all(".lora_" in name for name in found["trained"])
-    assert found["base unchanged"]
+    assert found["base unchanged"] and found["base as it was packed"]
     assert all(step["grad_norm"] > 0 for step in found["metrics"])
     pairs = zip(found["log-probs"], found["of the export"], strict=True)
     gaps = [abs(a - b) for ours, theirs in pairs for a, b in zip(ours, theirs, strict=True)]
