@@ -40,6 +40,7 @@ def keep_packing(model: nn.Module) -> None:
     On a CPU that knows bf16 (AVX-512), bitsandbytes packs a weight anew when it first computes outside training: in
     place, with its scales rounded, and only where rows come in 32s. Log-probs would change what is trained on.
     """
+    module: Any
     for module in model.modules():
         if hasattr(module, "support_avx512bf16_for_cpu"):
             module.support_avx512bf16_for_cpu = False
