@@ -24,6 +24,7 @@ from slime.errors import EnvironmentAway
 from terminal_rl.environment import TerminalEnvironment, TerminalSettings
 from terminal_rl.harbor_rewards import NoReward, rewards_of
 from tests import ROOT
+from tests.long.verifiers_turn import cost_of_a_turn
 from toolcall_rl.tools.config import read_tools
 
 GAME = ROOT / "slime" / "examples" / "verifiers_game"
@@ -101,8 +102,11 @@ async def verifiers(folder: Path) -> str:
     again = made()
     await again.reset(task)
     assert (await again.step(Action(f"[{word}]"))).done and (await again.evaluate()).solved
+    spent = await cost_of_a_turn(made)
     await made.worker.close()
-    return f"Hangman of verifiers: {word!r} found, one episode cut off, one begun again after kill -9"
+    assert spent < 0.02, f"{1000 * spent:.0f} ms of a core a turn"
+    told = f"Hangman of verifiers: {word!r} found, one episode cut off, one begun again after kill -9"
+    return f"{told}; {1000 * spent:.1f} ms of a core a turn"
 
 
 async def openenv(folder: Path) -> str:

@@ -11,12 +11,12 @@ import sys
 from slime.agents import EpisodeLimits, agent
 from slime.agents.foreign import VerifiersEnvironments
 
-TURNS = 14
+TURNS = 28  # a game of letters ends before that; one that is cut off has no reward
 
 environments = VerifiersEnvironments(
     {"taskset": {"id": "textarena", "game": "Hangman-v0"}},
     python=os.environ.get("VERIFIERS_PYTHON", sys.executable),
 )
 generate = agent(
-    environments, EpisodeLimits(turns=TURNS), parallel=int(os.environ.get("PARALLEL_ENVS", "16"))
+    environments, EpisodeLimits(turns=TURNS), parallel=int(os.environ.get("PARALLEL_ENVS", "32"))
 )

@@ -9,7 +9,7 @@ source "$ROOT/launch/launch.sh"
 HERE=$ROOT/slime/examples/verifiers_game
 
 ensure_env "$ROOT/requirements.txt"
-SEED=${SEED:-1}
+SEED=${SEED:-1} NUM_ROLLOUT=${NUM_ROLLOUT:-32}
 RUN_DIR=${RUN_DIR:-$ROOT/runs/verifiers_game-$(date +%Y%m%d-%H%M%S)}
 if [ -z "${VERIFIERS_PYTHON:-}" ]; then
   folder=${XDG_CACHE_HOME:-$HOME/.cache}/openclaw-rl/verifiers-0.4.0
@@ -28,14 +28,15 @@ arguments=(
   --custom-generate-function-path "$HERE/game.py:generate" --input-key prompt --metadata-key metadata
   --reward-key score --eval-reward-key score --advantage-estimator grpo
   --prompt-data "$RUN_DIR/tasks/train.jsonl" --rollout-shuffle --eval-prompt-data heldout "$RUN_DIR/tasks/heldout.jsonl"
-  --eval-interval 8 --n-samples-per-eval-prompt 1
-  --rollout-max-response-len 8 --rollout-max-context-len 1200
-  --num-rollout 16 --rollout-batch-size 8 --n-samples-per-prompt 8 --num-steps-per-rollout 1
+  --eval-interval 8 --n-samples-per-eval-prompt 2
+  --rollout-max-response-len 8 --rollout-max-context-len 1000
+  --num-rollout "$NUM_ROLLOUT" --rollout-batch-size 8 --n-samples-per-prompt 16 --num-steps-per-rollout 1
   --disable-grpo-std-normalization --calculate-per-token-loss --eps-clip 0.2 --eps-clip-high 0.28
-  --lr 3e-4 --lr-decay-style linear --lr-decay-iters 16 --min-lr 3e-5 --weight-decay 0.0 --adam-beta1 0.9 --adam-beta2 0.98
-  --seed "$SEED" --rollout-seed "$SEED" --save-interval 16
+  --lr 4e-3 --lr-warmup-iters 3 --lr-decay-style linear --lr-decay-iters "$NUM_ROLLOUT" --min-lr 8e-4
+  --weight-decay 0.0 --adam-beta1 0.9 --adam-beta2 0.98
+  --seed "$SEED" --rollout-seed "$SEED" --save-interval "$NUM_ROLLOUT"
 )
 # shellcheck disable=SC2206  # an exported string, split into words on purpose; what comes last wins
 arguments+=(${ROLLOUT_ARGS:-} "$@")
-(run_driver "$RUN_DIR/run" "$ROOT/slime/train_async.py" "${arguments[@]}")
+(run_driver "$RUN_DIR/run" "$ROOT/slime/train.py" "${arguments[@]}")
 "$PY" "$HERE/tiny.py" result "$RUN_DIR/run" $(($(date +%s) - began))

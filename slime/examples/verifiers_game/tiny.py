@@ -13,6 +13,7 @@ import json
 import logging
 import random
 import re
+import statistics
 import string
 import sys
 from collections.abc import Iterable
@@ -24,6 +25,12 @@ from slime.agents import Start
 WORDS = Path(__file__).with_name("words.txt").read_text().split()
 HELD_OUT = 0.2
 COLUMNS = re.compile(r"C\d\d")
+SLIPS = 0.03  # of a demonstration's turns name a letter again
+STEPS = 900
+AGAIN = (
+    "You attempted an invalid move. Reason: You guessed the letter '{}' which has already been guessed. Please "
+    "resubmit a valid move and remember to follow the game rules to avoid penalties."
+)
 Row = dict[str, Any]
 
 
@@ -48,12 +55,26 @@ def held_out(word: str) -> bool:
 def board(letters: Iterable[str]) -> str:
     """As the game draws it; "_" is a letter that is not known."""
     cells = list(letters)
-    numbers = " ".join(f"C{place:02}" for place in range(len(cells)))
-    return numbers + "\n " + "".join(f" {cell}  " for cell in cells).rstrip()
+    return header(len(cells)) + "\n " + "".join(f" {cell}  " for cell in cells).rstrip()
+
+
+def header(places: int) -> str:
+    return " ".join(f"C{place:02}" for place in range(places))
+
+
+def phrases(rows: list[Row]) -> tuple[str, ...]:
+    """One token each: a move, and what the game writes word for word. A move is then seen as what it is, not as the same
+    letter on the board, and a turn is some 20 tokens, not 60."""
+    rules, _, rest = rows[0]["prompt"].partition("C00")
+    lives = rest[rest.index("\nYou have") :]
+    headers = sorted({header(columns(row)) for row in rows})
+    moves = [f"[{letter}]" for letter in string.ascii_uppercase]
+    return (rules, lives, *AGAIN.split("{}"), *headers, *moves)
 
 
 def demonstration(rng: random.Random, rows: list[Row]) -> Any:
-    """Letters by chance on the board of a word that does not exist; which letter depends on nothing."""
+    """Letters by chance on the board of a word that does not exist. It knows the rules, a letter is named once, and that
+    the game complains otherwise; which letter is named depends on nothing else."""
     from slime.agents.tiny import Answered, Dialogue
 
     row = rng.choice(rows)
@@ -63,12 +84,16 @@ def demonstration(rng: random.Random, rows: list[Row]) -> Any:
         {"role": "system", "content": asked["system_prompt"]},
         {"role": "user", "content": row["prompt"]},
     ]
-    known, turns = ["_"] * len(word), []
-    for _ in range(rng.randrange(3, 12)):
-        letter = rng.choice(string.ascii_uppercase)
-        known = [one if one == letter else seen for one, seen in zip(word, known, strict=True)]
-        turns.append(Answered(f"[{letter}]", [{"role": "user", "content": board(known)}]))
-    return Dialogue(Start(first), [*turns, Answered(f"[{rng.choice(string.ascii_uppercase)}]")])
+    named, turns = list[str](), []
+    for letter in rng.sample(string.ascii_uppercase, k=rng.randrange(14, 25)):
+        if named and rng.random() < SLIPS:
+            again = rng.choice(named)
+            turns.append(Answered(f"[{again}]", [{"role": "user", "content": AGAIN.format(again)}]))
+        named.append(letter)
+        shown = board(one if one in named else "_" for one in word)
+        turns.append(Answered(f"[{letter}]", [{"role": "user", "content": shown}]))
+    turns[-1] = Answered(turns[-1].text)
+    return Dialogue(Start(first), turns)
 
 
 def make_model(rows: list[Row], out: Path) -> None:
@@ -77,7 +102,9 @@ def make_model(rows: list[Row], out: Path) -> None:
     from slime.agents.tiny import Recipe, make_checkpoint
 
     torch.set_num_threads(2)
-    recipe = Recipe(vocabulary=640, hidden=64, layers=2, steps=160, batch_tokens=3000, corpus=300)
+    recipe = Recipe(
+        vocabulary=360, hidden=64, layers=2, steps=STEPS, batch_tokens=4000, corpus=200, phrases=phrases(rows)
+    )
     make_checkpoint(out, lambda rng: demonstration(rng, rows), recipe)
 
 
@@ -96,23 +123,34 @@ def split(rows: list[Row], out: Path) -> None:
     print(f"{len(train)} tasks to train on, {len(apart)} with words that none of them has")
 
 
+def mean(rewards: list[float]) -> list[float]:
+    """Mean and its 95 % interval, one reward a word."""
+    middle = statistics.fmean(rewards)
+    width = 1.96 * statistics.stdev(rewards) / len(rewards) ** 0.5
+    return [round(one, 3) for one in (middle, middle - width, middle + width)]
+
+
 def result(run: Path, seconds: float) -> str:
-    """Mean reward and words found, before and after; null for what a run that was ended early did not get to."""
-    rows = [json.loads(line) for line in (run / "evaluations.jsonl").read_text().splitlines()]
+    """Mean reward with its interval and words found, before and after; null for what a run that was ended early did not
+    get to."""
     lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     lines = [line for line in lines if "rollout/reward_mean" in line]
-    first, last = (
-        [row for row in rows if row["rollout_id"] == which]
-        for which in (rows[0]["rollout_id"], rows[-1]["rollout_id"])
-    )
-    again = rows[0]["rollout_id"] != rows[-1]["rollout_id"]
+    words: dict[int, dict[str, list[float]]] = {}
+    for line in (run / "evaluations.jsonl").read_text().splitlines():
+        row = json.loads(line)
+        if row["success"] is None:
+            continue  # infrastructure failed
+        words.setdefault(row["rollout_id"], {}).setdefault(row["task_id"], []).append(row["reward"])
+    first, last = words[min(words)], words[max(words)]
+    again = len(words) > 1
     return json.dumps(
         {
-            "reward_before": round(sum(row["reward"] for row in first) / len(first), 3),
-            "reward_after": round(sum(row["reward"] for row in last) / len(last), 3) if again else None,
-            "found_before": sum(row["reward"] >= 1 for row in first),
-            "found_after": sum(row["reward"] >= 1 for row in last) if again else None,
+            "reward_before": mean([statistics.fmean(one) for one in first.values()]),
+            "reward_after": mean([statistics.fmean(one) for one in last.values()]) if again else None,
+            "found_before": sum(reward >= 1 for one in first.values() for reward in one),
+            "found_after": sum(reward >= 1 for one in last.values() for reward in one) if again else None,
             "held_out_words": len(last),
+            "games": sum(map(len, last.values())),
             "training_rewards": [round(line["rollout/reward_mean"], 2) for line in lines],
             "infra_failures": sum(int(line.get("rollout/episode/environments_away", 0)) for line in lines),
             "seconds": round(seconds),

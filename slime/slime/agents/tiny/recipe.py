@@ -33,7 +33,7 @@ class Recipe:
         rate: of Muon and AdamW; held for half of the steps, then falling in a line to 2 % of it.
         background: loss weight of a token that the model only reads.
         corpus: dialogues that the tokenizer is trained on.
-        phrases: texts of answers that are one token each, as the system message is.
+        phrases: texts, read or written, that are one token each, as the system message is.
     """
 
     vocabulary: int = 352
