@@ -1,4 +1,5 @@
-"""Plays environments of others by scripts: `bash tests/long/environments.sh`. Exit status 1 when something is wrong."""
+"""Plays environments of others by scripts, or trains on them: `bash tests/long/environments.sh [--train]`. Exit status 1
+when something is wrong."""
 
 from __future__ import annotations
 
@@ -12,10 +13,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
-
-import httpx
 
 from openclaw.common.ports import free_port
 from slime.agents import Action, Outcome, Task, ToolCall
@@ -24,12 +23,12 @@ from slime.errors import EnvironmentAway
 from terminal_rl.environment import TerminalEnvironment, TerminalSettings
 from terminal_rl.harbor_rewards import NoReward, rewards_of
 from tests import ROOT
+from tests.long import foreign_training as training
+from tests.long.foreign import HARBOR, clock, done, server
 from tests.long.verifiers_turn import cost_of_a_turn
 from toolcall_rl.tools.config import read_tools
 
 GAME = ROOT / "slime" / "examples" / "verifiers_game"
-START_SECONDS = 120.0
-HARBOR = "from harbor.cli.main import app; app()"
 READS = """import json, sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -126,31 +125,6 @@ async def openenv(folder: Path) -> str:
     return "OpenEnv's own environment: one action, reward 0.5"
 
 
-async def done(*command: str) -> None:
-    process = await asyncio.create_subprocess_exec(*command, stdout=subprocess.DEVNULL)
-    assert await process.wait() == 0, command
-
-
-@contextlib.asynccontextmanager
-async def server(command: list[str], folder: Path, port: int) -> AsyncIterator[None]:
-    """Runs until the block ends."""
-    process = await asyncio.create_subprocess_exec(*command, cwd=folder, stdout=subprocess.DEVNULL)
-    try:
-        until = time.monotonic() + START_SECONDS
-        async with httpx.AsyncClient(trust_env=False) as client:
-            while time.monotonic() < until:
-                with contextlib.suppress(httpx.TransportError):
-                    if (await client.get(f"http://127.0.0.1:{port}/health")).status_code == 200:
-                        break
-                assert process.returncode is None, "the server has ended"
-                await asyncio.sleep(0.2)
-        yield
-    finally:
-        with contextlib.suppress(ProcessLookupError):
-            process.terminate()
-        await process.wait()
-
-
 async def harbor(folder: Path) -> str:
     """Task folders that Harbor's own command makes, played in boxes: one with test functions, one whose script writes
     rewards, which are read as Harbor's verifier reads them."""
@@ -209,9 +183,7 @@ def read_by_harbor(python: str, folder: Path) -> list[dict[str, float] | None]:
 
 async def mcp(folder: Path) -> str:
     """A published MCP server as a tool of toolcall-rl."""
-    command = [os.environ["MCP_PYTHON"], "-m", "mcp_server_time", "--local-timezone", "UTC"]
-    config = {"tools": [{"type": "mcp", "command": command, "prefix": "clock_", "seconds": 60}]}
-    [source] = read_tools(json.dumps(config)).sources
+    [source] = read_tools(clock()).sources
     names = [tool.name for tool in await source.tools()]
     assert "clock_convert_time" in names, names
     arguments = {"source_timezone": "UTC", "target_timezone": "Asia/Tokyo", "time": "16:30"}
@@ -225,7 +197,9 @@ async def mcp(folder: Path) -> str:
 
 async def main() -> int:
     bad = 0
-    checks: tuple[Callable[[Path], Awaitable[str]], ...] = (verifiers, openenv, harbor, mcp)
+    checks: list[Callable[[Path], Awaitable[str]]] = [verifiers, openenv, harbor, mcp]
+    if "--train" in sys.argv[1:]:
+        checks = [training.openenv, training.harbor, training.mcp]
     for check in checks:
         began = time.monotonic()
         with tempfile.TemporaryDirectory() as folder:

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Environments and tools that nobody here wrote, each from its package in a Python of its own: a game of verifiers, a server that
 # OpenEnv's own command makes, a task of Harbor's (where there is Python 3.12), an MCP server. About 1 GB the first time, then
-# a minute or two. Usage: bash tests/long/environments.sh
+# a minute or two; with --train, RL on each of the last three.  bash tests/long/environments.sh [--train]
 set -euo pipefail
 ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 # shellcheck source=launch/env.sh
@@ -20,7 +20,7 @@ VERIFIERS_PYTHON=${VERIFIERS_PYTHON:-$(python_with verifiers-0.4.0 'verifiers[ta
 OPENENV_PYTHON=${OPENENV_PYTHON:-$(python_with openenv-0.10.0 openenv==0.10.0)}
 MCP_PYTHON=${MCP_PYTHON:-$(python_with mcp-server-time-2026.10.19 mcp-server-time==2026.10.19)}
 if [ -z "${HARBOR_PYTHON:-}" ] && command -v python3.12 >/dev/null; then
-  HARBOR_PYTHON=$(PY=$(command -v python3.12) python_with harbor-0.25.0 harbor==0.25.0)
+  HARBOR_PYTHON=$(PY=$(command -v python3.12) python_with harbor-0.24.0 harbor==0.24.0)
 fi
 export VERIFIERS_PYTHON OPENENV_PYTHON MCP_PYTHON HARBOR_PYTHON
-exec "$PY" -m tests.long.environments
+exec "$PY" -m tests.long.environments "$@"

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from slime.arguments import Arguments
-from slime.errors import DataError
+from slime.errors import ConfigError, DataError
 from slime.losses import group_advantages, group_counts, normalized_spans, steps_of
 from slime.rollout.metrics import batch_metrics, pass_rate_metrics
 from slime.training.core.batch import rewards_of
@@ -66,6 +66,18 @@ def test_different_rewards_in_a_compared_trajectory_are_refused() -> None:
     with pytest.raises(DataError, match="reward of the whole trajectory"):
         rewards_of(Arguments(), samples)
     assert rewards_of(Arguments(disable_rewards_normalization=True), samples) == [0.0, 1.0, 1.0]
+
+
+@pytest.mark.parametrize(("key", "now"), [(None, "is not given"), ("sorce", "is sorce")])
+def test_a_run_whose_rewards_have_other_names_is_told_so_and_ends(key: str | None, now: str) -> None:
+    named: list[Any] = [{"score": 1.0, "acc": 0.0}, {"score": -1.0, "acc": 0.0}]
+    samples = [Sample(index=i, reward=reward) for i, reward in enumerate(named)]
+    with pytest.raises(ConfigError, match=f"names acc, score: choose one with --reward-key, which {now}"):
+        rewards_of(Arguments(reward_key=key), samples)
+    samples[1].reward = {"sorce": 2.0}  # one sample without it is not the run's
+    with pytest.raises(DataError):
+        rewards_of(Arguments(reward_key="sorce"), samples)
+    assert rewards_of(Arguments(reward_key="sorce"), samples[1:]) == [0.0]
 
 
 def test_a_group_of_one_trajectory_is_counted_as_one_that_teaches_nothing() -> None:

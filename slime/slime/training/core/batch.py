@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
-from slime.errors import DataError
+from slime.errors import ConfigError, DataError
 from slime.hooks import load_hook
 from slime.losses import (
     LossSpec,
@@ -105,10 +105,12 @@ def rewards_of(args: ObjectiveSide, samples: Sequence[Sample]) -> list[float]:
     """The reward of each sample as its estimator takes it: raw, or compared with its group.
 
     Raises:
+        ConfigError: rewards have names, and none of them is --reward-key.
         DataError: a reward that is not one finite number, or not the same throughout a trajectory that is compared.
     """
     if args.advantage_estimator in ("step_wise", "on_policy_distillation"):
         return [0.0] * len(samples)
+    check_reward_key(samples, args.reward_key)
     return group_advantages(
         [sample.get_reward_value(args.reward_key) for sample in samples],
         [sample.group_index for sample in samples],
@@ -117,6 +119,14 @@ def rewards_of(args: ObjectiveSide, samples: Sequence[Sample]) -> list[float]:
         and args.advantage_estimator != "reinforce_plus_plus_baseline",
         trajectories=trajectories_of(samples),
     )
+
+
+def check_reward_key(samples: Sequence[Sample], key: str | None) -> None:
+    """Raises ConfigError: all rewards have names, and none is `key`; no other batch of the run would do either."""
+    names = [set(sample.reward) for sample in samples if isinstance(sample.reward, Mapping)]
+    if names and len(names) == len(samples) and not any(key in some for some in names):
+        known, now = ", ".join(sorted(set().union(*names))), "is not given" if key is None else f"is {key}"
+        raise ConfigError(f"rewards have the names {known}: choose one with --reward-key, which {now}")
 
 
 def compares_groups(args: ObjectiveSide) -> bool:
