@@ -28,7 +28,6 @@ from toolcall_rl.prompt import first_messages
 from toolcall_rl.tools.config import read_tools
 
 RECIPE = Recipe(vocabulary=420, hidden=64, layers=2, steps=600, batch_tokens=2000, corpus=400)
-ROLLOUTS = 16
 GAINED = 0.25
 LIMIT_SECONDS = 900
 WORDS = ["a", "be", "cat", "door", "eagle", "flower", "general"]
@@ -45,6 +44,7 @@ from slime.agents.foreign import OpenEnvEnvironment
 generate = agent(lambda: OpenEnvEnvironment(os.environ["OPENENV_URL"], 0.5), EpisodeLimits(turns=2), parallel=1)
 """
 COUNTS = """#!/bin/bash
+touch done
 echo "{\\"reward\\": 0.$(grep -c yes done)}" > /logs/verifier/reward.json
 """
 
@@ -56,12 +56,15 @@ class Lesson:
     Attributes:
         dialogues: one of them is drawn for each demonstration.
         rows: of the tasks. flags, environment: of the driver.
+        rollouts: of 64 episodes. rate: of learning.
     """
 
     dialogues: Sequence[Dialogue]
     rows: Sequence[dict[str, Any]]
     flags: Sequence[str]
     environment: dict[str, str] = field(default_factory=dict)
+    rollouts: int = 16
+    rate: float = 2e-3
 
 
 async def openenv(folder: Path) -> str:
@@ -129,7 +132,7 @@ async def mcp(folder: Path) -> str:
     flags = ["--custom-generate-function-path", "toolcall_rl.generate.generate", "--input-key", "prompt"]
     flags += ["--label-key", "label", "--max-turns", "2", "--no-tool-encouragement"]
     flags += ["--answer-check", "strict"]
-    lesson = Lesson(dialogues, rows, flags, {"TOOLS_CONFIG": config})
+    lesson = Lesson(dialogues, rows, flags, {"TOOLS_CONFIG": config}, rollouts=40, rate=7e-4)
     return told("mcp-server-time, hours between zones", await learned(folder, lesson))
 
 
@@ -153,10 +156,11 @@ async def learned(folder: Path, lesson: Lesson) -> list[float]:
     flags = [
         *("--hf-checkpoint", str(model), "--train-backend", "fsdp", "--backend", "embedded"),
         *("--run-dir", str(run), "--prompt-data", str(folder / "rows.jsonl"), "--metadata-key", "metadata"),
-        *("--num-rollout", str(ROLLOUTS), "--rollout-batch-size", "8", "--n-samples-per-prompt", "8"),
+        *("--num-rollout", str(lesson.rollouts), "--rollout-batch-size", "8", "--n-samples-per-prompt", "8"),
         *("--num-steps-per-rollout", "1", "--rollout-max-response-len", "64"),
-        *("--disable-grpo-std-normalization", "--calculate-per-token-loss", "--lr", "2e-3"),
-        *("--reward-key", "score", "--lr-warmup-iters", "2", "--weight-decay", "0.0", "--save-interval", "1000"),
+        *("--disable-grpo-std-normalization", "--calculate-per-token-loss", "--lr", str(lesson.rate)),
+        *("--lr-warmup-iters", "2", "--weight-decay", "0.0"),
+        *("--reward-key", "score", "--save-interval", "1000"),
     ]
     driver = [sys.executable, str(ROOT / "slime" / "train.py"), *flags, *lesson.flags]
     command = [sys.executable, "-m", "slime.processes.supervisor", "--run-dir", str(run), "--", *driver]
