@@ -9,7 +9,7 @@ ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 source "$ROOT/launch/env.sh"
 cd "$ROOT"
 
-# A server, a sandbox and a browser that some tests start for real. Only root on a Debian can install them here; elsewhere these tests
+# A server, a sandbox, a browser and a maker of images that some tests start for real. Only root on a Debian can install them here; elsewhere these tests
 # skip and say so.
 install_programs() {
   local program missing=()
@@ -19,7 +19,7 @@ install_programs() {
   command -v chromedriver >/dev/null || missing+=(chromium-driver)
   command -v Xvfb >/dev/null || missing+=(xvfb)
   command -v xmodmap >/dev/null || missing+=(x11-xserver-utils)
-  for program in openbox xdotool xterm mousepad; do
+  for program in openbox xdotool xterm mousepad podman; do
     command -v "$program" >/dev/null || missing+=("$program")
   done
   if [ "${#missing[@]}" -gt 0 ] && [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then

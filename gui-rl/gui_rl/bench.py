@@ -24,7 +24,7 @@ from gui_rl.scripted import play
 from gui_rl.surroundings import BACKENDS, Backend, Surroundings
 from gui_rl.tiny.data import errands
 from gui_rl.tiny.pages import Errand
-from slime.agents.sandbox.workspace import base_folder
+from slime.agents.sandbox.places import base_folder
 
 SIZE = ScreenSize(640, 400)
 

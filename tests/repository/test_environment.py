@@ -18,6 +18,8 @@ READS = {
         "connect/own_file.py": {WHOLE},  # where other programs keep their settings
     },
     "slime": {
+        "agents/sandbox/images/cache.py": {"SLIME_IMAGE_DIR", "XDG_CACHE_HOME"},  # where images are kept
+        "agents/sandbox/shell_worker.py": {WHOLE},  # of the shells, inside the box
         "agents/foreign/worker.py": {WHOLE},  # PATH and the like, for a process of another Python
         "arguments/parser.py": {WHOLE},  # the variables of all flags
         "engines/sglang/launch.py": {WHOLE},

@@ -11,8 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from slime.agents.sandbox import Limits, PythonSession, Shells, Workspace, run
+from slime.agents.sandbox import Box, Limits, PythonSession, Shells, Workspace, run
+from slime.agents.sandbox.command import worker_python
+from slime.agents.sandbox.images import Image, image_of
 from slime.agents.sandbox.seccomp import MACHINES, REFUSED, UNKNOWN
+from tests.slime.agents.images import open_folder, plain_tar, root_folder
 
 pytestmark = pytest.mark.skipif(shutil.which("bwrap") is None, reason="bubblewrap is not installed")
 SECONDS = 60.0  # for a call that ends by itself
@@ -142,6 +145,19 @@ BY_NUMBER = {
     "setting the clock": ("clock_settime", "0, 0"),
     "watching the file system": ("fanotify_init", "0, 0"),
 }
+END = b"<end>"
+RUNNER = """
+import os, sys
+os.chdir("/tmp")
+def caught():
+    try:
+        exec(sys.argv[1], {})
+    except BaseException as error:
+        return f"{type(error).__name__}: {error}"
+said = caught()
+sys.stdout = sys.__stdout__
+print(said, "<end>", flush=True)
+"""
 CALLING = """
 import ctypes, os
 def call(*words):
@@ -162,6 +178,63 @@ def test_an_attempt_ends_in_an_error_that_names_it(session: PythonSession, attem
     assert error in str(found.error), found
     assert session.run("6 * 7", SECONDS).output == "42\n", "the session goes on, or is a new one"
     session.run("import os\nfor name in os.listdir('.'): os.unlink(name)", SECONDS)
+
+
+@pytest.fixture(scope="module")
+def image() -> Iterator[Image]:
+    with open_folder() as folder:
+        root = root_folder(folder / "root", files={"workspace/own": ""})
+        yield image_of(str(plain_tar(root, folder / "image.tar")), folder / "cache")
+
+
+def in_image(image: Image, code: str) -> str:
+    """What became of it in a Python of this machine in a box of its own on the image."""
+    program = [*worker_python(image), "-I", "-S", "-c", RUNNER, code]
+    with Workspace(image=image) as workspace, Box(program, SMALL, None, None, workspace, image=image) as box:
+        box.busy_since = time.monotonic()
+        line = box.read_until(lambda data: END in data, SECONDS, 1 << 20) or b""
+    return line.partition(END)[0].decode()
+
+
+@pytest.mark.parametrize(
+    "attempt", [name for name in ATTEMPTS if name != "too much output"]
+)  # a session's limit
+def test_an_attempt_on_an_image_ends_in_the_same_error(image: Image, attempt: str) -> None:
+    code, error = ATTEMPTS[attempt]
+    assert error in in_image(image, code.replace("'/usr/x'", "'/usr/bin/x'"))
+
+
+IN_AN_IMAGE = {
+    "writing to the image": ("open('/etc/x', 'w')", "Read-only"),
+    "writing to the image's programs": ("open('/usr/bin/bash', 'ab')", "Error"),
+    "changing rights in the image": ("import os; os.chmod('/usr/bin/bash', 0o777)", "Read-only"),
+    "removing from the image": ("import os; os.unlink('/usr/bin/bash')", "Read-only"),
+    "a file of the image under another name": ("import os; os.link('/usr/bin/bash', 'bash')", "OSError"),
+    "the programs of this machine": ("open('/usr/bin/python3')", "FileNotFoundError"),
+    "the program that sets limits": ("open('/.box/prlimit', 'ab')", "Error"),
+    "the worker's own files": ("open('/.box/linker', 'ab')", "Error"),
+    "beside the worker's own files": ("open('/.box/x', 'w')", "Read-only"),
+    "below the workspace": ("import os; os.listdir('/workspace/../cache')", "FileNotFoundError"),
+    "the image by the way it came": (
+        "import re\nfor line in open('/proc/self/mountinfo'): open(line.split()[3] + '/../image.json')",
+        "Error",
+    ),
+    "a mount taken away": ("import os; os.rmdir('/.box')", "OSError"),
+}
+
+
+@pytest.mark.parametrize("attempt", IN_AN_IMAGE)
+def test_an_image_is_no_way_out(image: Image, attempt: str) -> None:
+    code, error = IN_AN_IMAGE[attempt]
+    assert error in in_image(image, code)
+
+
+@pytest.mark.skipif(platform.machine() not in MACHINES, reason="numbers of system calls")
+@pytest.mark.parametrize("attempt", BY_NUMBER)
+def test_a_system_call_that_leads_out_is_not_permitted_on_an_image(image: Image, attempt: str) -> None:
+    name, arguments = BY_NUMBER[attempt]
+    number = REFUSED[name][MACHINES[platform.machine()].column]
+    assert "PermissionError: [Errno 1]" in in_image(image, f"{CALLING}call({number}, {arguments})")
 
 
 @pytest.mark.skipif(platform.machine() not in MACHINES, reason="numbers of system calls")

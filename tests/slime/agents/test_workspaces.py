@@ -15,7 +15,7 @@ import pytest
 from slime.agents.sandbox import Limits, Shells, Workspace, run
 from slime.agents.sandbox import workspace as workspace_module
 from slime.agents.sandbox.folders import TooLarge
-from slime.agents.sandbox.workspace import base_folder, sweep
+from slime.agents.sandbox.places import base_folder, sweep
 from slime.errors import EnvironmentAway
 
 pytestmark = pytest.mark.skipif(shutil.which("bwrap") is None, reason="bubblewrap is not installed")

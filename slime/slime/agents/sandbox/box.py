@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import os
 import select
+import signal
 import subprocess
 import threading
 import time
@@ -15,6 +17,7 @@ from pathlib import Path
 
 from slime.agents.sandbox.cgroup import Group, make_group
 from slime.agents.sandbox.command import box_arguments, launcher, programs
+from slime.agents.sandbox.images.image import Image
 from slime.agents.sandbox.limits import Limits
 from slime.agents.sandbox.seccomp import seccomp_filter
 from slime.agents.sandbox.watcher import watch
@@ -45,6 +48,7 @@ class Box:
         environment: Mapping[str, str] | None = None,
         workspace: Workspace | None = None,
         scratch: Sequence[str] = (),
+        image: Image | None = None,
     ) -> None:
         """Starts the program.
 
@@ -53,6 +57,7 @@ class Box:
             environment: variables beyond PATH, HOME and LANG.
             workspace: is where the program starts, and can be written.
             scratch: folders that are empty, can be written and end with the box; each of `limits.disk_bytes`.
+            image: whose files are the box's system, in place of this machine's.
 
         Raises:
             ConfigError: there is no sandbox here.
@@ -64,10 +69,11 @@ class Box:
         self.busy_since: float | None = None
         self._killed = False
         self._ahead = b""  # read, but of a later line
-        folder = (workspace.path, workspace.place) if workspace else None
-        arguments = box_arguments(self.limits, read_only or {}, environment or {}, folder, scratch)
+        folders = workspace.folders if workspace else ()
+        arguments = box_arguments(self.limits, read_only or {}, environment or {}, folders, scratch, image)
         self.group = make_group(self.limits)
-        self.process, told = _spawner.submit(_spawned, program, self.limits, arguments, self.group).result()
+        command = functools.partial(launcher, program=program, limits=self.limits, image=image)
+        self.process, told = _spawner.submit(_spawned, command, arguments, self.group).result()
         self._first = _first_process(told)
         watch(self)
 
@@ -127,6 +133,9 @@ class Box:
         """Kills everything in the box, without waiting. May be repeated, and from another thread."""
         self._killed = self._killed or self.process.poll() is None
         self.process.kill()
+        if self._first is not None:  # while bubblewrap makes the box, its end is not that of what is inside
+            with contextlib.suppress(OSError):
+                signal.pidfd_send_signal(self._first, signal.SIGKILL)
 
     def lost(self) -> bool:
         """Whether somebody else on this machine killed it, which no code in it can do or is to blame for."""
@@ -157,12 +166,12 @@ class Box:
 
 
 def _spawned(
-    program: Sequence[str], limits: Limits, arguments: bytes, group: Group | None
+    launch: Callable[[tuple[int, int, int]], list[str]], arguments: bytes, group: Group | None
 ) -> tuple[subprocess.Popen[bytes], int]:
     told, tell = os.pipe()
     try:
         with _inherited(arguments) as descriptors:
-            command = launcher((*descriptors, tell), program, limits)
+            command = launch((*descriptors, tell))
             process = subprocess.Popen(
                 group.joined(command) if group is not None else command,
                 stdin=subprocess.PIPE,

@@ -11,7 +11,7 @@ import os
 import shutil
 import stat
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path, PurePosixPath
 from typing import BinaryIO
 
@@ -140,16 +140,22 @@ def walk(here: int, depth: int = 0) -> Iterator[tuple[int, os.DirEntry[str]]]:
                 os.close(below)
 
 
-def check_size(root: int, most_bytes: int, most_entries: int) -> None:
-    """Raises TooLarge where the tree holds more."""
+def check_size(roots: Sequence[int], most_bytes: int, most_entries: int) -> None:
+    """Raises TooLarge where the trees together hold more."""
     size = 0
-    for count, (_, entry) in enumerate(walk(root), 1):
+    for count, (_, entry) in enumerate((found for root in roots for found in walk(root)), 1):
         with contextlib.suppress(FileNotFoundError):
             size += entry.stat(follow_symlinks=False).st_blocks * 512
         if size > most_bytes:
             raise TooLarge(f"files take more than {most_bytes >> 20} MiB")
         if count > most_entries:
             raise TooLarge(f"there are more than {most_entries} files")
+
+
+def size_of(root: int) -> tuple[int, int]:
+    """Bytes and entries of a tree that no box has seen yet. Raises TooLarge: it is deeper than a workspace may be."""
+    sizes = [entry.stat(follow_symlinks=False).st_blocks * 512 for _, entry in walk(root)]
+    return sum(sizes), len(sizes)
 
 
 def drop_setuid(root: int) -> None:

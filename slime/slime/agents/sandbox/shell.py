@@ -11,10 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from slime.agents.sandbox.box import LOST, Box, require_sandbox
-from slime.agents.sandbox.command import box_python
+from slime.agents.sandbox.command import worker_python
+from slime.agents.sandbox.images.image import Image
 from slime.agents.sandbox.limits import Limits
 from slime.agents.sandbox.workspace import Workspace
-from slime.errors import SandboxError
+from slime.errors import ConfigError, SandboxError
 
 WORKER = Path(__file__).with_name("shell_worker.py")
 START_SECONDS = 60.0
@@ -70,10 +71,12 @@ class Shells:
         limits: Limits | None = None,
         read_only: Mapping[Path, str] | None = None,
         environment: Mapping[str, str] | None = None,
+        image: Image | None = None,
     ) -> None:
-        """Raises ConfigError where there is no sandbox."""
+        """Raises ConfigError where there is no sandbox, or no shell in the image."""
         require_sandbox()
-        self.workspace, self.limits = workspace, limits or Limits()
+        self.workspace, self.limits, self.image = workspace, limits or Limits(), image
+        self.bash = bash_of(image)
         self.read_only, self.environment = read_only, {**VARIABLES, **(environment or {})}
         self.box: Box | None = None
         self.number = 0
@@ -119,10 +122,14 @@ class Shells:
     def _start(self) -> Box:
         if self.box is not None:
             return self.box
-        python, _ = box_python()
-        numbers = [str(self.limits.output_chars), str(MOST_SHELLS)]
-        program = [python, "-I", "-S", "-c", WORKER.read_text(), *numbers]
-        box = Box(program, self.limits, self.read_only, self.environment, self.workspace)
+        image = self.image.environment if self.image is not None else {}
+        linking = {
+            name: value for name, value in image.items() if name.startswith("LD_")
+        }  # of the image's own programs
+        rest = [str(self.limits.output_chars), str(MOST_SHELLS), self.bash, json.dumps(linking)]
+        program = [*worker_python(self.image), "-I", "-S", "-c", WORKER.read_text(), *rest]
+        environment = {**dict.fromkeys(linking, ""), **self.environment}
+        box = Box(program, self.limits, self.read_only, environment, self.workspace, image=self.image)
         if box.read_line(START_SECONDS, 100) != b'{"number": 0}':
             code = box.exit_code()
             box.close()
@@ -194,19 +201,23 @@ def run(
     limits: Limits | None = None,
     read_only: Mapping[Path, str] | None = None,
     environment: Mapping[str, str] | None = None,
+    image: Image | None = None,
 ) -> Finished:
     """Runs one bash command in a box of its own, and ends everything in it with the command.
 
     Raises:
-        ConfigError: there is no sandbox.
+        ConfigError: there is no sandbox, or no shell in the image.
         SandboxError: the box did not come up, or was killed from outside.
     """
     require_sandbox()
     limits = limits or Limits()
-    program = ["/bin/bash", "--norc", "-c", 'exec </dev/null 2>&1; eval "$1"', "bash", command]
+    bash = bash_of(image)
+    options = ["--norc"] if bash.endswith("bash") else []
+    program = [bash, *options, "-c", 'exec </dev/null 2>&1; eval "$1"', "bash", command]
     until = time.monotonic() + seconds
     start, end, size = b"", b"", 0
-    with Box(program, limits, read_only, {**VARIABLES, **(environment or {})}, workspace) as box:
+    variables = {**VARIABLES, **(environment or {})}
+    with Box(program, limits, read_only, variables, workspace, image=image) as box:
         box.busy_since = time.monotonic()
         while part := box.read_some(max(until - time.monotonic(), 0)):
             size += len(part)
@@ -217,6 +228,16 @@ def run(
             raise SandboxError(LOST)
         reason = box.over or (f"it ran longer than {seconds:g} s" if code is None else None)
     return Finished(None if reason else code, _clipped(start + end, size, limits.output_chars), reason)
+
+
+def bash_of(image: Image | None) -> str:
+    """The shell of a box: an image's own, bash where it has one. Raises ConfigError."""
+    found = "/bin/bash" if image is None else image.has("/bin/bash", "/usr/bin/bash", "/bin/sh")
+    if found is None:
+        raise ConfigError(
+            f"there is no shell in the image {image.name if image else ''}, so no command can run in it"
+        )
+    return found
 
 
 def _clipped(data: bytes, size: int, most: int) -> str:

@@ -1,7 +1,7 @@
 """Runs inside the box: bash shells by name, each on a terminal of its own. The source is handed to `python -c`.
 
 Lines of JSON in {"number", "action": "execute" | "view" | "write" | "kill", "name", "text", "seconds", "block"}, and out
-{"number", "output", "running", "code", "error"}. A shell's `code` is that of its last command, None while it runs.
+{"number", "output", "running", "code", "error"}. A shell's `code` is that of its last command, None while one runs.
 """
 
 from __future__ import annotations
@@ -22,6 +22,9 @@ import time
 
 LONGEST = int(sys.argv[1])
 MOST_SHELLS = int(sys.argv[2])
+PROGRAM = sys.argv[3]
+PLAIN = not PROGRAM.endswith("bash")  # a shell that knows POSIX alone
+os.environ.update(json.loads(sys.argv[4]))
 IDLE = 0.3  # seconds without output after which a written line counts as answered
 TICK = 0.05
 LOOP = r"""trap : INT
@@ -29,6 +32,12 @@ while IFS= read -r -d '' _mark <&3 && IFS= read -r -d '' _command <&3; do
 eval "$_command" 3<&- 4>&-
 printf '\036%s:%d\036' "$_mark" "$?" >&4
 done"""
+PLAIN_LOOP = r"""trap : INT
+while IFS= read -r _mark <&3 && IFS= read -r _command <&3; do
+command eval "$(printf '%b' "$_command")" 3<&- 4>&-
+printf '\036%s:%d\036' "$_mark" "$?" >&4
+done"""
+WORDS = ["sh", "-c", PLAIN_LOOP] if PLAIN else ["bash", "--norc", "--noprofile", "-c", LOOP]
 """What a shell runs: commands come by descriptor 3, so that descriptor 0 is the terminal; the end of each is marked on
 the terminal too, behind all that the command printed."""
 
@@ -79,7 +88,7 @@ class Shell:
     def execute(self, command: str) -> None:
         self.mark, self.running, self.code = secrets.token_hex(8), True, None
         with contextlib.suppress(BrokenPipeError):
-            os.write(self.orders, f"{self.mark}\0{command}\0".encode())
+            os.write(self.orders, _order(self.mark, command))
 
     def read(self) -> None:
         """Takes what the terminal has."""
@@ -140,6 +149,12 @@ class Shell:
         os.close(self.orders)
 
 
+def _order(mark: str, command: str) -> bytes:
+    """As the shell's loop reads it; a plain one reads lines, so each byte is spelled."""
+    spelled = b"".join(b"\\0%03o" % one for one in command.encode())
+    return b"%s\n%s\n" % (mark.encode(), spelled) if PLAIN else f"{mark}\0{command}\0".encode()
+
+
 def _become_bash(terminal: int, orders: int) -> None:
     try:
         os.setsid()
@@ -150,7 +165,7 @@ def _become_bash(terminal: int, orders: int) -> None:
         os.closerange(5, 1024)
         for usual in (signal.SIGINT, signal.SIGQUIT, signal.SIGPIPE, signal.SIGXFSZ):
             signal.signal(usual, signal.SIG_DFL)  # a run in the background of a script ignores the first two
-        os.execv("/bin/bash", ["bash", "--norc", "--noprofile", "-c", LOOP])
+        os.execv(PROGRAM, WORDS)
     finally:
         os._exit(127)
 

@@ -23,9 +23,11 @@ if TYPE_CHECKING:
 
 INTERVAL = 0.05  # seconds; a core fills some 100 MiB of memory in this time
 DISK_EVERY = 5  # intervals; a disk is filled slower, and looking costs more
+DISK_SHARE = 10  # times what a look took, before the next: a large repository is looked at less often
 _boxes: weakref.WeakSet[Box] = weakref.WeakSet()
 _lock = threading.Lock()
 _threads: list[threading.Thread] = []
+_next_look: weakref.WeakKeyDictionary[Box, float] = weakref.WeakKeyDictionary()
 
 
 def watch(box: Box) -> None:
@@ -62,13 +64,15 @@ def _over(box: Box, children: dict[int, list[int]], look_at_disk: bool) -> str |
         return f"its processes together used more than {box.limits.memory >> 20} MiB of memory"
     if reason := box.over:
         return reason
-    if look_at_disk and box.workspace is not None:
+    began = time.monotonic()
+    if look_at_disk and box.workspace is not None and began >= _next_look.get(box, 0.0):
         try:
             box.workspace.check_size()
         except TooLarge as error:
             return f"its files in {box.workspace.place} are too many: {error}"
         except OSError:  # the workspace is being closed
             return None
+        _next_look[box] = time.monotonic() + DISK_SHARE * (time.monotonic() - began)
     return None
 
 

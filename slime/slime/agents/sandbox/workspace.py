@@ -4,19 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
 import os
-import secrets
-import stat
-import tempfile
-import threading
 import weakref
-from collections.abc import Iterator
+from collections.abc import Sequence
 from pathlib import Path
 
-from slime.agents.sandbox.command import BOX_USER
+from slime.agents.sandbox.command import BOX_USER, copy_apart
 from slime.agents.sandbox.folders import (
     FOLDER,
+    TooLarge,
     check_size,
     copy_tree,
     drop_setuid,
@@ -25,22 +21,23 @@ from slime.agents.sandbox.folders import (
     parts_of,
     read_file,
     remove,
+    size_of,
 )
+from slime.agents.sandbox.images.image import Image
+from slime.agents.sandbox.places import base_folder, new_folder, removed
 from slime.errors import ConfigError, SandboxError
-
-_swept: set[Path] = set()
-_lock = threading.Lock()
 
 
 class Workspace:
     """A private folder, read and written by the boxes it is given to, one after the other or at a time.
 
-    It is removed by `close`, when this process ends, and, where this process was killed, when the next one makes a
-    workspace.
+    It is removed by `close`, when this process ends, and, where it was killed, when the next one makes a workspace.
 
     Attributes:
         place: where boxes see it.
         path: where it is on this machine. Links in it may lead anywhere: use the methods here.
+        image: whose folders it began with; None where there was none.
+        folders: all its folders on this machine and where boxes see them; `path` and `place` are the first.
     """
 
     def __init__(
@@ -49,34 +46,46 @@ class Workspace:
         place: str = "/workspace",
         most_bytes: int = 256 << 20,
         most_entries: int = 20_000,
+        image: Image | None = None,
+        writable: Sequence[str] = (),
     ) -> None:
-        """Makes it, with a copy of what is in `template`.
+        """Makes it, with a copy of what is in `template`, or else of what an image has at `place`.
 
         Args:
-            most_bytes, most_entries: of all files; a box that writes more is ended.
+            most_bytes, most_entries: of all files that do not come from the image; a box that writes more is ended.
+            writable: further places that boxes may write to, with what the image has there.
 
         Raises:
-            ConfigError: there is no place for it that the box's user can reach.
+            ConfigError: there is no place for it that the box's user can reach, or a link or a file in the image.
             SandboxError: it could not be written, as on a full disk.
         """
-        if not place.startswith("/") or place in ("/", "/tmp", "/usr", "/proc", "/dev"):
-            raise ValueError(f"a workspace cannot be at {place!r} in a box")
-        self.place, self.most_bytes, self.most_entries = place, most_bytes, most_entries
+        for one in (place, *writable):
+            if not one.startswith("/") or one in (
+                "/",
+                "/tmp",
+                "/proc",
+                "/dev",
+                *(() if image else ("/usr",)),
+            ):
+                raise ValueError(f"a workspace cannot be at {one!r} in a box")
+        self.place, self.most_bytes, self.most_entries, self.image = place, most_bytes, most_entries, image
         base = base_folder()
         try:
-            outer, held = _new_folder(base)
-            self._end = weakref.finalize(self, _removed, base, outer.name, held, os.getpid())
+            outer, held = new_folder(base)
+            self._end = weakref.finalize(self, removed, base, outer.name, held, os.getpid())
             self.path = outer / "files"
-            self.path.mkdir(mode=0o700)
-            if os.getuid() == 0:
-                os.chown(self.path, BOX_USER, BOX_USER)
-            self._root = os.open(self.path, FOLDER)
-            held.append(self._root)
+            self.folders = tuple(zip(_folders(outer, 1 + len(writable)), (place, *writable), strict=True))
+            self._roots = [os.open(path, FOLDER) for path, _ in self.folders]
+            held += self._roots
             if template is not None:
                 copy_tree(template, self.root)
-        except OSError as error:
+            if image is not None:
+                self._fill(image, template is None)
+        except (OSError, ConfigError) as error:
             if hasattr(self, "_end"):
                 self.close()
+            if isinstance(error, ConfigError):
+                raise
             raise SandboxError(f"a workspace could not be made: {error}") from error
 
     @property
@@ -84,7 +93,31 @@ class Workspace:
         """A descriptor of the folder. Raises OSError once it is closed, for its number may be another's then."""
         if not self._end.alive:
             raise OSError(errno.EBADF, "the workspace is closed")
-        return self._root
+        return self._roots[0]
+
+    def _fill(self, image: Image, first: bool) -> None:
+        """Copies of the image's folders; they do not count as what boxes wrote."""
+        for path, place in self.folders if first else self.folders[1:]:
+            if (source := image.folder(place)) is not None:
+                copy_apart(source, path)
+        try:
+            size, entries = map(sum, zip(*(size_of(root) for root in self._roots), strict=True))
+        except TooLarge as error:
+            raise ConfigError(f"a workspace cannot hold what the image {image.name} has: {error}") from error
+        self.most_bytes, self.most_entries = self.most_bytes + size, self.most_entries + entries
+
+    def again(self) -> Workspace:
+        """Another one, with copies of what is in this. Raises SandboxError."""
+        places = [there for _, there in self.folders[1:]]
+        new = Workspace(None, self.place, self.most_bytes, self.most_entries, writable=places)
+        new.image = self.image
+        try:
+            for (path, _), root in zip(self.folders, new._roots, strict=True):
+                copy_tree(path, root)
+        except OSError as error:
+            new.close()
+            raise SandboxError(f"a workspace could not be copied: {error}") from error
+        return new
 
     def write(self, path: str, data: bytes, executable: bool = False) -> None:
         """Writes a file, in place of what was there. Raises ValueError for a path that leads out, OSError."""
@@ -115,12 +148,13 @@ class Workspace:
 
     def check_size(self) -> None:
         """Raises TooLarge where there is more in it than it may hold."""
-        check_size(self.root, self.most_bytes, self.most_entries)
+        _ = self.root
+        check_size(self._roots, self.most_bytes, self.most_entries)
 
     def settle(self) -> None:
         """Takes setuid bits from what a box left; nothing where it is closed."""
-        if self._end.alive:
-            drop_setuid(self.root)
+        for root in self._roots if self._end.alive else ():
+            drop_setuid(root)
 
     def close(self) -> None:
         """Removes it. May be repeated."""
@@ -133,69 +167,11 @@ class Workspace:
         self.close()
 
 
-def base_folder() -> Path:
-    """Where workspaces of this user are. At the first call in a process, those whose process was killed are removed.
-
-    Raises:
-        ConfigError: the folder belongs to somebody else, or the box's user cannot reach it.
-    """
-    base = Path(tempfile.gettempdir()).resolve() / f"slime-workspaces-{os.getuid()}"
-    with _lock:
-        with contextlib.suppress(FileExistsError):
-            base.mkdir(mode=0o711)
-        about = base.lstat()
-        if not stat.S_ISDIR(about.st_mode) or about.st_uid != os.getuid():
-            raise ConfigError(f"{base} belongs to somebody else; set TMPDIR to a folder of your own")
-        base.chmod(0o711)
-        closed = [parent for parent in base.parents if os.getuid() == 0 and not parent.stat().st_mode & 0o001]
-        if closed:
-            raise ConfigError(f"workspaces in {base} cannot be reached by other users: set TMPDIR")
-        if base not in _swept:
-            sweep(base)
-            _swept.add(base)
-    return base
-
-
-def sweep(base: Path) -> None:
-    """Removes workspaces below `base` whose process has ended."""
-    with _held(base, fcntl.LOCK_EX) as root:
-        for name in os.listdir(base):
-            with contextlib.suppress(OSError):
-                held = os.open(name, FOLDER, dir_fd=root)
-                try:
-                    fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    remove(root, name)
-                finally:
-                    os.close(held)
-
-
-def _new_folder(base: Path) -> tuple[Path, list[int]]:
-    """A folder of this process's, and the descriptors that say so."""
-    with _held(base, fcntl.LOCK_SH):
-        outer = base / secrets.token_hex(8)
-        outer.mkdir(mode=0o711)
-        outer.chmod(0o711)
-        held = os.open(outer, FOLDER)
-        fcntl.flock(held, fcntl.LOCK_EX)
-        return outer, [held]
-
-
-@contextlib.contextmanager
-def _held(base: Path, how: int) -> Iterator[int]:
-    root = os.open(base, FOLDER)
-    try:
-        fcntl.flock(root, how)
-        yield root
-    finally:
-        os.close(root)
-
-
-def _removed(base: Path, name: str, held: list[int], pid: int) -> None:
-    if os.getpid() != pid:  # a fork of the process that made it
-        return
-    root = os.open(base, FOLDER)
-    try:
-        remove(root, name)
-    finally:
-        for descriptor in (root, *held):
-            os.close(descriptor)
+def _folders(outer: Path, count: int) -> list[Path]:
+    """New ones of the box's user: `files`, and further ones beside it."""
+    made = [outer / ("files" if number == 0 else f"more-{number}") for number in range(count)]
+    for path in made:
+        path.mkdir(mode=0o700)
+        if os.getuid() == 0:
+            os.chown(path, BOX_USER, BOX_USER)
+    return made

@@ -1,0 +1,68 @@
+"""What boxes on images have of this machine: the program that sets limits, and the Python of our workers.
+
+They are started by their own dynamic linker with their own libraries, so what the image has does not matter.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+from slime.errors import ConfigError
+
+PLACE = "/.box"
+"""Where it is in the box: a folder that every unpacked image has, empty."""
+LOOK_SECONDS = 60.0
+LOOK = """
+import importlib, json, os, sys
+for folder in sys.path:
+    for name in sorted(os.listdir(folder)) if folder.endswith("lib-dynload") else ():
+        try:
+            importlib.import_module(name.partition(".")[0])
+        except ImportError:
+            pass
+maps = [line.split(None, 5)[5].strip() for line in open("/proc/self/maps") if "/" in line]
+print(json.dumps({"prefix": sys.prefix, "path": sys.path, "files": sorted(set(maps))}))
+"""
+
+
+@dataclass(frozen=True)
+class Carried:
+    """Of this machine, in every box on an image.
+
+    Attributes:
+        limiter, python: how prlimit and Python are started there.
+        files: what has to be there for them: files and folders of this machine, and their places below PLACE.
+    """
+
+    limiter: list[str]
+    python: list[str]
+    files: dict[Path, str]
+
+
+def carry(python: str, prlimit: str) -> Carried:
+    """Looks at what the programs need. Raises ConfigError: it cannot be found out."""
+    try:
+        said = subprocess.run(
+            [python, "-I", "-S", "-c", LOOK], capture_output=True, text=True, check=True, timeout=LOOK_SECONDS
+        )
+    except (OSError, subprocess.SubprocessError) as error:
+        raise ConfigError(f"{python} cannot be looked at for boxes on images: {error}") from error
+    about = json.loads(said.stdout)
+    modules = [Path(folder) for folder in about["path"] if os.path.isdir(folder)]
+    shared = [Path(file) for file in about["files"] if ".so" in Path(file).name and os.path.isfile(file)]
+    linker = next((file for file in shared if file.name.startswith("ld-")), None)
+    if linker is None:
+        raise ConfigError(f"{python} has no dynamic linker, so there are no boxes on images here")
+    libraries = sorted({linker.parent, *(file.parent for file in shared)} - set(modules))
+    program = f"{PLACE}/python/bin/{Path(python).resolve().name}"
+    there = {Path(python).resolve(): program, linker: f"{PLACE}/linker", Path(prlimit): f"{PLACE}/prlimit"}
+    there |= {folder: f"{PLACE}/libraries/{number}" for number, folder in enumerate(libraries)}
+    for folder in modules:
+        if not any(folder.is_relative_to(other) for other in modules if other != folder):
+            there[folder] = f"{PLACE}/python/{folder.relative_to(about['prefix'])}"
+    linked = [f"{PLACE}/linker", "--library-path", ":".join(there[folder] for folder in libraries)]
+    return Carried([*linked, f"{PLACE}/prlimit"], [*linked, "--argv0", program, program], there)

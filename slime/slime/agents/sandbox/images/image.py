@@ -1,0 +1,86 @@
+"""An image as boxes use it: a folder of files that nobody writes to any more, and what its makers said of it."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from slime.errors import ConfigError
+
+
+@dataclass(frozen=True)
+class Image:
+    """The files of an image, unpacked.
+
+    Attributes:
+        name: as it was asked for.
+        path: folder of the files on this machine. Links in it may lead anywhere; boxes alone follow them.
+        environment: variables that its makers set.
+        workdir: where its makers wanted programs to start.
+        size: bytes of the files. entries: how many files and folders.
+    """
+
+    name: str
+    path: Path
+    environment: Mapping[str, str] = field(default_factory=dict, hash=False)
+    workdir: str = "/"
+    size: int = 0
+    entries: int = 0
+
+    def folder(self, place: str) -> Path | None:
+        """A folder of the image on this machine, reached through no link; None where there is nothing.
+
+        Raises:
+            ConfigError: it is something else, or a link is on the way.
+        """
+        here = self.path
+        for name in parts(place):
+            here = here / name
+            try:
+                mode = here.lstat().st_mode
+            except FileNotFoundError:
+                return None
+            if not stat.S_ISDIR(mode):
+                what = f"a link to {os.readlink(here)}" if stat.S_ISLNK(mode) else "a file"
+                raise ConfigError(
+                    f"{place} cannot be a folder of its own: in the image {self.name} it is {what}"
+                )
+        return here
+
+    def has(self, *places: str) -> str | None:
+        """The first of these programs that is there: its path in a box; None where none is."""
+        return next((place for place in places if self._program(place)), None)
+
+    def _program(self, place: str) -> bool:
+        """Follows links as a box would, inside the image."""
+        left, at, steps = _names(place), self.path, 0
+        while left:
+            name = left.pop(0)
+            at = at.parent if name == ".." and at != self.path else at if name == ".." else at / name
+            try:
+                mode = at.lstat().st_mode
+            except OSError:
+                return False
+            if stat.S_ISLNK(mode):
+                steps += 1
+                target = os.readlink(at)
+                at = self.path if target.startswith("/") else at.parent
+                left = [*_names(target), *left]
+                if steps > 40:
+                    return False
+        return at.is_file() and os.access(at, os.X_OK)
+
+
+def parts(place: str) -> tuple[str, ...]:
+    """The names on the way to a place in a box. Raises ConfigError: it goes up again."""
+    names = tuple(_names(place))
+    if ".." in names:
+        raise ConfigError(f"{place} is no place in a box: it has .. in it")
+    return names
+
+
+def _names(path: str) -> list[str]:
+    return [name for name in path.split("/") if name not in ("", ".")]
