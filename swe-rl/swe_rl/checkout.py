@@ -5,16 +5,18 @@ from __future__ import annotations
 import contextlib
 import json
 import secrets
-from collections.abc import Iterator
+import shlex
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from slime.agents.sandbox import Finished, Limits, Workspace, run
 from slime.agents.sandbox.command import box_python
-from slime.errors import ConfigError, DataError, SandboxError
+from slime.errors import DataError, SandboxError
+from swe_rl import images
 from swe_rl.instance import Instance
+from swe_rl.logs import files_of_tests, outcomes_of_log
 from swe_rl.repository import source_of, test_packages
-from swe_rl.verdicts import SECRET
 
 LIMITS = Limits(
     memory=1 << 30, cpu_seconds=600, processes=64, disk_bytes=128 << 20, open_files=256, output_chars=8 << 20
@@ -28,30 +30,33 @@ GIT_SECONDS = 120.0
 WORKSPACE_BYTES = 256 << 20
 
 
-def checkout(instance: Instance, for_agent: bool, place: str = "/workspace") -> Workspace:
-    """A fresh copy of the broken repository, seen at `place`; an agent's is without the tests that decide.
+def checkout(
+    instance: Instance, for_agent: bool, place: str = "/workspace", with_git: bool = False
+) -> Workspace:
+    """A fresh copy of the broken repository, seen at `place`, one of an image where the image has it. An agent's is
+    without the tests that decide and, unless it is wanted, the history, which may hold the repair.
 
     Raises:
         ConfigError, DataError: it cannot be made, today or ever. SandboxError: its box did not come up.
     """
-    if not instance.repository and not instance.files:
-        raise ConfigError(
-            f"{instance.instance_id} is an image ({instance.image}); without docker, repositories are packages or folders"
-        )
-    workspace = Workspace(
-        source_of(instance.repository) if instance.repository else None, place, WORKSPACE_BYTES
-    )
+    if instance.image:
+        image, place = images.repository_in(instance.image)
+        workspace = Workspace(None, place, WORKSPACE_BYTES, image=image)
+    else:
+        source = source_of(instance.repository) if instance.repository else None
+        workspace = Workspace(source, place, WORKSPACE_BYTES)
     try:
         for name, text in instance.files.items():
             workspace.write(name, text.encode())
         if instance.bug is not None:
             try:
-                source = workspace.read(instance.bug.file, 16 << 20).decode()
-                workspace.write(instance.bug.file, instance.bug.apply(source).encode())
+                broken = workspace.read(instance.bug.file, 16 << 20).decode()
+                workspace.write(instance.bug.file, instance.bug.apply(broken).encode())
             except (OSError, ValueError) as error:
                 raise DataError(f"{instance.instance_id}: {error}") from error
         if for_agent:
-            for name in (*instance.test_files, ".git"):
+            hidden = images.HIDDEN_FILES if images.hidden_places_of(workspace) else ()
+            for name in (*instance.test_files, *hidden, *(() if with_git else (".git",))):
                 workspace.remove(name)
     except BaseException:
         workspace.close()
@@ -61,17 +66,47 @@ def checkout(instance: Instance, for_agent: bool, place: str = "/workspace") -> 
 
 def commit(instance: Instance, work: Workspace) -> None:
     """A repository of git with one commit, for an agent that wants one. Raises SandboxError where there is none."""
-    done = in_box(f"{GIT} init -q && {GIT} add -A -f && {GIT} commit -q -m base", GIT_SECONDS, work)
+    done = in_box(f"{GIT} init -q && {_added(work)} && {GIT} commit -q -m base", GIT_SECONDS, work, host=True)
     if done.exit_code != 0:
         raise SandboxError(f"{instance.instance_id}: no first commit: {done.output[-300:]}{done.error}")
 
 
+def _added(work: Workspace, git: str = GIT) -> str:
+    """Puts every file into the index; of an image's repository those that git does not ignore, for it has been built."""
+    if work.image is None:
+        return f"{git} add -A -f"
+    return f"{{ mkdir -p .git/info && echo .venv >> .git/info/exclude && {git} add -A; }}"
+
+
 def in_box(
-    command: str, seconds: float, workspace: Workspace, read_only: dict[Path, str] | None = None
+    command: str,
+    seconds: float,
+    workspace: Workspace,
+    read_only: dict[Path, str] | None = None,
+    host: bool = False,
+    variables: Mapping[str, str] | None = None,
 ) -> Finished:
+    """Runs a command in a box of its own: on the image that the repository came in, as if its environment was entered.
+
+    Args:
+        host: on the system of this machine all the same, for its git.
+    """
+    image = None if host else workspace.image
+    if image is not None:
+        entered = {
+            **images.variables(image, workspace.place),
+            "PYTHONDONTWRITEBYTECODE": "1",
+            **(variables or {}),
+        }
+        return run(command, seconds, workspace, images.LIMITS, read_only, entered, image)
     python = str(Path(box_python()[0]).parent)
-    path = {"PATH": f"{python}:/usr/bin:/bin", "PYTHONDONTWRITEBYTECODE": "1"}
+    path = {"PATH": f"{python}:/usr/bin:/bin", "PYTHONDONTWRITEBYTECODE": "1", **(variables or {})}
     return run(command, seconds, workspace, LIMITS, read_only, path)
+
+
+def agents_box(command: str, seconds: float, workspace: Workspace) -> Finished:
+    """The same for an agent's command, which sees no tests that an image keeps beside the repository."""
+    return in_box(command, seconds, workspace, images.hidden_places_of(workspace))
 
 
 def patch_of(instance: Instance, work: Workspace) -> str:
@@ -80,14 +115,15 @@ def patch_of(instance: Instance, work: Workspace) -> str:
     Raises:
         SandboxError: its box did not come up.
     """
-    with contextlib.closing(checkout(instance, for_agent=True)) as base:
-        tree = f"{GIT} --git-dir=/workspace/.git --work-tree=/agent -c core.attributesFile=/dev/null"
-        taken = (
-            f"{GIT} init -q && {GIT} add -A -f && before=$({GIT} write-tree) && cd /agent && {tree} add -A -f"
-        )
+    with contextlib.closing(checkout(instance, for_agent=True, with_git=bool(instance.image))) as base:
+        ours = f"--git-dir={base.place}/.git"
+        tree = f"{GIT} {ours} --work-tree=/agent -c core.attributesFile=/dev/null"
+        begun = "true" if (base.path / ".git").is_dir() else f"{GIT} init -q"
+        taken = f"{begun} && {_added(base)} && before=$({GIT} write-tree) && cd /agent && {tree} add -A"
+        forced = "" if instance.image else " -f"
         shown = "diff --cached --binary --no-ext-diff --no-textconv --no-color --full-index"
-        command = f"{{ {taken}; }} >/dev/null 2>&1 && {tree} {shown} $before"
-        made = in_box(command, GIT_SECONDS, base, {work.path: "/agent"})
+        command = f"{{ {taken}{forced}; }} >/dev/null 2>&1 && {tree} {shown} $before"
+        made = in_box(command, GIT_SECONDS, base, {work.path: "/agent"}, host=True)
         return made.output if made.exit_code == 0 else ""
 
 
@@ -119,11 +155,7 @@ def run_tests(workspace: Workspace, tests: list[str], seconds: float, first: str
     """
     python = box_python()[0]
     packages = test_packages(python)
-    secret = secrets.token_hex(16)
-    workspace.remove(SECRET.name)
-    workspace.write(SECRET.name, secret.encode())
-    workspace.remove(".verdicts")
-    workspace.write(".verdicts/verdicts.py", VERDICTS.read_bytes())
+    secret = _plugin(workspace)
     workspace.write(".verdicts/tests", "\n".join(tests).encode())
     command = (
         f"{{ {first}; }} && PYTEST_DISABLE_PLUGIN_AUTOLOAD=1 "
@@ -132,6 +164,43 @@ def run_tests(workspace: Workspace, tests: list[str], seconds: float, first: str
         f"--rootdir=/workspace {'@/workspace/.verdicts/tests' if tests else ''}"
     )
     done = in_box(command, seconds, workspace, {packages: "/tests-need"})
+    return _parsed(done, secret)
+
+
+def _plugin(workspace: Workspace) -> str:
+    """Puts the plugin of verdicts into the workspace. The secret of what it says."""
+    secret = secrets.token_hex(16)
+    workspace.remove(".verdicts")
+    workspace.write(".verdicts/verdicts.py", VERDICTS.read_bytes())
+    workspace.write(".verdicts/secret", secret.encode())
+    return secret
+
+
+def run_tests_on_image(instance: Instance, workspace: Workspace, seconds: float) -> Verdicts:
+    """Runs the tests of an instance on its image, with the image's Python and pytest: as the row's script does it, or the
+    image's own, or the files of the tests. The plugin goes with every pytest that they start; where none took it (other
+    runners, tox), what was printed decides.
+
+    Raises:
+        DataError: nothing says how its tests are run. SandboxError: the box did not come up.
+    """
+    assert workspace.image is not None
+    secret = _plugin(workspace)
+    script = images.script_of(instance.eval_script, workspace.image, workspace.place)
+    files = files_of_tests((*instance.fail_to_pass, *instance.pass_to_pass))
+    if script:
+        workspace.write(".verdicts/run.sh", script.encode())
+        command = "bash .verdicts/run.sh"
+    elif files:
+        command = f"python -m pytest -p no:cacheprovider --tb=line {shlex.join(files)}"
+    else:
+        raise DataError(
+            f"{instance.instance_id}: its tests are none of pytest, and no eval_script says how they run"
+        )
+    told = {"PYTEST_ADDOPTS": "-p verdicts -rA", "PYTHONPATH": f"{workspace.place}/.verdicts"}
+    done = in_box(command, seconds, workspace, variables=told)
+    if done.error is None and script and not any(_told(done.output, secret)):
+        return Verdicts(outcomes_of_log(done.output), ended=True, exit_code=done.exit_code)
     return _parsed(done, secret)
 
 
@@ -145,7 +214,7 @@ def _parsed(done: Finished, secret: str) -> Verdicts:
             outcomes[said["test"]] = said["outcome"]
         elif "place" in said:
             why[said["place"]] = said["why"]
-        else:
+        elif "end" in said:
             ended = said["end"] == len(outcomes)
     problem = done.error or (
         "" if ended else f"the tests came to no end (exit code {done.exit_code}): {done.output[-400:]}"

@@ -12,7 +12,7 @@ from typing import Any, ParamSpec, TypeVar
 from slime.agents import Action, Message, Observation, Outcome, Start, Task, Tool
 from slime.agents.sandbox import Finished, Workspace
 from slime.errors import DataError
-from swe_rl.checkout import checkout, commit, in_box, patch_of
+from swe_rl.checkout import agents_box, checkout, commit, patch_of
 from swe_rl.grade import Grade, Grader
 from swe_rl.instance import Instance, to_instance
 
@@ -91,7 +91,7 @@ class SweEnvironment:
         shown: list[Message] = []
         for command in commands:
             self.steps += 1
-            done = await self._apart(in_box, command, self.step_seconds, self._work())
+            done = await self._apart(agents_box, command, self.step_seconds, self._work())
             if SUBMIT in done.output.split("\n", 1)[0] and done.exit_code == 0:
                 self.exit_status = "submitted"
                 return Observation(done=True)

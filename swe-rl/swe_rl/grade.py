@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from slime.agents.sandbox import Workspace
-from swe_rl.checkout import GIT, Verdicts, checkout, in_box, run_tests
+from swe_rl.checkout import GIT, GIT_SECONDS, Verdicts, checkout, in_box, run_tests, run_tests_on_image
 from swe_rl.instance import Instance
+from swe_rl.logs import passed_of
 from swe_rl.patch import PatchPolicy
 
 TEST_SECONDS = 300.0
@@ -62,6 +63,8 @@ class Grader:
         if complaint:
             return Grade(False, "policy", complaint)
         with contextlib.closing(checkout(instance, for_agent=False)) as fresh:
+            if fresh.image is not None:
+                return self._on_image(instance, fresh, patch)
             first = _applying(fresh, {"the patch": patch, "the patch of tests": instance.test_patch})
             if not instance.fail_to_pass:
                 return self._by_script(instance, fresh, first)
@@ -70,6 +73,19 @@ class Grader:
             if verdicts.exit_code == NOT_APPLIED:
                 return Grade(False, "does not apply", verdicts.problem)
             return graded(instance, verdicts)
+
+    def _on_image(self, instance: Instance, fresh: Workspace, patch: str) -> Grade:
+        """A script of the row brings the patch of tests itself."""
+        patches = {
+            "the patch": patch,
+            "the patch of tests": "" if instance.eval_script else instance.test_patch,
+        }
+        applied = in_box(_applying(fresh, patches), GIT_SECONDS, fresh, host=True)
+        if applied.exit_code != 0:
+            return Grade(False, "does not apply", applied.error or applied.output[-300:])
+        if not instance.fail_to_pass:
+            return self._by_script(instance, fresh, "true")
+        return graded(instance, run_tests_on_image(instance, fresh, self.seconds))
 
     def _by_script(self, instance: Instance, fresh: Workspace, first: str) -> Grade:
         fresh.write(".eval.sh", instance.eval_script.encode())
@@ -97,7 +113,7 @@ def _applying(workspace: Workspace, patches: dict[str, str]) -> str:
 def graded(instance: Instance, verdicts: Verdicts) -> Grade:
     if not verdicts.ended:
         return Grade(False, "no verdict", verdicts.problem)
-    passed = {test for test, outcome in verdicts.outcomes.items() if outcome == "passed"}
+    passed = passed_of(verdicts.outcomes, loose=bool(instance.image))
     fixed = tuple(test for test in instance.fail_to_pass if test in passed)
     broken = tuple(test for test in instance.pass_to_pass if test not in passed)
     if len(fixed) == len(instance.fail_to_pass) and not broken:

@@ -11,6 +11,7 @@ from typing import Any
 from slime.errors import DataError
 from slime.rollout.prompts import PARQUET, json_rows, parquet_rows
 from swe_rl.factory.mutations import Mutation
+from swe_rl.images import image_name
 
 FACTORY = "factory"
 
@@ -21,7 +22,7 @@ class Instance:
 
     Attributes:
         instance_id: unique in its file; names logs and splits.
-        repository: `name==version` of a package, or a folder of this machine; `image` names a container instead.
+        repository: `name==version` of a package, or a folder of this machine. image: of a container that has it instead.
         problem_statement: what the agent reads.
         fail_to_pass: ids of tests that fail before the repair and must pass after it. pass_to_pass: must still pass.
         bug: what breaks the repository, where the factory broke it.
@@ -87,6 +88,7 @@ def to_instance(row: Mapping[str, Any], where: str) -> Instance:
     """Raises DataError for a row that is none."""
     inner = _json(row.get("metadata"), where, "metadata") or {}
     found = _json(inner.get("instance") if isinstance(inner, Mapping) else None, where, "metadata.instance")
+    source = str(inner.get("data_source", "")) if isinstance(inner, Mapping) else ""
     row = found or _json(row.get("instance"), where, "instance") or row
     tests = {name: _tests(row, name, where) for name in ("FAIL_TO_PASS", "PASS_TO_PASS")}
     script = str(row.get("eval_script") or "")
@@ -98,12 +100,12 @@ def to_instance(row: Mapping[str, Any], where: str) -> Instance:
     except TypeError as error:
         raise DataError(f"{where}: the bug is no recipe of the factory: {error}") from error
     instance = Instance(
-        _text(row, where, "instance_id", "id"),
+        _text(row, where, "instance_id", "id", "commit_hash"),
         _text(row, where, "problem_statement", "issue", "text"),
         tests["FAIL_TO_PASS"],
         tests["PASS_TO_PASS"],
         str(row.get("folder") or row.get("repo") or ""),
-        str(row.get("image_name") or row.get("docker_image") or ""),
+        image_name(row, source),
         made,
         str(row.get("patch") or ""),
         str(row.get("test_patch") or ""),

@@ -16,7 +16,7 @@ from slime.agents import Action, Observation, Outcome, Start, Task, Tool, ToolCa
 from slime.agents.protocol import Message
 from slime.agents.sandbox import Finished
 from slime.agents.tool_calls import CallFormat, loose_calls
-from swe_rl.checkout import in_box
+from swe_rl.checkout import agents_box
 from swe_rl.environment import STEP_SECONDS, SweEnvironment
 from swe_rl.grade import Grader
 from swe_rl.mini.package import configuration, load, module
@@ -166,4 +166,4 @@ class MiniSweEnvironment(SweEnvironment):
 
     def _command(self, command: str) -> Finished:
         self.steps += 1
-        return in_box(command, self.step_seconds, self._work())
+        return agents_box(command, self.step_seconds, self._work())
