@@ -11,6 +11,7 @@ import ctypes
 import json
 import os
 import runpy
+import shutil
 import signal
 import stat
 import subprocess
@@ -28,6 +29,8 @@ class Late(BaseException):
 
 def main() -> None:
     order = json.loads(sys.stdin.readline())
+    if sys.executable.startswith("/.box/"):  # on an image, where this one cannot be started by its name
+        sys.executable = shutil.which("python3") or ""
     if ctypes.CDLL(None).prctl(PR_SET_DUMPABLE, 0, 0, 0, 0):
         sys.exit("this process can be traced")
     results = os.fdopen(os.dup(1), "w")

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from slime.agents.sandbox import Shells
 from slime.errors import EnvironmentAway, SlimeError
-from terminal_rl.system import LIMITS, READ_ONLY
+from terminal_rl.system import LIMITS, read_only_of
 from terminal_rl.task_folder import read_task, task_folders
 from terminal_rl.tasks import FolderTask
 from terminal_rl.verdict import Verdict
@@ -51,7 +51,7 @@ def attempt(task: FolderTask, script: str | None) -> Verdict:
 def _attempt(task: FolderTask, script: str | None) -> Verdict:
     with task.workspace() as workspace:
         if script is not None:
-            with Shells(workspace, LIMITS, READ_ONLY) as shells:
+            with Shells(workspace, LIMITS, read_only_of(workspace), image=workspace.image) as shells:
                 shells.execute("main", f"bash -c {_quoted(script)}", SECONDS)
         return task.verdict(workspace)
 

@@ -1,4 +1,4 @@
-"""What of a Dockerfile a box can do without docker: where the work is, and which files are there."""
+"""What of a Dockerfile a box can do without building it: where the work is, and which files are there."""
 
 from __future__ import annotations
 
@@ -10,11 +10,15 @@ IGNORED = ("FROM", "LABEL", "MAINTAINER", "CMD", "ENTRYPOINT", "EXPOSE")
 """A box has the system of this machine, whatever the image is, and runs no command of it."""
 
 
+class NeedsBuild(ValueError):
+    """What podman or docker could build, and a box cannot do alone."""
+
+
 def copies_of(file: Path, usual: str) -> tuple[str, tuple[tuple[Path, str], ...]]:
     """The working folder, and the files that are copied: where from, and where to, relative to the working folder.
 
     Raises:
-        ValueError: an instruction that needs docker, or a path that leads out of the folders.
+        ValueError: a path that is not there, or leads out of the folder. NeedsBuild: the Dockerfile has to be built.
     """
     workdir, copies = usual, []
     for number, words in _instructions(file.read_text()):
@@ -24,9 +28,9 @@ def copies_of(file: Path, usual: str) -> tuple[str, tuple[tuple[Path, str], ...]
         elif name == "COPY" and len(words) == 3 and not words[1].startswith("--"):
             copies.append((number, words[1], posixpath.join(workdir, words[2]), words[2].endswith("/")))
         elif name not in IGNORED:
-            raise ValueError(
-                f"line {number}: {' '.join(words[:2])} needs docker; boxes take WORKDIR and COPY of one path (and a "
-                "setup.sh beside the task's tests for the rest)"
+            raise NeedsBuild(
+                f"line {number}: {' '.join(words[:2])} needs podman or docker; without one, boxes take WORKDIR and COPY "
+                "of one path (and a setup.sh beside the task's tests for the rest)"
             )
     return workdir, tuple(_copy(file.parent, workdir, *one) for one in copies)
 
@@ -39,7 +43,7 @@ def _copy(context: Path, workdir: str, number: int, source: str, target: str, in
         target = posixpath.join(target, found.name)
     place = posixpath.relpath(posixpath.normpath(target), workdir)
     if place == ".." or place.startswith("../"):
-        raise ValueError(
+        raise NeedsBuild(
             f"line {number}: {target} is outside the working folder {workdir}, which is all that a box keeps"
         )
     return found, place

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from slime.agents import Action, Observation, Outcome, Start, Task, Tool, ToolCall
 from slime.agents.sandbox import Limits, Shells, Workspace
 from terminal_rl.prompt import messages
-from terminal_rl.system import LIMITS, READ_ONLY
+from terminal_rl.system import LIMITS, read_only_of
 from terminal_rl.tasks import TerminalTask, task_of
 from terminal_rl.tools import TOOLS, answer
 
@@ -58,7 +58,8 @@ class TerminalEnvironment:
     def _begin(self, row: Task) -> Start:
         self.task = task_of(row, self.settings.tasks_dir)
         self.workspace = self.task.workspace()
-        self.shells = Shells(self.workspace, self.settings.limits, READ_ONLY)
+        seen = read_only_of(self.workspace)
+        self.shells = Shells(self.workspace, self.settings.limits, seen, image=self.workspace.image)
         first = messages(self.task, self.workspace.place, self.settings.system)
         return Start(first, tuple(self.settings.tools))
 

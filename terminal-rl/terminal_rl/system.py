@@ -2,12 +2,40 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Mapping
 from pathlib import Path
 
-from slime.agents.sandbox import Limits
+from slime.agents.sandbox import Image, Limits, Workspace
+from slime.errors import ConfigError
 
 LIMITS = Limits(processes=64, cpu_seconds=600, file_bytes=64 << 20)
 WORKSPACE_BYTES = 256 << 20
 _ALTERNATIVES = Path("/etc/alternatives")
 READ_ONLY = {_ALTERNATIVES: str(_ALTERNATIVES)} if _ALTERNATIVES.is_dir() else {}
 """Of this machine, beyond what every box has: awk and its like are links over this folder."""
+WRITABLE = ("/root", "/home", "/srv", "/data", "/opt", "/var/www", "/var/log")
+"""Of an image, beside the working folder: where tasks work, as far as the image has them and they are small."""
+MOST_COPIED = 64 << 20
+
+
+def read_only_of(workspace: Workspace) -> Mapping[Path, str]:
+    """What boxes on the workspace see of this machine beyond their system."""
+    return READ_ONLY if workspace.image is None else {}
+
+
+def writable_of(image: Image, workdir: str) -> tuple[str, ...]:
+    """Places of an image that are copied into a workspace. None holds another, and none is a link."""
+    found = []
+    for place in WRITABLE:
+        nested = f"{workdir}/".startswith(f"{place}/") or f"{place}/".startswith(f"{workdir}/")
+        with contextlib.suppress(ConfigError):
+            folder = image.folder(place)
+            if folder is not None and not nested and size_of(folder) <= MOST_COPIED:
+                found.append(place)
+    return tuple(found)
+
+
+def size_of(folder: Path) -> int:
+    """Bytes of all files in it."""
+    return sum(path.lstat().st_size for path in folder.rglob("*"))

@@ -11,8 +11,9 @@ from typing import Any
 
 import yaml
 
+from slime.agents.sandbox.images.tools import tools
 from slime.errors import DataError
-from terminal_rl.docker_file import copies_of
+from terminal_rl.docker_file import NeedsBuild, copies_of
 from terminal_rl.harbor_rewards import needs_more_than_a_box
 
 WORKDIR = "/app"
@@ -33,6 +34,7 @@ class TaskFolder:
     Attributes:
         workdir: where the agent's files are in its box.
         files: what the workspace begins with: files of this machine, and where they go, relative to `workdir`.
+        dockerfile: of an image that has the files and the working folder in their place; None where none is built.
         setup: a script that prepares the workspace, run once in a box; None where the files are enough.
         tests: folder with test_outputs.py, or Harbor's test.sh.
         test_names: functions of test_outputs.py, in order; none where test.sh gives the reward.
@@ -48,6 +50,7 @@ class TaskFolder:
     category: str
     workdir: str
     files: tuple[tuple[Path, str], ...]
+    dockerfile: Path | None
     setup: Path | None
     tests: Path
     test_names: tuple[str, ...]
@@ -74,7 +77,7 @@ def read_task(path: Path) -> TaskFolder:
         raise TaskError(f"{path}: no task.yaml (terminal-bench) and no task.toml (Harbor)")
     if not isinstance(instruction, str) or not instruction.strip():
         raise TaskError(f"{path}: the task has no instruction")
-    workdir, files = _files(path)
+    workdir, files, dockerfile = _files(path)
     scripted = (path / "task.toml").is_file() and _gives_rewards(path / "tests")
     solutions = (path / "solution.sh", path / "solution" / "solve.sh")
     return TaskFolder(
@@ -85,6 +88,7 @@ def read_task(path: Path) -> TaskFolder:
         category=str(labels.get("category", "unknown")),
         workdir=workdir,
         files=files,
+        dockerfile=dockerfile,
         setup=path / "setup.sh" if (path / "setup.sh").is_file() else None,
         tests=path / "tests",
         test_names=() if scripted else _test_names(path / "tests" / TESTS),
@@ -148,16 +152,19 @@ def _seconds(path: Path, what: str, value: object, usual: float) -> float:
     return float(value)
 
 
-def _files(path: Path) -> tuple[str, tuple[tuple[Path, str], ...]]:
-    """The working folder, and what lies in it. A Dockerfile says so; without one it is all of environment/."""
+def _files(path: Path) -> tuple[str, tuple[tuple[Path, str], ...], Path | None]:
+    """The working folder, and what lies in it. A Dockerfile says so; without one it is all of environment/. A Dockerfile
+    that does more is to be built, where something here can."""
     for file in (path / "environment" / "Dockerfile", path / "Dockerfile"):
         if file.is_file():
             try:
-                return copies_of(file, WORKDIR)
+                return *copies_of(file, WORKDIR), None
             except ValueError as error:
+                if isinstance(error, NeedsBuild) and tools():
+                    return WORKDIR, (), file
                 raise TaskError(f"{file}: {error}") from error
     folder = path / "environment"
-    return WORKDIR, ((folder, "."),) if folder.is_dir() else ()
+    return WORKDIR, ((folder, "."),) if folder.is_dir() else (), None
 
 
 def _gives_rewards(tests: Path) -> bool:

@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from slime.agents import Task
-from slime.agents.sandbox import Workspace, run
-from slime.errors import EnvironmentAway
-from terminal_rl.system import LIMITS, READ_ONLY, WORKSPACE_BYTES
+from slime.agents.sandbox import Image, Workspace, run
+from slime.agents.sandbox.images import built_image
+from slime.errors import ConfigError, DataError, EnvironmentAway
+from terminal_rl.system import LIMITS, WORKSPACE_BYTES, read_only_of, writable_of
 from terminal_rl.task_folder import AGENT_SECONDS, WORKDIR, TaskError, TaskFolder, read_task
 from terminal_rl.verdict import Verdict, judge
 
@@ -64,7 +65,7 @@ class FolderTask:
 
     def workspace(self) -> Workspace:
         template = prepared(self.folder)  # held here, so that it is not removed while it is copied
-        return made(self.folder.workdir, template.path)
+        return template.again()
 
     def verdict(self, workspace: Workspace) -> Verdict:
         with self.workspace() as fresh:
@@ -99,9 +100,11 @@ class FilesTask:
         return Verdict(int(not wrong), 1, tuple(f"{path}: not as asked for" for path in wrong))
 
 
-def made(place: str, template: Path | None = None) -> Workspace:
+def made(place: str, image: Image | None = None) -> Workspace:
+    """A new one at the place, with what an image has there and where tasks write. Raises EnvironmentAway."""
+    writable = writable_of(image, place) if image is not None else ()
     try:
-        return Workspace(template, place, WORKSPACE_BYTES)
+        return Workspace(None, place, WORKSPACE_BYTES, image=image, writable=writable)
     except OSError as error:
         raise EnvironmentAway(f"a workspace could not be made: {error}") from error
 
@@ -121,12 +124,15 @@ def prepared(folder: TaskFolder) -> Workspace:
 
 
 def _new(folder: TaskFolder) -> Workspace:
-    workspace = made(folder.workdir)
+    workspace = made(folder.workdir) if folder.dockerfile is None else _on_image(folder.dockerfile)
     try:
         for source, place in folder.files:
             copy_in(workspace, source, place)
         if folder.setup is not None:
-            done = run(folder.setup.read_text(), SETUP_SECONDS, workspace, LIMITS, READ_ONLY)
+            read_only = read_only_of(workspace)
+            done = run(
+                folder.setup.read_text(), SETUP_SECONDS, workspace, LIMITS, read_only, image=workspace.image
+            )
             if done.exit_code != 0:
                 reason = done.error or f"exit code {done.exit_code}: {' '.join(done.output.split())[-300:]}"
                 raise TaskError(f"{folder.setup} fails: {reason}")
@@ -134,6 +140,15 @@ def _new(folder: TaskFolder) -> Workspace:
         workspace.close()
         raise
     return workspace
+
+
+def _on_image(dockerfile: Path) -> Workspace:
+    """Raises TaskError: the image cannot be built, or has no working folder; EnvironmentAway."""
+    try:
+        image = built_image(dockerfile)
+        return made(image.workdir if image.workdir.strip("/") else WORKDIR, image)
+    except (ConfigError, DataError) as error:
+        raise TaskError(str(error)) from error
 
 
 def copy_in(workspace: Workspace, source: Path, place: str) -> None:

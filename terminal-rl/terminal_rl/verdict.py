@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from slime.agents.sandbox import Box, Workspace
-from slime.agents.sandbox.command import box_python
+from slime.agents.sandbox.command import worker_python
 from slime.agents.sandbox.folders import TooLarge
 from slime.errors import EnvironmentAway, SandboxError
 from terminal_rl.harbor_rewards import NoReward, reward_of, rewards_of
-from terminal_rl.system import LIMITS, READ_ONLY
+from terminal_rl.system import LIMITS, read_only_of
 from terminal_rl.task_folder import SCRIPT, TaskFolder
 
 RUNNER = Path(__file__).with_name("boxed_tests.py")
@@ -88,12 +88,11 @@ def run_tests(task: TaskFolder, workspace: Workspace) -> Verdict:
 
 
 def _runner(task: TaskFolder, tests: Workspace, workspace: Workspace) -> Box:
-    python, _ = box_python()
-    read_only = {**READ_ONLY, tests.path: "/tests"}
-    program = [python, "-I", "-c", RUNNER.read_text()]
-    return Box(
-        program, LIMITS, read_only, task.test_variables, workspace, () if task.test_names else ("/logs",)
-    )
+    read_only = {**read_only_of(workspace), tests.path: "/tests"}
+    program = [*worker_python(workspace.image), "-I", "-c", RUNNER.read_text()]
+    variables = {"LD_PRELOAD": "", **task.test_variables}  # an image's is for its own programs
+    scratch = () if task.test_names else ("/logs",)
+    return Box(program, LIMITS, read_only, variables, workspace, scratch, workspace.image)
 
 
 def _line(box: Box, key: str, seconds: float) -> dict[str, Any] | None:

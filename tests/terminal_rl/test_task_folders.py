@@ -48,15 +48,16 @@ def test_the_tasks_here_are_of_six_families() -> None:
         ("tests/test_outputs.py", "def test_x(:", "line 1"),
         ("tests/test_outputs.py", "import pytest\ndef test_x(): pass", "imports pytest"),
         ("tests/test_outputs.py", "def test_x(tmp_path): pass", "asks for a fixture"),
-        ("Dockerfile", "FROM debian\nRUN apt-get install x", "line 2: RUN apt-get needs docker"),
+        ("Dockerfile", "FROM debian\nRUN apt-get install x", "line 2: RUN apt-get needs podman or docker"),
         ("Dockerfile", "COPY ../../secret /app/", "there is no ../../secret"),
         ("Dockerfile", "WORKDIR /app\nCOPY task.yaml /etc/passwd", "outside the working folder /app"),
-        ("Dockerfile", "COPY --chown=1 task.yaml .", "needs docker"),
+        ("Dockerfile", "COPY --chown=1 task.yaml .", "needs podman or docker"),
     ],
 )
 def test_what_cannot_be_used_is_refused_in_one_line(
-    write_task: Write, file: str, text: str, complaint: str
+    write_task: Write, monkeypatch: pytest.MonkeyPatch, file: str, text: str, complaint: str
 ) -> None:
+    monkeypatch.setattr("terminal_rl.task_folder.tools", list)  # neither podman nor docker
     path = write_task().path
     (path / file).write_text(text)
     with pytest.raises(TaskError, match=complaint) as refused:
