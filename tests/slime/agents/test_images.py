@@ -113,6 +113,13 @@ def test_devices_and_pipes_are_left_out(tmp_path: Path) -> None:
     assert names(root) == {"a"}
 
 
+def test_a_time_that_no_file_can_have_is_refused(tmp_path: Path) -> None:
+    file = entry("a")
+    file.mtime = 1e30
+    with pytest.raises(BadImage, match="cannot be read"):
+        unpacked(tmp_path / "root", tar_of((file, b"1")))
+
+
 def test_layers_lie_above_each_other_and_remove_what_is_below(tmp_path: Path) -> None:
     below = tar_of(
         (entry("a/one"), b"1"),

@@ -49,7 +49,7 @@ class Unpacker:
                 new: set[tuple[str, ...]] = set()
                 for entry in archive:
                     self._entry(archive, entry, layer, new)
-        except (tarfile.TarError, EOFError, ValueError, zlib.error) as error:
+        except (tarfile.TarError, EOFError, ValueError, OverflowError, zlib.error) as error:
             raise BadImage(f"its archive cannot be read: {line_of(error)}") from error
 
     def close(self) -> None:
