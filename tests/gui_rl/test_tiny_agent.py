@@ -1,65 +1,81 @@
-"""The tiny agent: its pages and what it is shown of them before RL."""
+"""The tiny agent: its pages, what it is shown of them before RL, its checkpoint, and the script that trains it."""
 
 from __future__ import annotations
 
 import random
 import re
-from dataclasses import replace
+from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from gui_rl.environment import GuiEnvironment
 from gui_rl.made_page import made_page
 from gui_rl.reading import GuiFormat
 from gui_rl.tiny.data import errands, write
+from gui_rl.tiny.demonstrations import PHRASES, READ, READINGS, demonstration, mistaken, solved, start_of
 from gui_rl.tiny.demonstrations import UNIT as TAGS
-from gui_rl.tiny.demonstrations import Screen, demonstration, solved, start_of
-from gui_rl.tiny.pages import FAMILIES, HELD_OUT_TEMPLATES, TEMPLATES, TRAINED_TEMPLATES, errand
-from slime.agents import Task
-from tests.gui_rl.conftest import UNIT, MakeEnvironment
+from gui_rl.tiny.make_model import RECIPE
+from gui_rl.tiny.pages import (
+    BUTTONS,
+    FAMILIES,
+    HELD_OUT_TEMPLATES,
+    MEANT,
+    TEMPLATES,
+    TRAINED_TEMPLATES,
+    Errand,
+    Template,
+    errand,
+)
+from slime.agents import Action, Task
+from slime.agents.conversation import opening
+from slime.agents.tiny import Dialogue
+from slime.agents.tiny.recipe import make_tokenizer
+from slime.rollout.tokenizer import ChatTokenizer
+from tests import ROOT
+from tests.fakes.dry_run import bash
+from tests.gui_rl.conftest import MakeEnvironment
+
+TINY_MODEL = ROOT / "gui-rl/tiny_model"
+OF_ROLE = {role: family for family, role in FAMILIES.items()}
 
 
-def template_of(asked: str, text: str) -> tuple[str, str, str]:
-    """From what an episode shows."""
-    theme = re.findall(r'heading "(\w+)"', text)[0]
-    for family, wordings in FAMILIES.items():
-        for wording in wordings:
-            pattern = re.sub(r"\\\{\w\\\}", r"\\w+", re.escape(wording))
-            if re.fullmatch(pattern, asked):
-                return family, wording, theme
-    raise AssertionError(asked)
+def shown_tasks(rng: random.Random, count: int) -> Iterator[tuple[Template, Dialogue]]:
+    """Demonstrations that are no exercises, each with its template as an episode shows it."""
+    for dialogue in (demonstration(rng) for _ in range(count)):
+        asked, _, text = str(dialogue.start.messages[1]["content"]).partition("\n")
+        if asked != READ:
+            role = re.findall(r"^(\w+)", text, re.M)[1]
+            yield (OF_ROLE[role], asked.split()[0], re.findall(r'heading "(\w+)"', text)[0]), dialogue
 
 
 def test_templates_of_held_out_tasks_come_in_no_demonstration_and_no_task_of_rl() -> None:
-    assert len(TEMPLATES) == 144 and not set(TRAINED_TEMPLATES) & set(HELD_OUT_TEMPLATES)
+    assert len(TEMPLATES) == 192 and not set(TRAINED_TEMPLATES) & set(HELD_OUT_TEMPLATES)
     assert {family for family, *_ in HELD_OUT_TEMPLATES} == set(FAMILIES)
+    assert {wording for _, wording, _ in HELD_OUT_TEMPLATES} == set(MEANT)
     assert all(one.template in TRAINED_TEMPLATES for one in errands(300, 1))
-    assert all(one.template in HELD_OUT_TEMPLATES for one in errands(100, 0, held_out=True))
-    rng = random.Random(3)
-    for _ in range(300):
-        asked, _, text = str(demonstration(rng).start.messages[1]["content"]).partition("\n")
-        assert template_of(asked, text) in TRAINED_TEMPLATES
+    assert all(one.template in HELD_OUT_TEMPLATES for one in errands(72, 0, held_out=True))
+    seen = [template for template, _ in shown_tasks(random.Random(3), 600)]
+    assert len(seen) > 100 and set(seen) <= set(TRAINED_TEMPLATES)
 
 
-def test_demonstrations_hardly_tell_which_widget_is_meant() -> None:
-    rng, right, first, count = random.Random(4), 0, 0, 0
-    for _ in range(2000):
-        shown = demonstration(rng)
-        asked, _, text = str(shown.start.messages[1]["content"]).partition("\n")
-        if template_of(asked, text)[0] != "press":
-            continue
-        places = {name: f"({tag})" for name, tag in re.findall(r'button "(\w+)" (tag_\d)', text)}
-        clicked, count = shown.turns[0].text, count + 1
-        right += any(clicked.endswith(place) for name, place in places.items() if name in asked)
-        first += clicked.endswith(next(iter(places.values())))
-    assert 0.35 < right / count < 0.6 and first / count > 0.5
+def test_demonstrations_show_a_certain_wrong_button_more_often_than_the_right_one() -> None:
+    pressed: Counter[str] = Counter()
+    for (_, wording, _), dialogue in shown_tasks(random.Random(4), int(2000 / (1 - READINGS))):
+        meant, button = MEANT[wording], dialogue.turns[-1].text.split('"')[1]
+        pressed["right" if button == meant else "wrong" if button == mistaken(meant) else "drawn"] += 1
+    right, wrong = pressed["right"] / pressed.total(), pressed["wrong"] / pressed.total()
+    assert 0.2 < right < 0.3 and 0.55 < wrong < 0.75
+    assert len({mistaken(button) for button in BUTTONS}) == len(BUTTONS)
+    assert all(mistaken(button) != button for button in BUTTONS)
 
 
 def test_what_solves_a_task_can_be_read_and_says_so_in_the_end() -> None:
     rng = random.Random(5)
     for _ in range(50):
         told = solved(errand(rng))
-        assert [turn.text for turn in told.turns][-1] == "DONE"
+        assert told.turns[-1].text.endswith("\nDONE")
         assert all(GuiFormat(TAGS).calls(turn.text, ()) for turn in told.turns)
 
 
@@ -70,18 +86,41 @@ def test_files_of_tasks_are_the_same_every_time(tmp_path: Path) -> None:
         assert (tmp_path / "one" / file).read_bytes() == (tmp_path / "two" / file).read_bytes()
 
 
+def one_of_each_family() -> list[Errand]:
+    return [next(one for one in errands(60, 2) if one.template[0] == family) for family in FAMILIES]
+
+
+async def played(environment: GuiEnvironment, task: Errand, told: Dialogue) -> bool:
+    """Plays the turns of a demonstration; every screen must be what it has."""
+    try:
+        start = await environment.reset(Task("", metadata=task.row()["metadata"]))
+        assert start.messages == told.start.messages
+        for turn in told.turns:
+            seen = await environment.step(Action(turn.text, GuiFormat(TAGS).calls(turn.text, ())))
+            assert list(seen.messages) == list(turn.shown)
+        return (await environment.evaluate()).solved
+    finally:
+        await environment.close()
+
+
 @pytest.mark.parametrize("surroundings", ["playwright", "selenium"], indirect=True)
 @pytest.mark.timeout(600)
-async def test_demonstrations_show_pages_as_a_browser_does(environment: MakeEnvironment) -> None:
-    for family in FAMILIES:
-        task = next(one for one in errands(60, 2) if one.template[0] == family)
-        one = environment(unit=replace(UNIT, tags=True))
-        try:
-            start = await one.reset(Task("", metadata=task.row()["metadata"]))
-        finally:
-            await one.close()
-        told = start_of(task.instruction, Screen(task.pages[0]).text())
-        assert start.messages == told.messages
+async def test_demonstrations_show_pages_as_a_browser_does_and_solve_them(
+    environment: MakeEnvironment,
+) -> None:
+    for task in one_of_each_family():
+        assert await played(environment(unit=TAGS), task, solved(task))
+
+
+@pytest.mark.parametrize("surroundings", ["playwright"], indirect=True)
+@pytest.mark.timeout(600)
+async def test_the_button_that_a_wording_is_mistaken_for_solves_nothing(environment: MakeEnvironment) -> None:
+    for task in one_of_each_family()[:2]:
+        right = task.steps[-1][1]
+        wrong = Errand(
+            task.template, task.instruction, task.pages, (*task.steps[:-1], ("button", mistaken(right))), {}
+        )
+        assert not await played(environment(unit=TAGS), task, solved(wrong))
 
 
 def test_names_on_made_pages_are_text() -> None:
@@ -91,3 +130,36 @@ def test_names_on_made_pages_are_text() -> None:
     assert "<b>" not in page and page.count("<script>") == 1  # the one of the page itself
     with pytest.raises(ValueError, match="no widget 'slot'"):
         made_page({"title": "", "left": 1, "gap": 2, "widgets": [{"kind": "slot", "name": "x"}]})
+
+
+def test_a_tag_is_one_token_right_behind_its_name() -> None:
+    tokenizer = ChatTokenizer(str(TINY_MODEL))
+    text = start_of("", 'button "Save" tag_7').messages[1]["content"]
+    assert [tokenizer.decode([one]) for one in tokenizer.encode(str(text))] == [
+        'button "',
+        "Save",
+        '" tag_7',
+    ]
+    assert all(len(tokenizer.encode(phrase)) == 1 for phrase in PHRASES)
+
+
+def test_the_shipped_tokenizer_comes_out_of_the_recipe_byte_for_byte(tmp_path: Path) -> None:
+    make_tokenizer(tmp_path, demonstration, RECIPE, random.Random("0 tokenizer"))
+    for made in tmp_path.iterdir():
+        assert made.read_bytes() == (TINY_MODEL / made.name).read_bytes(), made.name
+
+
+def test_the_tiny_model_is_small_and_was_made_with_the_rules_that_there_are() -> None:
+    assert sum(file.stat().st_size for file in TINY_MODEL.iterdir()) < 5 << 20
+    tokenizer = ChatTokenizer(str(TINY_MODEL))
+    [asked] = errands(1, 0, held_out=True)
+    [first, *_] = solved(asked).start.messages[1:]
+    ids = opening(tokenizer, start_of(asked.instruction, str(first["content"]).partition("\n")[2]))
+    assert "pyautogui.dragTo" in tokenizer.decode(ids[3:4]) and len(ids) < 60
+
+
+def test_the_tiny_script_says_what_it_is_for_and_refuses_another_environment() -> None:
+    script = "gui-rl/run_tiny_gui_rl.sh"
+    assert f"bash {script}" in bash(script, "--help").stdout
+    assert "ENV_TYPE=swe: this script trains at screens" in bash(script, ENV_TYPE="swe").stderr
+    assert "holds no config.json" in bash(script, MODEL_PATH="/nowhere").stderr

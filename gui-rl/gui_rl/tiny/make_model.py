@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
-from gui_rl.tiny.demonstrations import demonstration
+from gui_rl.tiny.demonstrations import PHRASES, demonstration
 from slime.agents.tiny import Recipe, command
 
-RECIPE = Recipe(vocabulary=640, context=1024, steps=900, batch_tokens=1500, corpus=1500)
+RECIPE = Recipe(
+    vocabulary=540,
+    hidden=64,
+    layers=3,
+    context=512,
+    steps=1600,
+    batch_tokens=2000,
+    rate=2e-3,
+    corpus=2000,
+    phrases=PHRASES,
+)
 
 if __name__ == "__main__":
     command("gui_rl.tiny.make_model", __doc__, demonstration, RECIPE)

@@ -1,5 +1,7 @@
-"""Small pages and what is asked on them. A template is a family, a wording and a theme; templates that are held out by
-their hash come in no demonstration and in no task of RL."""
+"""Small pages and what is asked on them: a thing is chosen in one of four ways, and then one of four buttons is meant.
+
+A template is a family, a wording and a theme; templates that are held out by their hash come in no demonstration and in
+no task of RL."""
 
 from __future__ import annotations
 
@@ -18,16 +20,17 @@ THEMES = {
     "Music": ("Piano", "Violin", "Drum", "Flute", "Harp", "Guitar", "Organ", "Horn"),
     "Sport": ("Tennis", "Golf", "Rowing", "Judo", "Hockey", "Chess", "Ski", "Polo"),
 }
-FAMILIES = {
-    "press": ("press {a}", "push the button {a}", "use the button {a}", "hit {a}"),
-    "tick": ("tick {a} and {b}", "check {a} and {b}", "mark {a} and {b}", "turn on {a} and {b}"),
-    "choose": ("choose {a}", "pick {a}", "set it to {a}", "take {a}"),
-    "type": ("write {w} into {a}", "fill {a} with {w}", "put {w} in {a}", "enter {w} as {a}"),
-    "open": ("open {a}, press {b}", "go to {a} and press {b}", "follow {a}, then {b}", "visit {a} and hit {b}"),
-    "form": ("write {w} into {a}, press {b}", "fill {a} with {w}, then {b}", "put {w} in {a} and hit {b}",
-             "enter {w} as {a}, push {b}"),
-}  # fmt: skip
+BUTTONS = {
+    "Delete": ("remove", "erase"),
+    "Copy": ("duplicate", "clone"),
+    "Save": ("keep", "store"),
+    "Send": ("mail", "forward"),
+}
+"""Each with the wordings that mean it; no task names a button."""
+FAMILIES = {"tick": "checkbox", "choose": "radio", "type": "textbox", "open": "link"}
+"""How the thing is chosen, and the role of what it is chosen with."""
 VALUES = ("anna", "ben", "cleo", "dan", "emma", "finn", "gina", "hugo", "ida", "jack", "kim", "leo")
+THINGS = 3  # on a page, beside the buttons
 HELD_OUT = 0.2
 Template = tuple[str, str, str]
 """Family, wording, theme."""
@@ -38,7 +41,8 @@ def is_held_out(template: Template) -> bool:
     return digest[0] < 256 * HELD_OUT
 
 
-TEMPLATES: list[Template] = [(f, w, t) for f, wordings in FAMILIES.items() for w in wordings for t in THEMES]
+MEANT = {wording: button for button, wordings in BUTTONS.items() for wording in wordings}
+TEMPLATES: list[Template] = [(f, w, t) for f in FAMILIES for w in MEANT for t in THEMES]
 TRAINED_TEMPLATES = [template for template in TEMPLATES if not is_held_out(template)]
 HELD_OUT_TEMPLATES = [template for template in TEMPLATES if is_held_out(template)]
 
@@ -84,7 +88,7 @@ class Errand:
         """A line of a prompt file."""
         family, wording, theme = self.template
         config = {
-            "id": "|".join([theme, self.instruction]),
+            "id": "|".join([family, theme, self.instruction]),
             "instruction": self.instruction,
             "pages": [page.spec() for page in self.pages],
             "config": [
@@ -106,54 +110,30 @@ class Errand:
 
 
 def errand(rng: random.Random, held_out: bool = False) -> Errand:
-    """A task of any family."""
+    """A task of any template of one side."""
     template = rng.choice(HELD_OUT_TEMPLATES if held_out else TRAINED_TEMPLATES)
     family, wording, theme = template
-    names = rng.sample(THEMES[theme], 8)
-    value = rng.choice(VALUES)
-    page = _Pages(rng, theme)
-    match family:
-        case "press" | "choose":
-            kind = "button" if family == "press" else "radio"
-            asked = _asked(rng, names[:4], 1)
-            pages, steps = (page.of(kind, names[:4]),), [(kind, asked[0])]
-            expected: dict[str, Any] = {"pressed": asked} if family == "press" else {"chosen": asked[0]}
-        case "tick":
-            asked = _asked(rng, names[:4], 2)
-            pages, steps = (page.of("checkbox", names[:4]),), [("checkbox", name) for name in asked]
-            expected = {"ticked": sorted(asked)}
-        case "type":
-            asked = _asked(rng, names[:4], 1)
-            pages, steps = (page.of("textbox", names[:4]),), [("textbox", asked[0]), ("write", value)]
-            expected = {"written": {asked[0]: value}}
-        case "open":
-            asked = [_asked(rng, names[:3], 1)[0], _asked(rng, names[3:6], 1)[0]]
-            pages = (page.of("link", names[:3]), page.of("button", names[3:6]))
-            steps, expected = (
-                [("link", asked[0]), ("button", asked[1])],
-                {"opened": asked[:1], "pressed": asked[1:]},
-            )
-        case _:
-            asked = [_asked(rng, names[:3], 1)[0], _asked(rng, names[3:6], 1)[0]]
-            pages = (page.of("textbox", names[:3], "button", names[3:6]),)
-            steps = [("textbox", asked[0]), ("write", value), ("button", asked[1])]
-            expected = {"written": {asked[0]: value}, "pressed": asked[1:]}
-    instruction = wording.format(a=asked[0], b=asked[-1], w=value)
-    return Errand(template, instruction, pages, tuple(steps), expected)
+    names, value = rng.sample(THEMES[theme], THINGS), rng.choice(VALUES)
+    things = [Widget(FAMILIES[family], name) for name in names]
+    buttons = [Widget("button", name) for name in rng.sample(list(BUTTONS), len(BUTTONS))]
+    asked, button = rng.choice(names), MEANT[wording]
+    parts = [things, buttons] if family == "open" else [things + buttons]
+    pages = tuple(_page(rng, theme, part) for part in parts)
+    written = [("write", value)] if family == "type" else []
+    kept: dict[str, Any] = {
+        "tick": {"ticked": [asked]},
+        "choose": {"chosen": asked},
+        "type": {"written": {asked: value}},
+        "open": {"opened": [asked]},
+    }[family]
+    return Errand(
+        template,
+        instruction=f'{wording} "{asked}"' + (f' as "{value}"' if written else ""),
+        pages=pages,
+        steps=((FAMILIES[family], asked), *written, ("button", button)),
+        expected={**kept, "pressed": [button]},
+    )
 
 
-def _asked(rng: random.Random, names: list[str], count: int) -> list[str]:
-    """Which of them; as they come on the page, since their order does not matter."""
-    chosen = set(rng.sample(names, count))
-    return [name for name in names if name in chosen]
-
-
-@dataclass(frozen=True)
-class _Pages:
-    rng: random.Random
-    title: str
-
-    def of(self, *kinds_and_names: Any) -> Page:
-        pairs = zip(kinds_and_names[::2], kinds_and_names[1::2], strict=True)
-        widgets = tuple(Widget(kind, name) for kind, names in pairs for name in names)
-        return Page(self.title, widgets, self.rng.randrange(10, 300), self.rng.randrange(4, 24))
+def _page(rng: random.Random, title: str, widgets: list[Widget]) -> Page:
+    return Page(title, tuple(widgets), rng.randrange(10, 300), rng.randrange(4, 16))
