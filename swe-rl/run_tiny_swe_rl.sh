@@ -13,6 +13,7 @@ ensure_env "$ROOT/requirements.txt"
 SEED=${SEED:-1}
 MODEL_PATH=${MODEL_PATH:-${HF_CKPT:-$ROOT/swe-rl/tiny_model}}
 RUN_DIR=${RUN_DIR:-$ROOT/runs/tiny_swe_rl-$(date +%Y%m%d-%H%M%S)}
+export PARALLEL_ENVS=${PARALLEL_ENVS:-16}
 began=$(date +%s)
 "$PY" -m swe_rl.tiny.make_tasks "$RUN_DIR/tasks" --seed "$SEED"
 arguments=(
@@ -20,12 +21,12 @@ arguments=(
   --custom-generate-function-path swe_rl.generate.generate --step-limit 4
   --input-key text --metadata-key metadata --rollout-shuffle --reward-key score --eval-reward-key acc
   --advantage-estimator grpo --prompt-data "$RUN_DIR/tasks/train.jsonl"
-  --eval-prompt-data heldout "$RUN_DIR/tasks/heldout.jsonl" --eval-interval 8 --n-samples-per-eval-prompt 1
+  --eval-prompt-data heldout "$RUN_DIR/tasks/heldout.jsonl" --eval-interval 18 --n-samples-per-eval-prompt 2
   --rollout-max-response-len 64 --rollout-max-context-len 320
-  --num-rollout 24 --rollout-batch-size 12 --n-samples-per-prompt 8 --num-steps-per-rollout 1
-  --disable-grpo-std-normalization --calculate-per-token-loss --eps-clip 0.2 --eps-clip-high 0.28
-  --lr 1.5e-3 --lr-decay-style linear --lr-decay-iters 24 --min-lr 1e-4 --weight-decay 0.0 --adam-beta1 0.9 --adam-beta2 0.98
-  --seed "$SEED" --rollout-seed "$SEED" --save-interval 12
+  --num-rollout 36 --rollout-batch-size 24 --n-samples-per-prompt 8 --num-steps-per-rollout 2
+  --disable-grpo-std-normalization --calculate-per-token-loss --eps-clip 0.2 --eps-clip-high 0.28 --clip-grad 0.1
+  --lr 1e-3 --lr-warmup-iters 6 --lr-decay-style linear --lr-decay-iters 72 --min-lr 1e-4 --weight-decay 0.0 --adam-beta1 0.9 --adam-beta2 0.98
+  --seed "$SEED" --rollout-seed "$SEED" --save-interval 1000
 )
 # shellcheck disable=SC2206  # exported strings, split into words on purpose; what comes last wins
 arguments+=(${ROLLOUT_ARGS:-} ${OPTIMIZER_ARGS:-} "$@")

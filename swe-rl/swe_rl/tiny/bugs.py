@@ -1,7 +1,7 @@
 """Small repositories: two modules of three short functions, one of them wrong in one line.
 
 What is held out shares neither the function nor the mutation with what is shown: names of functions by their hash, and
-of each kind's wrong bodies the last.
+of each kind's wrong bodies the last, which no function that is shown has, whatever its kind.
 """
 
 from __future__ import annotations
@@ -9,11 +9,11 @@ from __future__ import annotations
 import hashlib
 import random
 import re
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from swe_rl.instance import Instance
+from swe_rl.tiny.bodies import OF_LISTS, OF_PAIRS, result
 
 HELD_OUT = 3  # names of each kind
 VARIABLES = "abckmnpquw"
@@ -56,58 +56,9 @@ class Kind:
     def arity(self) -> int:
         return len(self.calls[0][0])
 
-    @property
-    def shown(self) -> tuple[str, ...]:
-        """Bodies that demonstrations and tasks of RL may have."""
-        return (self.right, *self.wrong[:-1])
-
-
-_ONE: dict[str, Callable[[Any], Any]] = {
-    "x + x": lambda x: x + x,
-    "x - x": lambda x: x - x,
-    "x": lambda x: x,
-    "min(x, x)": lambda x: min(x, x),
-    "x[0]": lambda x: x[0],
-    "x[-1]": lambda x: x[-1],
-    "x[:1]": lambda x: x[:1],
-    "x[-1:]": lambda x: x[-1:],
-    "len(x)": lambda x: len(x),
-    "sum(x)": lambda x: sum(x),
-    "max(x)": lambda x: max(x),
-    "len(x) - 1": lambda x: len(x) - 1,
-    "sum(x[1:])": lambda x: sum(x[1:]),
-    "min(x)": lambda x: min(x),
-    "max(x[1:])": lambda x: max(x[1:]),
-    "min(x[:1])": lambda x: min(x[:1]),
-    "x[::-1]": lambda x: x[::-1],
-    "sorted(x)": lambda x: sorted(x),
-    "x[::1]": lambda x: x[::1],
-}
-_TWO: dict[str, Callable[[Any, Any], Any]] = {
-    "x + y": lambda x, y: x + y,
-    "x - y": lambda x, y: x - y,
-    "x * y": lambda x, y: x * y,
-    "y - x": lambda x, y: y - x,
-    "y * y": lambda x, y: y * y,
-    "max(x, y)": lambda x, y: max(x, y),
-    "min(x, y)": lambda x, y: min(x, y),
-    "max(y, y)": lambda x, y: max(y, y),
-    "y": lambda x, y: y,
-    "x == y": lambda x, y: x == y,
-    "x != y": lambda x, y: x != y,
-    "x < y": lambda x, y: x < y,
-    "x >= y": lambda x, y: x >= y,
-    "x > y": lambda x, y: x > y,
-    "x <= y": lambda x, y: x <= y,
-}
-
-
-def result(body: str, arguments: tuple[Any, ...]) -> Any:
-    """What a body returns for x and y; the name of the error that it raises."""
-    try:
-        return _TWO[body](*arguments) if body in _TWO else _ONE[body](arguments[0])
-    except (IndexError, ValueError) as error:
-        return type(error).__name__
+    def shows(self, body: str) -> bool:
+        """Some call tells this body from the right one."""
+        return any(result(body, arguments) != expected for arguments, expected in self.calls)
 
 
 def _pairs(name: str, right: str, *wrong: str) -> Kind:
@@ -134,6 +85,26 @@ KINDS = (
     _lists("least", "min(x)", "max(x)", "x[-1]", "min(x[:1])"),
     _lists("back", "x[::-1]", "x[0]", "sorted(x)", "x[::1]"),
 )
+
+
+HELD_OUT_BODIES = frozenset(kind.wrong[-1] for kind in KINDS)
+
+
+_ANY = {
+    kind.name: tuple(
+        body
+        for body in (OF_PAIRS if kind.arity == 2 else OF_LISTS)
+        if body not in HELD_OUT_BODIES and kind.shows(body)
+    )
+    for kind in KINDS
+}
+
+
+def mutations(kind: Kind, held_out: bool) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Wrong bodies on one of the two sides: those that a person would write by mistake, and any.
+
+    A model that has seen few wrong bodies takes parts of a new one into its repair."""
+    return (kind.wrong[-1:],) * 2 if held_out else (kind.wrong[:-1], _ANY[kind.name])
 
 
 @dataclass(frozen=True)
@@ -239,7 +210,7 @@ def draw(rng: random.Random, held_out: bool = False) -> Bug:
     for place, kind in enumerate(rng.sample(KINDS, 6)):
         broken = place == wrong
         words = words_of(kind, held_out and broken)
-        bodies = kind.wrong[-1:] if held_out else kind.wrong[:-1]
+        bodies = rng.choice(mutations(kind, held_out))
         variables = tuple(rng.sample(VARIABLES, kind.arity))
         functions.append(
             Function(kind, rng.choice(words), variables, rng.choice(bodies) if broken else kind.right)

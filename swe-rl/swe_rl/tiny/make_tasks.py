@@ -46,7 +46,7 @@ def main() -> int:
     )
     parser.add_argument("folder", type=Path)
     parser.add_argument("--seed", type=int, default=0, help="of those to train on")
-    parser.add_argument("--tasks", type=int, default=600, help="to train on")
+    parser.add_argument("--tasks", type=int, default=1000, help="to train on")
     parser.add_argument("--evaluated", type=int, default=80, help="held out")
     args = parser.parse_args()
     try:
