@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import re
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
@@ -24,6 +25,8 @@ from slime.errors import EnvironmentAway, SandboxError
 ORIGIN = """() => { const side = (outerWidth - innerWidth) / 2;
   return [screenX + side, screenY + outerHeight - innerHeight - side]; }"""
 LOADED = "() => document.readyState === 'complete'"
+FRAMES = """() => Promise.race([new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done))),
+  new Promise(done => setTimeout(done, 250))])"""
 CLASSES = "chrom"  # of Chromium's windows, and Chrome's
 LOAD_SECONDS = 20.0
 WINDOW_SECONDS = 20.0
@@ -79,6 +82,7 @@ class DesktopScreen:
 
     async def _settled(self) -> None:
         """Returns when the picture is calm and the tab in front has loaded."""
+        await self._reached()
         await self.display.calm()
         ends = asyncio.get_running_loop().time() + LOAD_SECONDS
         while (tab := await self._front()) and asyncio.get_running_loop().time() < ends:
@@ -89,6 +93,14 @@ class DesktopScreen:
             except NoAnswer:
                 return
             await asyncio.sleep(LOOK_AGAIN)
+
+    async def _reached(self) -> None:
+        """Returns when a browser has dealt with what the hand did, however slow it is: it was asked for its tabs, which
+        it answers between two events, and its page has drawn two frames since."""
+        if tab := await self._front():
+            browser, target = tab
+            with contextlib.suppress(NoAnswer):
+                await self._unless_closed(browser.ask(target, FRAMES, seconds=2.0))
 
     async def _front(self) -> tuple[DevTools, Target] | None:
         browser = self._browser()
