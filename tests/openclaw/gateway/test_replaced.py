@@ -18,10 +18,12 @@ import psutil
 import pytest
 
 from openclaw.common.ports import free_port, listen
+from openclaw.types import Drop, Judgement, Vote
 from tests import ROOT
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="a door needs Linux")
 HELLO = [{"role": "user", "content": "hi there"}]
+WISH = "Please write it in plain sentences."
 TEXT = "hello there, how are you today? the answer is 42."
 
 
@@ -92,6 +94,31 @@ def test_a_killed_gateway_refuses_no_connection_and_the_spare_answers(
             socket.create_connection((address[0], int(address[1])), timeout=20).close()
         assert "[DONE]" in stream(url)
         assert worker(url) != killed
+
+
+def test_a_wish_stands_in_the_prompts_of_the_gateway_that_comes_after_a_killed_one(gateway: Any) -> None:
+    gateway.says(TEXT)
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    process = subprocess.Popen([*command(gateway), "--memory"], stdout=subprocess.PIPE, text=True, env=env)
+    assert process.stdout is not None
+    try:
+        url = process.stdout.readline().split()[1].removesuffix("/v1")
+        gateway.wait_for(lambda: len(psutil.Process(process.pid).children()) == 2, 30)
+        body = {"messages": HELLO, "user": "ada"}
+        turn = gateway.turn(httpx.post(f"{url}/v1/chat/completions", json=body, timeout=60).json()["id"])
+        gateway.store.answer_turn(turn.id, [{"role": "user", "content": "I do not like that."}])
+        found = Judgement(
+            kind="hint", score=1.0, votes=[Vote(score=1, hint=WISH)], judge="test", hints=[WISH]
+        )
+        assert gateway.store.finish_judgement(turn.id, [found], Drop("test"))
+        killed = worker(url)
+        os.kill(killed, signal.SIGKILL)
+        turn = gateway.turn(httpx.post(f"{url}/v1/chat/completions", json=body, timeout=60).json()["id"])
+        assert turn.memory == [WISH] and WISH in gateway.tokenizer.decode(turn.prompt_ids)
+        assert worker(url) != killed
+    finally:
+        process.terminate()
+        process.wait(20)
 
 
 HELD = """

@@ -75,6 +75,20 @@ while judged < int(sys.argv[3]):
     judged = store.counts()["turns"].get("judged", 0)
 """
 
+REMEMBERING_JUDGE = """
+from openclaw.types import Judgement, Vote
+import dataclasses
+
+for index in range(10**6):
+    new = dataclasses.replace(turn(f"{name}-{index}"), person=f"ada {index}", memory=[])
+    stored = store.record_turn(new)
+    store.answer_turn(stored.id, [{"role": "user", "content": "not like that"}])
+    votes = [Vote(score=1, hint=f"wish {index}")]
+    found = [Judgement(kind="hint", score=1.0, votes=votes, judge="test", hints=[f"wish {index}"])]
+    assert store.finish_judgement(stored.id, found, Drop("test"))
+    say(index)
+"""
+
 TRAINER = """
 rollout_id, trained = 0, 0
 while trained < int(sys.argv[3]):
@@ -131,6 +145,21 @@ def test_a_transaction_killed_in_the_middle_leaves_nothing_and_blocks_nobody(loc
     assert store.counts()["turns"] == {}
     store.touch_session("next")
     assert store.get_session("next") is not None and store.get_session("half") is None
+    store.close()
+
+
+def test_a_wish_that_was_found_survives_kill_9_and_none_is_there_without_its_judgement(location: str) -> None:
+    with running(REMEMBERING_JUDGE, location, "j") as judge:
+        assert judge.stdout is not None
+        seen = [int(judge.stdout.readline()) for _ in range(40)]
+        judge.kill()
+        seen += [int(line) for line in judge.stdout.read().split("\n")[:-1]]
+    store = RolloutStore(location)
+    wishes = {wish.person: wish.text for wish in store.wishes()}
+    judged = store.counts()["turns"]["judged"]
+    assert wishes == {f"ada {index}": f"wish {index}" for index in range(judged)}
+    assert judged in (len(seen), len(seen) + 1)
+    assert [wish.text for wish in store.remembered(f"ada {seen[-1]}")] == [f"wish {seen[-1]}"]
     store.close()
 
 
