@@ -38,5 +38,4 @@ arguments=(
 )
 "$PY" -m slime.processes.supervisor --run-dir "$RUN_DIR" -- "$PY" "$ROOT/slime/train_async.py" "${arguments[@]}"
 "$PY" -m slime.agents.report "$RUN_DIR" --plot "$RUN_DIR/pass_at_1.svg"
-"$PY" -c 'import sys; from slime.agents.report import closing_line
-print(closing_line(sys.argv[1], seconds=float(sys.argv[2])))' "$RUN_DIR" "$SECONDS"
+"$PY" -m slime.agents.report "$RUN_DIR" --line --seconds "$SECONDS"

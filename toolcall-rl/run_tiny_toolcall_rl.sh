@@ -34,5 +34,4 @@ arguments+=(${ROLLOUT_ARGS:-} ${OPTIMIZER_ARGS:-} "$@")
 (run_driver "$RUN_DIR" "$ROOT/slime/train_async.py" "${arguments[@]}")
 "$PY" -m slime.agents.report "$RUN_DIR" --dataset by_heart
 "$PY" -m slime.agents.report "$RUN_DIR" --dataset heldout --plot "$RUN_DIR/curve.svg"
-"$PY" -c 'import sys; from slime.agents.report import closing_line
-print(closing_line(sys.argv[1], "heldout", float(sys.argv[2])))' "$RUN_DIR" $(($(date +%s) - began))
+"$PY" -m slime.agents.report "$RUN_DIR" --dataset heldout --line --seconds "$(($(date +%s) - began))"

@@ -125,10 +125,13 @@ def main() -> int:
     parser.add_argument("--dataset", help="which data set, where the run was evaluated on several")
     parser.add_argument("--plot", type=Path, help="also write pass@1 over rollouts as an SVG file")
     parser.add_argument("--line", action="store_true", help="print one JSON line instead of the table")
+    parser.add_argument(
+        "--seconds", type=float, help="what the line says it took; else from first rollout to last"
+    )
     args = parser.parse_args()
     try:
         evaluations = of_dataset(args.run, args.dataset)
-        print(closing_line(args.run, args.dataset) if args.line else table(evaluations))
+        print(closing_line(args.run, args.dataset, args.seconds) if args.line else table(evaluations))
     except ConfigError as error:
         print(error, file=sys.stderr)
         return 2

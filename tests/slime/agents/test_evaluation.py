@@ -158,6 +158,9 @@ def test_the_table_and_the_plot_show_every_evaluation_and_the_change(tmp_path: P
     command = [sys.executable, "-m", "slime.agents.report", str(tmp_path), "--plot", str(plot)]
     assert subprocess.run(command, capture_output=True, text=True, check=True).stdout == text + "\n"
     assert plot.read_text() == curve(evaluations)
+    command[-2:] = ["--line", "--seconds", "61"]
+    line = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert line == closing_line(tmp_path, seconds=61.0) + "\n" and json.loads(line)["seconds"] == 61
 
 
 def test_what_is_not_there_is_said_in_one_line(tmp_path: Path) -> None:
