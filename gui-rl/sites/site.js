@@ -10,7 +10,7 @@ function exchange(change) {
 const load = () => exchange(null);
 const set = (name, value) => exchange({ set: { [name]: value } });
 const add = (name, value) => exchange({ add: { [name]: value } });
-const label = (one) => (one.labels && one.labels[0] ? one.labels[0].textContent : one.textContent).trim();
+const label = (one) => (one.dataset.name ?? (one.labels && one.labels[0] ? one.labels[0] : one).textContent).trim();
 
 // Keeps what is done with the widgets of a page that was made from a description.
 function keepWidgets() {
