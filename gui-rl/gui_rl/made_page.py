@@ -7,7 +7,9 @@ from typing import Any
 
 STYLE = "font: 16px sans-serif; margin: 12px {left}px"
 ROW = "margin: {gap}px 0"
-TILE = "position: absolute; left: {left}px; top: {top}px; width: {size}px; height: {size}px; padding: 0; {shape}"
+TILE = (
+    "position: absolute; left: {left}px; top: {top}px; width: {size}px; height: {size}px; padding: 0; {shape}"
+)
 SHAPES = {
     "square": "border: 0; background: {colour}",
     "disc": "border: 0; border-radius: 50%; background: {colour}",

@@ -124,7 +124,9 @@ def board(rng: random.Random, held_out: bool = False) -> Board:
     template = rng.choice(HELD_OUT_TEMPLATES if held_out else TRAINED_TEMPLATES)
     wording, shape, layout = template
     shown = {MEANT[wording], mistaken(MEANT[wording])}
-    shown |= set(rng.sample([name for name in COLOURS if name not in shown], len(LAYOUTS[layout]) - len(shown)))
+    shown |= set(
+        rng.sample([name for name in COLOURS if name not in shown], len(LAYOUTS[layout]) - len(shown))
+    )
     names = rng.sample(sorted(shown), len(shown))
     tiles = (_tile(rng, name, shape, place) for name, place in zip(names, LAYOUTS[layout], strict=True))
     return Board(template, rng.choice(BACKGROUNDS), tuple(tiles))
