@@ -6,8 +6,10 @@ their hints and scores, beside anchors (`openclaw.methods.anchors`), and finds w
 replay, Lin 1992. An answer to a prompt with what was remembered of its person (--memory) is trained behind the prompt
 without it, too, toward the teacher that reads it: context distillation, Snell et al. 2022 (arXiv 2209.15189).
 
-The window is short, and the policy of each step is compared with itself: a turn counts for what it is under the weights
-of now, without a correction for those that wrote it.
+A turn's score counts from the weights that wrote it: the importance ratio of a replayed token is to the log-prob that
+the engine sampled it with, so that PPO's clip (Schulman 2017) bounds how far all its trainings together move it. Without
+that, one score pushes in the same direction in every step that draws its turn. What a teacher says is compared with the
+policy of now, which it draws to a point and not beyond.
 """
 
 from __future__ import annotations
@@ -80,7 +82,8 @@ def check(args: Any) -> None:
     ):
         raise ConfigError(
             f"{flags[0]} does not go with --use-tis, --use-rollout-logprobs or --train-epochs above 1: what is trained "
-            "behind a batch is compared with the weights that it meets, and not with those that an engine had"
+            "behind a batch brings its own correction: scores count from the weights that wrote a turn, what a teacher "
+            "says from those that it meets"
         )
     if not getattr(args, "anchor_share", 0.0):
         return
@@ -163,11 +166,10 @@ def _teaches(args: Any, rows: Sequence[dict[str, Any]]) -> bool:
 
 
 def replay_row(row: dict[str, Any], number: int, step: int) -> dict[str, Any]:
-    """The row of a turn that is trained again, hints and reward; without log-probs of an engine, see above."""
+    """The row of a turn that is trained again, hints and reward, and the engine's log-probs, see above."""
     return {
         **row,
         **_beside(row, f"{row['index']}-{REPLAY}-{number}", REPLAY, step),
-        "rollout_log_probs": None,
         "version_spans": [],
     }
 

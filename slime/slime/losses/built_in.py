@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch import Tensor
 
 from slime.hooks import load_hook
 from slime.losses.component import Compute, LossBatch
@@ -49,7 +50,7 @@ def policy_component(args: ObjectiveSide, clip: tuple[float, float | None] | Non
         return policy_loss(
             dist,
             batch.ids,
-            batch.old_log_probs,
+            ratio_from(dist, batch),
             batch.advantages,
             reducer,
             low,
@@ -64,6 +65,15 @@ def policy_component(args: ObjectiveSide, clip: tuple[float, float | None] | Non
         )
 
     return compute
+
+
+def ratio_from(dist: Distribution, batch: LossBatch) -> Tensor | None:
+    """Log-probs [T] that the importance ratio counts from: of what is trained again those of the weights that wrote it,
+    else the old ones. So PPO's clip bounds how far all its trainings together move a token."""
+    if batch.behaviour_log_probs is None:
+        return batch.old_log_probs
+    old = dist.log_probs(batch.ids).detach() if batch.old_log_probs is None else batch.old_log_probs
+    return torch.where(batch.behaviour_log_probs.isnan(), old, batch.behaviour_log_probs)
 
 
 def _engine_weights(args: ObjectiveSide) -> Correction:

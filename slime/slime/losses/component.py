@@ -31,6 +31,8 @@ class LossBatch:
         teacher_log_probs: of the sampled tokens; 0 where `taught`, of bool, says that there is no teacher.
         targets: what the teacher says of its or the student's likely ids [T, K].
         older: of bool, tokens that older weights than those before the update wrote.
+        behaviour_log_probs: of tokens that are trained again, those of the weights that wrote them, from which the ratio
+            of the policy loss counts; NaN for all others. None: no token is trained again.
         segments: which token belongs to which sample.
         denominator: samples of the whole step, or its tokens with --calculate-per-token-loss.
     """
@@ -45,6 +47,7 @@ class LossBatch:
     taught: Tensor | None = None
     targets: TopKTargets | None = None
     older: Tensor | None = None
+    behaviour_log_probs: Tensor | None = None
     segments: Segments | None = None
     denominator: float = 1.0
 

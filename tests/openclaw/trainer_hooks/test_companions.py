@@ -97,7 +97,11 @@ def test_a_step_behind_the_batch_draws_old_and_new_turns_with_hints_and_rewards(
     assert [row["companion"] for row in beside] == [1, 1, 1, 2, 2, 2]
     assert all(row["reward"] == {"score": -1.0} for row in beside)
     assert any(row["teacher_tokens_candidates"] for row in beside)
-    assert all(row["rollout_log_probs"] is None and row["version_spans"] == [] for row in beside)
+    wrote = {
+        record.turn.id: record.turn.completion_log_probs for record in [*records, *store.learned_before(1, 9)]
+    }
+    assert all(row["rollout_log_probs"] == wrote[row["metadata"]["turn_id"]] for row in beside)
+    assert all(row["version_spans"] == [] for row in beside)
     assert all(row["metadata"]["case"] == companions.REPLAY for row in beside)
     assert len({row["index"] for row in rows}) == len({row["group_index"] for row in rows}) == len(rows)
     window = {record.turn.id for record in [*records, *store.learned_before(1, 2)]}

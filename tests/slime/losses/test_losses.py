@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ from slime.losses import (
     entropy_loss,
     kl_loss,
     loss_spec,
+    policy_component,
     policy_loss,
     sample_mean,
     sft_loss,
@@ -132,6 +134,24 @@ def test_without_old_log_probs_the_ratio_is_exactly_one(logits: Tensor, ids: Ten
     expected = -(advantages.double() * reference_log_probs(logits, ids, 0.6)).sum()
     torch.testing.assert_close(
         gradient(output.loss, logits), gradient(expected, logits), atol=1e-5, rtol=1e-4
+    )
+
+
+def test_the_ratio_of_a_token_that_is_trained_again_counts_from_who_wrote_it(
+    logits: Tensor, ids: Tensor
+) -> None:
+    new = reference_log_probs(logits, ids).detach()
+    shift = torch.tensor([0.0, 0.5, -0.5, 0.1, math.nan, math.nan, 0.5], dtype=torch.float64)
+    advantages = torch.tensor([1.0, 1, -1, -1, 2, -2, -1], dtype=torch.float64)
+    compute = policy_component(arguments(eps_clip=0.2, eps_clip_high=0.28))
+    batch = LossBatch(ids, advantages, behaviour_log_probs=new - shift)
+    output = compute(DenseDistribution(logits), batch, torch.sum)
+    mixed = torch.where(shift.isnan(), new, new - shift)
+    expected = policy_loss(DenseDistribution(logits), ids, mixed, advantages, torch.sum, 0.2, 0.28)
+    torch.testing.assert_close(output.loss, expected.loss)
+    moves = gradient(output.loss, logits).abs().sum(-1) > 0
+    assert moves.tolist() == [True, False, False, True, True, True, True], (
+        "only what went on too far is left alone"
     )
 
 

@@ -171,6 +171,7 @@ def loss_batch(
         teacher_log_probs=None if taught is None else taught[0],
         taught=None if taught is None else taught[1],
         older=_older(micro_batch, packed, data),
+        behaviour_log_probs=_behaviour(micro_batch, packed, data),
         segments=segments,
         denominator=denominator,
     )
@@ -195,6 +196,21 @@ def _older(micro_batch: MicroBatch, packed: PackedBatch, data: TrainBatch) -> Te
     """Which tokens older weights wrote than those before the update."""
     found = [age > 0 for i in micro_batch for age in ages(data.samples[i], data.version)]
     return torch.tensor(found if micro_batch else [False], device=packed.targets.device)
+
+
+def _behaviour(micro_batch: MicroBatch, packed: PackedBatch, data: TrainBatch) -> Tensor | None:
+    """What the engine reported of companions that were sampled as they are; NaN for all others."""
+    samples = {i: data.samples[i] for i in micro_batch}
+    again = {i for i, one in samples.items() if one.companion and one.rollout_log_probs is not None}
+    if not again:
+        return None
+    known = {
+        i: trained_values(one, one.rollout_log_probs or [])
+        if i in again
+        else [math.nan] * one.effective_response_length
+        for i, one in samples.items()
+    }
+    return values_of(micro_batch, packed, known)
 
 
 def values_of(

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -91,6 +92,27 @@ def test_good_answers_become_likelier_and_bad_ones_less_likely(make_trainer: Any
     after = [sum(values) for values in trainer.log_probs([good, bad])]
     assert after[0] > before[0]
     assert after[1] < before[1]
+
+
+def test_what_is_trained_again_and_again_moves_no_further_than_the_clip_from_who_wrote_it(
+    make_trainer: Any, make_samples: Any
+) -> None:
+    (first,) = make_samples(1, loss_mask=None, temperature=1.0)
+    first.reward, moved, clipped = 1.0, {}, {}
+    for known in (True, False):
+        trainer = make_trainer(lr=3e-4, adam_beta1=0.0)
+        [wrote] = trainer.log_probs([first])
+        written = wrote if known else None
+        again = [
+            replace(first, index=f"again-{n}", companion=n, rollout_log_probs=written) for n in range(1, 41)
+        ]
+        metrics = trainer.train(0, [replace(first, rollout_log_probs=wrote), *again])
+        [now] = trainer.log_probs([first])
+        moved[known] = max(b - a for a, b in zip(wrote, now, strict=True))
+        clipped[known] = metrics["companion_pg_clipfrac"]
+        assert metrics.get("train_rollout_logprob_abs_diff", 0.0) < 1e-3, "companions are no mismatch"
+    assert moved[True] < 1.0 < moved[False]
+    assert clipped[True] > 0.5 and clipped[False] == 0.0
 
 
 def test_only_masked_in_tokens_are_trained(make_trainer: Any, make_samples: Any) -> None:
