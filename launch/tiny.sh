@@ -81,8 +81,9 @@ tiny_arguments() {
     --lr 5e-4 --weight-decay 0.0 --adam-beta1 0.9 --adam-beta2 0.98
   )
   if [ "$MODEL_PATH" = "$ROOT/openclaw-test/tiny_claw/model" ]; then
-    # Arithmetic, which only this model is about; one of 192 questions may be lost, not two.
+    # Arithmetic, which only this model is about; one of 192 questions may be lost, not two. Wishes that it understands.
     arguments+=(--gate-data "$ROOT/openclaw-test/tiny_claw/gate.jsonl" --gate-max-wrong 0.008)
+    arguments+=(--anchor-wishes "$ROOT/openclaw-test/tiny_claw/wishes.txt")
   fi
 }
 

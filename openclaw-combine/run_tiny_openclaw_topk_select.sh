@@ -10,7 +10,7 @@ ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 source "$ROOT/launch/tiny.sh"
 
 export OPENCLAW_TOPK_K=${OPENCLAW_TOPK_K:-20} OPENCLAW_TOPK_ADV_DIFF_CLIP=${OPENCLAW_TOPK_ADV_DIFF_CLIP:-5.0}
-export OPENCLAW_TOPK_W_RL=${OPENCLAW_TOPK_W_RL:-3.0} OPENCLAW_TOPK_W_OPD=${OPENCLAW_TOPK_W_OPD:-12.0}
+export OPENCLAW_TOPK_W_RL=${OPENCLAW_TOPK_W_RL:-9.0} OPENCLAW_TOPK_W_OPD=${OPENCLAW_TOPK_W_OPD:-12.0}
 export OPENCLAW_TOPK_SUBSET_MODE=${OPENCLAW_TOPK_SUBSET_MODE:-student}
 export OPENCLAW_TOPK_HINT_SELECTION=${OPENCLAW_TOPK_HINT_SELECTION:-sequence_optimal}
 export OPENCLAW_TOPK_MAX_CAND=${OPENCLAW_TOPK_MAX_CAND:-3} PRM_M=${PRM_M:-3}
@@ -24,8 +24,8 @@ METHOD=(
   --teacher-model "${PRM_TEACHER_HF:-base}" # base: the model that training began with
   # as in the learning benchmark, openclaw-test/README.md: an epsilon above the noise of the gradient keeps the arithmetic
   --no-topk-plain-teacher --calculate-per-token-loss --lr 2e-3 --adam-eps 3e-3
-  --replay-steps 5 --anchor-share 2 # what is said is learned sooner, and explicit wishes stay obeyed
-  --custom-reward-post-process-path openclaw.methods.rewards.compare_in_batch
+  --replay-steps 5 --anchor-share 0.5 # what is said is learned sooner, and explicit wishes stay obeyed
+  --custom-reward-post-process-path openclaw.trainer_hooks.credit.compare_with_person
   --use-kl-loss --kl-loss-coef 0.1 --kl-loss-type low_var_kl
 )
 run_tiny "$@"

@@ -8,6 +8,7 @@ import pytest
 
 from openclaw_test.people import tastes
 from openclaw_test.people.wishes import KINDS, PLACES, Case, cases, form, obedience, wordings
+from tests import ROOT
 from tiny_claw import wordings as trained
 from tiny_claw.manners import Style, write_reply
 from tiny_claw.problems import Problem
@@ -50,6 +51,17 @@ def texts_of(split: str) -> set[str]:
 def test_no_wording_is_in_two_splits_or_known_to_the_model_or_its_teachers() -> None:
     assert not texts_of("search") & texts_of("report")
     assert not (texts_of("search") | texts_of("report")) & {plain(text) for text in said_elsewhere()}
+
+
+def test_what_anchors_of_tiny_claw_wish_is_what_it_was_taught_to_obey() -> None:
+    lines = (ROOT / "openclaw-test/tiny_claw/wishes.txt").read_text().splitlines()
+    taught = {
+        plain(text.format(verb=verb))
+        for table in (*trained.MANNER_HINTS.values(), *trained.TRAIT_HINTS.values())
+        for text in table["train"]
+        for verb in trained.VERBS
+    }
+    assert len(lines) == len(set(lines)) == 44 and {plain(line) for line in lines} <= taught
 
 
 def test_every_kind_is_wished_for_in_every_place_and_split() -> None:
