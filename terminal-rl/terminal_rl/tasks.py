@@ -143,7 +143,7 @@ def _new(folder: TaskFolder) -> Workspace:
 
 @contextlib.contextmanager
 def _kept_if_whole(workspace: Workspace) -> Iterator[None]:
-    """Removes a workspace that was not filled. Raises EnvironmentAway where this machine is to blame, as by a full disk."""
+    """Removes a workspace that was not filled. Raises EnvironmentAway: this machine is to blame, as with a full disk."""
     try:
         yield
     except BaseException as error:
