@@ -27,7 +27,9 @@ def test_a_dry_run_counts_the_environments_and_leaves_nothing(track: str, tmp_pa
     assert f"envs     {ENVIRONMENTS[track]}" in done.stdout and "GiB of disk" in done.stdout
     shown = dict(re.findall(r"^  (--\S+) +(\S.*)$", done.stdout, re.M))
     assert shown["--prompt-data"] == f"{run}/tasks/train.jsonl  [script]"
-    assert shown["--num-rollout"] == "3  [variable ROLLOUT_ARGS]" and shown["--lr"] == "0.0005  [command line]"
+    assert (
+        shown["--num-rollout"] == "3  [variable ROLLOUT_ARGS]" and shown["--lr"] == "0.0005  [command line]"
+    )
     assert not run.exists() and not list(temporary.iterdir())
 
 
