@@ -14,7 +14,7 @@ for word in "$@"; do
 done
 case ${ENV_TYPE:-terminal} in terminal) ;; *) die "ENV_TYPE=$ENV_TYPE: this script trains in terminals" ;; esac
 run_places tiny_terminal_rl
-MODEL_PATH=${MODEL_PATH:-$ROOT/terminal-rl/tiny_model}
+MODEL_PATH=${MODEL_PATH:-${HF_CKPT:-$ROOT/terminal-rl/tiny_model}}
 SEED=${SEED:-1}
 [ -f "$MODEL_PATH/config.json" ] || die "MODEL_PATH=$MODEL_PATH holds no config.json"
 default PARALLEL_ENVS 32
@@ -29,7 +29,7 @@ arguments=(
   --rollout-max-context-len 240 --rollout-max-response-len 32
   --num-rollout 50 --rollout-batch-size 24 --n-samples-per-prompt 8 --num-steps-per-rollout 1
   --disable-grpo-std-normalization --calculate-per-token-loss --eps-clip 0.2 --eps-clip-high 0.28
-  --lr 2e-3 --lr-decay-style linear --lr-decay-iters 50 --min-lr 1e-4 --weight-decay 0.0 --adam-beta1 0.9 --adam-beta2 0.98
+  --lr 1e-3 --lr-warmup-iters 4 --lr-decay-style linear --lr-decay-iters 50 --min-lr 1e-4 --weight-decay 0.0 --adam-beta1 0.9 --adam-beta2 0.98
   --eval-interval 10 --eval-prompt-data heldout "$TASKS/heldout.jsonl" --eval-reward-key acc
   --n-samples-per-eval-prompt 4 --eval-temperature 1.0
   --save "$RUN_DIR/checkpoints" --save-interval 1000 --seed "$SEED" --rollout-seed "$SEED"
