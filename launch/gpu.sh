@@ -7,7 +7,7 @@
 #   SERVES           1, or 0 for a track: no gateway and no judge, its prompts are a file (PROMPT_DATA)
 #   EXAMPLE_DATA     of a track: a few rows, for DRY_RUN without data
 # and, where they are not the usual ones, defaults of the variables in gpu_defaults; then it calls run_gpu "$@".
-# Words are marked with their source (::script, ::VARIABLE): DRY_RUN=1 shows it, a run drops the marks.
+# Words are marked with their sources, as in launch.sh.
 
 # shellcheck source-path=SCRIPTDIR source=launch.sh
 source "$ROOT/launch/launch.sh"
@@ -36,15 +36,6 @@ run_gpu() {
   fi
 }
 
-# is_dry_run: a value that says neither yes nor no never starts anything.
-is_dry_run() {
-  case ${DRY_RUN:-0} in
-    0 | false | no | off) return 1 ;;
-    1 | true | yes | on | full) return 0 ;;
-    *) die "DRY_RUN=$DRY_RUN: give 1 for the plan, full for the plan and every default, 0 to start" ;;
-  esac
-}
-
 # named_by_flags WORD...: these flags decide which others the script gives, as the variables of the same meaning do.
 named_by_flags() {
   local word before=''
@@ -61,14 +52,6 @@ named_by_flags() {
     esac
     before=$word
   done
-}
-
-# default NAME VALUE: exports NAME, with VALUE where it is not set.
-DEFAULTED=' '
-default() {
-  [ -n "${!1:-}" ] || DEFAULTED+="$1 "
-  printf -v "$1" '%s' "${!1:-$2}"
-  export "${1?}"
 }
 
 # gpu_defaults: every variable that is not set gets its usual value.
@@ -270,15 +253,9 @@ gpu_more_arguments() {
 
 # gpu_dry_run: the plan and every argument with its source; nothing is started. A fresh clone gets its environment first.
 gpu_dry_run() {
-  local python=${VENV:-$ROOT/.venv}/bin/python status=0 all=() problem
-  [ -x "$python" ] || python=$(find_python)
-  set_python_path
-  if ! "$python" -c 'import fastapi, sqlalchemy, torch' 2>/dev/null; then
-    ensure_env "$ROOT/requirements.txt"
-    python=$PY
-  fi
-  if [ "$DRY_RUN" = full ]; then all=(--all); fi
-  "$python" -m slime.plan.dry_run ${all[@]+"${all[@]}"} --num-gpus "$NUM_GPUS" --gpu "${GPU_TYPE:-}" --usual-gpu "${USUAL_GPU:-H100}" --script-variables "$DEFAULTED" -- "${WORDS[@]}" || status=$?
+  local status=0 problem
+  plan_python
+  show_plan --num-gpus "$NUM_GPUS" --gpu "${GPU_TYPE:-}" --usual-gpu "${USUAL_GPU:-H100}" -- "${WORDS[@]}" || status=$?
   [ "$status" != 2 ] || return 2
   printf '\nstart\n  %s\n' "$(start_sentence)"
   problem=$(key_problem)

@@ -42,6 +42,79 @@ try: check_port(sys.argv[1], int(sys.argv[2]), sys.argv[3])
 except ConfigError as error: sys.exit(f"error: {error}")' "$@" || exit 2
 }
 
+# default NAME VALUE: exports NAME, with VALUE where it is not set.
+DEFAULTED=' '
+default() {
+  [ -n "${!1:-}" ] || DEFAULTED+="$1 "
+  printf -v "$1" '%s' "${!1:-$2}"
+  export "${1?}"
+}
+
+# is_dry_run: a value that says neither yes nor no never starts anything.
+is_dry_run() {
+  case ${DRY_RUN:-0} in
+    0 | false | no | off) return 1 ;;
+    1 | true | yes | on | full) return 0 ;;
+    *) die "DRY_RUN=$DRY_RUN: give 1 for the plan, full for the plan and every default, 0 to start" ;;
+  esac
+}
+
+# plan_python: PY for a plan, which needs no more than what an environment has; a fresh clone gets one.
+plan_python() {
+  PY=${VENV:-$ROOT/.venv}/bin/python
+  [ -x "$PY" ] || PY=$(find_python)
+  set_python_path
+  "$PY" -c 'import fastapi, sqlalchemy, torch' 2>/dev/null || ensure_env "$ROOT/requirements.txt"
+}
+
+# show_plan OPTION... -- WORD...: what the words of the driver would start. Words are marked with their source (::script,
+# ::variable NAME, ::command line): a plan shows it, a run drops the marks.
+show_plan() {
+  local all=()
+  if [ "$DRY_RUN" = full ]; then all=(--all); fi
+  "$PY" -m slime.plan.dry_run ${all[@]+"${all[@]}"} --script-variables "$DEFAULTED" "$@"
+}
+
+# marked_more "$@": adds to `arguments` what ROLLOUT_ARGS and its like hold, and the command line; what comes last wins.
+marked_more() {
+  local name
+  for name in CKPT_ARGS ROLLOUT_ARGS OPTIMIZER_ARGS; do
+    # shellcheck disable=SC2206  # exported strings, split into words on purpose
+    if [ -n "${!name:-}" ]; then arguments+=("::variable $name" ${!name}); fi
+  done
+  arguments+=("::command line" "$@")
+}
+
+# run_places NAME: RUN_DIR below runs/, and TASKS in it for what the script makes before a run. With DRY_RUN=1 TASKS is
+# elsewhere and goes with the script, and the run's folder is left alone.
+run_places() {
+  RUN_DIR=${RUN_DIR:-$ROOT/runs/$1-$(date +%Y%m%d-%H%M%S)}
+  TASKS=$RUN_DIR/tasks
+  is_dry_run || return 0
+  TASKS=$(mktemp -d)
+  trap 'rm -rf -- "$TASKS"' EXIT
+}
+
+# ensure_run_env REQUIREMENTS...: ensure_env, or with DRY_RUN=1 what a plan needs.
+ensure_run_env() {
+  if is_dry_run; then plan_python; else ensure_env "$@"; fi
+}
+
+# run_or_plan DRIVER WORD...: runs the driver to its end; with DRY_RUN=1 shows the plan of the words and ends the script.
+run_or_plan() {
+  local driver=$1 word words=() text status=0
+  shift
+  if is_dry_run; then
+    text=$(show_plan -- "$@") || status=$?
+    [ -z "$text" ] || printf '%s\n' "${text//$TASKS/$RUN_DIR/tasks}"
+    exit "$status"
+  fi
+  for word in "$@"; do
+    case $word in ::*) ;; *) words+=("$word") ;; esac
+  done
+  (run_driver "$RUN_DIR" "$driver" "${words[@]}")
+}
+
 # run_driver RUN_DIR DRIVER ARG...: runs until the driver is done or Ctrl-C; the driver is restarted if it dies.
 run_driver() {
   local run_dir=$1

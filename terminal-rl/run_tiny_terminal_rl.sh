@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # A shell agent on a laptop: GRPO of a tiny model on small chores in real sandboxes.
-#   bash terminal-rl/run_tiny_terminal_rl.sh   ends with a table, a plot and one JSON line
+#   bash terminal-rl/run_tiny_terminal_rl.sh             ends with a table, a plot and one JSON line
+#   DRY_RUN=1 bash terminal-rl/run_tiny_terminal_rl.sh   the plan and every argument; starts nothing
 # Needs bubblewrap (Debian: apt-get install bubblewrap). Any flag goes to the driver: python slime/train_async.py --help.
 # Variables: RUN_DIR, MODEL_PATH, PARALLEL_ENVS, MAX_STEPS, SEED, and the strings CKPT_ARGS ROLLOUT_ARGS OPTIMIZER_ARGS.
 set -euo pipefail -f
@@ -12,29 +13,28 @@ for word in "$@"; do
   case $word in -h | --help) sed -n '2,/^[^#]/s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit ;; esac
 done
 case ${ENV_TYPE:-terminal} in terminal) ;; *) die "ENV_TYPE=$ENV_TYPE: this script trains in terminals" ;; esac
-RUN_DIR=${RUN_DIR:-$ROOT/runs/tiny_terminal_rl-$(date +%Y%m%d-%H%M%S)}
-MODEL_PATH=${MODEL_PATH:-$ROOT/terminal-rl/tiny_model}
+run_places tiny_terminal_rl
+MODEL_PATH=${MODEL_PATH:-${HF_CKPT:-$ROOT/terminal-rl/tiny_model}}
 SEED=${SEED:-1}
 [ -f "$MODEL_PATH/config.json" ] || die "MODEL_PATH=$MODEL_PATH holds no config.json"
-export PARALLEL_ENVS=${PARALLEL_ENVS:-32} MAX_STEPS=${MAX_STEPS:-4}
-ensure_env "$ROOT/requirements.txt"
-mkdir -p "$RUN_DIR"
-"$PY" -m terminal_rl.tiny.data "$RUN_DIR/data" --seed "$SEED"
+default PARALLEL_ENVS 32
+default MAX_STEPS 4
+ensure_run_env "$ROOT/requirements.txt"
+"$PY" -m terminal_rl.tiny.data "$TASKS" --seed "$SEED"
 
-# shellcheck disable=SC2206  # exported strings, split into words on purpose; what comes last wins
 arguments=(
-  --hf-checkpoint "$MODEL_PATH" --train-backend fsdp --backend embedded --run-dir "$RUN_DIR"
-  --prompt-data "$RUN_DIR/data/train.jsonl" --input-key task --metadata-key metadata --rollout-shuffle
+  ::script --hf-checkpoint "$MODEL_PATH" --train-backend fsdp --backend embedded --run-dir "$RUN_DIR"
+  --prompt-data "$TASKS/train.jsonl" --input-key task --metadata-key metadata --rollout-shuffle
   --custom-generate-function-path terminal_rl.generate.generate --no-terminal-system-prompt --reward-key score
   --rollout-max-context-len 240 --rollout-max-response-len 32
   --num-rollout 50 --rollout-batch-size 24 --n-samples-per-prompt 8 --num-steps-per-rollout 1
   --disable-grpo-std-normalization --calculate-per-token-loss --eps-clip 0.2 --eps-clip-high 0.28
-  --lr 2e-3 --lr-decay-style linear --lr-decay-iters 50 --min-lr 1e-4 --weight-decay 0.0 --adam-beta1 0.9 --adam-beta2 0.98
-  --eval-interval 10 --eval-prompt-data heldout "$RUN_DIR/data/heldout.jsonl" --eval-reward-key acc
+  --lr 1e-3 --lr-warmup-iters 4 --lr-decay-style linear --lr-decay-iters 50 --min-lr 1e-4 --weight-decay 0.0 --adam-beta1 0.9 --adam-beta2 0.98
+  --eval-interval 10 --eval-prompt-data heldout "$TASKS/heldout.jsonl" --eval-reward-key acc
   --n-samples-per-eval-prompt 4 --eval-temperature 1.0
   --save "$RUN_DIR/checkpoints" --save-interval 1000 --seed "$SEED" --rollout-seed "$SEED"
-  ${CKPT_ARGS:-} ${ROLLOUT_ARGS:-} ${OPTIMIZER_ARGS:-} "$@"
 )
-"$PY" -m slime.processes.supervisor --run-dir "$RUN_DIR" -- "$PY" "$ROOT/slime/train_async.py" "${arguments[@]}"
+marked_more "$@"
+run_or_plan "$ROOT/slime/train_async.py" "${arguments[@]}"
 "$PY" -m slime.agents.report "$RUN_DIR" --plot "$RUN_DIR/pass_at_1.svg"
 "$PY" -m slime.agents.report "$RUN_DIR" --line --seconds "$SECONDS"

@@ -2,6 +2,7 @@
 # A tiny agent learns when to use Python, on a laptop: GRPO on sums and products that it cannot do in its head.
 #   bash toolcall-rl/run_tiny_toolcall_rl.sh            ends with a table, a plot and one line of JSON
 #   SEED=7 bash toolcall-rl/run_tiny_toolcall_rl.sh     other problems, other samples
+#   DRY_RUN=1 bash toolcall-rl/run_tiny_toolcall_rl.sh  the plan and every argument; starts nothing
 # Any other flag goes to the driver: see python slime/train_async.py --help, and README.md for the variables.
 set -euo pipefail -f
 ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
@@ -11,16 +12,16 @@ source "$ROOT/launch/launch.sh"
 source "$ROOT/toolcall-rl/flags.sh"
 
 case ${1:-} in -h | --help) sed -n '2,/^[^#]/s/^# //p' "${BASH_SOURCE[0]}"; exit ;; esac
-ensure_env "$ROOT/requirements.txt"
+ensure_run_env "$ROOT/requirements.txt"
 SEED=${SEED:-1}
 MODEL_PATH=${MODEL_PATH:-${HF_CKPT:-$ROOT/toolcall-rl/tiny_model}}
-RUN_DIR=${RUN_DIR:-$ROOT/runs/tiny_toolcall_rl-$(date +%Y%m%d-%H%M%S)}
+run_places tiny_toolcall_rl
 began=$(date +%s)
-"$PY" -m toolcall_rl.tiny.make_tasks "$RUN_DIR/tasks" --seed "$SEED"
+"$PY" -m toolcall_rl.tiny.make_tasks "$TASKS" --seed "$SEED"
 arguments=(
-  --hf-checkpoint "$MODEL_PATH" --train-backend fsdp --backend embedded --run-dir "$RUN_DIR" --save "$RUN_DIR/checkpoints"
-  "${TOOLCALL[@]}" --reward-key score --prompt-data "$RUN_DIR/tasks/train.jsonl"
-  --eval-prompt-data heldout "$RUN_DIR/tasks/heldout.jsonl" by_heart "$RUN_DIR/tasks/by_heart.jsonl"
+  ::script --hf-checkpoint "$MODEL_PATH" --train-backend fsdp --backend embedded --run-dir "$RUN_DIR" --save "$RUN_DIR/checkpoints"
+  "${TOOLCALL[@]}" --reward-key score --prompt-data "$TASKS/train.jsonl"
+  --eval-prompt-data heldout "$TASKS/heldout.jsonl" by_heart "$TASKS/by_heart.jsonl"
   --eval-interval 8 --n-samples-per-eval-prompt 1 --eval-temperature 0
   --max-turns 3 --no-tool-encouragement --tool-call-price 0.2 --answer-check strict
   --rollout-max-response-len 72 --rollout-max-context-len 400
@@ -29,9 +30,8 @@ arguments=(
   --lr 1.5e-3 --lr-decay-style linear --lr-decay-iters 24 --min-lr 1e-4 --weight-decay 0.0 --adam-beta1 0.9 --adam-beta2 0.98
   --seed "$SEED" --rollout-seed "$SEED" --save-interval 12
 )
-# shellcheck disable=SC2206  # exported strings, split into words on purpose; what comes last wins
-arguments+=(${ROLLOUT_ARGS:-} ${OPTIMIZER_ARGS:-} "$@")
-(run_driver "$RUN_DIR" "$ROOT/slime/train_async.py" "${arguments[@]}")
+marked_more "$@"
+run_or_plan "$ROOT/slime/train_async.py" "${arguments[@]}"
 "$PY" -m slime.agents.report "$RUN_DIR" --dataset by_heart
 "$PY" -m slime.agents.report "$RUN_DIR" --dataset heldout --plot "$RUN_DIR/curve.svg"
 "$PY" -m slime.agents.report "$RUN_DIR" --dataset heldout --line --seconds "$(($(date +%s) - began))"

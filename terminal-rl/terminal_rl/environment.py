@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from slime.agents import Action, Observation, Outcome, Start, Task, Tool, ToolCall
 from slime.agents.sandbox import Limits, Shells, Workspace
 from terminal_rl.prompt import messages
-from terminal_rl.system import LIMITS, read_only_of
+from terminal_rl.system import LIMITS, check_speed, read_only_of
 from terminal_rl.tasks import TerminalTask, task_of
 from terminal_rl.tools import TOOLS, answer
 
@@ -90,6 +90,8 @@ class TerminalEnvironment:
         assert self.task is not None and self.workspace is not None and self.shells is not None
         self.shells.close()
         verdict = self.task.verdict(self.workspace)
+        if not verdict.solved and self.seconds > self.task.agent_seconds:
+            check_speed()
         details: dict[str, Any] = {
             "task": self.task.name,
             "tests": verdict.total,

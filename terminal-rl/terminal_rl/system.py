@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Mapping
 from pathlib import Path
 
-from slime.agents.sandbox import Image, Limits, Workspace
-from slime.errors import ConfigError
+from slime.agents.sandbox import Image, Limits, Workspace, run
+from slime.errors import ConfigError, EnvironmentAway
 
 LIMITS = Limits(processes=64, cpu_seconds=600, file_bytes=64 << 20)
 WORKSPACE_BYTES = 256 << 20
+SLOW_SECONDS, IDLE_SECONDS = (
+    1.0,
+    60.0,
+)  # of an empty box, which takes .05 s, and .12 s at a load of 20 on two cores
 _ALTERNATIVES = Path("/etc/alternatives")
 READ_ONLY = {_ALTERNATIVES: str(_ALTERNATIVES)} if _ALTERNATIVES.is_dir() else {}
 """Of this machine, beyond what every box has: awk and its like are links over this folder."""
@@ -22,6 +27,16 @@ MOST_COPIED = 64 << 20
 def read_only_of(workspace: Workspace) -> Mapping[Path, str]:
     """What boxes on the workspace see of this machine beyond their system."""
     return READ_ONLY if workspace.image is None else {}
+
+
+def check_speed() -> None:
+    """Raises EnvironmentAway: an empty box takes so long here that the time for tools says nothing of an agent."""
+    began = time.monotonic()
+    run("true", IDLE_SECONDS, limits=LIMITS)
+    if (took := time.monotonic() - began) > SLOW_SECONDS:
+        raise EnvironmentAway(
+            f"the time for tools is over, but a box that does nothing took {took:.1f} s: the machine is slow"
+        )
 
 
 def writable_of(image: Image, workdir: str) -> tuple[str, ...]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -88,8 +89,9 @@ class FilesTask:
 
     def workspace(self) -> Workspace:
         workspace = made(WORKDIR)
-        for path, text in self.files.items():
-            workspace.write(path, text.encode())
+        with _kept_if_whole(workspace):
+            for path, text in self.files.items():
+                workspace.write(path, text.encode())
         return workspace
 
     def verdict(self, workspace: Workspace) -> Verdict:
@@ -125,7 +127,7 @@ def prepared(folder: TaskFolder) -> Workspace:
 
 def _new(folder: TaskFolder) -> Workspace:
     workspace = made(folder.workdir) if folder.dockerfile is None else _on_image(folder.dockerfile)
-    try:
+    with _kept_if_whole(workspace):
         for source, place in folder.files:
             copy_in(workspace, source, place)
         if folder.setup is not None:
@@ -136,10 +138,19 @@ def _new(folder: TaskFolder) -> Workspace:
             if done.exit_code != 0:
                 reason = done.error or f"exit code {done.exit_code}: {' '.join(done.output.split())[-300:]}"
                 raise TaskError(f"{folder.setup} fails: {reason}")
-    except BaseException:
-        workspace.close()
-        raise
     return workspace
+
+
+@contextlib.contextmanager
+def _kept_if_whole(workspace: Workspace) -> Iterator[None]:
+    """Removes a workspace that was not filled. Raises EnvironmentAway: this machine is to blame, as with a full disk."""
+    try:
+        yield
+    except BaseException as error:
+        workspace.close()
+        if isinstance(error, OSError):
+            raise EnvironmentAway(f"a workspace could not be filled: {error}") from error
+        raise
 
 
 def _on_image(dockerfile: Path) -> Workspace:

@@ -15,6 +15,7 @@ import pytest
 from slime.agents import Action, Observation, Task, ToolCall
 from slime.agents.sandbox import Shells
 from slime.errors import EnvironmentAway, SandboxError
+from terminal_rl import system
 from terminal_rl.environment import MOST_CALLS, TerminalEnvironment, TerminalSettings
 from terminal_rl.prompt import SYSTEM
 from terminal_rl.system import LIMITS
@@ -159,6 +160,23 @@ async def test_an_episode_whose_time_for_tools_is_over_ends_in_the_middle_of_a_c
     episode.environment.task = replace(episode.environment.task, folder=replace(folder, agent_seconds=2.0))
     await asyncio.wait_for(episode.run("echo yes > done; sleep 600", timeout=300), 120)
     assert episode.last.done and (await episode.environment.evaluate()).solved
+
+
+@pytest.mark.parametrize("slow", [True, False])
+async def test_time_that_was_over_on_a_slow_machine_is_nobodys_failed_task(
+    slow: bool, play: Play, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    episode = await play()
+    folder = episode.environment.task.folder
+    episode.environment.task = replace(episode.environment.task, folder=replace(folder, agent_seconds=0.2))
+    await episode.run("sleep 600")
+    assert episode.last.done
+    monkeypatch.setattr(system, "SLOW_SECONDS", 0.0 if slow else 60.0)
+    if slow:
+        with pytest.raises(EnvironmentAway, match="the machine is slow"):
+            await episode.environment.evaluate()
+    else:
+        assert (await episode.environment.evaluate()).score == -1.0
 
 
 async def test_a_box_that_dies_is_nobodys_failed_task(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:

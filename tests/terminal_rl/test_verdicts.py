@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import re
 import shutil
 import subprocess
@@ -10,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from slime.agents.sandbox import Shells
+from slime.agents.sandbox import Shells, Workspace
 from slime.errors import EnvironmentAway
 from terminal_rl import verdict
 from terminal_rl.check import main as check
@@ -124,6 +125,24 @@ def test_a_box_that_does_not_come_up_is_nobodys_failed_task(
     monkeypatch.setattr(verdict, "RUNNER", broken)
     with pytest.raises(EnvironmentAway, match="did not start"):
         worked(FolderTask(write_task()), "true")
+
+
+@pytest.mark.parametrize("kind", ["folder", "files"])
+def test_a_full_disk_is_nobodys_failed_task_and_leaves_no_workspace(
+    kind: str, write_task: Write, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[Path] = []
+
+    def full(workspace: Workspace, *_: object) -> None:
+        made.append(workspace.path)
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(Workspace, "write", full)
+    folder = write_task(environment__a_dot_txt="a") if kind == "folder" else None
+    task = FolderTask(folder) if folder else FilesTask("a chore", "do it", {"a.txt": "a"}, {})
+    with pytest.raises(EnvironmentAway, match="No space left"):
+        task.workspace()
+    assert len(made) == 1 and not made[0].exists()
 
 
 def test_a_setup_that_fails_names_its_script_and_its_last_words(write_task: Write) -> None:

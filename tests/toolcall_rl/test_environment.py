@@ -16,6 +16,8 @@ import pytest
 from slime.agents.protocol import Action, Task, ToolCall
 from slime.errors import ConfigError, EnvironmentAway
 from toolcall_rl.environment import NO_MORE, Rules, ToolEnvironment
+from toolcall_rl.flags import ToolcallFlags
+from toolcall_rl.generate import start
 from toolcall_rl.prompt import SYSTEM
 from toolcall_rl.reading import ReToolFormat
 from toolcall_rl.rewards import RewardRules
@@ -23,6 +25,7 @@ from toolcall_rl.tools.config import read_tools
 from toolcall_rl.tools.mcp import McpSource
 
 SERVER = str(Path(__file__).with_name("mcp_server.py"))
+SERVES = Path(SERVER).read_text()
 needs_sandbox = pytest.mark.skipif(shutil.which("bwrap") is None, reason="bubblewrap is not installed")
 
 
@@ -37,6 +40,10 @@ def fail(x: int) -> str:
 def hang(x: int) -> str:
     time.sleep(5)
     return ""
+
+
+def odd(x: int) -> str:
+    return "half: \ud800"
 
 
 def function(name: str, **more: Any) -> dict[str, Any]:
@@ -122,6 +129,33 @@ async def test_functions_are_called_with_their_arguments_and_their_errors_are_sh
     assert await shown(one, "hang", x=4) == "Error: hang ran longer than 0.2 s"
 
 
+async def test_half_a_character_is_shown_as_a_question_mark() -> None:
+    one = environment(function("odd"))
+    await one.reset(Task("x?", ""))
+    assert await shown(one, "odd", x=4) == "half: ?"
+
+
+@needs_sandbox
+async def test_as_much_of_what_code_prints_is_shown_as_the_config_says() -> None:
+    one = environment({"type": "python", "output_chars": 6000})
+    await one.reset(Task("x?", ""))
+    text = await shown(one, "code_interpreter", code="print('x' * 5000, end='y')")
+    assert len(text) == 5001 and text.endswith("xy")
+    flood = await shown(
+        one, "code_interpreter", code="import os\nfor _ in range(1024): os.write(1, b'z' * (1 << 20))"
+    )
+    assert len(flood) < 6100 and flood.startswith("zzz") and "truncated" in flood
+    await one.close()
+
+
+@needs_sandbox
+def test_an_interpreter_that_does_not_start_within_its_limits_is_refused_at_the_start() -> None:
+    tools = json.dumps({"tools": [{"type": "python", "memory_mb": 1}]})
+    with pytest.raises(ConfigError, match="code_interpreter does not start within its limits"):
+        start(ToolcallFlags(tools_config=tools), {})  # type: ignore[arg-type]
+    assert list(start(ToolcallFlags(), {})) == []  # type: ignore[arg-type]
+
+
 async def test_calls_beyond_the_limits_are_refused_and_what_is_long_is_cut() -> None:
     one = environment(function("double", calls=2, output_chars=5), rules=Rules(RewardRules(), most_calls=3))
     await one.reset(Task("x?", ""))
@@ -186,6 +220,24 @@ async def test_a_server_that_is_slow_is_told_to_the_model_and_one_that_does_not_
     await slow.close()
     with pytest.raises(EnvironmentAway, match="did not greet"):
         await McpSource([sys.executable, "-c", "pass"], {}).tools()
+
+
+@pytest.mark.parametrize(
+    ("listed", "refused", "said"),
+    [
+        ([{"name": "f", "inputSchema": {"type": "string"}}], ConfigError, "a JSON schema of an object"),
+        ([{"inputSchema": {}}], EnvironmentAway, "lists nonsense"),
+        ("tools", EnvironmentAway, "lists nonsense"),
+    ],
+)
+async def test_tools_that_nobody_can_call_are_named(
+    listed: object, refused: type[Exception], said: str
+) -> None:
+    text = SERVES.replace("TOOLS[:2]", json.dumps(listed))
+    source = McpSource([sys.executable, "-c", text], {})
+    with pytest.raises(refused, match=said):
+        await source.tools()
+    await source.close()
 
 
 async def test_two_tools_of_one_name_are_refused(served: ToolEnvironment) -> None:

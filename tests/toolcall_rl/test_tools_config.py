@@ -32,6 +32,10 @@ def without_types(word) -> str:  # type: ignore[no-untyped-def]
 HERE = f"{__file__}:look_up"
 
 
+def with_parameters(schema: dict[str, Any]) -> str:
+    return text_of({"type": "function", "path": HERE, "parameters": schema})
+
+
 def test_without_a_config_there_is_the_interpreter() -> None:
     found = read_tools()
     assert found.python == "code_interpreter" and [type(one) for one in found.sources] == [PythonSource]
@@ -111,6 +115,11 @@ def test_a_config_that_includes_itself_is_refused_with_the_way(tmp_path: Path) -
             text_of({"type": "function", "path": f"{__file__}:without_types"}),
             "the parameter word needs a type",
         ),
+        (text_of({"type": "python", "seconds": float("nan")}), "seconds must be above 0"),
+        (text_of({"type": "python", "name": "two words"}), "a tool's name has letters"),
+        (with_parameters({"required": ["none"]}), "they require none, which the function does not take"),
+        (with_parameters({"properties": {"other": {}}}), "the function needs .*, which they do not offer"),
+        (with_parameters({"properties": {"x": {"type": "text"}}}), "x is of type 'text', which JSON"),
         (text_of({"type": "mcp", "command": []}), "a mcp tool needs command"),
         (text_of({"type": "mcp", "command": ["no-such-program-here"]}), "there is no program"),
     ],

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 from slime.agents import EpisodeLimits, agent
 from slime.agents.generate import Generate
-from slime.agents.sandbox import require_sandbox
 from slime.arguments.declare import read
 from slime.errors import DataError
 from slime.plan.environments import EnvironmentUse
@@ -44,10 +43,11 @@ def start(args: GenerationSide, endpoints: object) -> Sequence[Any]:
     """Starts no process of its own.
 
     Raises:
-        ConfigError: the tools are wrong, or there is no sandbox for the interpreter.
+        ConfigError: the tools are wrong, or the interpreter does not start: there is no sandbox, or limits are too small.
     """
-    if read_tools(read(ToolcallFlags, args).tools_config).python is not None:
-        require_sandbox()
+    for source in read_tools(read(ToolcallFlags, args).tools_config).sources:
+        if isinstance(source, PythonSource):
+            source.try_one()
     return []
 
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar
 
+from slime.agents.checks import checked_observation, checked_outcome, checked_start
 from slime.agents.conversation import Conversation
 from slime.agents.protocol import Action, Environment, Observation, Outcome, Start, Step, Task
 from slime.agents.rewards import compose
@@ -91,7 +92,7 @@ class Episode:
             EngineAway, EnvironmentAway: nobody answered; the sample must be begun anew.
         """
         state = GenerateState.of(self.args)
-        start = await self.environment.reset(task)
+        start = checked_start(await self.environment.reset(task))
         conversation = await _read(start.messages, Conversation, state.tokenizer, start, state.placed)
         if self._room(conversation) < 1:
             raise EngineRefused(f"the task's {len(conversation.opening)} tokens leave no room for an answer")
@@ -100,7 +101,7 @@ class Episode:
             if self.turns[-1].sampled.status is SampleStatus.ABORTED:
                 self.sample.status = SampleStatus.ABORTED
                 return self.sample
-            outcome = await self.environment.evaluate()
+            outcome = checked_outcome(await self.environment.evaluate())
             verdicts = [None if turn.judging is None else await turn.judging for turn in self.turns]
         finally:
             for turn in self.turns:
@@ -150,7 +151,7 @@ class Episode:
             seen = Observation(self.format.complaint(error))
             turn.step = Step(text, (), tuple(seen.messages), str(error))
             return seen
-        seen = await self.environment.step(action)
+        seen = checked_observation(await self.environment.step(action))
         turn.step = Step(text, action.calls, tuple(seen.messages))
         return seen
 

@@ -86,7 +86,15 @@ def agent(
                     if attempt == attempts:
                         raise
                 finally:
-                    await asyncio.shield(environment.close())
+                    await asyncio.shield(_closed(environment))
         raise AssertionError("unreachable")
 
     return generate
+
+
+async def _closed(environment: Environment) -> None:
+    """What cannot be freed is told to who reads the log; the episode is what it was."""
+    try:
+        await environment.close()
+    except Exception:
+        logger.exception("an environment could not be closed")

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import httpx
 
+from slime.agents.checks import checked_outcome
 from slime.agents.protocol import Outcome, Task
 from slime.agents.trajectory import Turn, as_one, one_each
 from slime.errors import EnvironmentAway
@@ -87,7 +88,8 @@ def through_gateway(
                 begun = fresh(sample)
                 begun.metadata |= {"environments_away": attempt - 1, "session": session}
                 try:
-                    outcome = await harness(_door(url, session, sample, api_key, sampling_params), task)
+                    door = _door(url, session, sample, api_key, sampling_params)
+                    outcome = checked_outcome(await harness(door, task), "the harness")
                     turns = await _read(url, session, admin_key)
                     return _finished(begun, turns, outcome, per_turn)
                 except (EnvironmentAway, httpx.TransportError) as error:

@@ -9,18 +9,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from slime.agents.protocol import Message, Tool, ToolCall
+from slime.agents.schemas import complaints
 from slime.errors import SlimeError
 
 OPEN, CLOSE = "<tool_call>", "</tool_call>"
 _CALL = re.compile(f"{OPEN}(.*?){CLOSE}", re.DOTALL)
-_TYPES: dict[str, type | tuple[type, ...]] = {
-    "string": str,
-    "integer": int,
-    "number": (int, float),
-    "boolean": bool,
-    "array": list,
-    "object": dict,
-}
 
 
 class CallError(SlimeError):
@@ -55,33 +48,29 @@ def calls_in(text: str, tools: Sequence[Tool]) -> tuple[ToolCall, ...]:
 
 
 def _call(body: str, tools: Mapping[str, Tool]) -> ToolCall:
-    try:
-        said = json.loads(body, strict=False)  # models write line ends in code as they are
-    except ValueError as error:
-        raise CallError(f"the tool call is no JSON: {error}") from error
+    said = _json(body)
     if not isinstance(said, dict) or not isinstance(said.get("arguments"), dict):
         raise CallError('a tool call is {"name": ..., "arguments": {...}}')
     name = said.get("name")
     if not isinstance(name, str) or name not in tools:
         raise CallError(f"there is no tool {name!r}; tools: {', '.join(tools) or 'none'}")
-    if complaint := next(_complaints(said["arguments"], tools[name].parameters), None):
+    if complaint := next(complaints(said["arguments"], tools[name].parameters), None):
         raise CallError(f"{name}: {complaint}")
     return ToolCall(name, said["arguments"])
 
 
-def _complaints(arguments: Mapping[str, Any], schema: Mapping[str, Any]) -> Iterator[str]:
-    known: Mapping[str, Any] = schema.get("properties", {})
-    for name in schema.get("required", ()):
-        if name not in arguments:
-            yield f"the argument {name} is missing"
-    for name, value in arguments.items():
-        if name not in known:
-            yield f"there is no argument {name}"
-            continue
-        kind = known[name].get("type")
-        wrong_bool = isinstance(value, bool) and kind != "boolean"
-        if kind in _TYPES and (wrong_bool or not isinstance(value, _TYPES[kind])):
-            yield f"the argument {name} must be of type {kind}"
+def _json(body: str) -> Any:
+    """Raises CallError: no JSON, or what no tool can be given (numbers that are none, half a character)."""
+    try:
+        said = json.loads(body, strict=False)  # models write line ends in code as they are
+        json.dumps(said, ensure_ascii=False, allow_nan=False).encode()
+    except UnicodeEncodeError as error:
+        raise CallError("the tool call holds half of a character (a lone surrogate)") from error
+    except ValueError as error:
+        raise CallError(f"the tool call is no JSON: {error}") from error
+    except RecursionError as error:
+        raise CallError("the tool call is no JSON: it is too deep") from error
+    return said
 
 
 def loose_calls(text: str) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -90,5 +79,5 @@ def loose_calls(text: str) -> Iterator[tuple[str, dict[str, Any]]]:
         try:
             said = json.loads(body, strict=False)
             yield str(said["name"]), dict(said["arguments"])
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, RecursionError):
             continue

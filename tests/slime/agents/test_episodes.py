@@ -300,6 +300,46 @@ def test_a_truncated_importance_weight_reads_the_log_probs_of_an_episode(play: P
     assert metrics["tis"][~mask].tolist() == [1.0] * int((~mask).sum())
 
 
+NONSENSE: list[tuple[str, object]] = [
+    ("reset", None),
+    ("reset", Start([])),
+    ("reset", Start("hello")),  # type: ignore[arg-type]
+    ("reset", Start([{"role": "user", "content": "x"}], ("a tool",))),  # type: ignore[arg-type]
+    ("step", None),
+    ("step", Observation(["text"])),  # type: ignore[list-item]
+    ("step", Observation(done=True, step_score=math.nan)),
+    ("evaluate", None),
+    ("evaluate", Outcome(math.inf, True)),
+    ("evaluate", Outcome("1", True)),  # type: ignore[arg-type]
+    ("evaluate", Outcome(1.0, "yes")),  # type: ignore[arg-type]
+    ("evaluate", Outcome(1.0, True, ["details"])),  # type: ignore[arg-type]
+]
+
+
+@pytest.mark.parametrize(("method", "answer"), NONSENSE)
+def test_an_environment_that_answers_nonsense_is_away_and_no_reward_is_made_of_it(
+    method: str, answer: object, play: Play, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def nonsense(*_: object) -> object:
+        return answer
+
+    broken = type("Broken", (fragile(),), {method: nonsense})
+    sample = play([f"a{END}"] * 3, generating(monkeypatch, agent(broken)))
+    assert (sample.status, sample.reward) == (SampleStatus.FAILED, None)
+    assert sample.metadata["failure"]["reason"] == "environment" and broken.closed == 3
+
+
+def test_an_environment_that_cannot_be_closed_costs_no_episode(
+    play: Play, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def close(_: object) -> None:
+        raise RuntimeError("its container is gone")
+
+    kind = type("Stuck", (fragile("step"),), {"close": close})
+    sample = play([f"a{END}"] * 2, generating(monkeypatch, agent(kind)))
+    assert sample.reward == {"score": 1.5, "acc": 1.0} and "its container is gone" in caplog.text
+
+
 TOOL = Tool(
     "run", "", {"properties": {"code": {"type": "string"}, "n": {"type": "number"}}, "required": ["code"]}
 )
@@ -327,6 +367,9 @@ def test_calls_are_read_as_models_write_them() -> None:
         ('<tool_call>{"name": "run", "arguments": {"code": 1}}</tool_call>', "type string"),
         ('<tool_call>{"name": "run", "arguments": {"code": "", "n": true}}</tool_call>', "type number"),
         ('<tool_call>{"name": "run", "arguments": {"code": "", "m": 1}}</tool_call>', "no argument m"),
+        ('<tool_call>{"name": "run", "arguments": {"code": "", "n": NaN}}</tool_call>', "no JSON"),
+        ('<tool_call>{"name": "run", "arguments": {"code": "\\ud800"}}</tool_call>', "half of a character"),
+        (f"<tool_call>{'[' * 200_000}</tool_call>", "too deep"),
     ],
 )
 def test_a_bad_call_is_told_what_is_wrong_with_it(text: str, complaint: str) -> None:

@@ -198,3 +198,13 @@ def test_closing_leaves_no_process() -> None:
     while Path(f"/proc/{root}").exists() and time.monotonic() < until:
         time.sleep(0.01)
     assert not Path(f"/proc/{root}").exists()
+
+
+def test_a_call_whose_session_is_closed_meanwhile_ends_with_an_error_of_its_own() -> None:
+    with PythonSession() as session:
+        session.run("x = 1")
+        assert session.box is not None and session.box.process.stdout is not None
+        session.box.process.stdout.close()  # as closing does from another thread
+        found = session.run("x")
+        assert found.restarted and "variables are gone" in found.text()
+        assert session.run("2").text() == "2"

@@ -12,7 +12,9 @@ What is wrong with it is one line, at the start of the run.
 from __future__ import annotations
 
 import json
+import math
 import os
+import re
 import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -34,6 +36,7 @@ OF_KIND: dict[str, dict[str, Any]] = {
     "function": {"path": str, "name": str, "description": str, "parameters": dict, "parallel": int},
     "mcp": {"command": list, "environment": dict, "only": list, "prefix": str, "parallel": int},
 }
+NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 NEEDED = {"python": (), "function": ("path",), "mcp": ("command",)}
 
 
@@ -110,8 +113,10 @@ def _source(where: str, entry: object) -> Source:
             raise ConfigError(f"{where}: a {kind} tool has no setting {name!r}; known: {', '.join(known)}")
         if not isinstance(value, known[name]) or isinstance(value, bool):
             raise ConfigError(f"{where}: {name} is of the wrong kind: {value!r:.80}")
-        if isinstance(value, int | float) and value <= 0:
+        if isinstance(value, int | float) and not 0 < value < math.inf:
             raise ConfigError(f"{where}: {name} must be above 0, got {value}")
+        if name == "name" and not NAME.fullmatch(value):
+            raise ConfigError(f"{where}: a tool's name has letters, digits, _ and -, got {value!r:.80}")
     if missing := [name for name in NEEDED[kind] if not entry.get(name)]:
         raise ConfigError(f"{where}: a {kind} tool needs {missing[0]}")
     return MAKERS[kind](where, entry, _limits(entry))
@@ -123,6 +128,9 @@ def _limits(entry: Mapping[str, Any]) -> CallLimits:
 
 def _python(where: str, entry: Mapping[str, Any], limits: CallLimits) -> Source:
     box = {name: entry[name] for name in ("cpu_seconds", "processes") if name in entry}
+    box["output_chars"] = max(
+        Limits.output_chars, 2 * limits.output_chars
+    )  # its end is cut off by who shows it
     box |= {
         to: entry[name] << 20
         for name, to in (("memory_mb", "memory"), ("disk_mb", "disk_bytes"))

@@ -12,6 +12,7 @@ from types import NoneType, UnionType
 from typing import Any
 
 from slime.agents.protocol import Tool
+from slime.agents.schemas import problem_of
 from slime.errors import ConfigError
 from slime.rollout.rm_hub.guard import Apart
 from toolcall_rl.tools.toolset import CallLimits, Opened
@@ -64,10 +65,29 @@ def tool_of(function: Callable[..., object], name: str, about: Mapping[str, Any]
     """The tool that a function is, by its signature and its docstring; `about` may give description and parameters.
 
     Raises:
-        ConfigError: a parameter whose type JSON does not have, or that has no name.
+        ConfigError: a parameter whose type JSON does not have, or that has no name; parameters that no call satisfies, or
+            that are not those of the function.
     """
     described = str(about.get("description") or inspect.getdoc(function) or "").strip()
-    return Tool(name, described, about.get("parameters") or _schema(function, name))
+    schema = about.get("parameters") or _schema(function, name)
+    if problem := problem_of(schema) or _unlike(schema, function):
+        raise ConfigError(f"tool {name}: no call can be what its parameters ask for: {problem}")
+    return Tool(name, described, schema)
+
+
+def _unlike(schema: Mapping[str, Any], function: Callable[..., object]) -> str | None:
+    """Why the function takes no call that its schema allows; None where it takes one."""
+    parameters = inspect.signature(function).parameters
+    required = set(schema.get("required", []))
+    takes_any = any(one.kind is one.VAR_KEYWORD for one in parameters.values())
+    if not takes_any and (strange := sorted(required - parameters.keys())):
+        return f"they require {strange[0]}, which the function does not take"
+    offered = required | schema.get("properties", {}).keys()
+    for name, one in parameters.items():
+        needed = one.default is one.empty and one.kind not in (one.VAR_KEYWORD, one.VAR_POSITIONAL)
+        if needed and offered and name not in offered and not schema.get("additionalProperties"):
+            return f"the function needs {name}, which they do not offer"
+    return None
 
 
 def _schema(function: Callable[..., object], name: str) -> dict[str, Any]:

@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from slime.agents.protocol import Tool
-from slime.errors import EnvironmentAway
+from slime.agents.schemas import problem_of
+from slime.errors import ConfigError, EnvironmentAway
 from toolcall_rl.tools.mcp_client import McpClient, McpError
 from toolcall_rl.tools.toolset import CallLimits, Opened
 
@@ -55,13 +56,25 @@ class McpSource:
                 page = await client.request("tools/list", cursor)
             except (McpError, TimeoutError) as error:
                 raise EnvironmentAway(f"the MCP server {self.command[0]} lists no tools: {error}") from error
-            for row in page["tools"]:
-                if not self.only or row["name"] in self.only:
-                    schema = row.get("inputSchema") or {"type": "object", "properties": {}}
-                    found.append(Tool(self.prefix + row["name"], row.get("description") or "", schema))
-            if not page.get("nextCursor"):
+            try:
+                found += [
+                    self._tool(row) for row in page["tools"] if not self.only or row["name"] in self.only
+                ]
+                more = page.get("nextCursor")
+            except (KeyError, TypeError, AttributeError) as error:
+                raise EnvironmentAway(
+                    f"the MCP server {self.command[0]} lists nonsense: {error!r}"
+                ) from error
+            if not more:
                 return found
-            cursor = {"cursor": page["nextCursor"]}
+            cursor = {"cursor": more}
+
+    def _tool(self, row: Mapping[str, Any]) -> Tool:
+        """Raises ConfigError: no call can be what its schema asks for."""
+        schema = row.get("inputSchema") or {"type": "object", "properties": {}}
+        if problem := problem_of(schema):
+            raise ConfigError(f"tool {row['name']} of {self.command[0]}: {problem}; leave it out with only")
+        return Tool(self.prefix + row["name"], row.get("description") or "", schema)
 
     async def tools(self) -> Sequence[Tool]:
         await self.connected()

@@ -8,7 +8,8 @@ from typing import Any
 
 from slime.agents.protocol import Tool
 from slime.agents.python_tool import PYTHON, PythonTool
-from slime.agents.sandbox import Limits
+from slime.agents.sandbox import Limits, PythonSession
+from slime.errors import ConfigError, SandboxError
 from toolcall_rl.tools.toolset import CallLimits, Opened
 
 
@@ -25,6 +26,16 @@ class PythonSource:
 
     def opened(self) -> Opened:
         return _Session(PythonTool(self.box, self.limits.seconds))
+
+    def try_one(self) -> None:
+        """Raises ConfigError: there is no sandbox, or no interpreter comes up within the limits."""
+        with PythonSession(self.box) as session:
+            try:
+                session.start()
+            except SandboxError as error:
+                raise ConfigError(
+                    f"the tool {self.name} does not start within its limits: {error}"
+                ) from error
 
 
 class _Session:

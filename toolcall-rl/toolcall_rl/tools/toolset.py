@@ -105,6 +105,7 @@ class EpisodeTools:
 
 
 def cut(text: str, longest: int) -> str:
-    """At most `longest` characters, and how many are left out."""
+    """At most `longest` characters, and how many are left out. Half a character, which no tokenizer takes, is a "?"."""
     text = text.strip("\n")
-    return text if len(text) <= longest else f"{text[:longest]}... [truncated {len(text) - longest} chars]"
+    shown = text[:longest].encode(errors="replace").decode()
+    return shown if len(text) <= longest else f"{shown}... [truncated {len(text) - longest} chars]"

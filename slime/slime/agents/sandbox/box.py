@@ -84,11 +84,15 @@ class Box:
         self.process.stdin.flush()
 
     def read_some(self, seconds: float) -> bytes | None:
-        """What comes next; empty at the end of the program, None where nothing comes in time."""
+        """What comes next; empty at the end of the program, also where another thread closed the box, None where nothing
+        comes in time."""
         assert self.process.stdout is not None
         ready = select.poll()
-        ready.register(self.process.stdout.fileno(), select.POLLIN)
-        return os.read(self.process.stdout.fileno(), 65536) if ready.poll(seconds * 1000) else None
+        try:
+            ready.register(self.process.stdout.fileno(), select.POLLIN)
+            return os.read(self.process.stdout.fileno(), 65536) if ready.poll(seconds * 1000) else None
+        except ValueError:  # fileno() of a closed pipe
+            return b""
 
     def read_line(self, seconds: float, longest: int) -> bytes | None:
         """The next line without its end; None where there is none in time, or a longer one, or the program has ended.

@@ -57,37 +57,27 @@ class PythonSession:
             SandboxError: the box did not come up, or was killed from outside.
         """
         self.start()
-        assert self.box is not None
+        box = self.box
+        assert box is not None
         self.number += 1
         order = code.encode("utf-8", "replace")
-        began = self.box.busy_since = time.monotonic()
+        began = box.busy_since = time.monotonic()
         try:
-            self.box.send(b"%d %d\n" % (self.number, len(order)) + order)
-            data = self.box.read_until(_complete, seconds, 16 * self.limits.output_chars + 4096)
-        except BrokenPipeError:
+            box.send(b"%d %d\n" % (self.number, len(order)) + order)
+            data = box.read_until(_complete, seconds, 16 * self.limits.output_chars + 4096)
+        except (BrokenPipeError, ValueError):  # it has ended, or another thread closed it
             data = None
         took = time.monotonic() - began
         found = _answer(data, self.number)
-        if found is not None and self.box.over is None:
-            self.box.busy_since = None
+        if found is not None and box.over is None:
+            box.busy_since = None
             return Ran(found[0], found[1], restarted=False, seconds=took)
-        reason = self._reason(data is not None, took >= seconds, seconds)
-        lost = self.box.lost()
+        reason = _reason(box, data is not None, took >= seconds, seconds)
+        lost = box.lost()
         self.close()
         if lost:
             raise SandboxError(LOST)
         return Ran("", f"{reason}; the interpreter was restarted, its variables are gone", True, took)
-
-    def _reason(self, answered: bool, late: bool, seconds: float) -> str:
-        assert self.box is not None
-        code = self.box.exit_code(0.0 if late or answered else 1.0)
-        if over := self.box.over:
-            return over
-        if answered or (code is None and not late):
-            return "it disturbed the interpreter's own channel"
-        if code is None:
-            return f"it ran longer than {seconds:g} s"
-        return SIGNALS.get(code, f"it ended the interpreter (exit code {code})")
 
     def close(self) -> None:
         """Ends the box; the next snippet starts another."""
@@ -100,6 +90,17 @@ class PythonSession:
 
     def __exit__(self, *about: object) -> None:
         self.close()
+
+
+def _reason(box: Box, answered: bool, late: bool, seconds: float) -> str:
+    code = box.exit_code(0.0 if late or answered else 1.0)
+    if over := box.over:
+        return over
+    if answered or (code is None and not late):
+        return "it disturbed the interpreter's own channel"
+    if code is None:
+        return f"it ran longer than {seconds:g} s"
+    return SIGNALS.get(code, f"it ended the interpreter (exit code {code})")
 
 
 def _head(data: bytes) -> tuple[int, int, int] | None:

@@ -1,0 +1,62 @@
+"""What an environment answers, looked at before anything is made of it: nonsense is an environment that is away."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TypeVar
+
+from slime.agents.protocol import Observation, Outcome, Start, Tool
+from slime.errors import EnvironmentAway
+
+Answer = TypeVar("Answer")
+
+
+def checked_start(found: object) -> Start:
+    """Raises EnvironmentAway."""
+    start = _of(found, Start, "reset of the environment")
+    if not _messages(start.messages) or not start.messages:
+        raise EnvironmentAway(
+            f"reset of the environment gave no messages to begin with: {start.messages!r:.80}"
+        )
+    if not all(isinstance(tool, Tool) for tool in start.tools):
+        raise EnvironmentAway(f"reset of the environment gave tools that are none: {start.tools!r:.80}")
+    return start
+
+
+def checked_observation(found: object) -> Observation:
+    """Raises EnvironmentAway."""
+    seen = _of(found, Observation, "step of the environment")
+    if not _messages(seen.messages):
+        raise EnvironmentAway(f"step of the environment gave no list of messages: {seen.messages!r:.80}")
+    if seen.step_score is None:
+        return seen
+    return replace(seen, step_score=_number(seen.step_score, "the score of a step"))
+
+
+def checked_outcome(found: object, giver: str = "evaluate of the environment") -> Outcome:
+    """Raises EnvironmentAway."""
+    outcome = _of(found, Outcome, giver)
+    if not isinstance(outcome.details, Mapping):
+        raise EnvironmentAway(f"the details of an outcome must be a mapping, got {outcome.details!r:.80}")
+    solved = _number(outcome.solved, "whether an episode is solved")
+    return replace(outcome, score=_number(outcome.score, "the score of an outcome"), solved=bool(solved))
+
+
+def _of(found: object, kind: type[Answer], giver: str) -> Answer:
+    if not isinstance(found, kind):
+        raise EnvironmentAway(f"{giver} gave {found!r:.80}, not an object of {kind.__name__}")
+    return found
+
+
+def _messages(found: object) -> bool:
+    return isinstance(found, Sequence) and all(isinstance(one, Mapping) for one in found)
+
+
+def _number(found: object, what: str) -> float:
+    """Numpy's and torch's scalars are numbers too."""
+    plain = found.item() if hasattr(found, "item") else found
+    if not isinstance(plain, int | float) or not math.isfinite(plain):
+        raise EnvironmentAway(f"{what} must be a finite number, got {found!r:.80}")
+    return float(plain)

@@ -1,0 +1,40 @@
+"""The scripts of the tracks' tiny agents show their plan with DRY_RUN=1, and train nothing."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.fakes.dry_run import bash
+
+ENVIRONMENTS = {
+    "toolcall": "32 at a time, each at most 512 MiB of memory and 64 MiB of files in memory",
+    "terminal": "32 at a time, each at most 512 MiB of memory and 256 MiB of files in a folder",
+    "swe": "16 at a time, each at most 1024 MiB of memory and 256 MiB of files in a folder",
+    "gui": "8 at a time, each at most 150 MiB of memory and 20 MiB of files in a folder",
+}
+
+
+@pytest.mark.parametrize("track", ENVIRONMENTS)
+def test_a_dry_run_counts_the_environments_and_leaves_nothing(track: str, tmp_path: Path) -> None:
+    run, temporary = tmp_path / "run", tmp_path / "temporary"
+    temporary.mkdir()
+    variables = {"RUN_DIR": str(run), "TMPDIR": str(temporary), "ROLLOUT_ARGS": "--num-rollout 3"}
+    done = bash(f"{track}-rl/run_tiny_{track}_rl.sh", "--lr", "5e-4", DRY_RUN="1", **variables)
+    assert done.returncode == 0, done.stderr
+    assert f"envs     {ENVIRONMENTS[track]}" in done.stdout and "GiB of disk" in done.stdout
+    shown = dict(re.findall(r"^  (--\S+) +(\S.*)$", done.stdout, re.M))
+    assert shown["--prompt-data"] == f"{run}/tasks/train.jsonl  [script]"
+    assert (
+        shown["--num-rollout"] == "3  [variable ROLLOUT_ARGS]" and shown["--lr"] == "0.0005  [command line]"
+    )
+    assert not run.exists() and not list(temporary.iterdir())
+
+
+def test_a_dry_run_refuses_what_a_run_would(tmp_path: Path) -> None:
+    script = "toolcall-rl/run_tiny_toolcall_rl.sh"
+    refused = bash(script, "--lr", "-1", DRY_RUN="yes", RUN_DIR=str(tmp_path / "run"))
+    assert refused.returncode == 2 and "--lr" in refused.stderr
+    assert "give 1 for the plan" in bash(script, DRY_RUN="perhaps").stderr
