@@ -84,9 +84,31 @@ def of_both(
     teacher = batch.teacher_log_probs if batch.teacher_log_probs is not None else old
     weights = flags.combine_w_rl, flags.combine_w_opd
     advantages, gap = combined_advantages(batch.advantages, old, teacher, taught, *weights)
-    output = policy(dist, replace(batch, advantages=advantages), reducer)
+    if batch.behaviour_log_probs is None:
+        output = policy(dist, replace(batch, advantages=advantages), reducer)
+    else:
+        output = _apart(
+            policy, dist, batch, advantages - flags.combine_w_rl * batch.advantages, flags, reducer
+        )
     measured = {"opd_teacher_student_logprob_abs_mean": gap.abs(), "opd_taught": taught.to(gap.dtype)}
     return LossOutput(output.loss, output.metrics | {name: reducer(x) for name, x in measured.items()})
+
+
+def _apart(
+    policy: Compute,
+    dist: Distribution,
+    batch: LossBatch,
+    of_teacher: torch.Tensor,
+    flags: CombineFlags,
+    reducer: Reducer,
+) -> LossOutput:
+    """Where turns are trained again, the ratio of their rewards counts from the weights that wrote them, and that of the
+    teacher's part [T] from the weights of now."""
+    assert batch.advantages is not None
+    rewarded = policy(dist, replace(batch, advantages=flags.combine_w_rl * batch.advantages), reducer)
+    taught = policy(dist, replace(batch, advantages=of_teacher, behaviour_log_probs=None), reducer)
+    loss = rewarded.loss + taught.loss
+    return LossOutput(loss, rewarded.metrics | {"pg_loss": loss.detach()})
 
 
 def of_rewards(policy: Compute, dist: Distribution, batch: LossBatch, reducer: Reducer) -> LossOutput:

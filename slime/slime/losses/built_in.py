@@ -42,6 +42,7 @@ def policy_component(args: ObjectiveSide, clip: tuple[float, float | None] | Non
         weigh = _engine_weights(args)
         corrections.append(weigh if args.use_tis else measured_only(weigh))
     make_reducer = load_hook(args, "custom_pg_loss_reducer_function_path")
+    distils = estimator == "on_policy_distillation" or args.use_opd
 
     def compute(dist: Distribution, batch: LossBatch, reducer: Reducer) -> LossOutput:
         if batch.advantages is None:
@@ -50,7 +51,7 @@ def policy_component(args: ObjectiveSide, clip: tuple[float, float | None] | Non
         return policy_loss(
             dist,
             batch.ids,
-            ratio_from(dist, batch),
+            batch.old_log_probs if distils else ratio_from(dist, batch),
             batch.advantages,
             reducer,
             low,
@@ -69,7 +70,8 @@ def policy_component(args: ObjectiveSide, clip: tuple[float, float | None] | Non
 
 def ratio_from(dist: Distribution, batch: LossBatch) -> Tensor | None:
     """Log-probs [T] that the importance ratio counts from: of what is trained again those of the weights that wrote it,
-    else the old ones. So PPO's clip bounds how far all its trainings together move a token."""
+    else the old ones. So PPO's clip bounds how far all its trainings together move a token. Advantages of a teacher need
+    no such bound: they are nothing where the policy agrees with it."""
     if batch.behaviour_log_probs is None:
         return batch.old_log_probs
     old = dist.log_probs(batch.ids).detach() if batch.old_log_probs is None else batch.old_log_probs

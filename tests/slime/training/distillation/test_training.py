@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import pickle
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,10 @@ import torch
 from safetensors.torch import load_file
 from torch.testing import assert_close
 
+from openclaw_combine.flags import CombineFlags
+from openclaw_combine.loss import of_both
+from slime.arguments import Arguments
+from slime.losses import DenseDistribution, LossBatch, policy_component
 from slime.types import Sample
 
 LORA: dict[str, Any] = {"use_lora": True, "lora_rank": 4, "lora_alpha": 8.0, "lora_dropout": 0.0}
@@ -147,6 +152,32 @@ def test_samples_without_hint_have_no_distillation_in_combine_at_all(
         assert same(weights_of(with_teacher), weights_of(without))
         assert left["opd_taught"] == left["opd_teacher_student_logprob_abs_mean"] == 0.0
         assert left["pg_loss"] == right["pg_loss"]
+
+
+def test_a_teacher_moves_what_is_trained_again_as_far_as_it_wants_and_a_reward_no_further_than_the_clip() -> (
+    None
+):
+    torch.manual_seed(3)
+    logits = torch.randn(6, 9, dtype=torch.float64, requires_grad=True)
+    ids, rewards = (
+        torch.tensor([1, 2, 3, 4, 5, 6]),
+        torch.tensor([1.0, 1, 1, -1, -1, -1], dtype=torch.float64),
+    )
+    now = torch.log_softmax(logits, -1).gather(-1, ids.unsqueeze(-1)).squeeze(-1).detach()
+    moved = torch.tensor([0.0, 0.5, math.nan, -0.5, 0.1, math.nan], dtype=torch.float64)
+    teacher, taught = now + torch.linspace(-1, 1, 6), torch.tensor([True, True, False, True, True, True])
+    args: Any = Arguments(advantage_estimator="grpo", eps_clip=0.2, eps_clip_high=0.28)
+    policy, flags = policy_component(args), CombineFlags(combine_w_rl=2.0, combine_w_opd=0.5)
+    batch = LossBatch(ids, rewards, teacher_log_probs=teacher, taught=taught, behaviour_log_probs=now - moved)
+    loss = of_both(policy, flags, DenseDistribution(logits), batch, torch.sum).loss
+    (found,) = torch.autograd.grad(loss, logits)
+    still_moves = torch.tensor(
+        [True, False, True, False, True, True]
+    )  # +.5 was far enough up, -.5 far enough down
+    ratio = torch.where(moved.isnan(), 0.0, moved).exp()
+    weights = 2.0 * rewards * ratio * still_moves + 0.5 * (teacher - now) * taught
+    (expected,) = torch.autograd.grad(-(weights * DenseDistribution(logits).log_probs(ids)).sum(), logits)
+    assert_close(found, expected)
 
 
 def test_the_four_cases_of_combine(make_trainer: Any, make_samples: Any, other_folder: str) -> None:
