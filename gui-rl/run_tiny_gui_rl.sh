@@ -9,33 +9,16 @@ ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 source "$ROOT/launch/launch.sh"
 # shellcheck source=flags.sh
 source "$ROOT/gui-rl/flags.sh"
+# shellcheck source=tiny.sh
+source "$ROOT/gui-rl/tiny.sh"
 
-for word in "$@"; do
-  case $word in -h | --help) sed -n '2,/^[^#]/s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit ;; esac
-done
-gui_environment
-RUN_DIR=${RUN_DIR:-$ROOT/runs/tiny_gui_rl-$(date +%Y%m%d-%H%M%S)}
-MODEL_PATH=${MODEL_PATH:-$ROOT/gui-rl/tiny_model}
-SEED=${SEED:-1}
-[ -f "$MODEL_PATH/config.json" ] || die "MODEL_PATH=$MODEL_PATH holds no config.json"
-export PARALLEL_ENVS=${PARALLEL_ENVS:-8} MAX_STEPS=${MAX_STEPS:-3}
-ensure_env "$ROOT/requirements.txt" "$ROOT/gui-rl/requirements-gui.txt"
-mkdir -p "$RUN_DIR"
-"$PY" -m gui_rl.tiny.data "$RUN_DIR/data" --seed "$SEED"
-
+export MAX_STEPS=${MAX_STEPS:-3}
+tiny_begin tiny_model pages "$@"
 # shellcheck disable=SC2206  # exported strings, split into words on purpose; what comes last wins
 arguments=(
-  --hf-checkpoint "$MODEL_PATH" --train-backend fsdp --backend embedded --run-dir "$RUN_DIR"
-  "${GUI[@]}" --prompt-data "$RUN_DIR/data/train.jsonl" --reward-key score
   --gui-coordinate-type tags --gui-screen-width 800 --gui-screen-height 600
   --rollout-max-context-len 240 --rollout-max-response-len 32
-  --num-rollout 17 --rollout-batch-size 12 --n-samples-per-prompt 8 --num-steps-per-rollout 4
-  --disable-grpo-std-normalization --calculate-per-token-loss --eps-clip 0.2 --eps-clip-high 0.28 --clip-grad 0.3
-  --lr 5e-4 --lr-decay-style linear --lr-decay-iters 80 --min-lr 1e-4 --weight-decay 0.0 --adam-beta1 0.9 --adam-beta2 0.98
-  --eval-interval 17 --eval-prompt-data heldout "$RUN_DIR/data/heldout.jsonl" --n-samples-per-eval-prompt 2 --eval-temperature 1.0
-  --save "$RUN_DIR/checkpoints" --save-interval 1000 --seed "$SEED" --rollout-seed "$SEED"
+  --num-rollout 17 --eval-interval 17 --lr 5e-4 --lr-decay-iters 80
   ${CKPT_ARGS:-} ${ROLLOUT_ARGS:-} ${OPTIMIZER_ARGS:-} "$@"
 )
-"$PY" -m slime.processes.supervisor --run-dir "$RUN_DIR" -- "$PY" "$ROOT/slime/train_async.py" "${arguments[@]}"
-"$PY" -m slime.agents.report "$RUN_DIR" --plot "$RUN_DIR/pass_at_1.svg"
-"$PY" -m slime.agents.report "$RUN_DIR" --line --seconds "$SECONDS"
+tiny_train "${arguments[@]}"
