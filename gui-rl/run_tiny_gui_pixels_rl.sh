@@ -17,7 +17,8 @@ tiny_begin tiny_seeing_model boards "$@"
 arguments=(
   --gui-observation-type screenshot --gui-screen-width 320 --gui-screen-height 240 --gui-max-steps 1
   --rollout-max-context-len 120 --rollout-max-response-len 10
-  --num-rollout 14 --eval-interval 14 --lr 6e-4 --lr-decay-iters 64 --freeze-params-name-list visual
+  --num-rollout 14 --num-steps-per-rollout 6 --eval-interval 14 --lr 6e-4 --lr-decay-iters 92
+  --freeze-params-name-list visual
   ${CKPT_ARGS:-} ${ROLLOUT_ARGS:-} ${OPTIMIZER_ARGS:-} "$@"
 )
 tiny_train "${arguments[@]}"

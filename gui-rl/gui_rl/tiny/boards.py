@@ -96,8 +96,11 @@ class Board:
 
 
 def board(rng: random.Random, held_out: bool = False) -> Board:
-    """A task of any template of one side: four of the colours, with what is meant and what it is mistaken for."""
-    template = rng.choice(HELD_OUT_TEMPLATES if held_out else TRAINED_TEMPLATES)
+    """A task of one side, of any wording: four of the colours, with what is meant and what it is mistaken for. Wordings
+    are drawn first, as else one with many templates held out would be rare where it is learned."""
+    asked = rng.choice(list(MEANT))
+    side = HELD_OUT_TEMPLATES if held_out else TRAINED_TEMPLATES
+    template = rng.choice([one for one in side if one[0] == asked])
     wording, shape, layout = template
     shown = [MEANT[wording], mistaken(MEANT[wording])]
     others = [name for name in COLOURS if name not in shown]
