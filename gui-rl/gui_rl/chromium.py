@@ -22,7 +22,18 @@ logger = logging.getLogger(__name__)
 NAMES = ("chromium", "chromium-browser", "google-chrome")
 WAIT_MS = 120_000  # until a browser that does not answer counts as gone
 END_SECONDS = 20.0
+OFF = (
+    "WebUIOmniboxPopup", "WebUIOmniboxAimPopup",  # for each context a process, which takes more than its page
+    # Playwright's own, as Chromium reads the last such flag alone
+    "AvoidUnnecessaryBeforeUnloadCheckSync", "DestroyProfileOnBrowserClose", "HttpsUpgrades",
+    "HttpsFirstBalancedModeAutoEnable", "LensOverlay", "MediaRouter", "PaintHolding",
+    "ThirdPartyStoragePartitioning", "AvoidCorsURLLoaderRestartOnRedirect", "TcpPortRandomizationWin",
+    "OptimizationHints", "NetworkTimeServiceQuerying", "AimEnabled", "PreconnectToSearch",
+    "msForceBrowserSignIn", "msEdgeUpdateLaunchServicesPreferredVersion",
+)  # fmt: skip
+"""Features of Chromium."""
 FLAGS = (
+    f"--disable-features={','.join(OFF)}",
     "--no-sandbox",  # pages are ours, and containers often allow no namespaces
     "--disable-gpu",
     "--disable-smooth-scrolling",

@@ -10,11 +10,13 @@ ROW = "margin: {gap}px 0"
 TILE = (
     "position: absolute; left: {left}px; top: {top}px; width: {size}px; height: {size}px; padding: 0; {shape}"
 )
+BORDER = 20
+"""Pixels, of tiles that are hollow."""
 SHAPES = {
     "square": "border: 0; background: {colour}",
     "disc": "border: 0; border-radius: 50%; background: {colour}",
-    "frame": "box-sizing: border-box; border: 20px solid {colour}; background: none",
-    "ring": "box-sizing: border-box; border: 20px solid {colour}; border-radius: 50%; background: none",
+    "frame": "box-sizing: border-box; border: {border}px solid {colour}; background: none",
+    "ring": "box-sizing: border-box; border: {border}px solid {colour}; border-radius: 50%; background: none",
 }
 """Of tiles."""
 
@@ -41,7 +43,7 @@ def made_page(spec: dict[str, Any]) -> str:
 def _tile(name: str, shape: str, colour: str, left: int, top: int, size: int) -> str:
     if shape not in SHAPES:
         raise ValueError(f"there is no tile {shape!r}")
-    drawn = SHAPES[shape].format(colour=escape(colour))
+    drawn = SHAPES[shape].format(colour=escape(colour), border=BORDER)
     style = TILE.format(left=int(left), top=int(top), size=int(size), shape=drawn)
     return f'<button type=button data-name="{escape(name)}" style="{style}"></button>'
 

@@ -14,6 +14,7 @@ ENVIRONMENTS = {
     "terminal": "32 at a time, each at most 512 MiB of memory and 256 MiB of files in a folder",
     "swe": "16 at a time, each at most 1024 MiB of memory and 256 MiB of files in a folder",
     "gui": "8 at a time, each at most 150 MiB of memory and 20 MiB of files in a folder",
+    "gui_pixels": "8 at a time, each at most 150 MiB of memory and 20 MiB of files in a folder",
 }
 
 
@@ -22,7 +23,7 @@ def test_a_dry_run_counts_the_environments_and_leaves_nothing(track: str, tmp_pa
     run, temporary = tmp_path / "run", tmp_path / "temporary"
     temporary.mkdir()
     variables = {"RUN_DIR": str(run), "TMPDIR": str(temporary), "ROLLOUT_ARGS": "--num-rollout 3"}
-    done = bash(f"{track}-rl/run_tiny_{track}_rl.sh", "--lr", "5e-4", DRY_RUN="1", **variables)
+    done = bash(f"{track.partition('_')[0]}-rl/run_tiny_{track}_rl.sh", "--lr", "5e-4", DRY_RUN="1", **variables)
     assert done.returncode == 0, done.stderr
     assert f"envs     {ENVIRONMENTS[track]}" in done.stdout and "GiB of disk" in done.stdout
     shown = dict(re.findall(r"^  (--\S+) +(\S.*)$", done.stdout, re.M))

@@ -6,13 +6,12 @@ layout; templates that are held out by their hash come in no demonstration and i
 
 from __future__ import annotations
 
-import hashlib
 import random
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from gui_rl.made_page import SHAPES
-from gui_rl.task import MADE_HOST
+from gui_rl.tiny.rows import Template, is_held_out, row
 
 WIDTH, HEIGHT = 320, 240
 """Pixels of the screen."""
@@ -28,29 +27,20 @@ COLOURS = {
 SHADE = 20
 """What each of the three may be off, on a tile."""
 BACKGROUNDS = ("#ffffff", "#eef2f5", "#f5efe6", "#e4e4e4")
+SIZES = (60, 70)
+"""Of a tile's side, in pixels."""
 LAYOUTS = {
-    "corners": ((0, 0), (1, 0), (0, 1), (1, 1)),
-    "row": ((0, 0.5), (0.333, 0.5), (0.667, 0.5), (1, 0.5)),
-    "cross": ((0.5, 0), (0, 0.5), (1, 0.5), (0.5, 1)),
-    "steps": ((0, 0), (0.333, 0.333), (0.667, 0.667), (1, 1)),
+    "quarters": ((0, 0, 160, 120), (160, 0, 160, 120), (0, 120, 160, 120), (160, 120, 160, 120)),
+    "columns": ((0, 0, 80, 240), (80, 0, 80, 240), (160, 0, 80, 240), (240, 0, 80, 240)),
+    "one below": ((0, 0, 106, 120), (106, 0, 106, 120), (212, 0, 106, 120), (0, 120, 320, 120)),
+    "one above": ((0, 0, 320, 120), (0, 120, 106, 120), (106, 120, 106, 120), (212, 120, 106, 120)),
 }
-"""Where four tiles lie in what is left of the screen: shares of its width and height."""
-MARGIN, SIZES = 6, (62, 70)
-"""Pixels: of what a tile may be off its place; of a tile's side."""
-HELD_OUT = 0.2
-Template = tuple[str, str, str]
-"""Wording, shape, layout."""
-
-
-def is_held_out(template: Template) -> bool:
-    digest = hashlib.sha256("|".join(("gui-boards", *template)).encode()).digest()
-    return digest[0] < 256 * HELD_OUT
-
-
+"""Left, top, width and height of four parts of the screen, in pixels; a tile lies anywhere in its part."""
 MEANT = {wording: colour for colour, (_, wordings) in COLOURS.items() for wording in wordings}
 TEMPLATES: list[Template] = [(w, s, place) for w in MEANT for s in SHAPES for place in LAYOUTS]
-TRAINED_TEMPLATES = [template for template in TEMPLATES if not is_held_out(template)]
-HELD_OUT_TEMPLATES = [template for template in TEMPLATES if is_held_out(template)]
+"""Wording, shape, layout."""
+TRAINED_TEMPLATES = [template for template in TEMPLATES if not is_held_out("gui-boards", template)]
+HELD_OUT_TEMPLATES = [template for template in TEMPLATES if is_held_out("gui-boards", template)]
 
 
 @dataclass(frozen=True)
@@ -88,6 +78,11 @@ class Board:
     def tile(self, name: str) -> Tile:
         return next(one for one in self.tiles if one.name == name)
 
+    @property
+    def name(self) -> str:
+        places = "|".join(f"{one.name} {one.left},{one.top}" for one in self.tiles)
+        return "|".join((*self.template, places))
+
     def spec(self) -> dict[str, Any]:
         """For `made_page`."""
         tiles = [{**asdict(one), "colour": "rgb({}, {}, {})".format(*one.colour)} for one in self.tiles]
@@ -96,39 +91,22 @@ class Board:
     def row(self) -> dict[str, Any]:
         """A line of a prompt file."""
         wording, shape, layout = self.template
-        places = "|".join(f"{one.name} {one.left},{one.top}" for one in self.tiles)
-        config = {
-            "id": f"{wording}|{shape}|{layout}|{places}",
-            "instruction": self.instruction,
-            "pages": [self.spec()],
-            "config": [
-                {"type": "chrome_open_tabs", "parameters": {"urls_to_open": [f"http://{MADE_HOST}/0"]}}
-            ],
-            "evaluator": {
-                "func": "exact_match",
-                "result": {"type": "site_state"},
-                "expected": {"type": "rule", "rules": {"expected": {"pressed": [self.meant.name]}}},
-            },
-        }
-        about = {
-            "task_id": config["id"],
-            "domain": shape,
-            "template": f"{wording} | {layout}",
-            "task_config": config,
-        }
-        return {"prompt": self.instruction, "label": "", "metadata": about}
+        kept = {"pressed": [self.meant.name]}
+        return row(self.name, shape, f"{wording} | {layout}", self.instruction, [self.spec()], kept)
 
 
 def board(rng: random.Random, held_out: bool = False) -> Board:
-    """A task of any template of one side: four of the colours, with what is meant and what it is mistaken for."""
-    template = rng.choice(HELD_OUT_TEMPLATES if held_out else TRAINED_TEMPLATES)
+    """A task of one side, of any wording: four of the colours, with what is meant and what it is mistaken for. Wordings
+    are drawn first, as else one with many templates held out would be rare where it is learned."""
+    asked = rng.choice(list(MEANT))
+    side = HELD_OUT_TEMPLATES if held_out else TRAINED_TEMPLATES
+    template = rng.choice([one for one in side if one[0] == asked])
     wording, shape, layout = template
-    shown = {MEANT[wording], mistaken(MEANT[wording])}
-    shown |= set(
-        rng.sample([name for name in COLOURS if name not in shown], len(LAYOUTS[layout]) - len(shown))
-    )
-    names = rng.sample(sorted(shown), len(shown))
-    tiles = (_tile(rng, name, shape, place) for name, place in zip(names, LAYOUTS[layout], strict=True))
+    shown = [MEANT[wording], mistaken(MEANT[wording])]
+    others = [name for name in COLOURS if name not in shown]
+    shown += rng.sample(others, len(LAYOUTS[layout]) - len(shown))
+    rng.shuffle(shown)
+    tiles = (_tile(rng, name, shape, part) for name, part in zip(shown, LAYOUTS[layout], strict=True))
     return Board(template, rng.choice(BACKGROUNDS), tuple(tiles))
 
 
@@ -138,9 +116,9 @@ def mistaken(name: str) -> str:
     return names[(names.index(name) + 1) % len(names)]
 
 
-def _tile(rng: random.Random, name: str, shape: str, place: tuple[float, float]) -> Tile:
+def _tile(rng: random.Random, name: str, shape: str, part: tuple[int, int, int, int]) -> Tile:
+    left, top, width, height = part
     size = rng.randint(*SIZES)
-    red, green, blue = (min(255, max(0, part + rng.randint(-SHADE, SHADE))) for part in COLOURS[name][0])
-    left = MARGIN + round(place[0] * (WIDTH - size - 2 * MARGIN)) + rng.randint(-MARGIN, MARGIN)
-    top = MARGIN + round(place[1] * (HEIGHT - size - 2 * MARGIN)) + rng.randint(-MARGIN, MARGIN)
-    return Tile(name, shape, (red, green, blue), left, top, size)
+    red, green, blue = (min(255, max(0, level + rng.randint(-SHADE, SHADE))) for level in COLOURS[name][0])
+    place = left + rng.randint(0, width - size), top + rng.randint(0, height - size)
+    return Tile(name, shape, (red, green, blue), *place, size)

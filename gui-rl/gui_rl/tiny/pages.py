@@ -5,12 +5,11 @@ no task of RL."""
 
 from __future__ import annotations
 
-import hashlib
 import random
 from dataclasses import dataclass
 from typing import Any
 
-from gui_rl.task import MADE_HOST
+from gui_rl.tiny.rows import Template, is_held_out, row
 
 THEMES = {
     "Travel": ("Hotel", "Train", "Bus", "Ferry", "Flight", "Map", "Guide", "Visa"),
@@ -31,20 +30,11 @@ FAMILIES = {"tick": "checkbox", "choose": "radio", "type": "textbox", "open": "l
 """How the thing is chosen, and the role of what it is chosen with."""
 VALUES = ("anna", "ben", "cleo", "dan", "emma", "finn", "gina", "hugo", "ida", "jack", "kim", "leo")
 THINGS = 3  # on a page, beside the buttons
-HELD_OUT = 0.2
-Template = tuple[str, str, str]
-"""Family, wording, theme."""
-
-
-def is_held_out(template: Template) -> bool:
-    digest = hashlib.sha256("|".join(("gui-pages", *template)).encode()).digest()
-    return digest[0] < 256 * HELD_OUT
-
-
 MEANT = {wording: button for button, wordings in BUTTONS.items() for wording in wordings}
 TEMPLATES: list[Template] = [(f, w, t) for f in FAMILIES for w in MEANT for t in THEMES]
-TRAINED_TEMPLATES = [template for template in TEMPLATES if not is_held_out(template)]
-HELD_OUT_TEMPLATES = [template for template in TEMPLATES if is_held_out(template)]
+"""Family, wording, theme."""
+TRAINED_TEMPLATES = [template for template in TEMPLATES if not is_held_out("gui-pages", template)]
+HELD_OUT_TEMPLATES = [template for template in TEMPLATES if is_held_out("gui-pages", template)]
 
 
 @dataclass(frozen=True)
@@ -87,26 +77,9 @@ class Errand:
     def row(self) -> dict[str, Any]:
         """A line of a prompt file."""
         family, wording, theme = self.template
-        config = {
-            "id": "|".join([family, theme, self.instruction]),
-            "instruction": self.instruction,
-            "pages": [page.spec() for page in self.pages],
-            "config": [
-                {"type": "chrome_open_tabs", "parameters": {"urls_to_open": [f"http://{MADE_HOST}/0"]}}
-            ],
-            "evaluator": {
-                "func": "exact_match",
-                "result": {"type": "site_state"},
-                "expected": {"type": "rule", "rules": {"expected": self.expected}},
-            },
-        }
-        about = {
-            "task_id": config["id"],
-            "domain": family,
-            "template": f"{wording} | {theme}",
-            "task_config": config,
-        }
-        return {"prompt": self.instruction, "label": "", "metadata": about}
+        name = "|".join([family, theme, self.instruction])
+        pages = [page.spec() for page in self.pages]
+        return row(name, family, f"{wording} | {theme}", self.instruction, pages, self.expected)
 
 
 def errand(rng: random.Random, held_out: bool = False) -> Errand:

@@ -34,6 +34,13 @@ def texts_alone(content: Sequence[Part]) -> list[Part]:
     return [left_out if part.get("type") == "image_url" else part for part in content]
 
 
+def text_of(content: object) -> str:
+    """The texts of a content, without its pictures."""
+    if not isinstance(content, list):
+        return str(content)
+    return "".join(str(part["text"]) for part in content if part.get("type") == "text")
+
+
 def _left_out(part: Part) -> str:
     return (
         f"[{len(str(part.get('text', '')))} characters left out]" if part.get("type") == "text" else LEFT_OUT

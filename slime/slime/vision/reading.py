@@ -63,7 +63,7 @@ class ImageReader:
         left, found, places = iter(pictures), list[int](), list[ImagePlace]()
         for token in ids:
             if token == self.mark:
-                grid, file = self._image(next(left))
+                grid, file = self.image(next(left))
                 length = grid[1] * grid[2] // self.merge**2
                 places.append(ImagePlace(len(found), length, grid, file))
                 found += [token] * length
@@ -71,7 +71,8 @@ class ImageReader:
                 found.append(token)
         return found, places
 
-    def _image(self, url: str) -> tuple[tuple[int, int, int], str]:
+    def image(self, url: str) -> tuple[tuple[int, int, int], str]:
+        """Grid and file of a picture's image."""
         key = xxhash.xxh3_128_hexdigest(url.encode())
         with self._lock:
             if key in self._known and Path(self._known[key][1]).is_file():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -44,12 +45,19 @@ VISION = {
 }
 
 
-def random_model(vocabulary: int, ids: dict[str, int], seed: int, end: int, **changes: Any) -> Any:
-    """A Qwen3VLForConditionalGeneration of some three million parameters in fp32.
+def random_model(
+    vocabulary: int,
+    ids: dict[str, int],
+    seed: int,
+    end: int,
+    vision: Mapping[str, Any] | None = None,
+    **changes: Any,
+) -> Any:
+    """A Qwen3VLForConditionalGeneration, by itself of some three million parameters, in fp32.
 
     Args:
         ids: of the tokens `MARKS`, by their names in config.json. end: id of the token that ends an answer.
-        changes: of its decoder.
+        vision, changes: of its vision, of its decoder.
     """
     from transformers import GenerationConfig, Qwen3VLConfig, Qwen3VLForConditionalGeneration
 
@@ -57,7 +65,7 @@ def random_model(vocabulary: int, ids: dict[str, int], seed: int, end: int, **ch
     text = {**TEXT, "vocab_size": vocabulary, "eos_token_id": end, **changes}
     config = Qwen3VLConfig(
         text_config=text,
-        vision_config={**VISION, "out_hidden_size": text["hidden_size"]},
+        vision_config={**VISION, "out_hidden_size": text["hidden_size"], **(vision or {})},
         tie_word_embeddings=True,
         **ids,
     )

@@ -9,14 +9,16 @@ from pathlib import Path
 import pytest
 import torch
 from transformers import Qwen3ForCausalLM
+from transformers.utils.chat_template_utils import render_jinja_template
 
-from slime.agents.conversation import continuation, opening
+from slime.agents.conversation import Conversation, continuation, opening
 from slime.agents.protocol import Start, Tool
-from slime.agents.tiny import Answered, Dialogue, Recipe, command, make_checkpoint
+from slime.agents.tiny import Answered, Dialogue, Recipe, Vision, command, make_checkpoint
 from slime.agents.tiny.dialogue import Document, encode
-from slime.agents.tiny.recipe import batches, make_tokenizer
-from slime.agents.tiny.tokenizer import system_text
+from slime.agents.tiny.recipe import batches, make_tokenizer, new_model
+from slime.agents.tiny.tokenizer import SEEING_TEMPLATE, TEMPLATE, system_text
 from slime.rollout.tokenizer import ChatTokenizer
+from tests.fakes.tiny_vision_model import message, picture
 
 ASK = Tool("ask", "Asks.", {"type": "object", "properties": {"what": {"type": "string"}}})
 START = Start([{"role": "system", "content": "Be brief."}, {"role": "user", "content": "12 + 5?"}], (ASK,))
@@ -90,6 +92,54 @@ def test_a_tracks_command_makes_its_recipe_and_the_command_line_may_shorten_it(
     assert "updates (default: 8)" in shown and "of torch (default: 2)" in shown
 
 
+def test_a_dialogue_with_pictures_is_what_a_rollout_reads_and_a_batch_what_transformers_would_make(
+    tmp_path: Path,
+) -> None:
+    torch.set_num_threads(1)
+    first = message(picture(64, 32, 1), "which?")
+    dialogue = Dialogue(
+        Start([*START.messages[:1], first]), [Answered("a", [message(picture(32, 64, 2))]), Answered("b")]
+    )
+    recipe = replace(SMALL, vision=Vision(hidden=32, depth=1), vocabulary=330)
+    tokenizer = make_tokenizer(tmp_path, lambda rng: dialogue, recipe, random.Random(0))
+    model = new_model(tokenizer, recipe).eval()
+    sight = Vision().sight(model, tmp_path)
+    found = encode(tokenizer, dialogue, 0.1, sight.of_messages)
+    conversation = Conversation(tokenizer, dialogue.start, sight.of_messages)
+    conversation.add(tokenizer.encode("a" + tokenizer.eos_token), dialogue.turns[0].shown)
+    assert found.ids == [*conversation.ids(), *tokenizer.encode("b" + tokenizer.eos_token)]
+    places = [(one.start, one.length, one.grid) for one in found.images]
+    assert places == [(one.start, one.length, one.grid) for one in conversation.images()] and len(places) == 2
+    inputs = sight.inputs([found], len(found.ids))
+    kinds = torch.zeros(1, len(found.ids), dtype=torch.int)
+    for image in found.images:
+        kinds[0, image.start : image.end] = 1
+    known = {name: inputs[name] for name in ("pixel_values", "image_grid_thw")}
+    ids = torch.tensor([found.ids])
+    with torch.no_grad():
+        ours = model(input_ids=ids, **inputs).logits
+        theirs = model(input_ids=ids, mm_token_type_ids=kinds, **known).logits
+    assert torch.allclose(ours, theirs, atol=1e-5)
+
+
+def test_the_template_for_pictures_writes_texts_as_the_other_does() -> None:
+    call = {"function": {"name": "ask", "arguments": {"what": "?"}}}
+    messages = [
+        *START.messages,
+        {"role": "assistant", "content": None, "tool_calls": [call]},
+        {"role": "tool", "content": "17"},
+        {"role": "assistant", "content": "It is <17> & more."},
+        {"role": "user", "content": [{"type": "text", "text": "No"}, {"type": "text", "text": "."}]},
+    ]
+    plain = [*messages[:-1], {"role": "user", "content": "No."}]
+    for tools in (None, [ASK.spec()]):
+        rendered = [
+            render_jinja_template([told], tools, chat_template=template, add_generation_prompt=True)[0]
+            for template, told in ((SEEING_TEMPLATE, messages), (SEEING_TEMPLATE, plain), (TEMPLATE, plain))
+        ]
+        assert rendered[0] == rendered[1] == rendered[2]
+
+
 def document(length: int) -> Document:
     return Document([1] * length, [1.0] * length)
 
@@ -97,7 +147,7 @@ def document(length: int) -> Document:
 def test_batches_keep_to_their_budget_and_the_rate_ends_low() -> None:
     rng = random.Random(0)
     stream = batches(lambda: document(rng.randrange(5, 40)), rng, 200, pool=50)
-    for ids, weights in (next(stream) for _ in range(20)):
-        assert ids.numel() <= 200 and ids.shape == weights.shape
+    for batch in (next(stream) for _ in range(20)):
+        assert batch.ids.numel() <= 200 and batch.ids.shape == batch.weights.shape
     rates = [Recipe().rate_at(step) for step in (0, 100, 700, 1399)]
     assert rates[1] == rates[2] == Recipe.rate and max(rates[0], rates[3]) < 0.03 * Recipe.rate

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from slime.agents.conversation import continuation, opening
+from slime.agents.conversation import Placed, continuation, no_pictures, opening
 from slime.agents.protocol import Message, Start
 from slime.rollout.tokenizer import ChatTokenizer
+from slime.vision.place import ImagePlace, behind
 
 
 @dataclass(frozen=True)
@@ -28,19 +29,23 @@ class Dialogue:
 
 @dataclass(frozen=True)
 class Document:
-    """Token ids and their loss weights, both [T]."""
+    """Token ids and their loss weights, both [T], and where pictures stand among them."""
 
     ids: list[int]
     weights: list[float]
+    images: Sequence[ImagePlace] = ()
 
 
-def encode(tokenizer: ChatTokenizer, dialogue: Dialogue, background: float) -> Document:
+def encode(
+    tokenizer: ChatTokenizer, dialogue: Dialogue, background: float, placed: Placed = no_pictures
+) -> Document:
     """The ids that an episode with these turns has; what the model writes weighs 1, the rest `background`."""
-    ids = opening(tokenizer, dialogue.start)
+    ids, images = placed(opening(tokenizer, dialogue.start), dialogue.start.messages)
     weights = [background] * len(ids)
     for turn in dialogue.turns:
         written = tokenizer.encode(turn.text + tokenizer.eos_token)
-        between = continuation(tokenizer, turn.shown) if turn.shown else []
+        between, seen = placed(continuation(tokenizer, turn.shown), turn.shown) if turn.shown else ([], [])
+        images += behind(seen, len(ids) + len(written))
         ids += written + between
         weights += [1.0] * len(written) + [background] * len(between)
-    return Document(ids, weights)
+    return Document(ids, weights, images)

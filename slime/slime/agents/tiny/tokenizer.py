@@ -19,18 +19,24 @@ END_OF_TEXT, TURN_START, TURN_END = "<|endoftext|>", "<|im_start|>", "<|im_end|>
 MARKUP = ("<tool_call>", "</tool_call>", "<tool_response>", "</tool_response>")
 PIECES = r"\d|\n| ?\p{L}+| ?[^\s\p{L}\d]+|[^\S\n]+"
 TEMPLATE = Path(__file__).with_name("chat_template.jinja").read_text()
+SEEING_TEMPLATE = Path(__file__).with_name("pictures.jinja").read_text() + TEMPLATE
+"""For models that see; it writes texts as `TEMPLATE` does."""
 
 
 def system_text(start: Start) -> str:
     """The system message that the template makes of a start; "" where it makes none."""
     tools = [tool.spec() for tool in start.tools] or None
-    [text], _ = render_jinja_template([start.messages], tools, chat_template=TEMPLATE)
+    [text], _ = render_jinja_template([start.messages], tools, chat_template=SEEING_TEMPLATE)
     begin, end = f"{TURN_START}system\n", TURN_END
     return str(text).removeprefix(begin).partition(end)[0] if str(text).startswith(begin) else ""
 
 
 def train_tokenizer(
-    texts: Iterable[str], vocabulary: int, phrases: Sequence[str] = (), context: int = 2048
+    texts: Iterable[str],
+    vocabulary: int,
+    phrases: Sequence[str] = (),
+    context: int = 2048,
+    template: str = TEMPLATE,
 ) -> PreTrainedTokenizerFast:
     """Trains the merges on `texts`.
 
@@ -41,7 +47,7 @@ def train_tokenizer(
     added = [*MARKUP, *phrases]
     longest_first = sorted(added, key=len, reverse=True)
     spoken = (_without(text, longest_first) for text in texts)
-    return train_byte_bpe(spoken, vocabulary, PIECES, added, TEMPLATE, context)
+    return train_byte_bpe(spoken, vocabulary, PIECES, added, template, context)
 
 
 def train_byte_bpe(

@@ -1,0 +1,36 @@
+"""The browser that Playwright drives runs no more than the pages of episodes need."""
+
+from __future__ import annotations
+
+import psutil
+import pytest
+
+from gui_rl.chromium import OFF, Chromium, ScreenSize
+from gui_rl.sites import Visit
+from tests.gui_rl.conftest import needs
+
+SWITCH = "--disable-features="
+
+
+def disabled() -> list[set[str]]:
+    """What each such flag of the browser that this process runs turns off."""
+    lines = [child.cmdline() for child in psutil.Process().children(recursive=True)]
+    [browser] = [line for line in lines if f"{SWITCH}{','.join(OFF)}" in line and "--type=" not in str(line)]
+    return [set(word.removeprefix(SWITCH).split(",")) for word in browser if word.startswith(SWITCH)]
+
+
+@pytest.mark.timeout(600)
+async def test_a_context_brings_no_page_of_the_browsers_own_and_what_playwright_turns_off_stays_off() -> None:
+    needs("playwright")
+    chromium = Chromium(ScreenSize())
+    try:
+        screen = await chromium.screen(Visit())
+        await screen.open([])
+        assert chromium._browser is not None
+        session = await chromium._browser.new_browser_cdp_session()
+        found = await session.send("Target.getTargets", {"filter": [{}]})
+        assert {one["type"] for one in found["targetInfos"]} <= {"page", "tab", "browser"}
+        *others, ours = disabled()
+        assert others and set.union(*others) <= ours == set(OFF)
+    finally:
+        await chromium.close()
