@@ -23,7 +23,9 @@ def test_a_dry_run_counts_the_environments_and_leaves_nothing(track: str, tmp_pa
     run, temporary = tmp_path / "run", tmp_path / "temporary"
     temporary.mkdir()
     variables = {"RUN_DIR": str(run), "TMPDIR": str(temporary), "ROLLOUT_ARGS": "--num-rollout 3"}
-    done = bash(f"{track.partition('_')[0]}-rl/run_tiny_{track}_rl.sh", "--lr", "5e-4", DRY_RUN="1", **variables)
+    done = bash(
+        f"{track.partition('_')[0]}-rl/run_tiny_{track}_rl.sh", "--lr", "5e-4", DRY_RUN="1", **variables
+    )
     assert done.returncode == 0, done.stderr
     assert f"envs     {ENVIRONMENTS[track]}" in done.stdout and "GiB of disk" in done.stdout
     shown = dict(re.findall(r"^  (--\S+) +(\S.*)$", done.stdout, re.M))
