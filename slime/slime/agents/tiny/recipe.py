@@ -110,7 +110,9 @@ def _restored(file: Path, model: torch.nn.Module, optimizers: list[torch.optim.O
     if not file.exists():
         return 0
     state = torch.load(file, weights_only=True)
-    for one, saved in zip((model, *optimizers), state["parts"], strict=True):
+    of_model, *of_optimizers = state["parts"]
+    model.load_state_dict(of_model)
+    for one, saved in zip(optimizers, of_optimizers, strict=True):
         one.load_state_dict(saved)
     return int(state["step"])
 
