@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import GenerationConfig, Qwen3Config, Qwen3ForCausalLM
+from transformers import GenerationConfig, PreTrainedModel, Qwen3Config, Qwen3ForCausalLM
 
 from slime.agents.conversation import no_pictures
 from slime.agents.tiny.dialogue import Dialogue, Document, encode
@@ -105,15 +105,15 @@ def make_checkpoint(out: Path, draw: Draw, recipe: Recipe | None = None, seed: i
     (out / STATE).unlink(missing_ok=True)
 
 
-def _restored(file: Path, model: torch.nn.Module, optimizers: list[torch.optim.Optimizer]) -> int:
+def _restored(file: Path, model: PreTrainedModel, optimizers: list[torch.optim.Optimizer]) -> int:
     """Steps that were done when the state in `file` was saved; 0 where there is none."""
     if not file.exists():
         return 0
     state = torch.load(file, weights_only=True)
-    of_model, *of_optimizers = state["parts"]
-    model.load_state_dict(of_model)
-    for one, saved in zip(optimizers, of_optimizers, strict=True):
-        one.load_state_dict(saved)
+    own, *others = state["parts"]
+    model.load_state_dict(own)
+    for optimizer, saved in zip(optimizers, others, strict=True):
+        optimizer.load_state_dict(saved)
     return int(state["step"])
 
 
@@ -135,7 +135,7 @@ def _words(dialogue: Dialogue) -> str:
     return "\n".join(["system", *texts, *(f"assistant\n{turn.text}" for turn in dialogue.turns)])
 
 
-def new_model(tokenizer: ChatTokenizer, recipe: Recipe) -> Any:
+def new_model(tokenizer: ChatTokenizer, recipe: Recipe) -> PreTrainedModel:
     """An untrained Qwen3, with the usual recipe of 0.39 million parameters; or a Qwen3-VL."""
     end, pad = tokenizer.fast.convert_tokens_to_ids([TURN_END, END_OF_TEXT])
     sizes = {
@@ -153,11 +153,11 @@ def new_model(tokenizer: ChatTokenizer, recipe: Recipe) -> Any:
         "bos_token_id": None,
     }
     if recipe.vision:
-        return recipe.vision.model(tokenizer, sizes)
+        return recipe.vision.model(tokenizer, end, sizes)
     return Qwen3ForCausalLM(Qwen3Config(**sizes, tie_word_embeddings=True))
 
 
-def new_optimizers(model: torch.nn.Module) -> list[torch.optim.Optimizer]:
+def new_optimizers(model: PreTrainedModel) -> list[torch.optim.Optimizer]:
     """Muon for the matrices, AdamW for the embedding and the norms; the rate is set before every step."""
     inner = [p for name, p in model.named_parameters() if p.ndim == 2 and "embed" not in name]
     rest = [p for name, p in model.named_parameters() if p.ndim != 2 or "embed" in name]
@@ -166,7 +166,7 @@ def new_optimizers(model: torch.nn.Module) -> list[torch.optim.Optimizer]:
 
 
 def train_step(
-    model: Any,
+    model: PreTrainedModel,
     optimizers: list[torch.optim.Optimizer],
     batch: Batch,
     rate: float,
@@ -221,7 +221,7 @@ def _padded(documents: list[Document], inputs: Inputs) -> Batch:
     return Batch(ids, weights, inputs(documents, shape[1] - 1))
 
 
-def save(model: Any, tokenizer: ChatTokenizer, out: Path) -> None:
+def save(model: PreTrainedModel, tokenizer: ChatTokenizer, out: Path) -> None:
     """A Hugging Face folder; the serving temperature is 1."""
     ends: list[Any] = tokenizer.fast.convert_tokens_to_ids([TURN_END, END_OF_TEXT])
     model.generation_config = GenerationConfig(

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
+from transformers import PreTrainedModel
 
 from slime.agents.protocol import Message
 from slime.agents.tiny.dialogue import Document
@@ -28,8 +28,9 @@ class Vision:
     depth: int = 2
     pixels: int = 160 * 120
 
-    def model(self, tokenizer: ChatTokenizer, sizes: Mapping[str, Any]) -> Any:
-        """An untrained Qwen3VLForConditionalGeneration; `sizes`: of its decoder."""
+    def model(self, tokenizer: ChatTokenizer, end: int, sizes: Mapping[str, float]) -> PreTrainedModel:
+        """An untrained Qwen3VLForConditionalGeneration; `end`: the token that ends a
+        turn; `sizes`: of its decoder."""
         ids = {name: tokenizer.fast.convert_tokens_to_ids(mark) for name, mark in MARKS.items()}
         vision = {
             "hidden_size": self.hidden,
@@ -37,10 +38,9 @@ class Vision:
             "depth": self.depth,
             "deepstack_visual_indexes": [0],
         }
-        end = sizes["eos_token_id"]
-        return random_model(sizes["vocab_size"], ids, torch.initial_seed(), end, vision, **sizes)
+        return random_model(len(tokenizer.fast), ids, torch.initial_seed(), end, vision, **sizes)
 
-    def sight(self, model: Any, folder: Path) -> Sight:
+    def sight(self, model: PreTrainedModel, folder: Path) -> Sight:
         """Saves how pictures are processed, which the model's folder says, and reads them so."""
         model.config.save_pretrained(folder)
         save_processor(folder, most=self.pixels)
