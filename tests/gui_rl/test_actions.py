@@ -128,7 +128,7 @@ def test_calls_of_computer_use_are_read_on_one_line_and_on_several(
         ("pyautogui.scroll(float('inf'))", "plain numbers"),
         (call('{"action": "left_click", "coordinate": [1]}'), "needs coordinate"),
         (call('{"action": "left_click", "coordinate": "1,2"}'), "must be of type array"),
-        (call('{"action": "swipe"}'), "no action 'swipe'"),
+        (call('{"action": "swipe"}'), "the argument action must be one of 'key'"),
         (call('{"action": "terminate"}'), "needs status"),
         (call('{"action": "type"}'), "must be a text"),
         (call('{"action": "key", "keys": []}'), "key needs keys"),
