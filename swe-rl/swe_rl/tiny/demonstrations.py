@@ -12,7 +12,7 @@ from slime.agents.tiny import Answered, Dialogue
 from swe_rl.environment import SweEnvironment, shown_text
 from swe_rl.tiny.bugs import KINDS, Bug, Kind, draw
 
-FITTING, MISTAKEN = 0.17, 0.65
+FITTING, MISTAKEN = 0.14, 0.68
 """Shares in which the new body is the right one, and that of `MISTAKES`; in the rest it is the right one of any kind with
 as many arguments. A model that was shown bodies at random hardly reads what a function is called; one that is mistaken
 about each kind in its own way tells the kinds apart, and only has to be put right."""
