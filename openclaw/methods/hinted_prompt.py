@@ -6,6 +6,7 @@ tokenised a second time, so its log-probs line up with the student's (arXiv 2603
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -120,6 +121,12 @@ class HintedPrompts:
                 f"the hinted turn has {len(ids)} tokens; the model has room for {self._context_length}"
             )
         return ids
+
+
+@functools.lru_cache(maxsize=4)
+def prompts_of(model_path: str) -> HintedPrompts:
+    """Of a folder, read once in a process. Raises ConfigError."""
+    return HintedPrompts.of(model_path)
 
 
 def _common(one: Sequence[int], other: Sequence[int]) -> int:

@@ -11,15 +11,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, RowMapping, delete, insert, or_, select, update
+from sqlalchemy import ColumnElement, Connection, RowMapping, delete, func, insert, or_, select, update
 
 from openclaw.store import schema
 from openclaw.store.database import Database
+from openclaw.store.quarantine import DELETED
 from openclaw.store.rows import pack_json, select_turns, turn_from_row, unpack_json
-from openclaw.types import Judgement, Turn, VersionStatus
+from openclaw.store.shares import Person
+from openclaw.types import Judgement, SampleState, Turn, VersionStatus
 
 KEPT = 4
 """Wishes of a person that stand in their prompts, the newest."""
+LOOKED_AT = 256
+"""Newest hints among which those of people are found."""
 _IN_WEIGHTS = (str(VersionStatus.LIVE), str(VersionStatus.SUPERSEDED))
 
 
@@ -65,6 +69,33 @@ class MemoryTable(Database):
         with self.reading() as connection:
             rows = connection.execute(query.order_by(memory.id.desc()).limit(limit)).mappings().all()
         return [_wish(row, bool(row["in_prompt"])) for row in rows]
+
+    def asked_for(self, turn_ids: Sequence[str], people: int, each: int) -> dict[Person, list[str]]:
+        """What people asked for last, up to the judgements of these turns: the longest hint of a turn, the newest `each`
+        of a person, the oldest first; of the newest `people`, of whom the last is the one who asked last. Nothing of
+        turns whose samples are in quarantine, or were deleted from it."""
+        judgement, turn, sample = schema.judgement.c, schema.turn.c, schema.sample.c
+        last = select(func.max(judgement.id)).where(judgement.turn_id.in_(list(turn_ids)))
+        apart = or_(sample.state == str(SampleState.QUARANTINED), sample.reason == DELETED)
+        query = (
+            select(turn.person, judgement.hints)
+            .join(schema.turn, turn.id == judgement.turn_id)
+            .join(schema.sample, sample.turn_id == turn.id)
+            .where(
+                judgement.kind == "hint", judgement.id <= last.scalar_subquery(), func.coalesce(~apart, True)
+            )
+            .order_by(judgement.id.desc())
+            .limit(LOOKED_AT)
+        )
+        found: dict[Person, list[str]] = {}
+        with self.reading() as connection:
+            for person, packed in connection.execute(query):
+                hint = max(unpack_json(packed), key=len, default="")
+                said = found.get(person, [])
+                room = len(said) < each and (person in found or len(found) < people)
+                if hint and hint not in said and room:
+                    found[person] = [hint, *said]
+        return dict(reversed(found.items()))
 
     def forget(self, wish_id: int, person: str | None = None) -> bool:
         """Delete one wish; it stands in no further prompt. False where there is none, or it is not `person`'s."""

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from openclaw.store import RolloutStore
+from openclaw.trainer_hooks import standing
 from openclaw.trainer_hooks.companions import companion_rows, distils_memory
 from openclaw.trainer_hooks.next_states import add_next_states
 from openclaw.types import DEFAULT_TRAINER, SampleRecord, Turn
@@ -20,13 +21,20 @@ def trainer_of(args: object) -> str:
 def batch_rows(
     args: Any, store: RolloutStore, records: Sequence[SampleRecord], rollout_id: int
 ) -> list[dict[str, Any]]:
-    """Each record's sample, and behind all of them what is trained beside them (`companions`), with what was said next
-    where that is a target (`next_states`); the same records and samples of earlier rollouts give the same rows."""
-    rows, known = [sample_dict(record, rollout_id) for record in records], list(records)
+    """Each record's sample, with teachers that know what people asked for (`standing`), and behind all of them what is
+    trained beside them (`companions`), with what was said next where that is a target (`next_states`); the same records
+    and samples of earlier rollouts give the same rows."""
+    teachers = standing.Teachers.of(args, store, records) if standing.stand(args) else None
+
+    def row_of(record: SampleRecord, rollout_id: int) -> dict[str, Any]:
+        row = sample_dict(record, rollout_id)
+        return row if teachers is None else teachers.taught(record, row)
+
+    rows, known = [row_of(record, rollout_id) for record in records], list(records)
     if getattr(args, "anchor_share", 0.0) or getattr(args, "replay_steps", 0) or distils_memory(args):
         window = args.replay_window if args.replay_steps else 0
         known += store.learned_before(rollout_id, window, trainer_of(args)) if window else []
-        rows += companion_rows(args, rows, known, sample_dict)
+        rows += companion_rows(args, rows, known, row_of)
     add_next_states(args, known, rows)
     return rows
 

@@ -15,14 +15,13 @@ policy of now, which it draws to a point and not beyond.
 from __future__ import annotations
 
 import argparse
-import functools
 import random
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from openclaw.errors import ConfigError, HintError
 from openclaw.methods.anchors import Anchors, read_wishes
-from openclaw.methods.hinted_prompt import HintedPrompts
+from openclaw.methods.hinted_prompt import prompts_of
 from openclaw.methods.method import Method
 from openclaw.methods.rewards import cancel_out
 from openclaw.types import SampleRecord
@@ -98,7 +97,12 @@ def check(args: Any) -> None:
 def distils_memory(args: Any) -> bool:
     """Whether answers under a memory are distilled: it is on, and the method has its teacher in the trainer. Without, it
     stands in the prompts for good, unless the weights come to hold it otherwise."""
-    if not getattr(args, "memory", False) or getattr(args, "teacher_source", None) == "inference":
+    return bool(getattr(args, "memory", False)) and teaches_in_trainer(args)
+
+
+def teaches_in_trainer(args: Any) -> bool:
+    """Whether the method has a teacher, and that is in the trainer."""
+    if getattr(args, "teacher_source", None) == "inference":
         return False
     method = Method.load(args.method_path)
     return (
@@ -118,7 +122,9 @@ def companion_rows(
     """
     share, steps = getattr(args, "anchor_share", 0.0), getattr(args, "replay_steps", 0)
     anchors = (
-        Anchors(_prompts(str(args.hf_checkpoint)), read_wishes(args.anchor_wishes), share) if share else None
+        Anchors(prompts_of(str(args.hf_checkpoint)), read_wishes(args.anchor_wishes), share)
+        if share
+        else None
     )
     distils = distils_memory(args)
     rollout_id = rows[0]["rollout_id"]
@@ -185,7 +191,7 @@ def without_memory(args: Any, record: SampleRecord) -> list[int] | None:
     if not record.turn.memory:
         return None
     try:
-        return _prompts(str(args.hf_checkpoint)).answered(record.turn, record.turn.messages)
+        return prompts_of(str(args.hf_checkpoint)).answered(record.turn, record.turn.messages)
     except HintError:
         return None
 
@@ -228,11 +234,6 @@ def _beside(row: dict[str, Any], index: str, case: str, step: int) -> dict[str, 
         "companion": step,
         "metadata": {"case": case, "turn_id": row["metadata"]["turn_id"]},
     }
-
-
-@functools.lru_cache(maxsize=4)
-def _prompts(model_path: str) -> HintedPrompts:
-    return HintedPrompts.of(model_path)
 
 
 def _share(text: str) -> float:

@@ -17,7 +17,7 @@ from openclaw.common.declare import text_of_variable
 from openclaw.errors import StoreAway, StoreError
 from openclaw.settings import Settings, add_buffer_flags
 from openclaw.store import RolloutStore
-from openclaw.trainer_hooks import companions, next_states, probation
+from openclaw.trainer_hooks import companions, next_states, probation, standing
 from openclaw.trainer_hooks.backlog import Backlog, BacklogWatch
 from openclaw.trainer_hooks.batch import batch_metrics, batch_rows, sample_dict, trainer_of
 from openclaw.types import DEFAULT_TRAINER, SampleRecord
@@ -76,6 +76,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="name of this trainer's leases and versions; two trainers on one buffer need two names",
     )
     companions.add_arguments(parser)
+    standing.add_arguments(parser)
     next_states.add_arguments(parser)
 
 

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import functools
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from openclaw.methods.hinted_prompt import HintedPrompts
+from openclaw.methods.hinted_prompt import HintedPrompts, prompts_of
 from openclaw.types import SampleRecord, Turn
 
 ROLES = ("user", "tool")
@@ -34,7 +33,7 @@ def add_next_states(args: Any, records: Sequence[SampleRecord], rows: Sequence[d
         turn = turns[row["metadata"]["turn_id"]]
         if row["tokens"] == turn.prompt_ids + turn.completion_ids:
             row |= next_state_fields(
-                _prompts(str(args.hf_checkpoint)), turn, args.echo_roles, args.echo_longest
+                prompts_of(str(args.hf_checkpoint)), turn, args.echo_roles, args.echo_longest
             )
 
 
@@ -67,8 +66,3 @@ def _differs(ids: Sequence[int], other: Sequence[int]) -> Iterator[int]:
     first = next((at for at in range(shorter) if ids[at] != other[at]), shorter)
     last = next((at for at in range(1, shorter - first + 1) if ids[-at] != other[-at]), shorter - first + 1)
     yield from range(first, len(ids) - last + 1)
-
-
-@functools.lru_cache(maxsize=4)
-def _prompts(model_path: str) -> HintedPrompts:
-    return HintedPrompts.of(model_path)

@@ -62,6 +62,18 @@ class ChunkedDistribution:
         values, ids = zip(*self._each(lambda dist, _: dist.topk(k), self.temperatures), strict=True)
         return torch.cat(values), torch.cat(ids)
 
+    def guided(self, plain: ChunkedDistribution, strength: float) -> ChunkedDistribution:
+        """See Distribution; two rows of logits are in memory for each of a chunk."""
+        width, project = self.hidden.shape[-1], self.project
+
+        def mixed(both: Tensor) -> Tensor:
+            logits = project(both[:, :width]), project(both[:, width:])
+            hinted, of_plain = (x if x.dtype == torch.float64 else x.float() for x in logits)
+            return torch.lerp(of_plain, hinted, strength)
+
+        both = torch.cat([self.hidden, plain.hidden], -1)
+        return ChunkedDistribution(both, mixed, self.temperatures, self.chunk, self.of)
+
     def _each(self, compute: Callable[[Distribution, Tensor], Any], along: Tensor) -> list[Any]:
         """`compute` on the rows of every chunk and the same rows of `along`."""
 

@@ -6,7 +6,7 @@ sharded over ranks. All arithmetic is fp32 or better, whatever the dtype of the 
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -29,6 +29,19 @@ class Distribution(Protocol):
 
     def topk(self, k: int) -> tuple[Tensor, Tensor]:
         """The k most likely tokens: (log-probs [T, K] in falling order, ids [T, K])."""
+        ...
+
+    def guided(self, plain: Any, strength: float) -> Distribution:
+        """What a hint changes in the distribution, `strength` times: classifier-free guidance (Ho and Salimans 2022,
+        arXiv 2207.12598; of language models Sanchez et al. 2023, arXiv 2306.17806).
+
+        log p = strength log p(. | hinted prompt) - (strength - 1) log p(. | plain prompt), normalised. At 1, and where
+        both prompts are the same, it is the hinted distribution, which is `self`.
+
+        Args:
+            plain: of the same tokens at the same temperatures, by the same model, and so of the same kind.
+            strength: 1 or more.
+        """
         ...
 
 
@@ -71,3 +84,7 @@ class DenseDistribution:
     def topk(self, k: int) -> tuple[Tensor, Tensor]:
         values, ids = self.logits.topk(k, dim=-1)
         return values - self.logsumexp().unsqueeze(-1), ids
+
+    def guided(self, plain: DenseDistribution, strength: float) -> DenseDistribution:
+        """See Distribution."""
+        return DenseDistribution(torch.lerp(plain.logits, self.logits, strength))

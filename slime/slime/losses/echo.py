@@ -34,6 +34,11 @@ class Rows:
         values, ids = self.whole.topk(k)
         return values[self.rows], ids[self.rows]
 
+    def guided(self, plain: Rows, strength: float) -> Rows:
+        """See Distribution."""
+        whole: Distribution = self.whole.guided(plain.whole, strength)
+        return Rows(whole, self.total, self.rows.start, self.rows.stop - self.rows.start)
+
 
 def echo_loss(dist: Distribution, observed: Tensor, reducer: Reducer) -> LossOutput:
     """Cross-entropy of tokens that somebody else wrote, in nats.

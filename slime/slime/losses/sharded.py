@@ -102,6 +102,11 @@ class ShardedDistribution:
         best = torch.cat(names, -1).gather(-1, chosen)
         return self.log_probs(best), best
 
+    def guided(self, plain: ShardedDistribution, strength: float) -> ShardedDistribution:
+        """See Distribution."""
+        logits = torch.lerp(plain.logits, self.logits, strength)
+        return ShardedDistribution(logits, torch.ones_like(logits[:, 0]), self.first, self.group)
+
     def _sum(self, part: Tensor) -> Tensor:
         total: Tensor = _Sum.apply(part, self.group)  # type: ignore[no-untyped-call]
         return total

@@ -133,7 +133,7 @@ def test_a_step_that_changes_no_habit_has_no_anchors_that_would_pull_it_back(
             return [[5, *turn.prompt_ids, *turn.completion_ids]]
 
     monkeypatch.setattr(companions, "Anchors", OneAnchor)
-    monkeypatch.setattr(companions, "_prompts", lambda path: None)
+    monkeypatch.setattr(companions, "prompts_of", lambda path: None)
     store.weights_live(-1, 0, None, True, None, None)
     hinted(False, 1.0), hinted(False, 1.0), hinted(*last)
     rows = batch_rows(flags(anchor_share=1.0, **changes), store, store.lease(0, 3), 0)
@@ -182,7 +182,7 @@ class Plain:
 def test_an_answer_under_a_memory_is_trained_as_sampled_and_distilled_into_the_prompt_without_it(
     store: RolloutStore, make_turn: Callable[..., NewTurn], monkeypatch: pytest.MonkeyPatch, steps: int
 ) -> None:
-    monkeypatch.setattr(companions, "_prompts", lambda path: Plain())
+    monkeypatch.setattr(companions, "prompts_of", lambda path: Plain())
     for memory in (["shorter"], [], None):
         turn = store.record_turn(make_turn(memory=memory))
         store.answer_turn(turn.id, [{"role": "user", "content": "Thanks!"}])

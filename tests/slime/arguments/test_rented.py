@@ -43,6 +43,10 @@ def test_a_rented_model_is_an_adapter_that_is_asked_one_sequence_at_a_time(tmp_p
             ["--loss-spec-path", "openclaw_combine.loss:topk_select", "--distill-topk", "4"],
             "likely ids",
         ),
+        (
+            ["--loss-spec-path", "openclaw_combine.loss:combine", "--teacher-guidance", "2"],
+            "--teacher-guidance needs whole distributions",
+        ),
         (["--train-backend", "fsdp"], "take rented for both"),
         (["--backend", "embedded"], "needs --rollout-backend rented"),
         (["--rented-service", ""], "needs --rented-service"),

@@ -36,6 +36,12 @@ class DistillationArguments:
         "which hint teaches a token: the shortest, or the one whose teacher shares most of its most likely ids "
         "with the student, at the token or over the whole response (or step of an agent)",
     )
+    teacher_guidance: float = flag(
+        1.0,
+        "what a hint changes in the teacher's distribution counts so many times (classifier-free guidance): log-probs on "
+        "the hinted prompt, and as many times less one the difference to those on the plain one; 1: as it is",
+        least=1,
+    )
     hint_m: int | None = flag(None, "use only so many hints of a sample, the shortest ones", least=1)
 
 

@@ -24,7 +24,7 @@ SOURCES = {
 }
 DEFAULTS = {field.name: default_of(field) for field in fields(DistillationArguments)}
 ONLY_TOPK = ("distill_topk", "distill_subset_mode", "hint_selection", "hint_m")
-ONLY_TRAINER = ("teacher_model", "hint_selection", "hint_m")
+ONLY_TRAINER = ("teacher_model", "teacher_guidance", "hint_selection", "hint_m")
 
 
 def check_distillation(args: Arguments) -> None:

@@ -83,6 +83,8 @@ def check_rented(args: Arguments) -> None:
         raise ConfigError(
             "--teacher-model: at a service the base model or the policy itself teaches; take base or self"
         )
+    if args.teacher_guidance != 1:
+        raise ConfigError(f"--teacher-guidance needs whole distributions, and {NO_DISTRIBUTION}; drop it")
     if args.ref_load and Path(args.ref_load).resolve() != Path(args.hf_checkpoint).resolve():
         raise ConfigError("--ref-load: the reference of a rented model is its base; drop it")
     if args.rented_loss != "exact":

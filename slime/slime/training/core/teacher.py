@@ -29,11 +29,13 @@ if TYPE_CHECKING:
 
 
 class TeacherSequence(NamedTuple):
-    """One hint of one sample: its position in the micro-batch, the number of the hint, what the teacher reads."""
+    """One hint of one sample: its position in the micro-batch, the number of the hint, what the teacher reads, and the
+    sample's own prompt with the same response."""
 
     owner: int
     hint: int
     sample: Sample
+    plain: Sample
 
 
 class Teacher:
@@ -158,7 +160,8 @@ class Teacher:
     ) -> Iterator[tuple[list[TeacherSequence], PackedBatch, Distribution]]:
         """Packs of this rank's sequences and the teacher's distribution of them.
 
-        As many as the rank with the most has, so that all ranks run the same number of forwards.
+        As many as the rank with the most has, so that all ranks run the same number of forwards. With
+        --teacher-guidance a second forward of each reads the plain prompts.
         """
         model = self.model
         assert model is not None
@@ -169,6 +172,9 @@ class Teacher:
             model.eval()
             with self.computing():
                 dist = model.distribution(packed)
+                if self.args.teacher_guidance != 1:
+                    plain = model.distribution(pack([one.plain for one in part], device))
+                    dist = dist.guided(plain, self.args.teacher_guidance)
             model.train()
             yield part, packed, dist
 
@@ -198,6 +204,13 @@ class Teacher:
             sample = samples[i]
             prompts = self.prompts(sample)
             common = _common_prefix([tokens[: len(tokens) - sample.response_length] for tokens in prompts])
+            plain = Sample(
+                index=sample.index,
+                tokens=sample.tokens,
+                response_length=sample.response_length,
+                loss_mask=sample.mask,
+                temperature=sample.temperature,
+            )
             for hint, tokens in enumerate(prompts):
                 own = len(tokens) - common if common else sample.response_length
                 read = Sample(
@@ -207,7 +220,7 @@ class Teacher:
                     loss_mask=[0] * (own - sample.response_length) + sample.mask,
                     temperature=sample.temperature,
                 )
-                yield TeacherSequence(owner, hint, read)
+                yield TeacherSequence(owner, hint, read, plain)
 
     def prompts(self, sample: Sample) -> list[list[int]]:
         """What the teacher reads, in as many versions as are compared: the hints that are used, or the prompt as it

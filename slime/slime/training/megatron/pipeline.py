@@ -158,7 +158,7 @@ class RelayedDistribution:
     """
 
     def __init__(self, own: Distribution | None, packed: PackedBatch, dtype: torch.dtype, axis: Axis) -> None:
-        self.own, self.axis = own, axis
+        self.own, self.axis, self.packed = own, axis, packed
         self.rows, self.device = len(packed.targets), packed.targets.device
         self.dtype = torch.float64 if dtype == torch.float64 else torch.float32
 
@@ -170,6 +170,11 @@ class RelayedDistribution:
 
     def entropy(self) -> Tensor:
         return self._relay(lambda own: own.entropy(), (self.rows,))
+
+    def guided(self, plain: RelayedDistribution, strength: float) -> RelayedDistribution:
+        """See Distribution."""
+        own = None if self.own is None or plain.own is None else self.own.guided(plain.own, strength)
+        return RelayedDistribution(own, self.packed, self.dtype, self.axis)
 
     def topk(self, k: int) -> tuple[Tensor, Tensor]:
         found: list[Any] = [None, None] if self.own is None else list(self.own.topk(k))

@@ -35,6 +35,9 @@ class OwnTokens:
     def topk(self, k: int) -> tuple[Tensor, Tensor]:
         raise TrainError(LACKING.format(what="the likely ids"))
 
+    def guided(self, plain: OwnTokens, strength: float) -> OwnTokens:
+        raise TrainError(LACKING.format(what="the whole distribution of its teacher"))
+
 
 def ids_of(packed: PackedBatch) -> list[int]:
     """The sequence of a pack of one sample."""

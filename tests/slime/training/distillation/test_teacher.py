@@ -38,13 +38,21 @@ def table(folder: str, tokens: list[int], sample: Sample) -> Tensor:
     return torch.log_softmax(logits, -1)[[first + t - 1 for t, kept in enumerate(sample.mask) if kept]]
 
 
-def slow_select_loss(student: str, teacher: str, samples: list[Sample], mode: str, selection: str) -> float:
+def guided_table(folder: str, tokens: list[int], sample: Sample, strength: float) -> Tensor:
+    """Of a teacher under guidance: what the hint changes counts `strength` times."""
+    hinted, plain = table(folder, tokens, sample), table(folder, sample.tokens, sample)
+    return torch.log_softmax(plain + strength * (hinted - plain), -1)
+
+
+def slow_select_loss(
+    student: str, teacher: str, samples: list[Sample], mode: str, selection: str, strength: float = 1.0
+) -> float:
     """The distillation term of the first step, one token at a time; K = 4, no clip of the difference."""
     total = 0.0
     for sample in samples:
         old = table(student, sample.tokens, sample)
         hints = sample.teacher_tokens_candidates or [sample.tokens]
-        teachers = [table(teacher, tokens, sample) for tokens in hints]
+        teachers = [guided_table(teacher, tokens, sample, strength) for tokens in hints]
         own = [{*row.topk(4).indices.tolist()} for row in old]
         theirs = [[{*row.topk(4).indices.tolist()} for row in each] for each in teachers]
         shared = [[len(own[t] & each[t]) for t in range(len(own))] for each in theirs]
@@ -81,6 +89,63 @@ def test_each_of_the_nine_cells_trains_what_a_loop_without_packing_computes(
     assert metrics["loss"] == metrics["opd_loss"]
     assert metrics["grad_norm"] > 0
     assert metrics["hint_selection_mode_id"] == SELECTIONS.index(selection)
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        {"max_tokens_per_gpu": 45},
+        {"max_tokens_per_gpu": 1, "log_probs_chunk_size": 3},
+        {"log_probs_chunk_size": 2},
+        {"teacher_model": "self"},
+    ],
+)
+def test_what_a_hint_changes_in_a_guided_teacher_counts_as_often_as_it_says(
+    make_trainer: Any, make_samples: Any, model_folder: str, other_folder: str, how: dict[str, Any]
+) -> None:
+    samples = make_samples()
+    values = {"teacher_model": other_folder, "teacher_guidance": 2.5, "hint_selection": "token_optimal"} | how
+    trainer = make_trainer(
+        loss_spec_path=SPECS["topk_select"],
+        topk_adv_diff_clip=0.0,
+        topk_w_rl=0.0,
+        distill_subset_mode="student",
+        **values,
+    )
+    metrics = trainer.train(0, samples)
+    teacher = model_folder if values["teacher_model"] == "self" else other_folder
+    expected = slow_select_loss(model_folder, teacher, samples, "student", "token_optimal", 2.5)
+    assert metrics["opd_loss"] == pytest.approx(expected, abs=2e-5)
+    plain = slow_select_loss(model_folder, teacher, samples, "student", "token_optimal")
+    assert abs(expected - plain) > 1e-3
+
+
+def test_a_guided_teacher_of_the_sampled_tokens_is_guided_too(
+    make_trainer: Any, make_samples: Any, other_folder: str
+) -> None:
+    samples = make_samples((1, 0, 2))
+    trainer = make_trainer(loss_spec_path=SPECS["combine"], teacher_model=other_folder, teacher_guidance=2.0)
+    asked: list[dict[int, list[float]]] = []
+    real = trainer.teacher.sampled
+    trainer.teacher.sampled = lambda *given: asked.append(real(*given)) or asked[-1]
+    trainer.train(0, samples)
+    for at, found in asked[0].items():
+        sample = samples[at]
+        of_all = guided_table(other_folder, sample.teacher_tokens_candidates[0], sample, 2.0)
+        ids = [
+            one
+            for one, kept in zip(sample.tokens[-sample.response_length :], sample.mask, strict=True)
+            if kept
+        ]
+        assert found == pytest.approx([float(of_all[t, v]) for t, v in enumerate(ids)], abs=2e-5)
+    assert sorted(asked[0]) == [0, 2]
+
+
+def test_guidance_is_refused_where_no_teacher_in_the_trainer_could_have_it(make_args: Any) -> None:
+    with pytest.raises(
+        ConfigError, match="--teacher-guidance has no meaning with --teacher-source inference"
+    ):
+        make_args(loss_spec_path=SPECS["combine"], teacher_guidance=2.0, teacher_source="inference")
 
 
 @pytest.mark.parametrize("limits", [{"max_tokens_per_gpu": 1}, {"use_dynamic_batch_size": False}])

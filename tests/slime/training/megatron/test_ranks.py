@@ -64,6 +64,7 @@ LOSSES: dict[str, dict[str, Any]] = {
         "loss_spec_path": "openclaw_combine.loss:topk_select",
         "distill_topk": 4,
         "distill_subset_mode": "overlap",
+        "teacher_guidance": 1.5,
         "entropy_coef": 0.05,
         "use_kl_loss": True,
         "kl_loss_coef": 0.1,

@@ -1,0 +1,94 @@
+"""Standing wishes: what people asked for lately, in the teacher's prompt of every turn, and not of the one alone that a
+complaint was about.
+
+A hint teaches the turn behind which it was said. The next turn of somebody else brings another hint, whose teacher knows
+nothing of the first and draws the policy back; and a turn that pleased has no teacher at all. With --standing-wishes a
+teacher reads what its person asked for last (`person`), or what everybody did who shares the model, with the turn's own
+person behind the others (`people`). It is context distillation (Snell et al. 2022, arXiv 2209.15189) of what stands in
+nobody's prompt.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from openclaw.errors import ConfigError, HintError
+from openclaw.methods.hinted_prompt import HintedPrompts, prompts_of
+from openclaw.methods.method import hints_of
+from openclaw.store import RolloutStore
+from openclaw.store.shares import Person
+from openclaw.trainer_hooks.companions import teaches_in_trainer
+from openclaw.types import SampleRecord, Turn
+
+PEOPLE, EACH = 4, 1
+"""Of how many people, those who asked last, a teacher knows wishes, and how many of each."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("standing wishes", "What teachers know beside the hint of a turn.")
+    group.add_argument(
+        "--standing-wishes",
+        choices=("none", "person", "people"),
+        default="none",
+        help="the teacher of every turn, liked ones too, reads what its person asked for last, or what each of the "
+        "people did who share the model; needs a method with its teacher in the trainer",
+    )
+
+
+def check(args: Any) -> None:
+    """Refuses standing wishes that no teacher would read. Raises ConfigError."""
+    if stand(args) and not teaches_in_trainer(args):
+        raise ConfigError(
+            f"--standing-wishes {args.standing_wishes} needs a method with hints and its teacher in the trainer, such as "
+            "openclaw_combine.topk_select: nothing else would read them; drop it, or --teacher-source inference"
+        )
+
+
+def stand(args: Any) -> bool:
+    return getattr(args, "standing_wishes", "none") != "none"
+
+
+@dataclass(frozen=True)
+class Teachers:
+    """What the teachers of a batch read.
+
+    Attributes:
+        wishes: of each person what they asked for last, the oldest first; who asked last is the last.
+        everybody: teachers know the wishes of other people too.
+    """
+
+    store: RolloutStore
+    prompts: HintedPrompts
+    wishes: dict[Person, list[str]]
+    everybody: bool
+
+    @classmethod
+    def of(cls, args: Any, store: RolloutStore, records: Sequence[SampleRecord]) -> Teachers:
+        """With what was asked for up to the judgements of this batch."""
+        wishes = store.asked_for([record.turn.id for record in records], PEOPLE, EACH)
+        return cls(store, prompts_of(str(args.hf_checkpoint)), wishes, args.standing_wishes == "people")
+
+    def taught(self, record: SampleRecord, row: dict[str, Any]) -> dict[str, Any]:
+        """The sample's row with these teachers; it keeps those that it has where nobody asked for anything."""
+        count = len(row.get("teacher_tokens_candidates") or ())
+        own = hints_of(self.store.judgements_of(record.turn.id)) if count else []
+        found = self.of_turn(record.turn, own[:count] if count > 1 else own[-1:])
+        return row | {"teacher_tokens_candidates": found} if found else row
+
+    def of_turn(self, turn: Turn, own: Sequence[str]) -> list[list[int]]:
+        """Ids of what the teachers of a turn read, one for each of its own hints, else one; none where nobody asked for
+        anything, or no such prompt can be written."""
+        others = [wish for person, said in self.wishes.items() if person != turn.person for wish in said]
+        before = (others if self.everybody else []) + self.wishes.get(turn.person, [])
+        found = []
+        for last in [[hint] for hint in own] or [[]]:
+            read = dict.fromkeys([*(wish for wish in before if wish not in last), *last])
+            known = [wish for wish in read if wish not in (turn.memory or ())]
+            try:
+                found += [self.prompts.candidate(turn, "\n".join(known))] if known else []
+            except HintError:
+                continue
+        return found

@@ -1,0 +1,159 @@
+"""Standing wishes: what people asked for lately is in the teacher's prompt of every turn."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from openclaw.errors import ConfigError, HintError
+from openclaw.store import RolloutStore
+from openclaw.trainer_hooks import companions, standing
+from openclaw.trainer_hooks.batch import batch_rows
+from openclaw.types import Judgement, NewTurn, SampleDraft, Turn, Vote
+
+SELECT = "openclaw_combine.topk_select:sample_from_judged_turn"
+Say = Callable[..., Turn]
+
+
+class Prompts:
+    """Writes down what teachers read; the ids of a hinted prompt are numbers of its lines."""
+
+    def __init__(self) -> None:
+        self.read: list[str] = []
+
+    def candidate(self, turn: Turn, hint: str) -> list[int]:
+        if "unwritable" in hint:
+            raise HintError("no place for it")
+        self.read.append(hint)
+        return [len(self.read), *turn.prompt_ids, *turn.completion_ids]
+
+
+@pytest.fixture
+def prompts(monkeypatch: pytest.MonkeyPatch) -> Prompts:
+    found = Prompts()
+    monkeypatch.setattr(standing, "prompts_of", lambda path: found)
+    return found
+
+
+@pytest.fixture
+def say(store: RolloutStore, make_turn: Callable[..., NewTurn]) -> Say:
+    """A turn with the hints that its judge found; without one it was liked."""
+
+    def make(person: str | None, *hints: str, **changes: Any) -> Turn:
+        turn = store.record_turn(make_turn(person=person, **changes))
+        assert store.answer_turn(turn.id, [{"role": "user", "content": "so"}])
+        score = -1.0 if hints else 1.0
+        found = [Judgement(kind="eval", score=score, votes=[Vote(score=int(score))], judge="test")]
+        found += (
+            [Judgement(kind="hint", score=1.0, votes=[], judge="test", hints=list(hints))] if hints else []
+        )
+        own = [[7, *turn.prompt_ids, *turn.completion_ids] for _ in hints] or None
+        draft = SampleDraft(turn_id=turn.id, reward={"score": score}, teacher_tokens_candidates=own)
+        assert store.finish_judgement(turn.id, found, draft)
+        return turn
+
+    return make
+
+
+def flags(**changes: Any) -> Any:
+    values = {
+        "standing_wishes": "people",
+        "replay_steps": 0,
+        "replay_window": 8,
+        "replay_samples": 2,
+        "anchor_share": 0.0,
+    }
+    return SimpleNamespace(
+        **{"hf_checkpoint": "none", "method_path": SELECT, "reward_key": "score"} | values | changes
+    )
+
+
+def test_the_teachers_of_every_turn_know_what_each_person_asked_for_last(
+    store: RolloutStore, say: Say, prompts: Prompts
+) -> None:
+    say("ada", "prose")
+    say("bob", "warm")
+    say("ada", "short", "shorter, please")
+    say("bob")
+    say(None)
+    rows = batch_rows(flags(), store, store.lease(0, 8), 0)
+    assert prompts.read == [
+        "warm\nshorter, please\nprose",
+        "shorter, please\nwarm",
+        "warm\nshorter, please\nshort",
+        "warm\nshorter, please",
+        "shorter, please\nwarm",
+        "warm\nshorter, please",
+    ]
+    counts = [len(row["teacher_tokens_candidates"]) for row in rows]
+    assert counts == [1, 1, 2, 1, 1]
+
+
+def test_a_person_can_be_taught_by_nobody_elses_wishes(
+    store: RolloutStore, say: Say, prompts: Prompts
+) -> None:
+    say("ada", "prose")
+    say("bob")
+    say("ada")
+    rows = batch_rows(flags(standing_wishes="person"), store, store.lease(0, 8), 0)
+    assert prompts.read == ["prose", "prose"]
+    assert [bool(row.get("teacher_tokens_candidates")) for row in rows] == [True, False, True]
+
+
+def test_turns_that_are_trained_again_learn_the_wishes_of_now(
+    store: RolloutStore, say: Say, prompts: Prompts
+) -> None:
+    say("ada", "prose")
+    batch_rows(flags(), store, store.lease(0, 1), 0)
+    store.weights_live(0, 1, 0, False, None, None)
+    say("ada", "warm")
+    prompts.read.clear()
+    args = flags(replay_steps=1)
+    rows = batch_rows(args, store, store.lease(1, 1), 1)
+    assert prompts.read[0] == "warm" and sorted(prompts.read[1:]) == ["warm", "warm\nprose"]
+    again = [
+        row["teacher_tokens_candidates"] for row in rows if row["metadata"].get("case") == companions.REPLAY
+    ]
+    assert len(again) == 2 and all(again)
+    read = list(prompts.read)
+    prompts.read.clear()
+    say("ada", "something newer")
+    batch_rows(args, store, store.lease(1, 1), 1)
+    assert prompts.read == read, "the same batch has the same teachers, whatever was said since"
+
+
+def test_what_a_prompt_remembers_already_and_what_cannot_be_written_is_left_out(
+    store: RolloutStore, say: Say, prompts: Prompts
+) -> None:
+    say("ada", "prose", memory=["prose"])
+    say("bob", "unwritable")
+    rows = batch_rows(flags(standing_wishes="person"), store, store.lease(0, 8), 0)
+    assert prompts.read == []
+    assert [row["teacher_tokens_candidates"][0][0] for row in rows] == [7, 7], "their own teachers"
+
+
+def test_hints_of_a_rejected_update_and_of_deleted_turns_teach_nobody(
+    store: RolloutStore, say: Say, prompts: Prompts
+) -> None:
+    say("ada", "prose")
+    store.lease(0, 1)
+    store.weights_rejected(0, 1, 0, None, {})
+    say("bob", "warm")
+    gone = say("eve", "lists", session_id="of eve")
+    store.delete_session(gone.session_id)
+    say("bob")
+    assert store.asked_for([turn.turn.id for turn in store.lease(1, 4)], 4, 1) == {"bob": ["warm"]}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"teacher_source": "inference"}, {"method_path": "openclaw_rl.binary_rl:sample_from_judged_turn"}],
+)
+def test_wishes_that_no_teacher_would_read_are_refused(change: dict[str, str]) -> None:
+    with pytest.raises(ConfigError, match="--standing-wishes people needs a method"):
+        standing.check(flags(**change))
+    standing.check(flags(standing_wishes="none", **change))
+    standing.check(flags())
