@@ -42,8 +42,8 @@ def check(args: Any) -> None:
     """Refuses standing wishes that no teacher would read. Raises ConfigError."""
     if stand(args) and not teaches_in_trainer(args):
         raise ConfigError(
-            f"--standing-wishes {args.standing_wishes} needs a method with hints and its teacher in the trainer: nothing else "
-            "would read them; drop it, or --teacher-source inference"
+            f"--standing-wishes {args.standing_wishes} needs a method with hints and its teacher in the trainer: "
+            "nothing else would read them; drop it, or --teacher-source inference"
         )
 
 
