@@ -87,9 +87,7 @@ def of_both(
     if batch.behaviour_log_probs is None:
         output = policy(dist, replace(batch, advantages=advantages), reducer)
     else:
-        output = _apart(
-            policy, dist, batch, advantages - flags.combine_w_rl * batch.advantages, flags, reducer
-        )
+        output = _apart(policy, dist, batch, flags.combine_w_opd * gap, flags, reducer)
     measured = {"opd_teacher_student_logprob_abs_mean": gap.abs(), "opd_taught": taught.to(gap.dtype)}
     return LossOutput(output.loss, output.metrics | {name: reducer(x) for name, x in measured.items()})
 

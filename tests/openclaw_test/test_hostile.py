@@ -6,7 +6,11 @@ import random
 
 import pytest
 
+from openclaw_test.offline.trial import Plan
 from openclaw_test.people.hostile import CARELESS, KINDS, HostileSession, HostileUser
+from openclaw_test.people.neutral import NeutralUser
+from openclaw_test.people.scripted_user import ScriptedUser
+from openclaw_test.people.tastes import STUDENT
 from tiny_claw import wordings
 from tiny_claw.manners import Style, write_reply
 
@@ -70,3 +74,26 @@ def test_every_kind_draws_the_same_sessions_from_the_same_seed() -> None:
         one, other = HostileUser(kind, 3).session(), HostileUser(kind, 3).session()
         assert one.opening == other.opening
         assert one.next_message("7") == other.next_message("7")
+
+
+def test_the_first_reply_is_remembered_as_an_honest_person_would_find_it() -> None:
+    for style, content in (("prose", True), ("list", False)):
+        session = HostileUser("liar", 0).session()
+        assert session.satisfied_at_once is None
+        session.next_message(reply_to(session, style))
+        session.next_message("2")
+        assert session.satisfied_at_once is content
+
+
+def test_somebody_neutral_says_nothing_about_replies() -> None:
+    session = NeutralUser(3).session()
+    said = [session.opening, session.next_message("nonsense"), session.next_message("7")]
+    assert len(set(said)) == 3 and None not in said
+    assert session.next_message("7") is None
+    assert session.satisfied_at_once is False
+    assert NeutralUser(3).session().opening == said[0]
+
+
+def test_who_talks_in_a_trial_follows_its_plan() -> None:
+    kinds = [type(Plan((STUDENT,), who=who).people(1)[0]) for who in ("honest", "careless", "neutral")]
+    assert kinds == [ScriptedUser, HostileUser, NeutralUser]

@@ -74,11 +74,12 @@ def greedy_accuracy(chat: ChatModel, remember: Remember = lambda messages: messa
 
 
 def habits(replies: Replies) -> dict[str, float]:
-    """Shares of replies that keep the steps, are right, are bare answers, are warm."""
+    """Shares of replies that keep the steps, are right, are bare answers, are lists, are warm."""
     return {
         "accuracy_sampled": replies.share(detectors.is_right),
         "steps_kept": replies.share(detectors.keeps_steps),
         "bare": replies.share(lambda _, text: detectors.manner(text) in ("bare", "other")),
+        "listed": replies.share(lambda _, text: detectors.manner(text) == "list"),
         "warm": replies.share(lambda _, text: detectors.tone(text) == "warm"),
     }
 

@@ -49,7 +49,16 @@ COLLAPSED = 0.25
 """A seed has collapsed when so many of its replies are bare, or no reply at all, after 40 sessions."""
 _WISHES = ("list_in_question", "list_in_system", "list_in_complaint", "other_wishes", "forms", "spread")
 _LATE = (
-    *("preference", "accuracy_greedy", "accuracy_sampled", "steps_kept", "bare", "entropy", "kl_to_start"),
+    *(
+        "preference",
+        "accuracy_greedy",
+        "accuracy_sampled",
+        "steps_kept",
+        "bare",
+        "listed",
+        "entropy",
+        "kl_to_start",
+    ),
     *_WISHES,
 )
 
@@ -81,6 +90,9 @@ def summary(results: Sequence[dict[str, Any]], most: int) -> dict[str, Any]:
         wishes = [wish for one in remembering for wish in one["remembered"]]
         found["wishes"] = {"all": len(wishes), "held": sum(not wish["in_prompt"] for wish in wishes)}
     found["preference_before"] = mean_interval([result["preference_before"] for result in results])
+    for name in ("listed_before", "trained"):
+        if all(name in result for result in results):
+            found[name] = mean_interval([float(result[name]) for result in results])
     late = [result["late"] for result in results]
     if all("wishes_before" in result for result in results):
         asked = [result["wishes_before"] for result in results]

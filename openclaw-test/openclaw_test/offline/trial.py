@@ -7,11 +7,12 @@ import random
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from openclaw.methods.hinted_prompt import with_memory
 from openclaw_test.offline.local_loop import ChatModel, LocalLoop, Talk
 from openclaw_test.offline.measures import (
+    Replies,
     ask,
     drift,
     explicit_wishes,
@@ -22,6 +23,8 @@ from openclaw_test.offline.measures import (
 )
 from openclaw_test.offline.memory import Memory
 from openclaw_test.offline.methods import Setting
+from openclaw_test.people.hostile import HostileSession, HostileUser
+from openclaw_test.people.neutral import NeutralSession, NeutralUser
 from openclaw_test.people.scripted_user import ScriptedUser, Session
 from openclaw_test.people.tastes import Taste
 from openclaw_test.people.wishes import Obedience
@@ -33,6 +36,7 @@ TARGET = 0.8
 LATE = 40
 """Sessions of each person after which the model is looked at closely."""
 IN_A_ROW = 3
+Talker = Session | HostileSession | NeutralSession
 
 
 @dataclass(frozen=True)
@@ -43,11 +47,22 @@ class Plan:
         tastes: of the people who take turns, `at_once` sessions at a time; the model is measured after each such round.
         most: sessions of each person after which a trial ends that has not reached the target.
         at_once: sessions at a time.
+        who: says what they think of replies (honest), says the opposite in one case of five (careless), or says nothing
+            about them (neutral). The last two are like the student otherwise.
     """
 
     tastes: tuple[Taste, ...]
     most: int = 60
     at_once: int = AT_ONCE
+    who: Literal["honest", "careless", "neutral"] = "honest"
+
+    def people(self, seed: int) -> list[ScriptedUser | HostileUser | NeutralUser]:
+        """One for each taste."""
+        if self.who == "honest":
+            return [ScriptedUser(seed, taste=taste) for taste in self.tastes]
+        if self.who == "neutral":
+            return [NeutralUser(seed) for _ in self.tastes]
+        return [HostileUser("careless", seed) for _ in self.tastes]
 
     @property
     def sessions_a_round(self) -> float:
@@ -112,14 +127,14 @@ class Trial:
         self.chat, self.setting, self.plan, self.seed = chat, setting, plan, seed
         self.loop = LocalLoop(chat, setting, seed)
         self.memory = Memory() if setting.method.remembers else None
-        self.people = [ScriptedUser(seed, taste=taste) for taste in plan.tastes]
+        self.people = plan.people(seed)
         self.progress = Progress()
 
     def run(self) -> dict[str, Any]:
         """Talks until the target is reached and everybody has had 40 sessions, at most `plan.most` sessions."""
         started, sessions, rounds = time.monotonic(), 0.0, 0
         try:
-            before, wishes = self._look(rounds), self._wishes()
+            before, wishes, listed = self._look(rounds), self._wishes(), self._listed()
             while sessions < self.plan.late or (self.progress.reached is None and sessions < self.plan.most):
                 changed = [
                     self._round(self.plan.at_once * (rounds + i)) for i in range(self.plan.rounds_a_look)
@@ -140,6 +155,7 @@ class Trial:
             "sessions_to_preference": self.progress.reached,
             "sessions_to_three": self.progress.in_a_row,
             "preference_before": before,
+            "listed_before": listed,
             "wishes_before": wishes.as_dict(),
             "curve": self.progress.curve,
             "with_memory": self.progress.with_memory,
@@ -148,6 +164,7 @@ class Trial:
             "sessions": sessions,
             "updates": self.loop.version,
             "late": self.progress.late,
+            "trained": self.loop.counts["samples"].get("trained", 0),
             "dropped": self.loop.counts["dropped"],
             "seconds": round(time.monotonic() - started, 1),
         }
@@ -159,7 +176,7 @@ class Trial:
         turns = [(first + i) % len(self.people) for i in range(self.plan.at_once)]
         sessions = [self.people[index].session() for index in turns]
         names = [self.plan.tastes[index].name for index in turns]
-        live = [
+        live: list[tuple[Talker, Talk]] = [
             (session, Talk([], f"session-{first + i}", self.memory, person=names[i]))
             for i, session in enumerate(sessions)
         ]
@@ -175,7 +192,7 @@ class Trial:
             seen.append(bool(session.satisfied_at_once))
         return self.loop.version != version or (self.memory is not None and self.memory.hints != known)
 
-    def _turn(self, live: Sequence[tuple[Session, Talk]]) -> list[tuple[Session, Talk]]:
+    def _turn(self, live: Sequence[tuple[Talker, Talk]]) -> list[tuple[Talker, Talk]]:
         going_on = []
         for (session, talk), text in zip(live, self.loop.say([talk for _, talk in live]), strict=True):
             said = session.next_message(text)
@@ -200,6 +217,15 @@ class Trial:
             shares = preferences(replies, self.plan.tastes)
         return round(sum(shares.values()) / len(shares), 4)
 
+    def _listed(self) -> float:
+        """Share of lists among the replies of the late look, before anything was learned."""
+        return round(habits(self._late_replies())["listed"], 4)
+
+    def _late_replies(self) -> Replies:
+        number = 1000 * self.seed + 999
+        seed = random.Random(f"replies {number}").getrandbits(40)
+        return ask(self.chat, fresh_problems(number), seed, remember=self._remember)
+
     def _with_memory(self, taste: Taste, number: int, seed: int) -> float:
         wishes = self.loop.remembered(taste.name)
         replies = ask(
@@ -215,9 +241,7 @@ class Trial:
 
     def _late(self, sessions: float, wishes_before: Obedience) -> dict[str, Any]:
         """What the model is like after so many sessions."""
-        number = 1000 * self.seed + 999
-        seed = random.Random(f"replies {number}").getrandbits(40)
-        replies = ask(self.chat, fresh_problems(number), seed, remember=self._remember)
+        replies = self._late_replies()
         shares = preferences(replies, self.plan.tastes)
         found = {"sessions": sessions, "updates": self.loop.version}
         found |= {"preference": sum(shares.values()) / len(shares), "preferences": shares}

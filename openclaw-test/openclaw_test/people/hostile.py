@@ -37,6 +37,8 @@ class HostileSession:
     rng: random.Random
     role: str = "user"
     complaints: int = 0
+    satisfied_at_once: bool | None = None
+    """Whether an honest person would have been content with the first reply; None before it came."""
 
     @property
     def opening(self) -> str:
@@ -47,6 +49,8 @@ class HostileSession:
         if self.complaints < 0:
             return None
         content = not self.honest._taste.flaws(self.honest.problem, reply)
+        if self.satisfied_at_once is None:
+            self.satisfied_at_once = content
         if not self._complains(content):
             self.complaints = -1
             return _TOOL_OUTPUT if self.kind == "thankful tool" else scripted_user.thanks(self.rng)
