@@ -91,3 +91,21 @@ def test_what_a_prompt_remembered_is_stored_with_its_turn(
         turn = store.record_turn(make_turn(memory=memory))
         kept = store.get_turn(turn.id)
         assert kept is not None and kept.memory == memory
+
+
+def test_what_people_asked_for_last_is_found_up_to_a_judgement_whether_it_is_remembered_or_not(
+    store: RolloutStore, complain: Complain
+) -> None:
+    complain("prose", memory=None)
+    complain("warm", "warmer, please", person="bob", memory=None)
+    until = complain("shorter", memory=None)
+    complain(memory=None)
+    complain("too new", person="eve", memory=None)
+    assert store.asked_for([until.id], people=4, each=2) == {
+        "bob": ["warmer, please"],
+        "ada": ["prose", "shorter"],
+    }
+    assert store.asked_for([until.id], people=1, each=1) == {"ada": ["shorter"]}
+    complain("of nobody", person=None, memory=None)
+    last = complain("shorter", memory=None)
+    assert list(store.asked_for([last.id, until.id], people=9, each=1)) == ["bob", "eve", None, "ada"]
