@@ -8,6 +8,9 @@ from itertools import pairwise
 from openclaw.judge.rules.wordings import CHINESE
 
 _HAN = re.compile(r"[\u3400-\u4dbf\u4e00-\u9fff]")
+_KANA = re.compile(r"[ぁ-ヿ]")
+_ONLY_CHINESE = re.compile(r"[么吗这们说谢对请给还嗎麼這們什]")
+"""Signs that Japanese does not write so."""
 _LATIN_WORD = re.compile(r"[A-Za-z]{2,}")
 _SENTENCE = re.compile(r"[。!?!?;;\n…~]+")
 _CLAUSE = re.compile(r"[,,、::\s]+")
@@ -34,7 +37,13 @@ _CLAUSES = 60
 
 def is_chinese(text: str) -> bool:
     """Whether a text has enough Chinese characters for the Chinese rules."""
-    return _HAN.search(text[:_TEXT_LENGTH]) is not None
+    return _HAN.search(text[:_TEXT_LENGTH]) is not None and not is_japanese(text)
+
+
+def is_japanese(text: str) -> bool:
+    """Whether a text has Japanese syllables, and no sign that only Chinese has."""
+    read = text[:_TEXT_LENGTH]
+    return _KANA.search(read) is not None and not _ONLY_CHINESE.search(read)
 
 
 def has_english(text: str) -> bool:

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import re
 
-from openclaw.judge.rules.chinese import is_chinese
+from openclaw.judge.rules.chinese import is_chinese, is_japanese
 from openclaw.judge.rules.sentiment import before_task
 from openclaw.judge.rules.topics import words_of
 
 _SENTENCE = re.compile(r"(?<=[.!?…])\s+|(?<=[。！？])|\n+")
 _FEWEST_WORDS = 3
 _FEWEST_SIGNS = 4
-"""Words, or Chinese signs, that a hint needs."""
+"""Words, or Chinese or Japanese signs, that a hint needs."""
 _BARE = re.compile(
     r"""
     (?:please|pls|no|nope|nah|sorry|hm+|well|oh|but|and|so|still|again|once\ more|now|just|then|could\ you|can\ you)
@@ -23,6 +23,9 @@ _BARE = re.compile(
   | (?:wrong|incorrect|false|mistaken|mistakes?|errors?|off|right|correct|bad|terrible|awful|useless|nonsense)
   | (?:answer|reply|response|result|solution|number|one|work|steps?|calculation|sum|total|text|problem|exercise|it)
   | (?:check|recheck|try|retry|do|redo|solve|count|recount|calculate|compute|answer|over|differently|better|look|wtf)
+  | (?:nein|das|ist|falsch|stimmt|nicht|nochmal|eso|esto|es|está|mal|incorrecto|otra|vez|pas|è)
+  | (?:non|c'est|faux|est|sbagliato|não|isso|errado|nee|dat|fout|klopt|niet)
+  | (?:nie|źle|нет|это|неверно|неправильно|опять|hayır|bu|yanlış)
     """,
     re.VERBOSE,
 )
@@ -57,6 +60,6 @@ def _is_bare(sentence: str) -> bool:
 
 
 def _is_long_enough(hint: str) -> bool:
-    if is_chinese(hint):
+    if is_chinese(hint) or is_japanese(hint):
         return len(hint) >= _FEWEST_SIGNS
     return len(hint.split()) >= _FEWEST_WORDS

@@ -15,7 +15,7 @@ import re
 from openclaw.common.messages import LINE_BREAK, text_of
 from openclaw.judge.questions import JudgeQuestion
 from openclaw.judge.rules.bounds import bounded
-from openclaw.judge.rules.chinese import has_english, is_chinese, read_chinese_feedback
+from openclaw.judge.rules.chinese import has_english, is_chinese, is_japanese, read_chinese_feedback
 from openclaw.judge.rules.corrections import correction_in
 from openclaw.judge.rules.languages import language_of, read_listed, read_signs
 from openclaw.judge.rules.repetition import is_repeated, restates
@@ -25,7 +25,7 @@ from openclaw.judge.rules.tool_results import read_tool_results
 from openclaw.types import Message, Vote
 
 _REPLY = re.compile(
-    r"(?i)^(?:yes|yeah|yep|yup|no|nope|nah|none|ok|okay|sure|ja|nein|nee|doch|sí|si|oui|non|是的?|对的?|不是?|不用|没有?|好的?|可以|要|不要)"
+    r"(?i)^(?:yes|yeah|yep|yup|no|nope|nah|none|ok|okay|sure|ja|nein|nee|doch|sí|si|sì|oui|non|sim|não|tak|nie|да|нет|evet|hayır|はい|いいえ|是的?|对的?|不是?|不用|没有?|好的?|可以|要|不要)"
     r"(?:[,, ]+(?:please|bitte|por favor|thanks|thank you|danke|gracias))?[.!。! ]*$"
 )
 """What answers a question that the response asks."""
@@ -36,8 +36,8 @@ class RulesBackend:
     """Deterministic: every vote is the same."""
 
     name = "rules"
-    prompt_name = "rules-v3"
-    hint_prompt_name = "rules-v3"
+    prompt_name = "rules-v4"
+    hint_prompt_name = "rules-v4"
 
     async def eval_votes(self, question: JudgeQuestion, m: int) -> list[Vote]:
         return [vote_by_rules(question)] * m
@@ -97,7 +97,7 @@ def _vote_on_message(said: str, asked: str, response: str) -> Vote:
 
 
 def _feedback(said: str, conversation: str) -> tuple[int, str]:
-    if is_chinese(said):
+    if is_chinese(said) and not is_japanese(conversation):
         score, why = read_chinese_feedback(said, conversation)
         if score or not has_english(said):
             return score, why

@@ -8,39 +8,68 @@ from __future__ import annotations
 import functools
 import re
 import tomllib
+from collections.abc import Container
 
-from openclaw.judge.rules.wordings import FOLDER, GERMAN, SIGNS, SPANISH, Wordings
+from openclaw.judge.rules.chinese import is_japanese
+from openclaw.judge.rules.wordings import FOLDER, LISTED, SIGNS
 
 _WORD = re.compile(r"[^\W\d_]+(?:'\w+)?")
-_SENTENCE = re.compile(r"(?<=[.!?…])\s+|\n+")
-_QUOTED = re.compile(r"[\"“„«][^\"“”»]*[\"“”»]")
-_PAYLOAD = re.compile(r":\s*\S.{7,}|[\"“„«].{8,}")
+_SENTENCE = re.compile(r"(?<=[.!?…])\s+|(?<=。)|(?<=[!?])(?=[ぁ-ヿ一-鿿])|\n+")
+_QUOTED = re.compile(r"[\"“„«「][^\"“”»」]*[\"“”»」]")
+_PAYLOAD = re.compile(r":\s*\S.{7,}|[\"“„«].{8,}|「.{4,}")
+_PLAIN = str.maketrans("’？！：", "'?!:")
+_DOUBT = re.compile(r"\?[?!]")
 _LATIN = re.compile(r"[a-zà-öø-ÿ]", re.IGNORECASE)
+_RUSSIAN = re.compile(r"[а-яё]", re.IGNORECASE)
+_OTHER_CYRILLIC = re.compile(r"[ґєіїўђјљњћџ]", re.IGNORECASE)
+_JAPANESE_WORD = re.compile(r"[一-鿿]+|[ァ-ヴー]{2,}")
 _TEXT_LENGTH = 4000
 _SHORT_WORDS = 5
 _TOPIC_LETTERS = 4
 _NEW_FROM = 2
 """Words of at least so many letters, unknown to the conversation, that make a new topic."""
-_LETTERS = {"de": re.compile("[äöß]"), "es": re.compile("[¿¡ñ]|[áíóú](?=n?\\b)"), "tr": re.compile("[ğşı]")}
+_LETTERS = {
+    "de": re.compile("[äöß]"), "es": re.compile("[¿¡ñ]|[áíóú](?=n?\\b)"), "fr": re.compile("œ|\\b(?:j|n|s|m|qu)'"),
+    "pl": re.compile("[ąęłńśźż]"), "pt": re.compile("[ãõ]|á\\b"), "tr": re.compile("[ğşı]"),
+}  # fmt: skip
 """Letters that speak for a language."""
-_LISTS = {"de": GERMAN, "es": SPANISH}
+_FEW_MARKS = 2
+"""Words and letters from which a message tells its language; one alone may be borrowed."""
 
 
 def language_of(text: str, conversation: str = "") -> str:
-    """The language whose words a message has most of, else that of the conversation; "other" for one that no list
-    knows. English where nothing tells."""
-    if text and not _LATIN.search(text[:_TEXT_LENGTH]) and _WORD.search(text[:_TEXT_LENGTH]):
-        return "other"
-    for read in (text, conversation):
-        words = _WORD.findall(read[:_TEXT_LENGTH].lower().replace("’", "'"))
-        counts = {name: sum(word in known for word in words) for name, known in _known_words().items()}
-        for name, letters in _LETTERS.items():
-            counts[name] += len(letters.findall(read[:_TEXT_LENGTH].lower()))
-        most = max(counts.values())
-        best = [name for name, count in counts.items() if count == most]
-        if most and len(best) == 1:
-            return best[0] if best[0] in ("en", *_LISTS) else "other"
-    return "en"
+    """The language whose words a message has most of, else (none, or only one) that of the conversation; "other" for
+    one that no list knows. English where nothing tells."""
+    script = _language_of_script(text[:_TEXT_LENGTH], conversation)
+    if script:
+        return script
+    said, marks = _most_marked(text)
+    if marks < _FEW_MARKS:
+        said = _most_marked(conversation)[0] or said
+    said = said or "en"
+    return said if said in ("en", *LISTED) else "other"
+
+
+def _most_marked(text: str) -> tuple[str, int]:
+    """The language for which most words and letters speak, and how many; "" where two are alike."""
+    read = text[:_TEXT_LENGTH].lower().replace("’", "'")
+    words = _WORD.findall(read)
+    counts = {name: sum(word in known for word in words) for name, known in _known_words().items()}
+    for name, letters in _LETTERS.items():
+        counts[name] += len(letters.findall(read))
+    most = max(counts.values())
+    best = [name for name, count in counts.items() if count == most]
+    return (best[0], most) if most and len(best) == 1 else ("", 0)
+
+
+def _language_of_script(read: str, conversation: str) -> str:
+    """The language that the letters alone tell; "" for Latin ones."""
+    if is_japanese(read) or (_JAPANESE_WORD.search(read) and is_japanese(conversation)):
+        return "ja"
+    latin = len(_LATIN.findall(read))
+    if len(_RUSSIAN.findall(read)) > latin and not _OTHER_CYRILLIC.search(read):
+        return "ru"
+    return "" if latin or not _WORD.search(read) else "other"
 
 
 def read_signs(text: str) -> tuple[int, str]:
@@ -59,53 +88,112 @@ def read_signs(text: str) -> tuple[int, str]:
 
 def read_listed(text: str, language: str, conversation: str) -> tuple[int, str]:
     """(score, why) of a message in a language with a list."""
-    wordings = _LISTS[language]
+    reader = _Reader(language, conversation)
     sentences = [
-        wordings["delight"].sub(" ☺ ", sentence) for sentence in _before_task(text, wordings, conversation)
+        reader.wordings["delight"].sub(" ☺ ", sentence) for sentence in reader.sentences_before_task(text)
     ]
     plain = [_QUOTED.sub(" ", sentence) for sentence in sentences]
-    for name in ("complaint", "wish"):
-        found = next((match.group() for part in plain if (match := wordings[name].search(part))), None)
-        if found:
-            return -1, f"complaint: {found.strip()}"
+    if reader.doubts(text):
+        return -1, "complaint: doubts words of the answer"
+    complained = reader.complaint(plain)
+    if complained:
+        return -1, f"complaint: {complained}"
     score, why = read_signs(text)
     if score < 0:
         return score, why
     if any("☺" in part for part in plain):
         return 1, "praise"
-    found = next((match.group() for part in plain if (match := wordings["praise"].search(part))), None)
-    return (1, f"praise: {found.strip()}") if found else (score, why)
+    found = _first(reader.wordings["praise"], plain)
+    if found:
+        return 1, f"praise: {found}"
+    denied = reader.denial(plain)
+    return (-1, f"complaint: {denied}") if denied else (score, why)
 
 
-def _before_task(text: str, wordings: Wordings, conversation: str) -> list[str]:
-    known = {*_WORD.findall(conversation.lower())}
-    found = []
-    for sentence in _SENTENCE.split(text[:_TEXT_LENGTH].lower().replace("’", "'")):
-        bare = sentence.strip(" ,;:-")
-        if _is_task(bare, wordings, known):
-            break
-        found.append(bare)
-    return found
+def _first(pattern: re.Pattern[str], sentences: list[str]) -> str:
+    return next((match.group().strip() for part in sentences if (match := pattern.search(part))), "")
 
 
-def _is_task(sentence: str, wordings: Wordings, known: set[str]) -> bool:
-    asks = sentence.endswith("?") or wordings["asks"].search(sentence) is not None
-    if not asks:
-        return False
-    payload = _PAYLOAD.search(sentence)
-    if payload and not {*_WORD.findall(payload.group())} <= known:
-        return True
-    bare = wordings["wish"].sub(" ", wordings["complaint"].sub(" ", sentence))
-    common = frozenset[str]().union(*_known_words().values())
-    new = {
-        word
-        for word in _WORD.findall(bare)
-        if len(word) >= _TOPIC_LETTERS and word not in known and word not in common
-    }
-    return len(new) >= (1 if sentence.endswith("?") else _NEW_FROM)
+class _Reader:
+    """Reads sentences of one language after a conversation."""
+
+    def __init__(self, language: str, conversation: str) -> None:
+        self.wordings = LISTED[language]
+        self._is_japanese = language == "ja"
+        plain = conversation.lower().translate(_PLAIN)
+        self._asks_back = plain.rstrip().endswith("?")
+        self._known: Container[str] = plain if self._is_japanese else frozenset(_WORD.findall(plain))
+
+    def doubts(self, text: str) -> bool:
+        """Whether a message is nothing but words of the conversation, with "??" or "?!"."""
+        plain = text.lower().translate(_PLAIN)
+        words = _WORD.findall(plain)
+        return bool(_DOUBT.search(plain) and words) and all(word in self._known for word in words)
+
+    def complaint(self, sentences: list[str]) -> str:
+        """What complains: by itself, or (`slip`) in a sentence without a new topic."""
+        slip = self.wordings["slip"]
+        on_topic = [part for part in sentences if not self._new_topics(slip.sub(" ", part))]
+        return (
+            _first(self.wordings["complaint"], sentences)
+            or _first(self.wordings["wish"], sentences)
+            or _first(slip, on_topic)
+        )
+
+    def denial(self, sentences: list[str]) -> str:
+        """A plain statement that denies something of the answer, has words of the conversation and few others."""
+        if self._asks_back:
+            return ""
+        tied = [
+            part
+            for part in sentences
+            if not part.endswith("?")
+            and any(word in self._known for word in self._topics(part))
+            and len(self._new_topics(part)) < _NEW_FROM
+        ]
+        return _first(self.wordings["denial"], tied)
+
+    def sentences_before_task(self, text: str) -> list[str]:
+        found = []
+        for sentence in _SENTENCE.split(text[:_TEXT_LENGTH].lower().translate(_PLAIN)):
+            bare = sentence.strip(" ,;:-¡¿")
+            if self._is_task(bare):
+                break
+            found.append(bare)
+        return found
+
+    def _is_task(self, sentence: str) -> bool:
+        asks = sentence.endswith("?") or self.wordings["asks"].search(sentence) is not None
+        if not asks:
+            return False
+        payload = _PAYLOAD.search(sentence)
+        if payload and not all(word in self._known for word in _WORD.findall(payload.group())):
+            return True
+        bare = self.wordings["wish"].sub(" ", self.wordings["complaint"].sub(" ", sentence))
+        fewest = 1 if sentence.endswith("?") or self._is_japanese else _NEW_FROM
+        return len(self._new_topics(bare)) >= fewest
+
+    def _new_topics(self, sentence: str) -> set[str]:
+        return {word for word in self._topics(sentence) if word not in self._known}
+
+    def _topics(self, sentence: str) -> set[str]:
+        """Its words that may be a topic; of Japanese, the runs of signs that write them."""
+        words = (_JAPANESE_WORD if self._is_japanese else _WORD).findall(sentence)
+        few = 1 if self._is_japanese else _TOPIC_LETTERS
+        return {word for word in words if len(word) >= few and word not in _common_words()}
 
 
 @functools.cache
 def _known_words() -> dict[str, frozenset[str]]:
-    words = tomllib.loads((FOLDER / "signs.toml").read_text("utf-8"))["words"]
+    return _words_in("words")
+
+
+@functools.cache
+def _common_words() -> frozenset[str]:
+    """Words that are no topic: frequent ones, and those that talk about answers has in every language."""
+    return frozenset[str]().union(*_known_words().values(), *_words_in("form").values())
+
+
+def _words_in(table: str) -> dict[str, frozenset[str]]:
+    words = tomllib.loads((FOLDER / "signs.toml").read_text("utf-8"))[table]
     return {name: frozenset(text.split()) for name, text in words.items()}

@@ -51,7 +51,7 @@ def judge(gateway: Any) -> Any:
         store.answer_turn(turn.id, [{"role": "user", "content": "thanks"}])
         votes = [Vote(score=int(score), text="the person said so")]
         judgements = [
-            Judgement(kind="eval", score=score, votes=votes, judge="rules", prompt="rules-v3"),
+            Judgement(kind="eval", score=score, votes=votes, judge="rules", prompt="rules-v4"),
             Judgement(kind="hint", score=1.0, votes=votes, judge="rules", hints=[hint]),
         ]
         assert store.finish_judgement(
