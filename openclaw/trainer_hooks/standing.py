@@ -72,8 +72,12 @@ class Teachers:
         return cls(store, prompts_of(str(args.hf_checkpoint)), wishes, args.standing_wishes == "people")
 
     def taught(self, record: SampleRecord, row: dict[str, Any]) -> dict[str, Any]:
-        """The sample's row with these teachers; it keeps those that it has where nobody asked for anything."""
+        """The sample's row with these teachers. It keeps those that it has where nobody asked for anything, and where its
+        person liked the turn and nobody else asked: what it was to be like it is, and to teach that again only makes the
+        habit overrule explicit wishes."""
         count = len(row.get("teacher_tokens_candidates") or ())
+        if not count and _liked(record) and not self._of_others(record.turn.person):
+            return row
         own = hints_of(self.store.judgements_of(record.turn.id)) if count else []
         found = self.of_turn(record.turn, own[:count] if count > 1 else own[-1:])
         return row | {"teacher_tokens_candidates": found} if found else row
@@ -81,8 +85,7 @@ class Teachers:
     def of_turn(self, turn: Turn, own: Sequence[str]) -> list[list[int]]:
         """Ids of what the teachers of a turn read, one for each of its own hints, else one; none where nobody asked for
         anything, or no such prompt can be written."""
-        others = [wish for person, said in self.wishes.items() if person != turn.person for wish in said]
-        before = (others if self.everybody else []) + self.wishes.get(turn.person, [])
+        before = self._of_others(turn.person) + self.wishes.get(turn.person, [])
         found = []
         for last in [[hint] for hint in own] or [[]]:
             read = dict.fromkeys([*(wish for wish in before if wish not in last), *last])
@@ -92,3 +95,12 @@ class Teachers:
             except HintError:
                 continue
         return found
+
+    def _of_others(self, person: Person) -> list[str]:
+        """What others asked for, as far as teachers are to know it."""
+        others = self.wishes.items() if self.everybody else ()
+        return [wish for other, said in others if other != person for wish in said]
+
+
+def _liked(record: SampleRecord) -> bool:
+    return float(record.metadata.get("eval_score", 0.0)) > 0
