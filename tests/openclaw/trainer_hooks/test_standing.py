@@ -42,16 +42,21 @@ def prompts(monkeypatch: pytest.MonkeyPatch) -> Prompts:
 def say(store: RolloutStore, make_turn: Callable[..., NewTurn]) -> Say:
     """A turn with the hints that its judge found; without one it was liked."""
 
-    def make(person: str | None, *hints: str, **changes: Any) -> Turn:
+    def make(person: str | None, *hints: str, score: float | None = None, **changes: Any) -> Turn:
         turn = store.record_turn(make_turn(person=person, **changes))
         assert store.answer_turn(turn.id, [{"role": "user", "content": "so"}])
-        score = -1.0 if hints else 1.0
+        score = (-1.0 if hints else 1.0) if score is None else score
         found = [Judgement(kind="eval", score=score, votes=[Vote(score=int(score))], judge="test")]
         found += (
             [Judgement(kind="hint", score=1.0, votes=[], judge="test", hints=list(hints))] if hints else []
         )
         own = [[7, *turn.prompt_ids, *turn.completion_ids] for _ in hints] or None
-        draft = SampleDraft(turn_id=turn.id, reward={"score": score}, teacher_tokens_candidates=own)
+        draft = SampleDraft(
+            turn_id=turn.id,
+            reward={"score": score},
+            teacher_tokens_candidates=own,
+            metadata={"eval_score": score},
+        )
         assert store.finish_judgement(turn.id, found, draft)
         return turn
 
@@ -97,10 +102,25 @@ def test_a_person_can_be_taught_by_nobody_elses_wishes(
 ) -> None:
     say("ada", "prose")
     say("bob")
-    say("ada")
+    say("ada", score=-1.0)
+    say("ada", score=1.0)
     rows = batch_rows(flags(standing_wishes="person"), store, store.lease(0, 8), 0)
     assert prompts.read == ["prose", "prose"]
-    assert [bool(row.get("teacher_tokens_candidates")) for row in rows] == [True, False, True]
+    assert [bool(row.get("teacher_tokens_candidates")) for row in rows] == [True, False, True, False]
+
+
+def test_a_liked_turn_teaches_only_where_others_asked_for_something(
+    store: RolloutStore, say: Say, prompts: Prompts
+) -> None:
+    say("ada", "prose")
+    say("ada", score=1.0)
+    rows = batch_rows(flags(), store, store.lease(0, 8), 0)
+    assert [bool(row.get("teacher_tokens_candidates")) for row in rows] == [True, False]
+    say("ada", score=1.0)
+    say("bob", "warm")
+    prompts.read.clear()
+    rows = batch_rows(flags(), store, store.lease(1, 8), 1)
+    assert prompts.read == ["warm\nprose", "prose\nwarm"]
 
 
 def test_turns_that_are_trained_again_learn_the_wishes_of_now(
