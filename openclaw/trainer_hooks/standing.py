@@ -33,8 +33,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--standing-wishes",
         choices=("none", "person", "people"),
         default="none",
-        help="the teacher of every turn, liked ones too, reads what its person asked for last, or what each of the "
-        "people did who share the model; needs a method with its teacher in the trainer",
+        help="the teacher of every turn reads what its person asked for last, or what each of the people did who share "
+        "the model (of turns that were liked only where others asked); needs a method with its teacher in the trainer",
     )
 
 
