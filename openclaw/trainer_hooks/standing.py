@@ -36,10 +36,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="the teacher of every turn reads what its person asked for last, or what each of the people did who share "
         "the model (of turns that were liked only where others asked); needs a method with its teacher in the trainer",
     )
+    group.add_argument(
+        "--standing-liked",
+        action="store_true",
+        help="with --standing-wishes, a liked turn is taught what its own person asked for too: learned sooner and more "
+        "fully, and explicit wishes are obeyed less in the meantime",
+    )
 
 
 def check(args: Any) -> None:
     """Refuses standing wishes that no teacher would read. Raises ConfigError."""
+    if not stand(args) and getattr(args, "standing_liked", False):
+        raise ConfigError(
+            "--standing-liked says what --standing-wishes person or people teaches; add that, or drop it"
+        )
     if stand(args) and not teaches_in_trainer(args):
         raise ConfigError(
             f"--standing-wishes {args.standing_wishes} needs a method with hints and its teacher in the trainer: "
@@ -58,25 +68,29 @@ class Teachers:
     Attributes:
         wishes: of each person what they asked for last, the oldest first; who asked last is the last.
         everybody: teachers know the wishes of other people too.
+        liked: turns that their person liked are taught that person's wishes too.
     """
 
     store: RolloutStore
     prompts: HintedPrompts
     wishes: dict[Person, list[str]]
     everybody: bool
+    liked: bool
 
     @classmethod
     def of(cls, args: Any, store: RolloutStore, records: Sequence[SampleRecord]) -> Teachers:
         """With what was asked for up to the judgements of this batch."""
         wishes = store.asked_for([record.turn.id for record in records], PEOPLE, EACH)
-        return cls(store, prompts_of(str(args.hf_checkpoint)), wishes, args.standing_wishes == "people")
+        prompts, everybody = prompts_of(str(args.hf_checkpoint)), args.standing_wishes == "people"
+        return cls(store, prompts, wishes, everybody, args.standing_liked)
 
     def taught(self, record: SampleRecord, row: dict[str, Any]) -> dict[str, Any]:
         """The sample's row with these teachers. It keeps those that it has where nobody asked for anything, and where its
         person liked the turn and nobody else asked: what it was to be like it is, and to teach that again only makes the
         habit overrule explicit wishes."""
         count = len(row.get("teacher_tokens_candidates") or ())
-        if not count and _liked(record) and not self._of_others(record.turn.person):
+        liked = not count and not self.liked and _is_liked(record)
+        if liked and not self._of_others(record.turn.person):
             return row
         own = hints_of(self.store.judgements_of(record.turn.id)) if count else []
         found = self.of_turn(record.turn, own[:count] if count > 1 else own[-1:])
@@ -102,5 +116,5 @@ class Teachers:
         return [wish for other, said in others if other != person for wish in said]
 
 
-def _liked(record: SampleRecord) -> bool:
+def _is_liked(record: SampleRecord) -> bool:
     return float(record.metadata.get("eval_score", 0.0)) > 0

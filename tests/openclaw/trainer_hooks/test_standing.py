@@ -66,6 +66,7 @@ def say(store: RolloutStore, make_turn: Callable[..., NewTurn]) -> Say:
 def flags(**changes: Any) -> Any:
     values = {
         "standing_wishes": "people",
+        "standing_liked": False,
         "replay_steps": 0,
         "replay_window": 8,
         "replay_samples": 2,
@@ -116,6 +117,8 @@ def test_a_liked_turn_teaches_only_where_others_asked_for_something(
     say("ada", score=1.0)
     rows = batch_rows(flags(), store, store.lease(0, 8), 0)
     assert [bool(row.get("teacher_tokens_candidates")) for row in rows] == [True, False]
+    rows = batch_rows(flags(standing_liked=True), store, store.lease(0, 8), 0)
+    assert [bool(row.get("teacher_tokens_candidates")) for row in rows] == [True, True]
     say("ada", score=1.0)
     say("bob", "warm")
     prompts.read.clear()
@@ -176,4 +179,6 @@ def test_wishes_that_no_teacher_would_read_are_refused(change: dict[str, str]) -
     with pytest.raises(ConfigError, match="--standing-wishes people needs a method"):
         standing.check(flags(**change))
     standing.check(flags(standing_wishes="none", **change))
+    with pytest.raises(ConfigError, match="--standing-liked"):
+        standing.check(flags(standing_wishes="none", standing_liked=True))
     standing.check(flags())
