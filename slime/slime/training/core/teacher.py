@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 class TeacherSequence(NamedTuple):
     """One hint of one sample: its position in the micro-batch, the number of the hint, what the teacher reads, and the
-    sample's own prompt with the same response."""
+    sample itself, with the same response behind its plain prompt."""
 
     owner: int
     hint: int
@@ -204,13 +204,6 @@ class Teacher:
             sample = samples[i]
             prompts = self.prompts(sample)
             common = _common_prefix([tokens[: len(tokens) - sample.response_length] for tokens in prompts])
-            plain = Sample(
-                index=sample.index,
-                tokens=sample.tokens,
-                response_length=sample.response_length,
-                loss_mask=sample.mask,
-                temperature=sample.temperature,
-            )
             for hint, tokens in enumerate(prompts):
                 own = len(tokens) - common if common else sample.response_length
                 read = Sample(
@@ -220,7 +213,7 @@ class Teacher:
                     loss_mask=[0] * (own - sample.response_length) + sample.mask,
                     temperature=sample.temperature,
                 )
-                yield TeacherSequence(owner, hint, read, plain)
+                yield TeacherSequence(owner, hint, read, sample)
 
     def prompts(self, sample: Sample) -> list[list[int]]:
         """What the teacher reads, in as many versions as are compared: the hints that are used, or the prompt as it
