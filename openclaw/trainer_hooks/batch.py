@@ -25,10 +25,13 @@ def batch_rows(
     trained beside them (`companions`), with what was said next where that is a target (`next_states`); the same records
     and samples of earlier rollouts give the same rows."""
     teachers = standing.Teachers.of(args, store, records) if standing.stand(args) else None
+    made: dict[int, dict[str, Any]] = {}  # several steps draw the same turn
 
     def row_of(record: SampleRecord, rollout_id: int) -> dict[str, Any]:
-        row = sample_dict(record, rollout_id)
-        return row if teachers is None else teachers.taught(record, row)
+        if record.id not in made:
+            row = sample_dict(record, rollout_id)
+            made[record.id] = row if teachers is None else teachers.taught(record, row)
+        return made[record.id]
 
     rows, known = [row_of(record, rollout_id) for record in records], list(records)
     if getattr(args, "anchor_share", 0.0) or getattr(args, "replay_steps", 0) or distils_memory(args):

@@ -5,11 +5,14 @@ from __future__ import annotations
 import random
 
 import pytest
+import torch
 
 from openclaw_test.people import tastes
 from openclaw_test.people.wishes import KINDS, PLACES, Case, cases, form, obedience, wordings
 from tests import ROOT
+from tiny_claw import wishes as anchor_wishes
 from tiny_claw import wordings as trained
+from tiny_claw.generation import Helper
 from tiny_claw.manners import Style, write_reply
 from tiny_claw.problems import Problem
 
@@ -53,15 +56,21 @@ def test_no_wording_is_in_two_splits_or_known_to_the_model_or_its_teachers() -> 
     assert not (texts_of("search") | texts_of("report")) & {plain(text) for text in said_elsewhere()}
 
 
-def test_what_anchors_of_tiny_claw_wish_is_what_it_was_taught_to_obey() -> None:
-    lines = (ROOT / "openclaw-test/tiny_claw/wishes.txt").read_text().splitlines()
-    taught = {
-        plain(text.format(verb=verb))
-        for table in (*trained.MANNER_HINTS.values(), *trained.TRAIT_HINTS.values())
-        for text in table["train"]
-        for verb in trained.VERBS
-    }
-    assert len(lines) == len(set(lines)) == 44 and {plain(line) for line in lines} <= taught
+def test_what_anchors_of_tiny_claw_wish_is_put_together_from_its_parts_and_none_of_it_is_measured() -> None:
+    lines = anchor_wishes.read()
+    said = {kind: set(anchor_wishes.sentences(kind, 400)) for kind in anchor_wishes.KEPT}
+    counts = {kind: len(said[kind].intersection(lines)) for kind in said}
+    assert counts == anchor_wishes.KEPT and sum(counts.values()) == len(lines) == len(set(lines))
+    assert not {plain(line) for line in lines} & (texts_of("search") | texts_of("report"))
+
+
+def test_the_untrained_model_obeys_what_anchors_wish() -> None:
+    helper, rng = Helper(ROOT / "openclaw-test/tiny_claw/model"), random.Random(5)
+    torch.manual_seed(0)
+    known = set(anchor_wishes.read()).intersection(anchor_wishes.sentences("list", 400))
+    shares = anchor_wishes.obedience(helper, "list", rng.sample(sorted(known), 8))
+    assert sum(shares.values()) / len(shares) > 0.85 and min(shares.values()) > 0.6
+    assert anchor_wishes.obedience(helper, "number", ["Write it at length."])["Write it at length."] < 0.3
 
 
 def test_every_kind_is_wished_for_in_every_place_and_split() -> None:

@@ -47,9 +47,9 @@ _SELECT = (
         "sequence_optimal",
     ),
     *("--hint-m", "3", "--topk-adv-diff-clip", "5.0", "--no-topk-plain-teacher"),
-    *("--topk-w-opd", "12.0", "--topk-w-rl", "9.0", "--replay-steps", "5", "--anchor-share", "0.5"),
+    *("--topk-w-opd", "12.0", "--topk-w-rl", "9.0", "--replay-steps", "10", "--anchor-share", "1"),
     *("--anchor-wishes", str(Path(__file__).resolve().parents[2] / "tiny_claw" / "wishes.txt")),
-    *("--standing-wishes", "people"),
+    *("--standing-wishes", "people", "--standing-liked", "--teacher-guidance", "1.5"),
     *("--custom-reward-post-process-path", "openclaw.trainer_hooks.credit.compare_with_person"),
 )
 

@@ -136,7 +136,7 @@ def test_turns_that_are_trained_again_learn_the_wishes_of_now(
     prompts.read.clear()
     args = flags(replay_steps=1)
     rows = batch_rows(args, store, store.lease(1, 1), 1)
-    assert prompts.read[0] == "warm" and sorted(prompts.read[1:]) == ["warm", "warm\nprose"]
+    assert prompts.read == ["warm", "warm\nprose"]  # each turn once, in however many steps it is trained
     again = [
         row["teacher_tokens_candidates"] for row in rows if row["metadata"].get("case") == companions.REPLAY
     ]

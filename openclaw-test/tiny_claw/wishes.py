@@ -1,0 +1,216 @@
+"""Explicit wishes that tiny-claw understands, for the anchors that keep it obedient (`--anchor-wishes`).
+
+`python -m tiny_claw.wishes MODEL_DIR > wishes.txt` writes them: sentences put together from parts, of which those stay
+that the model obeys in `LEAST` of the replies to training problems. An anchor with a wish that it does not understand
+would hold its old habit behind any further sentence; and few wordings are learned by heart: with 44 a list was written
+for wordings of the file far more often than for others.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Literal
+
+import torch
+
+from tiny_claw import detectors
+from tiny_claw.generation import Helper, Messages
+from tiny_claw.manners import Style, write_reply
+from tiny_claw.problems import Problem, random_problem
+
+Kind = Literal["list", "number", "friendly", "detailed", "prose"]
+
+LEAST = 0.85
+ASKED = 24
+"""Replies by which a wording is measured, in three places in turn."""
+KEPT: dict[Kind, int] = {"list": 160, "number": 50, "friendly": 40, "detailed": 39, "prose": 30}
+"""Wordings of each kind; half are for the list, which the untrained model writes unasked and never had to be asked for."""
+FILE = Path(__file__).with_name("wishes.txt")
+
+_WANT = (
+    "I want {}.", "I would like {}.", "I like {}.", "I prefer {}.", "The user wants {}.", "The student wants {}.",
+    "Give me {}.", "It should be {}.", "{}, please.", "Can I have {}?",
+)  # fmt: skip
+_LISTS = (
+    "a numbered list", "a list", "bullet points", "a structured list", "numbered steps", "a bulleted list", "list lines",
+    "numbered lines", "an ordered list", "markdown with a list", "a list of steps", "a list with bold",
+    "lines with numbers", "formatted steps",
+)  # fmt: skip
+_MORE = (
+    "",
+    "",
+    " with bold",
+    " with bold labels",
+    " and bold text",
+    " with bold headings",
+    " for the solution",
+)
+_MAKE = (
+    "use", "write", "answer with", "reply with", "make", "format it as", "put the steps in", "write the steps as",
+    "show the solution as", "respond with", "explain it with", "put it in",
+)  # fmt: skip
+_RESULTS = (
+    "the number",
+    "the result",
+    "the final number",
+    "the final answer",
+    "the answer",
+    "the final result",
+)
+_ONLY = (
+    "only {}", "just {}", "nothing but {}", "{} and nothing else", "{} without steps", "{} alone",
+    "{} without any explanation", "only {}, no steps", "just {}, no words",
+)  # fmt: skip
+_TONES = ("kind", "warm", "friendly", "cheerful", "encouraging", "patient", "nice", "happy")
+_DETAILS = (
+    "all the details", "every detail", "more details", "a detailed explanation", "a thorough explanation",
+    "a long explanation", "a careful explanation",
+)  # fmt: skip
+_IN_SENTENCES = (
+    "in plain sentences", "in normal sentences", "in prose", "in ordinary sentences", "in whole sentences",
+    "without a list",
+)  # fmt: skip
+_PROSE = (
+    "plain sentences", "natural prose", "ordinary sentences", "normal text", "plain text", "a paragraph",
+    "one paragraph",
+)  # fmt: skip
+
+
+def _capital(text: str) -> str:
+    return text[0].upper() + text[1:]
+
+
+def _order(rng: random.Random, body: str) -> str:
+    """As somebody tells what to do, politely or not."""
+    form = rng.choice(("Please {}.", "{}, please.", "Could you {}?", "{}.", "{}.", "{}."))
+    return _capital(form.format(body))
+
+
+def _want(rng: random.Random, noun: str) -> str:
+    return _capital(rng.choice(_WANT).format(noun))
+
+
+def _list(rng: random.Random) -> str:
+    noun = rng.choice(_LISTS) + rng.choice(_MORE)
+    return _order(rng, f"{rng.choice(_MAKE)} {noun}") if rng.random() < 0.6 else _want(rng, noun)
+
+
+def _number(rng: random.Random) -> str:
+    noun = rng.choice(_ONLY).format(rng.choice(_RESULTS))
+    if rng.random() < 0.6:
+        verb = rng.choice(("give me", "write", "tell me", "answer with", "reply with", "say"))
+        return _order(rng, f"{verb} {noun}")
+    return _want(rng, noun)
+
+
+def _friendly(rng: random.Random) -> str:
+    one, other = rng.sample(_TONES, 2)
+    noun = rng.choice(("{} tone", "{} words", "{} and {} tone", "{} and {} words")).format(one, other)
+    noun = noun if noun.endswith("words") else f"a {noun}".replace("a encouraging", "an encouraging")
+    verb = rng.choice(
+        ("use", "write with", "answer with", "explain it in", "say it in", "be", "sound", "stay", "")
+    )
+    if verb in ("be", "sound", "stay"):
+        return _order(rng, f"{verb} {rng.choice((one, f'{one} and {other}'))}")
+    return _order(rng, f"{verb} {noun}") if verb else _want(rng, noun)
+
+
+def _detailed(rng: random.Random) -> str:
+    ending = rng.choice(_IN_SENTENCES)
+    if rng.random() < 0.5:
+        verb = rng.choice(("explain it", "explain every step", "write", "answer", "explain everything"))
+        how = rng.choice(("in detail", "thoroughly", "carefully", "with all the details"))
+        return _order(rng, f"{verb} {how} {ending}")
+    return _want(rng, f"{rng.choice(_DETAILS)} {ending}")
+
+
+def _prose(rng: random.Random) -> str:
+    verb = rng.choice(("use", "write", "answer with", "reply with"))
+    ending = rng.choice(
+        (" with the steps", ", no list and no bold", " without a list", ", no bold", " and keep the steps")
+    )
+    return _order(rng, f"{verb} {rng.choice(_PROSE)}{ending}")
+
+
+_SAID: dict[Kind, Callable[[random.Random], str]] = {
+    "list": _list,
+    "number": _number,
+    "friendly": _friendly,
+    "detailed": _detailed,
+    "prose": _prose,
+}
+_OTHERWISE: dict[Kind, Style] = {
+    "list": Style("prose"),
+    "number": Style("prose"),
+    "friendly": Style("prose"),
+    "detailed": Style("list", short=True),
+    "prose": Style("list"),
+}
+"""A reply that the wish would be a complaint about."""
+
+
+def sentences(kind: Kind, tries: int) -> list[str]:
+    """Wordings of a kind, sorted; the same arguments give the same ones."""
+    rng = random.Random(f"wishes for {kind}")
+    return sorted({_SAID[kind](rng) for _ in range(tries)})
+
+
+def obeys(kind: Kind, problem: Problem, reply: str) -> bool:
+    """Whether the reply has the form that was asked for."""
+    manner = detectors.manner(reply)
+    if kind == "friendly":
+        return detectors.tone(reply) == "warm"
+    if kind == "detailed":
+        return manner == "prose" and detectors.is_detailed(problem, reply)
+    return manner == {"list": "list", "number": "bare", "prose": "prose"}[kind]
+
+
+def _asked(kind: Kind, wish: str, number: int) -> tuple[Problem, Messages]:
+    """A training problem with the wish behind it, in the system message, or said about a reply of another form."""
+    rng = random.Random(f"{wish} {number}")
+    problem = random_problem(rng, "train")
+    question = {"role": "user", "content": problem.text}
+    if number % 3 == 0:
+        return problem, [{"role": "system", "content": wish}, question]
+    if number % 3 == 1:
+        return problem, [{"role": "user", "content": f"{problem.text} {wish}"}]
+    reply = {"role": "assistant", "content": write_reply(rng, problem, _OTHERWISE[kind])}
+    return problem, [question, reply, {"role": "user", "content": wish}]
+
+
+def obedience(helper: Helper, kind: Kind, wishes: Sequence[str]) -> dict[str, float]:
+    """Of each, the share of replies that obey it, at temperature 1."""
+    asked = [(wish, *_asked(kind, wish, number)) for wish in wishes for number in range(ASKED)]
+    replies = helper.answer([talk for _, _, talk in asked])
+    hits = dict.fromkeys(wishes, 0)
+    for (wish, problem, _), reply in zip(asked, replies, strict=True):
+        hits[wish] += obeys(kind, problem, reply)
+    return {wish: count / ASKED for wish, count in hits.items()}
+
+
+def read() -> list[str]:
+    """The shipped file's wishes."""
+    return FILE.read_text("utf-8").splitlines()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("model", type=Path, help="folder of the untrained model")
+    parser.add_argument("--tries", type=int, default=400, help="sentences that are put together of each kind")
+    options = parser.parse_args()
+    helper = Helper(options.model)
+    torch.manual_seed(0)
+    for kind, count in KEPT.items():
+        shares = obedience(helper, kind, sentences(kind, options.tries))
+        found = [wish for wish, share in shares.items() if share >= LEAST]
+        chosen = random.Random(f"which wishes for {kind}").sample(found, min(count, len(found)))
+        print("\n".join(sorted(chosen)))
+
+
+if __name__ == "__main__":
+    main()
