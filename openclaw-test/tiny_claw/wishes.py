@@ -27,7 +27,7 @@ LEAST = 0.85
 ASKED = 24
 """Replies by which a wording is measured, in three places in turn."""
 KEPT: dict[Kind, int] = {"list": 160, "number": 50, "friendly": 40, "detailed": 39, "prose": 30}
-"""Wordings of each kind; half are for the list, which the untrained model writes unasked and never had to be asked for."""
+"""Wordings of each kind; half are for the list, which the untrained model writes unasked and was never asked for."""
 FILE = Path(__file__).with_name("wishes.txt")
 
 _WANT = (

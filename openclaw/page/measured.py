@@ -23,6 +23,7 @@ MEANING = {
     "surprise": "how unlikely its own tokens are to it, nats a token",
     "right": "share of the questions that it answers right",
     "questions": "questions that this was measured on",
+    "obeyed": "share of the explicit wishes that it obeys",
     "rejected": "1: the gate refused it",
     "seconds": "how long the examination took, seconds",
 }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import functools
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from openclaw.trainer_hooks.batch import sample_dict_of
 from openclaw.trainer_hooks.lease import opened_store
 from openclaw.types import Turn
 
-LIKED, RECENT, QUESTION = "liked", "recent", "question"
+LIKED, RECENT, QUESTION, WISH = "liked", "recent", "question", "wish"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -26,7 +27,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--gate-data",
         type=Path,
-        help='JSON lines of questions, {"messages": [...], "answer": "19"}: a candidate answers them',
+        help='JSON lines of questions, {"messages": [...], "answer": "19"}, and of explicit wishes, {"messages": [...], '
+        '"form": "^1\\\\."} with a regular expression that an obeying reply matches: a candidate answers them',
     )
     group.add_argument("--gate-liked", type=int, default=8, help="liked answers to compare on, old and new")
     group.add_argument("--gate-recent", type=int, default=8, help="newest answers to compare on")
@@ -65,7 +67,7 @@ def _length(turn: Turn) -> int:
 
 @functools.lru_cache(maxsize=2)
 def questions(path: Path, model_path: str) -> tuple[dict[str, Any], ...]:
-    """The rows of a file as prompts of this model, with what each answer must say as label.
+    """The rows of a file as prompts of this model, with what each answer must say, or the form of it, as label.
 
     Raises:
         ConfigError: a row that is no question, or a file that cannot be read.
@@ -80,9 +82,10 @@ def questions(path: Path, model_path: str) -> tuple[dict[str, Any], ...]:
         try:
             row = json.loads(line)
             ids = format_.render(row["messages"], None, bool(row.get("thinking", True)))
-            label = str(row["answer"])
-        except (ValueError, KeyError, TypeError, IndexError) as error:
+            purpose = WISH if "form" in row else QUESTION
+            label = re.compile(row["form"]).pattern if "form" in row else str(row["answer"])
+        except (ValueError, KeyError, TypeError, IndexError, re.error) as error:
             raise ConfigError(f"--gate-data {path}:{number} is no question: {error!r}") from error
-        about = {"gate": QUESTION, "key": f"question-{number}"}
+        about = {"gate": purpose, "key": f"{purpose}-{number}"}
         found.append({"tokens": ids, "response_length": 0, "label": label, "metadata": about})
     return tuple(found)

@@ -64,13 +64,14 @@ def test_what_anchors_of_tiny_claw_wish_is_put_together_from_its_parts_and_none_
     assert not {plain(line) for line in lines} & (texts_of("search") | texts_of("report"))
 
 
-def test_the_untrained_model_obeys_what_anchors_wish() -> None:
-    helper, rng = Helper(ROOT / "openclaw-test/tiny_claw/model"), random.Random(5)
+def test_the_untrained_model_obeys_what_anchors_wish(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(anchor_wishes, "ASKED", 6)
+    helper = Helper(ROOT / "openclaw-test/tiny_claw/model")
     torch.manual_seed(0)
-    known = set(anchor_wishes.read()).intersection(anchor_wishes.sentences("list", 400))
-    shares = anchor_wishes.obedience(helper, "list", rng.sample(sorted(known), 8))
-    assert sum(shares.values()) / len(shares) > 0.85 and min(shares.values()) > 0.6
-    assert anchor_wishes.obedience(helper, "number", ["Write it at length."])["Write it at length."] < 0.3
+    known = sorted(set(anchor_wishes.read()).intersection(anchor_wishes.sentences("list", 400)))
+    shares = anchor_wishes.obedience(helper, "list", known[::40])
+    assert len(shares) == 4 and sum(shares.values()) / len(shares) > 0.75
+    assert anchor_wishes.obedience(helper, "number", ["Write it at length."])["Write it at length."] < 0.5
 
 
 def test_every_kind_is_wished_for_in_every_place_and_split() -> None:

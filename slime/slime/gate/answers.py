@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from slime.errors import EngineError
 from slime.gate.history import GateHistory
-from slime.gate.likelihood import LIKED, QUESTION, key, purpose
-from slime.gate.limits import bad_answers
+from slime.gate.likelihood import LIKED, QUESTION, WISH, key, purpose
+from slime.gate.limits import bad_answers, too_few_obeyed
 from slime.gate.patience import Ordered, interruptible
-from slime.gate.sampled import Tried, is_right, measure_sampled, share_right
+from slime.gate.sampled import Tried, is_right, measure_sampled, share_obeyed, share_right
 from slime.types import Sample
 from slime.weights.update import CandidateRejected
 from slime.weights.versions import WeightVersion
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-STAGE = "answers"
+STAGE, WISHES = "answers", "wishes"
 VERSIONS = 4
 """So many versions in a row are put all questions."""
 
@@ -75,12 +75,28 @@ class AnswerCheck:
     ) -> None:
         """Lets the candidate answer where that is `due`: a few questions and the prompts of liked answers; a part of the
         questions where it is `near` a limit; everything where it says something wrong to one of them, and as long as
-        nothing has passed that since an update fell.
+        nothing has passed that since an update fell. Explicit wishes are put to every candidate.
 
         Raises:
             CandidateRejected: `found` has the measurements.
         """
         self.says, self.live_right = {}, None
+        self.look_at_questions(samples, weights, live, engines, found, due, near)
+        wishes = [one for one in samples if purpose(one) == WISH]
+        if wishes and self.ask(wishes, weights, live, engines):
+            self.judge_wishes(wishes, live, engines, found)
+
+    def look_at_questions(
+        self,
+        samples: Sequence[Sample],
+        weights: WeightVersion,
+        live: WeightVersion,
+        engines: Sequence[Tries],
+        found: dict[str, float],
+        due: bool,
+        near: bool,
+    ) -> None:
+        """Of `look`, all but the wishes."""
         questions = [one for one in samples if purpose(one) == QUESTION]
         liked = self.liked or [one for one in samples if purpose(one) == LIKED]
         new = bool(questions) and self.history.questions != len(questions)
@@ -113,6 +129,22 @@ class AnswerCheck:
                 reason = bad_answers(now, then, self.history.best_right(then), self.args)
                 if reason is not None:
                     raise CandidateRejected(reason, STAGE)
+
+    def judge_wishes(
+        self, wishes: Sequence[Sample], live: WeightVersion, engines: Sequence[Tries], found: dict[str, float]
+    ) -> None:
+        """Whether the candidate still does what it is asked for in so many words. Where it seems to have lost that, the
+        live weights are asked anew, for `said` may be of a version before them."""
+        forms = [str(one.label) for one in wishes]
+        now = found["obeyed"] = share_obeyed([self.says[key(one)] for one in wishes], forms)
+        before = share_obeyed([self.said[key(one)] for one in wishes], forms)
+        best = self.history.best_obeyed(before, len(wishes))
+        if too_few_obeyed(now, before, best, self.args) is None:
+            return
+        self.said |= self.tried(engines, live, wishes) or {}
+        before = share_obeyed([self.said[key(one)] for one in wishes], forms)
+        if (reason := too_few_obeyed(now, before, best, self.args)) is not None:
+            raise CandidateRejected(reason, WISHES)
 
     def right_now(
         self, questions: Sequence[Sample], live: WeightVersion, engines: Sequence[Tries]

@@ -13,7 +13,7 @@ from slime.gate.answers import STAGE as ANSWERS
 from slime.gate.answers import AnswerCheck, Tries
 from slime.gate.audit import Audit
 from slime.gate.history import GateHistory
-from slime.gate.likelihood import key, measure_likelihood
+from slime.gate.likelihood import WISH, key, measure_likelihood, purpose
 from slime.gate.limits import bad_change, bad_likelihood, is_near, too_few_right
 from slime.gate.patience import STAGE as ORDER
 from slime.gate.patience import check_orders, told_of
@@ -154,7 +154,7 @@ class CandidateGate:
             check_orders(self.ordered)
             near = is_near(found, self.args)
             due = self.history.suspect or self.is_due(near)
-            if due or near:
+            if due or near or any(purpose(one) == WISH for one in self.compared):
                 self.audit.make_way()
             self.answers.look(self.compared, candidate.weights, live, engines, found, due or near, near)
             found["looked"] = float(due or near)

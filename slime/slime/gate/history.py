@@ -26,6 +26,7 @@ class GateHistory:
         last: share of right answers when all questions were put the last time.
         closer: so many of the next versions are put all questions behind their switch.
         suspect: an update has fallen, and none has been put all questions since and passed.
+        obeyed, wishes: highest share of explicit wishes that was obeyed so far, and of how many.
     """
 
     changes: list[float] = field(default_factory=list)
@@ -37,6 +38,8 @@ class GateHistory:
     last: float | None = None
     closer: int = 0
     suspect: bool = False
+    obeyed: float | None = None
+    wishes: int | None = None
 
     @classmethod
     def read(cls, path: Path) -> GateHistory:
@@ -54,6 +57,13 @@ class GateHistory:
             self.right, self.questions = live["right"], live["questions"]
         self.right = max(self.right, live["right"])
         return self.right
+
+    def best_obeyed(self, live: float, wishes: int) -> float:
+        """As `best_right`, of explicit wishes."""
+        if self.obeyed is None or self.wishes != wishes:
+            self.obeyed, self.wishes = live, wishes
+        self.obeyed = max(self.obeyed, live)
+        return self.obeyed
 
     def accept(self, found: dict[str, float]) -> None:
         """Takes over the measurements of an update that is live."""

@@ -7,9 +7,10 @@ from collections.abc import Mapping, Sequence
 
 from slime.types import Sample
 
-LIKED, RECENT, QUESTION = "liked", "recent", "question"
+LIKED, RECENT, QUESTION, WISH = "liked", "recent", "question", "wish"
 """What a sample is for, in its metadata under `gate`: an answer that people liked, one of the newest answers, a prompt
-without answer that is to be answered (its `label` is what the answer must say)."""
+without answer that is to be answered (its `label` is what the answer must say), or a prompt that asks for a form (its
+`label` is a regular expression that such an answer matches somewhere)."""
 
 MOST = 1.0
 """Nats that one token counts at most in the KL: of a few short answers a single one that was learned or unlearned (6

@@ -81,6 +81,14 @@ def bad_answers(
     return too_few_right(found, best, args)
 
 
+def too_few_obeyed(now: float, live: float, best: float, args: GateArguments) -> str | None:
+    """Of explicit wishes. An update that obeys no fewer than what is live passes, however few these are: it may be the way
+    back."""
+    if now >= min(live, args.gate_min_obeyed * best):
+        return None
+    return f"{now:.0%} of the explicit wishes are obeyed, by the live weights {live:.0%}, by the best version {best:.0%}"
+
+
 def too_few_right(found: dict[str, float], best: float | None, args: GateArguments) -> str | None:
     if "right" in found and best is not None and found["right"] < best - args.gate_max_wrong:
         return f"{found['right']:.0%} of the questions are answered right, of the best version {best:.0%}"

@@ -69,6 +69,12 @@ def share_right(answers: Sequence[Tried], wanted: Sequence[str | None]) -> dict[
     return {"right": right, "questions": float(len(asked))}
 
 
+def share_obeyed(answers: Sequence[Tried], forms: Sequence[str]) -> float:
+    """Share of answers in which the regular expression of their form is found; lines have their own ends (`(?m)`)."""
+    hits = [re.search(form, answer.text, re.MULTILINE) for answer, form in zip(answers, forms, strict=True)]
+    return sum(hit is not None for hit in hits) / len(hits)
+
+
 def repeats(ids: Sequence[int]) -> bool:
     """Whether most pieces of an answer stood in it before."""
     pieces = [tuple(ids[at : at + NGRAM]) for at in range(len(ids) - NGRAM + 1)]

@@ -84,3 +84,15 @@ def test_questions_of_a_file_become_prompts_with_the_answer_as_label(
     broken.write_text('{"messages": "?"}\n')
     with pytest.raises(ConfigError, match=r"broken.jsonl:1 is no question"):
         gate_samples.questions(broken, make_args().hf_checkpoint)
+
+
+def test_wishes_of_a_file_become_prompts_with_the_form_as_label(
+    make_args: Callable[..., Any], tmp_path: Path
+) -> None:
+    file = tmp_path / "wishes.jsonl"
+    file.write_text('{"messages": [{"role": "user", "content": "A list, please."}], "form": "^1[.] "}\n')
+    [wish] = gate_samples.questions(file, make_args().hf_checkpoint)
+    assert wish["label"] == "^1[.] " and wish["metadata"] == {"gate": "wish", "key": "wish-1"}
+    file.write_text('{"messages": [{"role": "user", "content": "A list, please."}], "form": "^(1"}\n')
+    with pytest.raises(ConfigError, match=r"wishes.jsonl:1 is no question"):
+        gate_samples.questions(file, make_args().hf_checkpoint)

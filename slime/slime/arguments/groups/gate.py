@@ -36,6 +36,13 @@ class GateArguments:
         "share of the questions of --gate-data that may be wrong beyond the best version so far",
         least=0,
     )
+    gate_min_obeyed: float = flag(
+        0.8,
+        "share of the explicit wishes of --gate-data that the best version obeyed which an update must obey too, unless "
+        "it obeys as many as what is live; each update is put all of them",
+        least=0,
+        most=1,
+    )
     gate_answers_every: int = flag(
         4,
         "let every so manieth update answer before it goes live, and each that comes near a limit of the stages before",

@@ -1,0 +1,130 @@
+"""Explicit wishes: an update that no longer does what it is asked for in so many words does not go live."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from slime.arguments import Arguments
+from slime.gate.gate import CandidateGate
+from slime.gate.sampled import Tried, share_obeyed
+from slime.types import Sample
+from slime.weights.update import Candidate, CandidateRejected
+from slime.weights.versions import WeightVersion
+
+WISHES = 10
+HOOKS = f"""
+def gate_samples(args, rollout_id, version):
+    return [
+        {{"tokens": [1, at], "response_length": 0, "label": "^1[.]", "metadata": {{"gate": "wish", "key": str(at)}}}}
+        for at in range({WISHES})
+    ]
+"""
+
+
+class Trainers:
+    def measure_files(self, candidate: str, live: str) -> dict[str, float]:
+        return {"change": 0.001}
+
+    def log_probs(self, samples: list[Sample]) -> list[list[float]]:
+        return [[] for _ in samples]
+
+    def keep_state(self) -> None: ...
+
+    def go_back(self) -> None: ...
+
+    def scale_learning_rate(self, scale: float) -> None: ...
+
+
+class Engine:
+    """`obeys`: by version, how many of the wishes it writes the list that they ask for."""
+
+    def __init__(self, obeys: dict[int, int]) -> None:
+        self.obeys = obeys
+        self.asked: list[int] = []
+
+    def discard(self) -> None: ...
+
+    def try_weights(self, path: str, version: int, prompts: Any, most: int, drafts: Any = ()) -> Any:
+        self.asked.append(version)
+        texts = [
+            "Sure:\n1. Add.\n2. Done." if prompt[1] < self.obeys[version] else "All in one line, 1. and 2."
+            for prompt in prompts
+        ]
+        return [{"ids": [7, 2], "log_probs": [-0.1] * 2, "text": text, "ended": True} for text in texts]
+
+
+class Loop:
+    def __init__(self, folder: Path, obeys: dict[int, int], **flags: Any) -> None:
+        hooks = folder / "hooks.py"
+        hooks.write_text(HOOKS)
+        told = {"gate": True, "save": str(folder), "gate_samples_path": str(hooks)}
+        self.gate = CandidateGate(Arguments(**{**told, **flags}))
+        self.engine, self.trainers, self.live = Engine(obeys), Trainers(), WeightVersion(0, "/v0", "sum-0")
+        self.gate.begin(self.trainers, -1, self.live)
+
+    def publish(self, number: int) -> dict[str, float]:
+        candidate = Candidate(
+            WeightVersion(number, f"/v{number}", f"sum-{number}"), number, self.live.version
+        )
+        try:
+            found = self.gate.examine(self.trainers, candidate, self.live, [self.engine])
+        except CandidateRejected as rejection:
+            self.gate.reject(self.trainers, candidate, rejection)
+            raise
+        self.live = candidate.weights
+        self.gate.accept(self.trainers, found)
+        return found
+
+
+@pytest.fixture
+def loop(tmp_path: Path) -> Callable[..., Loop]:
+    return lambda obeys, **flags: Loop(tmp_path, obeys, **flags)
+
+
+def test_every_update_is_put_the_wishes_and_one_that_has_lost_them_is_rejected(
+    loop: Callable[..., Loop],
+) -> None:
+    run = loop({0: 10, 1: 9, 2: 8, 3: 7})
+    assert run.publish(1)["obeyed"] == 0.9
+    assert run.publish(2)["obeyed"] == 0.8
+    with pytest.raises(CandidateRejected, match="70% of the explicit wishes") as rejected:
+        run.publish(3)
+    assert rejected.value.stage == "wishes" and rejected.value.measurements["obeyed"] == 0.7
+    assert run.live.version == 2 and not run.gate.history.suspect
+    assert run.engine.asked == [0, 1, 2, 3, 2], "the live weights once more before one is rejected"
+
+
+def test_an_update_that_obeys_as_much_as_the_live_weights_may_be_the_way_back(
+    loop: Callable[..., Loop],
+) -> None:
+    run = loop({0: 10, 1: 8, 2: 5, 3: 6})
+    run.publish(1)
+    run.engine.obeys[1] = 5  # it was measured better than it is
+    assert run.publish(2)["obeyed"] == 0.5
+    assert run.publish(3)["obeyed"] == 0.6
+
+
+def test_the_bar_is_a_share_of_the_best_version(loop: Callable[..., Loop]) -> None:
+    run = loop({0: 10, 1: 6, 2: 4}, gate_min_obeyed=0.5)
+    run.publish(1)
+    with pytest.raises(CandidateRejected):
+        run.publish(2)
+
+
+def test_what_was_best_outlives_the_driver(loop: Callable[..., Loop], tmp_path: Path) -> None:
+    loop({0: 10, 1: 8}).publish(1)
+    again = loop({0: 8, 1: 7})
+    assert (again.gate.history.obeyed, again.gate.history.wishes) == (1.0, WISHES)
+    with pytest.raises(CandidateRejected):
+        again.publish(1)
+
+
+@pytest.mark.parametrize(
+    ("text", "obeys"), [("1. Add.", True), ("So:\n1. Add.", True), ("It is 1. Add.", False)]
+)
+def test_a_form_is_found_at_the_beginning_of_any_line(text: str, obeys: bool) -> None:
+    assert share_obeyed([Tried([1], [0.0], text, True)], ["^1[.]"]) == float(obeys)
