@@ -82,8 +82,8 @@ def bad_answers(
 
 
 def too_few_obeyed(now: float, live: float, best: float, args: GateArguments) -> str | None:
-    """Of explicit wishes. An update that obeys no fewer than what is live passes, however few these are: it may be the way
-    back."""
+    """Of explicit wishes. An update that obeys no fewer than the live weights passes, however few these are: it may be
+    the way back."""
     if now >= min(live, args.gate_min_obeyed * best):
         return None
     return f"{now:.0%} of the explicit wishes are obeyed, by the live weights {live:.0%}, by the best version {best:.0%}"

@@ -93,6 +93,7 @@ def test_wishes_of_a_file_become_prompts_with_the_form_as_label(
     file.write_text('{"messages": [{"role": "user", "content": "A list, please."}], "form": "^1[.] "}\n')
     [wish] = gate_samples.questions(file, make_args().hf_checkpoint)
     assert wish["label"] == "^1[.] " and wish["metadata"] == {"gate": "wish", "key": "wish-1"}
-    file.write_text('{"messages": [{"role": "user", "content": "A list, please."}], "form": "^(1"}\n')
-    with pytest.raises(ConfigError, match=r"wishes.jsonl:1 is no question"):
-        gate_samples.questions(file, make_args().hf_checkpoint)
+    broken = tmp_path / "broken.jsonl"
+    broken.write_text('{"messages": [{"role": "user", "content": "A list, please."}], "form": "^(1"}\n')
+    with pytest.raises(ConfigError, match=r"broken.jsonl:1 is no question"):
+        gate_samples.questions(broken, make_args().hf_checkpoint)
