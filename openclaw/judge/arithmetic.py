@@ -32,8 +32,9 @@ _REJECTED = re.compile(
 )
 _CONVERSIONS = frozenset(map(Fraction, (7, 10, 12, 24, 60, 100, 365, 1000, 3600, 10_000, 1_000_000)))
 _LONGEST_NUMBER = 18
-_DEEPEST = 16
-"""Parentheses within each other."""
+_DEEPEST, _MOST_NUMBERS = 16, 32
+"""Parentheses within each other, and numbers of one side: hostile texts must not cost time."""
+_TEXT_LENGTH = 10_000
 _NEAR = Fraction(1, 20)
 """Of a result behind ≈, how far it may be from the value."""
 
@@ -81,7 +82,10 @@ def claims_in(text: str) -> list[Claim]:
     plain = _CODE.sub("\n", _THINKING.sub("\n", text))
     for name, sign in _LATEX.items():
         plain = plain.replace(name, sign)
-    return [claim for line in plain.splitlines() for claim in _claims_of_line(_MARKS.sub("", line))]
+    lines = plain[:_TEXT_LENGTH].splitlines()
+    if len(plain) > _TEXT_LENGTH:
+        lines.pop()
+    return [claim for line in lines for claim in _claims_of_line(_MARKS.sub("", line))]
 
 
 def _claims_of_line(line: str) -> Iterator[Claim]:
@@ -101,7 +105,7 @@ def _claims_of_line(line: str) -> Iterator[Claim]:
             yield Claim(line[tokens[at].start : reader.first_equals].replace(" ", ""), holds)
             at = reader.at
         else:
-            at = max(at + 1, reader.at) if len(sides) == 1 else at + 1
+            at = max(at + 1, reader.reached if tokens[at].kind == "number" else 0)
 
 
 def _may_begin(tokens: Sequence[_Token], at: int) -> bool:
@@ -138,11 +142,12 @@ def _stands_alone(line: str, tokens: Sequence[_Token], start: int, end: int) -> 
 
 
 class _Reader:
-    """Reads `side = side [= side ...]` from a token on; `at` is behind what was read."""
+    """Reads `side = side [= side ...]` from a token on; `at` is behind what is a claim, `reached` behind all that was
+    looked at."""
 
     def __init__(self, tokens: Sequence[_Token], at: int) -> None:
         self._tokens = tokens
-        self.at = at
+        self.at = self.reached = at
         self.first_equals = 0
         self.is_about = False
         self.has_range = False
@@ -155,11 +160,12 @@ class _Reader:
             before = self.at
             side = self._side()
             if side is None:
-                self.at = before - 1 if found else before
+                self.reached, self.at = self.at, before - 1 if found else before
                 return found
             found.append(side)
             token = self._peek()
             if token is None or token.kind != "equals":
+                self.reached = self.at
                 return found
             self.first_equals = self.first_equals or token.start
             self.is_about |= token.text == "≈"
@@ -232,6 +238,8 @@ class _Reader:
         self.at += 1
         value = self._read(token.text)
         self._numbers.append(value)
+        if len(self._numbers) > _MOST_NUMBERS:
+            raise _NoSum
         return self._with_unit(token, value)
 
     def _in_parentheses(self) -> Fraction:

@@ -34,7 +34,7 @@ _SAYS_IT_FAILED = re.compile(
 
 def fact_of(turn: Turn, hook: FactsHook | None = None) -> bool | None:
     """True: what is known of the answer holds. False: something does not. None: nothing is known."""
-    found = [arithmetic_holds(bounded(text_of(turn.response_message, LINE_BREAK))), tools_worked(turn)]
+    found = [arithmetic_holds(text_of(turn.response_message, LINE_BREAK)), tools_worked(turn)]
     if hook is not None:
         found.append(hook(turn))
     known = [one for one in found if one is not None]

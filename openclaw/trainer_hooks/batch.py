@@ -46,7 +46,7 @@ def batch_rows(
 
 
 def _learned_before(
-    args: Any, store: RolloutStore, rollout_id: int, window: int, trust: Trust | None
+    args: object, store: RolloutStore, rollout_id: int, window: int, trust: Trust | None
 ) -> list[SampleRecord]:
     """What may be trained again: nothing of people who are not trusted any more."""
 

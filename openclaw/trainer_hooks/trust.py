@@ -21,7 +21,7 @@ import logging
 import pkgutil
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from openclaw.errors import ConfigError
 from openclaw.judge.facts import FactsHook, agreement, fact_of
@@ -66,7 +66,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def check(args: Any) -> None:
+def check(args: object) -> None:
     """Refuses flags that nothing would read. Raises ConfigError."""
     if not is_on(args):
         for flag, value in (("--trust-bar", "trust_bar"), ("--facts-path", "facts_path")):
@@ -81,7 +81,7 @@ def check(args: Any) -> None:
     facts_hook(getattr(args, "facts_path", None))
 
 
-def is_on(args: Any) -> bool:
+def is_on(args: object) -> bool:
     return getattr(args, "trust", "none") != "none"
 
 
@@ -122,12 +122,12 @@ class Trust:
     _known: dict[Person, float] = field(default_factory=dict)
 
     @classmethod
-    def now(cls, args: Any, store: RolloutStore) -> Trust:
+    def now(cls, args: object, store: RolloutStore) -> Trust:
         """By all that is known."""
         return cls(store, bar_of(args), facts_hook(getattr(args, "facts_path", None)), store.last_judgement())
 
     @classmethod
-    def of_batch(cls, args: Any, store: RolloutStore, records: Sequence[SampleRecord]) -> Trust:
+    def of_batch(cls, args: object, store: RolloutStore, records: Sequence[SampleRecord]) -> Trust:
         """By what is known up to the judgements of a batch."""
         upto = store.last_judgement([record.turn.id for record in records])
         people = frozenset(record.turn.person for record in records)
@@ -174,7 +174,7 @@ class Trust:
             self._known[person] = max(trust, self.bar) if person in self.in_batch else trust
 
 
-def held_back(args: Any, store: RolloutStore) -> frozenset[Person]:
+def held_back(args: object, store: RolloutStore) -> frozenset[Person]:
     """Whose samples are passed over now: of the people with ready samples, those below the bar. Looks again when
     something was judged or other samples are ready; logs a line for everybody who falls below the bar or comes back."""
     if not is_on(args):
@@ -188,7 +188,7 @@ def held_back(args: Any, store: RolloutStore) -> frozenset[Person]:
     return last.apart
 
 
-def trust_metrics(args: Any, store: RolloutStore) -> dict[str, float]:
+def trust_metrics(args: object, store: RolloutStore) -> dict[str, float]:
     """How many samples are held back."""
     if not is_on(args):
         return {}
@@ -196,7 +196,7 @@ def trust_metrics(args: Any, store: RolloutStore) -> dict[str, float]:
     return {"rollout/held_back": float(store.ready_count() - store.ready_count(apart)) if apart else 0.0}
 
 
-def bar_of(args: Any) -> float:
+def bar_of(args: object) -> float:
     bar = getattr(args, "trust_bar", None)
     return BAR if bar is None else float(bar)
 
