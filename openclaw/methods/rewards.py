@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+TRUST = "trust"
+"""In a sample's metadata: how far its person is trusted, 0 to 1 (see `openclaw.trainer_hooks.trust`)."""
+
 
 def compare_in_batch(args: Any, samples: Sequence[Any]) -> tuple[list[Any], list[float]]:
     """For --custom-reward-post-process-path: each reward less the mean of the rewards in its optimizer step, a baseline.
@@ -18,7 +21,7 @@ def compare_in_batch(args: Any, samples: Sequence[Any]) -> tuple[list[Any], list
             theirs (0 or none: the batch's own).
 
     Returns:
-        Rewards as they were, and compared; one each a sample.
+        Rewards as they were, and compared, those of people who are trusted less by as much smaller; one each a sample.
     """
     rewards = [float(sample.get_reward_value(args.reward_key)) for sample in samples]
     steps = [getattr(sample, "companion", 0) for sample in samples]
@@ -27,7 +30,13 @@ def compare_in_batch(args: Any, samples: Sequence[Any]) -> tuple[list[Any], list
         for step in set(steps)
     }
     compared = [reward and reward - means[step] for reward, step in zip(rewards, steps, strict=True)]
-    return [sample.reward for sample in samples], compared
+    return [sample.reward for sample in samples], weighed(samples, compared)
+
+
+def weighed(samples: Sequence[Any], compared: Sequence[float]) -> list[float]:
+    """Compared rewards, each as far as its sample's person is trusted; in full where nothing tells."""
+    known = [getattr(sample, "metadata", None) or {} for sample in samples]
+    return [reward * float(about.get(TRUST, 1.0)) for reward, about in zip(compared, known, strict=True)]
 
 
 def cancel_out(args: Any, rewards: Sequence[float]) -> bool:

@@ -4,7 +4,7 @@ be."""
 from __future__ import annotations
 
 import time
-from collections import Counter
+from collections.abc import Collection
 from typing import TypeVar
 
 from sqlalchemy import ColumnElement, Connection, func, insert, select, update
@@ -12,37 +12,47 @@ from sqlalchemy import ColumnElement, Connection, func, insert, select, update
 from openclaw.errors import StoreError
 from openclaw.store import schema
 from openclaw.store.database import Database, slices, take_turns
+from openclaw.store.next_batch import IS_READY, is_of_others, next_batch
 from openclaw.store.rows import select_turns, turn_from_row, unpack_json, unpack_teacher
-from openclaw.store.shares import WINDOW_SECONDS, Person, bounded
+from openclaw.store.shares import Person
 from openclaw.types import DEFAULT_TRAINER, SampleRecord, SampleState
 
 T = TypeVar("T")
 
 STALE = "stale"
 """Why a sample is dropped that only weights too old wrote."""
-LOOKED_AT = 1000
-"""Oldest ready samples among which those of a batch are found where one person's share is bounded."""
 _FREE = {"state": str(SampleState.READY), "trainer": None, "rollout_id": None, "trained_version": None}
-_IS_READY = schema.sample.c.state == str(SampleState.READY)
 
 
 class LeaseTable(Database):
     """ready -> leased(rollout_id) -> trained(version). A lease belongs to a trainer and a rollout id."""
 
-    def ready_count(self) -> int:
-        return self._ready(func.count()) or 0
+    def ready_count(self, apart: Collection[Person] = ()) -> int:
+        """Without those of the people in `apart`."""
+        return self._ready(func.count(), apart) or 0
 
-    def oldest_ready_at(self) -> float | None:
-        """Unix seconds; None when no sample is ready."""
-        return self._ready(func.min(schema.sample.c.created_at))
+    def oldest_ready_at(self, apart: Collection[Person] = ()) -> float | None:
+        """Unix seconds; None when no sample is ready, but those of the people in `apart`."""
+        return self._ready(func.min(schema.sample.c.created_at), apart)
 
-    def leasable_count(self, batch_size: int, trainer: str = DEFAULT_TRAINER, share: float = 1.0) -> int:
+    def leasable_count(
+        self,
+        batch_size: int,
+        trainer: str = DEFAULT_TRAINER,
+        share: float = 1.0,
+        apart: Collection[Person] = (),
+    ) -> int:
         """How many samples `lease` would take now, at most `batch_size`."""
         with self.reading() as connection:
-            return len(_next_batch(connection, batch_size, trainer, share))
+            return len(next_batch(connection, batch_size, trainer, share, apart))
 
     def lease(
-        self, rollout_id: int, batch_size: int, trainer: str = DEFAULT_TRAINER, share: float = 1.0
+        self,
+        rollout_id: int,
+        batch_size: int,
+        trainer: str = DEFAULT_TRAINER,
+        share: float = 1.0,
+        apart: Collection[Person] = (),
     ) -> list[SampleRecord]:
         """Take up to `batch_size` ready samples, oldest first, for one training step; [] when none is ready.
 
@@ -50,6 +60,7 @@ class LeaseTable(Database):
 
         Args:
             share: of what is learned, that one person may give where several teach (see `shares`).
+            apart: people whose samples stay ready.
         """
         sample = schema.sample.c
         with self.transaction() as connection:
@@ -64,7 +75,7 @@ class LeaseTable(Database):
                     raise StoreError(
                         f"rollout {rollout_id} of {trainer} is trained already, as version {trained}"
                     )
-                ids = _next_batch(connection, batch_size, trainer, share, lock=True)
+                ids = next_batch(connection, batch_size, trainer, share, apart, lock=True)
                 lease = {"state": str(SampleState.LEASED), "trainer": trainer, "rollout_id": rollout_id}
                 connection.execute(update(schema.sample).where(sample.id.in_(ids)).values(lease))
         return self.samples(ids)
@@ -148,10 +159,14 @@ class LeaseTable(Database):
             return next(iter(self.samples(list(connection.scalars(query)))), None)
 
     def learned_before(
-        self, rollout_id: int, count: int, trainer: str = DEFAULT_TRAINER
+        self,
+        rollout_id: int,
+        count: int,
+        trainer: str = DEFAULT_TRAINER,
+        apart: Collection[Person] = (),
     ) -> list[SampleRecord]:
         """The newest `count` samples that the trainer took for earlier rollouts and that are in its weights, oldest
-        first. Those of a rejected or undone version are not among them."""
+        first. Those of a rejected or undone version are not among them, nor those of the people in `apart`."""
         sample = schema.sample.c
         kept = sample.state.in_([str(SampleState.LEASED), str(SampleState.TRAINED)])
         query = (
@@ -160,49 +175,16 @@ class LeaseTable(Database):
             .order_by(sample.id.desc())
             .limit(count)
         )
+        if apart:
+            query = query.where(is_of_others(apart))
         with self.reading() as connection:
             ids = list(connection.scalars(query))
         return self.samples(ids)
 
-    def _ready(self, what: ColumnElement[T]) -> T | None:
+    def _ready(self, what: ColumnElement[T], apart: Collection[Person]) -> T | None:
+        query = select(what).select_from(schema.sample).where(IS_READY)
         with self.reading() as connection:
-            return connection.scalar(select(what).where(_IS_READY))
-
-
-def _next_batch(
-    connection: Connection, batch_size: int, trainer: str, share: float, lock: bool = False
-) -> list[int]:
-    """Ids of ready samples, oldest first; `lock`: for this transaction, without those that another has."""
-    sample, turn = schema.sample.c, schema.turn.c
-    first = select(sample.id).where(_IS_READY).order_by(sample.created_at, sample.id)
-    ready = first.limit(batch_size if share >= 1 else LOOKED_AT)
-    if lock:
-        ready = ready.with_for_update(skip_locked=True)
-    ids = list(connection.scalars(ready))
-    if share >= 1 or not ids:
-        return ids
-    whose = select(sample.id, turn.person).where(turn.id == sample.turn_id, sample.id.in_(ids))
-    people = {row.id: row.person for row in connection.execute(whose)}
-    return bounded([(one, people[one]) for one in ids], _learned(connection, trainer), batch_size, share)
-
-
-def _learned(connection: Connection, trainer: str) -> dict[Person, int]:
-    """By person: samples that are leased, and those trained within the window."""
-    sample, turn, training = schema.sample.c, schema.turn.c, schema.training.c
-    leased = select(turn.person, func.count()).where(
-        turn.id == sample.turn_id, sample.state == str(SampleState.LEASED), sample.trainer == trainer
-    )
-    trained = select(turn.person, func.count()).where(
-        turn.id == sample.turn_id,
-        training.sample_id == sample.id,
-        training.trainer == trainer,
-        training.created_at >= time.time() - WINDOW_SECONDS,
-    )
-    found: Counter[Person] = Counter()
-    for query in (leased, trained):
-        for person, count in connection.execute(query.group_by(turn.person)):
-            found[person] += count
-    return dict(found)
+            return connection.scalar(query.where(is_of_others(apart)) if apart else query)
 
 
 def commit(connection: Connection, rollout_id: int, version: int, trainer: str) -> int:

@@ -7,7 +7,7 @@ once `hold` notes the weight version that does it by itself. Going back behind t
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,6 +17,7 @@ from openclaw.store import schema
 from openclaw.store.database import Database
 from openclaw.store.quarantine import DELETED
 from openclaw.store.rows import pack_json, select_turns, turn_from_row, unpack_json
+from openclaw.store.scores import others_than
 from openclaw.store.shares import Person
 from openclaw.types import Judgement, SampleState, Turn, VersionStatus
 
@@ -70,19 +71,24 @@ class MemoryTable(Database):
             rows = connection.execute(query.order_by(memory.id.desc()).limit(limit)).mappings().all()
         return [_wish(row, bool(row["in_prompt"])) for row in rows]
 
-    def asked_for(self, turn_ids: Sequence[str], people: int, each: int) -> dict[Person, list[str]]:
+    def asked_for(
+        self, turn_ids: Sequence[str], people: int, each: int, apart: Collection[Person] = ()
+    ) -> dict[Person, list[str]]:
         """What people asked for last, up to the judgements of these turns: the longest hint of a turn, the newest `each`
         of a person, the oldest first; of the newest `people`, of whom the last is the one who asked last. Nothing of
-        turns whose samples are in quarantine, or were deleted from it."""
+        turns whose samples are in quarantine, or were deleted from it, and nothing of the people in `apart`."""
         judgement, turn, sample = schema.judgement.c, schema.turn.c, schema.sample.c
         last = select(func.max(judgement.id)).where(judgement.turn_id.in_(list(turn_ids)))
-        apart = or_(sample.state == str(SampleState.QUARANTINED), sample.reason == DELETED)
+        taken_out = or_(sample.state == str(SampleState.QUARANTINED), sample.reason == DELETED)
         query = (
             select(turn.person, judgement.hints)
             .join(schema.turn, turn.id == judgement.turn_id)
             .join(schema.sample, sample.turn_id == turn.id)
             .where(
-                judgement.kind == "hint", judgement.id <= last.scalar_subquery(), func.coalesce(~apart, True)
+                judgement.kind == "hint",
+                judgement.id <= last.scalar_subquery(),
+                func.coalesce(~taken_out, True),
+                others_than(apart),
             )
             .order_by(judgement.id.desc())
             .limit(LOOKED_AT)

@@ -9,6 +9,7 @@ from openclaw.store.judgements import JudgementTable
 from openclaw.store.leases import LeaseTable
 from openclaw.store.memory import MemoryTable
 from openclaw.store.quarantine import QuarantineTable
+from openclaw.store.scores import ScoreTable
 from openclaw.store.session_rewards import SessionRewardTable
 from openclaw.store.statistics import Statistics
 from openclaw.store.token_records import TokenRecordTable
@@ -22,6 +23,7 @@ from openclaw.store.versions import VersionTable
 class RolloutStore(
     TurnTable,
     JudgementTable,
+    ScoreTable,
     FeedbackTable,
     SessionRewardTable,
     TrajectoryTable,

@@ -23,11 +23,13 @@ from openclaw.errors import ConfigError, HintError
 from openclaw.methods.anchors import Anchors, read_wishes
 from openclaw.methods.hinted_prompt import prompts_of
 from openclaw.methods.method import Method
-from openclaw.methods.rewards import cancel_out
+from openclaw.methods.rewards import TRUST, cancel_out
 from openclaw.types import SampleRecord
 
 ANCHOR, REPLAY, MEMORY = "anchor", "replay", "memory"
 """The `case` of a row that is no sample of the batch."""
+_KEPT = ("turn_id", TRUST)
+"""What a row says of its turn that holds beside the batch too."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -232,7 +234,10 @@ def _beside(row: dict[str, Any], index: str, case: str, step: int) -> dict[str, 
         "index": index,
         "group_index": index,
         "companion": step,
-        "metadata": {"case": case, "turn_id": row["metadata"]["turn_id"]},
+        "metadata": {
+            "case": case,
+            **{name: row["metadata"][name] for name in _KEPT if name in row["metadata"]},
+        },
     }
 
 

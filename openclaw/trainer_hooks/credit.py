@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from openclaw.methods.rewards import weighed
 from openclaw.trainer_hooks.lease import opened_store
 
 WINDOW = 32
@@ -31,7 +32,7 @@ def compare_with_person(args: Any, samples: Sequence[Any]) -> tuple[list[Any], l
         samples: the trainer's, with `reward`, `get_reward_value` and the `turn_id` in their metadata.
 
     Returns:
-        Rewards as they were, and compared; one each a sample.
+        Rewards as they were, and compared, those of people who are trusted less by as much smaller; one each a sample.
 
     Raises:
         StoreError: the buffer cannot be used.
@@ -42,7 +43,7 @@ def compare_with_person(args: Any, samples: Sequence[Any]) -> tuple[list[Any], l
         reward = float(sample.get_reward_value(args.reward_key))
         before = store.scores_before(sample.metadata["turn_id"], WINDOW) if reward else []
         found.append(reward and reward - baseline(before))
-    return [sample.reward for sample in samples], found
+    return [sample.reward for sample in samples], weighed(samples, found)
 
 
 def baseline(scores: Sequence[float]) -> float:

@@ -17,7 +17,8 @@ from openclaw.common.declare import text_of_variable
 from openclaw.errors import StoreAway, StoreError
 from openclaw.settings import Settings, add_buffer_flags
 from openclaw.store import RolloutStore
-from openclaw.trainer_hooks import companions, next_states, probation, standing
+from openclaw.store.shares import Person
+from openclaw.trainer_hooks import companions, next_states, probation, standing, trust
 from openclaw.trainer_hooks.backlog import Backlog, BacklogWatch
 from openclaw.trainer_hooks.batch import batch_metrics, batch_rows, sample_dict, trainer_of
 from openclaw.types import DEFAULT_TRAINER, SampleRecord
@@ -77,6 +78,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     companions.add_arguments(parser)
     standing.add_arguments(parser)
+    trust.add_arguments(parser)
     next_states.add_arguments(parser)
 
 
@@ -92,7 +94,8 @@ def lease_records(args: Any, rollout_id: int) -> list[SampleRecord]:
     smaller one `args.batch_timeout` seconds after its oldest sample became ready. With `args.max_staleness`, samples
     that only older weights wrote are dropped and counted as `stale`, unless `args.stale_weight` lets them train. The
     same `rollout_id` gets the same samples again. Meanwhile sessions idle for more than `args.session_ttl` seconds
-    are ended, and turns older than `args.retention_days` deleted. A database server that is away is waited for.
+    are ended, and turns older than `args.retention_days` deleted. A database server that is away is waited for. With
+    `args.trust`, samples of people who are not trusted are passed over, as if they were not there.
 
     Raises:
         StoreError: the buffer cannot be used, or this rollout is trained already.
@@ -115,9 +118,22 @@ def _lease_if_due(store: RolloutStore, args: Any, rollout_id: int) -> list[Sampl
     """The batch; empty while none can go."""
     _keep_house(store, args)
     _drop_stale(store, args)
-    if store.has_lease(rollout_id, trainer_of(args)) or _due(store, args):
-        return store.lease(rollout_id, _batch_size(store, args), trainer_of(args), _share(args))
+    apart = trust.held_back(args, store)
+    if store.has_lease(rollout_id, trainer_of(args)) or _due(store, args, apart):
+        size = _batch_size(store, args, apart)
+        return store.lease(rollout_id, size, trainer_of(args), _share(args), apart)
     return []
+
+
+def lease_full(args: Any, store: RolloutStore, rollout_id: int) -> list[SampleRecord]:
+    """The batch if it is full now; empty otherwise. For loops that wait for nothing."""
+    apart = trust.held_back(args, store)
+    if (
+        store.leasable_count(args.rollout_batch_size, trainer_of(args), _share(args), apart)
+        < args.rollout_batch_size
+    ):
+        return []
+    return store.lease(rollout_id, args.rollout_batch_size, trainer_of(args), _share(args), apart)
 
 
 def on_weights_live(args: object, rollout_id: int, version: int, checkpoint: dict[str, Any]) -> None:
@@ -167,7 +183,7 @@ def generate_rollout(
     if evaluation:
         raise ValueError("conversations are no evaluation set: talk to the model with openclaw-test/ instead")
     rows = batch_rows(args, opened_store(args), lease_records(args, rollout_id), rollout_id)
-    return {"samples": rows, "metrics": batch_metrics(rows)}
+    return {"samples": rows, "metrics": batch_metrics(rows) | trust.trust_metrics(args, opened_store(args))}
 
 
 def _keep_house(store: RolloutStore, args: Any) -> None:
@@ -216,7 +232,9 @@ def _take_token_records(args: Any) -> None:
 
 def _tell_backlog(store: RolloutStore, args: Any) -> None:
     """Once a batch: who does not keep up, and which flag changes it."""
-    backlog = Backlog(store.ready_count(), store.answered_count(), args.rollout_batch_size)
+    backlog = Backlog(
+        store.ready_count(trust.held_back(args, store)), store.answered_count(), args.rollout_batch_size
+    )
     for line in _backlog_watch(store).news(backlog):
         log.warning("%s", line)
 
@@ -251,18 +269,18 @@ def _days(text: str) -> float:
     return days
 
 
-def _batch_size(store: RolloutStore, args: Any) -> int:
+def _batch_size(store: RolloutStore, args: Any, apart: frozenset[Person]) -> int:
     usual = int(args.rollout_batch_size)
-    return max(usual, min(store.ready_count(), getattr(args, "catch_up_batch_size", 0)))
+    return max(usual, min(store.ready_count(apart), getattr(args, "catch_up_batch_size", 0)))
 
 
-def _due(store: RolloutStore, args: Any) -> bool:
-    ready, share = store.ready_count(), _share(args)
+def _due(store: RolloutStore, args: Any, apart: frozenset[Person]) -> bool:
+    ready, share = store.ready_count(apart), _share(args)
     if ready and share < 1:
-        ready = store.leasable_count(args.rollout_batch_size, trainer_of(args), share)
+        ready = store.leasable_count(args.rollout_batch_size, trainer_of(args), share, apart)
     if ready >= args.rollout_batch_size:
         return True
-    oldest = store.oldest_ready_at() if ready else None
+    oldest = store.oldest_ready_at(apart) if ready else None
     return oldest is not None and abs(time.time() - oldest) >= args.batch_timeout  # the clock may be set back
 
 

@@ -24,7 +24,7 @@ from openclaw.judge import settings as judge_settings
 from openclaw.judge.teacher import settings as teacher_settings
 from openclaw.methods.method import Method
 from openclaw.settings import add_flags, as_flags, load_settings
-from openclaw.trainer_hooks import companions, standing
+from openclaw.trainer_hooks import companions, standing, trust
 from openclaw.trainer_hooks.lease import add_arguments as add_buffer_arguments
 
 GATEWAY_FLAGS = (
@@ -73,6 +73,7 @@ def start(args: Any, endpoints: dict[str, list[str]]) -> list[dict[str, Any]]:
     check_teacher(args)
     companions.check(args)
     standing.check(args)
+    trust.check(args)
     judges = [judge_process(args, index) for index in range(args.num_judge_workers)]
     return [gateway_process(args, endpoints["policy"]), *judges]
 

@@ -11,7 +11,7 @@ nobody's prompt.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,6 +21,7 @@ from openclaw.methods.method import hints_of
 from openclaw.store import RolloutStore
 from openclaw.store.shares import Person
 from openclaw.trainer_hooks.companions import teaches_in_trainer
+from openclaw.trainer_hooks.trust import Trust
 from openclaw.types import SampleRecord, Turn
 
 PEOPLE, EACH = 4, 1
@@ -78,9 +79,16 @@ class Teachers:
     liked: bool
 
     @classmethod
-    def of(cls, args: Any, store: RolloutStore, records: Sequence[SampleRecord]) -> Teachers:
-        """With what was asked for up to the judgements of this batch."""
-        wishes = store.asked_for([record.turn.id for record in records], PEOPLE, EACH)
+    def of(
+        cls, args: Any, store: RolloutStore, records: Sequence[SampleRecord], trust: Trust | None = None
+    ) -> Teachers:
+        """With what was asked for up to the judgements of this batch, by people who are trusted."""
+        turns = [record.turn.id for record in records]
+
+        def ask(apart: Collection[Person]) -> dict[Person, list[str]]:
+            return store.asked_for(turns, PEOPLE, EACH, apart)
+
+        wishes = ask(()) if trust is None else trust.without_those_below(ask, lambda found: found)
         prompts, everybody = prompts_of(str(args.hf_checkpoint)), args.standing_wishes == "people"
         return cls(store, prompts, wishes, everybody, args.standing_liked)
 

@@ -13,6 +13,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from openclaw.trainer_hooks.batch import batch_rows
+from openclaw.types import SampleRecord
 from openclaw_test.offline.local_loop import ChatModel, LocalLoop
 from openclaw_test.offline.methods import Setting
 from openclaw_test.offline.trial import Plan, Trial
@@ -179,8 +180,7 @@ class GatedLoop(LocalLoop):
             self.good = self.state()
         return reason
 
-    def _update(self, trainer: FSDPTrainer) -> None:
-        records = self.store.lease(self.rollouts, self.args.rollout_batch_size)
+    def _update(self, trainer: FSDPTrainer, records: list[SampleRecord]) -> None:
         samples = [Sample.from_dict(row) for row in batch_rows(self.args, self.store, records, self.rollouts)]
         self.last = [one for one in samples if not one.companion]
         process = load_hook(self.args, "custom_reward_post_process_path")

@@ -27,7 +27,8 @@ from openclaw.methods.hinted_prompt import with_memory
 from openclaw.sessions.transcript import Transcript, next_state
 from openclaw.store import RolloutStore
 from openclaw.trainer_hooks.batch import batch_rows
-from openclaw.types import Message, NewTurn, Turn
+from openclaw.trainer_hooks.lease import lease_full
+from openclaw.types import Message, NewTurn, SampleRecord, Turn
 from openclaw_test.offline.local_canaries import look
 from openclaw_test.offline.local_engine import LocalEngine, Reply
 from openclaw_test.offline.local_judge import LocalJudge
@@ -132,15 +133,14 @@ class LocalLoop:
         """Judges what has been answered and trains on every full batch; returns the number of updates."""
         self.hints = self._runner.run(self._judge.judge_answered())
         updates = 0
-        while self.trainer is not None and self.store.ready_count() >= self.args.rollout_batch_size:
-            self._update(self.trainer)
+        while self.trainer is not None and (records := lease_full(self.args, self.store, self.rollouts)):
+            self._update(self.trainer, records)
             updates += 1
         if updates and self.setting.memory:
             self._runner.run(look(self))
         return updates
 
-    def _update(self, trainer: FSDPTrainer) -> None:
-        records = self.store.lease(self.rollouts, self.args.rollout_batch_size)
+    def _update(self, trainer: FSDPTrainer, records: list[SampleRecord]) -> None:
         rows = batch_rows(self.args, self.store, records, self.rollouts)
         samples = [Sample.from_dict(row) for row in rows]
         process = load_hook(self.args, "custom_reward_post_process_path")

@@ -48,3 +48,4 @@ LISTED = {name: Wordings.read(name) for name in ("de", "es", "fr", "it", "ja", "
 """The languages with one small file each."""
 SIGNS = Wordings.read("signs")
 TOOLS = Wordings.read("tools", re.MULTILINE)
+RESULTS = Wordings.read("results")

@@ -1,0 +1,108 @@
+"""What is known of a judged turn whatever its person said, and whether what the person said agrees with it.
+
+    arithmetic    every sum that the answer writes out is right, or one is not
+    tools         what the turn's own calls came to, or those before the answer, as the rules judge reads their results
+    a hook        --facts-path module:function, turn -> True, False or None, for who can check more
+
+Facts that contradict each other make the answer wrong: one that fails is enough. What nothing tells is unknown (None).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+
+from openclaw.common.messages import LINE_BREAK, text_of
+from openclaw.judge.arithmetic import arithmetic_holds
+from openclaw.judge.questions import question_about
+from openclaw.judge.rules.bounds import bounded
+from openclaw.judge.rules.results import rejects_result
+from openclaw.judge.rules.tool_calls import ToolCall, calls_in
+from openclaw.judge.rules.tool_results import read_tool_result
+from openclaw.types import Message, Turn
+
+FactsHook = Callable[[Turn], bool | None]
+
+_TOOL_ROLES = frozenset({"tool", "function"})
+_SAYS_IT_FAILED = re.compile(
+    r"\bno\b|fail|error|exit (?:code|status)|not |n't|unable|fehl|nicht|erreur|échou|falló|erro\b|errore|fout|błąd"
+    r"|ошиб|hata|失敗|エラー|失败|错误",
+    re.IGNORECASE,
+)
+"""An answer that reports a failure is no wrong answer."""
+
+
+def fact_of(turn: Turn, hook: FactsHook | None = None) -> bool | None:
+    """True: what is known of the answer holds. False: something does not. None: nothing is known."""
+    found = [arithmetic_holds(text_of(turn.response_message, LINE_BREAK)), tools_worked(turn)]
+    if hook is not None:
+        found.append(hook(turn))
+    known = [one for one in found if one is not None]
+    return all(known) if known else None
+
+
+def tools_worked(turn: Turn) -> bool | None:
+    """Whether the calls of the answer worked, or, where it has none, those right before it.
+
+    A call that only looks proves nothing by working, and one before an answer that reports its failure nothing by
+    failing.
+    """
+    question = question_about(turn)
+    own = _tool_texts(turn.next_state or [])
+    if own:
+        return _worked(own, calls_in(bounded(question.response)))
+    before, caller = _results_before(turn.messages)
+    worked = _worked(before, _calls_of(caller))
+    return None if worked is False and _SAYS_IT_FAILED.search(bounded(question.response)) else worked
+
+
+def agreement(turn: Turn, score: float, fact: bool | None, said: str | None = None) -> bool | None:
+    """Whether what a person said of an answer agrees with the fact: praise with one that holds, a complaint that calls
+    the result wrong with one that does not. None: no evidence, as a complaint about form, or where a tool alone answered.
+
+    Args:
+        score: what the person's words were judged as.
+        said: the person's words; None: those that followed the answer.
+    """
+    words = words_behind(turn) if said is None else said
+    if fact is None or not score or words is None:
+        return None
+    if score > 0:
+        return fact
+    return (not fact) if rejects_result(words) else None
+
+
+def words_behind(turn: Turn) -> str | None:
+    """What people wrote behind the answer; None where only tools did."""
+    found = [text_of(one, LINE_BREAK) for one in turn.next_state or [] if one.get("role") == "user"]
+    return "\n".join(found) if found else None
+
+
+def _worked(texts: Sequence[str], calls: Sequence[ToolCall]) -> bool | None:
+    """As `read_tool_results` joins verdicts: one failure is one, and only successes together are one."""
+    paired = calls if len(calls) == len(texts) else [ToolCall()] * len(texts)
+    found: list[bool | None] = []
+    for text, call in zip(texts, paired, strict=True):
+        score, _ = read_tool_result(text, call)
+        found.append(None if not score or (score > 0 and call.looks) else score > 0)
+    if not found or False in found:
+        return False if found else None
+    return None if None in found else True
+
+
+def _results_before(messages: Sequence[Message]) -> tuple[list[str], Message | None]:
+    """The tool results that an answer follows at once, and the message that called for them."""
+    start = len(messages)
+    while start and messages[start - 1].get("role") in _TOOL_ROLES:
+        start -= 1
+    return _tool_texts(messages[start:]), (messages[start - 1] if 0 < start < len(messages) else None)
+
+
+def _calls_of(message: Message | None) -> list[ToolCall]:
+    calls = (message or {}).get("tool_calls")
+    called = [one["function"] for one in calls if "function" in one] if isinstance(calls, list) else []
+    return calls_in(bounded("\n".join(f"{one.get('name')}({one.get('arguments')})" for one in called)))
+
+
+def _tool_texts(messages: Sequence[Message]) -> list[str]:
+    return [bounded(text_of(one, LINE_BREAK)) for one in messages if one.get("role") in _TOOL_ROLES]

@@ -1,0 +1,115 @@
+"""Whose turns were scored, in the order of the judgements: by what people are weighed."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+from sqlalchemy import ColumnElement, func, or_, select, true
+
+from openclaw.store import schema
+from openclaw.store.database import Database, slices
+from openclaw.store.feedback import USER_JUDGE
+from openclaw.store.rows import select_turns, turn_from_row, unpack_json
+from openclaw.store.shares import Person
+from openclaw.types import SampleState, Turn
+
+_IS_SCORED = (schema.judgement.c.kind == "eval", schema.judgement.c.score != 0)
+
+
+@dataclass(frozen=True)
+class Score:
+    """A judgement other than 0. `said`: the words of feedback; None where the person's next message was judged."""
+
+    judgement_id: int
+    turn_id: str
+    person: Person
+    score: float
+    said: str | None
+
+
+class ScoreTable(Database):
+    """Scores by person."""
+
+    def last_judgement(self, turn_ids: Sequence[str] | None = None) -> int:
+        """The number of the newest judgement, of all or of these turns; 0 where there is none. It grows with time."""
+        judgement = schema.judgement.c
+        with self.reading() as connection:
+            if turn_ids is None:
+                return connection.scalar(select(func.max(judgement.id))) or 0
+            newest = (
+                connection.scalar(select(func.max(judgement.id)).where(judgement.turn_id.in_(ids)))
+                for ids in slices(list(turn_ids))
+            )
+            return max((one or 0 for one in newest), default=0)
+
+    def scores_of(self, people: Collection[Person], upto: int, each: int) -> list[Score]:
+        """The newest `each` scores of each of these people among the judgements up to `upto`, the oldest first."""
+        judgement, turn = schema.judgement.c, schema.turn.c
+        newest = func.row_number().over(partition_by=turn.person, order_by=judgement.id.desc())
+        found: list[Score] = []
+        with self.reading() as connection:
+            for part in slices(list(people)):
+                ranked = (
+                    select(
+                        judgement.id, judgement.turn_id, judgement.score, judgement.judge, judgement.votes,
+                        turn.person, newest.label("place"),
+                    )
+                    .join(schema.turn, turn.id == judgement.turn_id)
+                    .where(*_IS_SCORED, judgement.id <= upto, _is_of(part))
+                    .subquery()
+                )  # fmt: skip
+                query = select(ranked).where(ranked.c.place <= each).order_by(ranked.c.id)
+                for row in connection.execute(query):
+                    said = _words(row.votes) if row.judge == USER_JUDGE else None
+                    found.append(Score(row.id, row.turn_id, row.person, row.score, said))
+        return sorted(found, key=lambda score: score.judgement_id)
+
+    def several_scored(self, upto: int) -> bool:
+        """Whether at least two people have scored turns among the judgements up to `upto`; all without a
+        name are one."""
+        judgement, person = schema.judgement.c, schema.turn.c.person
+        scored = select(person).join(schema.judgement, schema.turn.c.id == judgement.turn_id)
+        query = scored.where(*_IS_SCORED, judgement.id <= upto)
+        with self.reading() as connection:
+            ends = connection.execute(select(func.min(person), func.max(person))).one()
+            nameless = connection.execute(select(person).where(person.is_(None)).limit(1)).first()
+            if ends[0] == ends[1] and (nameless is None or ends[0] is None):
+                return False
+            first = connection.execute(query.order_by(judgement.id).limit(1)).first()
+            if first is None:
+                return False
+            return connection.execute(query.where(others_than([first.person])).limit(1)).first() is not None
+
+    def people_waiting(self) -> set[Person]:
+        """Whose samples are ready."""
+        sample, turn = schema.sample.c, schema.turn.c
+        query = select(turn.person).join(schema.sample, sample.turn_id == turn.id)
+        with self.reading() as connection:
+            return set(connection.scalars(query.where(sample.state == str(SampleState.READY)).distinct()))
+
+    def whole_turns(self, turn_ids: Sequence[str]) -> dict[str, Turn]:
+        """Turns with all that is stored of them, by id."""
+        found: dict[str, Turn] = {}
+        with self.reading() as connection:
+            for ids in slices(list(turn_ids)):
+                rows = connection.execute(select_turns(schema.turn.c.id.in_(ids))).mappings()
+                found |= {row["id"]: turn_from_row(row) for row in rows}
+        return found
+
+
+def others_than(people: Collection[Person]) -> ColumnElement[bool]:
+    """Turns of anybody else."""
+    person, names = schema.turn.c.person, [one for one in people if one is not None]
+    named = or_(person.is_(None), person.not_in(names)) if names else true()
+    return named & person.is_not(None) if None in people else named
+
+
+def _is_of(people: Collection[Person]) -> ColumnElement[bool]:
+    person, names = schema.turn.c.person, [one for one in people if one is not None]
+    named = person.in_(names)
+    return or_(named, person.is_(None)) if None in people else named
+
+
+def _words(votes: bytes) -> str:
+    return "\n".join(vote["text"] for vote in unpack_json(votes) if vote.get("text"))

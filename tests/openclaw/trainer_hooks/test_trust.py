@@ -1,0 +1,300 @@
+"""Trust by agreement with facts: who contradicts them counts less, and below the bar teaches nothing."""
+
+from __future__ import annotations
+
+import logging
+import random
+from collections.abc import Callable, Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from openclaw.errors import ConfigError
+from openclaw.methods.rewards import compare_in_batch
+from openclaw.store import RolloutStore
+from openclaw.trainer_hooks import companions, lease, standing, trust
+from openclaw.trainer_hooks.batch import batch_metrics, batch_rows
+from openclaw.trainer_hooks.credit import compare_with_person
+from openclaw.trainer_hooks.trust import PRIOR, WINDOW, Trust, share_of
+from openclaw.types import Judgement, NewTurn, SampleDraft, Turn, Vote
+from slime.types import Sample
+
+RIGHT, WRONG = "So 12 - 5 = 7.", "So 12 - 5 = 8."
+THANKS, NO, FORM = "Thanks!", "That is wrong.", "No bullet points, please."
+COMPARED = "openclaw.methods.rewards.compare_in_batch"
+SELECT = "openclaw_combine.topk_select:sample_from_judged_turn"
+Say = Callable[..., Turn]
+
+
+@pytest.fixture
+def say(store: RolloutStore, make_turn: Callable[..., NewTurn]) -> Say:
+    """An answer, and what the person said to it; the score is as the words are."""
+
+    def make(person: str | None, answer: str, words: str, hint: str = "") -> Turn:
+        content = {"role": "assistant", "content": answer}
+        turn = store.record_turn(make_turn(person=person, response_message=content))
+        assert store.answer_turn(turn.id, [{"role": "user", "content": words}])
+        score = 1.0 if words == THANKS else -1.0
+        found = [Judgement(kind="eval", score=score, votes=[Vote(score=int(score))], judge="test")]
+        if hint:
+            found.append(Judgement(kind="hint", score=1.0, votes=[], judge="test", hints=[hint]))
+        own = [[7, *turn.prompt_ids, *turn.completion_ids]] if hint else None
+        draft = SampleDraft(turn_id=turn.id, reward={"score": score}, teacher_tokens_candidates=own)
+        assert store.finish_judgement(turn.id, found, draft)
+        return turn
+
+    return make
+
+
+@pytest.fixture
+def args(location: str) -> Iterator[Any]:
+    yield SimpleNamespace(
+        trust="facts",
+        trust_bar=None,
+        facts_path=None,
+        custom_reward_post_process_path=COMPARED,
+        reward_key="score",
+        rl_buffer_url=location if "://" in location else None,
+        rl_buffer_dir=location,
+        rollout_batch_size=4,
+        batch_timeout=60.0,
+        session_ttl=600.0,
+        retention_days=0.0,
+        max_person_share=1.0,
+        standing_wishes="none",
+        replay_steps=0,
+        hf_checkpoint="none",
+        method_path=SELECT,
+    )
+    lease._open.cache_clear()
+
+
+def lie(say: Say, times: int, person: str = "liar") -> None:
+    for number in range(times):
+        say(person, RIGHT, NO) if number % 2 else say(person, WRONG, THANKS)
+
+
+def test_trust_is_the_share_of_agreements_and_one_slip_costs_little() -> None:
+    assert share_of([]) == share_of([True] * 9) == 1.0
+    assert share_of([False]) == PRIOR / (PRIOR + 1) > 0.75
+    assert share_of([False] * 4) == 0.5 and share_of([False] * 5) < 0.5
+    assert share_of([True] * 8 + [False] * 2) == pytest.approx(12 / 14)
+
+
+@pytest.mark.every_database
+def test_a_liar_is_held_back_and_the_honest_and_the_careless_are_not(
+    store: RolloutStore, say: Say, args: Any
+) -> None:
+    rng = random.Random(3)
+    for _ in range(40):
+        answer = RIGHT if rng.random() < 0.7 else WRONG
+        truth, lies = (THANKS, NO) if answer == RIGHT else (NO, THANKS)
+        say("honest", answer, truth)
+        say(None, answer, lies if rng.random() < 0.2 else truth)
+        say("liar", answer, lies)
+    known = Trust.now(args, store)
+    assert known.of("honest") == 1.0
+    assert 0.7 < known.of(None) < 1.0
+    assert known.of("liar") == pytest.approx(PRIOR / (PRIOR + 40))
+    assert trust.held_back(args, store) == {"liar"}
+    people = {record.turn.person for record in lease.lease_full(args, store, 0)}
+    assert people == {"honest", None}
+
+
+def test_who_complains_about_form_is_trusted(store: RolloutStore, say: Say, args: Any) -> None:
+    for _ in range(9):
+        say("ada", RIGHT, FORM)
+        say("bob", WRONG, FORM)
+    assert Trust.now(args, store).of_all(["ada", "bob"]) == {"ada": 1.0, "bob": 1.0}
+
+
+@pytest.mark.parametrize("person", ["liar", None])
+def test_who_teaches_alone_is_trusted(store: RolloutStore, say: Say, args: Any, person: str | None) -> None:
+    lie(say, 12, person)  # type: ignore[arg-type]
+    assert Trust.now(args, store).of(person) == 1.0
+    assert len(lease.lease_full(args, store, 0)) == 4
+    say("ada", RIGHT, THANKS)
+    assert trust.held_back(args, store) == {person}
+
+
+@pytest.mark.every_database
+def test_samples_that_were_held_back_are_learned_once_trust_is_back(
+    store: RolloutStore, say: Say, args: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "openclaw.trainer_hooks.trust")
+    say("ada", RIGHT, THANKS)
+    lie(say, 6)
+    assert lease.lease_full(args, store, 0) == []
+    assert trust.trust_metrics(args, store) == {"rollout/held_back": 6.0}
+    for _ in range(WINDOW):
+        say("liar", RIGHT, THANKS)
+    records = lease.lease_full(args, store, 0)
+    assert [record.turn.person for record in records] == ["ada", "liar", "liar", "liar"]
+    rows = batch_rows(args, store, records, 0)
+    assert [row["metadata"]["trust"] for row in rows][1:] == [pytest.approx(4 / 7)] * 3, "by what was known"
+    assert [line.message.split(":")[0].split(" person")[0] for line in caplog.records] == [
+        "held back",
+        "trusted again",
+    ]
+
+
+def test_a_batch_with_somebody_whose_trust_came_back_counts_them_at_least_as_the_bar(
+    store: RolloutStore, say: Say, args: Any
+) -> None:
+    say("ada", RIGHT, THANKS)
+    lie(say, 12)
+    for _ in range(WINDOW):
+        say("liar", RIGHT, THANKS)
+    args.rollout_batch_size = 13
+    rows = batch_rows(args, store, lease.lease_full(args, store, 0), 0)
+    assert [row["metadata"]["trust"] for row in rows] == [1.0] + [0.5] * 12
+
+
+def test_only_the_last_pieces_of_evidence_count(store: RolloutStore, say: Say, args: Any) -> None:
+    say("ada", RIGHT, THANKS)
+    for _ in range(WINDOW):
+        say("liar", RIGHT, THANKS)
+    lie(say, WINDOW)
+    assert Trust.now(args, store).of("liar") == pytest.approx(PRIOR / (PRIOR + WINDOW))
+
+
+def test_a_trainer_neither_waits_for_nor_spins_on_what_is_held_back(
+    store: RolloutStore, say: Say, args: Any
+) -> None:
+    lie(say, 12)
+    say("ada", RIGHT, THANKS)
+    apart = trust.held_back(args, store)
+    assert not lease._due(store, args, apart), "one sample of ada's, and that is new"
+    args.batch_timeout = 0.0
+    assert lease._due(store, args, apart)
+    assert [record.turn.person for record in lease.lease_records(args, 0)] == ["ada"]
+    assert not lease._due(store, args, apart) and lease._lease_if_due(store, args, 1) == []
+    args.catch_up_batch_size = 8
+    assert lease._batch_size(store, args, apart) == 4
+
+
+def samples_of(rows: list[dict[str, Any]]) -> list[Sample]:
+    return [Sample.from_dict(row) for row in rows]
+
+
+def test_compared_rewards_count_as_far_as_their_person_is_trusted(
+    store: RolloutStore, say: Say, args: Any
+) -> None:
+    say("ada", RIGHT, THANKS)
+    say("bob", RIGHT, NO)
+    args.rollout_batch_size = 2
+    samples = samples_of(batch_rows(args, store, lease.lease_full(args, store, 0), 0))
+    assert compare_in_batch(args, samples)[1] == [1.0, -0.8]
+    assert compare_with_person(args, samples)[1] == [1.0, -0.8]
+    for sample in samples:
+        del sample.metadata["trust"]
+    assert compare_in_batch(args, samples)[1] == compare_with_person(args, samples)[1] == [1.0, -1.0]
+
+
+def test_what_an_untrusted_person_taught_before_is_not_trained_again(
+    store: RolloutStore, say: Say, args: Any
+) -> None:
+    args.replay_steps, args.replay_window, args.replay_samples = 2, 8, 8
+    say("ada", RIGHT, THANKS)
+    say("liar", RIGHT, NO)
+    args.rollout_batch_size = 2
+    batch_rows(args, store, lease.lease_full(args, store, 0), 0)
+    store.weights_live(0, 1, 0, False, None, None)
+    say("ada", RIGHT, THANKS)
+    say("liar", WRONG, THANKS)
+    rows = batch_rows(args, store, lease.lease_full(args, store, 1), 1)
+    again = [row for row in rows if row["metadata"].get("case") == companions.REPLAY]
+    liars = [row["metadata"]["trust"] for row in again if row["metadata"]["trust"] < 1]
+    assert len(again) == 8 and liars == [pytest.approx(PRIOR / (PRIOR + 2))] * 4, "as it is by now"
+    assert batch_metrics(rows)["rollout/trust"] == pytest.approx((1 + PRIOR / (PRIOR + 2)) / 2)
+    store.weights_live(1, 2, 1, False, None, None)
+    lie(say, 8)
+    say("ada", RIGHT, THANKS)
+    say("ada", RIGHT, THANKS)
+    rows = batch_rows(args, store, lease.lease_full(args, store, 2), 2)
+    assert {row["metadata"]["trust"] for row in rows} == {1.0}
+
+
+def test_the_same_batch_gives_the_same_rows_whatever_is_said_since(
+    store: RolloutStore, say: Say, args: Any
+) -> None:
+    say("ada", RIGHT, THANKS)
+    say("bob", RIGHT, NO)
+    args.replay_steps, args.replay_window, args.replay_samples, args.rollout_batch_size = 1, 8, 2, 2
+    first = batch_rows(args, store, lease.lease_full(args, store, 0), 0)
+    lie(say, 12, "bob")
+    trust._evidence.cache_clear()
+    assert batch_rows(args, store, store.lease(0, 2), 0) == first
+
+
+def test_wishes_of_untrusted_people_stand_in_no_teacher(
+    store: RolloutStore, say: Say, args: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[str] = []
+
+    def candidate(turn: Turn, hint: str) -> list[int]:
+        read.append(hint)
+        return [1, *turn.prompt_ids, *turn.completion_ids]
+
+    monkeypatch.setattr(standing, "prompts_of", lambda path: SimpleNamespace(candidate=candidate))
+    args.standing_wishes, args.standing_liked, args.rollout_batch_size = "people", True, 2
+    say("bob", RIGHT, FORM, hint="prose")
+    say("liar", RIGHT, NO, hint="shout")
+    lie(say, 8)
+    say("ada", RIGHT, THANKS)
+    rows = batch_rows(args, store, lease.lease_full(args, store, 0), 0)
+    assert len(rows) == 2 and set(read) == {"prose"}
+    args.trust = "none"
+    batch_rows(args, store, store.lease(0, 2), 0)
+    assert any("shout" in hint for hint in read)
+
+
+def knows(turn: Turn) -> bool | None:
+    if turn.person == "odd":
+        raise RuntimeError("no checker here")
+    return False
+
+
+def test_a_hook_tells_more_and_what_it_raises_is_unknown(store: RolloutStore, say: Say, args: Any) -> None:
+    args.facts_path = f"{__name__}:knows"
+    for _ in range(6):
+        say("ada", "Seven.", THANKS)
+        say("odd", "Seven.", THANKS)
+    assert trust.held_back(args, store) == {"ada"}
+
+
+def test_a_bar_of_ones_own(store: RolloutStore, say: Say, args: Any) -> None:
+    say("ada", RIGHT, THANKS)
+    lie(say, 2)
+    assert trust.held_back(args, store) == frozenset()
+    args.trust_bar = 0.7
+    assert trust.held_back(args, store) == {"liar"}
+
+
+def test_without_the_flag_nothing_is_asked_and_nothing_changes(
+    store: RolloutStore, say: Say, args: Any
+) -> None:
+    args.trust = "none"
+    say("ada", RIGHT, THANKS)
+    lie(say, 11)
+    rows = batch_rows(args, store, lease.lease_full(args, store, 0), 0)
+    assert len(rows) == 4 and not any("trust" in row["metadata"] for row in rows)
+    assert trust.trust_metrics(args, store) == {}
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"trust": "none", "trust_bar": 0.3}, "--trust-bar is read with --trust facts"),
+        ({"trust": "none", "facts_path": "a:b"}, "--facts-path is read with --trust facts"),
+        ({"custom_reward_post_process_path": None}, "weighs rewards where they are compared"),
+        ({"facts_path": "no_such_module:function"}, "--facts-path no_such_module"),
+        ({"facts_path": f"{__name__}:RIGHT"}, "is not a function"),
+    ],
+)
+def test_flags_that_nothing_would_read_are_refused(args: Any, changes: dict[str, Any], why: str) -> None:
+    with pytest.raises(ConfigError, match=why):
+        trust.check(SimpleNamespace(**(vars(args) | changes)))
+    trust.check(args)
+    trust.check(SimpleNamespace(**(vars(args) | {"trust": "none"})))
