@@ -106,8 +106,8 @@ def test_a_tiny_model_passes_more_rounds_at_once_from_day_to_day(loop: LocalLoop
     assert json.loads(file.read_text()) == tiny_days(1, 3, 8)
     wanted: list[Any] = [one["check"][4:] for day in tiny_days(1, 3, 8)["days"] for one in day["rounds"][:1]]
     assert wanted == [["right", "prose"], ["right", "prose", "warm"], ["right", "prose", "warm"]]
-    program.main(["make", str(file), "--days", "1", "--rounds", "24", "--seed", "1"])
+    program.main(["make", str(file), "--days", "1", "--rounds", "16", "--seed", "1"])
     (rounds,) = [day.rounds for day in read_days(file)]
-    days = [Day(f"day {at}", rounds[8 * at : 8 * at + 8]) for at in range(3)]
-    lines = list(play(days, LocalAgent(loop), "d", 0))
-    assert lines[-1]["passed"] >= lines[0]["passed"] + 3, lines
+    days = [Day(f"day {at}", rounds[8 * at : 8 * at + 8]) for at in range(2)]
+    first, last = play(days, LocalAgent(loop), "d", 0)
+    assert first["after_feedback"] > 0 and last["passed"] > first["passed"] and last["passed"] >= 7, (first, last)
