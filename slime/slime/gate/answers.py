@@ -75,28 +75,12 @@ class AnswerCheck:
     ) -> None:
         """Lets the candidate answer where that is `due`: a few questions and the prompts of liked answers; a part of the
         questions where it is `near` a limit; everything where it says something wrong to one of them, and as long as
-        nothing has passed that since an update fell. Explicit wishes are put to every candidate.
+        nothing has passed that since an update fell.
 
         Raises:
             CandidateRejected: `found` has the measurements.
         """
         self.says, self.live_right = {}, None
-        self.look_at_questions(samples, weights, live, engines, found, due, near)
-        wishes = [one for one in samples if purpose(one) == WISH]
-        if wishes and self.ask(wishes, weights, live, engines):
-            self.judge_wishes(wishes, live, engines, found)
-
-    def look_at_questions(
-        self,
-        samples: Sequence[Sample],
-        weights: WeightVersion,
-        live: WeightVersion,
-        engines: Sequence[Tries],
-        found: dict[str, float],
-        due: bool,
-        near: bool,
-    ) -> None:
-        """Of `look`, all but the wishes."""
         questions = [one for one in samples if purpose(one) == QUESTION]
         liked = self.liked or [one for one in samples if purpose(one) == LIKED]
         new = bool(questions) and self.history.questions != len(questions)
@@ -130,11 +114,19 @@ class AnswerCheck:
                 if reason is not None:
                     raise CandidateRejected(reason, STAGE)
 
-    def judge_wishes(
-        self, wishes: Sequence[Sample], live: WeightVersion, engines: Sequence[Tries], found: dict[str, float]
+    def look_at_wishes(
+        self,
+        samples: Sequence[Sample],
+        weights: WeightVersion,
+        live: WeightVersion,
+        engines: Sequence[Tries],
+        found: dict[str, float],
     ) -> None:
-        """Whether the candidate still does what it is asked for in so many words. Where it seems to have lost that, the
-        live weights are asked anew, for `said` may be of a version before them."""
+        """Whether the candidate, any one, still does what it is asked for in so many words. Where it seems to have lost
+        that, the live weights are asked anew, for `said` may be of a version before them. Raises as `look`."""
+        wishes = [one for one in samples if purpose(one) == WISH]
+        if not wishes or not self.ask(wishes, weights, live, engines):
+            return
         forms = [str(one.label) for one in wishes]
         now = found["obeyed"] = share_obeyed([self.says[key(one)] for one in wishes], forms)
         before = share_obeyed([self.said[key(one)] for one in wishes], forms)

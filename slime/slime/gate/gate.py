@@ -157,6 +157,7 @@ class CandidateGate:
             if due or near or any(purpose(one) == WISH for one in self.compared):
                 self.audit.make_way()
             self.answers.look(self.compared, candidate.weights, live, engines, found, due or near, near)
+            self.answers.look_at_wishes(self.compared, candidate.weights, live, engines, found)
             found["looked"] = float(due or near)
             self.watch()
             check_orders(self.ordered)
