@@ -110,4 +110,7 @@ def test_a_tiny_model_passes_more_rounds_at_once_from_day_to_day(loop: LocalLoop
     (rounds,) = [day.rounds for day in read_days(file)]
     days = [Day(f"day {at}", rounds[8 * at : 8 * at + 8]) for at in range(2)]
     first, last = play(days, LocalAgent(loop), "d", 0)
-    assert first["after_feedback"] > 0 and last["passed"] > first["passed"] and last["passed"] >= 7, (first, last)
+    assert first["after_feedback"] > 0 and last["passed"] > first["passed"] and last["passed"] >= 7, (
+        first,
+        last,
+    )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -277,6 +278,23 @@ def test_the_benchmark_tells_what_it_takes() -> None:
     done = subprocess.run([sys.executable, str(script), "--help"], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert "than 95 % of its replies" in " ".join(done.stdout.split())
+
+
+def test_the_gpu_scripts_flags_are_those_of_the_scripts() -> None:
+    """Of the benchmark's method that runs them on tiny-claw."""
+    defaults = dict(re.findall(r"default (\w+) (\S+)", (ROOT / "openclaw-combine" / "flags.sh").read_text()))
+    written = (ROOT / "launch" / "gpu.sh").read_text()
+    method = METHODS["topk_select_gpu"]
+    words = Setting(method).flags("model", "run", 0)
+    said = {flag: words[at + 1] for at, flag in enumerate(words[:-1]) if flag.startswith("--")}
+    assert said["--distill-topk"] == defaults["OPENCLAW_TOPK_K"]
+    assert said["--topk-adv-diff-clip"] == defaults["OPENCLAW_TOPK_ADV_DIFF_CLIP"]
+    assert said["--hint-selection"] == defaults["OPENCLAW_TOPK_HINT_SELECTION"]
+    assert said["--hint-m"] == defaults["OPENCLAW_TOPK_MAX_CAND"] and method.votes == int(defaults["PRM_M"])
+    for flag in ("--rollout-batch-size", "--weight-decay", "--eps-clip-high"):
+        assert f"{flag} {said[flag]}" in written
+    assert "--custom-reward-post-process-path" not in said and "--use-kl-loss" not in words
+    assert "--calculate-per-token-loss" not in words and "calculate-per-token" not in written
 
 
 def test_a_trial_that_names_no_learning_rate_has_its_methods_own(

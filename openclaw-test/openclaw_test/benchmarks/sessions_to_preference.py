@@ -62,8 +62,8 @@ def jobs_of(options: argparse.Namespace) -> list[Job]:
             "people": people,
             "seed": seed,
             "lr": rate or METHODS[method].lr,
-            "batch": options.batch,
-            "kl": options.kl,
+            "batch": options.batch or METHODS[method].batch,
+            "kl": METHODS[method].kl if options.kl is None else options.kl,
             "most": options.most,
             "behind": options.behind,
             "flags": options.flags.split(),
@@ -175,7 +175,7 @@ def grouped(results: Sequence[dict[str, Any]]) -> dict[tuple[str, str, float], l
 
 def print_lines(options: argparse.Namespace, results: Sequence[dict[str, Any]]) -> None:
     for (people, method, rate), group in grouped(results).items():
-        setting = {"lr": rate, "batch": options.batch, "kl": options.kl, "behind": options.behind}
+        setting = {"lr": rate, **{name: group[0]["job"][name] for name in ("batch", "kl", "behind")}}
         setting["flags"] = options.flags.split()
         if options.gate:
             setting |= {"gate": True} | {
@@ -210,8 +210,15 @@ def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument(
         "--lr", type=float, nargs="+", default=[None], help="learning rates; default: each method's own"
     )
-    parser.add_argument("--batch", type=int, default=Setting.batch, help="samples of an update")
-    parser.add_argument("--kl", type=float, default=Setting.kl, help="weight of the KL to the first weights")
+    parser.add_argument(
+        "--batch", type=int, default=None, help="samples of an update, instead of the method's"
+    )
+    parser.add_argument(
+        "--kl",
+        type=float,
+        default=None,
+        help="weight of the KL to the first weights, instead of the method's",
+    )
     parser.add_argument(
         "--behind", type=int, default=0, help="versions that people are answered behind the newest one"
     )
@@ -232,7 +239,7 @@ def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--search-lr", action="store_true", help=lr_search.RULE.replace("%", "%%"))
     options = parser.parse_args(argv)
     for name in ("seeds", "workers", "batch", "most"):
-        if getattr(options, name) < 1:
+        if (value := getattr(options, name)) is not None and value < 1:
             parser.error(f"--{name} must be 1 or more")
     if options.memory and options.behind:
         parser.error("--memory does not go with --behind: the canaries are asked of the newest version")

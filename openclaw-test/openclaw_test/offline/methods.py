@@ -16,8 +16,9 @@ usual 1e-8 every weight moves by the learning rate, also where there is nothing 
 @dataclass(frozen=True)
 class Method:
     """`hook` makes samples of judged turns; `flags` are the trainer's, None where nothing is trained; `votes` of the
-    judge a turn, which may bring as many hints; `remembers`: hints go into every prompt; `lr`: where a trial names
-    none."""
+    judge a turn, which may bring as many hints; `remembers`: hints go into every prompt; `lr`, `batch` and `kl`: where a
+    trial names none; `compares`: rewards are compared within their batch where `flags` name no other way;
+    `per_token`: every token weighs the same, and not every reply."""
 
     name: str
     title: str
@@ -26,6 +27,10 @@ class Method:
     votes: int = 1
     remembers: bool = False
     lr: float = LEARNING_RATE
+    batch: int = BATCH
+    kl: float = KL
+    compares: bool = True
+    per_token: bool = True
 
 
 _POLICY = ("--advantage-estimator", "grpo", "--disable-rewards-normalization", "--eps-clip-high", "0.28")
@@ -52,6 +57,12 @@ _SELECT = (
     *("--standing-wishes", "people", "--standing-liked", "--teacher-guidance", "1.5"),
     *("--custom-reward-post-process-path", "openclaw.trainer_hooks.credit.compare_with_person"),
 )
+_GPU = (
+    *("--loss-spec-path", "openclaw_combine.loss:topk_select", "--distill-topk", "4"),
+    *("--hint-selection", "sequence_optimal", "--hint-m", "3", "--topk-adv-diff-clip", "1.0"),
+    *("--weight-decay", "0.1"),
+)
+"""As the hybrid's scripts for GPUs; learning rate and Adam's epsilon are tiny-claw's."""
 
 METHODS = {
     method.name: method
@@ -81,21 +92,33 @@ METHODS = {
             votes=3,
             lr=2e-3,
         ),
+        Method(
+            "topk_select_gpu",
+            "hybrid select, flags of the GPU scripts",
+            "openclaw_combine.topk_select:sample_from_judged_turn",
+            (*_POLICY, *_GPU),
+            votes=3,
+            lr=2e-3,
+            batch=16,
+            kl=0.0,
+            compares=False,
+            per_token=False,
+        ),
     )
 }
 
 
 @dataclass(frozen=True)
 class Setting:
-    """A method with everything that a trial may change: learning rate (None: the method's), samples an update, KL to
-    the first weights, Adam's epsilon, whether every token weighs the same or every reply, how many versions people are
+    """A method with everything that a trial may change: learning rate, samples an update and KL to the first weights
+    (None: the method's), Adam's epsilon, whether every token weighs the same or every reply, how many versions people are
     answered behind the newest (a real loop trains meanwhile), whether what people asked for stands in their prompts until
     the weights hold it (--memory), further driver flags (such as LoRA's)."""
 
     method: Method
     lr: float | None = None
-    batch: int = BATCH
-    kl: float = KL
+    batch: int | None = None
+    kl: float | None = None
     adam_eps: float = ADAM_EPSILON
     per_token: bool = True
     behind: int = 0
@@ -104,16 +127,18 @@ class Setting:
 
     def flags(self, model_path: str, run_dir: str, seed: int) -> list[str]:
         """The command line of the driver."""
-        kl = ["--use-kl-loss", "--kl-loss-coef", str(self.kl), "--kl-loss-type", "low_var_kl"]
+        kl = self.method.kl if self.kl is None else self.kl
+        held = ["--use-kl-loss", "--kl-loss-coef", str(kl), "--kl-loss-type", "low_var_kl"] if kl else []
+        compared = ["--custom-reward-post-process-path", "openclaw.methods.rewards.compare_in_batch"]
         return [
             *("--hf-checkpoint", model_path, "--run-dir", run_dir, "--rl-buffer-dir", run_dir),
             "--disable-rollout-global-dataset",
-            *(["--calculate-per-token-loss"] if self.per_token else []),
+            *(["--calculate-per-token-loss"] if self.per_token and self.method.per_token else []),
             *("--rollout-function-path", "openclaw.trainer_hooks.lease.generate_rollout"),
             *("--on-weights-live-path", "openclaw.trainer_hooks.lease.on_weights_live"),
             *("--service-path", "openclaw.trainer_hooks.services.start", "--method-path", self.method.hook),
-            *("--rollout-batch-size", str(self.batch), "--reward-key", "score"),
-            *("--custom-reward-post-process-path", "openclaw.methods.rewards.compare_in_batch"),
+            *("--rollout-batch-size", str(self.batch or self.method.batch), "--reward-key", "score"),
+            *(compared if self.method.compares else []),
             *(
                 "--lr",
                 str(self.lr or self.method.lr),
@@ -126,7 +151,7 @@ class Setting:
             ),
             *("--adam-eps", str(self.adam_eps), "--seed", str(seed)),
             *(self.method.flags or _POLICY),
-            *(kl if self.kl else []),
+            *held,
             *(["--memory"] if self.memory else []),
             *self.extra,
         ]
