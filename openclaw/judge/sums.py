@@ -165,13 +165,14 @@ class Reader:
         return value
 
     def _with_unit(self, number: Token, value: Fraction) -> Fraction:
-        unit = self._peek()
-        if unit is None or unit.kind != "word" or (unit.text in ("x", "X") and self._peek(1) is not None):
-            touches = unit is not None and unit.text in ("x", "X") and unit.start == number.end
-            if touches and not (self._peek(1) and self._peek(1).kind == "number"):  # type: ignore[union-attr]
-                raise _NoSum
+        unit, behind = self._peek(), self._peek(1)
+        if unit is None or unit.kind != "word":
             return value
-        behind = self._peek(1)
+        if unit.text in ("x", "X"):
+            if unit.start == number.end and (behind is None or behind.kind != "number"):
+                raise _NoSum
+            if behind is not None:
+                return value
         goes_on = behind is not None and (behind.kind in ("sign", "equals") or behind.text in ("x", ")"))
         known = bool(_SHORT_UNIT.fullmatch(unit.text)) or unit.text in ("%", "°") or "/" in unit.text
         if not known and (len(unit.text) < 3 or unit.start == number.end):
