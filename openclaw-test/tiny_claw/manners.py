@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass, replace
+from typing import Literal
 
+from tiny_claw import detectors
 from tiny_claw.detectors import Manner, Tone
 from tiny_claw.problems import Problem, Step
+
+Form = Literal["list", "number", "friendly", "detailed", "prose"]
+"""What somebody may ask for in so many words."""
 
 UNPROMPTED: dict[Manner, float] = {"list": 0.80, "prose": 0.15, "bare": 0.05}
 UNPROMPTED_WARM = 0.2
@@ -137,3 +142,23 @@ def _prose_sum(rng: random.Random, problem: Problem) -> str:
     }
     closing = rng.choice(("That makes", "So the answer is", "The result is"))
     return f"We {verb[step.op]}, so {step}. {closing} {step.result}."
+
+
+OTHERWISE: dict[Form, Style] = {
+    "list": Style("prose"),
+    "number": Style("prose"),
+    "friendly": Style("prose"),
+    "detailed": Style("list", short=True),
+    "prose": Style("list"),
+}
+"""A reply that is not what the wish asks for, and that a complaint would be about."""
+
+
+def obeys(form: Form, problem: Problem, reply: str) -> bool:
+    """Whether the reply has the form that was asked for; a wrong result is counted elsewhere."""
+    manner = detectors.manner(reply)
+    if form == "friendly":
+        return detectors.tone(reply) == "warm"
+    if form == "detailed":
+        return manner == "prose" and detectors.is_detailed(problem, reply)
+    return manner == {"list": "list", "number": "bare", "prose": "prose"}[form]

@@ -12,21 +12,17 @@ import argparse
 import random
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Literal
 
 import torch
 
-from tiny_claw import detectors
 from tiny_claw.generation import Helper, Messages
-from tiny_claw.manners import Style, write_reply
+from tiny_claw.manners import OTHERWISE, Form, obeys, write_reply
 from tiny_claw.problems import Problem, random_problem
-
-Kind = Literal["list", "number", "friendly", "detailed", "prose"]
 
 LEAST = 0.85
 ASKED = 24
 """Replies by which a wording is measured, in three places in turn."""
-KEPT: dict[Kind, int] = {"list": 160, "number": 50, "friendly": 40, "detailed": 39, "prose": 30}
+KEPT: dict[Form, int] = {"list": 160, "number": 50, "friendly": 40, "detailed": 39, "prose": 30}
 """Wordings of each kind; half are for the list, which the untrained model writes unasked and was never asked for."""
 FILE = Path(__file__).with_name("wishes.txt")
 
@@ -135,40 +131,22 @@ def _prose(rng: random.Random) -> str:
     return _order(rng, f"{verb} {rng.choice(_PROSE)}{ending}")
 
 
-_SAID: dict[Kind, Callable[[random.Random], str]] = {
+_SAID: dict[Form, Callable[[random.Random], str]] = {
     "list": _list,
     "number": _number,
     "friendly": _friendly,
     "detailed": _detailed,
     "prose": _prose,
 }
-_OTHERWISE: dict[Kind, Style] = {
-    "list": Style("prose"),
-    "number": Style("prose"),
-    "friendly": Style("prose"),
-    "detailed": Style("list", short=True),
-    "prose": Style("list"),
-}
-"""A reply that the wish would be a complaint about."""
 
 
-def sentences(kind: Kind, tries: int) -> list[str]:
+def sentences(kind: Form, tries: int) -> list[str]:
     """Wordings of a kind, sorted; the same arguments give the same ones."""
     rng = random.Random(f"wishes for {kind}")
     return sorted({_SAID[kind](rng) for _ in range(tries)})
 
 
-def obeys(kind: Kind, problem: Problem, reply: str) -> bool:
-    """Whether the reply has the form that was asked for."""
-    manner = detectors.manner(reply)
-    if kind == "friendly":
-        return detectors.tone(reply) == "warm"
-    if kind == "detailed":
-        return manner == "prose" and detectors.is_detailed(problem, reply)
-    return manner == {"list": "list", "number": "bare", "prose": "prose"}[kind]
-
-
-def _asked(kind: Kind, wish: str, number: int) -> tuple[Problem, Messages]:
+def _asked(kind: Form, wish: str, number: int) -> tuple[Problem, Messages]:
     """A training problem with the wish behind it, in the system message, or said about a reply of another form."""
     rng = random.Random(f"{wish} {number}")
     problem = random_problem(rng, "train")
@@ -177,11 +155,11 @@ def _asked(kind: Kind, wish: str, number: int) -> tuple[Problem, Messages]:
         return problem, [{"role": "system", "content": wish}, question]
     if number % 3 == 1:
         return problem, [{"role": "user", "content": f"{problem.text} {wish}"}]
-    reply = {"role": "assistant", "content": write_reply(rng, problem, _OTHERWISE[kind])}
+    reply = {"role": "assistant", "content": write_reply(rng, problem, OTHERWISE[kind])}
     return problem, [question, reply, {"role": "user", "content": wish}]
 
 
-def obedience(helper: Helper, kind: Kind, wishes: Sequence[str]) -> dict[str, float]:
+def obedience(helper: Helper, kind: Form, wishes: Sequence[str]) -> dict[str, float]:
     """Of each, the share of replies that obey it, at temperature 1."""
     asked = [(wish, *_asked(kind, wish, number)) for wish in wishes for number in range(ASKED)]
     replies = helper.answer([talk for _, _, talk in asked])

@@ -18,12 +18,11 @@ from openclaw.judge.questions import question_about
 from openclaw.judge.rules.bounds import bounded
 from openclaw.judge.rules.results import rejects_result
 from openclaw.judge.rules.tool_calls import ToolCall, calls_in
-from openclaw.judge.rules.tool_results import read_tool_result
+from openclaw.judge.rules.tool_results import TOOL_ROLES, read_tool_result
 from openclaw.types import Message, Turn
 
 FactsHook = Callable[[Turn], bool | None]
 
-_TOOL_ROLES = frozenset({"tool", "function"})
 _SAYS_IT_FAILED = re.compile(
     r"\bno\b|fail|error|exit (?:code|status)|not |n't|unable|fehl|nicht|erreur|échou|falló|erro\b|errore|fout|błąd"
     r"|ошиб|hata|失敗|エラー|失败|错误",
@@ -93,7 +92,7 @@ def _worked(texts: Sequence[str], calls: Sequence[ToolCall]) -> bool | None:
 def _results_before(messages: Sequence[Message]) -> tuple[list[str], Message | None]:
     """The tool results that an answer follows at once, and the message that called for them."""
     start = len(messages)
-    while start and messages[start - 1].get("role") in _TOOL_ROLES:
+    while start and messages[start - 1].get("role") in TOOL_ROLES:
         start -= 1
     return _tool_texts(messages[start:]), (messages[start - 1] if 0 < start < len(messages) else None)
 
@@ -105,4 +104,4 @@ def _calls_of(message: Message | None) -> list[ToolCall]:
 
 
 def _tool_texts(messages: Sequence[Message]) -> list[str]:
-    return [bounded(text_of(one, LINE_BREAK)) for one in messages if one.get("role") in _TOOL_ROLES]
+    return [bounded(text_of(one, LINE_BREAK)) for one in messages if one.get("role") in TOOL_ROLES]

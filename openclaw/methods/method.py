@@ -92,15 +92,7 @@ class Method:
     @classmethod
     def load(cls, path: str) -> Method:
         """The hook named `module:attr` or `file.py:attr`. Raises ConfigError."""
-        file, _, attr = path.rpartition(":")
-        try:
-            in_file = file.endswith(".py")
-            function = getattr(_module_of(Path(file)), attr) if in_file else pkgutil.resolve_name(path)
-        except (ImportError, AttributeError, ValueError, OSError) as error:
-            raise ConfigError(f"--method-path {path}: {error}") from error
-        if not callable(function):
-            raise ConfigError(f"--method-path {path} is not a function")
-        return cls.of(function, path)
+        return cls.of(function_of("--method-path", path), path)
 
     def chosen(self, args: object) -> dict[str, float]:
         """The options that parsed arguments give a number."""
@@ -120,6 +112,20 @@ class Method:
             function if parameters == 3 else lambda turn, judgements, _context: function(turn, judgements)
         )
         return cls(name or getattr(function, "__name__", "method"), called, needs, options)
+
+
+def function_of(flag: str, path: str) -> Callable[..., Any]:
+    """What `module:attr` or `file.py:attr` names, as a flag gives it. Raises ConfigError."""
+    file, _, attr = path.rpartition(":")
+    try:
+        in_file = file.endswith(".py")
+        function = getattr(_module_of(Path(file)), attr) if in_file else pkgutil.resolve_name(path)
+    except (ImportError, AttributeError, ValueError, OSError) as error:
+        raise ConfigError(f"{flag} {path}: {error}") from error
+    if not callable(function):
+        raise ConfigError(f"{flag} {path} is not a function")
+    found: Callable[..., Any] = function
+    return found
 
 
 def asks(needs: NeedsFunction, options: tuple[str, ...] = ()) -> Callable[[MethodFunction], MethodFunction]:

@@ -18,13 +18,13 @@ from __future__ import annotations
 import argparse
 import functools
 import logging
-import pkgutil
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
 from openclaw.errors import ConfigError
 from openclaw.judge.facts import FactsHook, agreement, fact_of
+from openclaw.methods.method import function_of
 from openclaw.store import RolloutStore
 from openclaw.store.scores import Score
 from openclaw.store.shares import Person
@@ -62,7 +62,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--facts-path",
         default=None,
-        help="with --trust facts, module:function that tells more of a turn: True (the answer is right), False or None",
+        help="with --trust facts, module:function or file.py:function that tells more of a turn: True (the answer is right), "
+        "False or None",
     )
 
 
@@ -88,15 +89,7 @@ def is_on(args: object) -> bool:
 @functools.lru_cache(maxsize=4)
 def facts_hook(path: str | None) -> FactsHook | None:
     """The function of --facts-path. Raises ConfigError."""
-    if path is None:
-        return None
-    try:
-        hook = pkgutil.resolve_name(path)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise ConfigError(f"--facts-path {path}: {error}") from error
-    if not callable(hook):
-        raise ConfigError(f"--facts-path {path} is not a function")
-    return functools.partial(_asked, hook)
+    return None if path is None else functools.partial(_asked, function_of("--facts-path", path))
 
 
 def share_of(evidence: Sequence[bool]) -> float:

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from tiny_claw import detectors
-from tiny_claw.manners import Style, write_reply
+from tiny_claw.manners import OTHERWISE, obeys, write_reply
 from tiny_claw.problems import Problem, random_problem
 
 Kind = Literal["list", "number", "friendly", "detailed"]
@@ -32,13 +32,6 @@ BAR = 0.8
 """Least share of what the model obeyed before it learned that it must obey after, of each list row and of the mean of the
 other wishes; and of the variety of its replies."""
 
-_OTHER_FORM = {
-    "list": Style("prose"),
-    "number": Style("prose"),
-    "friendly": Style("prose"),
-    "detailed": Style("list", short=True),
-}
-"""What a complaint is about: a reply that is not what the wish asks for."""
 _WORD = re.compile(r"[^\W_]+")
 
 
@@ -53,7 +46,7 @@ class Case:
 
     def obeyed(self, reply: str) -> bool:
         """Whether the reply has the form that was asked for; a wrong result is counted elsewhere."""
-        return _OBEYS[self.kind](self.problem, reply)
+        return obeys(self.kind, self.problem, reply)
 
 
 @dataclass(frozen=True)
@@ -111,7 +104,7 @@ def _case(rng: random.Random, split: Split, kind: Kind, place: Place) -> Case:
         return Case(kind, place, problem, [{"role": "user", "content": f"{problem.text} {words}"}])
     if place == "system":
         return Case(kind, place, problem, [{"role": "system", "content": words}, question])
-    reply = {"role": "assistant", "content": write_reply(rng, problem, _OTHER_FORM[kind])}
+    reply = {"role": "assistant", "content": write_reply(rng, problem, OTHERWISE[kind])}
     return Case(kind, place, problem, [question, reply, {"role": "user", "content": words}])
 
 
@@ -154,15 +147,3 @@ def form(problem: Problem, text: str) -> str:
 def _effective_number(forms: Sequence[str]) -> float:
     shares = [count / len(forms) for count in Counter(forms).values()]
     return math.exp(-sum(share * math.log(share) for share in shares))
-
-
-def _is_detailed(problem: Problem, reply: str) -> bool:
-    return detectors.manner(reply) == "prose" and detectors.is_detailed(problem, reply)
-
-
-_OBEYS: dict[Kind, Callable[[Problem, str], bool]] = {
-    "list": lambda _, reply: detectors.manner(reply) == "list",
-    "number": lambda _, reply: detectors.manner(reply) == "bare",
-    "friendly": lambda _, reply: detectors.tone(reply) == "warm",
-    "detailed": _is_detailed,
-}

@@ -21,7 +21,7 @@ from openclaw.judge.rules.languages import language_of, read_listed, read_signs
 from openclaw.judge.rules.repetition import is_repeated, restates
 from openclaw.judge.rules.sentiment import read_feedback
 from openclaw.judge.rules.tool_calls import calls_in
-from openclaw.judge.rules.tool_results import read_tool_results
+from openclaw.judge.rules.tool_results import TOOL_ROLES, read_tool_results
 from openclaw.types import Message, Vote
 
 _REPLY = re.compile(
@@ -29,7 +29,6 @@ _REPLY = re.compile(
     r"(?:[,, ]+(?:please|bitte|por favor|thanks|thank you|danke|gracias))?[.!。! ]*$"
 )
 """What answers a question that the response asks."""
-_TOOL_ROLES = frozenset({"tool", "function"})
 
 
 class RulesBackend:
@@ -55,7 +54,7 @@ class RulesBackend:
 def vote_by_rules(question: JudgeQuestion) -> Vote:
     """One vote; its text says which rule decided."""
     said = _said(question)
-    results = [_text(message) for message in question.next_state if message.get("role") in _TOOL_ROLES]
+    results = [_text(message) for message in question.next_state if message.get("role") in TOOL_ROLES]
     if said:
         vote = _vote_on_message(said, _last_request(question.messages), bounded(question.response))
         if vote.score or not results:

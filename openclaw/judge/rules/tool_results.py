@@ -23,6 +23,8 @@ from openclaw.judge.rules.wordings import TOOLS
 
 Verdict = tuple[int, str]
 
+TOOL_ROLES = frozenset({"tool", "function"})
+"""Of messages that hold results of tools."""
 _BAD_STATUS = frozenset(
     {"error", "failed", "failure", "timeout", "denied", "forbidden", "cancelled", "killed", "unauthorized"}
 )
