@@ -62,8 +62,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--facts-path",
         default=None,
-        help="with --trust facts, module:function or file.py:function that tells more of a turn: True (the answer is right), "
-        "False or None",
+        help="with --trust facts, module:function or file.py:function that tells more of a turn: True (the answer is "
+        "right), False or None",
     )
 
 
