@@ -21,6 +21,7 @@ TRAITS: tuple[wordings.Trait, ...] = ("warm", "cold", "short", "detailed")
 ASKED_WEIGHTS = {"list": 27, "prose": 48, "bare": 25}  # how often a hint or complaint asks for each manner
 THINKING_OFF = 0.1  # share of conversations in the format of enable_thinking=False
 SYSTEM_SHARE = 0.2
+TONE_BESIDE_LENGTH = 0.5
 STAMPED, STAMPED_IN_LONG = 0.05, 0.4  # shares with what client programs add to a message
 
 
@@ -138,11 +139,16 @@ def hint_for(rng: random.Random, style: Style) -> tuple[str, Style]:
 
 
 def length_hint(rng: random.Random, style: Style) -> tuple[str, Style]:
-    """An instruction to write prose of a length, and the style in which to follow it."""
-    trait: wordings.Trait = rng.choice(("short", "detailed"))
-    parts = [wordings.manner_hint(rng, "prose"), wordings.trait_hint(rng, trait)]
+    """An instruction to write prose of a length, every other time of a tone too, and the style in which to follow it."""
+    traits: list[wordings.Trait] = [rng.choice(("short", "detailed"))]
+    if rng.random() < TONE_BESIDE_LENGTH:
+        traits.append(rng.choice(("warm", "cold")))
+    parts = [wordings.manner_hint(rng, "prose"), *(wordings.trait_hint(rng, trait) for trait in traits)]
     rng.shuffle(parts)
-    return " ".join(parts), with_trait(other_style(rng, style, "prose"), trait)
+    style = other_style(rng, style, "prose")
+    for trait in traits:
+        style = with_trait(style, trait)
+    return rng.choice((" ", "\n")).join(parts), style
 
 
 def with_trait(style: Style, trait: wordings.Trait) -> Style:

@@ -2,8 +2,8 @@
 
 Supervised training of a small Qwen3 with slime's own SFT loss, in three cycles: the first begins with bare
 equations and goes on with the mix of conversations, the second repeats the mix with a smaller learning rate
-that ends at zero, the third does so with many instructions about length. All lengths are in tokens, so the
-result does not depend on how fast the machine is.
+that ends at zero, the third does so with many instructions about length and tone. All lengths are in tokens, so the
+result does not depend on how fast the machine is. `--further MODEL` lets a model that is there read the third once more.
 """
 
 from __future__ import annotations
@@ -165,12 +165,20 @@ def train_cycle(
         yield loss
 
 
-def make(out: Path, total_tokens: int, seed: int = 0, new_tokenizer: bool = False) -> None:
-    """Train and save into `out`; a run that was cut off goes on from its last saved state."""
+def make(
+    out: Path, total_tokens: int, seed: int = 0, new_tokenizer: bool = False, further: Path | None = None
+) -> None:
+    """Train and save into `out`; a run that was cut off goes on from its last saved state. `further`: a folder of a
+    model that reads `total_tokens` of the last cycle, instead of a new one that reads all three."""
     torch.manual_seed(seed)
-    tokenizer = train_tokenizer() if new_tokenizer else load_tokenizer(SHIPPED)
-    end_id, pad_id = tokenizer.convert_tokens_to_ids([TURN_END, END_OF_TEXT])
-    run = new_run(new_model(len(tokenizer), end_id, pad_id))
+    tokenizer = train_tokenizer() if new_tokenizer else load_tokenizer(further or SHIPPED)
+    if further:
+        run = new_run(Qwen3ForCausalLM.from_pretrained(further, dtype=torch.float32))
+        run.cycle = len(CYCLES) - 1
+        total_tokens = round(total_tokens / CYCLES[-1].share)
+    else:
+        end_id, pad_id = tokenizer.convert_tokens_to_ids([TURN_END, END_OF_TEXT])
+        run = new_run(new_model(len(tokenizer), end_id, pad_id))
     out.mkdir(parents=True, exist_ok=True)
     state_file = out / "training_state.pt"
     if state_file.exists():
@@ -223,12 +231,17 @@ def main() -> None:
     length.add_argument("--tokens", type=int, help="tokens to read")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument(
+    start = parser.add_mutually_exclusive_group()
+    start.add_argument(
         "--new-tokenizer", action="store_true", help="train the tokenizer too, instead of the shipped one"
+    )
+    start.add_argument(
+        "--further", type=Path, metavar="MODEL", help="read --tokens of the last cycle with this model"
     )
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
-    make(args.out, args.tokens or round(args.minutes * TOKENS_PER_MINUTE), args.seed, args.new_tokenizer)
+    tokens = args.tokens or round(args.minutes * TOKENS_PER_MINUTE)
+    make(args.out, tokens, args.seed, args.new_tokenizer, args.further)
 
 
 if __name__ == "__main__":
