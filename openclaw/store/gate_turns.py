@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from sqlalchemy import RowMapping, select
 
 from openclaw.store import schema
 from openclaw.store.database import Database
 from openclaw.store.rows import select_turns, turn_from_row
+from openclaw.store.scores import others_than
+from openclaw.store.shares import Person
 from openclaw.types import SampleState, Turn, TurnState
 
 LOOKED_AT = 2000
@@ -23,10 +25,10 @@ _TRAINABLE = (TurnState.CAPTURED, TurnState.ANSWERED, TurnState.JUDGED, TurnStat
 class GateTurnTable(Database):
     """Reads only; nothing here changes a turn."""
 
-    def liked_turns(self, count: int) -> list[Turn]:
+    def liked_turns(self, count: int, apart: Collection[Person] = ()) -> list[Turn]:
         """Up to `count` main turns whose last judgement is above 0: half from all of the newest 2,000, half from the
         newest 50; one a session, and of one person at most half. What is in quarantine is not held up as an example: who
-        goes back without some turns would be held to them.
+        goes back without some turns would be held to them. Nor is what the people in `apart` liked.
 
         The choice follows from the ids alone, so that it changes little from one call to the next.
         """
@@ -41,6 +43,8 @@ class GateTurnTable(Database):
             .order_by(judgement.id.desc())
             .limit(LOOKED_AT)
         )
+        if apart:
+            query = query.where(others_than(apart))
         with self.reading() as connection:
             rows = [row for row in connection.execute(query).mappings() if row["score"] > 0]
             choice = _Choice(max(1, count // 2))

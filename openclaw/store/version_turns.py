@@ -11,17 +11,20 @@ from sqlalchemy import Select, case, func, select
 from openclaw.store import schema
 from openclaw.store.database import Database
 from openclaw.store.rows import unpack_json
+from openclaw.store.shares import Person
 from openclaw.types import DEFAULT_TRAINER, TurnState, VersionStatus
 
 
 @dataclass(frozen=True)
 class JudgedTurn:
-    """`version`: that wrote its last token. `cut`: it ended by its length. `undone`: the version was rolled back."""
+    """`version`: that wrote its last token. `cut`: it ended by its length. `undone`: the version was rolled back.
+    `person`: whose turn it is."""
 
     version: int
     score: float
     cut: bool
     undone: bool = False
+    person: Person = None
 
 
 class VersionTurnTable(Database):
@@ -35,7 +38,7 @@ class VersionTurnTable(Database):
     def judged_turns(self, limit: int) -> list[JudgedTurn]:
         """The newest `limit` of them, oldest first."""
         turn, body, judgement = schema.turn.c, schema.turn_body.c, schema.judgement.c
-        query = _judged(turn.finish_reason, judgement.score, body.version_spans)
+        query = _judged(turn.finish_reason, judgement.score, body.version_spans, turn.person)
         query = query.where(body.turn_id == turn.id).order_by(judgement.id.desc()).limit(limit)
         version = schema.weight_version.c
         undone = select(version.version).where(version.status == str(VersionStatus.ROLLED_BACK))
@@ -43,10 +46,10 @@ class VersionTurnTable(Database):
             gone = set(connection.scalars(undone))
             rows = connection.execute(query).all()
         found = []
-        for reason, score, packed in reversed(rows):
+        for reason, score, packed, person in reversed(rows):
             spans = unpack_json(packed)
             last = spans[-1][0] if spans else 0
-            found.append(JudgedTurn(last, score, reason == "length", last in gone))
+            found.append(JudgedTurn(last, score, reason == "length", last in gone, person))
         return found
 
     def learned_by(

@@ -6,12 +6,16 @@ import argparse
 import functools
 import json
 import re
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
 from openclaw.errors import ConfigError
 from openclaw.formats.rendering import ChatFormat, ModelFolder
 from openclaw.formats.tokenizer import Tokenizer
+from openclaw.store import RolloutStore
+from openclaw.store.shares import Person
+from openclaw.trainer_hooks import trust
 from openclaw.trainer_hooks.batch import sample_dict_of
 from openclaw.trainer_hooks.lease import opened_store
 from openclaw.types import Turn
@@ -47,7 +51,7 @@ def gate_samples(args: Any, rollout_id: int, version: int) -> list[dict[str, Any
         ConfigError: --gate-data cannot be read. StoreError: the buffer cannot.
     """
     store = opened_store(args)
-    turns = [(LIKED, turn) for turn in store.liked_turns(args.gate_liked)]
+    turns = [(LIKED, turn) for turn in _liked(args, store)]
     known = {turn.id for _, turn in turns}
     newest = store.newest_turns(args.gate_recent)
     turns += [(RECENT, turn) for turn in newest if turn.id not in known]
@@ -55,6 +59,19 @@ def gate_samples(args: Any, rollout_id: int, version: int) -> list[dict[str, Any
     if args.gate_data is not None:
         samples += questions(args.gate_data, args.hf_checkpoint)
     return samples
+
+
+def _liked(args: Any, store: RolloutStore) -> list[Turn]:
+    """Nothing that people liked who are not trusted: an update that unlearns it is none to reject."""
+
+    def ask(apart: Collection[Person]) -> list[Turn]:
+        return store.liked_turns(args.gate_liked, apart)
+
+    if not trust.is_on(args):
+        return ask(())
+    return trust.Trust.now(args, store).without_those_below(
+        ask, lambda found: {turn.person for turn in found}
+    )
 
 
 def _of_turn(purpose: str, turn: Turn) -> dict[str, Any]:

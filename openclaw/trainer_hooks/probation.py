@@ -18,7 +18,9 @@ from typing import Any
 
 from openclaw.errors import StoreError
 from openclaw.store import RolloutStore
+from openclaw.store.shares import Person
 from openclaw.store.version_turns import JudgedTurn
+from openclaw.trainer_hooks import trust
 from openclaw.types import VersionStatus
 from openclaw.versions import orders
 
@@ -92,7 +94,8 @@ def _seen(store: RolloutStore) -> dict[str, int]:
 
 
 def watch(args: Any, store: RolloutStore) -> None:
-    """Orders the way back where newer versions are worse. Their turns are quarantined, not learned again."""
+    """Orders the way back where newer versions are worse. Their turns are quarantined, not learned again. With --trust,
+    what people say who are below its bar counts for neither side."""
     size, run_dir = getattr(args, "probation_turns", 0), Path(getattr(args, "run_dir", "") or ".")
     if not size or not run_dir.is_dir() or orders.pinned(run_dir) is not None:
         return
@@ -101,15 +104,19 @@ def watch(args: Any, store: RolloutStore) -> None:
         return
     _seen(store)["judged"] = count
     turns = store.judged_turns(size + count % size)
-    before, now = ([one for one in part if not one.undone] for part in (turns[:size], turns[size:]))
+    apart = _not_trusted(args, store, turns)
+    before, now = (
+        [one for one in part if not one.undone and one.person not in apart]
+        for part in (turns[:size], turns[size:])
+    )
     reason = alarm(before, now, args.probation_false_alarms)
     if reason is None:
         return
-    trusted = max(turn.version for turn in before)
+    known_good = max(turn.version for turn in before)
     kept = [
         one.version
         for one in store.versions()
-        if one.version <= trusted
+        if one.version <= known_good
         and one.status in (VersionStatus.LIVE, VersionStatus.SUPERSEDED)
         and one.path is not None
         and Path(one.path).is_dir()
@@ -121,3 +128,9 @@ def watch(args: Any, store: RolloutStore) -> None:
         log.warning("probation: %s; going back to version %d", reason, max(kept))
     except StoreError as error:
         log.info("probation: %s, but %s", reason, error)
+
+
+def _not_trusted(args: Any, store: RolloutStore, turns: Sequence[JudgedTurn]) -> frozenset[Person]:
+    if not trust.is_on(args):
+        return frozenset()
+    return trust.Trust.now(args, store).below({turn.person for turn in turns})

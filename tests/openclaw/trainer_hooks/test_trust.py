@@ -5,15 +5,18 @@ from __future__ import annotations
 import logging
 import random
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from sqlalchemy import update
 
 from openclaw.errors import ConfigError
 from openclaw.methods.rewards import compare_in_batch
-from openclaw.store import RolloutStore
-from openclaw.trainer_hooks import companions, lease, standing, trust
+from openclaw.store import RolloutStore, schema
+from openclaw.store.rows import pack_json
+from openclaw.trainer_hooks import companions, gate_samples, lease, probation, standing, trust
 from openclaw.trainer_hooks.batch import batch_metrics, batch_rows
 from openclaw.trainer_hooks.credit import compare_with_person
 from openclaw.trainer_hooks.trust import PRIOR, WINDOW, Trust, share_of
@@ -248,6 +251,40 @@ def test_wishes_of_untrusted_people_stand_in_no_teacher(
     args.trust = "none"
     batch_rows(args, store, store.lease(0, 2), 0)
     assert any("shout" in hint for hint in read)
+
+
+def test_the_gate_holds_no_update_to_what_a_liar_liked(
+    store: RolloutStore, say: Say, args: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gate_samples, "opened_store", lambda args: store)
+    args.gate_liked, args.gate_recent, args.gate_longest, args.gate_data = 8, 0, 4096, None
+    good = say("ada", RIGHT, THANKS)
+    lie(say, 8)
+    found = gate_samples.gate_samples(args, 0, 0)
+    assert [one["metadata"]["key"] for one in found] == [good.id]
+    args.trust = "none"
+    found = gate_samples.gate_samples(args, 0, 0)
+    assert [one["metadata"]["key"] for one in found] != [good.id], "one of a session, the newest"
+
+
+def test_complaints_of_a_liar_send_no_version_back(
+    store: RolloutStore, say: Say, args: Any, tmp_path: Path
+) -> None:
+    store.weights_live(-1, 0, None, True, str(tmp_path), None)
+    store.weights_live(0, 1, 0, False, str(tmp_path), None)
+    args.probation_turns, args.probation_false_alarms, args.run_dir = 20, 0.01, str(tmp_path)
+    for number in range(39):
+        turn = say("ada", RIGHT, THANKS) if number < 20 else say("liar", RIGHT, NO)
+        spans = pack_json([(int(number >= 20), 0, len(turn.completion_ids))])
+        which = update(schema.turn_body).where(schema.turn_body.c.turn_id == turn.id)
+        with store.transaction() as connection:
+            connection.execute(which.values(version_spans=spans))
+    probation.watch(args, store)
+    assert not (tmp_path / "version_order.json").exists()
+    args.trust = "none"
+    probation._seen.cache_clear()
+    probation.watch(args, store)
+    assert (tmp_path / "version_order.json").exists()
 
 
 def knows(turn: Turn) -> bool | None:
