@@ -240,15 +240,12 @@ judge_arguments() {
 
 # gpu_more_arguments "$@": what was exported, and the command line; what comes last wins.
 gpu_more_arguments() {
-  local name
+  local arguments=()
   if [ "${USE_WANDB:-0}" = 1 ]; then
     WORDS+=("::variable USE_WANDB" --use-wandb --wandb-project "${WANDB_PROJECT:-openclaw_rl}")
   fi
-  for name in CKPT_ARGS ROLLOUT_ARGS OPTIMIZER_ARGS LORA_ARGS; do
-    # shellcheck disable=SC2206  # exported strings, split into words on purpose
-    if [ -n "${!name:-}" ]; then WORDS+=("::variable $name" ${!name}); fi
-  done
-  WORDS+=("::command line" "$@")
+  marked_more "$@"
+  WORDS+=("${arguments[@]}")
 }
 
 # gpu_dry_run: the plan and every argument with its source; nothing is started. A fresh clone gets its environment first.

@@ -78,7 +78,7 @@ show_plan() {
 # marked_more "$@": adds to `arguments` what ROLLOUT_ARGS and its like hold, and the command line; what comes last wins.
 marked_more() {
   local name
-  for name in CKPT_ARGS ROLLOUT_ARGS OPTIMIZER_ARGS; do
+  for name in CKPT_ARGS ROLLOUT_ARGS OPTIMIZER_ARGS LORA_ARGS; do
     # shellcheck disable=SC2206  # exported strings, split into words on purpose
     if [ -n "${!name:-}" ]; then arguments+=("::variable $name" ${!name}); fi
   done
@@ -102,17 +102,24 @@ ensure_run_env() {
 
 # run_or_plan DRIVER WORD...: runs the driver to its end; with DRY_RUN=1 shows the plan of the words and ends the script.
 run_or_plan() {
-  local driver=$1 word words=() text status=0
+  local driver=$1 words text status=0
   shift
   if is_dry_run; then
     text=$(show_plan -- "$@") || status=$?
     [ -z "$text" ] || printf '%s\n' "${text//$TASKS/$RUN_DIR/tasks}"
     exit "$status"
   fi
+  without_marks "$@"
+  (run_driver "$RUN_DIR" "$driver" "${words[@]}")
+}
+
+# without_marks WORD...: the words that are for the driver, in `words`.
+without_marks() {
+  local word
+  words=()
   for word in "$@"; do
     case $word in ::*) ;; *) words+=("$word") ;; esac
   done
-  (run_driver "$RUN_DIR" "$driver" "${words[@]}")
 }
 
 # run_driver RUN_DIR DRIVER ARG...: runs until the driver is done or Ctrl-C; the driver is restarted if it dies.

@@ -21,13 +21,18 @@ run_tiny() {
     shift
   done
   [ "$demo" = 1 ] || [ ${#talker[@]} = 0 ] || die "--person says who talks in the demo: give --demo too"
-  ensure_env "$ROOT/requirements.txt"
+  ensure_run_env "$ROOT/requirements.txt"
   tiny_places "$demo"
-  local arguments
+  local arguments words
   tiny_arguments
-  # shellcheck disable=SC2206  # exported strings, split into words on purpose; what comes last wins
-  arguments+=("${METHOD[@]}" ${CKPT_ARGS:-} ${ROLLOUT_ARGS:-} ${OPTIMIZER_ARGS:-} ${LORA_ARGS:-} ${flags[@]+"${flags[@]}"})
-  case " ${arguments[*]} " in *" --train-backend megatron "* | *" --train-backend=megatron "*) ensure_megatron ;; esac
+  arguments+=("${METHOD[@]}")
+  marked_more ${flags[@]+"${flags[@]}"}
+  if is_dry_run; then
+    show_plan -- "${arguments[@]}"
+    return
+  fi
+  without_marks "${arguments[@]}"
+  case " ${words[*]} " in *" --train-backend megatron "* | *" --train-backend=megatron "*) ensure_megatron ;; esac
   if [ -n "${DATA_PATH:-}" ]; then
     "$PY" -m openclaw.store import "$DATA_PATH" --model-path "$MODEL_PATH" "${BUFFER[@]}"
   fi
@@ -35,13 +40,14 @@ run_tiny() {
     # shellcheck disable=SC2034  # read by run_driver_beside
     CLIENT=("$PY" "$ROOT/openclaw-test/openclaw_test/loop/demo.py" --url "$(local_url "$HOST" "$PORT")" --log "$RUN_DIR/driver.out"
       ${talker[@]+"${talker[@]}"} --pid)
-    run_driver_beside "$RUN_DIR" "$ROOT/slime/train_async.py" "${arguments[@]}"
+    run_driver_beside "$RUN_DIR" "$ROOT/slime/train_async.py" "${words[@]}"
   else
-    run_driver "$RUN_DIR" "$ROOT/slime/train_async.py" "${arguments[@]}"
+    run_driver "$RUN_DIR" "$ROOT/slime/train_async.py" "${words[@]}"
   fi
 }
 
-# tiny_places DEMO: HOST, PORT, MODEL_PATH and RUN_DIR, checked before anything starts.
+# tiny_places DEMO: HOST, PORT, MODEL_PATH and RUN_DIR, checked before anything starts. A plan makes no folder, and minds no
+# run that is under way.
 tiny_places() {
   HOST=${HOST:-127.0.0.1}
   PORT=${PORT:-30000}
@@ -56,6 +62,10 @@ tiny_places() {
   # shellcheck disable=SC2034  # read by tiny_arguments
   SERVED_AS=$(cd "$MODEL_PATH" && basename "$PWD")
   [ "$MODEL_PATH" != "$ROOT/openclaw-test/tiny_claw/model" ] || SERVED_AS=tiny-claw
+  if is_dry_run; then
+    check_port_number "$PORT"
+    return
+  fi
   check_port "$HOST" "$PORT" "$RUN_DIR"
   # shellcheck disable=SC2034  # read by leave_nothing_empty
   [ -e "$RUN_DIR" ] || NEW_RUN=$RUN_DIR
@@ -67,7 +77,7 @@ tiny_places() {
 tiny_arguments() {
   buffer_flags
   arguments=(
-    --hf-checkpoint "$MODEL_PATH" --train-backend fsdp --backend embedded
+    ::script --hf-checkpoint "$MODEL_PATH" --train-backend fsdp --backend embedded
     --run-dir "$RUN_DIR" --save "${SAVE_CKPT:-${CKPT_SAVE_DIR:-$RUN_DIR/checkpoints}}" --save-interval 1
     --disable-rollout-global-dataset --service-path openclaw.trainer_hooks.services.start
     --rollout-batch-size 4 --catch-up-batch-size 16 --reward-key score

@@ -3,13 +3,14 @@
 # serves the tiny model on http://127.0.0.1:30000/v1 and trains it while you talk to it.
 #   bash openclaw-combine/run_tiny_openclaw_combine.sh          until Ctrl-C
 #   bash openclaw-combine/run_tiny_openclaw_combine.sh --demo   a scripted user talks to it until it has learned; prints the result
+#   DRY_RUN=1 bash openclaw-combine/run_tiny_openclaw_combine.sh   the plan and every argument; starts nothing
 # Any other flag goes to the driver: see python slime/train_async.py --help, and README.md for the variables.
 set -euo pipefail -f
 ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 # shellcheck source=../launch/tiny.sh
 source "$ROOT/launch/tiny.sh"
 
-export OPENCLAW_COMBINE_OPD_TEACHER_SOURCE=${OPENCLAW_COMBINE_OPD_TEACHER_SOURCE:-trainer}
+default OPENCLAW_COMBINE_OPD_TEACHER_SOURCE trainer
 USAGE=${BASH_SOURCE[0]}
 RUN_NAME=tiny_openclaw_combine
 METHOD=(

@@ -3,17 +3,21 @@
 # serves the tiny model on http://127.0.0.1:30000/v1 and trains it while you talk to it.
 #   bash openclaw-combine/run_tiny_openclaw_topk_select.sh          until Ctrl-C
 #   bash openclaw-combine/run_tiny_openclaw_topk_select.sh --demo   a scripted user (--person student, TA, teacher or dasher) talks to it until it has learned; prints the result
+#   DRY_RUN=1 bash openclaw-combine/run_tiny_openclaw_topk_select.sh   the plan and every argument; starts nothing
 # Any other flag goes to the driver: see python slime/train_async.py --help, and README.md for the variables.
 set -euo pipefail -f
 ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 # shellcheck source=../launch/tiny.sh
 source "$ROOT/launch/tiny.sh"
 
-export OPENCLAW_TOPK_K=${OPENCLAW_TOPK_K:-20} OPENCLAW_TOPK_ADV_DIFF_CLIP=${OPENCLAW_TOPK_ADV_DIFF_CLIP:-5.0}
-export OPENCLAW_TOPK_W_RL=${OPENCLAW_TOPK_W_RL:-9.0} OPENCLAW_TOPK_W_OPD=${OPENCLAW_TOPK_W_OPD:-12.0}
-export OPENCLAW_TOPK_SUBSET_MODE=${OPENCLAW_TOPK_SUBSET_MODE:-student}
-export OPENCLAW_TOPK_HINT_SELECTION=${OPENCLAW_TOPK_HINT_SELECTION:-sequence_optimal}
-export OPENCLAW_TOPK_MAX_CAND=${OPENCLAW_TOPK_MAX_CAND:-3} PRM_M=${PRM_M:-3}
+default OPENCLAW_TOPK_K 20
+default OPENCLAW_TOPK_ADV_DIFF_CLIP 5.0
+default OPENCLAW_TOPK_W_RL 9.0
+default OPENCLAW_TOPK_W_OPD 12.0
+default OPENCLAW_TOPK_SUBSET_MODE student
+default OPENCLAW_TOPK_HINT_SELECTION sequence_optimal
+default OPENCLAW_TOPK_MAX_CAND 3
+default PRM_M 3
 USAGE=${BASH_SOURCE[0]}
 RUN_NAME=tiny_openclaw_topk_select
 METHOD=(

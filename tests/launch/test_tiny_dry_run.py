@@ -1,12 +1,14 @@
-"""The scripts of the tracks' tiny agents show their plan with DRY_RUN=1, and train nothing."""
+"""The scripts of the tiny models show their plan with DRY_RUN=1, and start nothing."""
 
 from __future__ import annotations
 
 import re
+import socket
 from pathlib import Path
 
 import pytest
 
+from tests import ROOT
 from tests.fakes.dry_run import bash
 
 ENVIRONMENTS = {
@@ -36,8 +38,28 @@ def test_a_dry_run_counts_the_environments_and_leaves_nothing(track: str, tmp_pa
     assert not run.exists() and not list(temporary.iterdir())
 
 
+@pytest.mark.parametrize(
+    "script", sorted(ROOT.glob("openclaw-*/run_tiny_openclaw_*.sh")), ids=lambda path: path.stem
+)
+def test_a_dry_run_of_what_people_talk_to_starts_nothing(script: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        variables = {"RUN_DIR": str(run), "PORT": str(taken.getsockname()[1]), "DATA_PATH": "no such file"}
+        words = ["--demo", "--person", "teacher", "--batch-timeout", "5"]
+        done = bash(str(script.relative_to(ROOT)), *words, DRY_RUN="1", LORA_ARGS="--use-lora", **variables)
+    assert done.returncode == 0, done.stderr
+    shown = dict(re.findall(r"^  (--\S+) +(\S.*)$", done.stdout, re.M))
+    assert shown["--batch-timeout"] == "5.0  [command line]" and shown["--eps-clip-high"] == "0.28  [script]"
+    assert shown["--use-lora"] == "True  [variable LORA_ARGS]" and shown["--run-dir"] == f"{run}  [script]"
+    assert not run.exists()
+    assert bash(str(script.relative_to(ROOT)), "--lr", "-1", DRY_RUN="1", RUN_DIR=str(run)).returncode == 2
+
+
 def test_a_dry_run_refuses_what_a_run_would(tmp_path: Path) -> None:
     script = "toolcall-rl/run_tiny_toolcall_rl.sh"
     refused = bash(script, "--lr", "-1", DRY_RUN="yes", RUN_DIR=str(tmp_path / "run"))
     assert refused.returncode == 2 and "--lr" in refused.stderr
     assert "give 1 for the plan" in bash(script, DRY_RUN="perhaps").stderr
+    game = bash("slime/examples/verifiers_game/run_tiny.sh", DRY_RUN="1", RUN_DIR=str(tmp_path / "run"))
+    assert game.returncode == 2 and "this example has no plan" in game.stderr
+    assert not (tmp_path / "run").exists()

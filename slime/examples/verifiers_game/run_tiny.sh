@@ -8,6 +8,7 @@ ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/../../.." && pwd)
 source "$ROOT/launch/launch.sh"
 HERE=$ROOT/slime/examples/verifiers_game
 
+if is_dry_run; then die "DRY_RUN=$DRY_RUN: this example has no plan; verifiers makes its tasks, and the run installs verifiers"; fi
 ensure_env "$ROOT/requirements.txt"
 SEED=${SEED:-1} NUM_ROLLOUT=${NUM_ROLLOUT:-32}
 RUN_DIR=${RUN_DIR:-$ROOT/runs/verifiers_game-$(date +%Y%m%d-%H%M%S)}
