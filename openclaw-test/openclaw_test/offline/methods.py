@@ -54,7 +54,7 @@ _SELECT = (
     *("--hint-m", "3", "--topk-adv-diff-clip", "5.0", "--no-topk-plain-teacher"),
     *("--topk-w-opd", "12.0", "--topk-w-rl", "9.0", "--replay-steps", "10", "--anchor-share", "1"),
     *("--anchor-wishes", str(Path(__file__).resolve().parents[2] / "tiny_claw" / "wishes.txt")),
-    *("--standing-wishes", "people", "--standing-liked", "--teacher-guidance", "1.5"),
+    *("--standing-wishes", "people", "--standing-liked", "--teacher-guidance", "1.25"),
     *("--custom-reward-post-process-path", "openclaw.trainer_hooks.credit.compare_with_person"),
 )
 _GPU = (
