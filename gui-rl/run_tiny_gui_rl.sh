@@ -3,7 +3,7 @@
 #   bash gui-rl/run_tiny_gui_rl.sh             ends with a table, a plot and one JSON line
 #   DRY_RUN=1 bash gui-rl/run_tiny_gui_rl.sh   the plan and every argument; starts nothing
 # Needs Chromium (Debian: apt-get install chromium). Any flag goes to the driver: python slime/train_async.py --help.
-# Variables: RUN_DIR, MODEL_PATH, PARALLEL_ENVS, MAX_STEPS, SEED, and the strings CKPT_ARGS ROLLOUT_ARGS OPTIMIZER_ARGS.
+# Variables: RUN_DIR, MODEL_PATH, PARALLEL_ENVS, MAX_STEPS, SEED, and the strings CKPT_ARGS ROLLOUT_ARGS OPTIMIZER_ARGS LORA_ARGS.
 set -euo pipefail -f
 ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 # shellcheck source=../launch/launch.sh

@@ -123,15 +123,10 @@ check_order() {
   done
 }
 
-# mark VARIABLE: what follows is from there, or from the script where the variable was not set.
-mark() {
-  case $DEFAULTED in *" $1 "*) WORDS+=(::script) ;; *) WORDS+=("::variable $1") ;; esac
-}
-
 # flag FLAG VARIABLE DEFAULT: FLAG with the variable where it is set, else with the default unless that is empty.
 flag() {
   if [ -n "${!2:-}" ]; then
-    mark "$2"
+    WORDS+=("$(mark_of "$2")")
     WORDS+=("$1" "${!2}")
   elif [ -n "$3" ]; then
     WORDS+=(::script "$1" "$3")
@@ -164,7 +159,7 @@ gpu_arguments() {
 serving_arguments() {
   WORDS+=(::script --service-path openclaw.trainer_hooks.services.start --disable-rollout-global-dataset)
   buffer_flags
-  if [ -n "${RL_BUFFER_URL:-}" ]; then mark RL_BUFFER_URL; elif [ -n "${RL_BUFFER_DIR:-}" ]; then mark RL_BUFFER_DIR; fi
+  if [ -n "${RL_BUFFER_URL:-}" ]; then WORDS+=("::variable RL_BUFFER_URL"); elif [ -n "${RL_BUFFER_DIR:-}" ]; then WORDS+=("::variable RL_BUFFER_DIR"); fi
   WORDS+=("${BUFFER[@]}")
   judge_arguments
   flag --host HOST "$(usual_host)"
@@ -195,7 +190,7 @@ prompt_arguments() {
     flag --prm-m PRM_M 1
   fi
   if [ -n "${EVAL_DATA:-}" ]; then
-    mark EVAL_DATA
+    WORDS+=("$(mark_of EVAL_DATA)")
     WORDS+=(--eval-prompt-data heldout "$EVAL_DATA")
     flag --eval-interval EVAL_INTERVAL 20
   fi
@@ -348,7 +343,7 @@ ensure_engine() {
 
 # gpu_start: checks all that can be checked, then runs the driver.
 gpu_start() {
-  local problem arguments=() word driver=train_async.py
+  local problem words driver=train_async.py
   problem=$(key_problem)
   [ -z "$problem" ] || die "$problem"
   for problem in "$(model_problem)" "$(data_problem)"; do
@@ -362,9 +357,7 @@ gpu_start() {
   ensure_engine
   for_whom >&2
   (umask 077 && mkdir -p "$RUN_DIR") # conversations and weights: for nobody else
-  for word in "${WORDS[@]}"; do
-    case $word in ::*) ;; *) arguments+=("$word") ;; esac
-  done
+  without_marks "${WORDS[@]}"
   if [ "$COLOCATE" = 1 ]; then driver=train.py; fi # the other loop overlaps training with collecting, on GPUs of its own
   if [ "${SERVES:-1}" = 1 ] && [ -n "${DATA_PATH:-}" ]; then
     "$PY" -m openclaw.store import "$DATA_PATH" --model-path "$MODEL_PATH" "${BUFFER[@]}"
@@ -373,12 +366,12 @@ gpu_start() {
   if [ "$TRAIN_BACKEND" = megatron ]; then export CUDA_DEVICE_MAX_CONNECTIONS=${CUDA_DEVICE_MAX_CONNECTIONS:-1}; fi
   if [ -n "${RAY_ADDRESS:-}" ]; then
     meet_cluster 1
-    run_driver "$RUN_DIR" "$ROOT/slime/$driver" "${arguments[@]}"
+    run_driver "$RUN_DIR" "$ROOT/slime/$driver" "${words[@]}"
   elif [ "$NNODES" = 1 ]; then
-    run_driver "$RUN_DIR" "$ROOT/slime/$driver" "${arguments[@]}"
+    run_driver "$RUN_DIR" "$ROOT/slime/$driver" "${words[@]}"
   else
     lead_cluster
-    run_driver_in_cluster "$RUN_DIR" "$ROOT/slime/$driver" "${arguments[@]}"
+    run_driver_in_cluster "$RUN_DIR" "$ROOT/slime/$driver" "${words[@]}"
   fi
 }
 

@@ -75,6 +75,11 @@ show_plan() {
   "$PY" -m slime.plan.dry_run ${all[@]+"${all[@]}"} --script-variables "$DEFAULTED" "$@"
 }
 
+# mark_of VARIABLE: what follows is from there, or from the script where the variable was not set.
+mark_of() {
+  case $DEFAULTED in *" $1 "*) echo ::script ;; *) echo "::variable $1" ;; esac
+}
+
 # marked_more "$@": adds to `arguments` what ROLLOUT_ARGS and its like hold, and the command line; what comes last wins.
 marked_more() {
   local name
@@ -118,7 +123,7 @@ without_marks() {
   local word
   words=()
   for word in "$@"; do
-    case $word in ::*) ;; *) words+=("$word") ;; esac
+    case $word in ::script | '::command line' | '::variable '*) ;; *) words+=("$word") ;; esac
   done
 }
 

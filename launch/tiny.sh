@@ -49,6 +49,10 @@ run_tiny() {
 # tiny_places DEMO: HOST, PORT, MODEL_PATH and RUN_DIR, checked before anything starts. A plan makes no folder, and minds no
 # run that is under way.
 tiny_places() {
+  local name
+  for name in HOST PORT MODEL_PATH SERVED_MODEL_NAME JUDGE_BACKEND; do
+    [ -n "${!name:-}" ] || DEFAULTED+="$name "
+  done
   HOST=${HOST:-127.0.0.1}
   PORT=${PORT:-30000}
   MODEL_PATH=${MODEL_PATH:-${HF_CKPT:-$ROOT/openclaw-test/tiny_claw/model}}
@@ -77,7 +81,7 @@ tiny_places() {
 tiny_arguments() {
   buffer_flags
   arguments=(
-    ::script --hf-checkpoint "$MODEL_PATH" --train-backend fsdp --backend embedded
+    "$(mark_of MODEL_PATH)" --hf-checkpoint "$MODEL_PATH" ::script --train-backend fsdp --backend embedded
     --run-dir "$RUN_DIR" --save "${SAVE_CKPT:-${CKPT_SAVE_DIR:-$RUN_DIR/checkpoints}}" --save-interval 1
     --disable-rollout-global-dataset --service-path openclaw.trainer_hooks.services.start
     --rollout-batch-size 4 --catch-up-batch-size 16 --reward-key score
@@ -85,8 +89,9 @@ tiny_arguments() {
     --keep-versions 10
     --gate --on-weights-rejected-path openclaw.trainer_hooks.rejection.on_weights_rejected
     --gate-samples-path openclaw.trainer_hooks.gate_samples.gate_samples
-    --host "$HOST" --port "$PORT" --served-model-name "${SERVED_MODEL_NAME:-$SERVED_AS}"
-    --judge-backend "${JUDGE_BACKEND:-rules}" --num-judge-workers 1
+    "$(mark_of HOST)" --host "$HOST" "$(mark_of PORT)" --port "$PORT"
+    "$(mark_of SERVED_MODEL_NAME)" --served-model-name "${SERVED_MODEL_NAME:-$SERVED_AS}"
+    "$(mark_of JUDGE_BACKEND)" --judge-backend "${JUDGE_BACKEND:-rules}" ::script --num-judge-workers 1
     --eps-clip 0.2 --eps-clip-high 0.28
     --lr 5e-4 --weight-decay 0.0 --adam-beta1 0.9 --adam-beta2 0.98
   )

@@ -88,7 +88,7 @@ class Script:
 
 def conversation(rng: random.Random, long: bool = False, lengths: float = 0.0) -> Conversation:
     """One conversation of the mix; `long`: after the kind of system message that an agent program sends; `lengths`:
-    chance that it is about how long prose has to be."""
+    chance that it is about how long prose has to be, and how warm."""
     script = Script(rng, thinking=rng.random() >= THINKING_OFF)
     if rng.random() < lengths:
         _instructed(script, length_hint)

@@ -37,7 +37,7 @@ SAVE_EVERY = 400  # steps
 @dataclass(frozen=True)
 class Cycle:
     """`share` of all tokens; the first `equations` of these are bare equations, `long_share` of the other
-    documents have a long system message, and `lengths` of those without are about the length of prose. The
+    documents have a long system message, and `lengths` of those without are about length and tone of prose. The
     learning rate is `peak` until `hold` of the cycle, then falls in a line to `floor` times the peak."""
 
     share: float
@@ -167,9 +167,15 @@ def train_cycle(
 
 def make(
     out: Path, total_tokens: int, seed: int = 0, new_tokenizer: bool = False, further: Path | None = None
-) -> None:
-    """Train and save into `out`; a run that was cut off goes on from its last saved state. `further`: a folder of a
-    model that reads `total_tokens` of the last cycle, instead of a new one that reads all three."""
+) -> int:
+    """Train and save into `out`; a run that was cut off goes on from its last saved state.
+
+    Args:
+        further: folder of a model that reads `total_tokens` of the last cycle, instead of a new one that reads all three.
+
+    Returns:
+        The tokens read.
+    """
     torch.manual_seed(seed)
     tokenizer = train_tokenizer() if new_tokenizer else load_tokenizer(further or SHIPPED)
     if further:
@@ -180,7 +186,7 @@ def make(
         end_id, pad_id = tokenizer.convert_tokens_to_ids([TURN_END, END_OF_TEXT])
         run = new_run(new_model(len(tokenizer), end_id, pad_id))
     out.mkdir(parents=True, exist_ok=True)
-    state_file = out / "training_state.pt"
+    state_file = out / ("further_state.pt" if further else "training_state.pt")
     if state_file.exists():
         run.restore(torch.load(state_file, weights_only=True))
     started, tokens_before = time.monotonic(), run.tokens
@@ -199,6 +205,7 @@ def make(
         save(run.model, tokenizer, out)
         _save_state(run, state_file)
     state_file.unlink()
+    return run.tokens
 
 
 def save(model: Qwen3ForCausalLM, tokenizer: Any, out: Path) -> None:

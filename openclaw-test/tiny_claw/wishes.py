@@ -31,19 +31,20 @@ _WANT = (
     "Give me {}.", "It should be {}.", "{}, please.", "Can I have {}?",
 )  # fmt: skip
 _STANDING = (
-    "Always use {}.", "Always answer with {}.", "All answers should be {}.", "Every answer should be {}.", "You write {}.",
-    "You answer with {}.", "Your answers are {}.", "Answer all questions with {}.", "For each problem, use {}.",
-    "The user likes {}.", "The teacher wants {}.", "People here prefer {}.", "Solutions should be {}.", "Show every solution as {}.",
-    "The reply must be {}.", "Only {}, please.", "As {}, please.", "This time, {}.", "I need {} for my notes.",
-    "My teacher likes {}.", "It is easier to read as {}.", "Let me see {}.", "Can you do it as {}?", "Write back with {}.",
+    "Always use {}.", "Always answer with {}.", "All answers should be {}.", "Every answer should be {}.",
+    "You write {}.", "You answer with {}.", "Your answers are {}.", "Answer all questions with {}.",
+    "For each problem, use {}.", "The user likes {}.", "The teacher wants {}.", "People here prefer {}.",
+    "Solutions should be {}.", "Show every solution as {}.", "The reply must be {}.", "Only {}, please.",
+    "As {}, please.", "This time, {}.", "I need {} for my notes.", "My teacher likes {}.",
+    "It is easier to read as {}.", "Let me see {}.", "Can you do it as {}?", "Write back with {}.",
 )  # fmt: skip
 """As somebody says it for all answers, or says why."""
 _LISTS = (
-    "a numbered list", "a list", "bullet points", "a structured list", "numbered steps", "a bulleted list", "list lines",
-    "numbered lines", "an ordered list", "markdown with a list", "a list of steps", "a list with bold",
-    "lines with numbers", "formatted steps", "bullets", "a bullet list", "a step list", "a list of the steps", "separate lines",
-    "one step on each line", "steps below each other", "list form", "a list with numbers", "bold and list lines",
-    "numbered steps below each other", "a short list",
+    "a numbered list", "a list", "bullet points", "a structured list", "numbered steps", "a bulleted list",
+    "list lines", "numbered lines", "an ordered list", "markdown with a list", "a list of steps", "a list with bold",
+    "lines with numbers", "formatted steps", "bullets", "a bullet list", "a step list", "a list of the steps",
+    "separate lines", "one step on each line", "steps below each other", "list form", "a list with numbers",
+    "bold and list lines", "numbered steps below each other", "a short list",
 )  # fmt: skip
 _MORE = (
     "",
@@ -56,8 +57,8 @@ _MORE = (
 )
 _MAKE = (
     "use", "write", "answer with", "reply with", "make", "format it as", "put the steps in", "write the steps as",
-    "show the solution as", "respond with", "explain it with", "put it in", "solve it with", "show the steps as", "break it into",
-    "set it out as", "turn it into", "give the steps as",
+    "show the solution as", "respond with", "explain it with", "put it in", "solve it with", "show the steps as",
+    "break it into", "set it out as", "turn it into", "give the steps as",
 )  # fmt: skip
 _RESULTS = (
     "the number",

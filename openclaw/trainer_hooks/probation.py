@@ -12,7 +12,7 @@ from __future__ import annotations
 import argparse
 import functools
 import logging
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -77,12 +77,21 @@ def _chance(rate: float, happened: bool) -> float:
     return rate if happened else 1 - rate
 
 
-def alarm(before: Sequence[JudgedTurn], now: Sequence[JudgedTurn], alpha: float) -> str | None:
+def alarm(
+    before: Sequence[JudgedTurn],
+    now: Sequence[JudgedTurn],
+    alpha: float,
+    apart: Collection[Person] = (),
+) -> str | None:
     """What is worse in the present block than in the one before; None while nothing is. `alpha` is shared among the
-    signs."""
+    signs; `apart` are people whose words do not count."""
     for name, is_so in SIGNS.items():
-        if e_value([is_so(turn) for turn in before], [is_so(turn) for turn in now]) >= len(SIGNS) / alpha:
-            rates = [sum(map(is_so, part)) / len(part) for part in (before, now)]
+        heard = [
+            [is_so(turn) for turn in part if is_so is not _complained or turn.person not in apart]
+            for part in (before, now)
+        ]
+        if e_value(*heard) >= len(SIGNS) / alpha:
+            rates = [sum(part) / len(part) for part in heard]
             return f"{name} rose from {rates[0]:.0%} to {rates[1]:.0%}"
     return None
 
@@ -95,7 +104,7 @@ def _seen(store: RolloutStore) -> dict[str, int]:
 
 def watch(args: Any, store: RolloutStore) -> None:
     """Orders the way back where newer versions are worse. Their turns are quarantined, not learned again. With --trust,
-    what people say who are below its bar counts for neither side."""
+    nothing that people say who are below its bar counts as a complaint or as none."""
     size, run_dir = getattr(args, "probation_turns", 0), Path(getattr(args, "run_dir", "") or ".")
     if not size or not run_dir.is_dir() or orders.pinned(run_dir) is not None:
         return
@@ -104,12 +113,8 @@ def watch(args: Any, store: RolloutStore) -> None:
         return
     _seen(store)["judged"] = count
     turns = store.judged_turns(size + count % size)
-    apart = _not_trusted(args, store, turns)
-    before, now = (
-        [one for one in part if not one.undone and one.person not in apart]
-        for part in (turns[:size], turns[size:])
-    )
-    reason = alarm(before, now, args.probation_false_alarms)
+    before, now = ([one for one in part if not one.undone] for part in (turns[:size], turns[size:]))
+    reason = alarm(before, now, args.probation_false_alarms, _not_trusted(args, store, turns))
     if reason is None:
         return
     known_good = max(turn.version for turn in before)

@@ -7,7 +7,8 @@ evidence: it agrees with the fact, or contradicts it. With --trust facts
 * a sample's compared reward is multiplied by its person's trust: the share of agreements among the last `WINDOW` pieces
   of evidence, drawn to 1 by `PRIOR` imagined agreements, so that one slip costs little;
 * who is below --trust-bar teaches nothing: the samples stay ready and are passed over until the trust is back; what was
-  learned from that person before is not trained again, and what that person asked for stands in no teacher.
+  learned from that person before is not trained again, and what that person asked for stands in no teacher; the gate
+  holds no update to what they liked, and probation does not hear their complaints.
 
 Who teaches alone is always trusted. Evidence is of all that was judged, also of what is held back, so trust comes back by
 itself. What counts is what was known up to the newest judgement of a batch: the same batch gives the same rows again.

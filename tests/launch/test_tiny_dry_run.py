@@ -44,15 +44,23 @@ def test_a_dry_run_counts_the_environments_and_leaves_nothing(track: str, tmp_pa
 def test_a_dry_run_of_what_people_talk_to_starts_nothing(script: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
     with socket.create_server(("127.0.0.1", 0)) as taken:
-        variables = {"RUN_DIR": str(run), "PORT": str(taken.getsockname()[1]), "DATA_PATH": "no such file"}
+        variables = {
+            "RUN_DIR": str(run),
+            "HOST": "::1",
+            "PORT": str(taken.getsockname()[1]),
+            "DATA_PATH": "no such file",
+        }
         words = ["--demo", "--person", "teacher", "--batch-timeout", "5"]
         done = bash(str(script.relative_to(ROOT)), *words, DRY_RUN="1", LORA_ARGS="--use-lora", **variables)
     assert done.returncode == 0, done.stderr
     shown = dict(re.findall(r"^  (--\S+) +(\S.*)$", done.stdout, re.M))
     assert shown["--batch-timeout"] == "5.0  [command line]" and shown["--eps-clip-high"] == "0.28  [script]"
     assert shown["--use-lora"] == "True  [variable LORA_ARGS]" and shown["--run-dir"] == f"{run}  [script]"
+    assert shown["--host"] == "::1  [variable HOST]" and shown["--judge-backend"] == "rules  [script]"
     assert not run.exists()
-    assert bash(str(script.relative_to(ROOT)), "--lr", "-1", DRY_RUN="1", RUN_DIR=str(run)).returncode == 2
+    for wrong in (["--lr", "-1"], ["--lr"]):
+        refused = bash(str(script.relative_to(ROOT)), *wrong, DRY_RUN="1", RUN_DIR=str(run))
+        assert refused.returncode == 2 and refused.stderr.startswith("error: ") and "--lr" in refused.stderr
 
 
 def test_a_dry_run_refuses_what_a_run_would(tmp_path: Path) -> None:
@@ -60,6 +68,7 @@ def test_a_dry_run_refuses_what_a_run_would(tmp_path: Path) -> None:
     refused = bash(script, "--lr", "-1", DRY_RUN="yes", RUN_DIR=str(tmp_path / "run"))
     assert refused.returncode == 2 and "--lr" in refused.stderr
     assert "give 1 for the plan" in bash(script, DRY_RUN="perhaps").stderr
-    game = bash("slime/examples/verifiers_game/run_tiny.sh", DRY_RUN="1", RUN_DIR=str(tmp_path / "run"))
-    assert game.returncode == 2 and "this example has no plan" in game.stderr
+    for example in ("verifiers_game/run_tiny.sh", "my_method/run_tiny_my_method.sh", "arithmetic/sft.sh"):
+        done = bash(f"slime/examples/{example}", DRY_RUN="1", RUN_DIR=str(tmp_path / "run"))
+        assert done.returncode == 2 and "no plan" in done.stderr
     assert not (tmp_path / "run").exists()

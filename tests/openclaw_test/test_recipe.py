@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import load_file
 
 import tiny_claw
 from tiny_claw import recipe
@@ -71,6 +72,15 @@ def test_a_cut_off_run_goes_on_where_it_was(tmp_path: Path) -> None:
     assert (resumed.step, resumed.tokens) == (run.step, run.tokens)
     for mine, theirs in zip(resumed.model.parameters(), run.model.parameters(), strict=True):
         assert torch.equal(mine, theirs)
+
+
+def test_a_model_that_is_there_reads_the_last_cycle_alone(tmp_path: Path) -> None:
+    recipe.make(tmp_path / "first", total_tokens=3000)
+    before = load_file(tmp_path / "first" / "model.safetensors")
+    read = recipe.make(tmp_path / "more", total_tokens=3000, further=tmp_path / "first")
+    after = load_file(tmp_path / "more" / "model.safetensors")
+    assert not all(torch.equal(before[name], after[name]) for name in before)
+    assert 3000 <= read < 3000 + recipe.BATCH_TOKENS
 
 
 def test_the_recipe_saves_a_folder_that_loads(tmp_path: Path) -> None:

@@ -9,6 +9,10 @@ RUN_DIR=${RUN_DIR:-runs/arithmetic}
 
 die() { printf 'error: %s\n' "$*" >&2; exit 2; }
 
+case ${DRY_RUN:-0} in
+  0 | false | no | off) ;;
+  *) die "DRY_RUN=$DRY_RUN: the examples have no plan; python -m slime.plan --help plans a model" ;;
+esac
 "$PY" -c 'import slime.types' 2>/dev/null || die "$PY does not find slime; run: pip install -e $SLIME"
 
 # train PROGRAM NAME ARG...: PROGRAM is train.py or train_async.py, NAME a folder inside RUN_DIR.

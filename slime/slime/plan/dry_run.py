@@ -52,7 +52,11 @@ def main(argv: Sequence[str] | None = None, env: Mapping[str, str] | None = None
     env = os.environ if env is None else env
     marked = unmarked(own.words)
     words = [word for word, _ in marked]
-    named = model_of(words, env)
+    try:
+        named = model_of(words, env)
+    except ConfigError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
     with folder_for(named) as stand_in:
         try:
             args = parse_args(

@@ -14,7 +14,7 @@ from slime.arguments import GROUPS, Arguments
 from slime.arguments.declare import option
 from slime.arguments.parser import complete_parser
 
-MARK = "::"
+_MARK = re.compile(r"::(script|command line|variable \w+)")
 DEFAULT, DERIVED = "default", "derived"
 _VARIABLES = re.compile(r"\[env:? ([A-Z0-9_, ]+)\]")
 _SECRET = re.compile(r"(?<=://)[^/@\s]+@")
@@ -33,8 +33,8 @@ def unmarked(words: Sequence[str]) -> list[tuple[str, str]]:
     """(word, source) of every word that is no mark."""
     found, source = [], "command line"
     for word in words:
-        if word.startswith(MARK):
-            source = word.removeprefix(MARK)
+        if mark := _MARK.fullmatch(word):
+            source = mark[1]
         else:
             found.append((word, source))
     return found

@@ -38,6 +38,10 @@ def test_complaints_and_answers_that_do_not_end_are_compared() -> None:
     assert alarm(good, [], 0.01) is None and alarm([], bad, 0.01) is None
     assert alarm(good, bad, 0.01) == "complaints rose from 0% to 100%"
     assert alarm(bad, bad, 0.01) is None, "nothing got worse"
+    lies = [JudgedTurn(2, -1.0, False, person="liar")] * 20
+    assert alarm(good, lies, 0.01) is not None and alarm(good, lies, 0.01, {"liar"}) is None
+    cut = [JudgedTurn(2, 1.0, True, person="liar")] * 20
+    assert str(alarm(good, cut, 0.01, {"liar"})).startswith("answers cut"), "nobody says that"
     assert str(alarm(good, [JudgedTurn(2, 1.0, True)] * 20, 0.01)).startswith("answers cut")
 
 

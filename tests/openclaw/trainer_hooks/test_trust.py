@@ -34,9 +34,9 @@ Say = Callable[..., Turn]
 def say(store: RolloutStore, make_turn: Callable[..., NewTurn]) -> Say:
     """An answer, and what the person said to it; the score is as the words are."""
 
-    def make(person: str | None, answer: str, words: str, hint: str = "") -> Turn:
+    def make(person: str | None, answer: str, words: str, hint: str = "", **known: Any) -> Turn:
         content = {"role": "assistant", "content": answer}
-        turn = store.record_turn(make_turn(person=person, response_message=content))
+        turn = store.record_turn(make_turn(person=person, response_message=content, **known))
         assert store.answer_turn(turn.id, [{"role": "user", "content": words}])
         score = 1.0 if words == THANKS else -1.0
         found = [Judgement(kind="eval", score=score, votes=[Vote(score=int(score))], judge="test")]
@@ -258,13 +258,15 @@ def test_the_gate_holds_no_update_to_what_a_liar_liked(
 ) -> None:
     monkeypatch.setattr(gate_samples, "opened_store", lambda args: store)
     args.gate_liked, args.gate_recent, args.gate_longest, args.gate_data = 8, 0, 4096, None
-    good = say("ada", RIGHT, THANKS)
-    lie(say, 8)
-    found = gate_samples.gate_samples(args, 0, 0)
-    assert [one["metadata"]["key"] for one in found] == [good.id]
+    good = say("ada", RIGHT, THANKS, session_id="of ada")
+    lies = [say("liar", WRONG, THANKS, session_id=f"talk {number}") for number in range(8)]
+
+    def keys() -> set[str]:
+        return {one["metadata"]["key"] for one in gate_samples.gate_samples(args, 0, 0)}
+
+    assert keys() == {good.id}
     args.trust = "none"
-    found = gate_samples.gate_samples(args, 0, 0)
-    assert [one["metadata"]["key"] for one in found] != [good.id], "one of a session, the newest"
+    assert keys() & {turn.id for turn in lies}
 
 
 def test_complaints_of_a_liar_send_no_version_back(
