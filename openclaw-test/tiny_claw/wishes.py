@@ -1,7 +1,7 @@
 """Explicit wishes that tiny-claw understands, for the anchors that keep it obedient (`--anchor-wishes`).
 
-`python -m tiny_claw.wishes MODEL_DIR > wishes.txt` writes them: sentences put together from parts, of which those stay
-that the model obeys in `LEAST` of the replies to training problems. An anchor with a wish that it does not understand
+`python -m tiny_claw.wishes MODEL_DIR > wishes.txt` writes them: sentences put together from parts, and sentences that
+people wrote freely (`written.json`), of which those stay that the model obeys in `LEAST` of the replies to training problems. An anchor with a wish that it does not understand
 would hold its old habit behind any further sentence; and few wordings are learned by heart: with 44 a list was written
 for wordings of the file far more often than for others.
 """
@@ -9,6 +9,7 @@ for wordings of the file far more often than for others.
 from __future__ import annotations
 
 import argparse
+import json
 import random
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -23,8 +24,10 @@ LEAST = 0.85
 ASKED = 24
 """Replies by which a wording is measured, in three places in turn."""
 KEPT: dict[Form, int] = {"list": 160, "number": 50, "friendly": 40, "detailed": 39, "prose": 30}
-"""Wordings of each kind; half are for the list, which the untrained model writes unasked and was never asked for."""
+"""Wordings of each kind that are put together; half are for the list, which the untrained model writes unasked and was
+never asked for."""
 FILE = Path(__file__).with_name("wishes.txt")
+WRITTEN = Path(__file__).with_name("written.json")
 
 _WANT = (
     "I want {}.", "I would like {}.", "I like {}.", "I prefer {}.", "The user wants {}.", "The student wants {}.",
@@ -184,6 +187,11 @@ def obedience(helper: Helper, kind: Form, wishes: Sequence[str]) -> dict[str, fl
     return {wish: count / ASKED for wish, count in hits.items()}
 
 
+def written() -> dict[Form, list[str]]:
+    """Sentences that people wrote freely, by kind; the model does not understand most of them."""
+    return json.loads(WRITTEN.read_text("utf-8"))  # type: ignore[no-any-return]
+
+
 def read() -> list[str]:
     """The shipped file's wishes."""
     return FILE.read_text("utf-8").splitlines()
@@ -203,6 +211,8 @@ def main() -> None:
         found = [wish for wish, share in shares.items() if share >= LEAST]
         chosen = random.Random(f"which wishes for {kind}").sample(found, min(count, len(found)))
         print("\n".join(sorted(chosen)))
+    for kind, said in written().items():
+        print("\n".join(wish for wish, share in obedience(helper, kind, said).items() if share >= LEAST))
 
 
 if __name__ == "__main__":

@@ -24,8 +24,9 @@ from openclaw.trainer_hooks.companions import teaches_in_trainer
 from openclaw.trainer_hooks.trust import Trust
 from openclaw.types import SampleRecord, Turn
 
-PEOPLE, EACH = 4, 1
-"""Of how many people, those who asked last, a teacher knows wishes, and how many of each."""
+PEOPLE, EACH = 4, 2
+"""Of how many people, those who asked last, a teacher knows wishes, and how many of each. With one of each, whoever
+complained about a list lost the warm tone that they had asked for before."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
