@@ -35,8 +35,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--standing-wishes",
         choices=("none", "person", "people"),
         default="none",
-        help="the teacher of every turn reads what its person asked for last, or what each of the people did who share "
-        "the model (of turns that were liked only where others asked); needs a method with its teacher in the trainer",
+        help="the teacher of every turn reads the last two wishes of its person, or of each of the people who share the "
+        "model (of turns that were liked only where others asked); needs a method with its teacher in the trainer",
     )
     group.add_argument(
         "--standing-liked",

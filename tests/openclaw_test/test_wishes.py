@@ -56,7 +56,9 @@ def test_no_wording_is_in_two_splits_or_known_to_the_model_or_its_teachers() -> 
     assert not (texts_of("search") | texts_of("report")) & {plain(text) for text in said_elsewhere()}
 
 
-def test_what_anchors_of_tiny_claw_wish_was_put_together_or_written_for_them_and_none_of_it_is_measured() -> None:
+def test_what_anchors_of_tiny_claw_wish_was_put_together_or_written_for_them_and_none_of_it_is_measured() -> (
+    None
+):
     lines = anchor_wishes.read()
     said = {kind: set(anchor_wishes.sentences(kind, 400)) for kind in anchor_wishes.KEPT}
     counts = {kind: len(said[kind].intersection(lines)) for kind in said}

@@ -88,14 +88,24 @@ def test_the_teachers_of_every_turn_know_what_each_person_asked_for_last(
     rows = batch_rows(flags(), store, store.lease(0, 8), 0)
     assert prompts.read == [
         "warm\nshorter, please\nprose",
-        "shorter, please\nwarm",
-        "warm\nshorter, please\nshort",
-        "warm\nshorter, please",
-        "shorter, please\nwarm",
-        "warm\nshorter, please",
+        "prose\nshorter, please\nwarm",
+        "warm\nprose\nshorter, please\nshort",
+        "warm\nprose\nshorter, please",
+        "prose\nshorter, please\nwarm",
+        "warm\nprose\nshorter, please",
     ]
     counts = [len(row["teacher_tokens_candidates"]) for row in rows]
     assert counts == [1, 1, 2, 1, 1]
+
+
+def test_a_person_who_complains_of_something_else_keeps_the_wish_before_and_not_one_before_that(
+    store: RolloutStore, say: Say, prompts: Prompts
+) -> None:
+    for wish in ("no emoji", "warm", "no list, please"):
+        say("ada", wish)
+    say("bob")
+    batch_rows(flags(), store, store.lease(0, 8), 0)
+    assert prompts.read[-1] == "warm\nno list, please"
 
 
 def test_a_person_can_be_taught_by_nobody_elses_wishes(
@@ -136,7 +146,10 @@ def test_turns_that_are_trained_again_learn_the_wishes_of_now(
     prompts.read.clear()
     args = flags(replay_steps=1)
     rows = batch_rows(args, store, store.lease(1, 1), 1)
-    assert prompts.read == ["warm", "warm\nprose"]  # each turn once, in however many steps it is trained
+    assert prompts.read == [
+        "prose\nwarm",
+        "warm\nprose",
+    ]  # each turn once, in however many steps it is trained
     again = [
         row["teacher_tokens_candidates"] for row in rows if row["metadata"].get("case") == companions.REPLAY
     ]
