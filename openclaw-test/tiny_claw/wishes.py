@@ -1,9 +1,9 @@
 """Explicit wishes that tiny-claw understands, for the anchors that keep it obedient (`--anchor-wishes`).
 
 `python -m tiny_claw.wishes MODEL_DIR > wishes.txt` writes them: sentences put together from parts, and sentences that
-people wrote freely (`written.json`), of which those stay that the model obeys in `LEAST` of the replies to training problems. An anchor with a wish that it does not understand
-would hold its old habit behind any further sentence; and few wordings are learned by heart: with 44 a list was written
-for wordings of the file far more often than for others.
+people wrote freely (`written.json`), of which those stay that the model obeys in `LEAST` of the replies to training
+problems. An anchor with a wish that it does not understand would hold its old habit behind any further sentence; and few
+wordings are learned by heart: with 44 a list was written for wordings of the file far more often than for others.
 """
 
 from __future__ import annotations
