@@ -29,10 +29,9 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """In several processes, the longest queues are the first ones."""
+    """In several processes, the longest queue is the first one."""
     if config.pluginmanager.has_plugin("dsession") or hasattr(config, "workerinput"):
-        order = [*parts.WHOLE, None]
-        items.sort(key=lambda item: order.index(parts.queue_of(item.path)))
+        items.sort(key=lambda item: not parts.is_whole(item.path))
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -1,4 +1,4 @@
-"""Which tests answer at once, and which run beside which in several processes."""
+"""Which tests answer at once, and which run beside which in two processes."""
 
 from __future__ import annotations
 
@@ -55,28 +55,25 @@ WITH_PROCESSES = (
     "test_worker_process.py",
 )
 """Files of these folders that are slow all the same."""
-WHOLE = {
-    "loops": ("system/", "openclaw_client/"),
-    "trainers": (
-        "slime/test_training_run.py",
-        "slime/gate/test_run.py",
-        "slime/test_resume.py",
-        "slime/ray/",
-        "slime/engines/sglang/test_broadcast_run.py",
-        "slime/processes/",
-    ),
-}
-"""Whole runs, clusters and supervisors: many processes that mostly wait. Those of a queue run one after another, beside
-the other queue and the rest."""
+WHOLE = (
+    "system/",
+    "slime/test_training_run.py",
+    "slime/gate/test_run.py",
+    "slime/test_resume.py",
+    "slime/ray/",
+    "slime/engines/sglang/test_broadcast_run.py",
+    "slime/processes/",
+    "openclaw_client/",
+)
+"""Whole runs, clusters and supervisors: many processes that mostly wait. They run one after another, beside the rest."""
 
 
 def is_quick(path: Path) -> bool:
     return _place(path).startswith(QUICK) and path.name not in WITH_PROCESSES
 
 
-def queue_of(path: Path) -> str | None:
-    """The queue of a whole run; None for anything else."""
-    return next((queue for queue, places in WHOLE.items() if _place(path).startswith(places)), None)
+def is_whole(path: Path) -> bool:
+    return _place(path).startswith(WHOLE)
 
 
 def _place(path: Path) -> str:
@@ -85,13 +82,13 @@ def _place(path: Path) -> str:
 
 
 def scheduler(config: Any, log: Any) -> Any:
-    """Of pytest-xdist: a file stays in one process with its fixtures, and each of `WHOLE` is one queue."""
+    """Of pytest-xdist: a file stays in one process with its fixtures, and what is `WHOLE` is one queue."""
     from xdist.scheduler import LoadScopeScheduling
 
     class ByFile(LoadScopeScheduling):  # type: ignore[misc]
         def _split_scope(self, nodeid: str) -> str:
             file = nodeid.split("::", 1)[0]
-            return queue_of(ROOT / file) or file
+            return "whole runs" if is_whole(ROOT / file) else file
 
     config.option.loadscopereorder = False  # what is whole comes first
     return ByFile(config, log)
