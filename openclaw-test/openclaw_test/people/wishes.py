@@ -23,7 +23,7 @@ from tiny_claw.problems import Problem, random_problem
 
 Kind = Literal["list", "number", "friendly", "detailed"]
 Place = Literal["question", "system", "complaint"]
-Split = Literal["search", "report"]
+Split = Literal["search", "report", "blind"]
 Messages = list[dict[str, Any]]
 
 KINDS: tuple[Kind, ...] = ("list", "number", "friendly", "detailed")
@@ -85,7 +85,7 @@ class Obedience:
 def wordings() -> dict[Split, dict[Kind, dict[str, list[str]]]]:
     """By split, kind, and `asked` or `complaint`."""
     read = json.loads((Path(__file__).parent / "wishes.json").read_text("utf-8"))
-    return {"search": read["search"], "report": read["report"]}
+    return {"search": read["search"], "report": read["report"], "blind": read["blind"]}
 
 
 def cases(split: Split, n: int, seed: int = 0) -> list[Case]:
