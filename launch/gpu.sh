@@ -126,8 +126,7 @@ check_order() {
 # flag FLAG VARIABLE DEFAULT: FLAG with the variable where it is set, else with the default unless that is empty.
 flag() {
   if [ -n "${!2:-}" ]; then
-    WORDS+=("$(mark_of "$2")")
-    WORDS+=("$1" "${!2}")
+    WORDS+=("$(mark_of "$2")" "$1" "${!2}")
   elif [ -n "$3" ]; then
     WORDS+=(::script "$1" "$3")
   fi
@@ -190,8 +189,7 @@ prompt_arguments() {
     flag --prm-m PRM_M 1
   fi
   if [ -n "${EVAL_DATA:-}" ]; then
-    WORDS+=("$(mark_of EVAL_DATA)")
-    WORDS+=(--eval-prompt-data heldout "$EVAL_DATA")
+    WORDS+=("$(mark_of EVAL_DATA)" --eval-prompt-data heldout "$EVAL_DATA")
     flag --eval-interval EVAL_INTERVAL 20
   fi
 }

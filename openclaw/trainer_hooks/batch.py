@@ -12,7 +12,7 @@ from openclaw.store.shares import Person
 from openclaw.trainer_hooks import standing
 from openclaw.trainer_hooks.companions import companion_rows, distils_memory
 from openclaw.trainer_hooks.next_states import add_next_states
-from openclaw.trainer_hooks.trust import Trust, is_on
+from openclaw.trainer_hooks.trust import Trust, is_on, without_those_below
 from openclaw.types import DEFAULT_TRAINER, SampleRecord, Turn
 
 
@@ -56,9 +56,7 @@ def _learned_before(
     def ask(apart: Collection[Person]) -> list[SampleRecord]:
         return store.learned_before(rollout_id, window, trainer_of(args), apart)
 
-    if trust is None:
-        return ask(())
-    return trust.without_those_below(ask, lambda found: {record.turn.person for record in found})
+    return without_those_below(trust, ask, lambda found: {record.turn.person for record in found})
 
 
 def batch_metrics(rows: list[dict[str, Any]]) -> dict[str, float]:

@@ -67,11 +67,8 @@ def _liked(args: Any, store: RolloutStore) -> list[Turn]:
     def ask(apart: Collection[Person]) -> list[Turn]:
         return store.liked_turns(args.gate_liked, apart)
 
-    if not trust.is_on(args):
-        return ask(())
-    return trust.Trust.now(args, store).without_those_below(
-        ask, lambda found: {turn.person for turn in found}
-    )
+    now = trust.Trust.now(args, store) if trust.is_on(args) else None
+    return trust.without_those_below(now, ask, lambda found: {turn.person for turn in found})
 
 
 def _of_turn(purpose: str, turn: Turn) -> dict[str, Any]:

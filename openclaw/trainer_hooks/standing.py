@@ -21,7 +21,7 @@ from openclaw.methods.method import hints_of
 from openclaw.store import RolloutStore
 from openclaw.store.shares import Person
 from openclaw.trainer_hooks.companions import teaches_in_trainer
-from openclaw.trainer_hooks.trust import Trust
+from openclaw.trainer_hooks.trust import Trust, without_those_below
 from openclaw.types import SampleRecord, Turn
 
 PEOPLE, EACH = 4, 2
@@ -89,7 +89,7 @@ class Teachers:
         def ask(apart: Collection[Person]) -> dict[Person, list[str]]:
             return store.asked_for(turns, PEOPLE, EACH, apart)
 
-        wishes = ask(()) if trust is None else trust.without_those_below(ask, lambda found: found)
+        wishes = without_those_below(trust, ask, lambda found: found)
         prompts, everybody = prompts_of(str(args.hf_checkpoint)), args.standing_wishes == "people"
         return cls(store, prompts, wishes, everybody, args.standing_liked)
 

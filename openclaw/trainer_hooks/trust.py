@@ -141,19 +141,6 @@ class Trust:
         """Who of these people is below the bar."""
         return frozenset(person for person, trust in self.of_all(people).items() if trust < self.bar)
 
-    def without_those_below(
-        self, ask: Callable[[Collection[Person]], T], people_in: Callable[[T], Iterable[Person]]
-    ) -> T:
-        """What the store answers once everybody below the bar is kept apart: `ask` takes whom to keep apart, `people_in`
-        gives who is in an answer."""
-        apart: frozenset[Person] = frozenset()
-        while True:
-            found = ask(apart)
-            more = self.below(people_in(found)) - apart
-            if not more:
-                return found
-            apart |= more
-
     def _look_at(self, people: set[Person]) -> None:
         if not people:
             return
@@ -166,6 +153,19 @@ class Trust:
         for person, found in evidence.items():
             trust = share_of(found[-WINDOW:])
             self._known[person] = max(trust, self.bar) if person in self.in_batch else trust
+
+
+def without_those_below(
+    trust: Trust | None, ask: Callable[[Collection[Person]], T], people_in: Callable[[T], Iterable[Person]]
+) -> T:
+    """What the store answers once everybody below the bar is kept apart; nobody is without `trust`. `ask` takes whom to
+    keep apart, `people_in` gives who is in an answer."""
+    apart: frozenset[Person] = frozenset()
+    while True:
+        found = ask(apart)
+        if trust is None or not (more := trust.below(people_in(found)) - apart):
+            return found
+        apart |= more
 
 
 def held_back(args: object, store: RolloutStore) -> frozenset[Person]:
