@@ -12,12 +12,15 @@ from dataclasses import dataclass, replace
 
 from tiny_claw import corpora, small_talk, wordings
 from tiny_claw.detectors import Manner
-from tiny_claw.manners import Style, other_style, unprompted_style, write_reply
+from tiny_claw.manners import OTHERWISE, Form, Style, other_style, unprompted_style, write_reply
 from tiny_claw.problems import Problem, fact_is_held_out, random_problem, random_step
 
 HINT_BLOCK = "\n\n[user's hint / instruction]\n"
 MANNERS: tuple[Manner, ...] = ("list", "prose", "bare")
 TRAITS: tuple[wordings.Trait, ...] = ("warm", "cold", "short", "detailed")
+WRITTEN_WEIGHTS: dict[wordings.Wish, int] = {
+    "list": 30, "prose": 20, "number": 11, "friendly": 17, "detailed": 11, "nothing": 11,
+}  # fmt: skip
 ASKED_WEIGHTS = {"list": 27, "prose": 48, "bare": 25}  # how often a hint or complaint asks for each manner
 THINKING_OFF = 0.1  # share of conversations in the format of enable_thinking=False
 SYSTEM_SHARE = 0.2
@@ -86,12 +89,18 @@ class Script:
         return Conversation(tuple(self.messages), frozenset(self.learned), self.thinking)
 
 
-def conversation(rng: random.Random, long: bool = False, lengths: float = 0.0) -> Conversation:
+def conversation(
+    rng: random.Random, long: bool = False, lengths: float = 0.0, written: float = 0.0
+) -> Conversation:
     """One conversation of the mix; `long`: after the kind of system message that an agent program sends; `lengths`:
-    chance that it is about how long prose has to be, and how warm."""
+    chance that it is about how long prose has to be, and how warm; `written`: that somebody asks in words that were
+    written freely."""
     script = Script(rng, thinking=rng.random() >= THINKING_OFF)
-    if rng.random() < lengths:
+    drawn = rng.random()
+    if drawn < lengths:
         _instructed(script, length_hint)
+    elif drawn < lengths + written:
+        _asked_freely(script)
     else:
         rng.choices([kind for kind, _ in _MIX], [weight for _, weight in _MIX])[0](script)
     if long:
@@ -175,19 +184,49 @@ def _instructed(
     """Told how to write: in a block after the question, beside the question, or by the system message."""
     rng, problem = script.rng, random_problem(script.rng)
     hint, style = asked(rng, unprompted_style(rng))
-    question = ask(rng, problem)
-    place = rng.random()
-    if place < 0.5:
+    _told(script, ask(rng, problem), hint, in_block=0.5)
+    script.reply(problem, style)
+
+
+def _told(script: Script, question: str, hint: str, in_block: float) -> None:
+    """The question and how to answer it; `in_block`: chance that the hint is in its block."""
+    rng = script.rng
+    place = (rng.random() - in_block) / (1 - in_block)
+    if place < 0:
         script.user(question + HINT_BLOCK + hint)
-    elif place < 0.63:
+    elif place < 0.26:
         script.user(f"{question} {hint}")
-    elif place < 0.76:
+    elif place < 0.52:
         script.user(f"{hint} {question}")
     else:
         system = rng.choice(("", rng.choice(small_talk.SYSTEM_PROMPTS) + "\n"))
         script.system(f"{system}{hint}")
         script.user(question)
-    script.reply(problem, style)
+
+
+def _asked_freely(script: Script) -> None:
+    """Asked in words that somebody wrote freely, for a form or for nothing; or a complaint in such words."""
+    rng, problem = script.rng, random_problem(script.rng)
+    kind = rng.choices(list(WRITTEN_WEIGHTS), list(WRITTEN_WEIGHTS.values()))[0]
+    said, style = wordings.written()[kind], unprompted_style(rng)
+    if kind != "nothing" and rng.random() < 0.3:
+        style = OTHERWISE[kind]
+        script.user(ask(rng, problem))
+        script.assistant(write_reply(rng, problem, style, script.thinking), learned=False)
+        script.user(rng.choice(said["complaint"]))
+    else:
+        _told(script, ask(rng, problem), rng.choice(said["asked"]), in_block=0.2)
+    script.reply(problem, style if kind == "nothing" else _as_wished(rng, style, kind))
+
+
+def _as_wished(rng: random.Random, style: Style, kind: Form) -> Style:
+    """The style that a wish asks for: `style` changed in what it names."""
+    if kind == "friendly":
+        return Style("prose" if style.manner == "bare" else style.manner, "warm", style.short)
+    if kind == "detailed":
+        return replace(style, manner="prose", short=False)
+    manners: dict[Form, Manner] = {"list": "list", "number": "bare", "prose": "prose"}
+    return other_style(rng, style, manners[kind])
 
 
 def _complaint(script: Script) -> None:
@@ -274,7 +313,7 @@ _MIX: tuple[tuple[Callable[[Script], None], int], ...] = (
     (_unprompted, 26),
     (_instructed, 38),
     (_complaint, 21),
-    (_lost_steps, 2),
+    (_lost_steps, 7),
     (_wrong_result, 3),
     (_session, 5),
     (_small_talk, 5),

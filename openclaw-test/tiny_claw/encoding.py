@@ -69,15 +69,15 @@ def equation_document(tokenizer: Any, rng: random.Random) -> Document:
 
 
 def mixed_document(
-    tokenizer: Any, rng: random.Random, long_share: float = 0.0, lengths: float = 0.0
+    tokenizer: Any, rng: random.Random, long_share: float = 0.0, lengths: float = 0.0, written: float = 0.0
 ) -> Document:
     """Mostly conversations; 0.15 are bare equations, `long_share` have a long system message, `lengths` of the others
-    are about the length of prose."""
+    are about the length of prose, `written` of them ask in freely written words."""
     drawn = rng.random()
     if drawn < 0.15:
         return equation_document(tokenizer, rng)
     if drawn < 1 - long_share:
-        return encode_conversation(tokenizer, conversation(rng, lengths=lengths))
+        return encode_conversation(tokenizer, conversation(rng, lengths=lengths, written=written))
     return stretched(tokenizer, rng, encode_conversation(tokenizer, conversation(rng, long=True)))
 
 

@@ -1,9 +1,10 @@
 """Makes tiny-claw from nothing: `python -m tiny_claw.recipe --out DIR`.
 
-Supervised training of a small Qwen3 with slime's own SFT loss, in three cycles: the first begins with bare
-equations and goes on with the mix of conversations, the second repeats the mix with a smaller learning rate
-that ends at zero, the third does so with many instructions about length and tone. All lengths are in tokens, so the
-result does not depend on how fast the machine is. `--further MODEL` lets a model that is there read the third once more.
+Supervised training of a small Qwen3 with slime's own SFT loss, in three cycles: the first begins with bare equations
+and goes on with the mix of conversations, the second repeats the mix with a smaller learning rate that ends at zero,
+the third does so with many instructions about length and tone, and with freely written ones. All lengths are in
+tokens, so the result does not depend on how fast the machine is. `--further MODEL` lets a model that is there read
+the third once more.
 """
 
 from __future__ import annotations
@@ -36,14 +37,16 @@ SAVE_EVERY = 400  # steps
 
 @dataclass(frozen=True)
 class Cycle:
-    """`share` of all tokens; the first `equations` of these are bare equations, `long_share` of the other
-    documents have a long system message, and `lengths` of those without are about length and tone of prose. The
-    learning rate is `peak` until `hold` of the cycle, then falls in a line to `floor` times the peak."""
+    """`share` of all tokens; the first `equations` of these are bare equations, `long_share` of the other documents have
+    a long system message, of those without `lengths` are about length and tone of prose, and in `written` somebody asks
+    in freely written words. The learning rate is `peak` until `hold` of the cycle, then falls in a line to `floor` times the
+    peak."""
 
     share: float
     equations: float
     long_share: float
     lengths: float
+    written: float
     peak: float
     hold: float
     floor: float
@@ -54,9 +57,15 @@ class Cycle:
 
 
 CYCLES = (
-    Cycle(share=0.43, equations=0.35, long_share=0.0, lengths=0.0, peak=6e-3, hold=0.55, floor=0.02),
-    Cycle(share=0.35, equations=0.0, long_share=0.06, lengths=0.0, peak=3e-3, hold=0.0, floor=0.0),
-    Cycle(share=0.22, equations=0.0, long_share=0.06, lengths=0.4, peak=3e-3, hold=0.3, floor=0.0),
+    Cycle(
+        share=0.43, equations=0.35, long_share=0.0, lengths=0.0, written=0.0, peak=6e-3, hold=0.55, floor=0.02
+    ),
+    Cycle(
+        share=0.35, equations=0.0, long_share=0.06, lengths=0.0, written=0.0, peak=3e-3, hold=0.0, floor=0.0
+    ),
+    Cycle(
+        share=0.22, equations=0.0, long_share=0.06, lengths=0.3, written=0.35, peak=3e-3, hold=0.3, floor=0.0
+    ),
 )
 
 
@@ -150,7 +159,8 @@ def train_cycle(
 ) -> Iterator[float]:
     """Train until the cycle has read `length` tokens; yields the loss of each step."""
     rng = random.Random(f"{seed} {run.cycle} {run.step}")
-    kinds = (equation_document, partial(mixed_document, long_share=cycle.long_share, lengths=cycle.lengths))
+    mixed = partial(mixed_document, long_share=cycle.long_share, lengths=cycle.lengths, written=cycle.written)
+    kinds = (equation_document, mixed)
     streams = [batches(partial(document, tokenizer, rng), rng, BATCH_TOKENS) for document in kinds]
     while run.cycle_tokens < length:
         progress = run.cycle_tokens / length

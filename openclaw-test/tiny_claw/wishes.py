@@ -9,7 +9,6 @@ wordings are learned by heart: with 44 a list was written for wordings of the fi
 from __future__ import annotations
 
 import argparse
-import json
 import random
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -19,6 +18,7 @@ import torch
 from tiny_claw.generation import Helper, Messages
 from tiny_claw.manners import OTHERWISE, Form, obeys, write_reply
 from tiny_claw.problems import Problem, random_problem
+from tiny_claw.wordings import written
 
 LEAST = 0.85
 ASKED = 24
@@ -26,8 +26,9 @@ ASKED = 24
 KEPT: dict[Form, int] = {"list": 160, "number": 50, "friendly": 40, "detailed": 39, "prose": 30}
 """Wordings of each kind that are put together; half are for the list, which the untrained model writes unasked and was
 never asked for."""
+TRIES = 400
+"""Sentences that are put together of each kind, of which these are drawn."""
 FILE = Path(__file__).with_name("wishes.txt")
-WRITTEN = Path(__file__).with_name("written.json")
 
 _WANT = (
     "I want {}.", "I would like {}.", "I like {}.", "I prefer {}.", "The user wants {}.", "The student wants {}.",
@@ -158,7 +159,7 @@ _SAID: dict[Form, Callable[[random.Random], str]] = {
 }
 
 
-def sentences(kind: Form, tries: int) -> list[str]:
+def sentences(kind: Form, tries: int = TRIES) -> list[str]:
     """Wordings of a kind, sorted; the same arguments give the same ones."""
     rng = random.Random(f"wishes for {kind}")
     return sorted({_SAID[kind](rng) for _ in range(tries)})
@@ -187,12 +188,6 @@ def obedience(helper: Helper, kind: Form, wishes: Sequence[str]) -> dict[str, fl
     return {wish: count / ASKED for wish, count in hits.items()}
 
 
-def written() -> dict[Form, list[str]]:
-    """Sentences that people wrote freely, by kind; the model does not understand most of them."""
-    found: dict[Form, list[str]] = json.loads(WRITTEN.read_text("utf-8"))
-    return found
-
-
 def read() -> list[str]:
     """The shipped file's wishes."""
     return FILE.read_text("utf-8").splitlines()
@@ -203,17 +198,17 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("model", type=Path, help="folder of the untrained model")
-    parser.add_argument("--tries", type=int, default=400, help="sentences that are put together of each kind")
     options = parser.parse_args()
     helper = Helper(options.model)
     torch.manual_seed(0)
     for kind, count in KEPT.items():
-        shares = obedience(helper, kind, sentences(kind, options.tries))
+        shares = obedience(helper, kind, sentences(kind))
         found = [wish for wish, share in shares.items() if share >= LEAST]
         chosen = random.Random(f"which wishes for {kind}").sample(found, min(count, len(found)))
         print("\n".join(sorted(chosen)))
-    for kind, said in written().items():
-        print("\n".join(wish for wish, share in obedience(helper, kind, said).items() if share >= LEAST))
+    for kind in KEPT:
+        shares = obedience(helper, kind, sorted({*written()[kind]["asked"]}.difference(sentences(kind))))
+        print("\n".join(wish for wish, share in shares.items() if share >= LEAST))
 
 
 if __name__ == "__main__":

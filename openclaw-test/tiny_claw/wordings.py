@@ -6,7 +6,10 @@ following an instruction can be told from knowing a sentence by heart. `{verb}` 
 
 from __future__ import annotations
 
+import json
 import random
+from functools import cache
+from pathlib import Path
 from typing import Literal
 
 from tiny_claw.detectors import Manner
@@ -14,6 +17,8 @@ from tiny_claw.detectors import Manner
 Split = Literal["train", "test"]
 Trait = Literal["warm", "cold", "short", "detailed"]
 Wordings = dict[Split, tuple[str, ...]]
+Wish = Literal["list", "number", "friendly", "detailed", "prose", "nothing"]
+"""What a freely written sentence asks for; `nothing` is said beside a question and asks for no form at all."""
 
 VERBS = ("write", "answer", "reply", "explain it", "respond", "solve it", "tell me", "say it", "do it")
 
@@ -250,6 +255,26 @@ LOST_STEPS_COMPLAINTS: Wordings = {
         "That is only a number. I need the steps in words.",
         "No steps, no points. Please write the working in sentences.",
         "My teacher wants to see the steps, please write them out.",
+        "How did you get there? Tell me in sentences.",
+        "You skipped everything. Please say how you worked it out.",
+        "A number alone does not help me. Explain how you found it.",
+        "And the working? Please put it into sentences.",
+        "I have to explain it in class, so tell me how you got this.",
+        "Please don't leave out the steps, say them in words.",
+        "Don't just give the number, explain it.",
+        "I can't see how you came to this. Please tell me.",
+        "Why is it that? Please explain in plain sentences.",
+        "Please show me how you did it, in words.",
+        "Where does this number come from? Write it out in sentences.",
+        "That's too short, I need to know how you got it.",
+        "Explain yourself, please. The steps are not there.",
+        "The working is missing, please add it in plain words.",
+        "I need more than the number: tell me what you did.",
+        "Don't leave me alone with a number. How does it work?",
+        "The reasoning is missing. Write it in sentences, please.",
+        "You forgot the steps. Please write them in normal sentences.",
+        "Show your working in sentences, not the number alone.",
+        "Skipping the steps is not allowed here, please write them.",
     ),
     "test": (
         "The steps are missing. Please write them in plain sentences.",
@@ -287,6 +312,15 @@ THANKS: Wordings = {
         "Thanks a lot, that sounds natural.", "Very good, thank you!", "Excellent, thanks for the help.",
     ),
 }  # fmt: skip
+
+
+@cache
+def written() -> dict[Wish, dict[str, list[str]]]:
+    """Sentences that people wrote freely: by kind, as they are `asked` and as they are said in a `complaint`."""
+    found: dict[Wish, dict[str, list[str]]] = json.loads(
+        Path(__file__).with_name("written.json").read_text("utf-8")
+    )
+    return found
 
 
 def manner_hint(rng: random.Random, manner: Manner, split: Split = "train") -> str:

@@ -61,7 +61,7 @@ def test_the_rate_is_held_then_falls_to_the_floor() -> None:
 def test_a_cut_off_run_goes_on_where_it_was(tmp_path: Path) -> None:
     run = small_run()
     cycle = recipe.Cycle(
-        share=1.0, equations=0.4, long_share=0.2, lengths=0.3, peak=1e-3, hold=0.5, floor=0.0
+        share=1.0, equations=0.4, long_share=0.2, lengths=0.3, written=0.3, peak=1e-3, hold=0.5, floor=0.0
     )
     state = tmp_path / "state.pt"
     for _ in recipe.train_cycle(run, TOKENIZER, cycle, 3000, 0, None):

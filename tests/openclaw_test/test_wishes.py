@@ -39,7 +39,8 @@ def said_elsewhere() -> set[str]:
         for text in split
         for verb in trained.VERBS
     }
-    return found | {text for texts in tastes.COMPLAINTS.values() for text in texts}
+    found |= {text for texts in tastes.COMPLAINTS.values() for text in texts}
+    return found | {text for said in trained.written().values() for texts in said.values() for text in texts}
 
 
 def plain(text: str) -> str:
@@ -61,11 +62,12 @@ def test_what_anchors_of_tiny_claw_wish_was_put_together_or_written_for_them_and
     None
 ):
     lines = anchor_wishes.read()
-    said = {kind: set(anchor_wishes.sentences(kind, 400)) for kind in anchor_wishes.KEPT}
+    said = {kind: set(anchor_wishes.sentences(kind)) for kind in anchor_wishes.KEPT}
     counts = {kind: len(said[kind].intersection(lines)) for kind in said}
-    freely = {text for texts in anchor_wishes.written().values() for text in texts}.intersection(lines)
+    asked = {text for kind in anchor_wishes.KEPT for text in trained.written()[kind]["asked"]}
+    freely = asked.intersection(lines)
     freely -= set().union(*said.values())
-    assert counts == anchor_wishes.KEPT and len(freely) > 50
+    assert counts == anchor_wishes.KEPT and len(freely) > 1000
     assert sum(counts.values()) + len(freely) == len(lines) == len(set(lines))
     measured = texts_of("search") | texts_of("report") | texts_of("blind")
     assert not {plain(line) for line in lines} & measured
@@ -75,7 +77,7 @@ def test_the_untrained_model_obeys_what_anchors_wish(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(anchor_wishes, "ASKED", 6)
     helper = Helper(ROOT / "openclaw-test/tiny_claw/model")
     torch.manual_seed(0)
-    known = sorted(set(anchor_wishes.read()).intersection(anchor_wishes.sentences("list", 400)))
+    known = sorted(set(anchor_wishes.read()).intersection(anchor_wishes.sentences("list")))
     shares = anchor_wishes.obedience(helper, "list", known[::40])
     assert len(shares) == 4 and sum(shares.values()) / len(shares) > 0.75
     assert anchor_wishes.obedience(helper, "number", ["Write it at length."])["Write it at length."] < 0.5

@@ -96,8 +96,12 @@ def summary(results: Sequence[dict[str, Any]], most: int) -> dict[str, Any]:
     late = [result["late"] for result in results]
     if all("wishes_before" in result for result in results):
         asked = [result["wishes_before"] for result in results]
-        found["wishes_before"] = {
-            name: mean_interval([one[name] for one in asked])["mean"] for name in _WISHES
+        found["wishes_before"] = _means(asked)
+    if all("blind_before" in result for result in results):
+        found["blind"] = {
+            "before": _means([result["blind_before"] for result in results]),
+            "after": _means([one["blind"] for one in late]),
+            "kept": sum(one["blind_kept"] for one in late),
         }
     after: dict[str, Any] = {
         name: mean_interval([one[name] for one in late]) for name in _LATE if name in late[0]
@@ -110,6 +114,11 @@ def summary(results: Sequence[dict[str, Any]], most: int) -> dict[str, Any]:
     found[f"after_{min(LATE, most)}_sessions"] = after
     found["seconds_a_seed"] = mean_interval([result["seconds"] for result in results])["mean"]
     return found
+
+
+def _means(rows: Sequence[dict[str, float]]) -> dict[str, float]:
+    """Of each row of explicit wishes."""
+    return {name: mean_interval([row[name] for row in rows])["mean"] for name in _WISHES}
 
 
 def mean_curve(results: Sequence[dict[str, Any]]) -> list[tuple[float, float]]:

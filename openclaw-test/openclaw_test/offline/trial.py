@@ -27,7 +27,7 @@ from openclaw_test.people.hostile import HostileSession, HostileUser
 from openclaw_test.people.neutral import NeutralSession, NeutralUser
 from openclaw_test.people.scripted_user import ScriptedUser, Session
 from openclaw_test.people.tastes import Taste
-from openclaw_test.people.wishes import Obedience
+from openclaw_test.people.wishes import Obedience, Split
 from slime.training.core.distributed import join
 from slime.training.fsdp.loading import load_model
 
@@ -135,6 +135,7 @@ class Trial:
         started, sessions, rounds = time.monotonic(), 0.0, 0
         try:
             before, wishes, listed = self._look(rounds), self._wishes(), self._listed()
+            blind = self._wishes("blind")
             while sessions < self.plan.late or (self.progress.reached is None and sessions < self.plan.most):
                 changed = [
                     self._round(self.plan.at_once * (rounds + i)) for i in range(self.plan.rounds_a_look)
@@ -146,7 +147,7 @@ class Trial:
                 if self.setting.memory:
                     self.progress.with_memory.append((sessions, self._look(rounds, remembering=True)))
                 if self.progress.late is None and sessions >= self.plan.late:
-                    self.progress.late = self._late(sessions, wishes)
+                    self.progress.late = self._late(sessions, wishes, blind)
             wishes_kept = [asdict(wish) for wish in self.loop.store.wishes()] if self.setting.memory else []
         finally:
             self.loop.close()
@@ -157,6 +158,7 @@ class Trial:
             "preference_before": before,
             "listed_before": listed,
             "wishes_before": wishes.as_dict(),
+            "blind_before": blind.as_dict(),
             "curve": self.progress.curve,
             "with_memory": self.progress.with_memory,
             "pleased": self.progress.pleased,
@@ -236,10 +238,10 @@ class Trial:
     def _last(self) -> float:
         return self.progress.curve[-1][1] if self.progress.curve else self._look(0)
 
-    def _wishes(self) -> Obedience:
-        return explicit_wishes(self.chat, self.seed, remember=self._remember)
+    def _wishes(self, split: Split = "report") -> Obedience:
+        return explicit_wishes(self.chat, self.seed, split, remember=self._remember)
 
-    def _late(self, sessions: float, wishes_before: Obedience) -> dict[str, Any]:
+    def _late(self, sessions: float, wishes_before: Obedience, blind_before: Obedience) -> dict[str, Any]:
         """What the model is like after so many sessions."""
         replies = self._late_replies()
         shares = preferences(replies, self.plan.tastes)
@@ -247,8 +249,9 @@ class Trial:
         found |= {"preference": sum(shares.values()) / len(shares), "preferences": shares}
         found |= habits(replies)
         found["accuracy_greedy"] = greedy_accuracy(self.chat, self._remember)
-        wishes = self._wishes()
+        wishes, blind = self._wishes(), self._wishes("blind")
         found |= wishes.as_dict() | {"wishes_kept": wishes.kept(wishes_before)}
+        found |= {"blind": blind.as_dict(), "blind_kept": blind.kept(blind_before)}
         if self.loop.trainer is not None:
             found |= drift(
                 self.loop.trainer.model,
