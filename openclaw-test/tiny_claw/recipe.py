@@ -39,8 +39,8 @@ SAVE_EVERY = 400  # steps
 class Cycle:
     """`share` of all tokens; the first `equations` of these are bare equations, `long_share` of the other documents have
     a long system message, of those without `lengths` are about length and tone of prose, and in `written` somebody asks
-    in freely written words. The learning rate is `peak` until `hold` of the cycle, then falls in a line to `floor` times the
-    peak."""
+    in freely written words. The learning rate is `peak` until `hold` of the cycle, then falls in a line to `floor` times
+    the peak."""
 
     share: float
     equations: float

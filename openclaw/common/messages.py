@@ -24,6 +24,12 @@ def text_of(message: Mapping[str, object], between: str = "") -> str:
     return between.join(text for text in texts if isinstance(text, str))
 
 
+def last_said(messages: Sequence[Mapping[str, object]]) -> str:
+    """The text of the newest message of the user; "" where there is none."""
+    said = [message for message in messages if message.get("role") == "user"]
+    return text_of(said[-1], LINE_BREAK) if said else ""
+
+
 def content_of(texts: Sequence[str]) -> str | list[dict[str, Any]]:
     """The content of a message with these texts: parts where there are several."""
     if len(texts) > 1:

@@ -4,7 +4,8 @@ The person's own questions are asked again without the memory. An answer shows a
 likely without the wish in the prompt as with it, measured against the answer that the person complained about: its
 log-probability falls by `gap` nats when the wish is there, and an answer shows the wish when its own falls by less than
 half of that. Answers are counted by Wald's sequential probability ratio test (1945) of a share of `HELD` against one of
-`NOT_YET`, each error at most `ERROR` a version; each new version is counted anew.
+`NOT_YET`, each error at most `ERROR` a version; each new version is counted anew. Questions that say
+themselves what the wish is about show nothing of it, and are not counted.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Protocol
 
+from openclaw.common.messages import last_said
+from openclaw.common.wish_themes import share_a_theme
 from openclaw.errors import ClientError
 from openclaw.formats.rendering import ChatFormat
 from openclaw.methods.hinted_prompt import with_memory
@@ -130,7 +133,7 @@ class Canaries:
 
     async def _counted(self, one: Looked, turn: Turn, ids: list[int], plain: float) -> Looked:
         wished = self._ids(turn, [one.wish.text])
-        if wished is None or one.gap is None:
+        if wished is None or one.gap is None or share_a_theme(last_said(turn.messages), one.wish.text):
             return one
         fallen = plain - await self._model.log_prob(wished, ids)
         return replace(one, count=one.count.plus(fallen < one.gap / 2))

@@ -1,14 +1,16 @@
 """What is remembered of a person, in the prompt of what they ask now.
 
 It stands behind the last user message, where a hint stands for the teacher of distillation. A conversation that goes on
-keeps the ids of its earlier prompts, so each wish stands in it once, and one that the person has said in it not at all.
+keeps the ids of its earlier prompts, so each wish stands in it once, and not at all where the person has said it in it,
+or now speaks of the same side of an answer's form.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from openclaw.common.messages import text_of
+from openclaw.common.messages import last_said, text_of
+from openclaw.common.wish_themes import share_a_theme
 from openclaw.formats.rendering import RawPrompt
 from openclaw.gateway.caller import Caller
 from openclaw.gateway.chat_request import ChatRequest
@@ -33,9 +35,13 @@ async def wishes_of(
 
 
 def unsaid(wishes: Sequence[str], messages: Sequence[Message]) -> list[str]:
-    """Those that no user message of the conversation contains."""
+    """Those that no user message of the conversation contains, and of whose side of an answer's form the newest one says
+    nothing: what is asked for now comes before what was asked for once."""
     said = [text_of(message) for message in messages if message["role"] == "user"]
-    return [wish for wish in wishes if not any(wish in text for text in said)]
+    now = last_said(messages)
+    return [
+        wish for wish in wishes if not any(wish in text for text in said) and not share_a_theme(now, wish)
+    ]
 
 
 def still_stand(turn: Turn, wishes: Sequence[str] | None) -> bool:

@@ -16,6 +16,7 @@ from sqlalchemy import ColumnElement, Connection, RowMapping, delete, func, inse
 from openclaw.store import schema
 from openclaw.store.database import Database
 from openclaw.store.quarantine import DELETED
+from openclaw.store.requests import repeats_its_request
 from openclaw.store.rows import pack_json, select_turns, turn_from_row, unpack_json
 from openclaw.store.scores import others_than
 from openclaw.store.shares import Person
@@ -75,13 +76,14 @@ class MemoryTable(Database):
         self, turn_ids: Sequence[str], people: int, each: int, apart: Collection[Person] = ()
     ) -> dict[Person, list[str]]:
         """What people asked for last, up to the judgements of these turns: the longest hint of a turn, the newest `each`
-        of a person, the oldest first; of the newest `people`, of whom the last is the one who asked last. Nothing of
-        turns whose samples are in quarantine, or were deleted from it, and nothing of the people in `apart`."""
+        of a person, the oldest first; of the newest `people`, of whom the last is the one who asked last. Nothing that
+        repeats its own request, nothing of turns whose samples are in quarantine, or were deleted from it, and nothing
+        of the people in `apart`."""
         judgement, turn, sample = schema.judgement.c, schema.turn.c, schema.sample.c
         last = select(func.max(judgement.id)).where(judgement.turn_id.in_(list(turn_ids)))
         taken_out = or_(sample.state == str(SampleState.QUARANTINED), sample.reason == DELETED)
         query = (
-            select(turn.person, judgement.hints)
+            select(turn.id, turn.person, judgement.hints)
             .join(schema.turn, turn.id == judgement.turn_id)
             .join(schema.sample, sample.turn_id == turn.id)
             .where(
@@ -95,11 +97,11 @@ class MemoryTable(Database):
         )
         found: dict[Person, list[str]] = {}
         with self.reading() as connection:
-            for person, packed in connection.execute(query):
+            for turn_id, person, packed in connection.execute(query).all():
                 hint = max(unpack_json(packed), key=len, default="")
                 said = found.get(person, [])
                 room = len(said) < each and (person in found or len(found) < people)
-                if hint and hint not in said and room:
+                if hint and hint not in said and room and not repeats_its_request(connection, turn_id, hint):
                     found[person] = [hint, *said]
         return dict(reversed(found.items()))
 
@@ -138,7 +140,8 @@ class MemoryTable(Database):
 
 def remember(connection: Connection, turn_id: str, judgements: Sequence[Judgement], now: float) -> None:
     """Keep the longest hint of a turn's judgements for its person; said again, it becomes the newest, and stands in the
-    prompt again. Nothing is kept where the turn was not to be remembered."""
+    prompt again. Nothing is kept where the turn was not to be remembered, or the hint repeats what its own request had
+    asked for."""
     hints = [hint for one in judgements if one.kind == "hint" for hint in one.hints]
     memory, turn, body = schema.memory.c, schema.turn.c, schema.turn_body.c
     connection.execute(delete(schema.memory).where(memory.turn_id == turn_id))
@@ -147,7 +150,10 @@ def remember(connection: Connection, turn_id: str, judgements: Sequence[Judgemen
     person = connection.scalar(may) if hints else None
     if person is None:
         return
-    text = pack_json(max(hints, key=len))
+    hint = max(hints, key=len)
+    if repeats_its_request(connection, turn_id, hint):
+        return
+    text = pack_json(hint)
     connection.execute(delete(schema.memory).where(memory.person == person, memory.text == text))
     row = {"person": person, "turn_id": turn_id, "text": text, "created_at": now}
     connection.execute(insert(schema.memory), row)

@@ -9,6 +9,7 @@ from openclaw.store.judgements import JudgementTable
 from openclaw.store.leases import LeaseTable
 from openclaw.store.memory import MemoryTable
 from openclaw.store.quarantine import QuarantineTable
+from openclaw.store.requests import RequestTable
 from openclaw.store.scores import ScoreTable
 from openclaw.store.session_rewards import SessionRewardTable
 from openclaw.store.statistics import Statistics
@@ -28,6 +29,7 @@ class RolloutStore(
     SessionRewardTable,
     TrajectoryTable,
     MemoryTable,
+    RequestTable,
     LeaseTable,
     VersionTable,
     QuarantineTable,

@@ -6,6 +6,10 @@ nothing of the first and draws the policy back; and a turn that pleased has no t
 teacher reads what its person asked for last (`person`), or what everybody did who shares the model, with the turn's own
 person behind the others (`people`). It is context distillation (Snell et al. 2022, arXiv 2209.15189) of what stands in
 nobody's prompt.
+
+A wish is no habit where a request asks for something in so many words. A complaint that repeats what its own request
+asked for stands nowhere else, and a turn whose request speaks of what a wish is about is not taught that wish
+(`openclaw.common.wish_themes`).
 """
 
 from __future__ import annotations
@@ -15,6 +19,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from openclaw.common.wish_themes import share_a_theme
 from openclaw.errors import ConfigError, HintError
 from openclaw.methods.hinted_prompt import HintedPrompts, prompts_of
 from openclaw.methods.method import hints_of
@@ -107,8 +112,10 @@ class Teachers:
 
     def of_turn(self, turn: Turn, own: Sequence[str]) -> list[list[int]]:
         """Ids of what the teachers of a turn read, one for each of its own hints, else one; none where nobody asked for
-        anything, or no such prompt can be written."""
+        anything, or no such prompt can be written. What the turn's own request speaks of is left to the request."""
         before = self._of_others(turn.person) + self.wishes.get(turn.person, [])
+        request = self.store.request_of(turn.id) if before else ""
+        before = [wish for wish in before if not share_a_theme(request, wish)]
         found = []
         for last in [[hint] for hint in own] or [[]]:
             read = dict.fromkeys([*(wish for wish in before if wish not in last), *last])

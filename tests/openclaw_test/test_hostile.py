@@ -6,9 +6,11 @@ import random
 
 import pytest
 
+from openclaw.common.wish_themes import themes_of
 from openclaw_test.offline.trial import Plan
 from openclaw_test.people.hostile import CARELESS, KINDS, HostileSession, HostileUser
 from openclaw_test.people.neutral import NeutralUser
+from openclaw_test.people.occasional import EVERY, ListSession, OccasionalUser
 from openclaw_test.people.scripted_user import ScriptedUser
 from openclaw_test.people.tastes import STUDENT
 from tiny_claw import wordings
@@ -95,5 +97,19 @@ def test_somebody_neutral_says_nothing_about_replies() -> None:
 
 
 def test_who_talks_in_a_trial_follows_its_plan() -> None:
-    kinds = [type(Plan((STUDENT,), who=who).people(1)[0]) for who in ("honest", "careless", "neutral")]
-    assert kinds == [ScriptedUser, HostileUser, NeutralUser]
+    people = ("honest", "careless", "neutral", "occasional")
+    kinds = [type(Plan((STUDENT,), who=who).people(1)[0]) for who in people]
+    assert kinds == [ScriptedUser, HostileUser, NeutralUser, OccasionalUser]
+
+
+def test_one_session_in_five_asks_for_a_list_and_is_content_with_nothing_else() -> None:
+    user = OccasionalUser(5)
+    sessions = [user.session() for _ in range(2 * EVERY)]
+    listed = [session for session in sessions if isinstance(session, ListSession)]
+    assert len(listed) == 2 and listed == user.listed and user.pleased is None
+    for session, style, content in zip(listed, ("prose", "list"), (False, True), strict=True):
+        assert themes_of(session.opening) >= {"layout"}
+        said = session.next_message(write_reply(random.Random(1), session.problem, Style(style)))
+        assert session.satisfied_at_once is content
+        assert ("layout" in themes_of(said or "")) is not content
+    assert user.pleased == 0.5

@@ -42,10 +42,12 @@ PEOPLE = {
     "slow": ("own words",),
     "careless": ("student",),
     "neutral": ("student",),
+    "occasional": ("student",),
 }
 """Groups of people who talk to one model. `unnamed`: a preference that pre-training never named. `slow`: one person, one
 session at a time, whose wordings nothing was made with; `--batch 1` makes an update of each turn. `careless`: one who
-says the opposite in one case of five. `neutral`: one who says nothing about replies, so that nothing may be learned."""
+says the opposite in one case of five. `neutral`: one who says nothing about replies, so that nothing may be learned.
+`occasional`: one who asks for a list, in so many words, in one session of five."""
 MODEL = ROOT / "openclaw-test" / "tiny_claw" / "model"
 
 Job = dict[str, Any]
@@ -100,7 +102,7 @@ def run_job(job: Job) -> dict[str, Any]:
         method, job["lr"], job["batch"], job["kl"], behind=job["behind"], memory=remembers, extra=extra
     )
     tastes = tuple(BY_NAME[name] for name in PEOPLE[job["people"]])
-    who = job["people"] if job["people"] in ("careless", "neutral") else "honest"
+    who = job["people"] if job["people"] in ("careless", "neutral", "occasional") else "honest"
     plan = Plan(tastes, job["most"], 1 if job["people"] == "slow" else Plan.at_once, who)
     trial = (gated.GatedTrial if gate else Trial)(_chat, setting, plan, job["seed"])
     return {"job": job, **trial.run(), **(refused(trial.loop) if gate else {})}

@@ -25,6 +25,7 @@ from openclaw_test.offline.memory import Memory
 from openclaw_test.offline.methods import Setting
 from openclaw_test.people.hostile import HostileSession, HostileUser
 from openclaw_test.people.neutral import NeutralSession, NeutralUser
+from openclaw_test.people.occasional import OccasionalUser
 from openclaw_test.people.scripted_user import ScriptedUser, Session
 from openclaw_test.people.tastes import Taste
 from openclaw_test.people.wishes import Obedience, Split
@@ -37,6 +38,7 @@ LATE = 40
 """Sessions of each person after which the model is looked at closely."""
 IN_A_ROW = 3
 Talker = Session | HostileSession | NeutralSession
+Person = ScriptedUser | HostileUser | NeutralUser | OccasionalUser
 
 
 @dataclass(frozen=True)
@@ -47,19 +49,22 @@ class Plan:
         tastes: of the people who take turns, `at_once` sessions at a time; the model is measured after each such round.
         most: sessions of each person after which a trial ends that has not reached the target.
         at_once: sessions at a time.
-        who: says what they think of replies (honest), says the opposite in one case of five (careless), or says nothing
-            about them (neutral). The last two are like the student otherwise.
+        who: says what they think of replies (honest), says the opposite in one case of five (careless), says nothing
+            about them (neutral), or asks for a list in one session of five (occasional). All but the first are like the
+            student otherwise.
     """
 
     tastes: tuple[Taste, ...]
     most: int = 60
     at_once: int = AT_ONCE
-    who: Literal["honest", "careless", "neutral"] = "honest"
+    who: Literal["honest", "careless", "neutral", "occasional"] = "honest"
 
-    def people(self, seed: int) -> list[ScriptedUser | HostileUser | NeutralUser]:
+    def people(self, seed: int) -> list[Person]:
         """One for each taste."""
         if self.who == "honest":
             return [ScriptedUser(seed, taste=taste) for taste in self.tastes]
+        if self.who == "occasional":
+            return [OccasionalUser(seed) for _ in self.tastes]
         if self.who == "neutral":
             return [NeutralUser(seed) for _ in self.tastes]
         return [HostileUser("careless", seed) for _ in self.tastes]
@@ -162,6 +167,7 @@ class Trial:
             "curve": self.progress.curve,
             "with_memory": self.progress.with_memory,
             "pleased": self.progress.pleased,
+            "pleased_by_list": [one.pleased for one in self.people if isinstance(one, OccasionalUser)],
             "remembered": wishes_kept,
             "sessions": sessions,
             "updates": self.loop.version,

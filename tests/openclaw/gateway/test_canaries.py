@@ -159,3 +159,13 @@ def test_the_gateway_asks_its_canaries_and_stores_nothing_of_them(
     )
     assert (held.held_by, held.details["asked"], held.in_prompt) == (gateway.engine.version, 35, False)
     assert gateway.store.counts()["turns"] == {"judged": 1}
+
+
+def test_a_question_that_says_itself_what_a_wish_is_about_shows_nothing_of_it(
+    asked_for: RolloutStore, make_turn: Callable[..., NewTurn], chat_format: ChatFormat
+) -> None:
+    listed = [{"role": "user", "content": "What is 2 + 2? As a list, please."}]
+    asked_for.record_turn(make_turn(person="ada", memory=[], messages=listed))
+    weights = Weights(chat_format.tokenizer, lambda number: LIST if number % 2 == 0 else PROSE)
+    ((found,),) = look(asked_for, chat_format, weights)
+    assert (found.count.asked, found.count.shown) in ((35, 35), (2, 0))

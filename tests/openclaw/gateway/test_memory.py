@@ -159,3 +159,12 @@ def test_a_person_sees_and_deletes_what_is_remembered_and_the_administrator_of_a
     assert gateway.http.delete(f"/admin/memory/{wish['id']}").status_code == 404
     assert gateway.http.delete("/admin/memory/²").status_code == 404
     assert ask(gateway, key="key-a").memory == []
+
+
+def test_what_is_asked_for_now_comes_before_what_is_remembered(remembering: Any) -> None:
+    complain(remembering, ask(remembering, HELLO, user="ada"))
+    complain(remembering, ask(remembering, HELLO, user="ada"), OTHER)
+    as_list = [{"role": "user", "content": "What is there to see? As a list, please."}]
+    turn = ask(remembering, as_list, user="ada")
+    assert turn.memory == [OTHER] and WISH not in prompt(remembering, turn)
+    assert ask(remembering, user="ada").memory == [WISH, OTHER]

@@ -109,3 +109,24 @@ def test_what_people_asked_for_last_is_found_up_to_a_judgement_whether_it_is_rem
     complain("of nobody", person=None, memory=None)
     last = complain("shorter", memory=None)
     assert list(store.asked_for([last.id, until.id], people=9, each=1)) == ["bob", "eve", None, "ada"]
+
+
+def test_what_only_repeats_its_own_request_is_not_remembered(store: RolloutStore, complain: Complain) -> None:
+    asked = [{"role": "user", "content": "What is 2 + 2? Answer with bullet points."}]
+    first = complain("I asked for a list.", messages=asked)
+    complain("A numbered list!", messages=[*asked, {"role": "user", "content": "no"}], parent_id=first.id)
+    complain("Be warm and friendly, please.", messages=asked)
+    assert texts(store) == ["Be warm and friendly, please."]
+
+
+def test_the_request_behind_complaints_is_found_and_nothing_of_a_turn_that_is_not_there(
+    store: RolloutStore, complain: Complain
+) -> None:
+    asked = [{"role": "user", "content": "What is 2 + 2?"}]
+    first = complain("shorter", messages=asked)
+    second = complain("much", messages=[*asked, {"role": "user", "content": "no"}], parent_id=first.id)
+    liked = complain(messages=[*asked, {"role": "user", "content": "And 3 + 3?"}], parent_id=second.id)
+    assert [store.request_of(turn.id) for turn in (first, second)] == ["What is 2 + 2?"] * 2
+    assert store.request_of(liked.id) == "What is 2 + 2?" and store.request_of("gone") == ""
+    system = complain("x", messages=[{"role": "system", "content": "a list"}])
+    assert store.request_of(system.id) == ""

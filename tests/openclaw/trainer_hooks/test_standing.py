@@ -195,3 +195,47 @@ def test_wishes_that_no_teacher_would_read_are_refused(change: dict[str, str]) -
     with pytest.raises(ConfigError, match="--standing-liked"):
         standing.check(flags(standing_wishes="none", standing_liked=True))
     standing.check(flags())
+
+
+def asked(text: str) -> list[dict[str, str]]:
+    return [{"role": "user", "content": text}]
+
+
+def test_a_complaint_that_repeats_its_own_request_stands_nowhere_else(
+    store: RolloutStore, say: Say, prompts: Prompts
+) -> None:
+    say("ada", "Please, no bullet points.", messages=asked("2 + 2?"))
+    first = say("ada", "I asked for a list.", messages=asked("2 + 2? Use bullet points."))
+    again = [*asked("2 + 2? Use bullet points."), *asked("I asked for a list.")]
+    say("ada", "Number the steps, please: a list!", messages=again, parent_id=first.id)
+    say("bob", messages=asked("3 + 3?"))
+    batch_rows(flags(), store, store.lease(0, 8), 0)
+    assert prompts.read == [
+        "Please, no bullet points.",
+        "I asked for a list.",
+        "Number the steps, please: a list!",
+        "Please, no bullet points.",
+    ]
+
+
+def test_a_second_complaint_about_the_same_request_stands_where_the_request_says_nothing_of_it(
+    store: RolloutStore, say: Say, prompts: Prompts
+) -> None:
+    first = say("ada", "No list, please.", messages=asked("2 + 2?"))
+    said = [*asked("2 + 2?"), *asked("No list, please.")]
+    say("ada", "Write whole sentences.", messages=said, parent_id=first.id)
+    say("ada", messages=asked("3 + 3?"), score=-1.0)
+    batch_rows(flags(), store, store.lease(0, 8), 0)
+    assert prompts.read[-1] == "No list, please.\nWrite whole sentences."
+
+
+def test_what_a_request_asks_for_is_taught_to_nobody_as_something_else(
+    store: RolloutStore, say: Say, prompts: Prompts
+) -> None:
+    say("ada", "No list, please.")
+    say("ada", "Be friendly, please.")
+    say("ada", messages=asked("2 + 2? As a numbered list."), score=-1.0)
+    say("ada", messages=asked("2 + 2? As a numbered list."), score=1.0)
+    rows = batch_rows(flags(standing_liked=True), store, store.lease(0, 8), 0)
+    assert prompts.read[-2:] == ["Be friendly, please."] * 2
+    assert len(rows) == 4
