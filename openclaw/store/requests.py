@@ -6,7 +6,7 @@ with "as a list, please") repeats a wish of that request. It teaches its turn, a
 
 from __future__ import annotations
 
-from sqlalchemy import Connection, select
+from sqlalchemy import Connection, or_, select
 
 from openclaw.common.messages import last_said
 from openclaw.common.wish_themes import share_a_theme
@@ -51,5 +51,7 @@ def repeats_its_request(connection: Connection, turn_id: str, hint: str) -> bool
 
 def _was_complained_about(connection: Connection, turn_id: str) -> bool:
     judgement = schema.judgement.c
-    hint = select(judgement.id).where(judgement.turn_id == turn_id, judgement.kind == "hint").limit(1)
-    return connection.scalar(hint) is not None
+    bad = or_(judgement.kind == "hint", judgement.score < 0)
+    return (
+        connection.scalar(select(judgement.id).where(judgement.turn_id == turn_id, bad).limit(1)) is not None
+    )
