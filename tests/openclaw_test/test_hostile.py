@@ -63,12 +63,15 @@ def test_one_liar_speaks_under_several_names() -> None:
     assert len(set(names)) == 3
 
 
-def test_a_careless_rater_errs_in_about_one_case_of_five() -> None:
-    user, wrong = HostileUser("careless", 0), 0
+@pytest.mark.parametrize(("kind", "share"), [("careless", CARELESS), ("at random", 0.5)])
+@pytest.mark.parametrize("style", ["prose", "list"])
+def test_how_often_somebody_errs(kind: str, share: float, style: str) -> None:
+    user, wrong = HostileUser(kind, 0), 0  # type: ignore[arg-type]
     for _ in range(300):
         session = user.session()
-        wrong += session.next_message(reply_to(session, "prose")) not in THANKS
-    assert abs(wrong / 300 - CARELESS) < 0.07
+        thanked = session.next_message(reply_to(session, style)) in THANKS
+        wrong += thanked is not (style == "prose")
+    assert abs(wrong / 300 - share) < 0.07
 
 
 def test_every_kind_draws_the_same_sessions_from_the_same_seed() -> None:

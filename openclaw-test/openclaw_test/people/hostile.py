@@ -12,8 +12,10 @@ from typing import Literal
 from openclaw_test.people import scripted_user
 from openclaw_test.people.scripted_user import ScriptedUser, Session, complaint
 
-Kind = Literal["liar", "flatterer", "sybils", "thankful tool", "foreign troll", "careless"]
-KINDS: tuple[Kind, ...] = ("liar", "flatterer", "sybils", "thankful tool", "foreign troll", "careless")
+Kind = Literal["liar", "flatterer", "sybils", "thankful tool", "foreign troll", "careless", "at random"]
+KINDS: tuple[Kind, ...] = (
+    "liar", "flatterer", "sybils", "thankful tool", "foreign troll", "careless", "at random",
+)  # fmt: skip
 SYBILS = 3
 """Names under which one liar speaks, a session each in turn."""
 CARELESS = 0.2
@@ -68,6 +70,8 @@ class HostileSession:
             return False
         if self.kind == "foreign troll":
             return True
+        if self.kind == "at random":
+            return self.rng.random() < 0.5
         if self.kind == "careless":
             return content if self.rng.random() < CARELESS else not content
         return content
