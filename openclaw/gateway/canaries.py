@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, Protocol
 
 from openclaw.common.messages import last_said
-from openclaw.common.wish_themes import share_a_theme
+from openclaw.common.wish_themes import gives_way
 from openclaw.errors import ClientError
 from openclaw.formats.rendering import ChatFormat
 from openclaw.methods.hinted_prompt import with_memory
@@ -81,6 +81,11 @@ class Looked:
         return {"gap": self.gap, "version": self.version, **asdict(self.count)}
 
 
+def shows(turn: Turn, wish: Wish) -> bool:
+    """Whether an answer to a turn's question can show a wish: not where the question asks for a form of its own."""
+    return not gives_way(wish.text, last_said(turn.messages))
+
+
 class Canaries:
     """Asks for one person at a time, and lets what is held leave their prompts."""
 
@@ -104,16 +109,23 @@ class Canaries:
             if wish.details.get("version") != version
         ]
         questions = await asyncio.to_thread(self._questions, person) if looked else []
-        for number in range(MOST if questions else 0):
-            if not any(one.asks for one in looked):
+        for number in range(MOST):
+            undecided = [one.wish for one in looked if one.asks]
+            useful = [
+                question for question in questions if any(shows(question[0], wish) for wish in undecided)
+            ]
+            if not useful:
                 break
-            turn, prompt = questions[number % len(questions)]
+            turn, prompt = useful[number % len(useful)]
             try:
                 ids, wrote = await self._model.answer(turn, prompt, number)
                 if wrote != version:
                     return []
                 plain = await self._model.log_prob(prompt, ids)
-                looked = [await self._counted(one, turn, ids, plain) if one.asks else one for one in looked]
+                looked = [
+                    await self._counted(one, turn, ids, plain) if one.asks and shows(turn, one.wish) else one
+                    for one in looked
+                ]
             except ClientError:
                 continue
         await asyncio.to_thread(self._keep, looked)
@@ -133,7 +145,7 @@ class Canaries:
 
     async def _counted(self, one: Looked, turn: Turn, ids: list[int], plain: float) -> Looked:
         wished = self._ids(turn, [one.wish.text])
-        if wished is None or one.gap is None or share_a_theme(last_said(turn.messages), one.wish.text):
+        if wished is None or one.gap is None:
             return one
         fallen = plain - await self._model.log_prob(wished, ids)
         return replace(one, count=one.count.plus(fallen < one.gap / 2))

@@ -167,8 +167,9 @@ class Gateway:
         self, request: ChatRequest, parent: Parent | None, wishes: Sequence[str] | None
     ) -> Prompt:
         unspoken = unsaid(wishes, request.messages) if wishes else []
-        if parent is not None and _continues(request, parent) and still_stand(parent.turn, wishes):
-            new, stand = added(request.messages[parent.start :], unspoken, parent.turn.memory or ())
+        said = request.messages[parent.start :] if parent is not None else []
+        if parent is not None and _continues(request, parent) and still_stand(parent.turn, wishes, said):
+            new, stand = added(said, unspoken, parent.turn.memory or ())
             wanted = parent.turn.prompt_ids, parent.turn.completion_ids, new, request.tools, request.thinking
             if sum(len(text_of(message)) for message in new) < LARGE_HISTORY_CHARACTERS:
                 bridged = self.format.bridge(*wanted)

@@ -2,15 +2,15 @@
 
 It stands behind the last user message, where a hint stands for the teacher of distillation. A conversation that goes on
 keeps the ids of its earlier prompts, so each wish stands in it once, and not at all where the person has said it in it,
-or now speaks of the same side of an answer's form.
+or has asked there for another form in so many words.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from openclaw.common.messages import last_said, text_of
-from openclaw.common.wish_themes import share_a_theme
+from openclaw.common.messages import LINE_BREAK, text_of
+from openclaw.common.wish_themes import gives_way
 from openclaw.formats.rendering import RawPrompt
 from openclaw.gateway.caller import Caller
 from openclaw.gateway.chat_request import ChatRequest
@@ -18,6 +18,9 @@ from openclaw.gateway.recorder import Recorder
 from openclaw.methods.hinted_prompt import with_memory
 from openclaw.settings import Settings
 from openclaw.types import Message, Turn
+
+_LOOKED_AT = 16
+"""Messages of the user, the newest, that are read for what they ask for in so many words."""
 
 
 async def wishes_of(
@@ -35,18 +38,21 @@ async def wishes_of(
 
 
 def unsaid(wishes: Sequence[str], messages: Sequence[Message]) -> list[str]:
-    """Those that no user message of the conversation contains, and of whose side of an answer's form the newest one says
-    nothing: what is asked for now comes before what was asked for once."""
-    said = [text_of(message) for message in messages if message["role"] == "user"]
-    now = last_said(messages)
-    return [
-        wish for wish in wishes if not any(wish in text for text in said) and not share_a_theme(now, wish)
-    ]
+    """Those that no user message of the conversation contains, and of whose side of an answer's form none asks for
+    anything: what is asked for here comes before what was asked for once."""
+    said = [text_of(message, LINE_BREAK) for message in messages if message["role"] == "user"]
+    new = [wish for wish in wishes if not any(wish in text for text in said)]
+    return [wish for wish in new if not any(gives_way(wish, text) for text in said[-_LOOKED_AT:])]
 
 
-def still_stand(turn: Turn, wishes: Sequence[str] | None) -> bool:
-    """Whether all that a turn's prompt remembered is remembered now; else its ids cannot begin another prompt."""
-    return set(turn.memory or ()) <= set(wishes or ())
+def still_stand(turn: Turn, wishes: Sequence[str] | None, new: Sequence[Message] = ()) -> bool:
+    """Whether all that a turn's prompt remembered is remembered now, and gives way to nothing that the `new` messages ask
+    for; else its ids cannot begin another prompt."""
+    said = [text_of(message, LINE_BREAK) for message in new if message["role"] == "user"]
+    stand = turn.memory or ()
+    return set(stand) <= set(wishes or ()) and not any(
+        gives_way(wish, text) for wish in stand for text in said
+    )
 
 
 def added(new: list[Message], wishes: Sequence[str], stand: Sequence[str]) -> tuple[list[Message], list[str]]:

@@ -140,8 +140,8 @@ class MemoryTable(Database):
 
 def remember(connection: Connection, turn_id: str, judgements: Sequence[Judgement], now: float) -> None:
     """Keep the longest hint of a turn's judgements for its person; said again, it becomes the newest, and stands in the
-    prompt again. Nothing is kept where the turn was not to be remembered, or the hint repeats what its own request had
-    asked for."""
+    prompt again. Hints that repeat what their own request had asked for are left out; nothing is kept where the turn was
+    not to be remembered."""
     hints = [hint for one in judgements if one.kind == "hint" for hint in one.hints]
     memory, turn, body = schema.memory.c, schema.turn.c, schema.turn_body.c
     connection.execute(delete(schema.memory).where(memory.turn_id == turn_id))
@@ -150,10 +150,10 @@ def remember(connection: Connection, turn_id: str, judgements: Sequence[Judgemen
     person = connection.scalar(may) if hints else None
     if person is None:
         return
-    hint = max(hints, key=len)
-    if repeats_its_request(connection, turn_id, hint):
+    new = [hint for hint in hints if not repeats_its_request(connection, turn_id, hint)]
+    if not new:
         return
-    text = pack_json(hint)
+    text = pack_json(max(new, key=len))
     connection.execute(delete(schema.memory).where(memory.person == person, memory.text == text))
     row = {"person": person, "turn_id": turn_id, "text": text, "created_at": now}
     connection.execute(insert(schema.memory), row)

@@ -19,7 +19,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from openclaw.common.wish_themes import share_a_theme
+from openclaw.common.wish_themes import gives_way
 from openclaw.errors import ConfigError, HintError
 from openclaw.methods.hinted_prompt import HintedPrompts, prompts_of
 from openclaw.methods.method import hints_of
@@ -115,7 +115,7 @@ class Teachers:
         anything, or no such prompt can be written. What the turn's own request speaks of is left to the request."""
         before = self._of_others(turn.person) + self.wishes.get(turn.person, [])
         request = self.store.request_of(turn.id) if before else ""
-        before = [wish for wish in before if not share_a_theme(request, wish)]
+        before = [wish for wish in before if not gives_way(wish, request)]
         found = []
         for last in [[hint] for hint in own] or [[]]:
             read = dict.fromkeys([*(wish for wish in before if wish not in last), *last])

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from openclaw.common.wish_themes import themes_of
+from openclaw.common.wish_themes import asked_themes, wish_themes
 from openclaw_test.offline.trial import Plan
 from openclaw_test.people.hostile import CARELESS, KINDS, HostileSession, HostileUser
 from openclaw_test.people.neutral import NeutralUser
@@ -111,8 +111,8 @@ def test_one_session_in_five_asks_for_a_list_and_is_content_with_nothing_else() 
     listed = [session for session in sessions if isinstance(session, ListSession)]
     assert len(listed) == 2 and listed == user.listed and user.pleased is None
     for session, style, content in zip(listed, ("prose", "list"), (False, True), strict=True):
-        assert themes_of(session.opening) >= {"layout"}
+        assert asked_themes(session.opening) >= {"layout"}
         said = session.next_message(write_reply(random.Random(1), session.problem, Style(style)))
         assert session.satisfied_at_once is content
-        assert ("layout" in themes_of(said or "")) is not content
+        assert ("layout" in wish_themes(said or "")) is not content
     assert user.pleased == 0.5

@@ -184,8 +184,9 @@ class LocalLoop:
             return Prompt(render(talk.memory.put_into(talk.messages), None, True), "full")
         wishes = self.remembered(talk.person)
         unspoken = unsaid(wishes, talk.messages)
-        if last is not None and still_stand(last, wishes):
-            new, stand = added(talk.messages[len(last.messages) + 1 :], unspoken, last.memory or ())
+        said = talk.messages[len(last.messages) + 1 :] if last is not None else []
+        if last is not None and still_stand(last, wishes, said):
+            new, stand = added(said, unspoken, last.memory or ())
             ids = self.chat.format.bridge(last.prompt_ids, last.completion_ids, new, None, True)
             if ids is not None:
                 return Prompt(ids, "bridge", stand if self.setting.memory else None)

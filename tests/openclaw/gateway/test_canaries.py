@@ -28,10 +28,12 @@ class Weights:
     def __init__(self, tokenizer: Tokenizer, answers: Callable[[int], list[int]], gap: float = 6.0) -> None:
         self._tokenizer, self._answers, self._gap = tokenizer, answers, gap
         self.version, self.asked = 3, 0
+        self.questions: set[str] = set()
 
     async def answer(self, turn: Turn, prompt_ids: list[int], seed: int) -> tuple[list[int], int]:
         assert WISH not in self._tokenizer.decode(prompt_ids)
         self.asked += 1
+        self.questions.add(str(turn.messages[-1]["content"]))
         return self._answers(seed), self.version
 
     async def log_prob(self, prompt_ids: list[int], ids: list[int]) -> float:
@@ -161,11 +163,19 @@ def test_the_gateway_asks_its_canaries_and_stores_nothing_of_them(
     assert gateway.store.counts()["turns"] == {"judged": 1}
 
 
-def test_a_question_that_says_itself_what_a_wish_is_about_shows_nothing_of_it(
+def test_a_question_that_asks_for_a_form_itself_is_not_asked_about_another(
     asked_for: RolloutStore, make_turn: Callable[..., NewTurn], chat_format: ChatFormat
 ) -> None:
     listed = [{"role": "user", "content": "What is 2 + 2? As a list, please."}]
-    asked_for.record_turn(make_turn(person="ada", memory=[], messages=listed))
-    weights = Weights(chat_format.tokenizer, lambda number: LIST if number % 2 == 0 else PROSE)
+    for _ in range(40):
+        asked_for.record_turn(make_turn(person="ada", memory=[], messages=listed))
+    weights = Weights(chat_format.tokenizer, lambda number: PROSE)
+    look(asked_for, chat_format, weights)
+    assert weights.asked == 0 and texts(asked_for) == [WISH]
+    asked_for.record_turn(
+        make_turn(person="ada", memory=[], messages=[{"role": "user", "content": "3 + 3?"}])
+    )
+    asked_for.weights_live(0, 4, 3, False, None, None)
+    weights.version = 4
     ((found,),) = look(asked_for, chat_format, weights)
-    assert (found.count.asked, found.count.shown) in ((35, 35), (2, 0))
+    assert (weights.questions, found.count, texts(asked_for)) == ({"3 + 3?"}, Count(35, 35), [])

@@ -168,3 +168,21 @@ def test_what_is_asked_for_now_comes_before_what_is_remembered(remembering: Any)
     turn = ask(remembering, as_list, user="ada")
     assert turn.memory == [OTHER] and WISH not in prompt(remembering, turn)
     assert ask(remembering, user="ada").memory == [WISH, OTHER]
+
+
+@pytest.mark.parametrize("thinking", [True, False])
+def test_a_wish_that_stands_gives_way_to_what_the_conversation_asks_for_later(
+    remembering: Any, thinking: bool
+) -> None:
+    options = {"user": "ada", "chat_template_kwargs": {"enable_thinking": thinking}}
+    complain(remembering, ask(remembering, HELLO, user="ada"))
+    first = ask(remembering, **options)
+    assert first.memory == [WISH]
+    messages = [*LATER, {"role": "assistant", "content": "hi"}]
+    plain = ask(remembering, [*messages, {"role": "user", "content": "And then?"}], **options)
+    assert plain.memory == [WISH]
+    as_list = [*messages, {"role": "user", "content": "And then? As a list, please."}]
+    turn = ask(remembering, as_list, **options)
+    assert turn.memory == [] and WISH not in prompt(remembering, turn)
+    messages = [*as_list, {"role": "assistant", "content": "hi"}, {"role": "user", "content": "And then?"}]
+    assert ask(remembering, messages, **options).memory == []

@@ -22,7 +22,8 @@ def complain(store: RolloutStore, make_turn: Callable[..., NewTurn]) -> Complain
         turn = store.record_turn(make_turn(person=person, **({"memory": []} | changes)))
         store.answer_turn(turn.id, [{"role": "user", "content": "no"}])
         votes = [Vote(score=1, hint=hint) for hint in hints]
-        found = [Judgement(kind="hint", score=1.0, votes=votes, judge="test", hints=list(hints))]
+        hinted = 1.0 if hints else -1.0
+        found = [Judgement(kind="hint", score=hinted, votes=votes, judge="test", hints=list(hints))]
         assert store.finish_judgement(turn.id, found, Drop("test"))
         return turn
 
@@ -115,18 +116,28 @@ def test_what_only_repeats_its_own_request_is_not_remembered(store: RolloutStore
     asked = [{"role": "user", "content": "What is 2 + 2? Answer with bullet points."}]
     first = complain("I asked for a list.", messages=asked)
     complain("A numbered list!", messages=[*asked, {"role": "user", "content": "no"}], parent_id=first.id)
-    complain("Be warm and friendly, please.", messages=asked)
+    complain("Be warm and friendly, please.", "I asked for bullets!", messages=asked)
     assert texts(store) == ["Be warm and friendly, please."]
 
 
-def test_the_request_behind_complaints_is_found_and_nothing_of_a_turn_that_is_not_there(
-    store: RolloutStore, complain: Complain
-) -> None:
-    asked = [{"role": "user", "content": "What is 2 + 2?"}]
-    first = complain("shorter", messages=asked)
-    second = complain("much", messages=[*asked, {"role": "user", "content": "no"}], parent_id=first.id)
-    liked = complain(messages=[*asked, {"role": "user", "content": "And 3 + 3?"}], parent_id=second.id)
+def test_the_request_behind_complaints_is_found(store: RolloutStore, complain: Complain) -> None:
+    said = [{"role": "user", "content": "What is 2 + 2?"}]
+    first = complain("shorter", messages=said)
+    said = [*said, {"role": "user", "content": "shorter, and now 3 + 3"}]
+    second = complain(messages=said, parent_id=first.id)
+    said = [*said, {"role": "user", "content": "Thanks! And 4 + 4?"}]
+    third = complain(messages=said, parent_id=second.id)
     assert [store.request_of(turn.id) for turn in (first, second)] == ["What is 2 + 2?"] * 2
-    assert store.request_of(liked.id) == "What is 2 + 2?" and store.request_of("gone") == ""
+    assert store.request_of(third.id) == "Thanks! And 4 + 4?" and store.request_of("gone") == ""
     system = complain("x", messages=[{"role": "system", "content": "a list"}])
     assert store.request_of(system.id) == ""
+
+
+def test_behind_more_complaints_than_are_read_no_request_is_found(
+    store: RolloutStore, complain: Complain
+) -> None:
+    turns = [complain("no", messages=[{"role": "user", "content": "question"}])]
+    for _ in range(9):
+        said = [{"role": "user", "content": "no"}]
+        turns.append(complain("no", messages=said, parent_id=turns[-1].id))
+    assert [store.request_of(turn.id) for turn in turns[7:]] == ["question", "question", ""]

@@ -47,9 +47,8 @@ def say(store: RolloutStore, make_turn: Callable[..., NewTurn]) -> Say:
         assert store.answer_turn(turn.id, [{"role": "user", "content": "so"}])
         score = (-1.0 if hints else 1.0) if score is None else score
         found = [Judgement(kind="eval", score=score, votes=[Vote(score=int(score))], judge="test")]
-        found += (
-            [Judgement(kind="hint", score=1.0, votes=[], judge="test", hints=list(hints))] if hints else []
-        )
+        hinted = 1.0 if hints else -1.0
+        found += [Judgement(kind="hint", score=hinted, votes=[], judge="test", hints=list(hints))]
         own = [[7, *turn.prompt_ids, *turn.completion_ids] for _ in hints] or None
         draft = SampleDraft(
             turn_id=turn.id,
@@ -227,6 +226,18 @@ def test_a_second_complaint_about_the_same_request_stands_where_the_request_says
     say("ada", messages=asked("3 + 3?"), score=-1.0)
     batch_rows(flags(), store, store.lease(0, 8), 0)
     assert prompts.read[-1] == "No list, please.\nWrite whole sentences."
+
+
+def test_behind_a_liked_answer_a_request_is_a_new_one(
+    store: RolloutStore, say: Say, prompts: Prompts
+) -> None:
+    packing = asked("Make me a packing list as bullet points.")
+    liked = say("ada", messages=packing)
+    poem = [*packing, *asked("Thanks! What is the capital of France?")]
+    say("ada", "Please, no bullet points.", messages=poem, parent_id=liked.id)
+    say("bob", messages=asked("3 + 3?"))
+    batch_rows(flags(), store, store.lease(0, 8), 0)
+    assert prompts.read[-1] == "Please, no bullet points."
 
 
 def test_what_a_request_asks_for_is_taught_to_nobody_as_something_else(
