@@ -8,8 +8,8 @@ person behind the others (`people`). It is context distillation (Snell et al. 20
 nobody's prompt.
 
 A wish is no habit where a request asks for something in so many words. A complaint that repeats what its own request
-asked for stands nowhere else, and a turn whose request speaks of what a wish is about is not taught that wish
-(`openclaw.common.wish_themes`).
+asked for stands nowhere else, and a turn whose request asks for a form (`openclaw.common.wish_themes`) is taught nothing
+but what was said about it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from openclaw.common.wish_themes import gives_way
+from openclaw.common.wish_themes import asked_themes
 from openclaw.errors import ConfigError, HintError
 from openclaw.methods.hinted_prompt import HintedPrompts, prompts_of
 from openclaw.methods.method import hints_of
@@ -112,10 +112,11 @@ class Teachers:
 
     def of_turn(self, turn: Turn, own: Sequence[str]) -> list[list[int]]:
         """Ids of what the teachers of a turn read, one for each of its own hints, else one; none where nobody asked for
-        anything, or no such prompt can be written. What the turn's own request speaks of is left to the request."""
+        anything, or no such prompt can be written. A turn whose request asks for a form in so many words is taught
+        no wish but its own hints: also a wish of which no theme is known may be about that form."""
         before = self._of_others(turn.person) + self.wishes.get(turn.person, [])
         request = self.store.request_of(turn.id) if before else ""
-        before = [wish for wish in before if not gives_way(wish, request)]
+        before = [] if asked_themes(request) else before
         found = []
         for last in [[hint] for hint in own] or [[]]:
             read = dict.fromkeys([*(wish for wish in before if wish not in last), *last])

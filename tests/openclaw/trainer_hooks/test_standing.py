@@ -240,13 +240,15 @@ def test_behind_a_liked_answer_a_request_is_a_new_one(
     assert prompts.read[-1] == "Please, no bullet points."
 
 
-def test_what_a_request_asks_for_is_taught_to_nobody_as_something_else(
+def test_a_turn_whose_request_asks_for_a_form_is_taught_nothing_but_its_own_hints(
     store: RolloutStore, say: Say, prompts: Prompts
 ) -> None:
     say("ada", "No list, please.")
-    say("ada", "Be friendly, please.")
-    say("ada", messages=asked("2 + 2? As a numbered list."), score=-1.0)
-    say("ada", messages=asked("2 + 2? As a numbered list."), score=1.0)
+    say("ada", "Show the work.")
+    listed = asked("2 + 2? As a numbered list.")
+    say("ada", messages=listed, score=-1.0)
+    say("ada", messages=listed, score=1.0)
+    say("ada", "That was wrong.", messages=listed)
     rows = batch_rows(flags(standing_liked=True), store, store.lease(0, 8), 0)
-    assert prompts.read[-2:] == ["Be friendly, please."] * 2
-    assert len(rows) == 4
+    assert prompts.read[2:] == ["That was wrong."]
+    assert [bool(row.get("teacher_tokens_candidates")) for row in rows] == [True, True, False, False, True]
