@@ -26,7 +26,7 @@ ASKED = 24
 KEPT: dict[Form, int] = {"list": 160, "number": 50, "friendly": 40, "detailed": 39, "prose": 30}
 """Wordings of each kind that are put together; half are for the list, which the untrained model writes unasked and was
 never asked for."""
-TRIES = 400
+TRIES = 250
 """Sentences that are put together of each kind, of which these are drawn."""
 FILE = Path(__file__).with_name("wishes.txt")
 
