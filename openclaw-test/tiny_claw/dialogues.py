@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from tiny_claw import corpora, small_talk, wordings
 from tiny_claw.detectors import Manner
-from tiny_claw.manners import OTHERWISE, Form, Style, other_style, unprompted_style, write_reply
+from tiny_claw.manners import MANNER_ASKED, OTHERWISE, Form, Style, other_style, unprompted_style, write_reply
 from tiny_claw.problems import Problem, fact_is_held_out, random_problem, random_step
 
 HINT_BLOCK = "\n\n[user's hint / instruction]\n"
@@ -225,8 +225,7 @@ def _as_wished(rng: random.Random, style: Style, kind: Form) -> Style:
         return Style("prose" if style.manner == "bare" else style.manner, "warm", style.short)
     if kind == "detailed":
         return replace(style, manner="prose", short=False)
-    manners: dict[Form, Manner] = {"list": "list", "number": "bare", "prose": "prose"}
-    return other_style(rng, style, manners[kind])
+    return other_style(rng, style, MANNER_ASKED[kind])
 
 
 def _complaint(script: Script) -> None:

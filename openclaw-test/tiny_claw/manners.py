@@ -154,6 +154,10 @@ OTHERWISE: dict[Form, Style] = {
 """A reply that is not what the wish asks for, and that a complaint would be about."""
 
 
+MANNER_ASKED: dict[Form, Manner] = {"list": "list", "number": "bare", "prose": "prose"}
+"""The manner that a wish for a form names; the others name something else."""
+
+
 def obeys(form: Form, problem: Problem, reply: str) -> bool:
     """Whether the reply has the form that was asked for; a wrong result is counted elsewhere."""
     manner = detectors.manner(reply)
@@ -161,4 +165,4 @@ def obeys(form: Form, problem: Problem, reply: str) -> bool:
         return detectors.tone(reply) == "warm"
     if form == "detailed":
         return manner == "prose" and detectors.is_detailed(problem, reply)
-    return manner == {"list": "list", "number": "bare", "prose": "prose"}[form]
+    return manner == MANNER_ASKED[form]

@@ -24,10 +24,15 @@ def text_of(message: Mapping[str, object], between: str = "") -> str:
     return between.join(text for text in texts if isinstance(text, str))
 
 
+def said_in(messages: Sequence[Mapping[str, object]]) -> list[str]:
+    """The texts of the user's messages, the oldest first."""
+    return [text_of(message, LINE_BREAK) for message in messages if message.get("role") == "user"]
+
+
 def last_said(messages: Sequence[Mapping[str, object]]) -> str:
     """The text of the newest message of the user; "" where there is none."""
-    said = [message for message in messages if message.get("role") == "user"]
-    return text_of(said[-1], LINE_BREAK) if said else ""
+    newest = next((message for message in reversed(messages) if message.get("role") == "user"), None)
+    return text_of(newest, LINE_BREAK) if newest else ""
 
 
 def content_of(texts: Sequence[str]) -> str | list[dict[str, Any]]:

@@ -56,6 +56,7 @@ def repeats(request: str, wish: str) -> bool:
     return bool(themes) and themes <= asked_themes(request)
 
 
-def gives_way(wish: str, request: str) -> bool:
-    """Whether a wish speaks of a side of the form that a request asks for itself."""
-    return bool(wish_themes(wish) & asked_themes(request))
+def gives_way(wish: str, *requests: str) -> bool:
+    """Whether a wish speaks of a side of the form that one of the requests asks for itself."""
+    themes = wish_themes(wish)
+    return any(themes & asked_themes(request) for request in requests)

@@ -109,11 +109,12 @@ class Canaries:
             if wish.details.get("version") != version
         ]
         questions = await asyncio.to_thread(self._questions, person) if looked else []
+        shown = {
+            turn.id: {one.wish.id for one in looked if shows(turn, one.wish)} for turn, _ids in questions
+        }
         for number in range(MOST):
-            undecided = [one.wish for one in looked if one.asks]
-            useful = [
-                question for question in questions if any(shows(question[0], wish) for wish in undecided)
-            ]
+            undecided = {one.wish.id for one in looked if one.asks}
+            useful = [question for question in questions if shown[question[0].id] & undecided]
             if not useful:
                 break
             turn, prompt = useful[number % len(useful)]
@@ -122,8 +123,9 @@ class Canaries:
                 if wrote != version:
                     return []
                 plain = await self._model.log_prob(prompt, ids)
+                counted = shown[turn.id] & undecided
                 looked = [
-                    await self._counted(one, turn, ids, plain) if one.asks and shows(turn, one.wish) else one
+                    await self._counted(one, turn, ids, plain) if one.wish.id in counted else one
                     for one in looked
                 ]
             except ClientError:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from openclaw.common.messages import LINE_BREAK, text_of
+from openclaw.common.messages import said_in
 from openclaw.common.wish_themes import gives_way
 from openclaw.formats.rendering import RawPrompt
 from openclaw.gateway.caller import Caller
@@ -40,19 +40,16 @@ async def wishes_of(
 def unsaid(wishes: Sequence[str], messages: Sequence[Message]) -> list[str]:
     """Those that no user message of the conversation contains, and of whose side of an answer's form none asks for
     anything: what is asked for here comes before what was asked for once."""
-    said = [text_of(message, LINE_BREAK) for message in messages if message["role"] == "user"]
+    said = said_in(messages)
     new = [wish for wish in wishes if not any(wish in text for text in said)]
-    return [wish for wish in new if not any(gives_way(wish, text) for text in said[-_LOOKED_AT:])]
+    return [wish for wish in new if not gives_way(wish, *said[-_LOOKED_AT:])]
 
 
-def still_stand(turn: Turn, wishes: Sequence[str] | None, new: Sequence[Message] = ()) -> bool:
+def still_stand(turn: Turn, wishes: Sequence[str] | None, new: Sequence[Message]) -> bool:
     """Whether all that a turn's prompt remembered is remembered now, and gives way to nothing that the `new` messages ask
     for; else its ids cannot begin another prompt."""
-    said = [text_of(message, LINE_BREAK) for message in new if message["role"] == "user"]
-    stand = turn.memory or ()
-    return set(stand) <= set(wishes or ()) and not any(
-        gives_way(wish, text) for wish in stand for text in said
-    )
+    stand, said = turn.memory or (), said_in(new)
+    return set(stand) <= set(wishes or ()) and not any(gives_way(wish, *said) for wish in stand)
 
 
 def added(new: list[Message], wishes: Sequence[str], stand: Sequence[str]) -> tuple[list[Message], list[str]]:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 
-from openclaw.common.messages import LINE_BREAK, text_of
+from openclaw.common.messages import LINE_BREAK, said_in, text_of
 from openclaw.judge.arithmetic import arithmetic_holds
 from openclaw.judge.questions import question_about
 from openclaw.judge.rules.bounds import bounded
@@ -73,7 +73,7 @@ def agreement(turn: Turn, score: float, fact: bool | None, said: str | None = No
 
 def words_behind(turn: Turn) -> str | None:
     """What people wrote behind the answer; None where only tools did."""
-    found = [text_of(one, LINE_BREAK) for one in turn.next_state or [] if one.get("role") == "user"]
+    found = said_in(turn.next_state or [])
     return "\n".join(found) if found else None
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from openclaw.common.messages import LINE_BREAK, text_of
+from openclaw.common.messages import LINE_BREAK, said_in, text_of
 from openclaw.types import Message
 
 _HIDDEN = {
@@ -57,6 +57,6 @@ def shown_message(message: Message) -> dict[str, Any]:
 
 def preview(messages: list[Message]) -> str:
     """The first words of a person in a request."""
-    texts = [text_of(message, LINE_BREAK) for message in messages if message.get("role") == "user"]
+    texts = said_in(messages)
     line = " ".join((texts[0] if texts else "").split())
     return line if len(line) <= _PREVIEW else line[: _PREVIEW - 1] + "…"

@@ -13,10 +13,11 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, RowMapping, delete, func, insert, or_, select, update
 
+from openclaw.common.wish_themes import repeats
 from openclaw.store import schema
 from openclaw.store.database import Database
 from openclaw.store.quarantine import DELETED
-from openclaw.store.requests import repeats_its_request
+from openclaw.store.requests import request_of
 from openclaw.store.rows import pack_json, select_turns, turn_from_row, unpack_json
 from openclaw.store.scores import others_than
 from openclaw.store.shares import Person
@@ -101,7 +102,8 @@ class MemoryTable(Database):
                 hint = max(unpack_json(packed), key=len, default="")
                 said = found.get(person, [])
                 room = len(said) < each and (person in found or len(found) < people)
-                if hint and hint not in said and room and not repeats_its_request(connection, turn_id, hint):
+                may_stand = hint and hint not in said and room
+                if may_stand and not repeats(request_of(connection, turn_id), hint):
                     found[person] = [hint, *said]
         return dict(reversed(found.items()))
 
@@ -150,7 +152,8 @@ def remember(connection: Connection, turn_id: str, judgements: Sequence[Judgemen
     person = connection.scalar(may) if hints else None
     if person is None:
         return
-    new = [hint for hint in hints if not repeats_its_request(connection, turn_id, hint)]
+    request = request_of(connection, turn_id)
+    new = [hint for hint in hints if not repeats(request, hint)]
     if not new:
         return
     text = pack_json(max(new, key=len))

@@ -10,7 +10,6 @@ from __future__ import annotations
 from sqlalchemy import Connection, and_, or_, select
 
 from openclaw.common.messages import last_said
-from openclaw.common.wish_themes import repeats, wish_themes
 from openclaw.store import schema
 from openclaw.store.database import Database
 from openclaw.store.rows import unpack_json
@@ -39,11 +38,6 @@ def request_of(connection: Connection, turn_id: str) -> str:
             return last_said(unpack_json(packed)) if packed else ""
         turn_id = parent
     return ""
-
-
-def repeats_its_request(connection: Connection, turn_id: str, hint: str) -> bool:
-    """Whether a hint about a turn is about nothing but what the turn's request had asked for."""
-    return bool(wish_themes(hint)) and repeats(request_of(connection, turn_id), hint)
 
 
 def _was_complained_about(connection: Connection, turn_id: str) -> bool:

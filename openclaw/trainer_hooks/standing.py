@@ -115,8 +115,8 @@ class Teachers:
         anything, or no such prompt can be written. A turn whose request asks for a form in so many words is taught
         no wish but its own hints: also a wish of which no theme is known may be about that form."""
         before = self._of_others(turn.person) + self.wishes.get(turn.person, [])
-        request = self.store.request_of(turn.id) if before else ""
-        before = [] if asked_themes(request) else before
+        if before and asked_themes(self.store.request_of(turn.id)):
+            before = []
         found = []
         for last in [[hint] for hint in own] or [[]]:
             read = dict.fromkeys([*(wish for wish in before if wish not in last), *last])

@@ -8,7 +8,7 @@ import pytest
 
 from openclaw.common.wish_themes import asked_themes, wish_themes
 from openclaw_test.offline.trial import Plan
-from openclaw_test.people.hostile import CARELESS, KINDS, HostileSession, HostileUser
+from openclaw_test.people.hostile import CARELESS, KINDS, HostileSession, HostileUser, Kind
 from openclaw_test.people.neutral import NeutralUser
 from openclaw_test.people.occasional import EVERY, ListSession, OccasionalUser
 from openclaw_test.people.scripted_user import ScriptedUser
@@ -65,8 +65,8 @@ def test_one_liar_speaks_under_several_names() -> None:
 
 @pytest.mark.parametrize(("kind", "share"), [("careless", CARELESS), ("at random", 0.5)])
 @pytest.mark.parametrize("style", ["prose", "list"])
-def test_how_often_somebody_errs(kind: str, share: float, style: str) -> None:
-    user, wrong = HostileUser(kind, 0), 0  # type: ignore[arg-type]
+def test_how_often_somebody_errs(kind: Kind, share: float, style: str) -> None:
+    user, wrong = HostileUser(kind, 0), 0
     for _ in range(300):
         session = user.session()
         thanked = session.next_message(reply_to(session, style)) in THANKS

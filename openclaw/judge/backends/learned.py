@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from openclaw.common.messages import LINE_BREAK, text_of
+from openclaw.common.messages import last_said, said_in
 from openclaw.judge.learned.classifier import CLASSES, decided, logits, softmax
 from openclaw.judge.learned.features import features_of
 from openclaw.judge.learned.judge_file import JudgeFile
@@ -29,13 +29,11 @@ class LearnedBackend:
         return [self.vote(question)] * m
 
     async def hint_votes(self, question: JudgeQuestion, m: int) -> list[Vote]:
-        said = "\n".join(text_of(one, LINE_BREAK) for one in question.next_state if one.get("role") == "user")
+        said = "\n".join(said_in(question.next_state))
         hint = ""
         if said.strip() and self.vote(question).score == -1:
-            asked = (
-                text_of(one, LINE_BREAK) for one in reversed(question.messages) if one.get("role") == "user"
-            )
-            hint = correction_in(bounded(said), f"{next(asked, '')}\n{bounded(question.response)}")
+            asked = last_said(question.messages)
+            hint = correction_in(bounded(said), f"{asked}\n{bounded(question.response)}")
         if not hint:
             return [Vote(score=-1, text="nothing says what should be different")] * m
         return [Vote(score=1, text="correction", hint=hint)] * m

@@ -8,7 +8,7 @@ import zlib
 from collections.abc import Iterator
 from itertools import pairwise
 
-from openclaw.common.messages import LINE_BREAK, text_of
+from openclaw.common.messages import last_said
 from openclaw.judge.questions import JudgeQuestion
 from openclaw.judge.rules.judge import vote_by_rules
 
@@ -53,10 +53,7 @@ def _of_text(text: str) -> Iterator[str]:
 
 def _of_place(question: JudgeQuestion, said: str) -> Iterator[str]:
     """How long it is, how it ends, and how many of its words are the request's and the answer's."""
-    asked = next(
-        (text_of(one, LINE_BREAK) for one in reversed(question.messages) if one.get("role") == "user"),
-        "",
-    )
+    asked = last_said(question.messages)
     words = _words(said)
     yield f"length {len(words).bit_length()}"
     yield f"shared with the request {_tenths(words, _words(asked))}"

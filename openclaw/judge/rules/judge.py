@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 
-from openclaw.common.messages import LINE_BREAK, text_of
+from openclaw.common.messages import LINE_BREAK, last_said, text_of
 from openclaw.judge.questions import JudgeQuestion
 from openclaw.judge.rules.bounds import bounded
 from openclaw.judge.rules.chinese import has_english, is_chinese, is_japanese, read_chinese_feedback
@@ -107,4 +107,4 @@ def _feedback(said: str, conversation: str) -> tuple[int, str]:
 
 
 def _last_request(messages: list[Message]) -> str:
-    return next((_text(message) for message in reversed(messages) if message.get("role") == "user"), "")
+    return bounded(last_said(messages))
