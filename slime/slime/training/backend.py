@@ -16,7 +16,7 @@ from torch.distributed.device_mesh import DeviceMesh
 from slime.losses import LossSpec, loss_spec
 from slime.training.core.checkpoint import CheckpointWriter
 from slime.training.core.critic import Critic
-from slime.training.core.distributed import join
+from slime.training.core.distributed import device_of, join
 from slime.training.core.learner import Learner
 from slime.training.core.model import TrainedModel, ValueModel
 from slime.training.core.part import Part
@@ -71,7 +71,7 @@ class Backend(Persistent):
         torch.set_num_threads(args.train_threads)
         without_cudnn()
         self.mesh = join(rank, world_size, on_gpu, init_method, store, one_node=args.actor_num_nodes == 1)
-        self.device = torch.device("cuda", torch.cuda.current_device()) if on_gpu else torch.device("cpu")
+        self.device = device_of(self.mesh)
         self.replica, self.replicas = self.divide()
         seed_all(args.seed + rank)
         self.spec = loss_spec(args)

@@ -49,6 +49,13 @@ def join(
     return init_device_mesh("cuda" if on_gpu else "cpu", (world_size,))
 
 
+def device_of(mesh: DeviceMesh) -> torch.device:
+    """Where this rank's part of what is on the mesh lies."""
+    if mesh.device_type == "cuda":
+        return torch.device("cuda", torch.cuda.current_device())
+    return torch.device(mesh.device_type)
+
+
 def sum_over_ranks(values: dict[str, float]) -> dict[str, float]:
     """Sums by name; every rank must give the same names."""
     return _reduce(values, dist.ReduceOp.SUM)
