@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import ParamSpec, TypeVar
 
+from slime.errors import SlimeError
 from slime.processes import records
+
+P = ParamSpec("P")
+R = TypeVar("R")
+Actor = TypeVar("Actor", bound=type)
+
+logger = logging.getLogger(__name__)
 
 LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
@@ -35,3 +45,26 @@ def enter(run_dir: Path, name: str, role: str | None = None, nice: int = 0) -> N
         os.nice(nice)
     if role is not None:
         records.record_self(run_dir, name, role)
+
+
+def logs_failures(actor: Actor) -> Actor:
+    """Class decorator: what a public method raises stands in the actor's own log with its traceback, since whoever called
+    tells it in one line. Errors of slime say themselves what is wrong."""
+    for name, member in list(vars(actor).items()):
+        if callable(member) and not name.startswith("_"):
+            setattr(actor, name, _logged(member))
+    return actor
+
+
+def _logged(method: Callable[P, R]) -> Callable[P, R]:
+    @functools.wraps(method)
+    def call(*args: P.args, **named: P.kwargs) -> R:
+        try:
+            return method(*args, **named)
+        except SlimeError:
+            raise
+        except Exception:
+            logger.exception("%s failed", method.__name__)
+            raise
+
+    return call

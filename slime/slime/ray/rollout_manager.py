@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 
 @ray.remote(num_cpus=0, max_restarts=0, max_concurrency=8)
+@actor_process.logs_failures
 class RolloutManager:
     """Each call runs in a thread of its own, so that none waits behind a batch that is being made.
 

@@ -78,6 +78,7 @@ def trainer_class(name: str) -> Callable[..., Trainer]:
 
 
 @ray.remote(num_cpus=1, max_restarts=0, concurrency_groups={"life": 1})
+@actor_process.logs_failures
 class TrainActor:
     """Rank `rank` of `world_size`. It stands back behind the servers on the same machine."""
 
