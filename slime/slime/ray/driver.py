@@ -49,5 +49,6 @@ def end_by_signal(run: TrainingRun, number: int, frame: object) -> None:
     version that is live are written first; those of one that still goes there are on disk for the next driver."""
     try:
         run.tell_at_end()
+        run.runtime.end_agents()
     finally:
         os._exit(128 + number)

@@ -9,7 +9,7 @@ import shutil
 import socket
 import threading
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import psutil
@@ -35,6 +35,7 @@ REACH_SECONDS = 10.0
 RAY_FILES = "r"
 """Ray opens the folder that it is given, its sockets and logs included, to all users: it gets one inside a closed one.
 Its name is short, because those of sockets must be."""
+AGENTS = ("ray::DashboardAgent", "ray::RuntimeEnvAgent")
 OBJECT_STORE_BYTES = 128 * 2**20  # batches are token ids; weights go through files
 
 
@@ -87,6 +88,14 @@ class Runtime:
         for process in self.own_processes:
             if not process.alive():
                 raise TrainError(f"Ray's {process.name} has ended; the driver must start again")
+
+    def end_agents(self) -> None:
+        """Ends Ray's agents, which would outlive this process for a minute: they notice late that their raylet is gone."""
+        for process in self.own_processes:
+            with suppress(psutil.Error):
+                for child in psutil.Process(process.pid).children():
+                    if process.alive() and child.name() in AGENTS:
+                        child.terminate()
 
     def close(self) -> None:
         ray.shutdown()
