@@ -5,19 +5,11 @@
 set -euo pipefail
 # shellcheck source-path=SCRIPTDIR source=engine.sh
 source "$(dirname "${BASH_SOURCE[0]}")/engine.sh"
+# shellcheck source-path=SCRIPTDIR source=sglang_cpu/environment.sh
+source "$here/sglang_cpu/environment.sh"
 env_dir=${1:-${SGLANG_ENV:-$HOME/.cache/openclaw-rl/sglang-cpu}}
 
-if is_new "$env_dir"; then
-  "$env_dir/bin/pip" install -q torch==2.13.0
-  "$env_dir/bin/pip" install -q --no-deps sglang==0.5.23
-  "$env_dir/bin/pip" install -q torch==2.13.0 -r "$here/sglang_cpu/requirements.txt"
-  "$env_dir/bin/pip" install -q --no-deps -r "$here/sglang_cpu/requirements-nodeps.txt"
-  is_complete "$env_dir"
-fi
-site=$("$env_dir/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
-cp "$here/sglang_cpu/sitecustomize.py" "$site/"
-cp -r "$here/sglang_cpu/sgl_kernel" "$site/"
-
+sglang_on_cpu "$env_dir"
 two_models
 port=${PORT:-21901}
 export SGLANG_USE_CPU_ENGINE=1

@@ -90,7 +90,7 @@ class Runtime:
                 raise TrainError(f"Ray's {process.name} has ended; the driver must start again")
 
     def end_agents(self) -> None:
-        """Ends Ray's agents, which would outlive this process for a minute: they notice late that their raylet is gone."""
+        """Ends Ray's agents, which would outlive this process by a minute: they notice late that the raylet is gone."""
         for process in self.own_processes:
             with suppress(psutil.Error):
                 for child in psutil.Process(process.pid).children():

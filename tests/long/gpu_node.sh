@@ -1,0 +1,15 @@
+#!/usr/bin/env bash
+# The first start on a rented node, rehearsed without a GPU: the launch scripts as they are printed, Ray, trainers, judge and
+# gateway as they are, and real SGLang on the CPU; only the GPUs are pretended (gpu_node/pretend_gpus.py). About fifteen
+# minutes and 10 GiB of memory on two cores, and 3.4 GB of downloads the first time (shared with run_sglang.sh).
+# Usage: bash tests/long/gpu_node.sh [FOLDER OF SGLANG'S ENVIRONMENT [REHEARSAL...]]
+set -euo pipefail
+# shellcheck source-path=SCRIPTDIR source=engine.sh
+source "$(dirname "${BASH_SOURCE[0]}")/engine.sh"
+# shellcheck source-path=SCRIPTDIR source=sglang_cpu/environment.sh
+source "$here/sglang_cpu/environment.sh"
+env_dir=${1:-${SGLANG_ENV:-$HOME/.cache/openclaw-rl/sglang-cpu}}
+
+sglang_on_cpu "$env_dir"
+two_models
+"$python" "$here/gpu_node/rehearse.py" "$work" "$env_dir/bin/python" "${@:2}"

@@ -1,0 +1,84 @@
+"""Lets a Python without CUDA stand in for the trainer's on a machine with GPUs: imported at its start, by a .pth file.
+
+Four facts are pretended, each where it is asked for: torch is no build for CPUs; Ray counts GPUS GPUs; the ranks of a
+trainer that is placed on GPUs compute on the CPU, once each has been shown exactly one GPU; and megatron-core, which
+asks torch for the current device by name, hears of the CPU there. All else is as it is.
+"""
+
+from __future__ import annotations
+
+import importlib.abc
+import importlib.metadata
+import importlib.util
+import os
+import sys
+from collections.abc import Callable
+from types import ModuleType
+
+GPUS = int(os.environ.get("PRETENDED_GPUS", "8"))
+
+
+def count_gpus(module: ModuleType) -> None:
+    """Ray's count, of those that CUDA_VISIBLE_DEVICES leaves: it does that itself."""
+    module.NvidiaGPUAcceleratorManager.get_current_node_num_accelerators = staticmethod(lambda: GPUS)
+
+
+def join_on_cpu(module: ModuleType) -> None:
+    """Trainers meet on the CPU."""
+    join = module.join
+
+    def join_instead(rank, world_size, on_gpu, *more, **named):
+        shown = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
+        if on_gpu and (len(shown) != 1 or not shown[0].isdigit()):
+            raise RuntimeError(f"rank {rank} is shown the GPUs {shown}, not one")
+        if on_gpu:
+            import torch
+
+            torch.cuda.current_device = lambda: torch.device("cpu")
+        return join(rank, world_size, False, *more, **named)
+
+    module.join = join_instead
+
+
+CHANGED: dict[str, Callable[[ModuleType], None]] = {
+    "ray._private.accelerators.nvidia_gpu": count_gpus,
+    "slime.training.core.distributed": join_on_cpu,
+}
+
+
+class ChangedLoader(importlib.abc.Loader):
+    """Loads a module as its own loader does, and changes it."""
+
+    def __init__(self, loader: importlib.abc.Loader, change: Callable[[ModuleType], None]) -> None:
+        self.loader, self.change = loader, change
+
+    def create_module(self, spec):
+        return self.loader.create_module(spec)
+
+    def exec_module(self, module):
+        self.loader.exec_module(module)
+        self.change(module)
+
+
+class ChangedFinder(importlib.abc.MetaPathFinder):
+    """Finds the modules of `CHANGED` where they are."""
+
+    def find_spec(self, name, path=None, target=None):
+        if name not in CHANGED:
+            return None
+        sys.meta_path.remove(self)
+        try:
+            spec = importlib.util.find_spec(name)
+        finally:
+            sys.meta_path.insert(0, self)
+        if spec is not None and spec.loader is not None:
+            spec.loader = ChangedLoader(spec.loader, CHANGED[name])
+        return spec
+
+
+def version_of(name: str, told: Callable[[str], str] = importlib.metadata.version) -> str:
+    return told(name).removesuffix("+cpu") if name == "torch" else told(name)
+
+
+importlib.metadata.version = version_of
+sys.meta_path.insert(0, ChangedFinder())
