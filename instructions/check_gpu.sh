@@ -139,7 +139,7 @@ check_kernels() {
     missing "for SGLang's kernels: ${problem%%:*}" "${problem#*: }"
     found=1
   done <"$ANSWERS/toolchain"
-  [ "$found" = 1 ] || good "nvcc, C++ compiler and Python.h for SGLang's kernels"
+  [ "$found" = 1 ] || good "nvcc, ninja, C++ compiler and Python.h for SGLang's kernels"
   if told engine kernels >/dev/null; then
     good "sgl_kernel loads"
   elif too_slow engine; then

@@ -1,8 +1,9 @@
 """A server with the control calls of SGLang 0.5.23 over a real tiny model, which can be told to fail as engines do.
 
 `fault`: "loads_nothing" (200, and the old weights stay), "stale_head" (all but the LM head is loaded), "refuses"
-(200 with success false), "breaks" (500), "keeps_version" (loads, and names the old version). Weights by broadcast come
-to the real gloo ranks of `sglang_group.py`, which has faults of its own.
+(200 with success false), "breaks" (500), "keeps_version" (loads, and names the old version), "ends" (over a bucket:
+no answer, and it is started again). Weights by broadcast come to the real gloo ranks of `sglang_group.py`, which has
+faults of its own.
 """
 
 from __future__ import annotations
@@ -40,9 +41,18 @@ class FakeSGLang:
         self.fault: str | None = None
         self.faults_left = 10**6
         self.paused = self.blind = False
+        self.first, self.starts = folder, 1
         self.calls: list[str] = []
         self.compiles = 0.0  # seconds that its hashes take
         self.group = Group(self, tp)
+
+    def start_again(self) -> None:
+        """As with the first weights, and without what it was told."""
+        self.starts += 1
+        self.model = self.load(self.first)
+        self.head = self.model.get_input_embeddings().weight.detach().clone()
+        self.path, self.version, self.paused = str(self.first), "default", False
+        self.group = Group(self, self.group.tp)
 
     def app(self) -> Starlette:
         post = {

@@ -81,6 +81,9 @@ class Group:
 
         def handler(name: str) -> Any:
             async def answer(request: Request) -> Response:
+                if name == "take" and self.engine.group.fault == "ends":
+                    self.engine.start_again()
+                    request.receive.__self__.transport.abort()  # type: ignore[attr-defined]
                 method = getattr(self.engine.group, name)  # an engine that starts again has another group
                 return await run_in_threadpool(method, await request.json())
 

@@ -3,6 +3,7 @@
 import argparse
 import json
 import os
+import signal
 import sys
 import threading
 import time
@@ -10,7 +11,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 VERSION = os.environ.get("FAKE_SGLANG_VERSION", "0.5.23")
 PATHS = os.environ.get("FAKE_SGLANG_ROUTES", "").split()
-words = sys.argv[2:]
+words = sys.argv[3:]  # behind -P and child.py
 check = words[:1] == ["--check"]
 parser = argparse.ArgumentParser(allow_abbrev=False)
 for name in (
@@ -35,7 +36,7 @@ if check:
     sys.exit(0)
 ANSWERS = {
     "/health": {},
-    "/server_info": {"version": VERSION, "seen": vars(args), "pid": os.getpid()},
+    "/server_info": {"version": VERSION, "seen": vars(args), "pid": os.getpid(), "path": os.environ["PATH"]},
     "/pause_generation": {},
     "/continue_generation": {},
     "/openapi.json": {"paths": {path: {} for path in PATHS}},
@@ -70,5 +71,7 @@ class Handler(BaseHTTPRequestHandler):
         pass
 
 
+if os.environ.get("FAKE_SGLANG_DRAINS"):  # as SGLang does after TERM while requests are open, without end
+    signal.signal(signal.SIGTERM, lambda *_: threading.Timer(20.0, os._exit, (1,)).start())
 print("chatter on stdout that is no ready line", flush=True)
 ThreadingHTTPServer((args.host, args.port), Handler).serve_forever()

@@ -7,7 +7,7 @@ import sys
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
-order, *words = sys.argv[2:]
+order, *words = sys.argv[3:]  # behind -P and child.py
 parser = argparse.ArgumentParser(allow_abbrev=False)
 for name in ("model", "tokenizer", "max-model-len", "max-num-seqs", "dtype", "tensor-parallel-size"):
     parser.add_argument("--" + name)
@@ -23,6 +23,7 @@ SEEN = {
     "order": json.loads(order),
     "flags": vars(args),
     "visible": visible,
+    "path": os.environ["PATH"],
     "threads": os.environ.get("OMP_NUM_THREADS"),
 }
 

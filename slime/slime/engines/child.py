@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from types import FrameType, TracebackType
 
 import httpx
@@ -39,16 +40,23 @@ class ChildEngine:
         command: what to run.
         url: where it will answer.
         env: its environment.
+        orphaned: the signal that it gets where we are killed (Linux).
     """
 
-    def __init__(self, command: Sequence[str], url: str, env: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        command: Sequence[str],
+        url: str,
+        env: Mapping[str, str],
+        orphaned: signal.Signals = signal.SIGTERM,
+    ) -> None:
         self.url = url
         self.process = subprocess.Popen(
             list(command),
             stdin=subprocess.DEVNULL,
             stdout=sys.stderr.fileno(),
             env=dict(env),
-            preexec_fn=_die_with_parent,
+            preexec_fn=partial(_die_with_parent, orphaned),
         )
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, _leave)
@@ -108,7 +116,7 @@ def answers(url: str, path: str = "/health") -> bool:
         return False
 
 
-def _die_with_parent() -> None:
+def _die_with_parent(number: signal.Signals) -> None:
     """On Linux: the child ends when the launcher is killed."""
     if sys.platform.startswith("linux"):
-        ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+        ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, number)

@@ -127,7 +127,7 @@ class ThirdPartyEngine:
         Raises:
             ConfigError: there is none in that Python, or it refuses a flag; in its words.
         """
-        command = [python, self.child, "--check", self.model_flag, "unused", *words]
+        command = [*child_command(python, self.child), "--check", self.model_flag, "unused", *words]
         try:
             done = subprocess.run(command, capture_output=True, text=True, timeout=CHECK_TIMEOUT, check=False)
         except (OSError, subprocess.TimeoutExpired) as error:
@@ -136,6 +136,11 @@ class ThirdPartyEngine:
             last = (done.stderr.strip().splitlines() or ["it said nothing"])[-1]
             raise ConfigError(last.removeprefix("engine: "))
         return str(json.loads(done.stdout.strip().splitlines()[-1])["version"])
+
+
+def child_command(python: str, child: str) -> list[str]:
+    """Runs a program of ours in that Python, where the names of its neighbours hide no package (-P)."""
+    return [python, "-P", child]
 
 
 def servable_weights(request: LaunchRequest) -> FirstWeights:

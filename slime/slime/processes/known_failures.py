@@ -25,7 +25,8 @@ TROUBLES = (
     Trouble(
         "no_compiler",
         r"Failed to build JIT module|[Cc]ould not find (?:nvcc|CUDA_HOME)|nvcc'?:? (?:is |command )?not found"
-        r"|cannot find -lcudart|CUDA compiler and CUDA toolkit headers are incompatible|Python\.h: No such file",
+        r"|No such file or directory: '?ninja|[Nn]inja(?:: (?:command )?not found| is required to load)"
+        r"|cannot find -lcuda|CUDA compiler and CUDA toolkit headers are incompatible|Python\.h: No such file",
         "the engine builds kernels when it first computes, and lacks a part of the compiler: bash "
         "instructions/check_gpu.sh names it; instructions/requirements-sglang.txt brings an nvcc that fits its torch",
     ),

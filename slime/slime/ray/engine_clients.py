@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from slime.engines.client import EngineControl
 from slime.processes import records
 from slime.ray.placement import Placement
+from slime.ray.released import ReleasedEngine
 from slime.weights.versions import artifact_folder
 
 if TYPE_CHECKING:
@@ -41,20 +42,29 @@ def weight_sharer(args: ServingSide, placement: Placement, env: Mapping[str, str
 
 
 def engine_client(
-    args: ServingSide, url: str, sender: SenderHandle | None, own: str | None = None
+    args: ServingSide,
+    url: str,
+    sender: SenderHandle | None,
+    own: str | None = None,
+    over_gloo: bool = False,
 ) -> EngineControl:
     """The client of the engine at `url`.
 
     Args:
         sender: what brings it the weights; None: it reads them by itself.
         own: the name of its process, where slime started it.
+        over_gloo: NCCL would not join sender and engine.
     """
     limit = args.weight_update_timeout or FOR_EVER
-    if sender is None:
+    if args.rollout_backend != "sglang":
         return EngineControl(url, args.rollout_backend, prepare_timeout=limit)
     from slime.engines.sglang.broadcast import Broadcast
     from slime.engines.sglang.memory import ThroughMemory
     from slime.engines.sglang.routes import SGLangRoutes
+
+    memory = ReleasedEngine(Path(args.run_dir), own)
+    if sender is None:
+        return EngineControl(url, "sglang", prepare_timeout=limit, routes=SGLangRoutes(memory=memory))
 
     def folder_of_version(version: int) -> Path:
         return artifact_folder(Path(args.update_weight_disk_dir), version)
@@ -67,8 +77,9 @@ def engine_client(
         limit,
         folder_of_version,
         on_stuck=end_process(Path(args.run_dir), own),
+        over_gloo=over_gloo,
     )
-    return EngineControl(url, args.rollout_backend, prepare_timeout=limit, routes=SGLangRoutes(transport))
+    return EngineControl(url, "sglang", prepare_timeout=limit, routes=SGLangRoutes(transport, memory))
 
 
 def end_process(run_dir: Path, name: str | None) -> Callable[[], None]:

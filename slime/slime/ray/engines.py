@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import logging
+import os
 import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from slime.arguments.rules.engine import THIRD_PARTY
+from slime.engines.sglang import toolchain
 from slime.engines.sglang.nccl import check_same_nccl
 from slime.engines.third_party import ThirdPartyEngine
 from slime.errors import ConfigError
@@ -115,8 +117,11 @@ def check_engine_flags(args: ServingSide, servers: list[ModelServers]) -> None:
     engine = third_party_engine(args.rollout_backend)
     if args.rollout_backend == "sglang":
         check_sglang(args)
+    python = args.engine_python or sys.executable
     for words in {tuple(own_words(args, server)) for server in servers if server.count}:
-        engine.check(args.engine_python or sys.executable, engine.translate(list(words)))
+        engine.check(python, engine.translate(list(words)))
+    if args.rollout_backend == "sglang" and any(server.count and server.gpus for server in servers):
+        check_toolchain(python)
 
 
 def check_sglang(args: ServingSide) -> None:
@@ -128,6 +133,13 @@ def check_sglang(args: ServingSide) -> None:
             "SGLang samples without the seeds of its requests (--rollout-seed); with "
             "--sglang-enable-deterministic-inference it heeds them, and is slower"
         )
+
+
+def check_toolchain(python: str) -> None:
+    """Raises ConfigError where SGLang could not build the kernels that a GPU needs: it would load first, then end."""
+    lacking = toolchain.problems(python, os.environ)
+    if lacking:
+        raise ConfigError("SGLang builds kernels when it first computes: " + "; ".join(lacking))
 
 
 def third_party_engine(backend: str) -> ThirdPartyEngine:

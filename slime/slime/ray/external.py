@@ -40,7 +40,8 @@ class ExternalEngines:
         self.args = args
         self.run_dir = Path(args.run_dir)
         urls = [] if args.debug_train_only else args.rollout_external_engine_addrs
-        self.controls = [engine_client(args, url, sender) for url in urls]
+        over_gloo = bool(urls) and sender is not None and needs_gloo(args)
+        self.controls = [engine_client(args, url, sender, over_gloo=over_gloo) for url in urls]
         self.away: set[str] = set()
         self.looked = 0.0
 
@@ -104,6 +105,22 @@ class ExternalEngines:
             except EngineError as error:
                 logger.warning("%s has no version %d yet: %s", engine.url, live.version, error)
         self.looked = time.monotonic()
+
+
+def needs_gloo(args: ServingSide) -> bool:
+    """Whether weights reach these engines by gloo, since NCCL would not join them with the trainer; said in the log."""
+    if args.actor_num_gpus_per_node == 0:
+        return False
+    from slime.engines.sglang.nccl import apart_from_others
+
+    told = apart_from_others(args.engine_python)
+    if told:
+        logger.warning(
+            "%s: weights are broadcast by gloo, from CPU memory; where the engines do have the trainer's NCCL, let "
+            "SGLANG_PYTHON name a Python with their packages",
+            told,
+        )
+    return bool(told)
 
 
 def check_kind(url: str, backend: str) -> None:

@@ -11,12 +11,14 @@ from typing import TYPE_CHECKING, Self
 from slime.arguments.record import write_arguments
 from slime.processes import records
 from slime.ray import before_start
+from slime.ray.allocator import without_allocator
 from slime.ray.engine_clients import weight_sender, weight_sharer
 from slime.ray.engines import on_own_gpus, server_specs
 from slime.ray.external import ExternalEngines
 from slime.ray.gpu_split import split_of
 from slime.ray.placement import Placement
 from slime.ray.publisher import Publisher
+from slime.ray.released import end_released
 from slime.ray.rollouts import Rollouts
 from slime.ray.runtime import Runtime
 from slime.ray.train_group import TrainGroup
@@ -49,7 +51,9 @@ class RunParts:
         if (lost := forget_lost(self.run_dir)) is not None:
             logger.warning("version %d is not at %s any more: it is written again", lost.version, lost.path)
         self.specs = on_own_gpus(specs, self.placement, args)
-        self.watcher = WatcherHandle(self.run_dir, self.specs, dict(os.environ), args.health_timeout)
+        end_released(self.run_dir)
+        env = without_allocator(os.environ)
+        self.watcher = WatcherHandle(self.run_dir, self.specs, env, args.health_timeout)
         self.rollouts = Rollouts(args)
         self.trainers = None if args.debug_rollout_only else TrainGroup(args, self.placement)
         self.tracker = Tracker(args)

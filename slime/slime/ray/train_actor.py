@@ -13,22 +13,13 @@ import ray
 
 from slime.errors import unknown_name
 from slime.ray import actor_process
+from slime.ray.allocator import let_segments_grow
 from slime.types import Sample
 
 if TYPE_CHECKING:
     from slime.arguments import Arguments
     from slime.gate.memory import KeptState
     from slime.training.trainer import Trainer
-
-
-ALLOCATOR, EXPANDABLE = "PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True"
-"""Packs of ever new sizes leave fewer gaps in segments that grow. Trainers alone: engines manage one large block."""
-
-
-def allocator_of(transport: str) -> dict[str, str]:
-    """What torch's allocator is told in a trainer. Where memory of the GPU itself is handed to the engine, segments that
-    grow could not be."""
-    return {ALLOCATOR: EXPANDABLE} if transport in ("disk", "nccl") else {}
 
 
 class TrainerState(NamedTuple):
@@ -86,8 +77,7 @@ class TrainActor:
         nice = 0 if args.actor_num_gpus_per_node else args.train_nice
         actor_process.enter(Path(args.run_dir), record_name(rank), role="trainer", nice=nice)
         os.environ["OMP_NUM_THREADS"] = str(args.train_threads)
-        for name, value in allocator_of(args.update_weight_transport).items():
-            os.environ.setdefault(name, value)
+        let_segments_grow(os.environ)
         self.args, self.rank, self.world_size = args, rank, world_size
         self.noted: KeptState | None = None
         self.kept: KeptState | None = None

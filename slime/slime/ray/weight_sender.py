@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import ray
 
 from slime.ray import actor_process
+from slime.ray.allocator import forget_allocator
 from slime.ray.cluster import here
 from slime.ray.placement import Placement
 
@@ -55,6 +56,7 @@ class WeightSharer:
     def __init__(self, run_dir: Path, gpus: str) -> None:
         actor_process.enter(run_dir, "weight_sender")
         os.environ["CUDA_VISIBLE_DEVICES"] = gpus  # before torch is imported
+        forget_allocator(os.environ)  # segments that grow have no CUDA IPC handles
         from slime.engines.sglang.memory import Sharer
 
         self.sharer = Sharer()

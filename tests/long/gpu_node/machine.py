@@ -1,5 +1,5 @@
 """A machine that seems to have GPUs: `nvidia-smi`, a trainer's environment with a torch that is no build for CPUs, and
-SGLang's Python, which hears of the CPU where it is told of CUDA."""
+SGLang's Python, which hears of the CPU where it is told of CUDA; its `nvcc` is there, and would compile nothing."""
 
 from __future__ import annotations
 
@@ -52,7 +52,9 @@ def environment(folder: Path, sglang: str, gpus: int) -> dict[str, str]:
     smi = SMI.format(gpus=gpus, driver="580.65.06")
     small = smi.replace("NVIDIA H100 80GB HBM3, 81559", "NVIDIA GeForce RTX 4090, 24564")
     program(folder / "bin" / "nvidia-smi", small if gpus == 1 else smi)
+    program(folder / "bin" / "nvcc", "#!/bin/sh\necho nothing is compiled for a CPU >&2\nexit 1\n")
     python = program(folder / "sglang" / "bin" / "python", SGLANG.format(python=sglang))
+    python.with_name("ninja").symlink_to(Path(sglang).with_name("ninja"))
     kept = {name: os.environ[name] for name in ("HOME", "LANG") if name in os.environ}
     return {
         **kept, "PATH": f"{folder / 'bin'}:{os.environ['PATH']}", "VENV": str(trainer(folder / "trainer")),

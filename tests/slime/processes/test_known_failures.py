@@ -45,6 +45,19 @@ def test_each_trouble_is_known_by_what_it_says(name: str) -> None:
     assert found is not None and found.name == name
 
 
+@pytest.mark.parametrize(
+    "said",
+    [
+        "FileNotFoundError: [Errno 2] No such file or directory: 'ninja'",
+        "RuntimeError: Ninja is required to load C++ extensions",
+        "/usr/bin/ld: cannot find -lcuda: No such file or directory",
+    ],
+)
+def test_what_a_build_of_kernels_lacks_is_known(said: str) -> None:
+    found = find(said)
+    assert found is not None and found.name == "no_compiler"
+
+
 def test_what_is_not_known_gets_no_advice() -> None:
     settings = "server_args=ServerArgs(model_path='m', mem_fraction_static=0.8, host='127.0.0.1', port=30000)"
     assert explain(settings) == explain("KeyError: 'x'") == explain("the port is open") == ""

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import math
+import os
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from slime.arguments import Arguments
 from slime.arguments.rules.engine import check_engine
+from slime.engines.sglang import memory
 from slime.errors import ConfigError
+from slime.ray import actor_process
+from slime.ray.allocator import let_segments_grow, without_allocator
 from slime.ray.gpu_split import GpuSplit, RunPart, split_of
 from slime.ray.placement import BundleSite, gpu_named, in_node_order
-from slime.ray.train_actor import allocator_of
+from slime.ray.weight_sender import WeightSharer
 from slime.tracking import progress_line
 
 
@@ -60,10 +65,31 @@ def test_gpus_may_be_named_by_their_uuids() -> None:
     assert [site.gpu for site in in_node_order(sites)] == ["GPU-a", "GPU-b"]
 
 
-@pytest.mark.parametrize("transport", ["disk", "nccl", "tensor"])
-def test_segments_grow_where_no_memory_of_the_gpu_is_handed_over(transport: str) -> None:
-    grows = {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"}
-    assert allocator_of(transport) == ({} if transport == "tensor" else grows)
+GROWS = {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"}
+
+
+def test_segments_grow_in_trainers_unless_the_user_says_otherwise() -> None:
+    environ: dict[str, str] = {}
+    let_segments_grow(environ)
+    assert environ == GROWS
+    environ = {"PYTORCH_ALLOC_CONF": "max_split_size_mb:64"}
+    let_segments_grow(environ)
+    assert environ == {"PYTORCH_ALLOC_CONF": "max_split_size_mb:64"}
+
+
+def test_whoever_hands_gpu_memory_over_and_the_servers_have_torchs_own_segments(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    exported = {**GROWS, "PYTORCH_ALLOC_CONF": "expandable_segments:True"}
+    assert without_allocator({**exported, "PATH": "/bin"}) == {"PATH": "/bin"}
+    seen: list[set[str]] = []
+    for name, value in {**exported, "CUDA_VISIBLE_DEVICES": ""}.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(memory, "Sharer", lambda: seen.append(set(os.environ) & set(exported)))
+    monkeypatch.setattr(actor_process, "enter", lambda *_: None)
+    plain = WeightSharer.__ray_metadata__.modified_class
+    plain(tmp_path, "0")
+    assert seen == [set()]
 
 
 @pytest.mark.parametrize(

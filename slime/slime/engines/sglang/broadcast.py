@@ -63,6 +63,7 @@ class Broadcast:
         timeout: seconds for the whole broadcast to this engine.
         folder_of_version: where the artifact of a version lies, whether it is there or not.
         on_stuck: told when the engine hangs and only its end can help.
+        over_gloo: also between GPUs, which NCCL would not join.
     """
 
     how = "broadcast"
@@ -75,10 +76,12 @@ class Broadcast:
         timeout: float,
         folder_of_version: Callable[[int], Path],
         on_stuck: Callable[[], None] = lambda: None,
+        over_gloo: bool = False,
     ) -> None:
         self.url, self.sender = url, sender
         self.bucket_bytes, self.timeout = bucket_bytes, timeout
         self.folder_of_version, self.on_stuck = folder_of_version, on_stuck
+        self.over_gloo = over_gloo
         self.sent: dict[str, str] = {}  # label that the engine got here -> folder
         self.deadline = 0.0
 
@@ -106,7 +109,7 @@ class Broadcast:
             if half:
                 raise HalfLoaded(f"{both}: the engine's requests wait for an update that succeeds") from error
             raise EngineControlError(both, error.status) from error
-        self.sent = {}
+        self.sent = {str(version): path}
         if half and not held:
             call("POST", "/continue_generation", {})
 
@@ -125,6 +128,7 @@ class Broadcast:
         with self.sender.turn:
             self.deadline = time.monotonic() + self.timeout
             with self.group(call) as name:
+                self.get_ready(buckets)
                 joined = time.monotonic()
                 with waiting(call, held):
                     self.transfer(call, name, buckets, version)
@@ -144,7 +148,7 @@ class Broadcast:
         """A group of rank 0 and the ranks of the engine; yields its name."""
         ranks, device = engine_ranks(call)
         meeting = self.result(self.sender.meet(urlsplit(self.url).hostname or "", self.left()))
-        backend = "nccl" if device == meeting.device == "cuda" else "gloo"
+        backend = "nccl" if device == meeting.device == "cuda" and not self.over_gloo else "gloo"
         name = f"weights-{uuid.uuid4().hex[:12]}"
         order = join_order(meeting, ranks + 1, name, backend)
         self.together(
@@ -179,6 +183,9 @@ class Broadcast:
             with suppress(EngineControlError):
                 call("POST", "/end_weight_update", {})
             raise HalfLoaded(str(error), getattr(error, "status", None)) from error
+
+    def get_ready(self, buckets: Sequence[Bucket]) -> None:
+        """What can be done before the requests wait. Raises EngineError."""
 
     def move(self, call: HttpCall, name: str, buckets: Sequence[Bucket]) -> None:
         """Brings the buckets into the engine."""

@@ -7,19 +7,31 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 
 import httpx
 
 from slime.engines.child import ChildEngine, answers
+from slime.engines.programs import search_path
 from slime.engines.sglang import child
 from slime.engines.sglang.capabilities import MEASURED_VERSION, check_capabilities
 from slime.engines.sglang.toolchain import compiler_environment
-from slime.engines.third_party import NO_KEY, LaunchRequest, ThirdPartyEngine, run, servable_weights
+from slime.engines.third_party import (
+    NO_KEY,
+    LaunchRequest,
+    ThirdPartyEngine,
+    child_command,
+    run,
+    servable_weights,
+)
 
 HEALTH = {"SGLANG_ENABLE_HEALTH_ENDPOINT_GENERATION": "0"}
 """`/health` says that the server lives. With generation, its default, it waits while the engine is paused for an update,
 and 20 s later says 503: a watcher would take a paused engine for a dead one."""
+ORPHANED = signal.SIGKILL
+"""What ends an SGLang whose launcher was killed. By TERM it would first serve all open requests, however long that takes,
+and hold the port; each of its own processes has asked the kernel for KILL when the one that started it ends."""
 COMMON = (
     "context-length",
     "max-running-requests",
@@ -60,8 +72,7 @@ def serve(request: LaunchRequest) -> int:
     """
     first = servable_weights(request)
     command = [
-        request.python,
-        child.__file__,
+        *child_command(request.python, child.__file__),
         "--model-path",
         first.path,
         "--tokenizer-path",
@@ -69,14 +80,15 @@ def serve(request: LaunchRequest) -> int:
     ]
     command += ["--host", request.host, "--port", str(request.port), "--weight-version", str(first.version)]
     threads = {} if request.threads is None else {"OMP_NUM_THREADS": str(request.threads)}
-    environment = {**HEALTH, **os.environ, **compiler_environment(request.python, os.environ), **threads}
-    with ChildEngine([*command, *request.words], request.url, environment) as engine:
+    found = {**os.environ, "PATH": search_path(request.python, os.environ)}
+    environment = {**HEALTH, **found, **compiler_environment(request.python, found), **threads}
+    with ChildEngine([*command, *request.words], request.url, environment, ORPHANED) as engine:
         engine.wait_until(lambda: answers(request.url))
-        found = _version_of(request.url)
-        if found != MEASURED_VERSION:
-            print(f"engine: this is SGLang {found}, not the measured {MEASURED_VERSION}", file=sys.stderr)
-            check_capabilities(request.url, found)
-        engine.announce(request.model_path, first.version, backend="sglang", engine_version=found)
+        version = _version_of(request.url)
+        if version != MEASURED_VERSION:
+            print(f"engine: this is SGLang {version}, not the measured {MEASURED_VERSION}", file=sys.stderr)
+            check_capabilities(request.url, version)
+        engine.announce(request.model_path, first.version, backend="sglang", engine_version=version)
         return engine.wait()
 
 

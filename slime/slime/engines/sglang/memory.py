@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import base64
 import io
+import logging
 import sys
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from multiprocessing.reduction import ForkingPickler
 from types import ModuleType
 from typing import Any, Protocol
@@ -26,7 +28,10 @@ from slime.engines.protocol import EngineControlError, HttpCall
 from slime.engines.sglang.broadcast import Broadcast, SenderHandle
 from slime.engines.sglang.buckets import Bucket
 from slime.engines.sglang.group_calls import engine_ranks
+from slime.engines.sglang.transport import Disk
 from slime.errors import EngineError
+
+logger = logging.getLogger(__name__)
 
 METADATA_MODULE = "sglang.srt.weight_sync.tensor_bucket"
 
@@ -44,6 +49,15 @@ class ThroughMemory(Broadcast):
 
     sender: SharerHandle
     how = "handed over in memory"
+    ended = False  # it did while it took a bucket
+
+    def load(self, call: HttpCall, path: str, version: int, held: bool) -> None:
+        """What SGLang cannot open ends it, and would end it again with every version."""
+        if not self.ended:
+            super().load(call, path, version, held)
+            return
+        Disk().load(call, path, version, held)
+        self.sent = {str(version): path}
 
     @contextmanager
     def group(self, call: HttpCall) -> Iterator[str]:
@@ -58,8 +72,12 @@ class ThroughMemory(Broadcast):
         with suppress(Exception):  # the weights are there, whatever becomes of what was sent
             self.sender.leave().result(self.left())
 
+    def get_ready(self, buckets: Sequence[Bucket]) -> None:
+        self.first = self.sender.share(buckets[0], self.ranks)
+        self.result(self.first)
+
     def move(self, call: HttpCall, name: str, buckets: Sequence[Bucket]) -> None:
-        shared = self.sender.share(buckets[0], self.ranks)
+        shared = self.first
         for number in range(len(buckets)):
             handles = self.result(shared)
             if last := number == len(buckets) - 1:
@@ -68,11 +86,21 @@ class ThroughMemory(Broadcast):
             else:
                 ahead = shared = self.sender.share(buckets[number + 1], self.ranks)
             order = take_order(handles, flush=last)
-            self.together(
-                lambda order=order: call("POST", "/update_weights_from_tensor", order),  # type: ignore[misc]
-                ahead,
-            )
+            self.together(partial(self.hand_over, call, order), ahead)
             self.result(self.sender.drop())
+
+    def hand_over(self, call: HttpCall, order: dict[str, Any]) -> None:
+        """Raises EngineControlError; where the engine gave no answer at all, it is asked in this way no more."""
+        try:
+            call("POST", "/update_weights_from_tensor", order)
+        except EngineControlError as error:
+            if error.status is None and not self.ended:
+                self.ended = True
+                logger.warning(
+                    "%s ended while it took weights from memory: it reads them from disk for the rest of the run",
+                    self.url,
+                )
+            raise
 
 
 def take_order(handles: list[str], flush: bool) -> dict[str, Any]:
@@ -107,7 +135,8 @@ class Sharer:
             flat.share_memory_()  # type: ignore[no-untyped-call]
             flats = [flat] * ranks
         else:
-            flats = [bucket.read(f"cuda:{rank}") for rank in range(ranks)]
+            flat = bucket.read("cuda:0")
+            flats = [flat.to(f"cuda:{rank}") for rank in range(ranks)]
             for rank in range(ranks):
                 torch.cuda.synchronize(rank)
         self.held.append(flats)

@@ -9,10 +9,13 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 from slime.errors import ConfigError
 
 PREFIX = "nvidia-nccl-"
+LOCK = Path(__file__).parents[4] / "instructions" / "locks" / "sglang.txt"
+"""The packages of an SGLang that was installed as the instructions say."""
 ASK_TIMEOUT = 60.0  # seconds
 QUESTION = (
     "import importlib.metadata, json; "
@@ -28,6 +31,20 @@ def check_same_nccl(engine_python: str) -> None:
         raise ConfigError(told)
 
 
+def apart_from_others(engine_python: str | None) -> str:
+    """Why NCCL would not join this trainer and engines that others run; empty if it would. `engine_python`: one with the
+    packages of these engines; None: they are taken to be those of the lock file."""
+    theirs = packages(engine_python) if engine_python else locked_packages(LOCK)
+    return difference(packages(sys.executable), theirs, engine_python or f"SGLang, by locks/{LOCK.name},")
+
+
+def locked_packages(lock: Path) -> dict[str, str]:
+    """Versions of torch and NCCL in a lock file; none where there is no such file."""
+    lines = lock.read_text(encoding="utf-8").splitlines() if lock.is_file() else []
+    pins = (line.split(";")[0].strip().partition("==") for line in lines)
+    return {name: version for name, _, version in pins if name == "torch" or name.startswith(PREFIX)}
+
+
 def packages(python: str) -> dict[str, str]:
     """Versions of torch and NCCL in a Python. Raises ConfigError for one that cannot be run."""
     try:
@@ -41,14 +58,21 @@ def packages(python: str) -> dict[str, str]:
 
 
 def mismatch(trainer: dict[str, str], engine: dict[str, str], where: str) -> str:
+    """Why these packages cannot meet, and the way out; empty if they can, or if one side has no NCCL of its own."""
+    told = difference(trainer, engine, where)
+    if not told:
+        return ""
+    return f"{told}; drop the flag, and weights are read from their folder, or install the same torch on both sides"
+
+
+def difference(trainer: dict[str, str], engine: dict[str, str], where: str) -> str:
     """Why these packages cannot meet; empty if they can, or if one side has no NCCL of its own."""
     ours, theirs = nccl_of(trainer), nccl_of(engine)
     if not ours or not theirs or ours == theirs:
         return ""
     return (
         f"--update-weight-transport nccl: the trainer has NCCL {ours} (torch {trainer.get('torch', 'unknown')}), {where} "
-        f"has {theirs} (torch {engine.get('torch', 'unknown')}), and NCCL joins no ranks of different versions; drop the "
-        "flag, and weights are read from their folder, or install the same torch on both sides"
+        f"has {theirs} (torch {engine.get('torch', 'unknown')}), and NCCL joins no ranks of different versions"
     )
 
 

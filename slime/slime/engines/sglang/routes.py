@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from slime.engines.protocol import EngineControlError, EngineInfo, HttpCall
 from slime.engines.sglang.transport import LOADING, REFUSED, Disk, Transport
@@ -45,6 +45,24 @@ class Proof:
         return self.loaded.artifact.checksum
 
 
+class MemoryNotes(Protocol):
+    """Who knows the process of an engine, and remembers which one gave its memory back."""
+
+    def process(self) -> str: ...
+
+    def note(self, process: str) -> None: ...
+
+
+class NoNotes:
+    """Of an engine whose process is not known."""
+
+    def process(self) -> str:
+        return ""
+
+    def note(self, process: str) -> None:
+        """Nobody reads it."""
+
+
 class SGLangRoutes:
     """What the client knows of one engine.
 
@@ -53,15 +71,22 @@ class SGLangRoutes:
         prepared: read and checked, not live.
         proven: the last version that was seen to serve.
         doubted: (version, folder) that the engine was told to load and that could not be proven since.
-        released: whether its memory was given back by this client.
+        memory: notes on whose memory was given back, for the next driver.
+        gave_back: the process whose memory was given back by this client.
     """
 
-    def __init__(self, transport: Transport | None = None) -> None:
+    def __init__(self, transport: Transport | None = None, memory: MemoryNotes | None = None) -> None:
         self.transport = transport or Disk()
         self.prepared: Loaded | None = None
         self.proven: Proof | None = None
         self.doubted: tuple[int, str] | None = None
-        self.released = False
+        self.memory = memory or NoNotes()
+        self.gave_back: str | None = None
+
+    @property
+    def released(self) -> bool:
+        """Whether the engine, as it runs now, is without its memory."""
+        return self.gave_back is not None and self.gave_back == self.memory.process()
 
     def prepare(self, call: HttpCall, path: str, version: int) -> str:
         """Reads the artifact and compares its tensors with those that the engine serves."""
@@ -116,17 +141,22 @@ class SGLangRoutes:
         return EngineInfo(version, self.proven.checksum, path, None)
 
     def release_memory(self, call: HttpCall) -> None:
+        """A second release would end SGLang, and so does a resume without one. A process that has started since holds
+        its memory."""
         if not self.released:
+            process = self.memory.process()
             call("POST", "/pause_generation", {"mode": "retract"})
+            self.memory.note(process)  # before: what a driver that dies here leaves is not known
             call("POST", "/release_memory_occupation", {})
-            self.released = True
+            self.gave_back = process
 
     def resume_memory(self, call: HttpCall) -> None:
-        """An unpaired resume would end SGLang's scheduler: only what was released here is resumed."""
+        """Only the process that gave its memory back here is told to take it again."""
         if self.released:
             call("POST", "/resume_memory_occupation", {})
             call("POST", "/continue_generation", {})
-            self.released = False
+        self.gave_back = None
+        self.memory.note("")
 
     def _named(self, call: HttpCall) -> tuple[int, str]:
         """The version and folder that the engine serves by its own account; `MIXED` while it holds two versions."""
@@ -159,18 +189,27 @@ def tensor_digests(call: HttpCall) -> dict[str, str]:
 def check_digests(old: Proof, new: Loaded, digests: dict[str, str]) -> None:
     """Compares which tensors changed in the engine with which changed on disk.
 
+    A rank of several may hold rows of a tensor that are the same as before: that moved if it did on any rank, of those
+    on which anything moved.
+
     Raises:
         EngineControlError: one that changed on disk is still the old one in the engine.
     """
     changed = old.loaded.artifact.changed(new.artifact)
-    moved = {key for key, digest in digests.items() if old.digests.get(key) != digest}
+    moved = [key.split("/", 1) for key, digest in digests.items() if old.digests.get(key) != digest]
     if changed and not moved:
         raise EngineControlError(
             f"version {new.version}: the engine answered that it loaded, and did not", REFUSED
         )
     if any(name.endswith(EMBEDDING_SUFFIX) for name in changed) and LM_HEAD not in new.artifact.shapes:
         changed.add(LM_HEAD)  # tied: an engine that keeps a head of its own must have loaded that too
-    stale = sorted(key for key in digests if key.split("/", 1)[1] in changed and key not in moved)
+    ranks, names = {rank for rank, _ in moved}, {name for _, name in moved}
+    held = [key.split("/", 1) for key in digests]
+    stale = sorted(
+        f"{rank}/{name}"
+        for rank, name in held
+        if name in changed and (rank not in ranks or name not in names)
+    )
     if stale:
         raise EngineControlError(
             f"version {new.version}: {len(stale)} tensors are still the old ones, for example {stale[0]}",

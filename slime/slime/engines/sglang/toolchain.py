@@ -1,23 +1,29 @@
-"""The CUDA compiler of SGLang, which builds kernels with nvcc when it first computes (measured: 0.5.23, CUDA 13.0).
+"""The compiler of SGLang, which builds kernels with ninja and nvcc when it first computes (measured: 0.5.23, CUDA 13.0).
 
 SGLang looks at CUDA_HOME, CUDA_PATH, PATH and /usr/local/cuda. Where none of them has nvcc, the packages of
-instructions/requirements-sglang.txt have brought one into the engine's own Python; it needs two links and CUDA_HOME.
+instructions/requirements-sglang.txt have brought one into the engine's own Python; it needs a few links and CUDA_HOME.
 `python -m slime.engines.sglang.toolchain PYTHON` says whether that Python's SGLang can build kernels.
 """
 
 from __future__ import annotations
 
 import os
+import platform
 import shutil
 import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
 
+from slime.engines.programs import search_path
 from slime.errors import ConfigError
 
 PACKAGES = "nvidia-cuda-nvcc nvidia-cuda-crt nvidia-nvvm nvidia-cuda-cccl"
 SYSTEM_HOME = Path("/usr/local/cuda")
+LINKED_FOLDERS = (f"/usr/lib/{platform.machine()}-linux-gnu", "/usr/lib64", "/usr/lib", "/usr/local/lib")
+"""Where a linker looks for what no -L names."""
+DRIVER_FOLDERS = (*LINKED_FOLDERS, "/usr/lib/wsl/lib", "/usr/local/nvidia/lib64", "/run/opengl-driver/lib")
+"""Where systems and containers have the driver's own library."""
 QUESTION = (
     "import pathlib, sysconfig; paths = sysconfig.get_paths(); "
     "print(paths['purelib']); print(pathlib.Path(paths['include'], 'Python.h').is_file())"
@@ -39,6 +45,8 @@ def compiler_environment(python: str, environ: Mapping[str, str]) -> dict[str, s
     _link(home / "lib64", "lib")
     for library in sorted((home / "lib").glob("libcudart.so.*")):
         _link(home / "lib" / "libcudart.so", library.name)
+    if (driver := driver_library(environ)) is not None:
+        _link(home / "lib64" / "stubs" / "libcuda.so", str(driver))
     for folder in (home / "bin", home / "nvvm" / "bin"):
         for program in folder.glob("*"):
             if program.is_file() and not os.access(program, os.X_OK):
@@ -56,6 +64,17 @@ def system_compiler(environ: Mapping[str, str]) -> Path | None:
     return None
 
 
+def driver_library(environ: Mapping[str, str]) -> Path | None:
+    """The driver's library, where it is known by its full name alone: -lcuda asks for libcuda.so, which a toolkit has in
+    lib64/stubs and pip's packages have not. None: the linker finds one, or there is no driver."""
+    linked = [*_folders(environ.get("LIBRARY_PATH", "")), *LINKED_FOLDERS]
+    if any(Path(folder, "libcuda.so").is_file() for folder in linked):
+        return None
+    loaded = [*_folders(environ.get("LD_LIBRARY_PATH", "")), *DRIVER_FOLDERS]
+    found = (Path(folder, "libcuda.so.1") for folder in loaded)
+    return next((library for library in found if library.is_file()), None)
+
+
 def packaged_home(python: str) -> Path | None:
     """The folder of the nvcc that pip put into this Python's packages; None: it has none, or cannot be run."""
     answer = _ask(python)
@@ -64,7 +83,7 @@ def packaged_home(python: str) -> Path | None:
 
 def problems(python: str, environ: Mapping[str, str]) -> list[str]:
     """What keeps SGLang in `python` from building kernels, each with what to do; empty if nothing does."""
-    found = []
+    found, path = [], search_path(python, environ)
     answer = _ask(python)
     if answer is None:
         return [f"{python} cannot be run: set SGLANG_PYTHON to the Python that has SGLang"]
@@ -73,7 +92,9 @@ def problems(python: str, environ: Mapping[str, str]) -> list[str]:
             f"no nvcc: {python} -m pip install -r instructions/requirements-sglang.txt brings one ({PACKAGES}); "
             "or install the CUDA toolkit"
         )
-    if not any(shutil.which(name, path=environ.get("PATH", "")) for name in ("c++", "g++")):
+    if shutil.which("ninja", path=path) is None:
+        found.append(f"no ninja: {python} -m pip install ninja, or apt-get install ninja-build")
+    if not any(shutil.which(name, path=path) for name in ("c++", "g++")):
         found.append("no C++ compiler: apt-get install g++")
     if answer[1] != "True":
         found.append(
@@ -97,10 +118,17 @@ def _ask(python: str) -> list[str] | None:
     return done.stdout.split("\n")
 
 
+def _folders(words: str) -> list[str]:
+    return [word for word in words.split(os.pathsep) if word]
+
+
 def _link(link: Path, target: str) -> None:
     if link.exists():
         return
     try:
+        link.parent.mkdir(exist_ok=True)
+        if link.is_symlink():  # to where another machine has it
+            link.unlink(missing_ok=True)
         link.symlink_to(target)
     except FileExistsError:  # another engine of this machine made it meanwhile
         return
@@ -113,7 +141,7 @@ def _link(link: Path, target: str) -> None:
 
 def main() -> int:
     found = problems(sys.argv[1] if len(sys.argv) > 1 else sys.executable, os.environ)
-    print("\n".join(found) or "nvcc, C++ compiler and Python.h are there")
+    print("\n".join(found) or "nvcc, ninja, C++ compiler and Python.h are there")
     return 1 if found else 0
 
 

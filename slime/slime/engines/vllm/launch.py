@@ -16,7 +16,15 @@ import httpx
 
 import slime
 from slime.engines.child import ChildEngine, answers
-from slime.engines.third_party import NO_KEY, LaunchRequest, ThirdPartyEngine, run, servable_weights
+from slime.engines.programs import search_path
+from slime.engines.third_party import (
+    NO_KEY,
+    LaunchRequest,
+    ThirdPartyEngine,
+    child_command,
+    run,
+    servable_weights,
+)
 from slime.engines.vllm import child
 
 MEASURED_VERSION = "0.32.0"
@@ -66,7 +74,7 @@ def serve(request: LaunchRequest) -> int:
         "checksum": first.checksum,
         "device": request.device,
     }
-    command = [request.python, child.__file__, json.dumps(ours), "--model", first.path]
+    command = [*child_command(request.python, child.__file__), json.dumps(ours), "--model", first.path]
     command += ["--tokenizer", request.model_path, *request.words]
     with tempfile.TemporaryDirectory(prefix="slime-vllm-") as visible:
         os.symlink(Path(slime.__file__).parent, Path(visible) / "slime")
@@ -83,7 +91,8 @@ def serve(request: LaunchRequest) -> int:
 
 def environment(request: LaunchRequest, visible: str) -> dict[str, str]:
     """The child's: vLLM's Python sees this package, in the folder `visible`, and nothing else of ours."""
-    env = {**os.environ, "PYTHONPATH": visible, "VLLM_USE_V2_MODEL_RUNNER": "0", "VLLM_NO_USAGE_STATS": "1"}
+    env = {**os.environ, "PATH": search_path(request.python, os.environ), "PYTHONPATH": visible}
+    env |= {"VLLM_USE_V2_MODEL_RUNNER": "0", "VLLM_NO_USAGE_STATS": "1"}
     env.setdefault("VLLM_LOGGING_LEVEL", "WARNING")
     if request.threads is not None:
         env |= {"OMP_NUM_THREADS": str(request.threads), "VLLM_CPU_OMP_THREADS_BIND": "nobind"}

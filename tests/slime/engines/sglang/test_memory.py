@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ import torch
 from safetensors.torch import load_file
 
 from slime.engines.client import EngineControl
-from slime.engines.sglang import broadcast
+from slime.engines.sglang import broadcast, memory
 from slime.engines.sglang.memory import ThroughMemory
 from slime.engines.sglang.routes import SGLangRoutes
 from slime.weights.checksum import weights_checksum
@@ -106,6 +107,82 @@ def test_an_engine_that_refuses_a_bucket_reads_the_folder(
     control.prepare(slot, 4)
     assert control.switch(4) == checksum and not engine.fake.paused
     assert from_disk(engine) == ["update 4"]
+
+
+def test_what_an_engine_read_instead_is_what_it_serves_also_where_the_version_has_a_folder(
+    start: Any, client: Any, other_weights: Path, tmp_path: Path
+) -> None:
+    engine = start()
+    engine.fake.fault, engine.fake.faults_left = "load_fails", 1
+    control = client(engine.url)
+    slot, checksum = in_slot(tmp_path / "slots", other_weights)
+    shutil.copytree(other_weights, artifact_folder(tmp_path, 4))
+    control.prepare(slot, 4)
+    assert control.switch(4) == checksum
+    assert from_disk(engine) == ["update 4"] and control.info().model_path == slot
+
+
+def test_an_engine_that_ended_over_a_bucket_reads_from_disk_for_the_rest_of_the_run(
+    start: Any,
+    client: Any,
+    model_path: Path,
+    other_weights: Path,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    engine = start()
+    engine.fake.fault = "ends"
+    control = client(engine.url)
+    for number, model in ((1, other_weights), (2, model_path), (3, other_weights)):
+        slot, checksum = in_slot(tmp_path / "slots", model)
+        control.prepare(slot, number)
+        assert control.switch(number) == checksum == control.info().checksum and not engine.fake.paused
+    assert engine.fake.starts == 2 and from_disk(engine) == ["update 1", "update 2", "update 3"]
+    assert caplog.text.count("for the rest of the run") == 1
+
+
+def test_the_first_bucket_is_read_before_the_requests_wait(
+    start: Any, client: Any, sharer: Any, other_weights: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine, waited = start(), list[bool]()
+    share = sharer.share
+
+    def watched(bucket: Any, ranks: int) -> Any:
+        waited.append(engine.fake.paused)
+        return share(bucket, ranks)
+
+    monkeypatch.setattr(sharer, "share", watched)
+    control = client(engine.url)
+    control.prepare(in_slot(tmp_path / "slots", other_weights)[0], 4)
+    control.switch(4)
+    assert waited[0] is False and all(waited[1:])
+
+
+class OnGpu:
+    """A bucket, and what was read of it, by device."""
+
+    entries = ()
+
+    def __init__(self) -> None:
+        self.read_to: list[str] = []
+
+    def read(self, device: str) -> Any:
+        self.read_to.append(device)
+        return self
+
+    def to(self, device: str) -> str:
+        return device
+
+
+def test_ranks_get_copies_of_a_bucket_that_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory, "serialized", lambda flat, bucket: flat)
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda rank: None)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setattr(torch.multiprocessing, "set_sharing_strategy", lambda strategy: None)
+    one, bucket = memory.Sharer(), OnGpu()
+    one.device = "cuda"
+    assert one.share(bucket, 2) == ["cuda:0", "cuda:1"]  # type: ignore[arg-type]
+    assert bucket.read_to == ["cuda:0"]
 
 
 def test_a_sharer_that_has_ended_is_started_again_and_the_engine_serves_on(

@@ -6,12 +6,14 @@ import json
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
 from slime.engines.client import EngineControl, EngineControlError
+from slime.engines.sglang.routes import Loaded, Proof, SGLangRoutes, check_digests
 from slime.errors import EngineError
 from slime.weights.checksum import weights_checksum
 from slime.weights.probe import expected_probe, measure, write_probe
@@ -184,6 +186,57 @@ def test_memory_is_resumed_only_after_a_release(engine, control):
     control.resume_memory()
     control.resume_memory()
     assert engine.fake.calls == ["pause retract", "release", "resume", "continue"]
+
+
+class Process:
+    """The process of an engine, which may be another one at any time."""
+
+    def __init__(self) -> None:
+        self.now, self.noted = "1", list[str]()
+
+    def process(self) -> str:
+        return self.now
+
+    def note(self, process: str) -> None:
+        self.noted.append(process)
+
+
+def test_an_engine_that_has_started_again_since_it_gave_its_memory_back_holds_it(engine):
+    running = Process()
+    with EngineControl(engine.url, "sglang", routes=SGLangRoutes(memory=running)) as control:
+        control.release_memory()
+        running.now = "2"
+        control.resume_memory()
+        assert engine.fake.calls == ["pause retract", "release"], "a resume would end it"
+        control.release_memory()
+        running.now = "3"
+        control.release_memory()
+        control.resume_memory()
+    assert engine.fake.calls[2:] == [*["pause retract", "release"] * 2, "resume", "continue"]
+    assert running.noted == ["1", "", "2", "3", ""]
+
+
+def digests_of(*ranks: dict[str, str]) -> dict[str, str]:
+    return {f"{rank}/{name}": digest for rank, found in enumerate(ranks) for name, digest in found.items()}
+
+
+@pytest.mark.parametrize(
+    ("second", "stale"),
+    [
+        ({"a": "1", "b": "2"}, ""),  # the rows of b on the second rank are the same as before
+        ({"a": "1", "b": "1"}, "1/a"),  # nothing moved there
+    ],
+)
+def test_a_shard_whose_rows_did_not_change_is_not_stale(model_path, second, stale):
+    names = {"a": ("F32", (2,)), "b": ("F32", (2,))}
+    changed = SimpleNamespace(changed=lambda new: {"a", "b"}, shapes=names)
+    old = Proof(Loaded(1, "", changed), digests_of({"a": "1", "b": "1"}, {"a": "1", "b": "1"}))
+    new = digests_of({"a": "2", "b": "2"}, second)
+    if not stale:
+        check_digests(old, Loaded(2, "", changed), new)
+        return
+    with pytest.raises(EngineControlError, match=f"2 tensors are still the old ones, for example {stale}"):
+        check_digests(old, Loaded(2, "", changed), new)
 
 
 def test_a_probe_beside_the_weights_is_what_counts(other_weights, other_reference, tmp_path):

@@ -19,8 +19,11 @@ import pytest
 
 from slime.arguments import Arguments, parse_args
 from slime.engines.launch import main
+from slime.engines.programs import search_path
+from slime.engines.sglang import toolchain
 from slime.engines.sglang.capabilities import ROUTES
 from slime.engines.sglang.child import taken_flags
+from slime.engines.third_party import child_command
 from slime.errors import ConfigError
 from slime.processes.servers import ServerSpec, healthy
 from slime.ray.engines import model_servers, own_words, server_specs
@@ -92,6 +95,37 @@ def test_no_engine_is_left_behind(launch, number):
     process.send_signal(number)
     process.wait(timeout=20)
     assert gone(child)
+
+
+def test_an_engine_that_would_first_serve_its_requests_holds_no_port_of_a_launcher_that_was_killed(launch):
+    process = launch(FAKE_SGLANG_DRAINS="1")
+    ready = json.loads(process.stdout.readline())
+    child = httpx.get(ready["url"] + "/server_info", trust_env=False).json()["pid"]
+    process.kill()
+    process.wait(timeout=20)
+    assert gone(child)
+
+
+def test_programs_beside_the_engines_python_are_found_first(launch, engine_python):
+    ready = json.loads(launch().stdout.readline())
+    path = httpx.get(ready["url"] + "/server_info", trust_env=False).json()["path"]
+    assert path == os.path.dirname(engine_python) + os.pathsep + os.environ["PATH"]
+
+
+def test_a_python_is_looked_beside_where_it_was_named_not_where_its_link_leads(tmp_path):
+    python = tmp_path / "bin" / "python"
+    python.parent.mkdir()
+    python.symlink_to(sys.executable)
+    assert search_path(str(python), {"PATH": "/usr/bin"}) == f"{python.parent}{os.pathsep}/usr/bin"
+    assert search_path("python3", {"PATH": "/usr/bin"}) == "/usr/bin"
+
+
+def test_files_beside_the_child_hide_no_package_of_the_engine(tmp_path):
+    (tmp_path / "nccl.py").write_text("")
+    program = tmp_path / "child.py"
+    program.write_text("import importlib.util\nprint(importlib.util.find_spec('nccl'))\n")
+    done = subprocess.run(child_command(sys.executable, str(program)), capture_output=True, text=True)
+    assert done.stdout == "None\n"
 
 
 def test_an_engine_that_ends_takes_its_launcher_along(launch):
@@ -225,7 +259,10 @@ def test_an_sglang_without_increments_is_started_without_them(monkeypatch):
     ]
 
 
-def test_the_specs_of_a_run_are_checked_by_the_installed_sglang(model_path, engine_python, tmp_path):
+def test_the_specs_of_a_run_are_checked_by_the_installed_sglang(
+    model_path, engine_python, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(toolchain, "problems", lambda python, environ: [])
     flags = [*GPUS, *JUDGES, "--engine-python", engine_python, "--run-dir", str(tmp_path / "run")]
     specs = server_specs(words_of(model_path, *flags, "--sglang-mem-fraction-static", "0.8"))
     assert [(spec.name, spec.role) for spec in specs] == [
@@ -239,6 +276,27 @@ def test_the_specs_of_a_run_are_checked_by_the_installed_sglang(model_path, engi
     assert len({spec.url for spec in specs}) == 5
     with pytest.raises(ConfigError, match="does not take --mem-fraction"):
         server_specs(words_of(model_path, *flags, "--sglang-mem-fraction", "0.8"))
+
+
+@pytest.mark.parametrize(("flags", "refused"), [(GPUS, True), (["--backend", "sglang"], False)])
+def test_a_start_on_gpus_tells_what_sglang_lacks_to_build_kernels_before_anything_loads(
+    model_path, engine_python, tmp_path, monkeypatch, flags, refused
+):
+    asked = []
+
+    def problems(python, environ):
+        asked.append(python)
+        return ["no ninja: install it", "no nvcc: install that"]
+
+    monkeypatch.setattr(toolchain, "problems", problems)
+    run_dir = ["--engine-python", engine_python, "--run-dir", str(tmp_path / "run")]
+    args = words_of(model_path, *flags, *run_dir)
+    if not refused:
+        assert server_specs(args) and asked == []
+        return
+    with pytest.raises(ConfigError, match="no ninja: install it; no nvcc"):
+        server_specs(args)
+    assert asked == [engine_python]
 
 
 @pytest.mark.parametrize(

@@ -3,15 +3,27 @@
 from __future__ import annotations
 
 import sys
+import time
+from concurrent.futures import Future
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from slime.engines.sglang.nccl import PREFIX, check_same_nccl, mismatch, packages
+from slime.engines.sglang.broadcast import Broadcast
+from slime.engines.sglang.nccl import (
+    LOCK,
+    PREFIX,
+    apart_from_others,
+    check_same_nccl,
+    locked_packages,
+    mismatch,
+    packages,
+)
+from slime.engines.sglang.sender import Meeting
 from slime.errors import ConfigError
-from slime.ray import engines
+from slime.ray import engines, external
 from tests import ROOT
 
 OLD = {"torch": "2.13.0", f"{PREFIX}cu13": "2.29.7"}
@@ -46,6 +58,74 @@ def test_an_engines_python_is_asked_without_importing_torch(
     monkeypatch.setattr("slime.engines.sglang.nccl.sys.executable", other_python(tmp_path / "own", "2.29.7"))
     with pytest.raises(ConfigError, match="NCCL joins no ranks of different versions"):
         check_same_nccl(python)
+
+
+@pytest.mark.parametrize(
+    ("ours", "named", "told"),
+    [
+        ("2.29.7", None, "by locks/sglang.txt"),
+        ("2.30.7", None, ""),
+        ("2.29.7", "2.29.7", ""),
+        ("2.30.7", "2.29.7", "NCCL joins no ranks"),
+    ],
+)
+def test_engines_that_others_run_have_the_locked_packages_unless_a_python_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ours: str, named: str | None, told: str
+) -> None:
+    assert locked_packages(LOCK)[f"{PREFIX}cu13"] == locked("sglang")[f"{PREFIX}cu13"]
+    theirs = {"torch": "2.14.1", f"{PREFIX}cu13": "2.30.7"}
+    monkeypatch.setattr("slime.engines.sglang.nccl.locked_packages", lambda lock: theirs)
+    python = other_python(tmp_path / "engine", named) if named else None
+    monkeypatch.setattr("slime.engines.sglang.nccl.sys.executable", other_python(tmp_path / "own", ours))
+    said = apart_from_others(python)
+    assert told in said and bool(said) == bool(told)
+
+
+@pytest.mark.parametrize(
+    ("changes", "gloo"),
+    [({}, True), ({"actor_num_gpus_per_node": 0}, False), ({"debug_train_only": True}, False)],
+)
+def test_engines_whose_nccl_would_not_join_the_trainer_get_their_weights_by_gloo(
+    changes: dict[str, Any],
+    gloo: bool,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    seen: list[bool] = []
+    monkeypatch.setattr("slime.engines.sglang.nccl.apart_from_others", lambda python: "two versions")
+    monkeypatch.setattr(external, "engine_client", lambda *_, over_gloo: seen.append(over_gloo))
+    usual: dict[str, Any] = {
+        "run_dir": str(tmp_path),
+        "debug_train_only": False,
+        "rollout_external_engine_addrs": ["http://10.0.0.2:15000", "http://10.0.0.3:15000"],
+        "actor_num_gpus_per_node": 4,
+        "engine_python": None,
+    }
+    args: Any = SimpleNamespace(**(usual | changes))
+    sender: Any = object()
+    external.ExternalEngines(args, sender)
+    assert seen == ([] if args.debug_train_only else [gloo] * 2)
+    assert caplog.text.count("SGLANG_PYTHON") == int(gloo)
+
+
+@pytest.mark.parametrize(("over_gloo", "backend"), [(False, "nccl"), (True, "gloo")])
+def test_the_group_of_such_an_engine_is_of_gloo(over_gloo: bool, backend: str, tmp_path: Path) -> None:
+    orders: list[dict[str, Any]] = []
+    done: Future[Any] = Future()
+    done.set_result(Meeting("127.0.0.1", 1, "cuda"))
+    sender: Any = SimpleNamespace(
+        meet=lambda *_: done, join=lambda *_: done, leave=lambda: done, kill=lambda: None
+    )
+
+    def call(method: str, path: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
+        orders.extend([body] if body and "backend" in body else [])
+        return {"tp_size": 1, "device": "cuda"}
+
+    broadcast = Broadcast("http://10.0.0.2:1", sender, 1, 9.0, lambda version: tmp_path, over_gloo=over_gloo)
+    broadcast.deadline = time.monotonic() + 9.0
+    with broadcast.group(call):
+        assert [order["backend"] for order in orders] == [backend]
 
 
 @pytest.mark.parametrize(

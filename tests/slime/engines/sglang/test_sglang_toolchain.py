@@ -74,6 +74,51 @@ def test_a_python_without_a_compiler_is_told_what_brings_one(
     assert "requirements-sglang.txt" in said and "g++" in said and "Python.h" in said
 
 
+def test_ninja_counts_where_the_engine_looks_for_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(toolchain, "_ask", lambda python: [str(tmp_path), "True"])
+    python, ninja = str(tmp_path / "bin" / "python"), tmp_path / "bin" / "ninja"
+    assert any(one.startswith(f"no ninja: {python} -m pip install") for one in problems(python, BARE))
+    ninja.parent.mkdir()
+    ninja.write_text("")
+    ninja.chmod(0o755)
+    assert "no ninja" not in " ".join(problems(python, BARE))
+
+
+@pytest.fixture
+def driver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The driver's library as a machine without its headers has it."""
+    library = tmp_path / "driver" / "libcuda.so.1"
+    library.parent.mkdir()
+    library.write_text("")
+    monkeypatch.setattr(toolchain, "LINKED_FOLDERS", (str(library.parent),))
+    monkeypatch.setattr(toolchain, "DRIVER_FOLDERS", (str(library.parent),))
+    return library
+
+
+def test_modules_that_ask_for_the_driver_by_its_short_name_are_linked(
+    python_with_nvcc: str, tmp_path: Path, driver: Path
+) -> None:
+    stub = tmp_path / "nvidia" / "cu13" / "lib64" / "stubs" / "libcuda.so"
+    for _ in range(2):
+        compiler_environment(python_with_nvcc, BARE)
+        assert stub.resolve() == driver
+    moved = driver.rename(tmp_path / "libcuda.so.1")
+    compiler_environment(python_with_nvcc, {**BARE, "LD_LIBRARY_PATH": str(tmp_path)})
+    assert stub.resolve() == moved, "another machine has it elsewhere"
+
+
+@pytest.mark.parametrize("there", ["libcuda.so", ""])
+def test_nothing_is_linked_where_the_linker_finds_the_driver_or_there_is_none(
+    python_with_nvcc: str, tmp_path: Path, driver: Path, there: str
+) -> None:
+    if there:
+        (driver.parent / there).write_text("")
+    else:
+        driver.unlink()
+    compiler_environment(python_with_nvcc, BARE)
+    assert not (tmp_path / "nvidia" / "cu13" / "lib" / "stubs").exists()
+
+
 def test_a_python_that_cannot_be_run_is_named() -> None:
     assert "SGLANG_PYTHON" in problems("/nonexistent/python", BARE)[0]
 

@@ -1,0 +1,82 @@
+"""Which process of an engine gave its memory back outlives the driver that asked it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+from unittest.mock import MagicMock
+
+import pytest
+
+from slime.processes import records
+from slime.ray import parts
+from slime.ray.released import ReleasedEngine, end_released
+
+
+@pytest.fixture
+def engine(tmp_path: Path) -> Iterator[records.ProcessRecord]:
+    """A server that waits, recorded as engine-0."""
+    command = [sys.executable, "-c", "import time; time.sleep(600)"]
+    record = records.spawn(tmp_path, "engine-0", "engine", command, None, {})
+    yield record
+    records.terminate(record, grace=0.0)
+
+
+def test_a_driver_that_starts_ends_an_engine_that_an_earlier_one_left_without_its_memory(
+    engine: records.ProcessRecord, tmp_path: Path
+) -> None:
+    noted = ReleasedEngine(tmp_path, "engine-0")
+    noted.note(noted.process())
+    end_released(tmp_path)
+    assert not engine.alive()
+    assert not list((tmp_path / "released").iterdir())
+
+
+@pytest.mark.parametrize("noted", ["1/another", ""])
+def test_one_that_has_its_memory_or_started_since_serves_on(
+    engine: records.ProcessRecord, tmp_path: Path, noted: str
+) -> None:
+    note = ReleasedEngine(tmp_path, "engine-0")
+    note.note(note.process())
+    note.note(noted)
+    end_released(tmp_path)
+    assert engine.alive()
+
+
+def test_an_engine_that_is_gone_and_one_of_another_machine_leave_nothing(tmp_path: Path) -> None:
+    gone, elsewhere = ReleasedEngine(tmp_path, "engine-0"), ReleasedEngine(tmp_path, None)
+    gone.note("7/0")
+    elsewhere.note("7/0")
+    assert elsewhere.process() == gone.process() == ""
+    end_released(tmp_path)
+    assert not list((tmp_path / "released").iterdir())
+
+
+STARTED = (
+    "server_specs", "split_of", "log_to_file", "write_arguments", "Runtime", "Placement", "forget_lost", "on_own_gpus",
+    "end_released", "WatcherHandle", "Rollouts", "Tracker", "weight_sender", "ExternalEngines", "Publisher",
+)  # fmt: skip
+
+
+def test_a_driver_ends_such_engines_before_any_is_adopted_and_tells_servers_nothing_of_allocators(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = MagicMock()
+    seen.forget_lost.return_value = None
+    for name in STARTED:
+        monkeypatch.setattr(parts, name, getattr(seen, name))
+    monkeypatch.setattr(parts.before_start, "check", lambda args: None)
+    monkeypatch.setenv("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True")
+    folder = str(tmp_path)
+    args: Any = SimpleNamespace(
+        run_dir=folder, save=folder, update_weight_disk_dir=folder, ray_start_timeout=9.0, health_timeout=9.0,
+        debug_rollout_only=True,
+    )  # fmt: skip
+    parts.RunParts(args)
+    order = [call[0] for call in seen.mock_calls]
+    assert order.index("end_released") < order.index("WatcherHandle")
+    environment = seen.WatcherHandle.call_args.args[2]
+    assert "PATH" in environment and "PYTORCH_CUDA_ALLOC_CONF" not in environment
