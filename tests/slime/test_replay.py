@@ -77,6 +77,9 @@ def test_replay_trains_without_engines_and_colocation_takes_turns() -> None:
     on_gpu = Arguments(colocate=True, actor_num_gpus_per_node=2, rollout_num_gpus=2, offload_rollout=False)
     check_run(on_gpu)
     assert (on_gpu.offload_rollout, on_gpu.offload_train) == (False, True)
+    stays = Arguments(colocate=True, actor_num_gpus_per_node=2, rollout_num_gpus=2, train_backend="megatron")
+    check_run(stays)
+    assert (stays.offload_rollout, stays.offload_train) == (True, False)
 
 
 @pytest.mark.parametrize(

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary, finalize
 
 import torch
 from torch import Tensor
-from torch.distributed.fsdp import FSDPModule
-from torch.distributed.tensor import DTensor
 
+from slime.training.core.host_copies import HostCopies, local_part, wait_for_copies
+from slime.training.core.part import reshard
 from slime.training.core.random_state import random_state, restore_random_state
 
 if TYPE_CHECKING:
@@ -17,12 +18,25 @@ if TYPE_CHECKING:
     from slime.training.core.part import Part
 
 
+SPARE: WeakKeyDictionary[Backend, list[HostCopies]] = WeakKeyDictionary()
+"""Memory of states of a trainer that nobody can go back to any more."""
+
+
 class KeptState:
-    """A copy in CPU memory of all that training changes, as large as this rank's weights and optimizer states."""
+    """A copy in CPU memory of all that training changes, as large as this rank's weights and optimizer states.
+
+    Its memory is used again when it is gone, so that two of them take turns where each follows another.
+    """
 
     def __init__(self, trainer: Backend) -> None:
-        self.weights = [[_copy(tensor) for tensor in _weights(part)] for part in trainer.parts]
-        self.optimizers = [_optimizer_state(part) for part in trainer.parts]
+        spare = SPARE.setdefault(trainer, [])
+        copies = spare.pop() if spare else HostCopies()
+        finalize(self, spare.append, copies).atexit = False
+        weights = [list(_weights(part)) for part in trainer.parts]
+        states = [_optimizer_state(part) for part in trainer.parts]
+        taken = iter(copies.take([*_all_of(weights), *_tensors(states)]))
+        self.weights = [[next(taken) for _ in part] for part in weights]
+        self.optimizers = [[_with(state, taken) for state in part] for part in states]
         self.random = random_state()
         self.global_step, self.version = trainer.global_step, trainer.version
         self.elsewhere = trainer.keep_elsewhere()
@@ -33,10 +47,11 @@ class KeptState:
         """Brings the rank back to where it was, to the bit; gradients are forgotten."""
         for part, weights, optimizer in zip(trainer.parts, self.weights, self.optimizers, strict=True):
             for tensor, kept in zip(_weights(part), weights, strict=True):
-                _local(tensor).copy_(kept)
+                local_part(tensor).copy_(kept, non_blocking=True)
             if part.optimizer is not None:
                 _restore_optimizer(part.optimizer, optimizer)
                 part.optimizer.zero_grad(set_to_none=True)
+        wait_for_copies()
         trainer.return_elsewhere(self.elsewhere)
         restore_random_state(self.random)
         trainer.global_step, trainer.version = self.global_step, self.version
@@ -46,9 +61,7 @@ class KeptState:
 
 def _weights(part: Part) -> Iterator[Tensor]:
     """What computes, and what the optimizer moves where that is another copy; each once. What is frozen stays."""
-    for module in part.model.modules():
-        if isinstance(module, FSDPModule):
-            module.reshard()  # a forward pass without backward leaves whole weights behind, which would stay as they are
+    reshard(part.model)
     seen: set[int] = set()
     moved = part.optimizer.param_groups if part.optimizer else []
     parameters = part.model.parameters() if moved else (*part.model.parameters(), *part.model.buffers())
@@ -64,15 +77,23 @@ def _optimizer_state(part: Part) -> list[dict[str, Any]]:
         return []
     state = part.optimizer.state
     return [
-        {
-            name: _copy(value) if isinstance(value, Tensor) else value
-            for name, value in state[parameter].items()
-        }
-        if parameter in state
-        else {}
-        for group in part.optimizer.param_groups
-        for parameter in group["params"]
+        state.get(parameter, {}) for group in part.optimizer.param_groups for parameter in group["params"]
     ]
+
+
+def _all_of(parts: list[list[Tensor]]) -> Iterator[Tensor]:
+    return (tensor for part in parts for tensor in part)
+
+
+def _tensors(parts: list[list[dict[str, Any]]]) -> Iterator[Tensor]:
+    return (
+        value for part in parts for state in part for value in state.values() if isinstance(value, Tensor)
+    )
+
+
+def _with(state: dict[str, Any], copies: Iterator[Tensor]) -> dict[str, Any]:
+    """The state of one parameter with the next copies for its tensors."""
+    return {name: next(copies) if isinstance(value, Tensor) else value for name, value in state.items()}
 
 
 def _restore_optimizer(optimizer: torch.optim.Optimizer, kept: list[dict[str, Any]]) -> None:
@@ -83,16 +104,7 @@ def _restore_optimizer(optimizer: torch.optim.Optimizer, kept: list[dict[str, An
             continue
         for name, value in values.items():
             if isinstance(value, Tensor):
-                _local(now[name]).copy_(value)
+                local_part(now[name]).copy_(value, non_blocking=True)
             else:
                 now[name] = value
         optimizer.state[parameter] = now
-
-
-def _local(tensor: Tensor) -> Tensor:
-    return tensor.to_local() if isinstance(tensor, DTensor) else tensor
-
-
-@torch.no_grad()
-def _copy(tensor: Tensor) -> Tensor:
-    return _local(tensor).detach().to("cpu", copy=True)

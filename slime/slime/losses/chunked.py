@@ -16,7 +16,8 @@ class ChunkedDistribution:
     """Distributions over a vocabulary, from hidden states; at most `chunk` rows of logits are in memory.
 
     They are computed again in the backward pass: memory for time. Log-probs of the ids that were asked for last are
-    kept, as a loss and its metrics ask for the same ones.
+    kept, as a loss and its metrics ask for the same ones; so is the entropy, without gradient, of the logits that are
+    first computed with one: it is reported with every loss.
 
     Args:
         hidden: [T, H].
@@ -37,6 +38,7 @@ class ChunkedDistribution:
         self.hidden, self.project, self.of = hidden, project, of
         self.temperatures, self.chunk = temperatures, chunk
         self._known: tuple[Tensor, bool, Tensor] | None = None
+        self._entropy: Tensor | None = None
 
     def log_probs(self, ids: Tensor) -> Tensor:
         """Log-probabilities of `ids` [T] or [T, K], in the same shape. Differentiable."""
@@ -45,7 +47,11 @@ class ChunkedDistribution:
             known, differentiable, values = self._known
             if known is ids and (differentiable or not wants_grad):
                 return values
-        found = torch.cat(self._each(lambda dist, part: dist.log_probs(part), ids))
+        if wants_grad and self._entropy is None:
+            pairs = self._each(_log_probs_and_entropy, ids)
+            found, self._entropy = (torch.cat(parts) for parts in zip(*pairs, strict=True))
+        else:
+            found = torch.cat(self._each(lambda dist, part: dist.log_probs(part), ids))
         self._known = ids, wants_grad, found
         return found
 
@@ -55,6 +61,8 @@ class ChunkedDistribution:
 
     def entropy(self) -> Tensor:
         """Entropy in nats, [T]. Differentiable."""
+        if self._entropy is not None and not torch.is_grad_enabled():
+            return self._entropy
         return torch.cat(self._each(lambda dist, _: dist.entropy(), self.temperatures))
 
     def topk(self, k: int) -> tuple[Tensor, Tensor]:
@@ -82,3 +90,10 @@ class ChunkedDistribution:
 
         parts = (torch.split(x, self.chunk) for x in (self.hidden, self.temperatures, along))
         return [checkpoint(rows, *part, use_reentrant=False) for part in zip(*parts, strict=True)]
+
+
+def _log_probs_and_entropy(dist: Distribution, ids: Tensor) -> tuple[Tensor, Tensor]:
+    """The entropy comes last, so that logits which are computed again for gradients stop before it."""
+    log_probs = dist.log_probs(ids)
+    with torch.no_grad():
+        return log_probs, dist.entropy()

@@ -165,9 +165,9 @@ class TrainActor:
     def sleep(self) -> None:
         from slime.training.fsdp.offload import to_cpu
 
-        to_cpu(self.trainer.parts)
+        to_cpu(self.trainer.resident)
 
     def wake_up(self) -> None:
         from slime.training.fsdp.offload import to_device
 
-        to_device(self.trainer.parts, self.trainer.device)
+        to_device(self.trainer.resident, self.trainer.device)

@@ -110,6 +110,18 @@ class Backend(Persistent):
         return [self.learner.part(), *critic, *reference]
 
     @property
+    def resident(self) -> list[Part]:
+        """All that takes memory where it trains: `parts`, and the models that stay as they are."""
+        parts = self.parts
+        known = [part.model for part in parts]
+        for holder in (self.reference, self.teacher):
+            frozen = None if holder is None else holder.model
+            if frozen is not None and not any(frozen is model for model in known):
+                known.append(frozen)
+                parts.append(Part(frozen, None))
+        return parts
+
+    @property
     def asks_teacher_before(self) -> bool:
         """The teacher cannot be asked between forward and backward, but is before every step."""
         return False

@@ -16,7 +16,7 @@ from slime.training.core.distributed import broadcast
 from slime.utils.files import commit_folder, fresh_folder, temporary_beside
 from slime.weights.checkpoints import is_checkpoint
 from slime.weights.checksum import checksum_of, weights_checksum
-from slime.weights.folders import copy_model_files, stored_dtype, write_weights
+from slime.weights.folders import copy_model_files, fp32_vectors, stored_dtype, write_weights
 from slime.weights.mapped import WrittenMemories
 from slime.weights.probe import Probe, write_probe
 from slime.weights.slots import free_slot
@@ -44,7 +44,7 @@ class Exporting(ABC):
     @abstractmethod
     def whole_weights(self, dtype: torch.dtype | None) -> Weights:
         """All weights by Hugging Face's names as whole tensors, on rank 0, to be written in `dtype` (None: as they
-        are). Every rank must take all of them."""
+        are), vectors perhaps in fp32. Every rank must take all of them."""
 
     @abstractmethod
     def probe(self) -> Probe | None:
@@ -68,7 +68,7 @@ class Exporting(ABC):
         """Writes the weights as a Hugging Face folder and returns their checksum, on every rank.
 
         The folder appears whole or not at all. Tensors have the dtype that engines serve: fp32 on a CPU,
-        else the model's own.
+        else the model's own, or that of `in_fp32`.
 
         Args:
             whole: with adapters merged; otherwise the adapter alone, in PEFT's format, and its checksum.
@@ -84,6 +84,14 @@ class Exporting(ABC):
     def keeps(self, folder: str) -> bool:
         """Whether the weights of a version can still be had from where its folder says they are."""
         return True
+
+    @cached_property
+    def in_fp32(self) -> frozenset[str]:
+        """Names of the vectors that leave in fp32, as the model's folder has them, whatever dtype the others have. The
+        embedded engine holds all tensors in one dtype."""
+        if self.args.rollout_backend == "embedded":
+            return frozenset()
+        return fp32_vectors(self.args.hf_checkpoint)
 
     @cached_property
     def memories(self) -> WrittenMemories:
@@ -124,7 +132,8 @@ class Exporting(ABC):
             copy_model_files(folder, self.args.hf_checkpoint)
             if probe is not None:
                 write_probe(folder, probe)
-            return checksum_of(write_weights(folder, tensors, weights.count, dtype, memories))
+            written = write_weights(folder, tensors, weights.count, dtype, memories, self.in_fp32)
+            return checksum_of(written)
         finally:
             for _ in tensors:  # the other ranks hand over all of them, whatever becomes of the file
                 pass

@@ -52,6 +52,11 @@ class WeightFiles:
         found: list[int] = self._asked(name, lambda file: file.get_slice(name).get_shape())
         return found
 
+    def dtype(self, name: str) -> str:
+        """Of a tensor, which is not read, in the words of safetensors: F32, BF16, ..."""
+        found: str = self._asked(name, lambda file: file.get_slice(name).get_dtype())
+        return found
+
     def part(self, name: str, start: int, stop: int, dim: int = 0) -> Tensor:
         """Rows `start` to `stop` of a tensor, or with `dim` 1 its columns; nothing else of it is read."""
         wanted = (slice(None),) * dim + (slice(start, stop),)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from pathlib import Path
 
 import torch
@@ -12,8 +12,10 @@ from safetensors.torch import save_file
 from torch import Tensor
 from transformers import AutoConfig
 
+from slime.errors import ConfigError
 from slime.weights.digests import FILE as DIGESTS
 from slime.weights.digests import TensorDigest, write_digests
+from slime.weights.files import WeightFiles
 from slime.weights.mapped import WrittenMemories
 from slime.weights.probe import FILE as PROBE
 from slime.weights.tensor_file import TensorFile
@@ -31,6 +33,20 @@ def stored_dtype(folder: str) -> torch.dtype | None:
     return dtype if isinstance(dtype, torch.dtype) else None
 
 
+def fp32_vectors(folder: str) -> frozenset[str]:
+    """Names of the vectors that the folder stores in fp32 while its configuration names another dtype; engines keep some
+    of these in fp32 (A_log of Qwen3.5). Empty where its files are not safetensors."""
+    if stored_dtype(folder) in (None, torch.float32):
+        return frozenset()
+    try:
+        with WeightFiles(folder) as files:
+            return frozenset(
+                name for name in files.names() if files.dtype(name) == "F32" and len(files.shape(name)) == 1
+            )
+    except ConfigError:
+        return frozenset()
+
+
 def copy_model_files(folder: Path, source: str) -> None:
     """The configuration and tokenizer files of a Hugging Face folder, without its weights and what is told of them."""
     for file in sorted(Path(source).iterdir()):
@@ -44,12 +60,14 @@ def write_weights(
     count: int,
     dtype: torch.dtype | None,
     memories: WrittenMemories | None = None,
+    in_fp32: Container[str] = (),
 ) -> dict[str, TensorDigest]:
     """Writes tensors as they come, in `dtype` (None: as they are), and leaves their digests beside them.
 
     Args:
         count: about how many will come.
         memories: the folder is a slot, one of those that are mapped here.
+        in_fp32: names of the tensors that are written in fp32 whatever `dtype` is.
 
     Raises:
         NotFiniteError: a value is not finite.
@@ -57,7 +75,7 @@ def write_weights(
     path = folder / "model.safetensors"
     with TensorFile(path, count, None if memories is None else memories.of(path)) as file:
         for name, tensor in weights:
-            file.add(name, tensor, dtype)
+            file.add(name, tensor, torch.float32 if name in in_fp32 else dtype)
         digests = file.finish()
     write_digests(folder, digests)
     return digests

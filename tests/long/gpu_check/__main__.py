@@ -2,12 +2,14 @@
 
 python -m tests.long.gpu_check --out OUT [--only about,sdpa,...] [--tiny]
 
-Ends with 1 if a section fails; the others run anyway. Takes about ten minutes on one large GPU.
+Ends with 1 if a section fails, also by numbers beyond its bound; the others run anyway. Takes about ten minutes on one
+large GPU.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 import tempfile
 import traceback
@@ -16,6 +18,7 @@ from pathlib import Path
 
 import torch
 
+from slime.ray.allocator import let_segments_grow
 from slime.utils.sdpa import without_cudnn
 from tests.long.gpu_check import kernels, serving, training
 from tests.long.gpu_check.bench import Bench, Skip
@@ -53,6 +56,7 @@ def main() -> int:
         parser.error("torch sees no GPU here; --tiny runs on the CPU")
     out = Path(options.out)
     out.mkdir(parents=True, exist_ok=True)
+    let_segments_grow(os.environ)
     without_cudnn()
     with tempfile.TemporaryDirectory(prefix="gpu_check") as work:
         bench = Bench(Path(work), out / "gpu_check.jsonl", options.tiny)

@@ -16,6 +16,8 @@ from slime.arguments import Arguments
 from slime.types import Sample
 
 GIB = 2**30
+EPSILON = 2.0**-8
+"""Of bf16: a rounding changes a number by at most half of it, relatively."""
 COMMON = {"num_attention_heads": 16, "num_key_value_heads": 8, "head_dim": 128, "vocab_size": 151936}
 SHAPES: dict[str, dict[str, int]] = {
     "tiny": {
@@ -149,3 +151,13 @@ class Bench:
 
 class Skip(Exception):
     """A section cannot run here; the message says why."""
+
+
+class Wrong(Exception):
+    """A section has measured what no correct program measures."""
+
+
+def refuse(wrong: list[str], bound: float | None = None) -> None:
+    """Raises Wrong where anything is, with the bound of its gaps."""
+    if wrong:
+        raise Wrong("; ".join(wrong) + ("" if bound is None else f" (at most {bound:.4f} is right)"))

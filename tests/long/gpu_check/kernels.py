@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.metadata
+import importlib.util
 import os
 from collections.abc import Callable
 from typing import Any
@@ -17,10 +18,14 @@ from slime.training.attention.kernels import KERNELS
 from slime.training.attention.packed import packed_attention
 from slime.training.attention.varlen import takes_varlen
 from slime.training.core.fused import compiled_swiglu, rms_norm, swiglu
-from tests.long.gpu_check.bench import GIB, Bench
+from tests.long.gpu_check.bench import EPSILON, GIB, Bench, refuse
 
 PACKAGES = ("torch", "transformers", "peft", "triton", "megatron-core", "bitsandbytes", "flash-attn")
 LAYOUT = ((100, 30, 20), (61,), (200,), (130,))
+PACKED_BOUND = 8 * EPSILON
+"""Inputs, scores, probabilities and sums are rounded, forward and backward: a dozen roundings that do not all add up."""
+FUSED_BOUND = 4 * EPSILON
+"""Of an element, for which four numbers are rounded on the way: twice what these can add up to."""
 
 
 def about(bench: Bench) -> None:
@@ -73,23 +78,45 @@ def sdpa(bench: Bench) -> None:
 
 
 def packed(bench: Bench) -> None:
-    """Every kernel of a pack with shared prompts against the loop over sequences in fp32: outputs and gradients."""
+    """Every kernel of a pack with shared prompts against the loop over sequences in fp32: outputs and gradients.
+
+    Raises Wrong where a kernel fails, or the output or gradients of a token are further away than `PACKED_BOUND`.
+    """
     torch.manual_seed(0)
     total = sum(sum(run) for run in LAYOUT)
     wide = [torch.randn(1, heads, total, 64) for heads in (8, 2, 2)]
-    expected = _run(packed_attention, wide)
+    wrong = list[str]()
     for name, kernel in KERNELS.items():
         for window in (None, 50):
             expected = _run(packed_attention, wide, window)
             try:
                 found = _run(kernel, [x.to(bench.device, torch.bfloat16) for x in wide], window)
-            except Exception as error:  # the report names the kernel that this device lacks
+            except Exception as error:  # the report names all kernels that fail
                 bench.report("packed", kernel=name, window=window, error=_first(error))
+                wrong += [] if _is_absent(bench, name) else [f"{name}: {_first(error)}"]
                 continue
-            gaps = [float((a.float().cpu() - b).abs().max()) for a, b in zip(found, expected, strict=True)]
+            tokens = 1, 2, 2, 2  # where tokens are, in the output and in gradients
+            parts = zip(found, expected, tokens, strict=True)
+            gaps = [token_gap(a.float().cpu().transpose(1, n), b.transpose(1, n)) for a, b, n in parts]
             bench.report("packed", kernel=name, window=window, output=gaps[0], gradients=max(gaps[1:]))
+            wrong += [] if max(gaps) <= PACKED_BOUND else [f"{name} with window {window}: {max(gaps):.4f}"]
+    refuse(wrong, PACKED_BOUND)
     chosen = takes_varlen(bench.device, torch.bfloat16, 64)
     bench.report("packed.auto", takes="varlen" if chosen else "sdpa")
+
+
+def token_gap(found: torch.Tensor, expected: torch.Tensor) -> float:
+    """[1, N, ...]: the largest distance of a token's vector from what is expected, as a part of its length or, where that
+    is longer, of their mean length."""
+    gap, length = ((x.flatten(2).norm(dim=-1)) for x in (found - expected, expected))
+    return float((gap / length.clamp(min=float(length.mean()))).max())
+
+
+def _is_absent(bench: Bench, kernel: str) -> bool:
+    """Whether a kernel cannot be here: FlashAttention's own package is optional, and a CPU has only torch's loop."""
+    if bench.tiny:
+        return kernel not in ("auto", "sdpa")
+    return kernel == "flash_attention_2" and importlib.util.find_spec("flash_attn") is None
 
 
 def _run(kernel: Any, tensors: list[torch.Tensor], window: int | None = None) -> list[torch.Tensor]:
@@ -105,6 +132,7 @@ def speed(bench: Bench) -> None:
     """Seconds of one pack of a layer, forward and backward, by each kernel."""
     layout = ((40, 10, 14), (30,)) if bench.tiny else (*((2048, 1024, 1024),) * 4, *((1024,),) * 16)
     total, (heads, kv, width) = sum(sum(run) for run in layout), (4, 2, 16) if bench.tiny else (32, 8, 128)
+    wrong = list[str]()
     for name, kernel in KERNELS.items():
         q, k, v = (
             torch.randn(1, n, total, width, device=bench.device, dtype=torch.bfloat16, requires_grad=True)
@@ -120,14 +148,17 @@ def speed(bench: Bench) -> None:
             seconds, _ = bench.timed(once, 1 if bench.tiny else 10)
         except Exception as error:
             bench.report("speed", kernel=name, error=_first(error))
+            wrong += [] if _is_absent(bench, name) else [f"{name}: {_first(error)}"]
             continue
         bench.report(
             "speed", kernel=name, tokens=total, first_s=first, ms=1e3 * seconds, most_gib=bench.most()
         )
+    refuse(wrong)
 
 
 def fused(bench: Bench) -> None:
-    """Norm and gated activation, plain and by one kernel: milliseconds forward and backward, and the gap to fp32."""
+    """Norm and gated activation, plain and by one kernel: milliseconds forward and backward, and the gap to fp32,
+    relative where a number is above 1. Raises Wrong where that is above `FUSED_BOUND`."""
     tokens, width = (64, 64) if bench.tiny else (32768, 9728)
     x, y = (
         torch.randn(tokens, width, device=bench.device, dtype=torch.bfloat16, requires_grad=True)
@@ -143,12 +174,16 @@ def fused(bench: Bench) -> None:
     wide = x.detach().float(), y.detach().float()
     exact = {"norm": norm.float()(wide[0]).detach(), "swiglu": swiglu(*wide)}
     norm.bfloat16()
+    wrong = list[str]()
     with torch.compiler.set_stance("force_eager" if bench.tiny else "default"):
         for name, compute in ways.items():
-            gap = float((compute().detach().float() - exact[name.split()[0]]).abs().max())
+            right = exact[name.split()[0]]
+            gap = float(((compute().detach().float() - right).abs() / right.abs().clamp(min=1)).max())
+            wrong += [] if gap <= FUSED_BOUND else [f"{name}: {gap:.4f}"]
             bench.timed(lambda compute=compute: compute().sum().backward())  # type: ignore[misc]
             seconds, _ = bench.timed(lambda compute=compute: compute().sum().backward(), 10)  # type: ignore[misc]
             bench.report("fused", of=name, ms=1e3 * seconds, gap=gap)
+    refuse(wrong, FUSED_BOUND)
 
 
 def flex_mask(bench: Bench) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import shutil
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -12,9 +13,13 @@ import torch
 from slime.plan.hardware import named_gpu
 from slime.plan.memory import trainer_parts
 from slime.plan.of_arguments import plan_of
-from tests.long.gpu_check.bench import GIB, SHAPES, Bench, Skip
+from tests.long.gpu_check.bench import EPSILON, GIB, SHAPES, Bench, Skip, refuse
 
 LENGTH, ANSWER = 4096, 1024
+AGREEMENT_BOUND = 8 * EPSILON
+"""Each layer rounds what it adds to; errors of layers add up like those of a random walk, of a hundred steps at most."""
+LARGEST = 10
+"""How much larger one gap of many may be than their mean."""
 
 
 def fsdp(bench: Bench) -> None:
@@ -57,7 +62,11 @@ def megatron(bench: Bench) -> None:
 
 
 def agreement(bench: Bench) -> None:
-    """Gaps of log-probs in bf16 between backends and attention kernels, and to transformers in fp32."""
+    """Gaps of log-probs in bf16 between backends and attention kernels, and to transformers in fp32.
+
+    Raises Wrong where they are on average further away than `AGREEMENT_BOUND` times the spread of the log-probs, or one
+    of them is `LARGEST` times as far.
+    """
     from transformers import AutoModelForCausalLM
 
     samples = bench.samples(bench.small, 4, 512, 128)
@@ -80,12 +89,15 @@ def agreement(bench: Bench) -> None:
         rows = table[sample.prompt_length - 1 : -1]
         ids = torch.tensor(sample.tokens[sample.prompt_length :], device=bench.device)
         values += rows.gather(-1, ids[:, None]).flatten().tolist()
-    exact = torch.tensor(values)
+    exact, wrong = torch.tensor(values), list[str]()
+    bound = AGREEMENT_BOUND * float(exact.std())
     for name, log_probs in found.items():
         gap = (log_probs - exact).abs()
-        bench.report(
-            "agreement", of=name, to="transformers fp32", mean=float(gap.mean()), largest=float(gap.max())
-        )
+        mean, largest = float(gap.mean()), float(gap.max())
+        bench.report("agreement", of=name, to="transformers fp32", mean=mean, largest=largest)
+        if not (mean <= bound and largest <= LARGEST * bound):
+            wrong.append(f"{name}: {mean:.4f} on average, {largest:.4f} at most")
+    refuse(wrong, bound)
 
 
 def qlora(bench: Bench) -> None:
@@ -110,11 +122,11 @@ def train(bench: Bench, name: str, args: Any, steps: int = 2, length: int = LENG
     bench.fresh()
     seconds, made = bench.timed(lambda: bench.trainer(args))
     bench.report(f"{name}.load", seconds=seconds, most_gib=bench.most())
-    shape = bench.large if args.hf_checkpoint == bench.model(bench.large) else bench.small
+    shape = Path(args.hf_checkpoint).name
     samples = bench.samples(shape, 8, length, ANSWER)
     tokens = sum(len(sample.tokens) for sample in samples)
     numbers = (
-        sum(p.numel() for p in made.model.parameters())
+        sum(count(p) for p in made.model.parameters())
         - SHAPES[shape]["vocab_size"] * SHAPES[shape]["hidden_size"]
     )
     plan = plan_of(replace(args, actor_num_gpus_per_node=1), 2, named_gpu("H200"))
@@ -137,6 +149,12 @@ def train(bench: Bench, name: str, args: Any, steps: int = 2, length: int = LENG
             plan_over_most=None if most is None else planned / most,
         )
     return made
+
+
+def count(parameter: Any) -> int:
+    """Numbers of a weight; in 4 bits two of them are one number of its tensor."""
+    packed = getattr(parameter, "quant_state", None)
+    return int(parameter.numel() if packed is None else packed.shape.numel())
 
 
 def checkpoint(bench: Bench, name: str, made: Any) -> None:

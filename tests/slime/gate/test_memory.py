@@ -57,6 +57,24 @@ def test_a_forward_pass_in_between_does_not_keep_what_was_undone(
     assert trainer.log_probs(samples) == before
 
 
+def test_two_states_take_turns_and_the_one_that_is_kept_stays_as_it_is(
+    make_trainer: Any, make_samples: Any
+) -> None:
+    trainer, places = make_trainer(), list[set[int]]()
+    trainer.train(0, make_samples(4))
+    kept, expected = KeptState(trainer), snapshot(trainer)
+    for number in range(1, 5):
+        trainer.train(number, make_samples(4, seed=number))
+        noted, now = KeptState(trainer), snapshot(trainer)
+        places.append({tensor.data_ptr() for part in noted.weights for tensor in part})
+        kept.restore(trainer)
+        assert equal(snapshot(trainer), expected)
+        noted.restore(trainer)
+        assert equal(snapshot(trainer), now)
+        kept, expected = noted, now
+    assert places[0] == places[2] and places[1] == places[3] and not places[0] & places[1]
+
+
 def snapshot(trainer: Any) -> list[torch.Tensor]:
     return [
         parameter.detach().full_tensor().clone()

@@ -3,12 +3,28 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
+import torch
 
+from slime.training.attention.packed import packed_attention
+from slime.training.fsdp import FSDPTrainer
 from tests.long.gpu_check import __main__ as gpu_check
+from tests.long.gpu_check import kernels, training
+
+ALLOCATOR = "PYTORCH_CUDA_ALLOC_CONF"
+
+
+@pytest.fixture(autouse=True)
+def own_allocator(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the check tells torch's allocator is forgotten after a test."""
+    monkeypatch.setenv(ALLOCATOR, "")
+    monkeypatch.delenv(ALLOCATOR)
 
 
 def test_sections_of_the_gpu_check_run_on_a_cpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -27,8 +43,57 @@ def test_sections_of_the_gpu_check_run_on_a_cpu(tmp_path: Path, monkeypatch: pyt
         "large.version",
     } <= found
     assert lines[-1]["failed"] == []
+    assert os.environ[ALLOCATOR] == "expandable_segments:True"
     gaps = {line["kernel"]: line for line in lines if line["section"] == "packed" and "output" in line}
     assert gaps.keys() == {"auto", "sdpa"} and all(line["output"] < 0.05 for line in gaps.values())
+
+
+def spoiled(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, section: str) -> str:
+    """What the check says of a section that fails."""
+    monkeypatch.setattr(sys, "argv", ["gpu_check", "--tiny", "--only", section, "--out", str(tmp_path)])
+    assert gpu_check.main() == 1
+    *_, line, end = [json.loads(line) for line in (tmp_path / "gpu_check.jsonl").read_text().splitlines()]
+    assert end["failed"] == [section]
+    error: str = line["error"]
+    return error
+
+
+def test_a_kernel_that_lets_a_token_see_too_much_fails_the_check(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One sequence less: the last one goes on where the one before it ends."""
+
+    def joined(*given: Any, packed_layout: Any, **named: Any) -> Any:
+        if given[1].dtype == torch.bfloat16:
+            *others, last, behind = packed_layout
+            packed_layout = (*others, (last[0] + behind[0],))
+        return packed_attention(*given, packed_layout=packed_layout, **named)
+
+    monkeypatch.setitem(kernels.KERNELS, "sdpa", joined)
+    assert "Wrong: sdpa with window None" in spoiled(monkeypatch, tmp_path, "packed")
+
+
+def test_a_kernel_that_cannot_run_fails_the_check(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*given: Any, **named: Any) -> Any:
+        raise RuntimeError("no such image")
+
+    monkeypatch.setitem(kernels.KERNELS, "auto", broken)
+    for section in ("packed", "speed"):
+        assert "auto: RuntimeError: no such image" in spoiled(monkeypatch, tmp_path / section, section)
+
+
+def test_a_fused_layer_and_a_backend_that_are_wrong_fail_the_check(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kernels, "rms_norm", lambda x, weight, epsilon: x * weight)
+    assert "Wrong: norm fused" in spoiled(monkeypatch, tmp_path / "fused", "fused")
+    monkeypatch.setattr(FSDPTrainer, "log_probs", lambda self, samples: [[-6.2] * 8 for _ in samples])
+    assert "fsdp sdpa" in spoiled(monkeypatch, tmp_path / "agreement", "agreement")
+
+
+def test_weights_in_four_bits_are_counted_as_the_numbers_that_they_are() -> None:
+    packed = SimpleNamespace(quant_state=SimpleNamespace(shape=torch.Size([6, 8])))
+    assert training.count(packed) == training.count(torch.zeros(6, 8)) == 48
 
 
 def test_without_a_gpu_it_says_what_to_do(

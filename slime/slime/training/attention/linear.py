@@ -8,14 +8,17 @@ transformers' own, which are kernels where flash-linear-attention and causal-con
 
 from __future__ import annotations
 
-import importlib.util
+import inspect
 import logging
+from collections.abc import Callable, Iterable
 from functools import lru_cache
 from types import MethodType
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.tensor import DTensor, Partial, Shard, distribute_tensor
 from torch.nn.functional import softplus
 from transformers.models.qwen3_5 import modeling_qwen3_5
 from transformers.models.qwen3_5.modeling_qwen3_5 import Qwen3_5GatedDeltaNet
@@ -30,6 +33,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 NETS = (Qwen3_5GatedDeltaNet, Qwen3_5MoeGatedDeltaNet)
+DECAY = ("A_log", "dt_bias")
+"""Parameters of a net, as `decay` takes them."""
 
 
 def keep_sequences_apart(model: PreTrainedModel, folder: str) -> None:
@@ -48,6 +53,33 @@ def keep_sequences_apart(model: PreTrainedModel, folder: str) -> None:
         net.forward = MethodType(_packed_forward, net)
 
 
+def keep_exact(model: nn.Module, names: Iterable[str], mesh: DeviceMesh) -> set[nn.Parameter]:
+    """Cuts the parameters of decays among `names` over `mesh` and returns them: they compute in their own dtype, while
+    FSDP would cast them with all others of their layer. A decay is taken to the power of a sequence's length."""
+    kept = set()
+    for name in names:
+        module, _, last = name.rpartition(".")
+        net = model.get_submodule(module)
+        if last in DECAY and isinstance(net, NETS):
+            old = getattr(net, last)
+            cut = distribute_tensor(old.detach(), mesh, [Shard(0)], src_data_rank=None)
+            parameter = nn.Parameter(cut, requires_grad=old.requires_grad)
+            setattr(net, last, parameter)
+            kept.add(parameter)
+    return kept
+
+
+def _whole(parameter: Tensor) -> Tensor:
+    """A parameter of all ranks; its gradient becomes their mean, as FSDP's do."""
+    if not isinstance(parameter, DTensor):
+        return parameter
+    whole = parameter.full_tensor(grad_placements=[Partial()])
+    if whole.requires_grad:
+        ranks = parameter.device_mesh.size()
+        whole.register_hook(lambda gradient: gradient / ranks)  # type: ignore[no-untyped-call]
+    return whole
+
+
 def _packed_forward(
     net: Any, hidden_states: Tensor, packed_layout: Layout | None = None, **others: Any
 ) -> Tensor:
@@ -60,9 +92,8 @@ def _packed_forward(
     )
     widths = net.head_k_dim, net.head_v_dim
     kernel = net.conv1d.weight.squeeze(1)
-    mixed = packed_delta_rule(
-        qkv, b.sigmoid(), decay(a, net.A_log, net.dt_bias), kernel, widths, packed_layout
-    )
+    left = decay(a, *(_whole(getattr(net, name)) for name in DECAY))
+    mixed = packed_delta_rule(qkv, b.sigmoid(), left, kernel, widths, packed_layout)
     normed = net.norm(mixed.reshape(-1, net.head_v_dim), z.reshape(-1, net.head_v_dim))
     output: Tensor = net.out_proj(normed.reshape(z.shape))
     return output
@@ -103,11 +134,20 @@ def packed_delta_rule(
 
 @lru_cache(maxsize=1)
 def tell_kernels() -> None:
-    """Logs once by what the convolution and the rule are computed: transformers takes the packages that it finds."""
-    found = {
-        name: "kernel" if importlib.util.find_spec(name) else "torch" for name in ("fla", "causal_conv1d")
-    }
-    event(logger, "linear attention", delta_rule=found["fla"], convolution=found["causal_conv1d"])
+    """Logs once by what the convolution and the rule are computed."""
+    rule = modeling_qwen3_5.torch_chunk_gated_delta_rule
+    computes = {"delta_rule": rule, "convolution": modeling_qwen3_5.causal_conv1d_fn}
+    event(logger, "linear attention", **{name: kernel_of(function) for name, function in computes.items()})
+
+
+def kernel_of(function: Callable[..., Any]) -> str:
+    """The package whose kernel a function of transformers runs, or torch: it takes a package that it finds, and torch
+    where that cannot be imported."""
+    if not inspect.isfunction(function):
+        return type(function).__module__.partition(".")[0]
+    known = inspect.getclosurevars(function).nonlocals
+    taken = known.get("implementation")
+    return taken.__module__.partition(".")[0] if known.get("is_new_implementation") and taken else "torch"
 
 
 def _piece(

@@ -38,7 +38,7 @@ def packed_attention(
         TrainError: the model wants an attention that this function does not compute.
     """
     layout = layout_of(query, packed_layout, attention_mask, others)
-    how = {"dropout_p": dropout, "scale": scaling, "enable_gqa": query.shape[1] != key.shape[1]}
+    how = {"dropout_p": dropout, "scale": scaling}
     parts = (torch.split(x, [n for run in layout for n in run], dim=2) for x in (query, key, value))
     pieces = zip(*parts, strict=True)
     outputs = []
@@ -68,7 +68,20 @@ def layout_of(
 def _attend(q: Tensor, k: Tensor, v: Tensor, before: int, window: int | None, how: dict[str, Any]) -> Tensor:
     """Causal attention of queries that follow on `before` keys."""
     mask = _mask(q.shape[2], before, window, q.device)
-    return scaled_dot_product_attention(q, k, v, mask, is_causal=mask is None, **how)
+    fewer = q.shape[1] != k.shape[1]
+    if fewer and repeats_heads(q.device, q.dtype, mask is not None):
+        k, v = (x.repeat_interleave(q.shape[1] // x.shape[1], dim=1) for x in (k, v))
+        fewer = False
+    return scaled_dot_product_attention(q, k, v, mask, is_causal=mask is None, enable_gqa=fewer, **how)
+
+
+def repeats_heads(device: torch.device, dtype: torch.dtype, masked: bool) -> bool:
+    """Whether keys and values get as many heads as queries before torch computes.
+
+    On a GPU only FlashAttention takes fewer, which has neither masks nor fp32; the other kernel that takes them makes the
+    whole matrix of scores.
+    """
+    return device.type == "cuda" and (masked or dtype not in (torch.bfloat16, torch.float16))
 
 
 def _mask(length: int, before: int, window: int | None, device: torch.device) -> Tensor | None:

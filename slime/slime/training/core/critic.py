@@ -19,6 +19,7 @@ from slime.training.core.model import ValueModel
 from slime.training.core.optimizer import learning_rate
 from slime.training.core.packing import PackedBatch, pack
 from slime.training.core.part import Part
+from slime.training.core.passes import values_of_all
 from slime.training.core.step import by_sample, step_reducer, summed, values_of
 from slime.training.schedule import Schedule, Step
 from slime.types import Sample
@@ -57,10 +58,10 @@ class Critic:
         """Value before every trained token of this rank's samples, by position."""
         found: dict[int, list[float]] = {}
         self.model.eval()
-        for step in schedule.steps:
-            for micro_batch in step.ranks[self.replica]:
-                packed = pack([samples[i] for i in micro_batch], self.device)
-                found |= by_sample(micro_batch, packed, self.model.values(packed))
+        parts = [micro_batch for step in schedule.steps for micro_batch in step.ranks[self.replica]]
+        packs = [pack([samples[i] for i in micro_batch], self.device) for micro_batch in parts]
+        for micro_batch, packed, values in zip(parts, packs, values_of_all(self.model, packs), strict=True):
+            found |= by_sample(micro_batch, packed, values)
         self.model.train()
         return found
 

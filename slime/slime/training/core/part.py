@@ -14,6 +14,7 @@ from torch.distributed.checkpoint.state_dict import (
     set_model_state_dict,
     set_optimizer_state_dict,
 )
+from torch.distributed.fsdp import FSDPModule
 
 
 @dataclass(frozen=True)
@@ -67,3 +68,11 @@ def _options(model: Any) -> StateDictOptions:
     return StateDictOptions(
         ignore_frozen_params=True, strict=all(parameter.requires_grad for parameter in model.parameters())
     )
+
+
+def reshard(model: Any) -> None:
+    """Lets FSDP give up the whole weights that a forward pass without backward leaves behind, in the dtype that it
+    computes in: they would be taken for the model's own. Other models stay as they are."""
+    for module in model.modules():
+        if isinstance(module, FSDPModule):
+            module.reshard()

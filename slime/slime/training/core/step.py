@@ -12,11 +12,13 @@ import torch
 from torch import Tensor
 
 from slime.losses import (
+    ChunkedDistribution,
     Distribution,
     LossBatch,
     LossOutput,
     LossSpec,
     Reducer,
+    Rows,
     Segments,
     TopKTargets,
     compute_loss,
@@ -28,6 +30,7 @@ from slime.training.core.custom_step import custom_loss, custom_pack
 from slime.training.core.learner import Learner
 from slime.training.core.model import TrainedModel
 from slime.training.core.packing import PackedBatch, pack, trained_values
+from slime.training.core.passes import log_probs_of
 from slime.training.schedule import MicroBatch, Step
 from slime.types import Sample
 
@@ -107,13 +110,20 @@ def _loss(
     """Loss and metrics of a pack, and the log-probs of its targets [T], mostly those that the loss has asked for."""
     batch = loss_batch(micro_batch, packed, data, denominator, args.reward_key)
     if teach is not None:
-        dist.logsumexp()
+        _keep_normaliser(dist)
         batch = replace(batch, targets=teach(packed, dist))
     weights = token_weights(micro_batch, data, args)
     reducer = step_reducer(denominator, packed, args.calculate_per_token_loss, weights)
     output = compute_loss(spec, dist, batch, reducer)
     with torch.no_grad():
         return output, dist.log_probs(packed.targets)
+
+
+def _keep_normaliser(dist: Distribution) -> None:
+    """Computes it with its gradient before a teacher asks for it without; one that comes in chunks is not kept."""
+    whole = dist.whole if isinstance(dist, Rows) else dist
+    if not isinstance(whole, ChunkedDistribution):
+        whole.logsumexp()
 
 
 def step_reducer(
@@ -244,13 +254,18 @@ def trained_log_probs(
     """
     found: dict[int, list[float]] = {}
     model.eval()
-    for number, micro_batch in enumerate(micro_batches):
-        packed = pack([samples[i] for i in micro_batch], device, **how)
-        dist = model.distribution(packed)
-        found |= by_sample(micro_batch, packed, dist.log_probs(packed.targets))
-        if on_distribution is not None:
+    packs = [pack([samples[i] for i in micro_batch], device, **how) for micro_batch in micro_batches]
+    if on_distribution is None:
+        said = log_probs_of(model, packs)
+    else:
+        said = []
+        for number, packed in enumerate(packs):
+            dist = model.distribution(packed)
+            said.append(dist.log_probs(packed.targets))
             on_distribution(number, packed, dist)
     model.train()
+    for micro_batch, packed, values in zip(micro_batches, packs, said, strict=True):
+        found |= by_sample(micro_batch, packed, values)
     return found
 
 

@@ -19,6 +19,7 @@ from slime.losses import Candidates, Distribution, TopKTargets, loss_spec, topk_
 from slime.training.core.batch import TrainBatch
 from slime.training.core.model import TrainedModel
 from slime.training.core.packing import PackedBatch, pack
+from slime.training.core.passes import log_probs_of
 from slime.training.core.step import OnDistribution, Teach
 from slime.training.core.teacher_data import given_topk, hint_groups
 from slime.training.schedule import MicroBatch, Step
@@ -92,11 +93,32 @@ class Teacher:
         """Log-probs of the trained tokens of this rank's samples under the shortest hint, by position; samples
         without hint are missing. Every rank must call this."""
         found: dict[int, list[float]] = {}
-        for number, micro_batch in enumerate(step.ranks[self.rank]):
-            for sequences, packed, dist in self._passes(step, number, samples, device):
-                parts = torch.split(dist.log_probs(packed.targets), list(packed.counts) or [1])
-                for one, values in zip(sequences, parts, strict=False):
-                    found[micro_batch[one.owner]] = values.tolist()
+        rounds = [
+            (micro_batch, sequences)
+            for number, micro_batch in enumerate(step.ranks[self.rank])
+            for sequences in self._rounds(step, number, samples)
+        ]
+        packs = [pack([one.sample for one in sequences], device) for _, sequences in rounds]
+        said = self._log_probs([sequences for _, sequences in rounds], packs)
+        for (micro_batch, sequences), packed, values in zip(rounds, packs, said, strict=True):
+            parts = torch.split(values, list(packed.counts) or [1])
+            for one, part in zip(sequences, parts, strict=False):
+                found[micro_batch[one.owner]] = part.tolist()
+        return found
+
+    @torch.no_grad()
+    def _log_probs(
+        self, rounds: Sequence[Sequence[TeacherSequence]], packs: Sequence[PackedBatch]
+    ) -> list[Tensor]:
+        """The teacher's log-probs of the targets of every pack, [T] each."""
+        assert self.model is not None
+        if self.args.teacher_guidance != 1:
+            pairs = zip(rounds, packs, strict=True)
+            return [self._ask(part, packed).log_probs(packed.targets) for part, packed in pairs]
+        self.model.eval()
+        with self.computing():
+            found = log_probs_of(self.model, packs)
+        self.model.train()
         return found
 
     @torch.no_grad()
@@ -160,23 +182,31 @@ class Teacher:
     ) -> Iterator[tuple[list[TeacherSequence], PackedBatch, Distribution]]:
         """Packs of this rank's sequences and the teacher's distribution of them.
 
-        As many as the rank with the most has, so that all ranks run the same number of forwards. With
-        --teacher-guidance a second forward of each reads the plain prompts.
+        With --teacher-guidance a second forward of each reads the plain prompts.
         """
+        for part in self._rounds(step, number, samples):
+            packed = pack([one.sample for one in part], device)
+            yield part, packed, self._ask(part, packed)
+
+    def _ask(self, sequences: Sequence[TeacherSequence], packed: PackedBatch) -> Distribution:
+        """The teacher's distribution of a pack of these sequences."""
         model = self.model
         assert model is not None
+        model.eval()
+        with self.computing():
+            dist = model.distribution(packed)
+            if self.args.teacher_guidance != 1:
+                plain = pack([one.plain for one in sequences], packed.targets.device)
+                dist = dist.guided(model.distribution(plain), self.args.teacher_guidance)
+        model.train()
+        return dist
+
+    def _rounds(self, step: Step, number: int, samples: Sequence[Sample]) -> list[list[TeacherSequence]]:
+        """This rank's sequences of a micro-batch, by forward; as many as the rank with the most has, so that all ranks
+        run the same number of forwards."""
         packs = [self._packs(rank[number], samples) for rank in step.ranks]
         mine = packs[self.rank]
-        for part in [*mine, *[[]] * (max(map(len, packs)) - len(mine))]:
-            packed = pack([one.sample for one in part], device)
-            model.eval()
-            with self.computing():
-                dist = model.distribution(packed)
-                if self.args.teacher_guidance != 1:
-                    plain = model.distribution(pack([one.plain for one in part], device))
-                    dist = dist.guided(plain, self.args.teacher_guidance)
-            model.train()
-            yield part, packed, dist
+        return [*mine, *([] for _ in range(max(map(len, packs)) - len(mine)))]
 
     def _packs(self, micro_batch: MicroBatch, samples: Sequence[Sample]) -> list[list[TeacherSequence]]:
         """The sequences of a micro-batch in order, cut where they exceed the limits of a micro-batch."""

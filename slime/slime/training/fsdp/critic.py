@@ -27,6 +27,9 @@ class PackedValues(nn.Module):
 
     With adapters, body and adapters are those of LoRA, and the output is trained as a whole.
 
+    Attributes:
+        in_fp32: its modules that compute in fp32 whatever the others do.
+
     Raises:
         ConfigError: a model that sees.
     """
@@ -40,6 +43,7 @@ class PackedValues(nn.Module):
         self.body = model.get_decoder()
         self.config = model.config
         self._no_split_modules = model._no_split_modules
+        self.in_fp32 = ("head",)
         width = model.config.get_text_config().hidden_size
         self.head = nn.Linear(width, 1, bias=False, dtype=torch.float32)
         generator = torch.Generator().manual_seed(seed)  # every rank draws the same
@@ -58,9 +62,7 @@ class PackedValues(nn.Module):
     def forward(self, positions: Tensor, **inputs: Any) -> Tensor:
         """Values [T] in fp32 at `positions` [T] of the pack."""
         hidden = self.body(use_cache=False, **inputs).last_hidden_state[0, positions]
-        values: Tensor = (
-            self.head(hidden.to(self.head.weight.dtype)).squeeze(-1).float().clone()
-        )  # FSDP wants no view
+        values: Tensor = self.head(hidden.float()).squeeze(-1).clone()  # FSDP wants no view
         return values
 
 

@@ -15,7 +15,7 @@ from transformers.utils import logging as transformers_logging
 
 from slime.errors import ConfigError
 from slime.training.attention.kernels import attention_name
-from slime.training.attention.linear import keep_sequences_apart
+from slime.training.attention.linear import keep_exact, keep_sequences_apart
 from slime.training.fsdp.loading_shards import FolderShards, open_shards
 from slime.training.fsdp.lora import add_adapters
 from slime.training.fsdp.model import PackedModel, equip
@@ -26,12 +26,13 @@ from slime.vision.models import attention_of, model_class, seeing_config
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
+    from slime.arguments import Arguments
     from slime.arguments.sides import TrainingSide
 
 Model = TypeVar("Model", bound=nn.Module)
 
 
-def load_model(folder: str, mesh: DeviceMesh, args: TrainingSide, trained: bool = True) -> PackedModel:
+def load_model(folder: str, mesh: DeviceMesh, args: Arguments, trained: bool = True) -> PackedModel:
     """The causal language model in `folder`, with adapters if it is trained and the flags want them.
 
     Args, Raises: of `load_as`.
@@ -45,12 +46,14 @@ def load_model(folder: str, mesh: DeviceMesh, args: TrainingSide, trained: bool 
 
 
 def load_as(
-    adapt: Callable[[Any], Model], folder: str, mesh: DeviceMesh, args: TrainingSide, trained: bool = True
+    adapt: Callable[[Any], Model], folder: str, mesh: DeviceMesh, args: Arguments, trained: bool = True
 ) -> Model:
     """What `adapt` makes of the causal language model in `folder`, its weights in fp32, sharded over `mesh`.
     Each rank reads the rows that it keeps.
 
-    It computes in bf16 on CUDA and with --bf16, in fp32 otherwise; gradients are always added up in fp32.
+    It computes in bf16 on CUDA and with --bf16, in fp32 otherwise. Gradients are added up in fp32 over micro-batches and
+    ranks; within one backward pass they have the dtype that it computes in, also where the chunks of a deferred head add
+    theirs.
 
     Args:
         adapt: wraps the model before it is sharded.
@@ -70,7 +73,10 @@ def load_as(
             model.activation_checkpointing_enable(activation_checkpointing_kwargs={"use_reentrant": False})
     adapted = adapt(model)
     names = {} if shards is None else shards.names_in(adapted)
-    shard(adapted, mesh, args)
+    exact = set[str]()
+    if shards is not None and _in_bf16(mesh, args) and args.rollout_backend != "embedded":
+        exact = shards.stored_in_fp32(names)
+    shard(adapted, mesh, args, keep_exact(adapted, exact, mesh))
     if shards is not None:
         shards.fill(adapted, names)
     return adapted
@@ -115,21 +121,31 @@ def choose_trained(model: nn.Module, only: list[str], frozen: list[str]) -> None
         raise ConfigError("--freeze-params-name-list leaves no weight to train")
 
 
-def shard(model: PreTrainedModel, mesh: DeviceMesh, args: TrainingSide) -> None:
-    """Applies FSDP2 to every transformer block, then to what is left. Weights in 4 bits stay whole on every rank."""
-    in_bf16 = args.bf16 or (mesh.device_type == "cuda" and not args.fp32)
+def _in_bf16(mesh: DeviceMesh, args: TrainingSide) -> bool:
+    return args.bf16 or (mesh.device_type == "cuda" and not args.fp32)
+
+
+def shard(
+    model: PreTrainedModel, mesh: DeviceMesh, args: TrainingSide, sharded: set[nn.Parameter] | None = None
+) -> None:
+    """Applies FSDP2 to every transformer block, to what wants to compute in fp32 (`in_fp32`), then to what is left.
+    Weights in 4 bits stay whole on every rank, and what is `sharded` already stays as it is."""
     precision = MixedPrecisionPolicy(
-        param_dtype=torch.bfloat16 if in_bf16 else None, reduce_dtype=torch.float32
+        param_dtype=torch.bfloat16 if _in_bf16(mesh, args) else None, reduce_dtype=torch.float32
     )
     offload = CPUOffloadPolicy() if args.fsdp_cpu_offload else OffloadPolicy()
     how: dict[str, Any] = {"mesh": mesh, "mp_policy": precision, "offload_policy": offload}
-    if whole := four_bit_parameters(model):
-        how["ignored_params"] = whole
+    if left_alone := four_bit_parameters(model) | (sharded or set()):
+        how["ignored_params"] = left_alone
     blocks = set(model._no_split_modules or ())
     for module in model.modules():
         if type(module).__name__ in blocks:
             fully_shard(module, **how)
+    for name in getattr(model, "in_fp32", ()):
+        exact = MixedPrecisionPolicy(reduce_dtype=torch.float32)
+        fully_shard(model.get_submodule(name), **how | {"mp_policy": exact})
     fully_shard(model, **how)
+    model.offloads = args.fsdp_cpu_offload
 
 
 def switch_off_dropout(model: nn.Module) -> None:

@@ -17,6 +17,7 @@ from slime.errors import ConfigError
 from slime.utils.decoders import BESIDE_VISION, BODY, Source, join, sources_in_memory
 from slime.vision.models import model_class, sees
 from slime.weights.files import WeightFiles
+from slime.weights.folders import fp32_vectors
 
 if TYPE_CHECKING:
     from transformers import PretrainedConfig, PreTrainedModel
@@ -58,6 +59,11 @@ class FolderShards:
         found = {name: self.origin[id(x)] for name, x in state.items() if id(x) in self.origin}
         copies = {name: name.replace(SAVED, ORIGINAL) for name in state if SAVED in name}
         return found | {name: found[original] for name, original in copies.items() if original in found}
+
+    def stored_in_fp32(self, names: dict[str, str]) -> set[str]:
+        """Those of `names_in` a wrapper that are vectors in fp32 in the folder, and others are not."""
+        stored = fp32_vectors(self.folder)
+        return {name for name, plain in names.items() if str(self.sources[plain]) in stored}
 
     def _fill(self, target: Tensor, source: Source, files: WeightFiles) -> None:
         _check_shape(target, source, files)

@@ -58,7 +58,7 @@ def add_adapters(model: PreTrainedModel, args: TrainingSide) -> PeftModel:
         modules_to_save=names[1],
     )
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(args.seed)
+        torch.default_generator.manual_seed(args.seed)  # torch.manual_seed would seed GPUs too, for good
         try:
             wrapped = get_peft_model(model, config, adapter_name=ADAPTER)
         except (ValueError, TypeError) as error:

@@ -15,6 +15,7 @@ from transformers.core_model_loading import revert_weight_conversion
 
 from slime.losses import ChunkedDistribution, DenseDistribution, Distribution
 from slime.training.core.packing import PackedBatch
+from slime.training.core.part import reshard
 from slime.training.fsdp.head import DeferredHead
 from slime.training.fsdp.images import inputs_with_images
 from slime.training.fsdp.lora import merged, merged_shapes, without_adapters
@@ -135,7 +136,7 @@ def export_weights(
     """Names and whole tensors as Hugging Face folders hold them, without a tied output head.
 
     Adapters are merged out of place. Every rank must take all; the ranks without `keep` get none. Tensors are not cast
-    to `dtype` where they are whole already, and are the model's own where they can be.
+    to `dtype` where they are whole already or vectors, and are the model's own where they can be.
     """
     adapted = isinstance(model, PeftModel)
     state = model.state_dict()
@@ -151,9 +152,7 @@ def export_weights(
     if stored_names(model, nothing) is nothing:  # no name or shape differs from the file's
         yield from tensors
     else:
-        cast = {
-            name: tensor.to("cpu", dtype if tensor.is_floating_point() else None) for name, tensor in tensors
-        }
+        cast = {name: tensor.to("cpu", dtype if _is_cast(tensor) else None) for name, tensor in tensors}
         yield from stored_names(model, cast).items()
 
 
@@ -170,6 +169,7 @@ def stored_names(model: PreTrainedModel, weights: dict[str, Tensor]) -> dict[str
 
 def gather_trained(model: PreTrainedModel, keep: bool) -> dict[str, Tensor]:
     """The trainable weights as whole CPU tensors, on the ranks with `keep`. Every rank must call this."""
+    reshard(model)
     trained = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
     whole = {name: tensor.detach().cpu() for name, tensor in whole_tensors(trained)}
     return whole if keep else {}
@@ -181,12 +181,17 @@ def whole_tensors(
     """Names and whole tensors, one after the other. Every rank must take all of them.
 
     Args:
-        dtype: to which parts are cast before they travel.
+        dtype: to which parts are cast before they travel, those of vectors excepted.
     """
     for name, tensor in tensors.items():
         if isinstance(tensor, DTensor):
-            cast = dtype if dtype is not None and tensor.is_floating_point() else tensor.dtype
+            cast = dtype if dtype is not None and _is_cast(tensor) else tensor.dtype
             part: DTensor = tensor.to(cast)  # type: ignore[assignment]
             yield name, part.full_tensor()
         else:
             yield name, tensor
+
+
+def _is_cast(tensor: Tensor) -> bool:
+    """Whether a tensor may be cast before it is written: vectors are small, and some are written in fp32."""
+    return tensor.is_floating_point() and tensor.dim() > 1

@@ -1,19 +1,30 @@
-"""A trainer steps aside: models and optimizer states move to CPU memory and back."""
+"""A trainer steps aside: models and optimizer states move to CPU memory and back.
+
+What FSDP keeps on the CPU by itself (--fsdp-cpu-offload) stays as it is.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from typing import Any
+from weakref import WeakKeyDictionary
 
 import torch
+from torch import Tensor, nn
+from torch.distributed.tensor import DTensor
 
-from slime.training.core.part import Part
+from slime.training.core.host_copies import HostCopies, wait_for_copies
+from slime.training.core.part import Part, reshard
+
+COPIES: WeakKeyDictionary[nn.Module, HostCopies] = WeakKeyDictionary()
+"""Of each model and its optimizer states; the memory is used again each time that they step aside."""
 
 
 def to_cpu(parts: Sequence[Part]) -> None:
-    """Frees the GPU of everything that is trained."""
+    """Frees the GPU of these models and their optimizer states."""
     for part in parts:
-        part.model.to("cpu")
-    _move_states(parts, torch.device("cpu"))
+        if not _is_on_cpu(part.model):
+            _put_away(part)
     if torch.cuda.is_available():
         torch.cuda.empty_cache()
 
@@ -21,13 +32,44 @@ def to_cpu(parts: Sequence[Part]) -> None:
 def to_device(parts: Sequence[Part], device: torch.device) -> None:
     """Brings back what `to_cpu` moved."""
     for part in parts:
-        part.model.to(device)
-    _move_states(parts, device)
+        if not _is_on_cpu(part.model):
+            part.model.to(device, non_blocking=True)
+            for state, name, value in _states(part):
+                state[name] = value.to(device, non_blocking=True)
+    wait_for_copies()
 
 
-def _move_states(parts: Sequence[Part], device: torch.device) -> None:
-    for part in parts:
-        for state in part.optimizer.state.values() if part.optimizer else ():
-            for name, value in state.items():
-                if isinstance(value, torch.Tensor) and value.dim():
-                    state[name] = value.to(device)
+def _is_on_cpu(model: Any) -> bool:
+    """Whether FSDP moves its weights to the GPU and back by itself, so that they are never to be moved."""
+    return bool(getattr(model, "offloads", False))
+
+
+def _put_away(part: Part) -> None:
+    reshard(part.model)
+    sharded = [p for p in part.model.parameters() if isinstance(p, DTensor)]
+    states = list(_states(part))
+    copies = COPIES.setdefault(part.model, HostCopies()).take([*sharded, *(value for *_, value in states)])
+    of = {id(parameter): copy for parameter, copy in zip(sharded, copies, strict=False)}
+
+    def on_cpu(tensor: Tensor) -> Tensor:
+        return _like(tensor, of[id(tensor)]) if id(tensor) in of else tensor.to("cpu")
+
+    part.model._apply(on_cpu)
+    for (state, name, value), copy in zip(states, copies[len(sharded) :], strict=True):
+        state[name] = _like(value, copy)
+
+
+def _like(tensor: Tensor, part: Tensor) -> Tensor:
+    """The same tensor with `part` as what this rank holds of it; DTensor's own functions move that to the mesh's
+    device."""
+    if not isinstance(tensor, DTensor):
+        return part
+    return DTensor(part, tensor._spec, requires_grad=tensor.requires_grad)  # type: ignore[no-untyped-call]
+
+
+def _states(part: Part) -> Iterator[tuple[dict[str, Any], str, Tensor]]:
+    """Optimizer states as large as their parameters: their dict, their name in it, and what they are."""
+    for state in part.optimizer.state.values() if part.optimizer else ():
+        for name, value in state.items():
+            if isinstance(value, Tensor) and value.dim():
+                yield state, name, value

@@ -17,7 +17,7 @@ from slime.errors import ConfigError
 from slime.training.attention import packed, varlen
 from slime.training.attention.flex import block_mask, flex_packed_attention, visible
 from slime.training.attention.kernels import attention_name
-from slime.training.attention.packed import packed_attention
+from slime.training.attention.packed import packed_attention, repeats_heads
 from slime.training.attention.varlen import best_attention, takes_varlen, varlen_attention, varlen_layout
 
 CPU = torch.device("cpu")
@@ -180,6 +180,40 @@ def test_the_mask_of_a_pack_of_32768_tokens_takes_less_than_a_mebibyte() -> None
     tracemalloc.stop()
     assert mask.shape[-2:] == (32768, 32768)
     assert peak.largest <= 2**20 and python <= 2**20, (peak.largest, python)
+
+
+@pytest.mark.parametrize("window", [None, 5])
+def test_repeated_heads_compute_what_fewer_heads_compute(
+    monkeypatch: pytest.MonkeyPatch, window: int | None
+) -> None:
+    """In float64, where sums over repeated heads differ in their last bits only."""
+    asked, results = list[bool](), []
+
+    def attend(*given: Any, enable_gqa: bool, **named: Any) -> torch.Tensor:
+        asked.append(enable_gqa)
+        return scaled_dot_product_attention(*given, enable_gqa=enable_gqa, **named)
+
+    monkeypatch.setattr(packed, "scaled_dot_product_attention", attend)
+    for repeats in (False, True):
+        monkeypatch.setattr(packed, "repeats_heads", lambda *_, repeats=repeats: repeats)
+        tensors, asked[:] = inputs(torch.float64), []
+        output = packed_attention(
+            torch.nn.Module(), *tensors, None, packed_layout=LAYOUT, sliding_window=window
+        )[0]
+        (output * torch.linspace(-1, 2, output.numel()).view(output.shape)).sum().backward()
+        results.append([output.detach(), *(x.grad for x in tensors)])
+        assert set(asked) == {not repeats}
+    for found, expected in zip(results[1], results[0], strict=True):
+        torch.testing.assert_close(found, expected, atol=1e-12, rtol=1e-12)
+
+
+def test_heads_are_repeated_where_a_gpu_would_make_the_whole_matrix_of_scores() -> None:
+    cuda = torch.device("cuda")
+    assert repeats_heads(cuda, torch.bfloat16, masked=True) and repeats_heads(
+        cuda, torch.float32, masked=False
+    )
+    assert not repeats_heads(cuda, torch.bfloat16, masked=False)
+    assert not any(repeats_heads(CPU, dtype, True) for dtype in (torch.bfloat16, torch.float32))
 
 
 def test_flash_attention_without_its_package_points_to_the_kernel_that_torch_brings() -> None:

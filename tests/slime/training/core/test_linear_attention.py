@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
+import pickle
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 from torch.nn.functional import silu
 from torch.testing import assert_close
 from transformers import (
@@ -20,7 +23,8 @@ from transformers import (
 from transformers.models.qwen3_5 import modeling_qwen3_5
 
 from slime.errors import ConfigError
-from slime.training.attention.linear import packed_delta_rule, tell_kernels
+from slime.training.attention import linear
+from slime.training.attention.linear import decay, kernel_of, packed_delta_rule, tell_kernels
 from slime.training.core.packing import pack
 from slime.types import Sample
 
@@ -92,6 +96,109 @@ def test_each_sample_of_a_pack_has_the_log_probs_and_gradients_that_it_has_alone
         assert gap <= 1e-4 * wanted[name].norm(), name  # fp32, summed up in another order
 
 
+@pytest.fixture
+def half(hybrid: str) -> str:
+    """The same in bf16, but for the decays, as Qwen3.5 is published."""
+    folder = Path(hybrid)
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {"dtype": "bfloat16"}))
+    tensors = load_file(folder / "model.safetensors")
+    halved = {name: x.clone() if name.endswith("A_log") else x.bfloat16() for name, x in tensors.items()}
+    save_file(halved, folder / "model.safetensors", metadata={"format": "pt"})
+    return hybrid
+
+
+def decays(trainer: Any, monkeypatch: pytest.MonkeyPatch) -> list[torch.Tensor]:
+    """A_log and dt_bias of all layers, as one pass computes with them."""
+    seen: list[torch.Tensor] = []
+    with monkeypatch.context() as patch:
+        patch.setattr(
+            linear,
+            "decay",
+            lambda a, *given: seen.extend(x.detach().clone() for x in given) or decay(a, *given),
+        )
+        trainer.log_probs([SAMPLES[0]])
+    return seen
+
+
+def test_decays_compute_and_leave_in_the_dtype_that_they_have_in_the_folder(
+    make_trainer: Any, half: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flags: dict[str, Any] = {"hf_checkpoint": half, "ref_load": half, "bf16": True, "loss_type": "sft_loss"}
+    flags |= {"rollout_backend": "sglang", "rollout_num_gpus": 1, "lr": 1e-2}
+    trainer = make_trainer(**flags)
+    before = load_file(Path(half) / "model.safetensors")
+    first, bias = decays(trainer, monkeypatch)[:2]
+    assert first.dtype == torch.float32 and bias.dtype == torch.bfloat16
+    assert torch.equal(first, before["model.layers.0.linear_attn.A_log"])
+    trainer.train(0, SAMPLES)
+    trainer.export_weights(str(tmp_path / "out"), 1)
+    after = load_file(tmp_path / "out" / "model.safetensors")
+    assert {name: x.dtype for name, x in after.items()} == {name: x.dtype for name, x in before.items()}
+    trained = [x for x in decays(trainer, monkeypatch) if x.dtype == torch.float32]
+    for layer, found in zip((0, 2), trained, strict=True):
+        name = f"model.layers.{layer}.linear_attn.A_log"
+        assert torch.equal(after[name], found) and not torch.equal(found, before[name])
+        assert not torch.equal(found, found.bfloat16().float())
+    trainer.save(0, 1, 0)
+    resumed = make_trainer(**flags)
+    resumed.load()
+    assert resumed.export_weights(str(tmp_path / "again"), 2) == trainer.export_weights(
+        str(tmp_path / "out"), 3
+    )
+
+
+def test_the_embedded_engine_gets_all_tensors_in_one_dtype(
+    make_trainer: Any, half: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trainer = make_trainer(
+        hf_checkpoint=half, ref_load=half, bf16=True, rollout_backend="embedded", rollout_num_gpus=1
+    )
+    assert {x.dtype for x in decays(trainer, monkeypatch)} == {torch.bfloat16}
+    trainer.export_weights(str(tmp_path / "out"), 1)
+    assert {x.dtype for x in load_file(tmp_path / "out" / "model.safetensors").values()} == {torch.bfloat16}
+
+
+RANK = """
+import pickle, sys
+from slime.training.fsdp import FSDPTrainer
+rank, folder = int(sys.argv[1]), sys.argv[2]
+args, samples = pickle.load(open(folder + "/order", "rb"))
+trainer = FSDPTrainer(args, rank, 2, init_method=f"file://{folder}/meet")
+found = {}
+def move():
+    found.update({name: p.grad.full_tensor() for name, p in trainer.model.named_parameters()})
+trainer.learner.move = move
+trainer.train(0, samples)
+pickle.dump(found, open(f"{folder}/result{rank}", "wb"))
+trainer.close()
+"""
+
+
+def test_gradients_of_decays_are_those_of_all_ranks(
+    make_args: Any, make_trainer: Any, half: str, fsdp_forks: Any, tmp_path: Path
+) -> None:
+    flags: dict[str, Any] = {
+        "hf_checkpoint": half,
+        "ref_load": half,
+        "loss_type": "sft_loss",
+        "clip_grad": 0.0,
+    }
+    flags |= {"rollout_backend": "sglang", "rollout_num_gpus": 1}
+    (tmp_path / "order").write_bytes(pickle.dumps((make_args(**flags, bf16=True), SAMPLES)))
+    fsdp_forks.run(RANK, tmp_path, *([rank, tmp_path] for rank in range(2)))
+    one, wanted = make_trainer(**flags), dict[str, torch.Tensor]()
+    one.learner.move = lambda: wanted.update(
+        {name: p.grad.full_tensor() for name, p in one.model.named_parameters()}
+    )
+    one.train(0, SAMPLES)
+    for rank in range(2):
+        found = pickle.loads((tmp_path / f"result{rank}").read_bytes())
+        for name, gradient in wanted.items():
+            gap = (found[name] - gradient).norm()
+            assert gap <= 0.25 * gradient.norm(), name  # bf16 against fp32; a sum for a mean would be 1 away
+
+
 def test_the_log_says_once_what_computes_linear_attention(
     make_trainer: Any, hybrid: str, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -102,6 +209,20 @@ def test_the_log_says_once_what_computes_linear_attention(
             trainer.log_probs([SAMPLES[0]])
     told = [record.getMessage() for record in caplog.records if "linear attention" in record.getMessage()]
     assert told == ["linear attention delta_rule=torch convolution=torch"]
+
+
+def test_the_log_names_what_a_function_runs_and_not_what_is_installed() -> None:
+    def function_of(implementation: Any, is_new_implementation: bool) -> Any:
+        def wrapped() -> Any:
+            return implementation() if is_new_implementation else None
+
+        return wrapped
+
+    def kernel() -> None: ...
+
+    kernel.__module__ = "fla.ops.gated_delta_rule.chunk"
+    assert kernel_of(function_of(kernel, True)) == "fla"
+    assert kernel_of(function_of(kernel, False)) == kernel_of(kernel) == "torch"
 
 
 class Wide:

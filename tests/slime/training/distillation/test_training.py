@@ -130,6 +130,25 @@ def test_top_k_distillation_takes_the_same_from_samples_as_from_a_teacher_in_the
         assert left["grad_norm"] == pytest.approx(right["grad_norm"], rel=1e-4)
 
 
+def test_a_student_in_chunks_runs_its_head_for_nothing_but_its_ids_and_its_loss(
+    make_trainer: Any, make_samples: Any, other_folder: str
+) -> None:
+    trainer = make_trainer(
+        loss_spec_path="openclaw_opd.loss:opd_topk",
+        teacher_model=other_folder,
+        log_probs_chunk_size=3,
+        max_tokens_per_gpu=1000,
+    )
+    head, rows = trainer.model.deferred, list[int]()
+    project = head.project
+    head.project = lambda part: rows.append(len(part)) or project(part)
+    samples = make_samples((1, 1, 1))
+    trainer.train(0, samples)
+    trained = sum(sample.effective_response_length for sample in samples)
+    # the ids' log-probs before the update, those of the loss with the entropy, its gradients, and the sampled tokens
+    assert sum(rows) == 4 * trained
+
+
 def _with_hint(samples: list[Sample]) -> list[Sample]:
     for sample in samples:
         sample.teacher_tokens_candidates = [sample.tokens]

@@ -15,6 +15,9 @@ from transformers import AutoModelForCausalLM
 
 from slime.errors import ConfigError, TrainError
 from slime.plugins import load_attr
+from slime.training import backend
+from slime.training.core.random_state import seed_all
+from slime.training.fsdp.model import gather_trained
 from slime.weights.checksum import weights_checksum
 from tests import FAKES, ROOT
 
@@ -73,6 +76,37 @@ def test_only_adapters_are_trained_and_the_base_keeps_every_byte(
     assert len(changed) == 2 * 7 * 2
     optimized = sum(p.numel() for group in trainer.learner.optimizer.param_groups for p in group["params"])
     assert optimized == sum(after[name].numel() for name in changed)
+
+
+def test_drawing_adapters_seeds_nothing_but_their_own_draw(
+    lora_trainer: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every rank draws the same adapters, and goes on with the random numbers of its own, on GPUs too."""
+    seeded: list[int] = []
+    monkeypatch.setattr(torch.cuda, "manual_seed_all", seeded.append)
+    first = lora_trainer(seed=3)
+    seeds, state = set(seeded), torch.get_rng_state()
+    torch.manual_seed(3)
+    assert torch.equal(torch.get_rng_state(), state)
+    seeded.clear()
+    monkeypatch.setattr(backend, "seed_all", lambda seed: seed_all(seed + 5))
+    second = lora_trainer(seed=3)
+    assert seeds == {3} and set(seeded) == {8}
+    theirs = state_of(second)
+    assert all(torch.equal(theirs[name], tensor) for name, tensor in state_of(first).items())
+
+
+def test_adapters_are_gathered_as_they_are_trained_also_after_a_pass_without_gradients(
+    lora_trainer: Any, make_samples: Any
+) -> None:
+    """FSDP leaves the bf16 copies behind it that the outermost modules computed with."""
+    trainer, samples = lora_trainer(lora_modules_to_save="norm", bf16=True), make_samples(3)
+    trainer.train(0, samples)
+    expected = gather_trained(trainer.model, keep=True)
+    trainer.log_probs(samples)
+    found = gather_trained(trainer.model, keep=True)
+    assert {tensor.dtype for tensor in found.values()} == {torch.float32}
+    assert all(torch.equal(found[name], tensor) for name, tensor in expected.items())
 
 
 def test_fresh_adapters_change_nothing_and_their_export_is_the_base(

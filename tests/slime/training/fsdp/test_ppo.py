@@ -158,6 +158,23 @@ def test_importance_weights_can_be_measured_without_effect(make_trainer: Any, ma
     assert same(whole(plain.model), whole(measured.model))
 
 
+@pytest.mark.parametrize("adapters", [{}, LORA], ids=["full", "lora"])
+def test_the_critics_head_computes_in_fp32_behind_a_body_in_bf16(
+    make_trainer: Any, make_samples: Any, adapters: dict[str, Any]
+) -> None:
+    """In bf16 values would be a hundredth apart where they are above 1, like many advantages."""
+    trainer, samples = make_trainer(**PPO | adapters, bf16=True), make_samples(4)
+    packed, seen = pack(samples, torch.device("cpu")), list[torch.Tensor]()
+    trainer.critic.model.head.register_forward_pre_hook(lambda _, given: seen.append(given[0]))
+    values = trainer.critic.model.values(packed)
+    (hidden,) = seen
+    assert values.dtype == torch.float32 and torch.equal(hidden, hidden.bfloat16().float())
+    exact = hidden.double() @ whole(trainer.critic.model)["head.weight"].double()[0]
+    torch.testing.assert_close(values.double(), exact, atol=1e-6, rtol=1e-6)
+    assert not torch.equal(values, values.bfloat16().float())
+    assert trainer.train(0, samples)["critic_grad_norm"] > 0
+
+
 def test_values_stand_before_the_trained_tokens(make_trainer: Any, make_samples: Any) -> None:
     (sample,) = make_samples(1, loss_mask=None)
     critic = make_trainer(**PPO).critic

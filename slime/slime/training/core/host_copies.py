@@ -1,0 +1,67 @@
+"""Copies of tensors in CPU memory that is used again and again.
+
+Fresh memory costs more than what is copied into it: its pages have to be cleared, and a GPU copies into pages that are
+not pinned by a detour, one tensor after the other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import torch
+from torch import Tensor
+from torch.distributed.tensor import DTensor
+
+BLOCK = 2**28
+"""Bytes. Pinned memory comes in powers of two, so that small copies share blocks."""
+LINE = 64
+"""Bytes; every copy begins at a multiple of them."""
+
+
+class HostCopies:
+    """Room for one copy of each tensor of a list. It stays where a later list begins as the former one did."""
+
+    def __init__(self) -> None:
+        self.room: list[Tensor] = []
+
+    @torch.no_grad()
+    def take(self, tensors: Sequence[Tensor]) -> list[Tensor]:
+        """Copies of this rank's parts, complete when this returns; the next call overwrites them."""
+        parts = [local_part(tensor) for tensor in tensors]
+        fits = sum(1 for _ in _alike(self.room, parts))
+        self.room = [*self.room[:fits], *_room_for(parts[fits:])]
+        for copy, part in zip(self.room, parts, strict=True):
+            copy.copy_(part, non_blocking=True)
+        wait_for_copies()
+        return self.room
+
+
+def local_part(tensor: Tensor) -> Tensor:
+    """What this rank holds of a tensor."""
+    return tensor.to_local() if isinstance(tensor, DTensor) else tensor
+
+
+def wait_for_copies() -> None:
+    """Returns when tensors are where they were copied to without waiting."""
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
+
+
+def _alike(room: Sequence[Tensor], parts: Sequence[Tensor]) -> Iterator[Tensor]:
+    for copy, part in zip(room, parts, strict=False):
+        if (copy.shape, copy.dtype) != (part.shape, part.dtype):
+            return
+        yield copy
+
+
+def _room_for(parts: Sequence[Tensor]) -> list[Tensor]:
+    """CPU tensors like `parts`, not yet written to; pinned where those are on a GPU."""
+    sizes = [-(-part.nbytes // LINE) * LINE for part in parts]
+    found, left, block = [], sum(sizes), torch.empty(0, dtype=torch.uint8)
+    pinned = any(part.is_cuda for part in parts)
+    for part, size in zip(parts, sizes, strict=True):
+        if size > len(block):
+            block = torch.empty(max(size, min(left, BLOCK)), dtype=torch.uint8, pin_memory=pinned)
+        found.append(block[: part.nbytes].view(part.dtype).view(part.shape))
+        block, left = block[size:], left - size
+    return found
