@@ -5,8 +5,6 @@
 set -euo pipefail
 # shellcheck source-path=SCRIPTDIR source=engine.sh
 source "$(dirname "${BASH_SOURCE[0]}")/engine.sh"
-# shellcheck source-path=SCRIPTDIR source=sglang_cpu/environment.sh
-source "$here/sglang_cpu/environment.sh"
 env_dir=${1:-${SGLANG_ENV:-$HOME/.cache/openclaw-rl/sglang-cpu}}
 
 sglang_on_cpu "$env_dir"
