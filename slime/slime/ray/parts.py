@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Self
 from slime.arguments.record import write_arguments
 from slime.processes import records
 from slime.ray import before_start
-from slime.ray.allocator import without_allocator
+from slime.ray.allocator import of_servers
 from slime.ray.engine_clients import weight_sender, weight_sharer
 from slime.ray.engines import on_own_gpus, server_specs
 from slime.ray.external import ExternalEngines
@@ -52,7 +52,7 @@ class RunParts:
             logger.warning("version %d is not at %s any more: it is written again", lost.version, lost.path)
         self.specs = on_own_gpus(specs, self.placement, args)
         end_released(self.run_dir)
-        env = without_allocator(os.environ)
+        env = of_servers(os.environ)
         self.watcher = WatcherHandle(self.run_dir, self.specs, env, args.health_timeout)
         self.rollouts = Rollouts(args)
         self.trainers = None if args.debug_rollout_only else TrainGroup(args, self.placement)

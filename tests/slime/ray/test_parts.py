@@ -14,7 +14,7 @@ from slime.arguments.rules.engine import check_engine
 from slime.engines.sglang import memory
 from slime.errors import ConfigError
 from slime.ray import actor_process
-from slime.ray.allocator import let_segments_grow, without_allocator
+from slime.ray.allocator import let_segments_grow, of_servers
 from slime.ray.gpu_split import GpuSplit, RunPart, split_of
 from slime.ray.placement import BundleSite, gpu_named, in_node_order
 from slime.ray.weight_sender import WeightSharer
@@ -81,7 +81,7 @@ def test_whoever_hands_gpu_memory_over_and_the_servers_have_torchs_own_segments(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     exported = {**GROWS, "PYTORCH_ALLOC_CONF": "expandable_segments:True"}
-    assert without_allocator({**exported, "PATH": "/bin"}) == {"PATH": "/bin"}
+    assert of_servers({**exported, "PATH": "/bin", "CUDA_DEVICE_MAX_CONNECTIONS": "1"}) == {"PATH": "/bin"}
     seen: list[set[str]] = []
     for name, value in {**exported, "CUDA_VISIBLE_DEVICES": ""}.items():
         monkeypatch.setenv(name, value)
