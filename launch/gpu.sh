@@ -44,11 +44,15 @@ named_by_flags() {
       --train-backend) TRAIN_BACKEND=$word ;;
       --rollout-backend | --backend) ROLLOUT_BACKEND=$word ;;
       --tensor-model-parallel-size | --tp) TRAIN_TP=$word ;;
+      --pipeline-model-parallel-size | --pp) TRAIN_PP=$word ;;
+      --context-parallel-size | --cp) TRAIN_CP=$word ;;
     esac
     case $word in
       --train-backend=*) TRAIN_BACKEND=${word#*=} ;;
       --rollout-backend=* | --backend=*) ROLLOUT_BACKEND=${word#*=} ;;
       --tensor-model-parallel-size=* | --tp=*) TRAIN_TP=${word#*=} ;;
+      --pipeline-model-parallel-size=* | --pp=*) TRAIN_PP=${word#*=} ;;
+      --context-parallel-size=* | --cp=*) TRAIN_CP=${word#*=} ;;
     esac
     before=$word
   done
@@ -142,16 +146,25 @@ gpu_arguments() {
   engine_arguments
   if [ "${SERVES:-1}" = 1 ]; then serving_arguments; else prompt_arguments; fi
   flag --max-tokens-per-gpu MAX_TOKENS_PER_GPU 32768
-  if [ "$TRAIN_BACKEND" = megatron ]; then
-    flag --tensor-model-parallel-size TRAIN_TP "$ACTOR_GPUS"
-    if [ "${TRAIN_TP:-$ACTOR_GPUS}" != 1 ]; then WORDS+=(::script --sequence-parallel); fi
-  fi
+  if [ "$TRAIN_BACKEND" = megatron ]; then division_arguments; fi
   WORDS+=(::script --gradient-checkpointing --balance-data)
   flag --log-probs-chunk-size LOG_PROBS_CHUNK_SIZE 1024
   WORDS+=(--rollout-batch-size 16 --num-steps-per-rollout 1 --save-interval 20)
   WORDS+=(--eps-clip 0.2 --eps-clip-high 0.28 --entropy-coef 0.0)
   WORDS+=(--lr 1e-5 --lr-decay-style constant --weight-decay 0.1 --adam-beta1 0.9 --adam-beta2 0.98)
   WORDS+=(::script "${METHOD[@]}")
+}
+
+# division_arguments: how Megatron divides the model: tensor parallel as far as its heads allow, experts dealt to all ranks.
+division_arguments() {
+  local tensor experts python=${VENV:-$ROOT/.venv}/bin/python
+  [ -x "$python" ] || python=$(find_python)
+  read -r tensor experts < <(PYTHONPATH=$ROOT/slime "$python" -m slime.plan.division "$MODEL_PATH" \
+    --gpus $((ACTOR_GPUS * ACTOR_NODES)) --node "$ACTOR_GPUS" --pp "${TRAIN_PP:-1}" --cp "${TRAIN_CP:-1}") || :
+  flag --tensor-model-parallel-size TRAIN_TP "$tensor"
+  if [ "${TRAIN_TP:-$tensor}" != 1 ]; then WORDS+=(::script --sequence-parallel); fi
+  if [ "$experts" != 1 ]; then WORDS+=(::script --expert-model-parallel-size "$experts"); fi
+  WORDS+=(::script --use-distributed-optimizer)
 }
 
 # serving_arguments: the gateway, the buffer behind it, the judge, and the gate in front of new weights.
@@ -210,6 +223,8 @@ engine_arguments() {
       ;;
   esac
   flag --sglang-mem-fraction-static MEM_FRACTION_STATIC 0.8
+  flag --chunked-prefill-size CHUNKED_PREFILL_SIZE ''
+  flag --sglang-cuda-graph-max-bs-decode CUDA_GRAPH_MAX_BS ''
   flag --sglang-reasoning-parser REASONING_PARSER ''
   flag --sglang-tool-call-parser TOOL_CALL_PARSER ''
 }
@@ -409,5 +424,7 @@ one_gpu_defaults() {
   default MAX_RESPONSE_LEN 4096
   default LOG_PROBS_CHUNK_SIZE 256
   default MEM_FRACTION_STATIC 0.45
+  default CHUNKED_PREFILL_SIZE 2048 # these two are what the plan counts beside the engine's share
+  default CUDA_GRAPH_MAX_BS 16
   USUAL_GPU=24GB
 }

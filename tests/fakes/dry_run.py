@@ -15,10 +15,11 @@ from tests import ROOT
 
 RECORDER = """#!/bin/sh
 [ "$1" = -c ] && exit 0
+[ "$2" = slime.plan.division ] && exec "{python}" "$@"
 printf '%s\\0' "$@" > "{folder}/words"
 env -0 > "{folder}/environment"
 """
-"""In place of Python: keeps what it is called with."""
+"""In place of Python: keeps what it is called with; how a model is divided is asked of the real one."""
 
 Done = subprocess.CompletedProcess[str]
 
@@ -35,7 +36,7 @@ def dry(script: str, *flags: str, cwd: Path = ROOT, **env: str) -> Done:
         folder = Path(name)
         python = folder / "bin" / "python"
         python.parent.mkdir()
-        python.write_text(RECORDER.format(folder=folder))
+        python.write_text(RECORDER.format(folder=folder, python=sys.executable))
         python.chmod(0o755)
         done = bash(script, *flags, cwd=cwd, **{"DRY_RUN": "full", **env, "VENV": name})
         if not (folder / "words").exists():  # refused before

@@ -12,6 +12,7 @@ from tests import ROOT
 from tests.fakes.gpu_machine import GpuMachine
 
 SCRIPT = "../openclaw-combine/run_qwen3_4b_openclaw_topk_select.sh"
+ONE_GPU = "../openclaw-rl/run_qwen3_4b_openclaw_rl_1gpu.sh"
 SLIME = ROOT / "slime"
 CHECK = "instructions/check_gpu.sh"
 
@@ -61,6 +62,21 @@ def test_an_engine_that_somebody_installed_is_left_to_them(machine: GpuMachine, 
     for words, env in (((), {"SGLANG_PYTHON": "/own/python"}), (("--engine-python", "/own/python"), {})):
         assert machine.bash(SCRIPT, *words, cwd=SLIME, PORT=free_port, **env).returncode == 0
     assert not any("pip install" in call for call in machine.calls())
+
+
+def test_an_engine_on_the_card_of_a_trainer_is_told_to_compute_with_little_beside_its_share(
+    machine: GpuMachine, free_port: str
+) -> None:
+    graphs = "--sglang-cuda-graph-max-bs-decode"
+    for script, env, told in (
+        (ONE_GPU, {}, f"--chunked-prefill-size 2048 {graphs} 16 "),
+        (ONE_GPU, {"CHUNKED_PREFILL_SIZE": "512", "CUDA_GRAPH_MAX_BS": "4"}, f"512 {graphs} 4 "),
+        (SCRIPT, {}, ""),
+    ):
+        done = machine.bash(script, cwd=SLIME, PORT=free_port, **env)
+        assert done.returncode == 0, done.stderr
+        started = machine.calls()[-1].replace("::script ", "")
+        assert told in started and (graphs in started) == bool(told)
 
 
 def test_one_queue_to_the_gpu_is_for_megatron_alone(machine: GpuMachine, free_port: str) -> None:

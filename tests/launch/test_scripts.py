@@ -108,6 +108,14 @@ def test_vllm_serves_in_place_of_sglang_and_has_its_own_flags() -> None:
     assert "weights 3.7, keys and values 51.6 GiB a GPU" in done.stdout  # of 80 GB, 0.7 are the engine's
 
 
+def test_beside_a_trainer_sglang_computes_with_what_the_plan_counts_unless_the_user_says_otherwise() -> None:
+    usual = arguments(dry(ONE_GPU).stdout)
+    assert usual["--chunked-prefill-size"] == ("2048", "script")
+    given = arguments(dry(ONE_GPU, "--sglang-chunked-prefill-size", "512", CUDA_GRAPH_MAX_BS="4").stdout)
+    assert given["--chunked-prefill-size"] == ("512", "command line")
+    assert arguments(dry(SELECT).stdout)["--chunked-prefill-size"] == ("-", "default")
+
+
 def test_a_backend_that_a_flag_names_gets_its_own_flags_from_the_script() -> None:
     done = dry(SELECT, "--rollout-backend=vllm", SGLANG_PYTHON="/one", VLLM_PYTHON="/other")
     assert done.returncode == 0, done.stderr
@@ -124,8 +132,36 @@ def test_megatron_cuts_nothing_where_tp_is_1_and_no_model_whose_heads_do_not_div
     assert "--sequence-parallel" not in done.stderr and "trainer 1 + policy 1" in done.stdout
     done = dry(SELECT, "--tp", "1", "--pp", "4", MEGATRON="1")
     assert "--sequence-parallel" not in done.stderr and "trainer 4 + policy 2" in done.stdout
-    done = dry("openclaw-rl/run_qwen35_4b_openclaw_rl.sh", MEGATRON="1", ACTOR_GPUS="8")
+    done = dry("openclaw-rl/run_qwen35_4b_openclaw_rl.sh", MEGATRON="1", ACTOR_GPUS="8", TRAIN_TP="8")
     assert done.returncode == 2 and "has 4 heads of a kind, which do not divide by 8" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("model", "gpus", "tensor", "experts"),
+    [
+        ("Qwen3-4B", 8, 8, 1),
+        ("Qwen3-4B", 16, 8, 1),
+        ("Qwen3-8B", 16, 8, 1),
+        ("Qwen3.5-4B", 8, 4, 1),
+        ("Qwen3-30B-A3B", 8, 4, 8),
+        ("Qwen3-30B-A3B", 16, 4, 16),
+    ],
+)
+def test_megatron_cuts_as_far_as_the_heads_allow_and_deals_experts_to_all_gpus(
+    model: str, gpus: int, tensor: int, experts: int
+) -> None:
+    done = dry(SELECT, MEGATRON="1", MODEL_PATH=f"/nowhere/{model}", ACTOR_GPUS=str(gpus), GPU_TYPE="B200")
+    assert done.returncode == 0, done.stdout + done.stderr
+    shown = arguments(done.stdout)
+    assert shown["--tensor-model-parallel-size"] == (str(tensor), "script")
+    assert shown["--expert-model-parallel-size"][0] == str(experts)
+    assert shown["--use-distributed-optimizer"] == ("True", "script")
+
+
+def test_stages_and_parts_of_sequences_leave_fewer_gpus_to_cut_matrices() -> None:
+    done = dry(SELECT, "--pp", "2", "--cp=2", MEGATRON="1", ACTOR_GPUS="8", GPU_TYPE="H100")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert arguments(done.stdout)["--tensor-model-parallel-size"] == ("2", "script")
 
 
 def test_what_is_missing_of_vllm_is_named_where_vllm_serves() -> None:

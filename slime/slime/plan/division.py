@@ -1,20 +1,28 @@
 """How --train-backend megatron divides a model over its ranks.
 
-A rank's part: 1/(tp x pp) of the layers without their experts, 1/(ep x pp) of the experts, and of the ends 1/tp on the
-first and on the last stage. Experts have world / (ep x pp) copies, all else has world / (tp x pp).
+`python -m slime.plan.division MODEL --gpus 8 --node 8` prints the usual sizes of tensor and expert parallelism.
+
+A rank's part: 1/tp of what its stage's layers have beside experts, 1/ep of their experts, and of the ends 1/tp on the
+first and on the last stage. A stage has 1/pp of the layers, or the last one as many as it is told and the others share
+the rest. Experts have world / (ep x pp) copies, all else has world / (tp x pp).
 """
 
 from __future__ import annotations
 
+import argparse
+import math
+import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from slime.errors import ConfigError
-from slime.plan.shape import Shape
+from slime.plan.shape import Shape, read_shape
 
 
 @dataclass(frozen=True)
 class Division:
-    """Ranks that cut matrices (tp), layers (pp), tokens (cp) and experts (ep) among themselves."""
+    """Ranks that cut matrices (tp), layers (pp), tokens (cp) and experts (ep) among themselves. `last_layers`: of the
+    last stage, None for as many as the others have."""
 
     tp: int = 1
     pp: int = 1
@@ -22,6 +30,7 @@ class Division:
     ep: int = 1
     sequence_parallel: bool = False
     distributed_optimizer: bool = False
+    last_layers: int | None = None
 
     def check(self, shape: Shape, gpus: int) -> None:
         """Raises ConfigError for GPUs or a model that do not divide so."""
@@ -40,10 +49,18 @@ class Division:
             raise ConfigError(
                 f"{shape.name} has {shape.experts} experts, which do not divide by {self.ep} expert parallel ranks"
             )
-        if shape.layers % self.pp:
+        others = shape.layers - (self.last_layers or 0), self.pp - (0 if self.last_layers is None else 1)
+        if others[1] and (others[0] <= 0 or others[0] % others[1]):
             raise ConfigError(
-                f"{shape.name} has {shape.layers} layers, which do not divide into {self.pp} stages"
+                f"{shape.name} has {shape.layers} layers, which do not divide into {self.pp} stages; "
+                "--decoder-last-pipeline-num-layers says how many the last one has"
             )
+
+    def layers(self, shape: Shape, first: bool) -> float:
+        """Of the first or the last stage."""
+        if self.last_layers is None or self.pp == 1:
+            return shape.layers / self.pp
+        return (shape.layers - self.last_layers) / (self.pp - 1) if first else self.last_layers
 
     def numbers(self, shape: Shape, first: bool) -> tuple[float, float]:
         """Of the first or the last stage's rank: without experts, and in experts."""
@@ -51,4 +68,37 @@ class Division:
         ends = shape.ends if self.pp == 1 else shape.embedding
         if not first and self.pp > 1:
             ends += shape.hidden
-        return layers / (self.tp * self.pp) + ends / self.tp, shape.experts_linear / (self.ep * self.pp)
+        share = self.layers(shape, first) / shape.layers
+        return (layers * share + ends) / self.tp, shape.experts_linear * share / self.ep
+
+
+def usual(shape: Shape, gpus: int, node: int, pp: int = 1, cp: int = 1) -> tuple[int, int]:
+    """Ranks that cut matrices and experts, where nobody says how many.
+
+    As many cut matrices as the heads allow, on one machine of `node` GPUs; experts are dealt to all ranks of a stage.
+    """
+    stage = max(gpus // pp, 1)
+    heads = math.gcd(*shape.all_heads, shape.mlp * cp, shape.shared_mlp * cp)
+    tensor = max(math.gcd(heads, stage, node * cp) // cp, 1)
+    return tensor, math.gcd(shape.experts, stage) if shape.experts else 1
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m slime.plan.division", allow_abbrev=False)
+    parser.add_argument("model", help="a folder with a config.json, or the name of a known model")
+    for name, what in (("gpus", "that train"), ("node", "of them on a machine")):
+        parser.add_argument(f"--{name}", type=int, required=True, help=f"GPUs {what}")
+    for name in ("pp", "cp"):
+        parser.add_argument(f"--{name}", type=int, default=1, help="as the trainer's flag")
+    args = parser.parse_args(argv)
+    try:
+        shape = read_shape(args.model)
+    except ConfigError:  # the trainer says what is wrong with it
+        print(args.node, 1)
+        return 0
+    print(*usual(shape, args.gpus, args.node, args.pp, args.cp))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -108,9 +108,11 @@ def logit_bytes(trainer: TrainerMemory) -> float:
 
 
 def backward_bytes(shape: Shape) -> int:
-    """Bytes of gradients that the backward pass of one layer holds at once for one token, in bf16."""
+    """Bytes of gradients that the backward pass of one layer holds at once for one token, in bf16; of a mixture, of every
+    chosen expert's answer and of what it counts."""
     wide = max(shape.mlp, shape.used_experts * shape.expert_mlp + shape.shared_mlp)
-    return 2 * (wide + shape.hidden)
+    answers = 2 * shape.used_experts * shape.hidden + shape.hidden if shape.mixed_layers else 0
+    return 2 * (max(wide, answers) + shape.hidden)
 
 
 def activations(trainer: TrainerMemory) -> float:

@@ -12,6 +12,7 @@ from slime.plan.cost import Batch
 from slime.plan.division import Division
 from slime.plan.hardware import Gpu
 from slime.plan.host import HostUse
+from slime.plan.memory import CONTEXT
 from slime.plan.parts import EngineMemory, TrainerMemory
 from slime.plan.placement_plan import MemoryPlan, Server
 from slime.plan.shape import Shape, read_shape
@@ -50,7 +51,28 @@ def plan_of(args: Arguments, gpus: int, gpu: Gpu) -> MemoryPlan | None:
     forwards = len(frozen) + (1 if args.train_epochs > 1 or args.loss_spec_path else 0)
     batch = Batch(samples, min(USUAL_LENGTH, context), forwards, args.train_epochs)
     engines = servers(args, shape, context)
-    return MemoryPlan(gpu, gpus, trainer, tuple(engines), batch, args.colocate, host_use(args, engines))
+    return MemoryPlan(
+        gpu,
+        gpus,
+        trainer,
+        tuple(engines),
+        batch,
+        args.colocate,
+        host_use(args, engines),
+        float(carrying(args)),
+    )
+
+
+def carrying(args: EngineArguments) -> int:
+    """Bytes on each GPU of an SGLang that gets its weights through memory: a process of ours with the bucket that the
+    engine takes and the next one."""
+    if (
+        args.update_weight_transport != "tensor"
+        or args.rollout_backend != "sglang"
+        or not args.rollout_num_gpus
+    ):
+        return 0
+    return CONTEXT + 2 * args.update_weight_buffer_size
 
 
 def host_use(args: Arguments, engines: Sequence[Server]) -> HostUse:
@@ -77,6 +99,7 @@ def division_of(args: Arguments) -> Division | None:
         args.expert_model_parallel_size,
         args.sequence_parallel,
         args.use_distributed_optimizer,
+        args.decoder_last_pipeline_num_layers,
     )
 
 

@@ -30,7 +30,8 @@ class Server:
 @dataclass(frozen=True)
 class MemoryPlan:
     """All parts of a run on `gpus` GPUs. `colocated`: the policy's engines share the trainer's GPUs, and both stay.
-    `host`: what lies in host memory and on disk."""
+    `host`: what lies in host memory and on disk. `carrying`: bytes of each of the policy's GPUs for the process that
+    hands weights to its engine."""
 
     gpu: Gpu
     gpus: int
@@ -39,6 +40,7 @@ class MemoryPlan:
     batch: Batch
     colocated: bool = False
     host: HostUse = field(default_factory=HostUse)
+    carrying: float = 0.0
 
     @property
     def used(self) -> int:
@@ -102,11 +104,11 @@ def _trainer_problem(plan: MemoryPlan) -> list[str]:
     need, there = sum(parts.values()), TIGHT * plan.gpu.memory * GIB
     shared = [one.engine for one in plan.servers if plan.colocated and one.role == "policy"]
     for engine in shared[:1]:
-        there -= engine.fraction * (plan.gpu.memory * GIB - CONTEXT) + ENGINE_BESIDE
+        there -= engine.fraction * (plan.gpu.memory * GIB - CONTEXT) + ENGINE_BESIDE + plan.carrying
     if need <= there:
         return []
     place = f"{there / GIB:.1f} GiB that engines leave of" if shared else f"{there / GIB:.1f} GiB usable on"
-    ways = [smaller_share(engine, plan.gpu, need) for engine in shared[:1]]
+    ways = [smaller_share(engine, plan.gpu, need + plan.carrying) for engine in shared[:1]]
     return [
         f"the trainer needs {need / GIB:.1f} GiB a GPU, more than the {place} a {plan.gpu.name}: "
         + "; ".join([*filter(None, ways), advice(plan.trainer, parts)])
@@ -114,7 +116,7 @@ def _trainer_problem(plan: MemoryPlan) -> list[str]:
 
 
 def smaller_share(engine: EngineMemory, gpu: Gpu, need: float) -> str:
-    """The engine's share beside which a trainer that needs `need` bytes fits, where the engine still holds a request."""
+    """The engine's share beside which `need` bytes of others fit, where the engine still holds a request."""
     left = TIGHT * gpu.memory * GIB - ENGINE_BESIDE - need
     share = int(100 * left / (gpu.memory * GIB - CONTEXT)) / 100
     if share <= 0 or kv_tokens(replace(engine, fraction=share), gpu) < engine.context:
@@ -131,14 +133,15 @@ def advice(trainer: TrainerMemory, parts: Parts) -> str:
         "weights": None if trainer.four_bit or not trainer.lora_rank else "--load-in-4bit",
         "frozen models": "--fsdp-cpu-offload, or --use-lora (the frozen base then costs nothing)",
     }
-    if trainer.division is not None:
+    if (division := trainer.division) is not None:
+        dealt = division.ep * division.pp >= min(trainer.gpus, trainer.shape.experts * division.pp)
         ways = {
             "activations": ways["activations"] or "--context-parallel-size",
-            "logits": "--tensor-model-parallel-size",
-            "optimizer": None if trainer.division.distributed_optimizer else "--use-distributed-optimizer",
-            "gradients": "--expert-model-parallel-size"
-            if trainer.shape.experts
-            else "--pipeline-model-parallel-size",
+            "logits": ways["logits"] or "--tensor-model-parallel-size",
+            "optimizer": "--fsdp-cpu-offload"
+            if division.distributed_optimizer
+            else "--use-distributed-optimizer",
+            "gradients": "--pipeline-model-parallel-size" if dealt else "--expert-model-parallel-size",
             "weights": "--tensor-model-parallel-size",
             "frozen models": "--use-lora (the frozen base then costs nothing)",
         }

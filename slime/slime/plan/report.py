@@ -25,6 +25,7 @@ def as_data(plan: MemoryPlan, price: float | None = None) -> dict[str, Any]:
         "host_bytes_a_rank": host_bytes(trainer),
         "host": on_hosts(plan)[0],
         "disk": on_hosts(plan)[1],
+        "carrying": plan.carrying,
         "servers": [
             {
                 "role": one.role,
@@ -63,6 +64,10 @@ def as_text(plan: MemoryPlan, price: float | None = None) -> str:
             f"{one['role']:8} {one['engines']} x {one['gpus_an_engine']} GPU, {one['model']}: weights "
             f"{one['weights'] / GIB:.1f}, keys and values {one['keys and values'] / GIB:.1f} GiB a GPU = "
             f"{one['tokens']:,} tokens an engine, {whole:.1f} requests of {one['context']:,}"
+        )
+    if plan.carrying:
+        lines.append(
+            f"updates  {plan.carrying / GIB:.1f} GiB on each GPU of the policy, of a process with weights for it"
         )
     for name, where in (("host", "memory of the machines"), ("disk", "disk")):
         parts = ", ".join(f"{part} {size / GIB:.0f}" for part, size in data[name].items())

@@ -20,7 +20,7 @@ import torch
 
 from slime.ray.allocator import let_segments_grow
 from slime.utils.sdpa import without_cudnn
-from tests.long.gpu_check import kernels, serving, training
+from tests.long.gpu_check import kernels, megatron_kinds, serving, training
 from tests.long.gpu_check.bench import Bench, Skip
 
 SECTIONS: dict[str, Callable[[Bench], None]] = {
@@ -34,6 +34,8 @@ SECTIONS: dict[str, Callable[[Bench], None]] = {
     "fsdp_fused": training.fsdp_fused,
     "fsdp_cpu_offload": training.fsdp_cpu_offload,
     "megatron": training.megatron,
+    "megatron_moe": megatron_kinds.megatron_moe,
+    "megatron_hybrid": megatron_kinds.megatron_hybrid,
     "agreement": training.agreement,
     "embedded": serving.embedded,
     "qlora": training.qlora,

@@ -14,8 +14,10 @@ from slime.plan.cost import Batch
 from slime.plan.engine_share import share_words
 from slime.plan.hardware import GIB, GPUS, Gpu
 from slime.plan.memory import trainer_parts
+from slime.plan.of_arguments import carrying
 from slime.plan.parts import EngineMemory, TrainerMemory
 from slime.plan.placement_plan import MemoryPlan, Server, problems
+from slime.plan.report import as_text
 from slime.plan.shape import read_shape
 from slime.ray import engines
 from slime.ray.engines import ModelServers, own_words
@@ -108,6 +110,28 @@ def test_a_share_that_does_not_hold_the_weights_is_refused_before_anything_start
     small = flags(engine_words={"rollout": ["--sglang-mem-fraction-static", "0.3"]})
     with pytest.raises(ConfigError, match=r"does not hold the 7.5 GiB of its weights.*MEM_FRACTION_STATIC"):
         share_words(small, CARD)
+
+
+def test_the_process_that_hands_weights_to_an_engine_counts_on_a_shared_gpu() -> None:
+    trainer = TrainerMemory(QWEN3_4B, 8, 4096, rows=1024, checkpointing=True)
+    engine = EngineMemory(QWEN3_4B, 1, 0.5, 32768)
+    need = sum(trainer_parts(trainer).values()) / GIB
+    plan = MemoryPlan(
+        Gpu("exact", 1.0, 1.0), 8, trainer, (Server("policy", engine, 8),), Batch(16, 8192), colocated=True
+    )
+    fits = replace(plan, gpu=Gpu("exact", (need + 1.5 + 0.1 - 0.25) / (0.95 - 0.5), 1.0))
+    assert problems(fits) == []
+    assert "the trainer needs" in problems(replace(fits, carrying=1.5 * GIB))[0]
+    assert "1.5 GiB on each GPU of the policy" in as_text(replace(fits, carrying=1.5 * GIB))
+
+
+@pytest.mark.parametrize(
+    ("changes", "gib"),
+    [({}, 1.5), ({"update_weight_transport": "disk"}, 0), ({"rollout_backend": "embedded"}, 0)],
+)
+def test_it_has_a_context_and_two_buckets(changes: dict[str, Any], gib: float) -> None:
+    given = {"update_weight_transport": "tensor", "update_weight_buffer_size": 512 * 2**20}
+    assert carrying(flags(**(given | changes))) == gib * GIB
 
 
 def test_a_trainer_that_does_not_fit_beside_an_engine_is_told_the_share_that_would_do() -> None:

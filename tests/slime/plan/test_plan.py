@@ -212,7 +212,12 @@ def test_a_division_of_the_trainer_is_planned_or_refused(capsys: pytest.CaptureF
     assert main([*usual, *experts, "--max-tokens-per-gpu", "8192"]) == 1
     told = capsys.readouterr().out
     assert "30.53 billion parameters, 3.35 billion of them for each token" in told
-    assert "--expert-model-parallel-size" in told
+    assert "--fsdp-cpu-offload; --pipeline-model-parallel-size" in told, (
+        "experts are dealt to all ranks already"
+    )
+    half = [*experts, "--expert-model-parallel-size", "4", "--max-tokens-per-gpu", "8192"]
+    assert main([*usual, *half]) == 1
+    assert "--fsdp-cpu-offload; --expert-model-parallel-size" in capsys.readouterr().out
     assert main([*usual, *experts, "--fsdp-cpu-offload", "--max-tokens-per-gpu", "8192"]) == 0
     for words, complaint in (
         (["--expert-model-parallel-size", "3"], "do not divide into models of 1"),
@@ -223,6 +228,18 @@ def test_a_division_of_the_trainer_is_planned_or_refused(capsys: pytest.CaptureF
     ):
         assert main([*usual, *words]) == 2
         assert complaint in capsys.readouterr().err
+
+
+def test_a_shorter_last_stage_leaves_its_layers_to_the_others() -> None:
+    even, shorter = Division(pp=4), Division(pp=4, last_layers=6)
+    shape = read_shape("Qwen3-8B")
+    shorter.check(shape, 4)
+    assert [shorter.layers(shape, first) for first in (True, False)] == [10, 6]
+    moved = [sum(shorter.numbers(shape, first)) - sum(even.numbers(shape, first)) for first in (True, False)]
+    assert moved == pytest.approx([shape.block, -3 * shape.block], rel=1e-3)
+    with pytest.raises(ConfigError, match="36 layers, which do not divide into 5 stages; --decoder-last"):
+        Division(pp=5).check(shape, 5)
+    Division(pp=5, last_layers=4).check(shape, 5)
 
 
 @pytest.fixture
@@ -244,6 +261,9 @@ def test_what_does_not_fit_is_named_with_the_flag_to_change(fitting: MemoryPlan)
     assert "--gradient-checkpointing" in problems(replace(fitting, trainer=kept))[0]
     all_rows = replace(fitting.trainer, rows=0)
     assert "--log-probs-chunk-size" in problems(replace(fitting, trainer=all_rows))[0]
+    divided = replace(all_rows, division=Division(tp=2))
+    assert "--log-probs-chunk-size" in problems(replace(fitting, trainer=divided))[0]
+    assert not problems(replace(fitting, trainer=replace(divided, rows=1024)))
     large = replace(fitting.trainer, shape=read_shape("Qwen3-32B"))
     assert "--fsdp-cpu-offload" in problems(replace(fitting, trainer=large))[0]
     small_card = replace(fitting, gpu=GPUS["RTX4090"], servers=fitting.servers[:1])

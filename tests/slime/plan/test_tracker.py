@@ -34,3 +34,23 @@ def test_a_plan_is_at_most_15_percent_above_the_tracker_and_never_below(layout: 
     config = KNOWN["Qwen3-4B"] | {"num_hidden_layers": 2}
     plan = tool.plan_of(config, "two layers of Qwen3-4B", layout)
     assert 1.0 <= tool.planned(plan) / tool.measured(config, plan) <= 1.15
+
+
+@pytest.mark.parametrize(
+    ("name", "layout"),
+    [
+        ("Qwen3-4B", {"tokens": 16384, "rows": 1024, "checkpointing": True}),
+        ("Qwen3-8B", {"tokens": 2048, "rows": 1024, "checkpointing": True}),
+        ("Qwen3-4B", {"tokens": 2048, "checkpointing": True}),
+        ("Qwen3-30B-A3B", {"tokens": 16384, "rows": 1024, "checkpointing": True}),
+    ],
+    ids=["a layer", "gradients of the head", "all logits", "a mixture of experts"],
+)
+def test_so_is_one_of_megatron_whatever_is_the_fullest(name: str, layout: dict[str, Any]) -> None:
+    pytest.importorskip("megatron.core", reason="megatron-core is not installed: see requirements-dev.txt")
+    tool = benchmark()
+    config = KNOWN[name] | {"num_hidden_layers": 2}
+    if "num_experts" in config:
+        config["num_experts"] = 8
+    plan = tool.plan_of(config, f"two layers of {name}", {"gpus": 4, "tp": 2, **layout})
+    assert 1.0 <= tool.planned(plan) / tool.measured(config, plan) <= 1.15

@@ -32,6 +32,19 @@ class ParallelArguments:
     pipeline_model_parallel_size: int = flag(
         1, "ranks among which the layers are dealt", aliases=("--pp",), least=1, rules=[OF_MEGATRON]
     )
+    decoder_last_pipeline_num_layers: int | None = flag(
+        None,
+        "layers of the last of these ranks, which has the output head too; the others share the rest (default: equally "
+        "many on each)",
+        least=1,
+        rules=[
+            OF_MEGATRON,
+            excludes(
+                pipeline_model_parallel_size=1,
+                text="{flag} needs --pipeline-model-parallel-size above 1; drop it",
+            ),
+        ],
+    )
     context_parallel_size: int = flag(
         1,
         "ranks among which the tokens of a micro-batch are dealt",

@@ -43,7 +43,7 @@ class LoopArguments:
     )
     offload_train: bool | None = flag(
         None,
-        "trainers on GPUs move to CPU memory while engines work (default: with --colocate on GPUs)",
+        "trainers on GPUs move to CPU memory while engines work (default: with --colocate on GPUs, fsdp)",
         rules=[not_by_megatron("weights and optimizer states stay on the GPU", offload_train=True)],
     )
     debug_rollout_only: bool = flag(

@@ -44,7 +44,7 @@ def _check_turns(args: Arguments) -> None:
             "--actor-num-gpus-per-node and --rollout-num-gpus, or neither"
         )
     if args.offload_train is None:
-        args.offload_train = args.colocate and on_gpu
+        args.offload_train = args.colocate and on_gpu and args.train_backend != "megatron"  # which cannot
     if args.offload_train and not on_gpu:
         raise ConfigError("--offload-train moves trainers from GPUs to CPU memory; these train on the CPU")
     if args.offload_rollout is None:

@@ -6,6 +6,7 @@ part of the heads (DeepSpeed-Ulysses, Jacobs et al. 2023), so the kernels of the
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -21,6 +22,28 @@ if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
 
 
+@dataclass(frozen=True)
+class Places:
+    """Where the tokens of a pack stand: what megatron-core hands to every layer as its attention mask.
+
+    Attributes:
+        layout: of the whole pack of N tokens, of which this rank has n.
+        cos, sin: of the rotary angles of these n, [n, 1, 1, rotated], in the dtype that computes.
+    """
+
+    layout: Layout
+    cos: Tensor
+    sin: Tensor
+
+    def rotate(self, x: Tensor) -> Tensor:
+        """Rotary embedding (Su et al. 2021) of [n, 1, heads, D]; what is behind the rotated dimensions stays."""
+        width = self.cos.shape[-1]
+        turned, rest = x[..., :width], x[..., width:]
+        first, second = turned.chunk(2, -1)
+        found = turned * self.cos + torch.cat([-second, first], -1) * self.sin
+        return torch.cat([found, rest], -1) if rest.shape[-1] else found
+
+
 class PackedAttention(nn.Module):
     """The core attention of one layer; megatron-core passes the arguments that it does not use.
 
@@ -33,17 +56,13 @@ class PackedAttention(nn.Module):
         self.kernel, self.cp = KERNELS[kernel], pg_collection.cp
 
     def forward(
-        self, query: Tensor, key: Tensor, value: Tensor, attention_mask: Layout, **_: object
+        self, query: Tensor, key: Tensor, value: Tensor, attention_mask: Places, **_: object
     ) -> Tensor:
-        """query [n, 1, heads, D], key and value [n, 1, kv_heads, D] -> [n, 1, heads x D].
-
-        Args:
-            attention_mask: the layout of the whole pack of N tokens, of which this rank has n.
-        """
-        whole = [by_heads(x.squeeze(1), self.cp).transpose(0, 1).unsqueeze(0) for x in (query, key, value)]
-        output, _none = self.kernel(self, *whole, None, packed_layout=attention_mask)
-        mine = by_tokens(output.squeeze(0), self.cp)
-        return mine.flatten(1).unsqueeze(1)
+        """query [n, 1, heads, D], key and value [n, 1, kv_heads, D] -> [n, 1, heads x D]."""
+        mine = attention_mask.rotate(query), attention_mask.rotate(key), value
+        whole = [by_heads(x.squeeze(1), self.cp).transpose(0, 1).unsqueeze(0) for x in mine]
+        output, _none = self.kernel(self, *whole, None, packed_layout=attention_mask.layout)
+        return by_tokens(output.squeeze(0), self.cp).flatten(1).unsqueeze(1)
 
 
 class GatedSelfAttention(SelfAttention):  # type: ignore[misc]
@@ -104,7 +123,8 @@ def by_tokens(x: Tensor, group: ProcessGroup) -> Tensor:
 
 
 class _Gather(torch.autograd.Function):
-    """All ranks' tokens on each; the gradient is the sum of what every rank has for this one's tokens."""
+    """All ranks' tokens on each. What follows is the same on each, so the sum of what all have for the tokens of this one
+    is what it has itself, as often as there are ranks."""
 
     @staticmethod
     def forward(ctx: Any, mine: Tensor, group: ProcessGroup) -> Tensor:
@@ -116,9 +136,8 @@ class _Gather(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
-        total = grads[0].clone(memory_format=torch.contiguous_format)
-        dist.all_reduce(total, group=ctx.group)
-        return total.chunk(ctx.group.size())[ctx.group.rank()].clone(), None
+        ranks = ctx.group.size()
+        return grads[0].chunk(ranks)[ctx.group.rank()] * ranks, None
 
 
 def gather_tokens(mine: Tensor, group: ProcessGroup) -> Tensor:

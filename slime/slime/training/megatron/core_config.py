@@ -6,7 +6,6 @@ import math
 from typing import TYPE_CHECKING, Any
 
 import torch
-from megatron.core.models.common.embeddings.rope_utils import fused_apply_rotary_pos_emb
 from megatron.core.transformer.transformer_config import TransformerConfig
 from torch.nn.functional import silu
 from transformers import AutoConfig
@@ -105,6 +104,11 @@ def transformer_config(config: PretrainedConfig, args: TrainingSide, dtype: torc
         args.pipeline_model_parallel_size,
         args.context_parallel_size,
     )
+    last, layers = args.decoder_last_pipeline_num_layers, config.num_hidden_layers
+    if last is not None and last >= layers:
+        raise ConfigError(
+            f"--decoder-last-pipeline-num-layers {last} leaves none of {layers} layers to other stages"
+        )
     shared = getattr(config, "shared_expert_intermediate_size", tp)
     linear = [f"linear_num_{kind}_heads" for kind in ("key", "value")]
     for name, count, ranks, flag in (
@@ -113,10 +117,13 @@ def transformer_config(config: PretrainedConfig, args: TrainingSide, dtype: torc
         *((name, getattr(config, name, tp * cp), tp * cp, "tensor x context") for name in linear),
         ("intermediate_size", config.intermediate_size, tp, "tensor"),
         ("shared_expert_intermediate_size", shared, tp, "tensor"),
-        ("num_hidden_layers", config.num_hidden_layers, pp, "pipeline"),
+        ("num_hidden_layers", layers - (last or 0), pp - (0 if last is None else 1), "pipeline"),
     ):
         if count % ranks:
-            raise ConfigError(f"{name} {count} of the model does not divide by {ranks} {flag} parallel ranks")
+            other = "; see --decoder-last-pipeline-num-layers" if flag == "pipeline" else ""
+            raise ConfigError(
+                f"{name} {count} of the model does not divide by {ranks} {flag} parallel ranks{other}"
+            )
     return TransformerConfig(
         **_experts(config, args),
         **_hybrid(config),
@@ -144,6 +151,7 @@ def transformer_config(config: PretrainedConfig, args: TrainingSide, dtype: torc
         sequence_parallel=args.sequence_parallel,
         tensor_model_parallel_size=tp,
         pipeline_model_parallel_size=pp,
+        num_layers_in_last_pipeline_stage=last,
         context_parallel_size=cp,
     )
 
@@ -151,13 +159,11 @@ def transformer_config(config: PretrainedConfig, args: TrainingSide, dtype: torc
 def _fusions(args: TrainingSide) -> dict[str, bool]:
     """The part of megatron-core's configuration that is about kernels for several steps; our norms heed the last one."""
     compiled = fuses_activations(args)
-    on_gpu = args.actor_num_gpus_per_node > 0
     return {
         "masked_softmax_fusion": False,
         "gradient_accumulation_fusion": False,
         "bias_activation_fusion": compiled,
         "bias_dropout_fusion": compiled,
-        "apply_rope_fusion": compiled and on_gpu and fused_apply_rotary_pos_emb is not None,
         "persist_layer_norm": fuses_norms(args),
     }
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import torch
-import torch.distributed as dist
 from torch import Tensor, nn
 
 from slime.training.core.packing import PackedBatch
@@ -13,7 +12,7 @@ from slime.training.megatron.loading import load_core
 from slime.training.megatron.lora import add_adapters
 from slime.training.megatron.model import PackedGPT
 from slime.training.megatron.parallel import Parallel
-from slime.training.megatron.pipeline import ShardedModel
+from slime.training.megatron.pipeline import ShardedModel, wide
 from slime.training.megatron.weight_map import Entry
 
 if TYPE_CHECKING:
@@ -51,18 +50,12 @@ class ShardedValues(ShardedModel):
     def _of(self, values: Tensor, packed: PackedBatch) -> Any:
         return values.float()
 
-    @torch.no_grad()
+    def _say(self, output: Tensor, packed: PackedBatch) -> Tensor:
+        return output.to(wide(self.dtype))
+
     def values(self, packed: PackedBatch) -> Tensor:
         """fp32 values [T] of the pack, on every rank, without gradients."""
-        axis = self.parallel.pp
-        output = self.core.stage(packed, self._receive(packed, axis.rank - 1))
-        if axis.size == 1:
-            return output.float()
-        self._exchange(axis.rank + 1, output, None)
-        if not self.parallel.is_last:
-            output = output.new_empty(len(packed.targets))
-        dist.broadcast(output, src=axis.ranks[-1], group=axis.group)
-        return output.float()
+        return self.of_all([packed])[0].float()
 
 
 def load_critic(args: Arguments, parallel: Parallel, device: torch.device) -> ShardedValues:

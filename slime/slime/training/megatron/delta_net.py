@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from slime.training.attention.linear import decay, packed_delta_rule
 from slime.training.core.packing import Layout
-from slime.training.megatron.attention import by_heads, by_tokens
+from slime.training.megatron.attention import Places, by_heads, by_tokens
 from slime.training.megatron.fused_rows import Sections, cut
 from slime.training.megatron.norms import GatedRMSNorm
 
@@ -57,16 +57,12 @@ class GatedDeltaNet(nn.Module):
         )
 
     def forward(
-        self, hidden_states: Tensor, attention_mask: Layout, **_: object
+        self, hidden_states: Tensor, attention_mask: Places, **_: object
     ) -> tuple[Tensor, Tensor | None]:
-        """Hidden states [n, 1, H] -> the same shape, and no bias.
-
-        Args:
-            attention_mask: the layout of the whole pack.
-        """
+        """Hidden states [n, 1, H] -> the same shape, and no bias."""
         projected_, _none = self.in_proj(hidden_states)
         qkv, gate, b, a = torch.split(projected_, self.sizes, dim=-1)
-        mixed = self.core_attention(qkv, b, a, attention_mask)
+        mixed = self.core_attention(qkv, b, a, attention_mask.layout)
         gated = self.norm(mixed, gate.view(mixed.shape))
         output: tuple[Tensor, Tensor | None] = self.out_proj(gated.flatten(-2))
         return output

@@ -18,17 +18,24 @@ from megatron.core.tensor_parallel.mappings import (
 from megatron.core.transformer.attention import SelfAttention, SelfAttentionSubmodules
 from megatron.core.transformer.enums import AttnMaskType
 from megatron.core.transformer.identity_op import IdentityOp
-from megatron.core.transformer.mlp import MLP, MLPSubmodules
 from megatron.core.transformer.spec_utils import ModuleSpec
-from megatron.core.transformer.transformer_block import TransformerBlockSubmodules
+from megatron.core.transformer.transformer_block import (
+    TransformerBlockSubmodules,
+    get_num_layers_to_build,
+)
 from megatron.core.transformer.transformer_config import TransformerConfig
-from megatron.core.transformer.transformer_layer import TransformerLayer, TransformerLayerSubmodules
+from megatron.core.transformer.transformer_layer import (
+    TransformerLayer,
+    TransformerLayerSubmodules,
+    get_transformer_layer_offset,
+)
 from torch import Tensor, nn
 
-from slime.training.core.packing import PackedBatch
-from slime.training.megatron.attention import GatedSelfAttention, PackedAttention, gather_tokens
+from slime.training.core.packing import Layout, PackedBatch
+from slime.training.megatron.attention import GatedSelfAttention, PackedAttention, Places, gather_tokens
 from slime.training.megatron.core_config import inverse_frequencies, padded_vocabulary
 from slime.training.megatron.delta_net import GatedDeltaNet
+from slime.training.megatron.mlp import GatedMLP
 from slime.training.megatron.moe import MixtureOfExperts
 from slime.training.megatron.norms import RMSNorm, ZeroCentredRMSNorm
 from slime.training.megatron.parallel import Parallel
@@ -58,9 +65,6 @@ def block_spec(
             k_layernorm=qk_norm,
         ),
     )
-    mlp = ModuleSpec(
-        module=MLP, submodules=MLPSubmodules(linear_fc1=ColumnParallelLinear, linear_fc2=RowParallelLinear)
-    )
     specs = [
         ModuleSpec(
             module=TransformerLayer,
@@ -69,7 +73,7 @@ def block_spec(
                 self_attention=GatedDeltaNet if is_linear(hf, layer) else attention,
                 self_attn_bda=get_bias_dropout_add,
                 pre_mlp_layernorm=norm,
-                mlp=MixtureOfExperts if has_experts(hf, layer) else mlp,
+                mlp=MixtureOfExperts if has_experts(hf, layer) else GatedMLP,
                 mlp_bda=get_bias_dropout_add,
             ),
         )
@@ -91,8 +95,8 @@ class PackedGPT(GPTModel):  # type: ignore[misc]
     def __init__(
         self, hf: PretrainedConfig, config: TransformerConfig, parallel: Parallel, args: TrainingSide
     ) -> None:
-        layers = config.num_layers // parallel.pp.size
-        first = layers * parallel.pp.rank
+        layers = get_num_layers_to_build(config, pp_rank=parallel.pp.rank)
+        first = get_transformer_layer_offset(config, None, parallel.pp.rank)
         super().__init__(
             config,
             block_spec(config, hf, range(first, first + layers), args.attn_implementation),
@@ -123,10 +127,17 @@ class PackedGPT(GPTModel):  # type: ignore[misc]
         else:
             hidden = received
             self.decoder.set_input_tensor(received)
-        angles = positions.float().unsqueeze(-1) * self.frequencies.to(positions.device)
-        rotary = torch.cat([angles, angles], -1)[:, None, None, :]
-        hidden = self.decoder(hidden_states=hidden, attention_mask=whole.layout, rotary_pos_emb=rotary)
+        places = self.places(whole.layout, positions)
+        hidden = self.decoder(hidden_states=hidden, attention_mask=places)
         return self.output(hidden, packed.logit_positions) if self.post_process else hidden
+
+    def places(self, layout: Layout, positions: Tensor) -> Places:
+        """Of the tokens at these positions [n], for all layers."""
+        angles = positions.float().unsqueeze(-1) * self.frequencies.to(positions.device)
+        both = torch.cat([angles, angles], -1)[:, None, None, :]
+        return Places(
+            layout, both.cos().to(self.config.params_dtype), both.sin().to(self.config.params_dtype)
+        )
 
     def padded(self, packed: PackedBatch) -> PackedBatch:
         """The pack with a sequence of its own at the end, so that the ranks get equally many tokens."""

@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any
 import torch
 import torch.distributed as dist
 from megatron.core import parallel_state as mpu
-from megatron.core.tensor_parallel import ColumnParallelLinear, RowParallelLinear
-from megatron.core.transformer.mlp import MLP, MLPSubmodules
 from megatron.core.transformer.transformer_config import TransformerConfig
 from torch import Tensor, nn
 from torch.nn.functional import grouped_mm, linear, silu
+
+from slime.training.megatron.mlp import GatedMLP
 
 if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
@@ -87,12 +87,7 @@ class SharedExpert(nn.Module):
         super().__init__()
         own = copy(config)
         own.ffn_hidden_size = config.moe_shared_expert_intermediate_size
-        self.mlp = MLP(
-            own,
-            MLPSubmodules(linear_fc1=ColumnParallelLinear, linear_fc2=RowParallelLinear),
-            ffn_hidden_size=own.ffn_hidden_size,
-            tp_group=mpu.get_tensor_model_parallel_group(),
-        )
+        self.mlp = GatedMLP(own)
         self.gate = nn.Parameter(torch.empty(1, config.hidden_size, dtype=config.params_dtype))
 
     def forward(self, hidden: Tensor) -> Tensor:
@@ -130,9 +125,10 @@ class MixtureOfExperts(nn.Module):
     def _mix(self, rows: Tensor) -> Tensor:
         weights, chosen = self.router(rows)
         order = chosen.flatten().argsort(stable=True)
-        counts = torch.bincount(chosen.flatten(), minlength=len(self.router.weight))
-        answers = self._ask(rows[order // self.router.top_k], counts)
-        of_tokens = answers[order.argsort()].view(*chosen.shape, -1)
+        counts = chosen.new_zeros(len(self.router.weight))
+        counts.scatter_add_(0, chosen.flatten(), torch.ones_like(chosen.flatten()))
+        answers = self._ask(rows[order // self.router.top_k], counts)[order.argsort()]
+        of_tokens = answers.view(*chosen.shape, -1)
         mixed: Tensor = (of_tokens * weights.unsqueeze(-1)).sum(1)
         return mixed
 
@@ -144,12 +140,13 @@ class MixtureOfExperts(nn.Module):
         given = counts.view(ranks, -1)
         got = torch.empty_like(given)
         dist.all_to_all_single(got, given, group=self.group)
-        sent, received = given.sum(1).tolist(), got.sum(1).tolist()
-        arrived = _Travel.apply(rows, sent, received, self.group)  # type: ignore[no-untyped-call]
+        sent, received = torch.stack([given.sum(1), got.sum(1)]).tolist()
         expert = torch.arange(got.shape[1], device=got.device).repeat(ranks)
-        order = expert.repeat_interleave(got.flatten()).argsort(stable=True)
-        answers = self.experts(arrived[order], got.sum(0))
-        return _Travel.apply(answers[order.argsort()], received, sent, self.group)  # type: ignore[no-untyped-call,no-any-return]
+        order = expert.repeat_interleave(got.flatten(), output_size=sum(received)).argsort(stable=True)
+        asked = _Travel.apply(rows, sent, received, self.group)[order]  # type: ignore[no-untyped-call]
+        del rows  # or all questions would stay beside the answers
+        answers = self.experts(asked, got.sum(0))[order.argsort()]
+        return _Travel.apply(answers, received, sent, self.group)  # type: ignore[no-untyped-call,no-any-return]
 
 
 class _Travel(torch.autograd.Function):

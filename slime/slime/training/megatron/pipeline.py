@@ -1,8 +1,8 @@
 """A model that is spread over ranks, as losses, teachers and the step see it; and pipelines of micro-batches.
 
 Forward passes without gradients give a distribution on every rank of a pipeline: the last stage computes, the others
-get what it computed. In training every stage runs one forward, then one backward (Narayanan et al. 2021, 1F1B), and
-only the last one sees the loss.
+get what it computed, for many packs at once where that is all that is asked. In training every stage runs one forward,
+then one backward (Narayanan et al. 2021, 1F1B), and only the last one sees the loss.
 """
 
 from __future__ import annotations
@@ -71,6 +71,29 @@ class ShardedModel(nn.Module):
             self._exchange(self.parallel.pp.rank + 1, output, None)
             own = self._of(output, packed) if self.parallel.is_last else None
             return RelayedDistribution(own, packed, self.dtype, self.parallel.pp)
+
+    @torch.no_grad()
+    def of_all(self, packs: Sequence[PackedBatch]) -> list[Tensor]:
+        """What is said of every pack [T], on every stage, without gradients: log-probs of its targets. No stage waits for
+        a later one, and the last one tells the others at the end."""
+        said = []
+        for packed in packs:
+            output = self.core.stage(packed, self._receive(packed, self.parallel.pp.rank - 1))
+            self._exchange(self.parallel.pp.rank + 1, output, None)
+            if self.parallel.is_last:
+                said.append(self._say(output, packed))
+        if self.parallel.pp.size == 1 or not packs:
+            return said
+        sizes = [len(packed.targets) for packed in packs]
+        like = packs[0].temperatures.new_empty(sum(sizes), dtype=wide(self.dtype))
+        whole = torch.cat(said) if self.parallel.is_last else like
+        dist.broadcast(whole, src=self.parallel.pp.ranks[-1], group=self.parallel.pp.group)
+        return list(torch.split(whole, sizes))
+
+    def _say(self, output: Tensor, packed: PackedBatch) -> Tensor:
+        """What the last stage says of a pack, [T]."""
+        log_probs: Tensor = self._of(output, packed).log_probs(packed.targets)
+        return log_probs
 
     def train_step(self, packs: Sequence[PackedBatch], loss_of: LossOf) -> None:
         """Adds up the gradients of the losses of all micro-batches, 1F1B. `loss_of` is asked on the last stage."""
@@ -144,6 +167,11 @@ def _all_positions(packed: PackedBatch) -> PackedBatch:
     )
 
 
+def wide(dtype: torch.dtype) -> torch.dtype:
+    """Of log-probs, where a model computes in `dtype`."""
+    return torch.float64 if dtype == torch.float64 else torch.float32
+
+
 def _backward(number: int, received: Tensor | None, output: Tensor, gradient: Tensor | None) -> Tensor | None:
     """The gradient of what was received, for the stage before."""
     torch.autograd.backward(output, gradient)
@@ -160,7 +188,7 @@ class RelayedDistribution:
     def __init__(self, own: Distribution | None, packed: PackedBatch, dtype: torch.dtype, axis: Axis) -> None:
         self.own, self.axis, self.packed = own, axis, packed
         self.rows, self.device = len(packed.targets), packed.targets.device
-        self.dtype = torch.float64 if dtype == torch.float64 else torch.float32
+        self.dtype = wide(dtype)
 
     def log_probs(self, ids: Tensor) -> Tensor:
         return self._relay(lambda own: own.log_probs(ids), tuple(ids.shape))

@@ -44,11 +44,11 @@ def _again(module: Any) -> None:
 
 def _in_groups(layers: nn.ModuleList, size: int, hidden_states: Tensor, **inputs: Any) -> Tensor:
     """The layers one after the other; only the input of every `size` of them is kept."""
-    known = {name: inputs[name] for name in ("attention_mask", "rotary_pos_emb")}
+    mask = inputs["attention_mask"]
 
     def run(hidden: Tensor, first: int) -> Tensor:
         for layer in layers[first : first + size]:
-            hidden, _context = layer(hidden_states=hidden, **known)
+            hidden, _context = layer(hidden_states=hidden, attention_mask=mask)
         return hidden
 
     for first in range(0, len(layers), size):

@@ -7,7 +7,8 @@ projection in another. A matrix is cut over tensor-parallel ranks along one dime
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import torch
 import torch.distributed as dist
@@ -24,6 +25,35 @@ from slime.weights.files import WeightFiles
 
 if TYPE_CHECKING:
     from transformers import PretrainedConfig
+
+
+BUCKET = 16 * 2**20
+"""Bytes of weights that one pipeline stage hands to another at a time."""
+ALIGNMENT = 16  # bytes
+
+
+@dataclass(frozen=True)
+class Head:
+    """A tensor among bytes, from `start` on."""
+
+    name: str
+    shape: torch.Size
+    dtype: torch.dtype
+    start: int
+
+    @property
+    def stop(self) -> int:
+        """Where its bytes end."""
+        return self.start + self.shape.numel() * self.dtype.itemsize
+
+    @property
+    def end(self) -> int:
+        """Where the next one can begin."""
+        return -(-self.stop // ALIGNMENT) * ALIGNMENT
+
+    def of(self, flat: Tensor) -> Tensor:
+        """It, in these bytes."""
+        return flat[self.start : self.stop].view(self.dtype).view(self.shape)
 
 
 class WeightMap:
@@ -169,7 +199,7 @@ def whole_weights(
 ) -> Iterator[tuple[str, Tensor]]:
     """All weights as whole tensors by Hugging Face's names, on rank 0 of all; the others get nothing.
 
-    Every rank must take all. One tensor at a time is whole, so no rank ever holds the model.
+    Every rank must take all. One tensor at a time is whole, or a bucket of them, so no rank ever holds the model.
     """
     return to_first_stage(weights.whole(dtype), parallel, dtype)
 
@@ -184,10 +214,9 @@ def to_first_stage(
             pass
     elif parallel.pp.rank:
         first, group = parallel.pp.ranks[0], parallel.pp.group
-        for name, tensor in own:
-            part = tensor.to("cpu", dtype).contiguous()
-            dist.send_object_list([(name, part.shape, part.dtype)], dst=first, group=group)
-            dist.send(part, dst=first, group=group)
+        for heads, flat in _buckets(own, dtype):
+            dist.send_object_list([heads], dst=first, group=group)
+            dist.send(flat, dst=first, group=group)
         dist.send_object_list([None], dst=first, group=group)
     else:
         yield from own
@@ -195,13 +224,33 @@ def to_first_stage(
             yield from _received(rank, parallel)
 
 
+def _buckets(
+    own: Iterable[tuple[str, Tensor]], dtype: torch.dtype | None
+) -> Iterator[tuple[list[Head], Tensor]]:
+    """The tensors as bytes behind one another, and what they are; many at once, as each message takes milliseconds. The
+    next bytes take the place of the last ones."""
+    buffer = torch.empty(BUCKET, dtype=torch.uint8, pin_memory=torch.cuda.is_available())
+    heads: list[Head] = []
+    for name, tensor in own:
+        head = Head(name, tensor.shape, dtype or tensor.dtype, heads[-1].end if heads else 0)
+        if heads and head.stop > len(buffer):
+            yield heads, buffer[: heads[-1].stop]
+            heads, head = [], replace(head, start=0)
+        if head.stop > len(buffer):
+            buffer = torch.empty(head.stop, dtype=torch.uint8, pin_memory=buffer.is_pinned())
+        head.of(buffer).copy_(tensor)
+        heads.append(head)
+    if heads:
+        yield heads, buffer[: heads[-1].stop]
+
+
 def _received(rank: int, parallel: Parallel) -> Iterator[tuple[str, Tensor]]:
-    box: list[Any] = [None]
+    box: list[list[Head] | None] = [None]
     while True:
         dist.recv_object_list(box, src=rank, group=parallel.pp.group)
         if box[0] is None:
             return
-        name, shape, kind = box[0]
-        tensor = torch.empty(shape, dtype=kind)
-        dist.recv(tensor, src=rank, group=parallel.pp.group)
-        yield name, tensor
+        flat = torch.empty(box[0][-1].stop, dtype=torch.uint8)
+        dist.recv(flat, src=rank, group=parallel.pp.group)
+        for head in box[0]:
+            yield head.name, head.of(flat)

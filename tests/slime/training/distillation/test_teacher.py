@@ -166,14 +166,14 @@ def test_every_hint_is_read_once_and_only_where_somebody_asks(
     make_trainer: Any, make_samples: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     read: list[int] = []
-    real = Teacher._passes
+    real = Teacher._rounds
 
     def counted(self: Teacher, *given: Any) -> Any:
-        for sequences, packed, dist in real(self, *given):
-            read.extend(one.hint for one in sequences)
-            yield sequences, packed, dist
+        rounds = real(self, *given)
+        read.extend(one.hint for sequences in rounds for one in sequences)
+        return rounds
 
-    monkeypatch.setattr(Teacher, "_passes", counted)
+    monkeypatch.setattr(Teacher, "_rounds", counted)
     samples = make_samples((1, 3, 0, 2))
     wanted = {
         ("topk_select", "sequence_optimal", None): [0, 0, 0, 0, 1, 1, 2],  # the plain prompt where no hint is

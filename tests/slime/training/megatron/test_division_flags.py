@@ -38,6 +38,10 @@ def test_ranks_of_a_model_and_its_copies_make_the_processes(words: list[str]) ->
             "6 training processes do not divide",
         ),
         ("--train-backend megatron --tp 0", "must be 1 or more"),
+        (
+            "--train-backend megatron --decoder-last-pipeline-num-layers 2",
+            "needs --pipeline-model-parallel-size",
+        ),
         ("--ep 2", "this is --train-backend fsdp"),
         (
             "--train-backend megatron --pp 2 --ep 4 --num-train-processes 4",

@@ -5,19 +5,23 @@ from __future__ import annotations
 import json
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 from safetensors.torch import load_file
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.distributed.fsdp import MixedPrecisionPolicy
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.testing import assert_close
+from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from slime.engines.embedded.model import ModelError, build_model
 from slime.errors import CheckpointError, ConfigError, TrainError
 from slime.training.core.packing import pack
+from slime.training.megatron import attention
 from slime.training.megatron.weights import WeightMap
 from slime.utils.decoders import language_part
 from slime.weights.probe import expected_probe, measure
@@ -361,3 +365,47 @@ def test_ranks_that_do_not_divide_the_model_are_refused(
         config = read_config(folders[name if name in folders else "qwen3_5"])
         config.linear_num_key_heads = 1 if name == "one_key_head" else 2
         transformer_config(config, make_args(**sizes), torch.float32)
+
+
+def test_gathered_tokens_of_context_parallel_ranks_need_no_word_from_the_others_in_the_backward_pass(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def copies(parts: list[torch.Tensor], mine: torch.Tensor, group: object) -> None:
+        for part in parts:
+            part.copy_(mine)
+
+    monkeypatch.setattr(attention.dist, "all_gather", copies)
+    group = SimpleNamespace(size=lambda: 3, rank=lambda: 1)
+    mine = torch.ones(2, 4, requires_grad=True)
+    weights = torch.arange(24.0).view(6, 4)
+    (attention.gather_tokens(mine, group) * weights).sum().backward()  # type: ignore[arg-type]
+    assert mine.grad is not None and torch.equal(mine.grad, 3 * weights[2:4])
+
+
+def test_a_layer_keeps_nothing_of_the_rotations_and_no_sum_of_the_gate_with_zero(
+    make_trainer: Any, make_samples: Any, folders: dict[str, str]
+) -> None:
+    trainer = make_trainer(hf_checkpoint=folders["qwen3"])
+    packed, asked = pack(make_samples(3), CPU), []
+
+    class Watch(TorchDispatchMode):
+        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            asked.append((func.overloadpacket._qualified_op_name, args))
+            return func(*args, **(kwargs or {}))
+
+    with Watch():
+        trainer.model.distribution(packed)
+    turns = [name for name, _ in asked if name in ("aten::cos", "aten::sin")]
+    assert len(turns) == 2, "once a pack, whatever the number of layers"
+    sums = [args for name, args in asked if name == "aten::add" and args[0].shape[-1:] == (48,)]
+    assert not sums
+
+
+def test_a_mixture_without_other_ranks_never_asks_how_many_tokens_an_expert_got(
+    make_trainer: Any, folders: dict[str, str]
+) -> None:
+    trainer = make_trainer(hf_checkpoint=folders["qwen3_moe"], bf16=True)
+    mixture = trainer.model.core.decoder.layers[0].mlp
+    with FakeTensorMode(allow_non_fake_inputs=True):  # which refuses shapes that depend on values
+        output, _ = mixture(torch.empty(10, 1, 32, dtype=torch.bfloat16))
+    assert output.shape == (10, 1, 32)

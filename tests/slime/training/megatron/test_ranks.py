@@ -40,6 +40,7 @@ DIVISIONS: dict[str, dict[str, int]] = {
     "pipeline_experts": {"pipeline_model_parallel_size": 2, "expert_model_parallel_size": 2},
     "context_experts": {"context_parallel_size": 2, "expert_model_parallel_size": 4},
     "shared_experts": {"expert_model_parallel_size": 2, "use_distributed_optimizer": True},
+    "longer_first_stage": {"pipeline_model_parallel_size": 2, "decoder_last_pipeline_num_layers": 1},
     "hybrid_tensor_context": {"tensor_model_parallel_size": 2, "context_parallel_size": 2},
     "hybrid_pipeline_shared": {"pipeline_model_parallel_size": 2, "use_distributed_optimizer": True},
     "hybrid_sequence_pipeline": {
@@ -83,6 +84,7 @@ LOSSES: dict[str, dict[str, Any]] = {
     },
     "context_experts": {"calculate_per_token_loss": True},
     "shared_experts": {"entropy_coef": 0.05, "global_batch_size": 4},
+    "longer_first_stage": {"entropy_coef": 0.05, "gradient_checkpointing": True},
     "hybrid_tensor_context": {"use_kl_loss": True, "kl_loss_coef": 0.1, "global_batch_size": 4},
     "hybrid_pipeline_shared": {"calculate_per_token_loss": True},
     "hybrid_sequence_pipeline": {
@@ -94,7 +96,7 @@ MODELS = {"pipeline": "qwen2", "context": "llama", "data": "qwen2"}
 MODELS |= dict.fromkeys(("experts", "shared_experts", "pipeline_experts", "context_experts"), "qwen3_moe")
 MODELS |= dict.fromkeys(("tensor_experts", "sequence_experts"), "qwen2_moe")
 MODELS |= dict.fromkeys(("hybrid_tensor_context", "hybrid_sequence_pipeline"), "qwen3_5_vision")
-MODELS |= {"hybrid_pipeline_shared": "qwen3_5"}
+MODELS |= {"hybrid_pipeline_shared": "qwen3_5", "longer_first_stage": "qwen3_moe_sparse"}
 RANKS = """
 import pickle, sys
 import torch
@@ -188,9 +190,11 @@ def planned(folder: str, sizes: dict[str, Any], held: list[int]) -> bool:
     names = [
         f"{name}_parallel_size" for name in ("tensor_model", "pipeline_model", "context", "expert_model")
     ]
-    division = Division(*(sizes.get(name, 1) for name in names))
+    division = Division(
+        *(sizes.get(name, 1) for name in names), last_layers=sizes.get("decoder_last_pipeline_num_layers")
+    )
     ends = [sum(division.numbers(shape_of(config, "small"), first)) for first in (True, False)]
-    if "linear_conv_kernel_dim" in json.dumps(config):
+    if "linear_conv_kernel_dim" in json.dumps(config) or division.last_layers is not None:
         return held[0] + held[-1] == pytest.approx(sum(ends), rel=0.04)
     return [held[0], held[-1]] == pytest.approx(ends, rel=0.04)
 
