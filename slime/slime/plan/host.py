@@ -2,8 +2,9 @@
 
 Every process that computes on a GPU takes `PROCESS` (libraries, CUDA's host side, Ray). The trainer's state is weights
 and two moments in fp32, 12 bytes a number: the gate keeps it twice while a version is on its way (the state to go back
-to, and the one that may become it), a background checkpoint once, --offload-train once. A checkpoint on disk holds it
-too, with the model in bf16 beside it; one more than is kept is being written.
+to, and the one that may become it), a background checkpoint once. --offload-train moves it there, and what stays frozen
+beside it; that memory is not given back. A checkpoint on disk holds the state too, with the model in bf16 beside it; one
+more than is kept is being written.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from slime.plan.hardware import GIB
+from slime.plan.memory import trainer_parts
 from slime.plan.parts import Parts, TrainerMemory
 
 PROCESS = int(3 * GIB)
@@ -21,6 +23,8 @@ SERVED = 2
 """Bytes a number of a version, in bf16."""
 ON_THEIR_WAY = int(2 * GIB)
 """Tensors between the GPU and the version's file."""
+RESIDENT = ("weights", "optimizer", "frozen models", "weights in 4 bits")
+"""Of the parts of a training GPU, those that are there between steps."""
 
 
 @dataclass(frozen=True)
@@ -54,13 +58,21 @@ def host_parts(trainer: TrainerMemory, processes: int, offloaded: float, use: Ho
     parts: Parts = {
         "processes": float(PROCESS * processes),
         "weights on their way": float(ON_THEIR_WAY),
-        "offloaded by the trainer": offloaded + (state if use.offload_train else 0),
+        "offloaded by the trainer": offloaded + (steps_aside(trainer) if use.offload_train else 0.0),
         "states to go back to": 2.0 * state if use.gate else 0.0,
         "a checkpoint on its way": float(state) if use.async_save else 0.0,
         "shared memory": 3.0 * model if use.shared else 0.0,
         "engines' weights": float(model * use.engines),
     }
     return {name: size for name, size in parts.items() if size}
+
+
+def steps_aside(trainer: TrainerMemory) -> float:
+    """Bytes of all ranks that leave the GPUs while engines have them; none of what the CPU holds anyway."""
+    if trainer.cpu_offload:
+        return 0.0
+    parts = trainer_parts(trainer)
+    return trainer.gpus * sum(parts.get(name, 0.0) for name in RESIDENT)
 
 
 def disk_parts(trainer: TrainerMemory, use: HostUse) -> Parts:

@@ -17,7 +17,7 @@ from slime.plan.__main__ import main
 from slime.plan.cost import Batch, step_flops
 from slime.plan.division import Division
 from slime.plan.hardware import GIB, GPUS, _listed, named_gpu, parse_gpus
-from slime.plan.host import PROCESS, HostUse
+from slime.plan.host import PROCESS, HostUse, steps_aside
 from slime.plan.known import KNOWN
 from slime.plan.memory import activations, engine_parts, host_bytes, kv_tokens, trainer_parts
 from slime.plan.parts import EngineMemory, TrainerMemory
@@ -362,3 +362,14 @@ def test_host_memory_and_disk_are_counted_and_what_a_machine_lacks_is_named() ->
     adapters = replace(plan, trainer=replace(trainer, lora_rank=16))
     assert sum(on_hosts(adapters)[0].values()) < sum(memory.values()) / 2
     assert "GiB of memory of the machines: processes 24" in as_text(plan)
+
+
+def test_a_trainer_that_steps_aside_takes_what_is_frozen_with_it() -> None:
+    shape, small = read_shape("Qwen3-4B"), read_shape("Qwen3-0.6B")
+    trainer = TrainerMemory(shape, gpus=4, tokens=8192, rows=1024, checkpointing=True)
+    assert steps_aside(trainer) == 12 * shape.parameters
+    assert steps_aside(replace(trainer, frozen=(small,))) == 12 * shape.parameters + 4 * small.parameters
+    assert steps_aside(replace(trainer, lora_rank=16)) > 4 * shape.parameters, "the base is there too"
+    assert steps_aside(replace(trainer, cpu_offload=True)) == 0
+    plan = MemoryPlan(named_gpu("H100"), 8, trainer, (), Batch(16, 8192), host=HostUse(offload_train=True))
+    assert on_hosts(plan)[0]["offloaded by the trainer"] == 12 * shape.parameters
