@@ -60,6 +60,8 @@ named_by_flags() {
 
 # gpu_defaults: every variable that is not set gets its usual value.
 gpu_defaults() {
+  local name
+  for name in MEGATRON COLOCATE USE_WANDB ALLOW_NO_KEY; do yes_or_no "$name"; done
   if [ "${MEGATRON:-0}" = 1 ]; then default TRAIN_BACKEND megatron; fi
   default TRAIN_BACKEND fsdp
   default HOST "$(usual_host)"
@@ -83,6 +85,16 @@ gpu_defaults() {
   RUN_DIR=${RUN_DIR:-$ROOT/runs/$RUN_NAME}
   case $RUN_DIR in /*) ;; *) RUN_DIR=$PWD/$RUN_DIR ;; esac # other machines have other working folders
   if [ -n "${WANDB_KEY:-}" ]; then export WANDB_API_KEY=$WANDB_KEY; fi
+}
+
+# yes_or_no NAME: the variable becomes 1 or 0 where it is set.
+yes_or_no() {
+  case ${!1:-} in
+    '') ;;
+    1 | true | yes | on) printf -v "$1" 1 ;;
+    0 | false | no | off) printf -v "$1" 0 ;;
+    *) die "$1=${!1}: give 1 for yes, 0 for no" ;;
+  esac
 }
 
 # gpu_split: counts from counts, or from lists of GPUs (TRAIN_GPUS="0,1" ROLLOUT_GPUS="2,3" PRM_GPUS="4,5").
@@ -157,8 +169,8 @@ gpu_arguments() {
 
 # division_arguments: how Megatron divides the model: tensor parallel as far as its heads allow, experts dealt to all ranks.
 division_arguments() {
-  local tensor experts python=${VENV:-$ROOT/.venv}/bin/python
-  [ -x "$python" ] || python=$(find_python)
+  local tensor experts python
+  python=$(any_python)
   read -r tensor experts < <(PYTHONPATH=$ROOT/slime "$python" -m slime.plan.division "$MODEL_PATH" \
     --gpus $((ACTOR_GPUS * ACTOR_NODES)) --node "$ACTOR_GPUS" --pp "${TRAIN_PP:-1}" --cp "${TRAIN_CP:-1}") || :
   flag --tensor-model-parallel-size TRAIN_TP "$tensor"
@@ -312,6 +324,20 @@ model_problem() {
     "for example from: hf download Qwen/$MODEL --local-dir $ROOT/models/$MODEL"
 }
 
+# check_model_files: a download that is not complete is told before gigabytes are installed and engines are started.
+check_model_files() {
+  local problem python
+  python=$(any_python)
+  problem=$(PYTHONPATH=$ROOT/slime "$python" -m slime.plan.model_folder "$MODEL_PATH") || die "MODEL_PATH=$MODEL_PATH" \
+    "${problem:-cannot be read}, so its download is not complete; the same hf download again goes on where it stopped"
+}
+
+# any_python: one that runs what needs no package.
+any_python() {
+  local python=${VENV:-$ROOT/.venv}/bin/python
+  if [ -x "$python" ]; then echo "$python"; else find_python; fi
+}
+
 ensure_gpu_env() {
   ensure_env "$ROOT/requirements.txt" "$ROOT/instructions/requirements-gpu.txt"
   check_torch
@@ -363,8 +389,7 @@ gpu_start() {
     [ -z "$problem" ] || die "$problem"
   done
   check_gpus
-  compgen -G "$MODEL_PATH/*.safetensors" >/dev/null || die "MODEL_PATH=$MODEL_PATH holds no *.safetensors, so its download is" \
-    "not complete; the same hf download again goes on where it stopped"
+  check_model_files
   ensure_gpu_env
   if [ "${SERVES:-1}" = 1 ]; then check_port "$HOST" "$PORT" "$RUN_DIR"; fi
   ensure_engine
@@ -390,16 +415,20 @@ gpu_start() {
 
 # check_gpus: this machine must have its share of the GPUs. A Ray cluster that runs already knows its own.
 check_gpus() {
-  local here id
+  local here id visible which=''
   if [ -n "${RAY_ADDRESS:-}" ] || [ "$NEEDED_GPUS" = 0 ]; then return 0; fi
   command -v nvidia-smi >/dev/null || die "no nvidia-smi here, so no GPU; see bash instructions/check_gpu.sh, or take a run_tiny_*.sh"
   here=$(nvidia-smi -L 2>/dev/null | grep -c '^GPU' || :)
   [ "$here" != 0 ] || die "nvidia-smi finds no GPU here; see bash instructions/check_gpu.sh"
+  if [ -z "${TRAIN_GPUS:-}" ] && [ -n "${CUDA_VISIBLE_DEVICES:-}" ]; then
+    visible=$(count_gpus "$CUDA_VISIBLE_DEVICES")
+    if [ "$visible" -lt "$here" ]; then which=" (CUDA_VISIBLE_DEVICES=$CUDA_VISIBLE_DEVICES, of $here)" here=$visible; fi
+  fi
   for id in ${TRAIN_GPUS:+${CUDA_VISIBLE_DEVICES//,/ }}; do
     [ "$id" -lt "$here" ] || die "GPU $id is not there (TRAIN_GPUS, ROLLOUT_GPUS, PRM_GPUS): this machine has 0 to $((here - 1))"
   done
   [ $((here * NNODES)) -ge "$NEEDED_GPUS" ] ||
-    die "$NEEDED_GPUS GPUs are asked for and $((here * NNODES)) are there: make ACTOR_GPUS, ROLLOUT_GPUS or PRM_GPUS smaller"
+    die "$NEEDED_GPUS GPUs are asked for and $((here * NNODES)) are there$which: make ACTOR_GPUS, ROLLOUT_GPUS or PRM_GPUS smaller"
 }
 
 lora_defaults() {

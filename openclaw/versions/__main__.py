@@ -45,8 +45,8 @@ def build_parser() -> argparse.ArgumentParser:
     )
     add_version(parser)
     parser.add_argument("--url", default=None, help="the server's address, default http://127.0.0.1:30000")
-    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    commands.add_parser("list", help="all versions, oldest first")
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND")
+    commands.add_parser("list", help="all versions, oldest first; what is done where no command is given")
     for name, text in (
         ("show", "one version: why it was rejected, what was measured"),
         ("rollback", "serves this version from now on and trains on from it"),
@@ -88,7 +88,7 @@ class VersionsError(Exception):
 
 def _answer(args: argparse.Namespace, settings: VersionsSettings) -> str:
     path = f"/admin/versions/{args.version}" if "version" in args else "/admin/versions"
-    match args.command:
+    match args.command or "list":
         case "list":
             return table(_call(settings, "GET", path))
         case "show":

@@ -18,7 +18,7 @@ esac
 """
 PYTHON = """#!/bin/sh
 case "$*" in
-  *check_port*) exec "{python}" "$@" ;;
+  *check_port* | *slime.plan.*) exec "{python}" "$@" ;;
   *'version("torch")'*) echo "{torch}"; exit 0 ;;
   *find_spec*) exit 1 ;;
   *'import pip'*) exit 0 ;;
@@ -44,7 +44,8 @@ class GpuMachine:
         self.model = folder / "model"
         self.model.mkdir()
         (self.model / "config.json").write_text("{}")
-        (self.model / "model.safetensors").touch()
+        (self.model / "model.safetensors").write_bytes((2).to_bytes(8, "little") + b"{}")
+        (self.model / "tokenizer.json").write_text("{}")
         self.env = {
             "PATH": f"{folder / 'bin'}:{os.environ['PATH']}", "VENV": str(folder / "trainer"), "HF_CKPT": str(self.model),
             "RUN_DIR": str(folder / "run"), "HOST": "127.0.0.1",

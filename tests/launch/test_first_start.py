@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests import ROOT
+from tests.fakes.dry_run import dry
 from tests.fakes.gpu_machine import GpuMachine
 
 SCRIPT = "../openclaw-combine/run_qwen3_4b_openclaw_topk_select.sh"
@@ -158,3 +159,24 @@ esac
     assert f"ok       SGLang 0.5.23 ({engine})" in told
     assert "missing  for SGLang's kernels: no Python.h" in told and "python3-dev" in told
     assert "missing  sgl_kernel that loads" in told
+
+
+@pytest.mark.parametrize("name", ["COLOCATE", "MEGATRON", "ALLOW_NO_KEY"])
+def test_a_yes_or_no_is_taken_in_words_and_anything_else_is_refused(machine: GpuMachine, name: str) -> None:
+    done = machine.bash(SCRIPT, cwd=SLIME, **{name: "2"})
+    assert done.returncode == 2 and f"{name}=2: give 1 for yes, 0 for no" in done.stderr
+    plans = [dry("openclaw-rl/run_qwen3_4b_openclaw_rl.sh", **{name: word}).stdout for word in ("yes", "1")]
+    assert plans[0].replace("yes", "1") == plans[1] and "plan" in plans[0]
+
+
+def test_gpus_that_a_variable_hides_are_not_counted(machine: GpuMachine) -> None:
+    done = machine.bash(SCRIPT, cwd=SLIME, CUDA_VISIBLE_DEVICES="0,1")
+    assert done.returncode == 2 and machine.calls() == []
+    assert "8 GPUs are asked for and 2 are there (CUDA_VISIBLE_DEVICES=0,1, of 8)" in done.stderr
+
+
+def test_a_file_that_is_cut_short_is_told_before_anything_is_installed(machine: GpuMachine) -> None:
+    (machine.model / "model.safetensors").write_bytes(b"\x10\0\0")
+    done = machine.bash(SCRIPT, cwd=SLIME)
+    assert done.returncode == 2 and "cut short" in done.stderr and "hf download" in done.stderr
+    assert machine.calls() == []

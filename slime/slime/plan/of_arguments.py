@@ -148,6 +148,9 @@ def mem_fraction(args: EngineArguments) -> float:
     given = [words[i + 1] for i, word in enumerate(words[:-1]) if word == name]
     given += [word.partition("=")[2] for word in words if word.startswith(name + "=")]
     try:
-        return float(given[-1]) if given else usual
+        share = float(given[-1]) if given else usual
     except ValueError:
         raise ConfigError(f"{name} {given[-1]} is not a number") from None
+    if not 0 < share <= 1:
+        raise ConfigError(f"{name} {share:g}: it is a share of a GPU, above 0 and at most 1")
+    return share

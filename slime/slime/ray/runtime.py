@@ -95,7 +95,7 @@ class Runtime:
             with suppress(psutil.Error):
                 for child in psutil.Process(process.pid).children():
                     if process.alive() and child.name() in AGENTS:
-                        child.terminate()
+                        child.kill()
 
     def close(self) -> None:
         ray.shutdown()

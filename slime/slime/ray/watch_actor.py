@@ -64,12 +64,13 @@ class WatcherHandle:
     ) -> None:
         on_this_node = ServerWatcher.options(scheduling_strategy=here())  # type: ignore[attr-defined]
         self.actor = on_this_node.remote(run_dir, specs, env)
+        self.logs = run_dir / "logs"
         self.start_limit = sum(spec.start_timeout for spec in specs) + 60.0
         self.heartbeat = Heartbeat(lambda: self.actor.pid.remote(), "the watcher of the servers", limit)
 
     def wait_ready(self) -> None:
         """Returns once all servers answer. Raises ConfigError or EngineError with the log of a failure."""
-        gather([self.actor.wait_ready.remote()], "the servers", self.start_limit)
+        gather([self.actor.wait_ready.remote()], f"the servers (their logs: {self.logs})", self.start_limit)
 
     def check(self) -> None:
         """A watcher that gives no sign of life is killed; Ray starts another, which adopts the servers."""

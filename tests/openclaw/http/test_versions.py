@@ -155,8 +155,12 @@ def test_a_second_order_is_refused_while_one_waits(gateway: Any, tmp_path: Path)
 
 
 def test_the_command_lists_and_says_what_is_wrong(gateway: Any, capsys: Any) -> None:
+    assert main(["--url", gateway.url]) == 0
+    without = capsys.readouterr().out
     assert main(["--url", gateway.url, "list"]) == 0
-    lines = capsys.readouterr().out.splitlines()
+    listed = capsys.readouterr().out
+    assert listed == without
+    lines = listed.splitlines()
     assert lines[0] == "live 1" and "rejected" in lines[3] and lines[3].endswith("KL is 9")
     assert main(["--url", gateway.url, "release", "2"]) == 0
     assert json.loads(capsys.readouterr().out) == {"version": 2, "released": 0}

@@ -14,7 +14,7 @@ from slime.plan.cost import Batch
 from slime.plan.engine_share import share_words
 from slime.plan.hardware import GIB, GPUS, Gpu
 from slime.plan.memory import trainer_parts
-from slime.plan.of_arguments import carrying
+from slime.plan.of_arguments import carrying, mem_fraction
 from slime.plan.parts import EngineMemory, TrainerMemory
 from slime.plan.placement_plan import MemoryPlan, Server, problems
 from slime.plan.report import as_text
@@ -144,3 +144,10 @@ def test_a_trainer_that_does_not_fit_beside_an_engine_is_told_the_share_that_wou
     assert "MEM_FRACTION_STATIC=0." in said
     share = float(said.split("MEM_FRACTION_STATIC=")[1].split(")")[0])
     assert problems(replace(plan, servers=(Server("policy", replace(engine, fraction=share), 8),))) == []
+
+
+@pytest.mark.parametrize("share", ["1.5", "0", "-0.2"])
+def test_a_share_that_is_none_is_refused(share: str) -> None:
+    words = {"rollout": ["--sglang-mem-fraction-static", share]}
+    with pytest.raises(ConfigError, match="above 0 and at most 1"):
+        mem_fraction(flags(engine_words=words))

@@ -28,5 +28,5 @@ def test_rays_agents_do_not_outlive_a_driver_that_was_told_to_stop(tmp_path: Pat
     )
     agents = [psutil.Process(int(pid)) for pid in done.stdout.split() if psutil.pid_exists(int(pid))]
     assert len(done.stdout.split()) == 2, done.stderr
-    _, left = psutil.wait_procs(agents, timeout=5.0)
+    _, left = psutil.wait_procs(agents, timeout=15.0)
     assert [process for process in left if process.status() != psutil.STATUS_ZOMBIE] == []

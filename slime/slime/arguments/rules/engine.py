@@ -67,12 +67,20 @@ def check_engine(args: Arguments) -> None:
             f"--update-weight-transport tensor: there is no {SHARED_MEMORY} to share memory by; use disk"
         )
     splits = [
-        ("--rollout-num-gpus", args.rollout_num_gpus, args.rollout_num_gpus_per_engine),
-        ("--prm-num-gpus", args.prm_num_gpus, args.prm_num_gpus_per_engine),
+        ("--rollout-num-gpus", args.rollout_num_gpus, args.rollout_num_gpus_per_engine, "TP"),
+        (
+            "--prm-num-gpus",
+            args.prm_num_gpus,
+            args.prm_num_gpus_per_engine,
+            "PRM_NUM_GPUS_PER_ENGINE, else TP",
+        ),
     ]
-    for name, gpus, per_engine in splits:
+    for name, gpus, per_engine, variable in splits:
         if gpus % per_engine:
-            raise ConfigError(f"{name} {gpus} does not divide into engines of {name}-per-engine {per_engine}")
+            raise ConfigError(
+                f"{name} {gpus} does not divide into engines of {name}-per-engine {per_engine} "
+                f"(of launch scripts: {variable})"
+            )
     if args.rollout_backend in THIRD_PARTY:
         return
     args.engine_python = None  # SGLANG_PYTHON may be exported for other runs

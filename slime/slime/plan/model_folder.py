@@ -1,0 +1,68 @@
+"""Whether a model's folder is whole, before anything is installed or started for it; reads no tensor.
+
+`python -m slime.plan.model_folder FOLDER` prints what is wrong with it, and has exit status 1 then.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+INDEX = "model.safetensors.index.json"
+TOKENIZER = "tokenizer.json"
+LENGTH_BYTES = 8
+"""Of the number in front of a safetensors file: how long its header is."""
+
+
+def lacking(folder: Path) -> str:
+    """What is missing or cut short, in words; empty where the folder is whole."""
+    if not (folder / "config.json").is_file():
+        return "holds no config.json"
+    files = sorted(folder.glob("*.safetensors"))
+    if not files:
+        return "holds no *.safetensors"
+    missing = [name for name in _named(folder / INDEX) if not (folder / name).is_file()]
+    if missing:
+        return f"lacks {len(missing)} of the files that {INDEX} names, for example {missing[0]}"
+    for file in files:
+        if problem := cut_short(file):
+            return f"has {file.name}, {problem}"
+    return "" if (folder / TOKENIZER).is_file() else f"holds no {TOKENIZER}"
+
+
+def cut_short(file: Path) -> str:
+    """Why a safetensors file cannot be whole; empty where it is as long as its header says."""
+    size = file.stat().st_size
+    with file.open("rb") as content:
+        length = int.from_bytes(content.read(LENGTH_BYTES), "little")
+        if length > size - LENGTH_BYTES:
+            return f"whose header is cut short ({size} bytes; a pointer of git-lfs has about 130)"
+        try:
+            header = json.loads(content.read(length))
+            ends = [
+                int(tensor["data_offsets"][1]) for name, tensor in header.items() if name != "__metadata__"
+            ]
+        except (ValueError, KeyError, IndexError, TypeError, AttributeError):
+            return "whose header cannot be read"
+    wanted = LENGTH_BYTES + length + max(ends, default=0)
+    return "" if size >= wanted else f"which has {size} of its {wanted} bytes"
+
+
+def _named(index: Path) -> list[str]:
+    """The files that an index names; none where there is no index that can be read."""
+    try:
+        names = json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()
+        return sorted({str(name) for name in names})
+    except (OSError, ValueError, KeyError, AttributeError, TypeError):
+        return []
+
+
+def main() -> int:
+    problem = lacking(Path(sys.argv[1]))
+    print(problem, end="\n" if problem else "")
+    return 1 if problem else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
