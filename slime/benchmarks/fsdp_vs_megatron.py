@@ -91,12 +91,13 @@ def curve(model: str, backend: str) -> list[dict[str, float]]:
 
 
 def use_float64() -> None:
-    load = fsdp.AutoModelForCausalLM.from_pretrained
+    load = fsdp._load
 
-    def wide(folder: str, **how: Any) -> Any:
-        return load(folder, **how | {"dtype": torch.float64})
+    def wide(folder: str, args: Any) -> Any:
+        shards, model = load(folder, args)
+        return shards, model.double()
 
-    fsdp.AutoModelForCausalLM.from_pretrained = wide
+    fsdp._load = wide
     fsdp.MixedPrecisionPolicy = partial(_native, MixedPrecisionPolicy())  # type: ignore[misc,assignment]
     megatron.computing_dtype = lambda *_: torch.float64
 
