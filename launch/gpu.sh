@@ -89,10 +89,12 @@ gpu_defaults() {
 
 # yes_or_no NAME: the variable becomes 1 or 0 where it is set.
 yes_or_no() {
-  case ${!1:-} in
-    '') ;;
-    1 | true | yes | on) printf -v "$1" 1 ;;
-    0 | false | no | off) printf -v "$1" 0 ;;
+  local status=0
+  [ -n "${!1:-}" ] || return 0
+  is_yes "${!1}" || status=$?
+  case $status in
+    0) printf -v "$1" 1 ;;
+    1) printf -v "$1" 0 ;;
     *) die "$1=${!1}: give 1 for yes, 0 for no" ;;
   esac
 }

@@ -52,10 +52,19 @@ default() {
 
 # is_dry_run: a value that says neither yes nor no never starts anything.
 is_dry_run() {
-  case ${DRY_RUN:-0} in
-    0 | false | no | off) return 1 ;;
-    1 | true | yes | on | full) return 0 ;;
-    *) die "DRY_RUN=$DRY_RUN: give 1 for the plan, full for the plan and every default, 0 to start" ;;
+  local status=0
+  [ "${DRY_RUN:-}" != full ] || return 0
+  is_yes "${DRY_RUN:-}" || status=$?
+  [ "$status" != 2 ] || die "DRY_RUN=$DRY_RUN: give 1 for the plan, full for the plan and every default, 0 to start"
+  return "$status"
+}
+
+# is_yes WORD: 0 where it says yes, 1 where it says no or nothing, 2 for what says neither.
+is_yes() {
+  case $1 in
+    1 | true | yes | on) return 0 ;;
+    '' | 0 | false | no | off) return 1 ;;
+    *) return 2 ;;
   esac
 }
 

@@ -1,9 +1,19 @@
-"""Which programs an engine finds by their names."""
+"""How an engine's own Python is called, and which programs it finds by their names."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+
+
+def child_command(python: str, child: str) -> list[str]:
+    """Runs a program of ours in that Python, where the names of its neighbours hide no package (-P)."""
+    return [python, "-P", child]
+
+
+def child_environment(python: str, environ: Mapping[str, str]) -> dict[str, str]:
+    """`environ` with the PATH of an engine that runs in this Python."""
+    return {**environ, "PATH": search_path(python, environ)}
 
 
 def search_path(python: str, environ: Mapping[str, str]) -> str:

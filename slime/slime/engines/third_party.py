@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from slime.engines.child import EngineGone
+from slime.engines.programs import child_command
 from slime.engines.weights_file import FirstWeights, first_weights
 from slime.errors import ConfigError, EngineError
 from slime.utils.ports import bind_error
@@ -136,11 +137,6 @@ class ThirdPartyEngine:
             last = (done.stderr.strip().splitlines() or ["it said nothing"])[-1]
             raise ConfigError(last.removeprefix("engine: "))
         return str(json.loads(done.stdout.strip().splitlines()[-1])["version"])
-
-
-def child_command(python: str, child: str) -> list[str]:
-    """Runs a program of ours in that Python, where the names of its neighbours hide no package (-P)."""
-    return [python, "-P", child]
 
 
 def servable_weights(request: LaunchRequest) -> FirstWeights:

@@ -9,6 +9,7 @@ import logging
 import time
 from collections.abc import Sequence
 
+import torch
 import torch.distributed as dist
 from torch import Tensor
 
@@ -31,6 +32,7 @@ from slime.training.core.metrics import (
 from slime.training.core.optimizer import learning_rate
 from slime.training.core.packing import PackedBatch, check_samples
 from slime.training.core.postprocess import postprocess
+from slime.training.core.precision import computing_dtype
 from slime.training.core.step import by_sample, forward_backward, trained_log_probs
 from slime.training.core.token_records import TokenRecords
 from slime.training.schedule import MicroBatch, Schedule, ScheduleLimits, Step, build_schedule
@@ -111,7 +113,7 @@ class Trainer(Backend):
             return None
         ids = probe_ids(self.vocabulary)
         [log_probs] = self.log_probs([Sample(tokens=ids, response_length=len(ids) - 1, temperature=1.0)])
-        in_bf16 = self.args.bf16 or (self.device.type == "cuda" and not self.args.fp32)
+        in_bf16 = computing_dtype(self.args, self.device.type) == torch.bfloat16
         return Probe(
             ids, log_probs, "bfloat16" if in_bf16 else str(self._served_dtype()).removeprefix("torch.")
         )

@@ -13,18 +13,11 @@ import sys
 import httpx
 
 from slime.engines.child import ChildEngine, answers
-from slime.engines.programs import search_path
+from slime.engines.programs import child_command, child_environment
 from slime.engines.sglang import child
 from slime.engines.sglang.capabilities import MEASURED_VERSION, check_capabilities
 from slime.engines.sglang.toolchain import compiler_environment
-from slime.engines.third_party import (
-    NO_KEY,
-    LaunchRequest,
-    ThirdPartyEngine,
-    child_command,
-    run,
-    servable_weights,
-)
+from slime.engines.third_party import NO_KEY, LaunchRequest, ThirdPartyEngine, run, servable_weights
 
 HEALTH = {"SGLANG_ENABLE_HEALTH_ENDPOINT_GENERATION": "0"}
 """`/health` says that the server lives. With generation, its default, it waits while the engine is paused for an update,
@@ -80,7 +73,7 @@ def serve(request: LaunchRequest) -> int:
     ]
     command += ["--host", request.host, "--port", str(request.port), "--weight-version", str(first.version)]
     threads = {} if request.threads is None else {"OMP_NUM_THREADS": str(request.threads)}
-    found = {**os.environ, "PATH": search_path(request.python, os.environ)}
+    found = child_environment(request.python, os.environ)
     environment = {**HEALTH, **found, **compiler_environment(request.python, found), **threads}
     with ChildEngine([*command, *request.words], request.url, environment, ORPHANED) as engine:
         engine.wait_until(lambda: answers(request.url))

@@ -16,6 +16,7 @@ from transformers.utils import logging as transformers_logging
 from slime.errors import ConfigError
 from slime.training.attention.kernels import attention_name
 from slime.training.attention.linear import keep_exact, keep_sequences_apart
+from slime.training.core.precision import computing_dtype
 from slime.training.fsdp.loading_shards import FolderShards, open_shards
 from slime.training.fsdp.lora import add_adapters
 from slime.training.fsdp.model import PackedModel, equip
@@ -74,7 +75,8 @@ def load_as(
     adapted = adapt(model)
     names = {} if shards is None else shards.names_in(adapted)
     exact = set[str]()
-    if shards is not None and _in_bf16(mesh, args) and args.rollout_backend != "embedded":
+    in_bf16 = computing_dtype(args, mesh.device_type) == torch.bfloat16
+    if shards is not None and in_bf16 and args.rollout_backend != "embedded":
         exact = shards.stored_in_fp32(names)
     shard(adapted, mesh, args, keep_exact(adapted, exact, mesh))
     if shards is not None:
@@ -121,17 +123,14 @@ def choose_trained(model: nn.Module, only: list[str], frozen: list[str]) -> None
         raise ConfigError("--freeze-params-name-list leaves no weight to train")
 
 
-def _in_bf16(mesh: DeviceMesh, args: TrainingSide) -> bool:
-    return args.bf16 or (mesh.device_type == "cuda" and not args.fp32)
-
-
 def shard(
     model: PreTrainedModel, mesh: DeviceMesh, args: TrainingSide, sharded: set[nn.Parameter] | None = None
 ) -> None:
     """Applies FSDP2 to every transformer block, to what wants to compute in fp32 (`in_fp32`), then to what is left.
     Weights in 4 bits stay whole on every rank, and what is `sharded` already stays as it is."""
+    wanted = computing_dtype(args, mesh.device_type)
     precision = MixedPrecisionPolicy(
-        param_dtype=torch.bfloat16 if _in_bf16(mesh, args) else None, reduce_dtype=torch.float32
+        param_dtype=wanted if wanted == torch.bfloat16 else None, reduce_dtype=torch.float32
     )
     offload = CPUOffloadPolicy() if args.fsdp_cpu_offload else OffloadPolicy()
     how: dict[str, Any] = {"mesh": mesh, "mp_policy": precision, "offload_policy": offload}

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, TypeVar
 import torch
 
 from slime.training.attention.kernels import attention_name
+from slime.training.core.precision import computing_dtype
 from slime.training.megatron.core_config import read_config, transformer_config
 from slime.training.megatron.lora import add_adapters
 from slime.training.megatron.model import PackedGPT
@@ -15,15 +16,9 @@ from slime.training.megatron.pipeline import ShardedModel
 from slime.training.megatron.weights import WeightMap
 
 if TYPE_CHECKING:
-    from slime.arguments.groups.model import ModelArguments
     from slime.arguments.sides import TrainingSide
 
 Core = TypeVar("Core", bound=PackedGPT)
-
-
-def computing_dtype(args: ModelArguments, device: torch.device) -> torch.dtype:
-    """bf16 on CUDA and with --bf16, else fp32."""
-    return torch.bfloat16 if args.bf16 or (device.type == "cuda" and not args.fp32) else torch.float32
 
 
 def load_model(
@@ -59,7 +54,7 @@ def load_core(
     """
     attention_name(args)
     hf = read_config(folder)
-    core = kind(hf, transformer_config(hf, args, computing_dtype(args, device)), parallel, args)
+    core = kind(hf, transformer_config(hf, args, computing_dtype(args, device.type)), parallel, args)
     core.to(device)  # before it has weights, so that these never lie in CPU memory together
     weights = WeightMap(core, hf)
     weights.load(folder)

@@ -19,11 +19,10 @@ import pytest
 
 from slime.arguments import Arguments, parse_args
 from slime.engines.launch import main
-from slime.engines.programs import search_path
+from slime.engines.programs import child_command, search_path
 from slime.engines.sglang import toolchain
 from slime.engines.sglang.capabilities import ROUTES
 from slime.engines.sglang.child import taken_flags
-from slime.engines.third_party import child_command
 from slime.errors import ConfigError
 from slime.processes.servers import ServerSpec, healthy
 from slime.ray.engines import model_servers, own_words, server_specs
