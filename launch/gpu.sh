@@ -176,6 +176,8 @@ division_arguments() {
   read -r tensor experts < <(PYTHONPATH=$ROOT/slime "$python" -m slime.plan.division "$MODEL_PATH" \
     --gpus $((ACTOR_GPUS * ACTOR_NODES)) --node "$ACTOR_GPUS" --pp "${TRAIN_PP:-1}" --cp "${TRAIN_CP:-1}") || :
   flag --tensor-model-parallel-size TRAIN_TP "$tensor"
+  flag --pipeline-model-parallel-size TRAIN_PP ''
+  flag --context-parallel-size TRAIN_CP ''
   if [ "${TRAIN_TP:-$tensor}" != 1 ]; then WORDS+=(::script --sequence-parallel); fi
   if [ "$experts" != 1 ]; then WORDS+=(::script --expert-model-parallel-size "$experts"); fi
   WORDS+=(::script --use-distributed-optimizer)

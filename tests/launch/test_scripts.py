@@ -162,6 +162,11 @@ def test_stages_and_parts_of_sequences_leave_fewer_gpus_to_cut_matrices() -> Non
     done = dry(SELECT, "--pp", "2", "--cp=2", MEGATRON="1", ACTOR_GPUS="8", GPU_TYPE="H100")
     assert done.returncode == 0, done.stdout + done.stderr
     assert arguments(done.stdout)["--tensor-model-parallel-size"] == ("2", "script")
+    by_name = dry(SELECT, MEGATRON="1", ACTOR_GPUS="8", GPU_TYPE="H100", TRAIN_PP="2", TRAIN_CP="2")
+    shown = arguments(by_name.stdout)
+    assert shown["--pipeline-model-parallel-size"] == ("2", "variable TRAIN_PP")
+    assert shown["--context-parallel-size"] == ("2", "variable TRAIN_CP")
+    assert shown["--tensor-model-parallel-size"] == ("2", "script")
 
 
 def test_what_is_missing_of_vllm_is_named_where_vllm_serves() -> None:

@@ -6,9 +6,10 @@ the weights that the optimizer moves and their two moments; these 12 are shared 
 
 Activations: a layer keeps `layer` bytes of a token (`slime.plan.memory.layer_bytes`), of which a rank has 1/cp; of it,
 what lies between the matrices (16 H) is whole on every rank of tp without --sequence-parallel. A first stage keeps as
-many micro-batches as there are stages (1F1B), of 1/pp of the layers each; only the last stage has logits, and one batch.
-What a layer recomputes, the logits, and the gradients of embedding and head in bf16 are not there at the same time: the
-fullest phase counts. The gradient of a head that is the embedding too waits for the one of the embedding.
+many micro-batches as there are stages (1F1B), of 1/pp of the layers each; only the last stage has logits, of one batch,
+and a rank of cp those of its tokens. What a layer recomputes, the logits, and the gradients of embedding and head in
+bf16 are not there at the same time: the fullest phase counts. The gradient of a head that is the embedding too waits
+for the one of the embedding.
 """
 
 from __future__ import annotations
@@ -78,7 +79,7 @@ def _phases(
     head, alone = not first or division.pp == 1, division.pp == 1
     halves = 2 * max(shape.mlp, shape.used_experts * shape.expert_mlp + shape.shared_mlp)
     inside = tokens * (layer[1] + halves) / division.tp + 4 * shape.hidden * tokens
-    outside = kept + (8 * shape.hidden * trainer.tokens if head else 0)
+    outside = kept + (8 * shape.hidden * tokens if head else 0)
     found: list[Parts] = [
         {
             "activations": kept + again + inside,
@@ -87,8 +88,8 @@ def _phases(
         {"activations": outside, "gradients on their way": WIDENED * ends},
     ]
     if head:
-        rows = min(trainer.rows or trainer.tokens, trainer.tokens)
-        summed = 2 * ends if rows < trainer.tokens else 0
+        rows = min(trainer.rows or tokens, tokens)
+        summed = 2 * ends if rows < tokens else 0
         logits = logit * rows * shape.vocabulary / division.tp
         found.append({"activations": outside, "gradients on their way": summed, "logits": logits})
     return found

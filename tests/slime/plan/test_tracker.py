@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import importlib.util
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
+import torch
 
 from slime.plan.known import KNOWN
 from tests import ROOT
@@ -53,4 +56,38 @@ def test_so_is_one_of_megatron_whatever_is_the_fullest(name: str, layout: dict[s
     if "num_experts" in config:
         config["num_experts"] = 8
     plan = tool.plan_of(config, f"two layers of {name}", {"gpus": 4, "tp": 2, **layout})
+    assert 1.0 <= tool.planned(plan) / tool.measured(config, plan) <= 1.15
+
+
+@pytest.mark.parametrize(
+    ("tp", "layout"),
+    [
+        (2, {"tokens": 32768, "rows": 1024, "checkpointing": True}),
+        (1, {"tokens": 4096, "checkpointing": True}),
+        (2, {"tokens": 4096, "entropy": True}),
+    ],
+    ids=["a layer", "all logits", "with their entropy"],
+)
+def test_so_is_one_of_context_parallel_ranks_which_have_the_logits_of_their_own_tokens(
+    monkeypatch: pytest.MonkeyPatch, tp: int, layout: dict[str, Any]
+) -> None:
+    pytest.importorskip("megatron.core", reason="megatron-core is not installed: see requirements-dev.txt")
+    from slime.training.core.shared_rows import OwnRows
+    from slime.training.megatron.model import PackedGPT
+
+    def own_rows(core: Any, output: Any, packed: Any) -> tuple[Any, OwnRows]:
+        """Fake tensors have no values to look for: here the first half of the targets."""
+        numbers = torch.arange(len(packed.targets) // 2)
+        hidden = core.own_tokens(output)
+        return hidden[packed.logit_positions[numbers]], OwnRows(
+            numbers, len(packed.targets), core.parallel.cp.group
+        )
+
+    tool = benchmark()
+    monkeypatch.setattr(tool, "Arguments", partial(tool.Arguments, context_parallel_size=2))
+    monkeypatch.setattr(PackedGPT, "own_rows", own_rows)
+    config = KNOWN["Qwen3-4B"] | {"num_hidden_layers": 2}
+    plan = tool.plan_of(config, "two layers of Qwen3-4B", {"gpus": 4, "tp": tp, **layout})
+    assert plan.division is not None
+    plan = replace(plan, division=replace(plan.division, cp=2, sequence_parallel=tp > 1))
     assert 1.0 <= tool.planned(plan) / tool.measured(config, plan) <= 1.15

@@ -31,6 +31,7 @@ from slime.training.core.learner import Learner
 from slime.training.core.model import TrainedModel
 from slime.training.core.packing import PackedBatch, pack, trained_values
 from slime.training.core.passes import log_probs_of
+from slime.training.core.shared_rows import SharedRows
 from slime.training.schedule import MicroBatch, Step
 from slime.types import Sample
 
@@ -122,8 +123,9 @@ def _loss(
 def _keep_normaliser(dist: Distribution) -> None:
     """Computes it with its gradient before a teacher asks for it without; one that comes in chunks is not kept."""
     whole = dist.whole if isinstance(dist, Rows) else dist
-    if not isinstance(whole, ChunkedDistribution):
-        whole.logsumexp()
+    own = whole.own if isinstance(whole, SharedRows) else whole
+    if not isinstance(own, ChunkedDistribution):
+        own.logsumexp()
 
 
 def step_reducer(

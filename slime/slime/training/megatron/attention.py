@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from slime.training.attention.kernels import KERNELS
 from slime.training.core.packing import Layout
+from slime.training.megatron.row_shards import all_gather
 
 if TYPE_CHECKING:
     from megatron.core.transformer.transformer_config import TransformerConfig
@@ -129,10 +130,9 @@ class _Gather(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, mine: Tensor, group: ProcessGroup) -> Tensor:
         ctx.group = group
-        mine = mine.contiguous()
-        parts = [torch.empty_like(mine) for _ in range(group.size())]
-        dist.all_gather(parts, mine, group=group)
-        return torch.cat(parts)
+        whole = mine.new_empty(group.size() * len(mine), *mine.shape[1:])
+        all_gather(whole, mine.contiguous(), group=group)
+        return whole
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:

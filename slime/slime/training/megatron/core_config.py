@@ -23,6 +23,12 @@ if TYPE_CHECKING:
 KNOWN = DENSE + MIXTURES + HYBRIDS
 VOCABULARY_UNIT = 16
 ROPES = ("default", "linear", "llama3")
+FLAGS = {
+    "tensor": "--tensor-model-parallel-size (TRAIN_TP)",
+    "tensor x context": "--tensor-model-parallel-size (TRAIN_TP) or --context-parallel-size (TRAIN_CP)",
+    "pipeline": "--pipeline-model-parallel-size (TRAIN_PP), or see --decoder-last-pipeline-num-layers",
+}
+"""What sets each kind of ranks; in brackets the variable of the launch scripts."""
 
 
 def read_config(folder: str) -> Any:
@@ -110,8 +116,8 @@ def transformer_config(config: PretrainedConfig, args: TrainingSide, dtype: torc
             f"--decoder-last-pipeline-num-layers {last} leaves none of {layers} layers to other stages"
         )
     shared = getattr(config, "shared_expert_intermediate_size", tp)
-    linear = [f"linear_num_{kind}_heads" for kind in ("key", "value")]
-    for name, count, ranks, flag in (
+    linear = [f"linear_num_{part}_heads" for part in ("key", "value")]
+    for name, count, ranks, kind in (
         ("num_key_value_heads", config.num_key_value_heads, tp * cp, "tensor x context"),
         ("num_attention_heads", config.num_attention_heads, tp * cp, "tensor x context"),
         *((name, getattr(config, name, tp * cp), tp * cp, "tensor x context") for name in linear),
@@ -120,9 +126,8 @@ def transformer_config(config: PretrainedConfig, args: TrainingSide, dtype: torc
         ("num_hidden_layers", layers - (last or 0), pp - (0 if last is None else 1), "pipeline"),
     ):
         if count % ranks:
-            other = "; see --decoder-last-pipeline-num-layers" if flag == "pipeline" else ""
             raise ConfigError(
-                f"{name} {count} of the model does not divide by {ranks} {flag} parallel ranks{other}"
+                f"{name} {count} of the model does not divide by {ranks} {kind} parallel ranks; change {FLAGS[kind]}"
             )
     return TransformerConfig(
         **_experts(config, args),
@@ -192,7 +197,8 @@ def _experts(config: PretrainedConfig, args: TrainingSide) -> dict[str, Any]:
         )
     if config.num_experts % ranks:
         raise ConfigError(
-            f"num_experts {config.num_experts} of the model does not divide by {ranks} expert parallel ranks"
+            f"num_experts {config.num_experts} of the model does not divide by {ranks} expert parallel ranks; change "
+            "--expert-model-parallel-size"
         )
     return {
         "num_moe_experts": config.num_experts,

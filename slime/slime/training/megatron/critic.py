@@ -22,7 +22,7 @@ HEAD = "value_head.weight"
 
 
 class PackedValues(PackedGPT):
-    """One stage; the last one gives a value for each row in place of logits."""
+    """One stage; the last one can make a value of each row in place of logits."""
 
     has_head = False
 
@@ -39,19 +39,19 @@ class PackedValues(PackedGPT):
         self.value_head = nn.Linear(width, 1, bias=False, device=like.device, dtype=like.dtype)
         self.value_head.weight.data.copy_(drawn)
 
-    def output(self, hidden: Tensor, positions: Tensor) -> Tensor:
-        values: Tensor = self.value_head(self.rows(hidden, positions)).flatten()
-        return values
-
 
 class ShardedValues(ShardedModel):
     """A model in parts whose losses see values [T]."""
 
-    def _of(self, values: Tensor, packed: PackedBatch) -> Any:
-        return values.float()
+    def _of(self, output: Tensor, packed: PackedBatch) -> Any:
+        return self._own(output, packed).float()
 
     def _say(self, output: Tensor, packed: PackedBatch) -> Tensor:
-        return output.to(wide(self.dtype))
+        return self._own(output, packed).to(wide(self.dtype))
+
+    def _own(self, output: Tensor, packed: PackedBatch) -> Tensor:
+        hidden, rows = self.core.own_rows(output, packed)
+        return rows.share(self.core.value_head(hidden).flatten())
 
     def values(self, packed: PackedBatch) -> Tensor:
         """fp32 values [T] of the pack, on every rank, without gradients."""

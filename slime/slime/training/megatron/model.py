@@ -32,7 +32,8 @@ from megatron.core.transformer.transformer_layer import (
 from torch import Tensor, nn
 
 from slime.training.core.packing import Layout, PackedBatch
-from slime.training.megatron.attention import GatedSelfAttention, PackedAttention, Places, gather_tokens
+from slime.training.core.shared_rows import OwnRows
+from slime.training.megatron.attention import GatedSelfAttention, PackedAttention, Places
 from slime.training.megatron.core_config import inverse_frequencies, padded_vocabulary
 from slime.training.megatron.delta_net import GatedDeltaNet
 from slime.training.megatron.mlp import GatedMLP
@@ -117,8 +118,7 @@ class PackedGPT(GPTModel):  # type: ignore[misc]
         """The two copies of a tied embedding are loaded alike, and their gradients added up."""
 
     def stage(self, packed: PackedBatch, received: Tensor | None) -> Tensor:
-        """Hidden states [n, 1, H] of the stage before (None on the first) -> those of this one; on the last stage
-        those that the T logits are made of, [T, H]."""
+        """Hidden states [n, 1, H] of the stage before (None on the first) -> those of this one."""
         whole = self.padded(packed)
         positions = _part(whole.position_ids[0], self.parallel.cp.rank, self.parallel.cp.size)
         if self.pre_process:
@@ -128,8 +128,8 @@ class PackedGPT(GPTModel):  # type: ignore[misc]
             hidden = received
             self.decoder.set_input_tensor(received)
         places = self.places(whole.layout, positions)
-        hidden = self.decoder(hidden_states=hidden, attention_mask=places)
-        return self.output(hidden, packed.logit_positions) if self.post_process else hidden
+        output: Tensor = self.decoder(hidden_states=hidden, attention_mask=places)
+        return output
 
     def places(self, layout: Layout, positions: Tensor) -> Places:
         """Of the tokens at these positions [n], for all layers."""
@@ -168,17 +168,23 @@ class PackedGPT(GPTModel):  # type: ignore[misc]
         """Id of the first token whose logit this rank computes."""
         return int(self.vocab_size) // self.parallel.tp.size * self.parallel.tp.rank
 
-    def rows(self, hidden: Tensor, positions: Tensor) -> Tensor:
-        """Hidden states of this rank -> those at `positions` [T] of the pack, [T, 1, H], on every rank of the stage."""
+    def own_tokens(self, output: Tensor) -> Tensor:
+        """What the last stage gives, [n, 1, H] -> hidden states of all tokens of this context-parallel rank, [n, H]."""
         if self.config.sequence_parallel:
-            hidden = gather_from_sequence_parallel_region(hidden, tensor_parallel_output_grad=False)
-        return gather_tokens(hidden, self.parallel.cp.group)[positions]
+            output = gather_from_sequence_parallel_region(output, tensor_parallel_output_grad=False)
+        return output.squeeze(1)
 
-    def output(self, hidden: Tensor, positions: Tensor) -> Tensor:
-        return self.rows(hidden, positions).squeeze(1)
+    def own_rows(self, output: Tensor, packed: PackedBatch) -> tuple[Tensor, OwnRows]:
+        """What the last stage gives -> hidden states [t, H] of those among these tokens that predict targets, and which
+        of the T targets these are."""
+        hidden, axis = self.own_tokens(output), self.parallel.cp
+        places = packed.logit_positions - axis.rank * len(hidden)
+        mine = (places >= 0) & (places < len(hidden))
+        numbers = torch.arange(len(places), device=places.device) if axis.size == 1 else mine.nonzero()[:, 0]
+        return hidden[places[numbers]], OwnRows(numbers, len(places), axis.group)
 
     def logits(self, rows: Tensor) -> Tensor:
-        """Outputs of the last stage [n, H] -> the columns of their logits [n, columns] that this rank holds."""
+        """Hidden states [n, H] -> the columns of their logits [n, columns] that this rank holds."""
         tied = self.share_embeddings_and_output_weights and self.pre_process
         weight = self.embedding.word_embeddings.weight if tied else None
         logits: Tensor = self.output_layer(rows.unsqueeze(1), weight=weight)[0].squeeze(1)

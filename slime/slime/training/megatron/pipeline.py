@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -21,7 +20,9 @@ from slime.losses import ChunkedDistribution, DenseDistribution, Distribution
 from slime.losses.sharded import ShardedDistribution
 from slime.training.core.learner import LossOf
 from slime.training.core.packing import PackedBatch
+from slime.training.core.shared_rows import SharedRows
 from slime.training.megatron.adapters import without_adapters
+from slime.training.megatron.attention import gather_tokens
 from slime.training.megatron.model import PackedGPT
 from slime.training.megatron.parallel import Axis
 from slime.training.megatron.weights import WeightMap
@@ -121,23 +122,33 @@ class ShardedModel(nn.Module):
         if received is not None:
             received.requires_grad_()
         packed = packs[number]
-        output = self.core.stage(_all_positions(packed) if self.on_logits else packed, received)
+        output = self.core.stage(packed, received)
         if self.parallel.is_last:
-            seen = self._all_logits(output) if self.on_logits else self._of(output, packed)
+            seen = self._all_logits(output, packed) if self.on_logits else self._of(output, packed)
             output = loss_of(number, packed, seen)
         return number, received, output
 
-    def _all_logits(self, rows: Tensor) -> Tensor:
-        return self.core.whole_vocabulary(self.core.logits(rows)).unsqueeze(0)
+    def _all_logits(self, output: Tensor, packed: PackedBatch) -> Tensor:
+        """[1, N, V], on every rank."""
+        own = self.core.whole_vocabulary(self.core.logits(self.core.own_tokens(output)))
+        return gather_tokens(own, self.parallel.cp.group)[: packed.input_ids.shape[1]].unsqueeze(0)
 
-    def _of(self, rows: Tensor, packed: PackedBatch) -> Any:
-        """What losses see of the outputs of the last stage [T, H]: here a distribution."""
+    def _of(self, output: Tensor, packed: PackedBatch) -> Any:
+        """What losses see of what the last stage gives: here a distribution of all T targets. Of its logits every
+        context-parallel rank computes those of its own tokens."""
+        hidden, rows = self.core.own_rows(output, packed)
+        of = partial(self._distribution, temperatures=packed.temperatures[rows.numbers])
+        own = of(hidden)
+        return own if self.parallel.cp.size == 1 else SharedRows(own, rows, hidden, of)
+
+    def _distribution(self, rows: Tensor, temperatures: Tensor) -> Distribution:
+        """Of hidden states [n, H] and temperatures [n]."""
         of: Callable[[Tensor, Tensor], Distribution] = DenseDistribution
         if self.parallel.tp.size > 1:
             of = partial(ShardedDistribution, first=self.core.first_column, group=self.parallel.tp.group)
         if self.core.chunk:
-            return ChunkedDistribution(rows, self.core.logits, packed.temperatures, self.core.chunk, of)
-        return of(self.core.logits(rows), packed.temperatures)
+            return ChunkedDistribution(rows, self.core.logits, temperatures, self.core.chunk, of)
+        return of(self.core.logits(rows), temperatures)
 
     def _receive(self, packed: PackedBatch, stage: int) -> Tensor | None:
         return self._exchange(stage, None, packed)
@@ -158,13 +169,6 @@ class ShardedModel(nn.Module):
         for work in dist.batch_isend_irecv(operations) if operations else ():
             work.wait()
         return found
-
-
-def _all_positions(packed: PackedBatch) -> PackedBatch:
-    """A pack of which the logits of every token are wanted."""
-    return replace(
-        packed, logit_positions=torch.arange(packed.input_ids.shape[1], device=packed.input_ids.device)
-    )
 
 
 def wide(dtype: torch.dtype) -> torch.dtype:

@@ -17,7 +17,7 @@ BUCKET = 64 * 2**20  # numbers that travel at a time
 _scatter = (
     getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor
 )  # newer name, older name
-_gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
+all_gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
 
 
 def own_rows(rows: int, axis: Axis) -> slice:
@@ -51,10 +51,11 @@ def add_up_rows(tensors: Sequence[Tensor], axis: Axis) -> list[Tensor]:
 
 def spread_rows(tensors: Sequence[Tensor], axis: Axis) -> None:
     """Every rank has the right values in its own rows of each tensor; afterwards all ranks have all of them."""
-    for bucket in _buckets(tensors):
+    kinds = dict.fromkeys(x.dtype for x in tensors)
+    for bucket in (bucket for kind in kinds for bucket in _buckets([x for x in tensors if x.dtype == kind])):
         mine = torch.cat([_blocks(x, axis.size)[axis.rank] for x in bucket])
         blocks = mine.new_empty(axis.size * len(mine))
-        _gather(blocks, mine, group=axis.group)
+        all_gather(blocks, mine, group=axis.group)
         sizes = [_block_size(x, axis.size) for x in bucket]
         for x, part in zip(bucket, torch.split(blocks.view(axis.size, -1), sizes, dim=1), strict=True):
             x.copy_(part.reshape(-1, *x.shape[1:])[: x.shape[0]])

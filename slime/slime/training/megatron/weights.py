@@ -95,14 +95,15 @@ class WeightMap:
         """Hugging Face's names and whole tensors of this stage, adapters merged. Every rank of the stage must take all.
 
         Args:
-            dtype: to which parts are cast before they travel; a tensor that no rank cuts is the model's own.
+            dtype: to which parts are cast before they travel, those of vectors excepted, of which some are fp32; a
+                tensor that no rank cuts is the model's own.
         """
         for name, entry in self.entries.items():
             if entry.kind == "adapter" or (name == HEAD and self.hf.tie_word_embeddings):
                 continue
             own = self.value(name)
-            if self.axis_of(entry).size > 1 and dtype is not None:
-                own = own.to(dtype)
+            if self.axis_of(entry).size > 1:
+                own = own.to(_travels_in(own, dtype))
             yield from zip(entry.sources, self.separate(entry, self._all_parts(entry, own)), strict=True)
 
     @torch.no_grad()
@@ -207,8 +208,8 @@ def whole_weights(
 def to_first_stage(
     own: Iterable[tuple[str, Tensor]], parallel: Parallel, dtype: torch.dtype | None
 ) -> Iterator[tuple[str, Tensor]]:
-    """The tensors of all pipeline stages on rank 0, those of others in `dtype` on the CPU; the others get nothing.
-    Every rank must take all."""
+    """The tensors of all pipeline stages on rank 0, those of others on the CPU and but for vectors in `dtype`; the others
+    get nothing. Every rank must take all."""
     if not parallel.writes:
         for _ in own:
             pass
@@ -224,6 +225,11 @@ def to_first_stage(
             yield from _received(rank, parallel)
 
 
+def _travels_in(tensor: Tensor, dtype: torch.dtype | None) -> torch.dtype:
+    """Vectors are small, and some leave in fp32."""
+    return tensor.dtype if dtype is None or tensor.dim() == 1 else dtype
+
+
 def _buckets(
     own: Iterable[tuple[str, Tensor]], dtype: torch.dtype | None
 ) -> Iterator[tuple[list[Head], Tensor]]:
@@ -232,7 +238,7 @@ def _buckets(
     buffer = torch.empty(BUCKET, dtype=torch.uint8, pin_memory=torch.cuda.is_available())
     heads: list[Head] = []
     for name, tensor in own:
-        head = Head(name, tensor.shape, dtype or tensor.dtype, heads[-1].end if heads else 0)
+        head = Head(name, tensor.shape, _travels_in(tensor, dtype), heads[-1].end if heads else 0)
         if heads and head.stop > len(buffer):
             yield heads, buffer[: heads[-1].stop]
             heads, head = [], replace(head, start=0)

@@ -22,7 +22,8 @@ from slime.utils.decoders import language_part
 DIVISIONS: dict[str, dict[str, int]] = {
     "tensor": {"tensor_model_parallel_size": 2, "log_probs_chunk_size": 3},
     "pipeline": {"pipeline_model_parallel_size": 2, "log_probs_chunk_size": 4},
-    "context": {"context_parallel_size": 2},
+    "context": {"context_parallel_size": 2, "log_probs_chunk_size": 3},
+    "context_pipeline": {"context_parallel_size": 2, "pipeline_model_parallel_size": 2},
     "tensor_pipeline": {
         "tensor_model_parallel_size": 2,
         "pipeline_model_parallel_size": 2,
@@ -60,6 +61,13 @@ LOSSES: dict[str, dict[str, Any]] = {
         "advantage_estimator": "reinforce_plus_plus",
         "normalize_advantages": True,
         "calculate_per_token_loss": True,
+    },
+    "context_pipeline": {
+        "loss_spec_path": "openclaw_combine.loss:topk_select",
+        "distill_topk": 4,
+        "distill_subset_mode": "overlap",
+        "teacher_guidance": 1.5,
+        "global_batch_size": 4,
     },
     "tensor_pipeline": {
         "loss_spec_path": "openclaw_combine.loss:topk_select",
