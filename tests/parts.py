@@ -60,6 +60,7 @@ WHOLE = (
     "slime/test_training_run.py",
     "slime/gate/test_run.py",
     "slime/test_resume.py",
+    "slime/test_orderly_stop.py",
     "slime/ray/",
     "slime/engines/sglang/test_broadcast_run.py",
     "slime/processes/",

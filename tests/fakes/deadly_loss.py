@@ -6,12 +6,16 @@ each happens once.
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import sys
 import time
 from pathlib import Path
 from typing import Any
+
+KILLED, STOPPED = 100.0, 1500.0
+"""The rollouts in whose steps something happens have rewards above these."""
 
 
 def die_once(point: str, how: int = signal.SIGKILL) -> None:
@@ -33,6 +37,9 @@ def lay_trap() -> None:
     def put_into_force(folder: Path) -> None:
         if folder.name == "checkpoint-3":
             die_once("before-commit")
+        hangs = folder.name == "checkpoint-5" and "commit-hangs" in os.environ["DEADLY"]
+        if hangs and not over("commit-hangs"):
+            time.sleep(600)
         module.put_untrapped(folder)
 
     module.put_into_force = put_into_force
@@ -45,7 +52,12 @@ def compute_loss(
     import torch.distributed as dist
 
     lay_trap()
-    if dist.get_rank() == 1 and float(rewards.float().mean()) > 100:  # the rollout marked by its reward
+    marked = float(rewards.float().mean())
+    if marked > STOPPED and "stop-in-step" in os.environ["DEADLY"] and not over("stop-in-step"):
+        supervisor = Path(os.environ["DEADLY_DIR"], "supervisor.lock").read_text()
+        os.kill(int(supervisor), signal.SIGTERM)
+        time.sleep(2)  # until the driver has heard of it
+    if dist.get_rank() == 1 and marked > KILLED:
         die_once("in-step")
         die_once("hang-in-step", signal.SIGSTOP)
     noise = torch.rand(policy_logits.shape)
@@ -74,5 +86,8 @@ def over(point: str) -> bool:
 
 
 def on_weights_live(args: Any, rollout_id: int, version: int, checkpoint: dict[str, Any]) -> None:
+    told = {"rollout_id": rollout_id, "version": version, **checkpoint}
+    with (Path(args.run_dir) / "live.jsonl").open("a") as file:
+        file.write(json.dumps(told) + "\n")
     if rollout_id == 4:
         die_once("driver-after-live")

@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import os
 import random
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +28,7 @@ ROLLOUTS = 6
 
 @pytest.fixture(scope="module")
 def recorded(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """Files of rollouts; the samples of rollout 1 have a reward by which the loss knows them."""
+    """Files of rollouts; the samples of rollouts 1 and 4 have rewards by which the loss knows them."""
     pattern = str(tmp_path_factory.mktemp("rollouts") / "{rollout_id}.json.gz")
     chance = random.Random(0)
     for rollout_id in range(ROLLOUTS):
@@ -36,7 +38,7 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> str:
                 index=index,
                 tokens=[chance.randrange(4, 300) for _ in range(16)],
                 response_length=6,
-                reward=1000.0 if rollout_id == 1 else chance.choice([-1.0, 1.0]),
+                reward={1: 1000.0, 4: 2000.0}.get(rollout_id, chance.choice([-1.0, 1.0])),
             )
             for index in range(4)
         ]
@@ -151,4 +153,57 @@ def test_what_hangs_or_dies_is_named_and_replaced_and_the_run_ends_bit_identical
     assert "rollout 3 did not come within 10 s; last seen: {'waiting': {'rollout 3':" in said
     assert said.count("Starting the rollout manager again") >= 3
     assert not [record for record in records.read_records(tmp_path) if record.alive()]
+    assert_same(undisturbed[1], final_state(tmp_path))
+
+
+def live(run_dir: Path) -> list[tuple[int, int, str]]:
+    """Rollout, version and checksum of everything that went live, in order."""
+    told = [json.loads(line) for line in (run_dir / "live.jsonl").read_text().splitlines()]
+    return [(entry["rollout_id"], entry["version"], entry["checksum"]) for entry in told]
+
+
+def test_a_run_that_is_stopped_in_a_step_goes_on_behind_it_and_ends_bit_identical(
+    tmp_path: Path, model_path: Path, recorded: str, undisturbed: tuple[Path, dict[str, Any]]
+) -> None:
+    words = ("--load-debug-rollout-data", recorded, "--save-interval", "20")
+    start, env = (
+        command(tmp_path, model_path, "train_async.py", *words),
+        environment(tmp_path, "stop-in-step"),
+    )
+    said = run(start, env)
+    latest = checkpoints.latest(tmp_path / "checkpoints")
+    assert latest is not None and latest.name == "checkpoint-5", said
+    assert "a checkpoint holds version 1" in said
+    assert not [record for record in records.read_records(tmp_path) if record.alive()]
+
+    run(start, env)
+    told = live(tmp_path)
+    assert [entry[:2] for entry in told] == [(-1, 0), (4, 1), (4, 1), (5, 2)]
+    assert told[1] == told[2], "the same weights are live again"
+    assert_same(undisturbed[1], final_state(tmp_path))
+
+
+def test_a_second_signal_ends_a_run_that_saves_and_leaves_the_checkpoint_before(
+    tmp_path: Path, model_path: Path, recorded: str, undisturbed: tuple[Path, dict[str, Any]]
+) -> None:
+    words = ("--load-debug-rollout-data", recorded, "--save-interval", "3")
+    start = command(tmp_path, model_path, "train.py", *words)
+    env = environment(tmp_path, "stop-in-step commit-hangs")
+    supervisor = subprocess.Popen(start, env=env)
+    try:
+        deadline = time.monotonic() + 200
+        while not (tmp_path / "commit-hangs").exists():
+            assert supervisor.poll() is None and time.monotonic() < deadline
+            time.sleep(0.1)
+        assert supervisor.poll() is None, "it waits for the checkpoint"
+        supervisor.send_signal(signal.SIGTERM)
+        assert supervisor.wait(60) == 0
+    finally:
+        supervisor.kill()
+    latest = checkpoints.latest(tmp_path / "checkpoints")
+    assert latest is not None and latest.name == "checkpoint-3"
+    assert not [record for record in records.read_records(tmp_path) if record.alive()]
+
+    run(start, env)
+    assert [entry[:2] for entry in live(tmp_path)] == [(-1, 0), (2, 1), (2, 1), (5, 3)]
     assert_same(undisturbed[1], final_state(tmp_path))

@@ -14,6 +14,7 @@ from slime.errors import EngineError
 from slime.rented.versions import is_rented
 from slime.weights.artifact import weight_files
 from slime.weights.update import CandidateRejected
+from slime.weights.versions import is_adapter
 
 STAGE = "files"
 
@@ -48,7 +49,7 @@ def measure_files(candidate: str, live: str) -> dict[str, float]:
         old = _open(Path(live))
     except CandidateRejected:  # the live files are gone: there is nothing to compare with
         return {}
-    if is_adapter(candidate) != is_adapter(live):
+    if is_adapter(Path(candidate)) != is_adapter(Path(live)):
         return {}
     _check_names(new, old)
     moved = size = 0.0
@@ -59,10 +60,6 @@ def measure_files(candidate: str, live: str) -> dict[str, float]:
         moved += float((now.float() - before.float()).square().sum(dtype=torch.float64))
         size += float(before.float().square().sum(dtype=torch.float64))
     return {"change": math.sqrt(moved / size) if size else math.sqrt(moved)}
-
-
-def is_adapter(folder: str) -> bool:
-    return (Path(folder) / "adapter_config.json").is_file()
 
 
 def _open(folder: Path) -> Files:

@@ -7,8 +7,9 @@ The driver runs in a session of its own. If it dies it is started again and adop
 meanwhile. Exit status 0 of the driver means that training is done, 2 that its configuration is wrong: neither
 is tried again. 3 means that the cluster lacks something: at the first start that is wrong too, later it is
 waited for. INT, TERM and HUP stop the driver, its Ray processes and every server of the run folder; a process
-of its own does that, which ends its work also where a scheduler kills this one a moment later. --stop does it
-for a run whose supervisor is gone.
+of its own does that, which ends its work also where a scheduler kills this one a moment later. A driver that says
+so (`slime.processes.saving`) has time for a checkpoint before; the same signal once more ends that. --stop does
+it for a run whose supervisor is gone.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ import psutil
 
 from slime.errors import ConfigError
 from slime.processes import records, scaling
+from slime.processes.saving import DRIVER_GRACE, SAVING_GRACE, forget_saving, is_saving
 from slime.processes.servers import OWN_ROLES, ServerManager
 from slime.rented import usage
 
@@ -39,7 +41,8 @@ CLUSTER_ERROR_STATUS = 3
 LOCK = "supervisor.lock"
 WINDOW = 600.0  # seconds in which the restarts are counted
 BACKOFF = 1.0  # seconds before the driver starts again
-DRIVER_GRACE = 2.0  # seconds the driver has to end after TERM; a step is a transaction, so it needs none
+ECHO = 1.0
+"""Seconds in which the same signal is taken for one: of a process and of its group, or of two presses in a hurry."""
 
 
 class Supervisor:
@@ -63,6 +66,9 @@ class Supervisor:
         self.max_restarts = max_restarts
         self.deaths: deque[float] = deque()
         self.signal_number: int | None = None
+        self.signalled = 0.0
+        self.at_once = False  # the same signal came once more
+        self.stopper: subprocess.Popen[bytes] | None = None
 
     def run(self) -> int:
         """Returns an exit status: 0 when done or asked to stop, else the driver's or 1."""
@@ -77,7 +83,7 @@ class Supervisor:
                 say(f"stopping what this run started; the same command goes on with {self.run_dir}")
             if (rented := usage.summary(self.run_dir)) is not None:
                 say(f"rented in this run: {rented}")
-            stop_in_a_session_of_its_own(self.run_dir)
+            (self.stopper or stop_in_a_session_of_its_own(self.run_dir)).wait()
 
     def run_drivers(self) -> int:
         """One life of the driver after another; returns an exit status."""
@@ -108,7 +114,11 @@ class Supervisor:
             time.sleep(0.1)
 
     def note_signal(self, number: int, frame: object) -> None:
-        self.signal_number = number
+        now = time.monotonic()
+        if self.signal_number is None:
+            self.signal_number, self.signalled = number, now
+        elif number == self.signal_number and now - self.signalled > ECHO:
+            self.at_once = True
 
     def must_end(self) -> bool:
         return self.signal_number is not None or (self.parent is not None and records.has_ended(self.parent))
@@ -118,20 +128,31 @@ class Supervisor:
         if self.must_end():
             return 0
         env = {**os.environ, records.MARK: records.mark_of(self.run_dir)}
+        forget_saving(self.run_dir)
         driver = subprocess.Popen(self.command, env=env, stdin=subprocess.DEVNULL, start_new_session=True)
         try:
             while driver.poll() is None and not self.must_end():
                 time.sleep(0.1)
             if driver.poll() is None:
+                self.stopper = stop_in_a_session_of_its_own(self.run_dir, driver.pid)
                 driver.terminate()
-                with contextlib.suppress(subprocess.TimeoutExpired):
-                    driver.wait(DRIVER_GRACE)
+                self.wait_for_end(driver)
         finally:
             if driver.poll() is None:
                 driver.kill()
             driver.wait()
             records.kill_marked(self.run_dir)
         return driver.returncode
+
+    def wait_for_end(self, driver: subprocess.Popen[bytes]) -> None:
+        """Returns when the driver has ended, when its time is over, or when the same signal came once more."""
+        began = time.monotonic()
+        while driver.poll() is None and not self.at_once:
+            limit = SAVING_GRACE if is_saving(self.run_dir, driver.pid) else DRIVER_GRACE
+            if time.monotonic() - began > limit:
+                say(f"the driver did not end within {limit:g} s: it is killed")
+                return
+            time.sleep(0.05)
 
     def too_many_deaths(self) -> bool:
         now = time.monotonic()
@@ -166,6 +187,7 @@ def only_supervisor(run_dir: Path) -> Iterator[None]:
 def stop_everything(run_dir: Path) -> None:
     """Ends what is left of a driver, and every server of the run folder; no record of an ended process stays."""
     records.kill_marked(run_dir)
+    forget_saving(run_dir)
     ServerManager(run_dir).stop_all()
     for record in records.read_records(run_dir):
         if record.role in OWN_ROLES:
@@ -176,12 +198,23 @@ def stop_everything(run_dir: Path) -> None:
     shutil.rmtree(records.memory_dir(run_dir), ignore_errors=True)
 
 
-def stop_in_a_session_of_its_own(run_dir: Path) -> None:
-    """Returns when everything has ended. Ray kills the processes of a job that it stops after 3 s, which is less than
-    servers may take; it does not know those that are started from now on."""
+def stop_in_a_session_of_its_own(run_dir: Path, driver: int | None = None) -> subprocess.Popen[bytes]:
+    """A process that ends everything, once the driver with this pid has ended. Ray kills the processes of a job that it
+    stops after 3 s, which is less than drivers and servers may take; it does not know those that are started from now on.
+    """
     command = [sys.executable, "-m", "slime.processes.supervisor", "--run-dir", str(run_dir), "--stop"]
+    command += [] if driver is None else ["--after", str(driver)]
     env = {name: value for name, value in os.environ.items() if name != records.MARK}
-    subprocess.run(command, env=env, stdin=subprocess.DEVNULL, start_new_session=True, check=False)
+    return subprocess.Popen(command, env=env, stdin=subprocess.DEVNULL, start_new_session=True)
+
+
+def wait_for_driver(pid: int) -> None:
+    """Returns when the process has ended, or when a driver would have been killed."""
+    until = time.monotonic() + DRIVER_GRACE + SAVING_GRACE
+    with contextlib.suppress(psutil.NoSuchProcess):
+        driver = psutil.Process(pid)
+        while time.monotonic() < until and not records.has_ended(driver):
+            time.sleep(0.05)
 
 
 def holder_of(run_dir: Path) -> int | None:
@@ -217,6 +250,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         help="seconds until a cluster that changed is asked again",
     )
     parser.add_argument("--stop", action="store_true", help="end what the run folder records, start nothing")
+    parser.add_argument("--after", type=int, default=None, help="with --stop: pid of a driver to wait for")
     parser.add_argument(
         "command", nargs="*", metavar="COMMAND", help="the driver and its arguments, after --"
     )
@@ -228,6 +262,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         0o077
     )  # conversations, weights and logs are for this user alone, also in a folder that others may read
     try:
+        if args.after is not None:
+            wait_for_driver(args.after)
         if args.stop and holder_of(run_dir) == os.getppid():  # it waits for this process
             stop_everything(run_dir)
             return 0

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import logging
 import os
-import signal
 import sys
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 from slime.errors import CheckpointError, ClusterError, ConfigError
 from slime.processes.known_failures import with_advice
 from slime.ray.actor_process import LOG_FORMAT
 from slime.ray.run import TrainingRun
+from slime.ray.stop import OrderlyStop
 
 logger = logging.getLogger(__name__)
 
@@ -32,9 +31,9 @@ def main(train: Callable[[TrainingRun, int], None], parse_args: Callable[[], Any
     try:
         args = parse_args()
         with TrainingRun(args) as run:
-            for number in (signal.SIGTERM, signal.SIGINT):  # only now: Ray sets its own when it starts
-                signal.signal(number, partial(end_by_signal, run))
-            train(run, args.num_rollout)
+            stop = OrderlyStop(run)
+            stop.watch()  # only now: Ray sets its own handlers when it starts
+            stop.guard(train, args.num_rollout)
     except (ConfigError, CheckpointError) as error:
         print(f"error: {error}", file=sys.stderr)
         sys.exit(CLUSTER_ERROR_STATUS if isinstance(error, ClusterError) else CONFIG_ERROR_STATUS)
@@ -42,13 +41,3 @@ def main(train: Callable[[TrainingRun, int], None], parse_args: Callable[[], Any
         # A Ray that is broken can take long to end in good order; its processes end with this one anyway.
         logger.exception("%s", with_advice("the driver failed", str(error)))
         os._exit(1)
-
-
-def end_by_signal(run: TrainingRun, number: int, frame: object) -> None:
-    """Ends at once: every step is a transaction, servers go on, and Ray's processes end with this one. The metrics of a
-    version that is live are written first; those of one that still goes there are on disk for the next driver."""
-    try:
-        run.tell_at_end()
-        run.runtime.end_agents()
-    finally:
-        os._exit(128 + number)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Callable
 
 from ray.exceptions import RayActorError
 
@@ -14,8 +15,11 @@ from slime.tracking import Tracker
 logger = logging.getLogger(__name__)
 
 
-def evaluate(rollouts: Rollouts, tracker: Tracker, step: int) -> None:
+def evaluate(rollouts: Rollouts, tracker: Tracker, step: int, look: Callable[[], None]) -> None:
     """Evaluates after `step` rollouts. One that fails is told, and training goes on.
+
+    Args:
+        look: called meanwhile; may raise.
 
     Raises:
         ConfigError: the evaluation cannot work as it is asked for.
@@ -23,7 +27,7 @@ def evaluate(rollouts: Rollouts, tracker: Tracker, step: int) -> None:
     began = time.monotonic()
     tracker.at(step, f"evaluating after {step} rollouts")
     try:
-        metrics = rollouts.evaluate(step)
+        metrics = rollouts.evaluate(step, look)
     except ConfigError:
         raise
     except (SlimeError, RayActorError) as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -25,7 +26,7 @@ from slime.weights import checkpoints
 from slime.weights.engine_steps import WrongWeights
 from slime.weights.orders import VersionOrders
 from slime.weights.update import Candidate, CandidateRejected, WeightUpdate
-from slime.weights.versions import VersionNumbers, read_live
+from slime.weights.versions import VersionNumbers, is_adapter, read_live
 
 if TYPE_CHECKING:
     from slime.arguments import Arguments
@@ -44,6 +45,7 @@ class Publisher:
     """
 
     publication: Publication | None = None
+    unpublished = False  # the trainer has learned what no version holds: no update was due
 
     def __init__(
         self,
@@ -86,7 +88,7 @@ class Publisher:
         Args:
             make_way: called when they are written, before an engine is asked for anything.
         """
-        before = read_live(self.run_dir)
+        before, self.unpublished = read_live(self.run_dir), False
         self.newest = max(state.version, 0 if before is None else before.version)
         self.live, self.live_parent = self.files.weights_of(trainers, state.version), state.parent
         self.files.remember(self.live)
@@ -103,6 +105,7 @@ class Publisher:
         rollout_id: int,
         metrics: dict[str, float],
         make_way: Callable[[], None],
+        now: bool = False,
     ) -> None:
         """Takes the weights after `rollout_id` from the trainer if an update or a checkpoint is due, and begins to make
         them live; `settle` returns when they are. The trainer may go on as soon as this returns.
@@ -114,10 +117,14 @@ class Publisher:
         Args:
             metrics: of the rollout; gets the version and how long it took, once it is live.
             make_way: called when they are written, or nothing is due; before an engine is asked for anything.
+            now: both are due, whatever the flags say.
         """
         self.settle()
-        due = self.save_due(rollout_id)
-        if not due and (not self.engines or (rollout_id + 1) % self.args.update_weights_interval):
+        due = now or self.save_due(rollout_id)
+        self.unpublished = not due and (
+            not self.engines or bool((rollout_id + 1) % self.args.update_weights_interval)
+        )
+        if self.unpublished:
             make_way()
             return
         began = time.monotonic()
@@ -192,6 +199,26 @@ class Publisher:
         trainers.save(rollout_id, weights.version, candidate.parent, weights.path, wait, hold)
         if not hold:
             self.files.copy_for_others(weights, rollout_id)
+
+    @property
+    def must_export(self) -> bool:
+        """Whether a checkpoint needs weights from the trainer that no folder holds."""
+        return self.unpublished or is_adapter(Path(self.live.path))
+
+    def save_live(self, trainers: TrainGroup, rollout_id: int, make_way: Callable[[], None]) -> None:
+        """A checkpoint of the live version, which the trainer holds, after `rollout_id`; complete when this returns.
+
+        Args:
+            make_way: called when the trainer has left its weights.
+        """
+        model = self.live
+        if is_adapter(Path(model.path)):  # a checkpoint holds the whole model
+            model = self.files.export_apart(trainers, model.version)
+        make_way()
+        trainers.save(rollout_id, self.live.version, self.live_parent, model.path, wait=True)
+        self.files.copy_for_others(model, rollout_id)
+        if model is not self.live:
+            shutil.rmtree(model.path, ignore_errors=True)
 
     def put_into_force(self, candidate: Candidate) -> None:
         """The checkpoint that was held back counts from now on."""

@@ -145,9 +145,15 @@ class Rollouts:
             what = f"the data source's state after rollout {rollout_id}"
             gather([self.manager.save.remote(rollout_id)], what, self.args.save_timeout, look)
 
-    def evaluate(self, rollout_id: int) -> dict[str, float]:
-        """Metrics of an evaluation. Raises WaitTimeout, TaskFailed or RayActorError."""
+    def evaluate(self, rollout_id: int, look: Callable[[], None]) -> dict[str, float]:
+        """Metrics of an evaluation. Raises WaitTimeout, TaskFailed, RayActorError, or what `look` raises, which is called
+        meanwhile."""
+
+        def look_around() -> None:
+            self.heartbeat.check()
+            look()
+
         answer = [self.manager.evaluate.remote(rollout_id)]
         what = f"the evaluation at rollout {rollout_id}"
-        metrics: dict[str, float] = gather(answer, what, self.args.eval_timeout, self.heartbeat.check)[0]
+        metrics: dict[str, float] = gather(answer, what, self.args.eval_timeout, look_around)[0]
         return metrics

@@ -11,12 +11,14 @@ from __future__ import annotations
 import logging
 import time
 from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from slime.errors import DataError, TrainError
 from slime.ray.evaluation import evaluate
 from slime.ray.parts import RunParts
 from slime.ray.rollouts import PendingBatch
+from slime.ray.stop import Stopped
 from slime.ray.train_group import TrainerDied, TrainGroup
 from slime.ray.version_orders import left_over, obey, repin
 from slime.ray.waiting import RestartBudget
@@ -44,6 +46,8 @@ class TrainingRun(RunParts):
     told_of_cost = False
     went_back = False  # since the present batch was asked for
     batch: PendingBatch | None = None  # the newest one that was trained on
+    stopping = False  # somebody asked for the end; the next look around is the place for it
+    restored = -1  # the last rollout in the weights that this driver began with
 
     def __init__(self, args: Arguments) -> None:
         self.metrics: dict[str, float] = {}
@@ -87,7 +91,7 @@ class TrainingRun(RunParts):
         repin(self.publisher)
         if (order := left_over(self.publisher.orders)) is not None:
             self.tracker.display.line(order)
-        self.trained = max(state.rollout_id, self.publisher.orders.trained)
+        self.trained = self.restored = max(state.rollout_id, self.publisher.orders.trained)
         self.tracker.take_up(self.trained)
         self.tracker.display.line(beginning(self.args, self.trained))
         self.rollouts.go_on_after(self.trained)
@@ -101,6 +105,7 @@ class TrainingRun(RunParts):
         """Returns when the batch is there. Where somebody goes back to an older version meanwhile, it is formed anew.
 
         Raises:
+            Stopped: it is time to end.
             TrainerDied: it was lost meanwhile; it can be back before the batch is full.
             TrainError: Ray died, or the rollout side fails for good.
         """
@@ -114,6 +119,7 @@ class TrainingRun(RunParts):
                 time.sleep(PIN_INTERVAL)
                 self.look_around()
             if not self.went_back or self.rollouts.same_again:
+                self.look_for_stop()
                 return
             # its samples may be those of a version that came back, or be quarantined now
             batch.ask(self.rollouts.manager)
@@ -149,13 +155,49 @@ class TrainingRun(RunParts):
             self.external.look_around()
 
     def look_around(self) -> None:
-        """What must live while something else is awaited."""
+        """What must live while something else is awaited. Raises Stopped when it is time to end."""
+        self.look_for_stop()
         self.look_at_servers()
         if self.trainers is not None:
             self.trainers.check()
             if not self.publisher.busy:
                 self.publisher.check_kept()
                 self.went_back |= obey(self.publisher, self.trainers, self.trained)
+
+    def look_for_stop(self) -> None:
+        """To be called where the trainer stands between two steps."""
+        if self.stopping:
+            raise Stopped
+
+    def unsaved(self) -> bool:
+        """Whether something was trained that no checkpoint holds. Changes nothing, so that a signal's handler may ask."""
+        known = max(
+            self.restored, self.publisher.orders.trained, checkpoints.newest_rollout(Path(self.args.save))
+        )
+        return self.trainers is not None and self.trained > known
+
+    def save_now(self) -> None:
+        """Leaves a checkpoint of all that was trained and found good, between two steps: of the live version, or of a new
+        one, live too, where the trainer has learned what none holds.
+
+        Raises:
+            EngineError, TrainError: there is none.
+        """
+        self.settle()
+        if self.trainers is None:
+            return
+        self.trainers.finish_save()
+        if not self.unsaved():
+            return
+        self.tracker.at(self.trained, f"a checkpoint after rollout {self.trained}")
+        if self.publisher.must_export:
+            self.take_turns("trainers")
+        if self.publisher.unpublished:
+            self.publisher.publish(self.trainers, self.trained, self.metrics, self.make_way, now=True)
+            self.settle()
+        else:
+            self.publisher.save_live(self.trainers, self.trained, self.make_way)
+        self.trainers.finish_save()
 
     def train(self, batch: PendingBatch) -> None:
         """One training step on a batch that is there.
@@ -234,14 +276,14 @@ class TrainingRun(RunParts):
     def evaluate_before(self, rollout_id: int) -> None:
         """The evaluation of the first weights, if the run evaluates at all."""
         if self.args.eval_interval and rollout_id == 0 and not self.args.skip_eval_before_train:
-            evaluate(self.rollouts, self.tracker, rollout_id)
+            evaluate(self.rollouts, self.tracker, rollout_id, self.look_for_stop)
 
     def evaluate_after(self, rollout_id: int) -> None:
         """The evaluation that is due after a rollout, and that of the last one."""
         interval = self.args.eval_interval
         if interval and ((rollout_id + 1) % interval == 0 or self.publisher.is_last(rollout_id)):
             self.settle()  # it is their evaluation
-            evaluate(self.rollouts, self.tracker, rollout_id + 1)
+            evaluate(self.rollouts, self.tracker, rollout_id + 1, self.look_for_stop)
 
     def finish(self) -> None:
         """The end of a run: its last version is live, and what is written in the background is complete."""
@@ -250,7 +292,11 @@ class TrainingRun(RunParts):
             self.trainers.finish_save()
 
     def recover(self, death: TrainerDied) -> int:
-        """Starts the trainer again from its checkpoint; returns the rollout to go on with."""
+        """Starts the trainer again from its checkpoint; returns the rollout to go on with. Raises `death` where the run
+        is asked to stop."""
+        if self.stopping:
+            raise death
+        self.trained = -1  # what it had learned since its checkpoint is lost with it
         self.replace_trainer(death)
         return self.start()
 

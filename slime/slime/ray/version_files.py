@@ -68,6 +68,12 @@ class VersionFiles:
         self.tell_written(folder)
         return weights
 
+    def export_apart(self, trainers: TrainGroup, version: int) -> WeightVersion:
+        """Writes the whole model of a version that serves as an adapter, beside it; `tidy` knows the folder."""
+        folder = artifact_folder(self.weights_dir, version)
+        folder = folder.with_name(f"{folder.name}-whole")
+        return WeightVersion(version, str(folder), trainers.export_weights(folder, version, True))
+
     def share(self, trainers: TrainGroup, version: int) -> tuple[WeightVersion | None, str | None]:
         """A version in shared memory, whose artifact is still to be written, and its slot; (None, None): it goes by
         disk."""

@@ -89,6 +89,14 @@ def read_meta(checkpoint: Path) -> dict[str, Any]:
         ) from error
 
 
+def newest_rollout(save: Path) -> int:
+    """The last rollout in the latest checkpoint; -1 where there is none that can be read. Repairs nothing."""
+    try:
+        return int(read_meta(save / os.readlink(save / LATEST))["rollout_id"])
+    except (OSError, CheckpointError):
+        return -1
+
+
 def find(path: str | None) -> Path | None:
     """The checkpoint to resume from: `path` itself, or the latest one of the folder `path`. None: there is none.
 

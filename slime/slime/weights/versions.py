@@ -60,6 +60,11 @@ def artifact_folder(folder: Path, version: int) -> Path:
     return folder / f"v{version:06d}"
 
 
+def is_adapter(folder: Path) -> bool:
+    """Whether a version's folder holds an adapter alone."""
+    return (folder / "adapter_config.json").is_file()
+
+
 def claim_folder(folder: Path, save_dir: Path) -> None:
     """Makes the folder of a run's versions. Raises ConfigError where those of another run, of the same numbers, lie."""
     if folder.is_relative_to(save_dir):

@@ -14,20 +14,30 @@ import psutil
 import pytest
 
 from slime.processes import records
+from slime.processes.saving import DRIVER_GRACE, FILE
 from slime.processes.servers import ServerManager, ServerSpec
-from slime.processes.supervisor import LOCK, only_supervisor, stop_everything
+from slime.processes.supervisor import ECHO, LOCK, only_supervisor, stop_everything
 from tests import FAKES
 
 FAKE_SERVER = FAKES / "small_server.py"
 
-# Writes a line at every life, then does what the next of its arguments says: an exit status, or "wait".
+# Writes a line at every life, then does what the next of its arguments says: an exit status, "wait", or "saveN", which
+# saves for N seconds after TERM.
 DRIVER = """
-import os, subprocess, sys, time
+import os, signal, subprocess, sys, time
+from pathlib import Path
+from slime.processes.saving import say_saving
+def save(*_):
+    say_saving(Path(sys.argv[1]).parent)
+    time.sleep(float(deed[4:]))
+    Path(sys.argv[1]).with_name("saved").touch()
+    os._exit(143)
 lives = open(sys.argv[1], "a+"); lives.seek(0); life = len(lives.readlines())
 child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"], start_new_session=True)
-print(os.getpid(), child.pid, file=lives, flush=True)
 deed = sys.argv[2 + life]
-if deed == "wait": time.sleep(600)
+if deed.startswith("save"): signal.signal(signal.SIGTERM, save)
+print(os.getpid(), child.pid, file=lives, flush=True)
+if deed == "wait" or deed.startswith("save"): time.sleep(600)
 os._exit(int(deed))
 """
 
@@ -180,6 +190,51 @@ def test_servers_end_also_where_the_supervisor_is_killed_while_it_stops_them(
     supervisor.kill()
     assert server.alive()
     eventually(lambda: not server.alive())
+
+
+def test_a_driver_that_says_so_has_time_to_save_while_servers_go_on(
+    supervised: Supervised, tmp_path: Path
+) -> None:
+    server = start_server(tmp_path)
+    supervisor = supervised.start(f"save{DRIVER_GRACE + 1}")
+    eventually(lambda: len(supervised.lives()) == 1)
+    for number in (
+        signal.SIGTERM,
+        signal.SIGTERM,
+        signal.SIGINT,
+    ):  # of a process, of its group, of a script's trap
+        supervisor.send_signal(number)
+        time.sleep(0.3)
+    eventually(lambda: (tmp_path / FILE).exists())
+    assert server.alive()
+    assert supervisor.wait(30) == 0
+    assert (tmp_path / "saved").exists() and not (tmp_path / FILE).exists() and not server.alive()
+
+
+def test_the_same_signal_once_more_ends_a_driver_that_saves(supervised: Supervised, tmp_path: Path) -> None:
+    supervisor = supervised.start("save600")
+    eventually(lambda: len(supervised.lives()) == 1)
+    supervisor.send_signal(signal.SIGINT)
+    eventually(lambda: (tmp_path / FILE).exists())
+    time.sleep(ECHO)
+    supervisor.send_signal(signal.SIGINT)
+    assert supervisor.wait(20) == 0
+    assert not (tmp_path / "saved").exists() and not (tmp_path / FILE).exists()
+    eventually(lambda: gone(supervised.lives()[0][0]))
+
+
+def test_a_driver_saves_and_servers_end_also_where_the_supervisor_is_killed_meanwhile(
+    supervised: Supervised, tmp_path: Path
+) -> None:
+    server = start_server(tmp_path)
+    supervisor = supervised.start("save4")
+    eventually(lambda: len(supervised.lives()) == 1)
+    supervisor.terminate()
+    eventually(lambda: (tmp_path / FILE).exists() and psutil.Process(supervisor.pid).children())
+    time.sleep(1.5)  # as a scheduler does a moment later
+    supervisor.kill()
+    eventually(lambda: not server.alive(), 20)
+    assert (tmp_path / "saved").exists()
 
 
 def test_a_run_whose_supervisor_is_gone_can_be_stopped(supervised: Supervised, tmp_path: Path) -> None:

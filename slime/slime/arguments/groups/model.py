@@ -100,7 +100,7 @@ class ModelArguments:
         env=("RESUME_CKPT",),
         aliases=("--resume-from-checkpoint",),
     )
-    save_interval: int = flag(1, "checkpoint every so many rollouts", least=1)
+    save_interval: int = flag(1, "checkpoint every so many rollouts, and at a stop", least=1)
     keep_checkpoints: int = flag(3, "newest checkpoints to keep; 0 keeps all", least=0)
     keep_weights: int = flag(
         3, "newest weight versions to keep; 0 keeps all; the live one always stays", least=0

@@ -1,0 +1,101 @@
+"""An orderly stop of a driver: what no checkpoint holds yet is saved first, in bounded time."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, NoReturn
+
+from slime.errors import SlimeError
+from slime.processes.saving import SAVING_GRACE, say_saving
+
+if TYPE_CHECKING:
+    from slime.ray.run import TrainingRun
+
+logger = logging.getLogger(__name__)
+
+LIMIT = SAVING_GRACE - 5.0  # seconds until the driver ends by itself, before it is killed
+ECHO = 1.0
+"""Seconds in which the same signal is taken for one: whoever stops a group of processes reaches the driver too, and its
+supervisor passes it on."""
+
+
+class Stopped(Exception):
+    """The run is asked to stop, and its trainer stands between two steps: it can be saved."""
+
+
+class OrderlyStop:
+    """What TERM and INT do to a driver, whose servers go on meanwhile.
+
+    Where a checkpoint holds all that was trained, it ends at once: every step is a transaction. Else the step that runs
+    is finished, its version goes live and a checkpoint is written, until `LIMIT`; the same signal once more ends it.
+    """
+
+    def __init__(self, run: TrainingRun) -> None:
+        self.run = run
+        self.number: int | None = None
+        self.began = 0.0
+
+    def watch(self) -> None:
+        """From now on signals come here."""
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self.signalled)
+
+    def signalled(self, number: int, frame: object) -> None:
+        if self.number is None and self.run.unsaved():
+            self.number, self.began = number, time.monotonic()
+            say_saving(self.run.run_dir)
+            self.run.stopping = True
+            threading.Thread(target=self.end_in_time, name="stop", daemon=True).start()
+        elif self.number is None or (number == self.number and time.monotonic() - self.began > ECHO):
+            self.end(number)
+
+    def end_in_time(self) -> None:
+        """Ends the driver, whatever its main thread does; says both, which a signal's handler must not."""
+        logger.info(
+            "stopping: what was learned since the last checkpoint is saved first, within %g s; "
+            "the same signal once more ends it at once",
+            LIMIT,
+        )
+        time.sleep(LIMIT)
+        self.end_without(f"it was not written within {LIMIT:g} s")
+
+    def guard(self, train: Callable[[TrainingRun, int], None], num_rollout: int) -> None:
+        """Runs the loop; where it was stopped, saves and ends the process."""
+        try:
+            train(self.run, num_rollout)
+        except Stopped:
+            self.save()
+        except SlimeError as error:
+            if self.number is None:
+                raise
+            self.end_without(str(error))
+
+    def save(self) -> NoReturn:
+        try:
+            self.run.save_now()
+        except Exception as error:  # whatever a library or an engine raises, the stop goes on
+            self.end_without(str(error) or type(error).__name__)
+        logger.info(
+            "a checkpoint holds version %d: the next start goes on from it", self.run.publisher.live.version
+        )
+        self.end()
+
+    def end_without(self, reason: str) -> NoReturn:
+        logger.warning(
+            "stopped without a checkpoint: %s. What was learned since the last one is learned again", reason
+        )
+        self.end()
+
+    def end(self, number: int | None = None) -> NoReturn:
+        """Ends the process; Ray's processes end with it. The metrics of a version that is live are written first; those
+        of one that still goes there are on disk for the next driver."""
+        try:
+            self.run.tell_at_end()
+            self.run.runtime.end_agents()
+        finally:
+            os._exit(128 + (number or self.number or signal.SIGTERM))

@@ -1,0 +1,243 @@
+"""What a driver saves when it is asked to stop, and when it does not wait for that."""
+
+from __future__ import annotations
+
+import json
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from slime.errors import EngineError
+from slime.processes.saving import is_saving
+from slime.ray import stop
+from slime.ray.rollouts import Rollouts
+from slime.ray.stop import OrderlyStop, Stopped
+from slime.ray.train_group import TrainerDied
+from slime.weights import checkpoints
+from slime.weights.versions import WeightVersion
+from tests.slime.ray.test_publication import APART, Gate, Numbers, Update, refuse, until
+from tests.slime.ray.test_shared_gpus import Calls, make_run, seen
+
+
+class Trainers(Calls):
+    """Notes what is saved, and makes it the latest checkpoint."""
+
+    saved: list[tuple[Any, ...]]
+    folder: Path
+
+    def save(self, rollout_id: int, version: int, parent: int | None, *more: Any, **named: Any) -> None:
+        self.calls.append("trainers.save")
+        self.saved.append((rollout_id, version, parent))
+        put_checkpoint(self.folder, rollout_id, version)
+
+
+def put_checkpoint(save: Path, rollout_id: int, version: int) -> None:
+    folder = checkpoints.folder_of(save, rollout_id)
+    folder.mkdir()
+    meta = {"rollout_id": rollout_id, "version": version, "global_step": 1}
+    (folder / checkpoints.META).write_text(json.dumps(meta))
+    checkpoints.make_latest(folder)
+
+
+@pytest.fixture
+def calls() -> list[str]:
+    return []
+
+
+@pytest.fixture
+def make(calls: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
+    def make(**flags: bool) -> Any:
+        run: Any = make_run(calls, tmp_path, monkeypatch, **flags)
+        run.args.async_save, run.args.run_dir, run.run_dir = False, str(tmp_path), tmp_path
+        run.runtime = run.watcher
+        run.publisher.update, run.publisher.numbers = Update(calls), Numbers()
+        run.publisher.update.go.set()
+        run.trainers = Trainers("trainers", calls, export_weights="sum", train={"loss": 1.0})
+        run.trainers.saved, run.trainers.folder = [], tmp_path
+        put_checkpoint(tmp_path, 4, 5)
+        run.trained = 4
+        return run
+
+    return make
+
+
+def batch(rollout_id: int) -> Any:
+    return SimpleNamespace(rollout_id=rollout_id, samples=[])
+
+
+def test_a_version_that_went_live_since_the_last_checkpoint_is_saved_once(make: Callable[..., Any]) -> None:
+    run = make(**APART)
+    assert not run.unsaved()
+    run.train(batch(5))
+    run.publish(5, behind=True)
+    assert run.unsaved()
+    run.save_now()
+    run.save_now()
+    assert run.trainers.saved == [(5, 6, 5)] and not run.unsaved()
+
+
+def test_what_no_version_holds_yet_goes_live_and_is_saved(make: Callable[..., Any], calls: list[str]) -> None:
+    run = make(**APART)
+    run.args.update_weights_interval = 4
+    run.train(batch(5))
+    run.publish(5)
+    assert run.publisher.unpublished and "trainers.export_weights" not in calls
+    run.save_now()
+    assert run.trainers.saved == [(5, 6, 5)] and run.publisher.live.version == 6
+    assert not run.publisher.unpublished
+
+
+def test_of_a_version_that_is_rejected_nothing_is_saved(make: Callable[..., Any], calls: list[str]) -> None:
+    run = make(**APART)
+    run.publisher.gate = Gate(calls)
+    run.publisher.files.remember = lambda live: None
+    run.publisher.update.go.clear()
+    run.train(batch(5))
+    run.publish(5, behind=True)
+    refuse(run.publisher.update)
+    run.save_now()
+    assert run.trainers.saved == [(5, 5, 4)], "the rollout is used up, the weights are the live ones"
+    assert calls.index("trainers.go_back") < calls.index("trainers.save")
+
+
+def test_a_version_that_was_gone_back_to_is_not_saved_again(make: Callable[..., Any]) -> None:
+    run = make(**APART)
+    run.trained = 7
+    assert run.unsaved()
+    run.publisher.orders.going_back(7)
+    run.save_now()
+    assert not run.unsaved() and run.trainers.saved == []
+
+
+def test_on_shared_gpus_a_trainer_saves_from_where_it_has_stepped_aside_to(
+    make: Callable[..., Any], calls: list[str]
+) -> None:
+    run = make()
+    run.train(batch(5))
+    run.publish(5)
+    calls.clear()
+    run.save_now()
+    assert run.trainers.saved == [(5, 6, 5)] and "engine.release_memory" not in calls
+
+
+def test_an_adapter_that_serves_is_saved_as_a_whole_model_and_engines_get_their_memory_back(
+    make: Callable[..., Any], calls: list[str], tmp_path: Path
+) -> None:
+    run = make()
+    (tmp_path / "adapter_config.json").touch()
+    run.publisher.live = WeightVersion(6, str(tmp_path), "sum")
+    run.trained = 5
+    run.save_now()
+    assert seen(calls) == [
+        "engine.release_memory", "trainers.wake_up", "trainers.export_weights", "trainers.sleep",
+        "engine.resume_memory",
+    ]  # fmt: skip
+    assert run.trainers.saved == [(5, 6, 4)]
+
+
+def test_the_next_look_around_is_the_place_to_stop_and_a_lost_trainer_is_not_replaced(
+    make: Callable[..., Any],
+) -> None:
+    run = make(**APART)
+    run.look_for_stop()
+    run.stopping = True
+    with pytest.raises(Stopped):
+        run.look_around()
+    with pytest.raises(TrainerDied):
+        run.recover(TrainerDied("it died"))
+
+
+def test_an_evaluation_does_not_hold_up_a_stop(
+    make: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run: Any = make(**APART)
+    rollouts: Any = Rollouts.__new__(Rollouts)
+    rollouts.args = SimpleNamespace(eval_timeout=0)
+    rollouts.manager = SimpleNamespace(evaluate=SimpleNamespace(remote=lambda rollout_id: None))
+    rollouts.heartbeat = SimpleNamespace(check=lambda: None)
+    monkeypatch.setattr("slime.ray.rollouts.gather", lambda answer, what, limit, look: look())
+    run.rollouts, run.args.eval_interval, run.stopping = rollouts, 1, True
+    with pytest.raises(Stopped):
+        run.evaluate_after(5)
+
+
+class Ended(BaseException):
+    """Stands for the end of the process."""
+
+
+@pytest.fixture
+def ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    def end(status: int) -> None:
+        raise Ended(status)
+
+    monkeypatch.setattr(stop.os, "_exit", end)
+
+
+def test_without_anything_to_save_a_driver_ends_at_once(make: Callable[..., Any], ended: None) -> None:
+    with pytest.raises(Ended, match="143"):
+        OrderlyStop(make(**APART)).signalled(signal.SIGTERM, None)
+
+
+def test_the_same_signal_once_more_ends_a_driver_that_saves_and_an_echo_does_not(
+    make: Callable[..., Any], ended: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(OrderlyStop, "end_in_time", lambda stopper: None)
+    run = make(**APART)
+    run.trained = 5
+    stopper = OrderlyStop(run)
+    stopper.signalled(signal.SIGINT, None)
+    assert run.stopping and is_saving(tmp_path, stop.os.getpid())
+    stopper.signalled(signal.SIGINT, None)
+    stopper.signalled(signal.SIGTERM, None)
+    stopper.began -= 2 * stop.ECHO
+    stopper.signalled(signal.SIGTERM, None)
+    with pytest.raises(Ended, match="130"):
+        stopper.signalled(signal.SIGINT, None)
+
+
+def test_a_checkpoint_that_takes_too_long_is_given_up(
+    make: Callable[..., Any], ended: None, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(stop, "LIMIT", 0.05)
+    run = make(**APART)
+    stopper = OrderlyStop(run)
+    stopper.number = int(signal.SIGTERM)
+    began = time.monotonic()
+    with caplog.at_level("INFO"), pytest.raises(Ended, match="143"):
+        stopper.end_in_time()
+    assert time.monotonic() - began < 5
+    assert "stopped without a checkpoint: it was not written within 0.05 s" in caplog.text
+
+
+def test_a_version_that_does_not_go_live_ends_the_stop_without_a_checkpoint(
+    make: Callable[..., Any], ended: None, caplog: pytest.LogCaptureFixture
+) -> None:
+    run = make(**APART)
+    run.publisher.update.go.clear()
+    run.train(batch(5))
+    run.publish(5, behind=True)
+    run.publisher.update.fails = True
+    run.publisher.update.go.set()
+    until(lambda: not run.publisher.busy)
+    stopper = OrderlyStop(run)
+    stopper.number = int(signal.SIGTERM)
+
+    def train(run: Any, rollouts: int) -> None:
+        raise Stopped
+
+    with pytest.raises(Ended, match="143"):
+        stopper.guard(train, 9)
+    assert "stopped without a checkpoint: an engine refused it" in caplog.text and run.trainers.saved == []
+
+
+def test_an_error_without_a_stop_is_the_drivers_own(make: Callable[..., Any]) -> None:
+    def train(run: Any, rollouts: int) -> None:
+        raise EngineError("away")
+
+    with pytest.raises(EngineError):
+        OrderlyStop(make(**APART)).guard(train, 9)
