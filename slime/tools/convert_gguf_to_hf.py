@@ -1,0 +1,114 @@
+"""A model in one GGUF file, quantized or not, as a Hugging Face folder that can be served and trained.
+
+    pip install -r slime/tools/requirements-gguf.txt
+    python slime/tools/convert_gguf_to_hf.py --input model.gguf --output FOLDER [-f]
+
+transformers reads the file: weights, shape, tokenizer, chat template (https://huggingface.co/docs/transformers/gguf).
+Each weight becomes the float32 number that its quantized form stands for, so the folder's model is the file's, not the
+one that the file was made from.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+MAGIC = b"GGUF"
+
+
+def convert(file: Path, output: Path) -> None:
+    """Writes model, tokenizer and chat template of the file.
+
+    Raises:
+        ValueError: transformers does not read this architecture, or it has no chat template or no byte-level tokenizer.
+    """
+    import torch
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(file.parent, gguf_file=file.name)
+    if not tokenizer.chat_template:
+        raise ValueError("it holds no chat template, so nobody can talk to it: take an instruct model")
+    split_as_the_file_says(tokenizer, pre_tokenizer(file))
+    model = AutoModelForCausalLM.from_pretrained(file.parent, gguf_file=file.name, dtype=torch.float32)
+    forget_quantization(model)
+    model.save_pretrained(output)
+    tokenizer.save_pretrained(output)
+
+
+def pre_tokenizer(file: Path) -> str:
+    """The file's name for how text is split before merges."""
+    from gguf import GGUFReader  # type: ignore[import-not-found,unused-ignore]
+
+    field = GGUFReader(file).get_field("tokenizer.ggml.pre")
+    return str(field.contents()) if field else ""
+
+
+def split_as_the_file_says(tokenizer: Any, name: str) -> None:
+    """transformers splits every GPT-2-like tokenizer as GPT-2 does; SmolLM's takes each digit by itself."""
+    from tokenizers import decoders, pre_tokenizers
+
+    backend = tokenizer.backend_tokenizer
+    if "ByteLevel" not in str(backend.pre_tokenizer):
+        raise ValueError(
+            f"its tokenizer ({name or 'no name'}) is no byte-level one, which is what can be served"
+        )
+    if name == "smollm":
+        digits = pre_tokenizers.Digits(individual_digits=True)
+        backend.pre_tokenizer = pre_tokenizers.Sequence(
+            [digits, pre_tokenizers.ByteLevel(add_prefix_space=False)]
+        )
+        backend.decoder = decoders.ByteLevel()
+
+
+def forget_quantization(model: Any) -> None:
+    """Its weights are plain numbers by now, which transformers would not save as long as it remembers how they came."""
+    if hasattr(model.config, "quantization_config"):
+        del model.config.quantization_config
+    model.hf_quantizer, model.is_quantized = None, False
+
+
+def problem(file: Path, output: Path, force: bool) -> str | None:
+    """Why this cannot be converted, or None."""
+    if not file.is_file():
+        return f"--input {file} is no file"
+    with file.open("rb") as content:
+        if content.read(len(MAGIC)) != MAGIC:
+            return f"--input {file} is no GGUF file: it does not begin with {MAGIC.decode()}"
+    if output.exists() and not force:
+        return f"--output {output} exists; add -f to replace it"
+    if output.resolve() in (file.resolve(), *file.resolve().parents):
+        return f"--output {output} would replace its own input; take another folder"
+    return None
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Returns the exit status: 0, or 2 after one line about what is wrong."""
+    parser = argparse.ArgumentParser(description="Convert a GGUF file to a Hugging Face folder.")
+    parser.add_argument("--input", type=Path, required=True, help="GGUF file")
+    parser.add_argument("--output", type=Path, required=True, help="folder to write")
+    parser.add_argument("-f", "--force", action="store_true", help="replace --output if it exists")
+    args = parser.parse_args(argv)
+    wrong = problem(args.input, args.output, args.force)
+    if wrong is not None:
+        print(wrong, file=sys.stderr)
+        return 2
+    temporary: Path = args.output.with_name(f".{args.output.name}.tmp")
+    shutil.rmtree(temporary, ignore_errors=True)
+    try:
+        convert(args.input, temporary)
+    except (ImportError, ValueError, KeyError) as error:
+        shutil.rmtree(temporary, ignore_errors=True)
+        print(f"{args.input} cannot be converted: {error}", file=sys.stderr)
+        return 2
+    if args.output.exists():
+        shutil.rmtree(args.output)
+    temporary.rename(args.output)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

