@@ -26,7 +26,7 @@ METHOD=(
   --method-path openclaw_combine.topk_select:sample_from_judged_turn
   --loss-spec-path openclaw_combine.loss:topk_select --teacher-source trainer --disable-rewards-normalization
   --teacher-model "${PRM_TEACHER_HF:-base}"
-  --rollout-batch-size 8 --lr 6e-5 --keep-versions 5
+  --rollout-batch-size 8 --lr 6e-5 --gate-answer-tokens 64 --keep-versions 3 --keep-checkpoints 2
   --replay-steps 2 --anchor-share 0.5 --standing-wishes person # explicit wishes stay obeyed
 )
 run_tiny "$@"

@@ -65,6 +65,12 @@ TROUBLES = (
         "/dev/shm is too small: docker run --shm-size=16g; in Kubernetes mount an emptyDir with medium: Memory there",
     ),
     Trouble(
+        "disk_full",  # the first two are torch's words for it
+        r"unexpected pos \d+ vs \d+|PytorchStreamWriter failed|No space left on device|[Dd]isk quota exceeded",
+        "the disk is full (df -h says which): make room, or keep less of the run: --keep-checkpoints, --keep-versions, "
+        "--keep-weights; the same command goes on from the last checkpoint that is whole",
+    ),
+    Trouble(
         "no_sglang",
         r"No module named '?sglang|sglang.{0,20} is not installed",
         "that Python has no SGLang: bash instructions/check_gpu.sh says how to install it and how to name its Python",
