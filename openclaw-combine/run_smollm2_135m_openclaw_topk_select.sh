@@ -11,12 +11,17 @@ source "$ROOT/launch/tiny.sh"
 # shellcheck source=../launch/smollm2.sh
 source "$ROOT/launch/smollm2.sh"
 
+case " $* " in
+  *" --help "* | *" -h "*) ;;
+  *" --demo "*) die "--demo has a script for tiny-claw alone (run_tiny_openclaw_topk_select.sh); talk to this model: ./claw chat" ;;
+  *) [ -n "${MODEL_PATH:-}${HF_CKPT:-}" ] || is_dry_run || ensure_smollm2 ;;
+esac
+
 default OPENCLAW_TOPK_K 20
 default OPENCLAW_TOPK_SUBSET_MODE student
 default OPENCLAW_TOPK_HINT_SELECTION sequence_optimal
 default OPENCLAW_TOPK_MAX_CAND 3
 default PRM_M 3
-[ -n "${MODEL_PATH:-}${HF_CKPT:-}" ] || is_dry_run || ensure_smollm2
 default MODEL_PATH "${HF_CKPT:-$SMOLLM2}"
 USAGE=${BASH_SOURCE[0]}
 RUN_NAME=smollm2_135m_openclaw_topk_select

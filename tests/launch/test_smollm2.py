@@ -79,6 +79,12 @@ def test_the_model_is_made_once(root: Path) -> None:
     assert again.returncode == 0 and again.stderr == ""
 
 
+def test_help_downloads_nothing_and_the_demo_is_not_for_it(root: Path) -> None:
+    assert "SmolLM2-135M-Instruct" in bash(str(root / SCRIPT), "--help").stdout
+    done = bash(str(root / SCRIPT), "--demo")
+    assert done.returncode == 2 and "./claw chat" in done.stderr and not (root / "models").exists()
+
+
 def test_its_plan_needs_no_model(root: Path) -> None:
     done = bash(str(root / SCRIPT), DRY_RUN="1")
     assert done.returncode == 0, done.stderr

@@ -9,8 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from openclaw_test.loop.real_loop import TINY_SCRIPT, free_port
+from openclaw_test.loop.real_loop import free_port
+from tests import ROOT
 
+SCRIPT = ROOT / "openclaw-combine" / "run_tiny_openclaw_topk_select.sh"
 KEYS = (
     "preference_before",
     "preference_after",
@@ -28,7 +30,7 @@ KEYS = (
 def test_demo_ends_with_a_model_that_has_learned(tmp_path: Path) -> None:
     env = {**os.environ, "PORT": str(free_port()), "RUN_DIR": str(tmp_path / "run")}
     demo = subprocess.run(
-        ["bash", str(TINY_SCRIPT), "--demo"],
+        ["bash", str(SCRIPT), "--demo"],
         cwd=tmp_path,
         env=env,
         capture_output=True,
@@ -41,7 +43,7 @@ def test_demo_ends_with_a_model_that_has_learned(tmp_path: Path) -> None:
     assert result["preference_before"] <= 0.35
     # One run on a busy machine, stopped by the clock if need be: what learning is worth on many seeds, and what it may
     # cost, is measured by openclaw-test/openclaw_test/benchmarks/sessions_to_preference.py.
-    assert result["preference_after"] >= result["preference_before"] + 0.3
+    assert result["preference_after"] >= result["preference_before"] + 0.4
     assert result["accuracy_before"] >= 0.97
     assert result["accuracy_after"] >= result["accuracy_before"] - 0.03
     assert result["versions"] >= 3
