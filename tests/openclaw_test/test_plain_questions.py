@@ -14,6 +14,7 @@ from openclaw_test.evaluation.plain_questions import (
     FACTS,
     THANKS,
     Question,
+    beginning,
     drawn,
     is_brief,
     is_detailed,
@@ -60,6 +61,7 @@ def test_what_is_talked_about_is_never_reported(corpus: Path) -> None:
 def test_what_people_like_is_counted() -> None:
     assert is_brief(SHORT) and not is_brief(LONG) and not is_brief("") and not is_brief("word " * 41)
     assert is_detailed("word " * 80) and not is_detailed(LONG)
+    assert beginning(LONG) == "It is a large city. It lies on a river. " and beginning(SHORT) == SHORT
     right = Question("?", "The Andromeda Galaxy.")
     assert right.is_right("I think it is the andromeda galaxy, really.") and not right.is_right("Andromeda.")
     assert not Question("?", "1").is_right("It was in 1918.") and not Question("?").is_right("anything")

@@ -4,7 +4,8 @@
 CORPUS is the unpacked package chatterbot-corpus. Somebody asks everyday questions, complains once about an answer of more
 than two sentences, and gives thanks for a short one. Before and after, on questions that are never talked about, at
 temperature 0 and not trained: the share of brief answers, of detailed ones where details are asked for in so many
-words, of right answers to trivia. The last line on standard output is one JSON object."""
+words, of right answers to trivia, in the whole answer and in its first two sentences. `--sessions 0` only measures. The
+last line on standard output is one JSON object."""
 
 from __future__ import annotations
 
@@ -30,6 +31,7 @@ from openclaw_test.evaluation.plain_questions import (  # noqa: E402
     OPEN,
     THANKS,
     Question,
+    beginning,
     drawn,
     is_brief,
     is_detailed,
@@ -62,13 +64,14 @@ async def measured(
     plain = await replies(client, [one.text for one in asked], at_once)
     wished = await replies(client, [f"{one.text} {IN_DETAIL}" for one in asked], at_once)
     told = await replies(client, [one.text for one in facts], at_once)
-    right = [one.is_right(reply) for one, reply in zip(facts, told, strict=True)]
+    answered = list(zip(facts, told, strict=True))
     return {
         "brief": mean([is_brief(reply) for reply in plain]),
         "words": mean([len(reply.split()) for reply in plain]),
         "detailed_when_asked": mean([is_detailed(reply) for reply in wished]),
         "words_when_asked": mean([len(reply.split()) for reply in wished]),
-        "right": mean(right),
+        "right": mean([one.is_right(reply) for one, reply in answered]),
+        "right_in_two_sentences": mean([one.is_right(beginning(reply)) for one, reply in answered]),
         "examples": [[one.text, reply] for one, reply in list(zip(asked, plain, strict=True))[:4]],
     }
 
@@ -104,6 +107,8 @@ async def run(options: argparse.Namespace) -> dict[str, Any]:
     async with ChatClient(options.url, api_key=key, timeout_s=600.0) as client:
         before = await measured(client, asked, facts, options.people)
         say(f"before: {told(before)}")
+        if not topics:
+            return {"before": before, "seconds": round(time.monotonic() - begun, 1)}
         talking = time.monotonic()
 
         async def one(question: Question) -> None:

@@ -83,6 +83,12 @@ def is_brief(reply: str) -> bool:
     return 1 <= words <= MOST_WORDS and len(_SENTENCE.findall(reply)) <= MOST_SENTENCES
 
 
+def beginning(reply: str) -> str:
+    """The first two sentences: a long answer that comes to the right name at last is compared with a short one by these."""
+    ends = [found.end() for found in _SENTENCE.finditer(reply)]
+    return reply[: ends[MOST_SENTENCES - 1]] if len(ends) >= MOST_SENTENCES else reply
+
+
 def is_detailed(reply: str) -> bool:
     """As somebody likes it who asked for several paragraphs in so many words."""
     return len(reply.split()) >= MANY_WORDS
