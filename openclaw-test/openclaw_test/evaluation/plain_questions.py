@@ -84,7 +84,7 @@ def is_brief(reply: str) -> bool:
 
 
 def beginning(reply: str) -> str:
-    """The first two sentences: a long answer that comes to the right name at last is compared with a short one by these."""
+    """The first two sentences, by which a long answer is compared with a short one."""
     ends = [found.end() for found in _SENTENCE.finditer(reply)]
     return reply[: ends[MOST_SENTENCES - 1]] if len(ends) >= MOST_SENTENCES else reply
 

@@ -23,7 +23,7 @@ SAID = {
     "engine_memory": "RuntimeError: Not enough memory. Please try to increase --mem-fraction-static.",
     "host_memory": "Task was killed due to the node running low on memory. ... ray::TrainActor out of memory (OOM)",
     "shared_memory": "OSError: [Errno 28] No space left on device: '/dev/shm/torch_1'",
-    "disk_full": "a checkpoint could not be written: [enforce fail at inline_container.cc:672] . unexpected pos 704 vs 598",
+    "disk_full": "a checkpoint could not be written: [enforce fail at container.cc:672] . unexpected pos 704 vs 598",
     "no_sglang": "ModuleNotFoundError: No module named 'sglang'",
     "engine_python": "ImportError: sgl_kernel/common_ops.abi3.so: undefined symbol: _ZN3c104cuda",
     "architecture": "ValueError: Model architectures ['FooForCausalLM'] are not supported for now.",
