@@ -231,7 +231,9 @@ def holder(lock: IO[str]) -> str:
 
 
 def say(message: str) -> None:
-    print(f"supervisor: {message}", file=sys.stderr, flush=True)
+    """Also where nobody reads any more: what is to be stopped is stopped."""
+    with contextlib.suppress(OSError):
+        print(f"supervisor: {message}", file=sys.stderr, flush=True)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

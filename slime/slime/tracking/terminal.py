@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import logging
+import os
 import sys
 from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
 from typing import Protocol, TextIO
 
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
@@ -15,7 +18,8 @@ UNBOUNDED = 10**8
 
 
 class Display(Protocol):
-    """Shows how far the run is."""
+    """Shows how far the run is. Where nobody reads any more (a terminal that was closed, a `tee` that Ctrl-C ended first)
+    the run goes on."""
 
     def line(self, text: str) -> None: ...
     def at(self, rollout_id: int, doing: str) -> None: ...
@@ -26,7 +30,10 @@ class Lines:
     """Plain lines on standard output."""
 
     def line(self, text: str) -> None:
-        print(text, flush=True)
+        try:
+            print(text, flush=True)
+        except OSError:
+            sys.stdout = Path(os.devnull).open("w")  # what is not written yet would fail at the end of the process
 
     def at(self, rollout_id: int, doing: str) -> None:
         """A line for every phase would be noise; the log file has them."""
@@ -54,14 +61,16 @@ class Bar:
         send_logs(self.terminal, sys.stderr)  # which now is the bar's stand-in
 
     def line(self, text: str) -> None:
-        self.progress.console.print(text, markup=False, highlight=False)
+        with suppress(OSError):
+            self.progress.console.print(text, markup=False, highlight=False)
 
     def at(self, rollout_id: int, doing: str) -> None:
         self.progress.update(self.task, completed=rollout_id, description=doing)
 
     def close(self) -> None:
         stand_in = sys.stderr
-        self.progress.stop()
+        with suppress(OSError):
+            self.progress.stop()
         send_logs(stand_in, self.terminal)
 
 
