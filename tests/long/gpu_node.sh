@@ -10,4 +10,12 @@ env_dir=${1:-${SGLANG_ENV:-$HOME/.cache/openclaw-rl/sglang-cpu}}
 
 sglang_on_cpu "$env_dir"
 two_models
+(
+  ROOT=$root
+  # shellcheck source=../../launch/tiny.sh
+  source "$root/launch/tiny.sh"
+  # shellcheck source=../../launch/smollm2.sh
+  source "$root/launch/smollm2.sh"
+  ensure_smollm2
+)
 "$python" "$here/gpu_node/rehearse.py" "$work" "$env_dir/bin/python" "${@:2}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from pathlib import Path
 
@@ -11,8 +12,9 @@ SAVING_GRACE = 120.0  # seconds that it has then
 
 
 def say_saving(run_dir: Path) -> None:
-    """In the driver, also in the handler of a signal."""
-    (run_dir / FILE).write_text(str(os.getpid()))
+    """In the driver, also in the handler of a signal. On a disk that is full it cannot say so, nor save."""
+    with contextlib.suppress(OSError):
+        (run_dir / FILE).write_text(str(os.getpid()))
 
 
 def is_saving(run_dir: Path, pid: int) -> bool:

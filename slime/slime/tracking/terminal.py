@@ -61,7 +61,7 @@ class Bar:
         send_logs(self.terminal, sys.stderr)  # which now is the bar's stand-in
 
     def line(self, text: str) -> None:
-        with suppress(OSError):
+        with suppress(OSError, SystemExit):  # rich ends a process whose pipe is broken
             self.progress.console.print(text, markup=False, highlight=False)
 
     def at(self, rollout_id: int, doing: str) -> None:
@@ -69,7 +69,7 @@ class Bar:
 
     def close(self) -> None:
         stand_in = sys.stderr
-        with suppress(OSError):
+        with suppress(OSError, SystemExit):
             self.progress.stop()
         send_logs(stand_in, self.terminal)
 

@@ -28,7 +28,9 @@ from tests.long.gpu_node.machine import environment
 
 EIGHT = "../openclaw-combine/run_qwen3_4b_openclaw_topk_select.sh"
 ONE = "../openclaw-combine/run_qwen3_4b_openclaw_topk_select_1gpu.sh"
-START_SECONDS, UPDATE_SECONDS, STOP_SECONDS = 400.0, 300.0, 30.0
+SMALL = "../openclaw-combine/run_qwen3_0.6b_openclaw_combine.sh"
+LANGUAGE_MODEL = ROOT / "models" / "SmolLM2-135M-Instruct"
+START_SECONDS, UPDATE_SECONDS, STOP_SECONDS = 400.0, 300.0, 150.0  # a stop may leave a checkpoint first
 FEW = (
     "--rollout-batch-size",
     "2",
@@ -62,6 +64,7 @@ REHEARSALS = {
         EIGHT, (*FEW, "--update-weight-transport", "tensor"), {**RULES, "MEGATRON": "1", "TRAIN_TP": "2"}, versions=2
     ),
     "one GPU": Rehearsal(ONE, FEW, {}, gpus=1, versions=2),
+    "language model": Rehearsal(SMALL, FEW, {"HF_CKPT": str(LANGUAGE_MODEL)}, gpus=1, versions=2),
 }  # fmt: skip
 
 
@@ -117,7 +120,7 @@ class Run:
         self.log = folder / "log"
         self.command = ["bash", rehearsal.script, *rehearsal.flags]
         self.env = {
-            **environment(folder, sglang, rehearsal.gpus), **rehearsal.env, "HF_CKPT": str(folder.parent / "first"),
+            **environment(folder, sglang, rehearsal.gpus), "HF_CKPT": str(folder.parent / "first"), **rehearsal.env,
             "RUN_DIR": str(folder / "run"), "PORT": str(self.port),
         }  # fmt: skip
 

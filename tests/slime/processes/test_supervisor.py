@@ -48,7 +48,9 @@ class Supervised:
         self.lives_file = run_dir / "lives"
         self.process: subprocess.Popen[bytes] | None = None
 
-    def start(self, *deeds: str, flags: Sequence[str] = ()) -> subprocess.Popen[bytes]:
+    def start(
+        self, *deeds: str, flags: Sequence[str] = (), stderr: int | None = None
+    ) -> subprocess.Popen[bytes]:
         command = [
             sys.executable,
             "-m",
@@ -59,7 +61,7 @@ class Supervised:
             "--",
         ]
         command += [sys.executable, "-c", DRIVER, str(self.lives_file), *deeds]
-        self.process = subprocess.Popen(command)
+        self.process = subprocess.Popen(command, stderr=stderr)
         return self.process
 
     def lives(self) -> list[list[int]]:
@@ -235,6 +237,18 @@ def test_a_driver_saves_and_servers_end_also_where_the_supervisor_is_killed_mean
     supervisor.kill()
     eventually(lambda: not server.alive(), 20)
     assert (tmp_path / "saved").exists()
+
+
+def test_all_is_stopped_also_where_nobody_reads_what_is_said(supervised: Supervised, tmp_path: Path) -> None:
+    server = start_server(tmp_path)
+    reader, writer = os.pipe()
+    supervisor = supervised.start("wait", stderr=writer)
+    os.close(writer)
+    eventually(lambda: len(supervised.lives()) == 1)
+    os.close(reader)  # a `tee` that Ctrl-C ended first
+    supervisor.send_signal(signal.SIGINT)
+    assert supervisor.wait(20) == 0
+    assert not server.alive()
 
 
 def test_a_run_whose_supervisor_is_gone_can_be_stopped(supervised: Supervised, tmp_path: Path) -> None:

@@ -200,6 +200,16 @@ def test_the_same_signal_once_more_ends_a_driver_that_saves_and_an_echo_does_not
         stopper.signalled(signal.SIGINT, None)
 
 
+def test_a_stop_goes_its_way_also_where_the_disk_takes_no_more(
+    make: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(OrderlyStop, "end_in_time", lambda stopper: None)
+    run = make(**APART)
+    run.trained, run.run_dir = 5, tmp_path / "gone"
+    OrderlyStop(run).signalled(signal.SIGTERM, None)
+    assert run.stopping
+
+
 def test_a_checkpoint_that_takes_too_long_is_given_up(
     make: Callable[..., Any], ended: None, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import io
 import json
 import logging
+import os
 import sys
+from contextlib import redirect_stdout
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -176,6 +179,31 @@ def test_a_bar_where_a_person_looks_and_lines_elsewhere(capsys: pytest.CaptureFi
     bar.close()
     shown = capsys.readouterr().out
     assert "rollout 0 | loss [0.5]" in shown and "waiting for rollout 1" in shown and "1/3" in shown
+
+
+class Left(io.StringIO):
+    """A terminal that was closed, or a `tee` that Ctrl-C ended first."""
+
+    def __init__(self, error: type[OSError]) -> None:
+        super().__init__()
+        self.error = error
+
+    def write(self, text: str) -> int:
+        raise self.error
+
+
+@pytest.mark.parametrize("error", [OSError, BrokenPipeError])
+@pytest.mark.parametrize("kind", ["lines", "bar"])
+def test_a_run_goes_on_where_nobody_reads_any_more(
+    kind: str, error: type[OSError], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "dup2", lambda *_: None)  # rich takes standard output away
+    shown = display(kind, 3)
+    with redirect_stdout(Left(error)):
+        for rollout_id in (0, 1):
+            shown.line(f"rollout {rollout_id} | loss 0.5")
+            shown.at(rollout_id + 1, "training")
+        shown.close()
 
 
 def test_the_line_of_a_rollout_is_in_the_log_file_and_once_on_the_terminal(
