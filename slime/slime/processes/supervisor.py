@@ -142,6 +142,7 @@ class Supervisor:
                 driver.kill()
             driver.wait()
             records.kill_marked(self.run_dir)
+            show_cursor()
         return driver.returncode
 
     def wait_for_end(self, driver: subprocess.Popen[bytes]) -> None:
@@ -234,6 +235,13 @@ def say(message: str) -> None:
     """Also where nobody reads any more: what is to be stopped is stopped."""
     with contextlib.suppress(OSError):
         print(f"supervisor: {message}", file=sys.stderr, flush=True)
+
+
+def show_cursor() -> None:
+    """The progress bar of a driver that did not end by itself has left the terminal without one."""
+    if sys.stdout.isatty():
+        with contextlib.suppress(OSError):
+            print("\x1b[?25h", end="", flush=True)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -32,8 +32,8 @@ class Lines:
     def line(self, text: str) -> None:
         try:
             print(text, flush=True)
-        except OSError:
-            sys.stdout = Path(os.devnull).open("w")  # what is not written yet would fail at the end of the process
+        except OSError:  # what is not written yet would fail once more at the end of the process
+            sys.stdout = Path(os.devnull).open("w")  # noqa: SIM115
 
     def at(self, rollout_id: int, doing: str) -> None:
         """A line for every phase would be noise; the log file has them."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pty
 import signal
 import subprocess
 import sys
@@ -49,7 +50,7 @@ class Supervised:
         self.process: subprocess.Popen[bytes] | None = None
 
     def start(
-        self, *deeds: str, flags: Sequence[str] = (), stderr: int | None = None
+        self, *deeds: str, flags: Sequence[str] = (), stdout: int | None = None, stderr: int | None = None
     ) -> subprocess.Popen[bytes]:
         command = [
             sys.executable,
@@ -61,7 +62,7 @@ class Supervised:
             "--",
         ]
         command += [sys.executable, "-c", DRIVER, str(self.lives_file), *deeds]
-        self.process = subprocess.Popen(command, stderr=stderr)
+        self.process = subprocess.Popen(command, stdout=stdout, stderr=stderr)
         return self.process
 
     def lives(self) -> list[list[int]]:
@@ -249,6 +250,17 @@ def test_all_is_stopped_also_where_nobody_reads_what_is_said(supervised: Supervi
     supervisor.send_signal(signal.SIGINT)
     assert supervisor.wait(20) == 0
     assert not server.alive()
+
+
+def test_a_terminal_has_its_cursor_again_when_a_driver_was_stopped(supervised: Supervised) -> None:
+    terminal, end = pty.openpty()
+    supervisor = supervised.start("wait", stdout=end)
+    os.close(end)
+    eventually(lambda: len(supervised.lives()) == 1)
+    supervisor.send_signal(signal.SIGINT)
+    assert supervisor.wait(20) == 0
+    assert b"\x1b[?25h" in os.read(terminal, 1000), "a progress bar hides it"
+    os.close(terminal)
 
 
 def test_a_run_whose_supervisor_is_gone_can_be_stopped(supervised: Supervised, tmp_path: Path) -> None:

@@ -191,6 +191,9 @@ class Left(io.StringIO):
     def write(self, text: str) -> int:
         raise self.error
 
+    def fileno(self) -> int:
+        return 1
+
 
 @pytest.mark.parametrize("error", [OSError, BrokenPipeError])
 @pytest.mark.parametrize("kind", ["lines", "bar"])
