@@ -124,7 +124,18 @@ run_or_plan() {
     exit "$status"
   fi
   without_marks "$@"
-  (run_driver "$RUN_DIR" "$driver" "${words[@]}")
+  passing_signals run_driver "$RUN_DIR" "$driver" "${words[@]}"
+}
+
+# passing_signals COMMAND...: runs it beside this script, which hands TERM, INT and HUP on to it; returns its status.
+passing_signals() {
+  local pid status=0
+  ("$@") &
+  pid=$!
+  trap 'kill -TERM "$pid" 2>/dev/null || :' TERM INT HUP
+  while wait "$pid" || status=$?; kill -0 "$pid" 2>/dev/null; do status=0; done # a signal ends the wait, not the command
+  trap - TERM INT HUP
+  return "$status"
 }
 
 # without_marks WORD...: the words that are for the driver, in `words`.

@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import shutil
 import sys
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -96,8 +97,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     if wrong is not None:
         print(wrong, file=sys.stderr)
         return 2
-    temporary: Path = args.output.with_name(f".{args.output.name}.tmp")
-    shutil.rmtree(temporary, ignore_errors=True)
+    args.output.absolute().parent.mkdir(parents=True, exist_ok=True)
+    temporary = Path(tempfile.mkdtemp(prefix=f".{args.output.name}.", dir=args.output.absolute().parent))
     try:
         convert(args.input, temporary)
     except (ImportError, ValueError, KeyError) as error:
@@ -106,6 +107,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 2
     if args.output.exists():
         shutil.rmtree(args.output)
+    temporary.chmod(0o755)
     temporary.rename(args.output)
     return 0
 
