@@ -193,7 +193,8 @@ serving_arguments() {
   flag --host HOST "$(usual_host)"
   flag --port PORT 30000
   flag --served-model-name SERVED_MODEL_NAME "$MODEL"
-  flag --context-length CONTEXT_LENGTH 32768
+  usual_context 32768
+  flag --context-length CONTEXT_LENGTH ''
   flag --max-tokens-default MAX_RESPONSE_LEN 8192
   flag --temperature DEFAULT_TEMPERATURE 0.6
   flag --rollout-temperature DEFAULT_TEMPERATURE 0.6
@@ -201,12 +202,23 @@ serving_arguments() {
   WORDS+=(--gate-samples-path openclaw.trainer_hooks.gate_samples.gate_samples)
 }
 
+# usual_context TOKENS: CONTEXT_LENGTH where nobody set it: so many, or what the model was made for where that is less, since
+# SGLang and vLLM refuse more.
+usual_context() {
+  local most
+  default CONTEXT_LENGTH "$1"
+  case $DEFAULTED in *" CONTEXT_LENGTH "*) ;; *) return 0 ;; esac
+  most=$(PYTHONPATH=$ROOT/slime "$(any_python)" -m slime.plan.context "$MODEL_PATH")
+  if [ "$most" != 0 ] && [ "$most" -lt "$CONTEXT_LENGTH" ]; then CONTEXT_LENGTH=$most; fi
+}
+
 # prompt_arguments: tasks of a file, and those that are held out (EVAL_DATA) every EVAL_INTERVAL rollouts.
 prompt_arguments() {
   if [ -z "${PROMPT_DATA:-}" ] && is_dry_run; then WORDS+=(::script --prompt-data "$EXAMPLE_DATA"); fi
   flag --prompt-data PROMPT_DATA ''
-  flag --rollout-max-context-len CONTEXT_LENGTH 16384
-  flag --context-length CONTEXT_LENGTH 16384
+  usual_context 16384
+  flag --rollout-max-context-len CONTEXT_LENGTH ''
+  flag --context-length CONTEXT_LENGTH ''
   flag --rollout-max-response-len MAX_RESPONSE_LEN 8192
   flag --rollout-temperature DEFAULT_TEMPERATURE 1.0
   if [ "$PRM_GPUS" != 0 ]; then # a judge of steps

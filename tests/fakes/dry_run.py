@@ -15,11 +15,12 @@ from tests import ROOT
 
 RECORDER = """#!/bin/sh
 [ "$1" = -c ] && exit 0
-[ "$2" = slime.plan.division ] && exec "{python}" "$@"
+case $2 in slime.plan.division | slime.plan.context) exec "{python}" "$@" ;; esac
 printf '%s\\0' "$@" > "{folder}/words"
 env -0 > "{folder}/environment"
 """
-"""In place of Python: keeps what it is called with; how a model is divided is asked of the real one."""
+"""In place of Python: keeps what it is called with; how a model is divided, and for how many tokens it was made, is
+asked of the real one."""
 
 Done = subprocess.CompletedProcess[str]
 

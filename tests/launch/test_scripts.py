@@ -169,6 +169,23 @@ def test_stages_and_parts_of_sequences_leave_fewer_gpus_to_cut_matrices() -> Non
     assert shown["--tensor-model-parallel-size"] == ("2", "script")
 
 
+@pytest.mark.parametrize(
+    ("script", "model", "set_to", "length"),
+    [
+        (SELECT, "Qwen3-4B-Thinking-2507", "", ("32768", "script")),
+        (SELECT, "SmolLM2-135M-Instruct", "", ("8192", "script")),
+        (ONE_GPU, "SmolLM2-135M-Instruct", "", ("8192", "script")),
+        (SELECT, "SmolLM2-135M-Instruct", "16384", ("16384", "variable CONTEXT_LENGTH")),
+    ],
+)
+def test_no_model_is_asked_for_more_tokens_than_it_was_made_for(
+    script: str, model: str, set_to: str, length: tuple[str, str]
+) -> None:
+    variables = {"CONTEXT_LENGTH": set_to} if set_to else {}
+    done = dry(script, MODEL_PATH=f"/nowhere/{model}", GPU_TYPE="H100", TP="1", **variables)
+    assert arguments(done.stdout)["--context-length"] == length, done.stderr
+
+
 def test_what_is_missing_of_vllm_is_named_where_vllm_serves() -> None:
     told = bash("instructions/check_gpu.sh", ROLLOUT_BACKEND="vllm", VLLM_PYTHON="/nonexistent").stdout
     assert "vLLM in /nonexistent" in told and "requirements-vllm.txt" in told and "SGLang" not in told

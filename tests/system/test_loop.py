@@ -41,7 +41,7 @@ def talk(client: OpenAI, *wishes: str) -> list[dict[str, Any]]:
 
 def test_openai_client_gets_an_answer_with_usage(client: OpenAI) -> None:
     answer = client.chat.completions.create(
-        model="tiny-claw", messages=[{"role": "user", "content": PROBLEM}], max_tokens=200
+        model="tiny-claw", messages=[{"role": "user", "content": PROBLEM}], max_tokens=200, temperature=0
     )
     assert "19" in (answer.choices[0].message.content or "")
     assert answer.choices[0].finish_reason == "stop"

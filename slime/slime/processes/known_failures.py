@@ -88,6 +88,12 @@ TROUBLES = (
         "this version of the engine does not know the model's architecture: a newer one, or another model",
     ),
     Trouble(
+        "context",
+        r"context_length \(\d+\) is greater than the derived|max_model_len.{0,80}(?:greater|larger) than the derived",
+        "the engine is asked for more tokens than the model was made for: a smaller --context-length (CONTEXT_LENGTH), "
+        "at most max_position_embeddings of its config.json",
+    ),
+    Trouble(
         "tensor_parallel",
         r"not divisible by (?:tp|tensor)|must be divisible by (?:tp|tensor)|divide evenly.{0,40}tensor",
         "the model's heads do not divide by the GPUs of an engine: another TP",

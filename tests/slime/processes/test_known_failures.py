@@ -27,6 +27,7 @@ SAID = {
     "no_sglang": "ModuleNotFoundError: No module named 'sglang'",
     "engine_python": "ImportError: sgl_kernel/common_ops.abi3.so: undefined symbol: _ZN3c104cuda",
     "architecture": "ValueError: Model architectures ['FooForCausalLM'] are not supported for now.",
+    "context": "Warning: User-specified context_length (16384) is greater than the derived context_length (8192).",
     "tensor_parallel": "AssertionError: 14 is not divisible by tp_size 4",
     "no_kernel": "RuntimeError: CUDA error: no kernel image is available for execution on the device",
     "port": "[Errno 98] error while attempting to bind on address ('0.0.0.0', 30000): address already in use",
