@@ -28,7 +28,7 @@ from openclaw.errors import OpenClawError
 from openclaw.gateway.door import GatewayDoor, launched_engine
 from openclaw.gateway.gateway import Gateway
 from openclaw.http.app import gateway_app
-from openclaw.http.middleware.protocol import HttpProtocol
+from openclaw.http.middleware.protocol import patient_for
 from openclaw.page.app import add_page
 from openclaw.page.source import PageSource
 from openclaw.settings import Settings, load_settings
@@ -163,7 +163,7 @@ def _engines(settings: Settings, launched: EngineProcess | None) -> tuple[Sequen
 def _config(settings: Settings, app: FastAPI) -> uvicorn.Config:
     return uvicorn.Config(
         app,
-        http=HttpProtocol,
+        http=patient_for(settings.client_timeout),
         log_level=settings.log_level,
         access_log=False,
         timeout_graceful_shutdown=GRACE_SECONDS,

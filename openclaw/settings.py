@@ -133,7 +133,7 @@ class Settings:
         "Addresses, localhost, names without a dot, .local, .internal, .lan and .home.arpa are.", ("ALLOWED_HOSTS",),
     )  # fmt: skip
     client_timeout: float = option(
-        float, 60.0, "How long a client may take to send its body, or to read a full buffer of its answer.",
+        float, 60.0, "How long a client may take to send a head or a body, or to read a full buffer of its answer.",
         ("CLIENT_TIMEOUT",), "seconds", least=0.001,
     )  # fmt: skip
     standby: str = option(

@@ -16,7 +16,7 @@ import uvicorn
 from sqlalchemy import create_engine
 
 from openclaw.common.ports import listen
-from openclaw.http.middleware.protocol import HttpProtocol
+from openclaw.http.middleware.protocol import patient_for
 from openclaw.server import create_app
 from openclaw.settings import Settings
 from openclaw.store import RolloutStore
@@ -68,7 +68,11 @@ def start_gateway(model: Path, engine: FakeEngine, tmp_path: Path) -> Iterator[S
         app = create_app(settings, settings.engine_url)
         server = uvicorn.Server(
             uvicorn.Config(
-                app, http=HttpProtocol, log_level="warning", lifespan="on", timeout_graceful_shutdown=1
+                app,
+                http=patient_for(settings.client_timeout),
+                log_level="warning",
+                lifespan="on",
+                timeout_graceful_shutdown=1,
             )
         )
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)

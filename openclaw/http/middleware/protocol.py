@@ -1,4 +1,4 @@
-"""uvicorn's HTTP with a limit on headers."""
+"""uvicorn's HTTP with limits on headers and on the time that they take."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 if TYPE_CHECKING:
-    from asyncio import Transport
+    from asyncio import TimerHandle, Transport
 
 log = logging.getLogger(__name__)
 
@@ -27,12 +27,41 @@ class HttpProtocol(HttpToolsProtocol):
     """One connection, with a limit on what a client may send beside bodies: address, headers, trailers, chunk extensions.
 
     What is neither head nor body yet is counted, and a head when it is whole, as it may come in one piece; when it is too
-    much, the client is let go.
+    much, the client is let go. So is one whose head is not whole within `head_seconds` from when it connected or began
+    it, for a connection that asks nothing takes one of the files that this process may have open.
     """
+
+    head_seconds = 60.0
+    _patience: TimerHandle | None = None
 
     def connection_made(self, transport: Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         self._unread, self._refused = 0, False
+        self._wait_for_head()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._stop_waiting()
+        super().connection_lost(exc)
+
+    def _wait_for_head(self) -> None:
+        if self._patience is None:
+            self._patience = self.loop.call_later(self.head_seconds, self._lose_patience)
+
+    def _stop_waiting(self) -> None:
+        if self._patience is not None:
+            self._patience.cancel()
+            self._patience = None
+
+    def _lose_patience(self) -> None:
+        self._patience = None
+        if self.cycle is None or self.cycle.response_complete:
+            self.transport.close()
+        else:  # it sends its next request before it has read this answer
+            self._wait_for_head()
+
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        self._wait_for_head()
 
     def data_received(self, data: bytes) -> None:
         self._unread += len(data)
@@ -54,6 +83,7 @@ class HttpProtocol(HttpToolsProtocol):
         self.transport.close()
 
     def on_headers_complete(self) -> None:
+        self._stop_waiting()
         length = len(self.url) + sum(
             len(name) + len(value) + _BESIDE_A_HEADER for name, value in self.headers
         )
@@ -70,3 +100,8 @@ class HttpProtocol(HttpToolsProtocol):
     def on_message_complete(self) -> None:
         self._unread = 0
         super().on_message_complete()
+
+
+def patient_for(seconds: float) -> type[HttpProtocol]:
+    """That protocol with another `head_seconds`."""
+    return type("HttpProtocol", (HttpProtocol,), {"head_seconds": seconds})

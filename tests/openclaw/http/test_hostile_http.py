@@ -43,6 +43,27 @@ def test_what_comes_beside_a_body_cannot_be_endless(gateway: Any, begin: bytes, 
     assert gateway.http.get("/v1/models").status_code == 200
 
 
+@pytest.mark.parametrize(
+    "sent", [b"", b"GET /healthz HTT", b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\nGET /healthz HTTP/1.1\r\nHo"]
+)
+def test_a_connection_that_asks_nothing_is_let_go(start_gateway: Any, sent: bytes) -> None:
+    gateway = start_gateway(client_timeout=0.5)
+    with connect(gateway) as connection:
+        connection.sendall(sent)
+        got = b""
+        while piece := connection.recv(65536):  # raises TimeoutError after 5 s
+            got += piece
+    assert (b" 200 " in got) == sent.endswith(b"Ho")
+
+
+def test_an_answer_that_takes_longer_than_a_head_may_is_not_cut(start_gateway: Any) -> None:
+    gateway = start_gateway(client_timeout=0.3)
+    gateway.says("one two three four five six")
+    gateway.engine.pause = 0.2
+    answer = gateway.http.post("/v1/chat/completions", json={"messages": HELLO})
+    assert answer.status_code == 200 and answer.elapsed.total_seconds() > 0.6
+
+
 def test_a_head_that_is_too_long_is_refused_with_the_reason(gateway: Any) -> None:
     long = {"X-A": "b" * (LONGEST_HEAD - 1000), "X-B": "b" * 500}
     assert gateway.http.get("/v1/models", headers=long).status_code == 200
