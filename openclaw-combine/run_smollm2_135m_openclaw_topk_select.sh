@@ -10,6 +10,8 @@ ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 source "$ROOT/launch/tiny.sh"
 # shellcheck source=../launch/smollm2.sh
 source "$ROOT/launch/smollm2.sh"
+# shellcheck source=flags.sh
+source "$ROOT/openclaw-combine/flags.sh"
 
 case " $* " in
   *" --help "* | *" -h "*) ;;
@@ -18,20 +20,13 @@ case " $* " in
 esac
 
 default OPENCLAW_TOPK_K 20
-default OPENCLAW_TOPK_SUBSET_MODE student
-default OPENCLAW_TOPK_HINT_SELECTION sequence_optimal
-default OPENCLAW_TOPK_MAX_CAND 3
-default PRM_M 3
+default OPENCLAW_TOPK_ADV_DIFF_CLIP 2.0
+topk_select_defaults
 default MODEL_PATH "${HF_CKPT:-$SMOLLM2}"
 USAGE=${BASH_SOURCE[0]}
 RUN_NAME=smollm2_135m_openclaw_topk_select
 METHOD=(
-  --rollout-function-path openclaw.trainer_hooks.lease.generate_rollout
-  --on-weights-live-path openclaw.trainer_hooks.lease.on_weights_live --keep-token-records 8
-  --method-path openclaw_combine.topk_select:sample_from_judged_turn
-  --loss-spec-path openclaw_combine.loss:topk_select --teacher-source trainer --disable-rewards-normalization
-  --teacher-model "${PRM_TEACHER_HF:-base}"
-  --rollout-batch-size 8 --lr 6e-5 --gate-answer-tokens 64 --keep-versions 3 --keep-checkpoints 2
+  "${TOPK_SELECT[@]}" --rollout-batch-size 8 --lr 6e-5 --gate-answer-tokens 64 --keep-versions 3 --keep-checkpoints 2
   --replay-steps 2 --anchor-share 0.5 --standing-wishes person # explicit wishes stay obeyed
 )
 run_tiny "$@"
