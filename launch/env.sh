@@ -121,10 +121,16 @@ set_python_path() {
   export PYTHONPATH="$ROOT:$ROOT/slime:$ROOT/openclaw-rl:$ROOT/openclaw-opd:$ROOT/openclaw-combine:$ROOT/toolcall-rl:$ROOT/terminal-rl:$ROOT/swe-rl:$ROOT/gui-rl:$ROOT/openclaw-tinker:$ROOT/openclaw-fireworks:$ROOT/launch:$ROOT/openclaw-test${PYTHONPATH:+:$PYTHONPATH}"
 }
 
+# has_module NAME: whether PY finds it; the package that holds it is asked first.
+has_module() {
+  "$PY" -c 'import sys; from importlib.util import find_spec
+name = sys.argv[1]; sys.exit(not (find_spec(name.partition(".")[0]) and find_spec(name)))' "$1"
+}
+
 # The one package that --train-backend megatron needs more; it brings no others.
 ensure_megatron() {
   local pin
-  "$PY" -c 'import sys; from importlib.util import find_spec; sys.exit(not (find_spec("megatron") and find_spec("megatron.core")))' && return
+  has_module megatron.core && return
   pin=$(grep '^megatron-core==' "$ROOT/requirements-dev.txt")
   echo "installing $pin (once)" >&2
   pip_install --no-deps "$pin"

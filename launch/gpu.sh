@@ -385,7 +385,7 @@ ensure_engine() {
   case $engine in sglang) variable=SGLANG_PYTHON ;; vllm) variable=VLLM_PYTHON ;; *) return 0 ;; esac
   if [ -n "${!variable:-}" ] || [[ " ${WORDS[*]}" == *" --engine-python"* ]]; then return 0; fi
   [ $((ROLLOUT_GPUS + PRM_GPUS + TEACHER_GPUS)) != 0 ] || return 0
-  ! "$PY" -c "import sys; from importlib.util import find_spec; sys.exit(not find_spec('$engine'))" || return 0
+  ! has_module "$engine" || return 0
   folder=$VENV-$engine file=$ROOT/instructions/requirements-$engine.txt
   if [ "$(cat "$folder/.installed" 2>/dev/null)" != "$(cksum <"$file")" ]; then
     echo "installing $engine in $folder (once; several gigabytes, so a few minutes)" >&2

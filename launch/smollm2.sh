@@ -10,7 +10,7 @@ ensure_smollm2() {
   if [ -f "$SMOLLM2/config.json" ]; then return; fi
   ensure_env "$ROOT/requirements.txt"
   pin=$(grep '^gguf==' "$ROOT/slime/tools/requirements-gguf.txt")
-  "$PY" -c 'import sys; from importlib.util import find_spec; sys.exit(not find_spec("gguf"))' || pip_install "$pin"
+  has_module gguf || pip_install "$pin"
   mkdir -p "$ROOT/models"
   unpacked=$(mktemp -d "$ROOT/models/.smollm2.XXXXXX")
   # shellcheck disable=SC2064  # the folder of now

@@ -38,6 +38,9 @@ from openclaw_test.evaluation.plain_questions import (  # noqa: E402
     read_questions,
 )
 from openclaw_test.loop.chat_client import ChatClient  # noqa: E402
+from openclaw_test.loop.measure import answers_to  # noqa: E402
+from openclaw_test.loop.readiness import say  # noqa: E402
+from openclaw_test.people.wishes import Messages  # noqa: E402
 
 LONGEST = 200
 """Tokens of an answer."""
@@ -45,16 +48,9 @@ LONGEST = 200
 
 async def replies(client: ChatClient, texts: Sequence[str], at_once: int) -> list[str]:
     """Greedy answers that are not trained, in the order of the texts."""
-    room = asyncio.Semaphore(at_once)
-
-    async def one(text: str) -> str:
-        async with room:
-            answer = await client.chat(
-                [{"role": "user", "content": text}], train=False, temperature=0, max_tokens=LONGEST
-            )
-            return answer.text
-
-    return await asyncio.gather(*map(one, texts))
+    asked: list[Messages] = [[{"role": "user", "content": text}] for text in texts]
+    answers = await answers_to(client, asked, at_once, temperature=0, max_tokens=LONGEST)
+    return [answer.text for answer in answers]
 
 
 async def measured(
@@ -148,10 +144,6 @@ async def settled(client: ChatClient, seconds: float) -> None:
 
 def told(look: dict[str, Any]) -> str:
     return ", ".join(f"{name} {value}" for name, value in look.items() if name != "examples")
-
-
-def say(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
 
 
 def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:

@@ -5,12 +5,11 @@
 
 from __future__ import annotations
 
-import json
 import sys
-from pathlib import Path
 from typing import Any
 
-from slime.plan.known import KNOWN, known_name
+from slime.errors import ConfigError
+from slime.plan.shape import read_config
 
 
 def most_tokens(config: dict[str, Any]) -> int:
@@ -25,12 +24,10 @@ def most_tokens(config: dict[str, Any]) -> int:
 
 
 def main() -> int:
-    model = sys.argv[1]
-    name = known_name(model)
     try:
-        config = json.loads((Path(model).expanduser() / "config.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        config = KNOWN[name] if name else {}
+        config, _ = read_config(sys.argv[1])
+    except (ConfigError, OSError):
+        config = {}
     print(most_tokens(config))
     return 0
 

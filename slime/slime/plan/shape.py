@@ -174,17 +174,22 @@ def read_shape(model: str) -> Shape:
     Raises:
         ConfigError: neither, or an architecture that is not planned.
     """
+    return shape_of(*read_config(model))
+
+
+def read_config(model: str) -> tuple[dict[str, Any], str]:
+    """The config.json of a folder, or of a well-known model, and the model's name. Raises ConfigError for neither."""
     file = Path(model).expanduser() / "config.json"
     if file.is_file():
         try:
             config: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
         except ValueError as error:
             raise ConfigError(f"{file} is no JSON: {error}") from error
-        return shape_of(config, str(model))
+        return config, str(model)
     name = known_name(model)
     if name is None:
         raise ConfigError(f"{model} is neither a folder with a config.json nor one of {', '.join(KNOWN)}")
-    return shape_of(KNOWN[name], name)
+    return KNOWN[name], name
 
 
 def shape_of(config: dict[str, Any], name: str) -> Shape:

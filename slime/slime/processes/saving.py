@@ -9,6 +9,9 @@ from pathlib import Path
 FILE = "driver.saving"
 DRIVER_GRACE = 5.0  # seconds that a driver has after TERM to end, or to say that it saves
 SAVING_GRACE = 120.0  # seconds that it has then
+ECHO = 1.0
+"""Seconds in which the same signal is taken for one: of a process and of its group, of a supervisor that passes it on, or
+of two presses in a hurry."""
 
 
 def say_saving(run_dir: Path) -> None:

@@ -32,7 +32,7 @@ import psutil
 
 from slime.errors import ConfigError
 from slime.processes import records, scaling
-from slime.processes.saving import DRIVER_GRACE, SAVING_GRACE, forget_saving, is_saving
+from slime.processes.saving import DRIVER_GRACE, ECHO, SAVING_GRACE, forget_saving, is_saving
 from slime.processes.servers import OWN_ROLES, ServerManager
 from slime.rented import usage
 
@@ -41,8 +41,6 @@ CLUSTER_ERROR_STATUS = 3
 LOCK = "supervisor.lock"
 WINDOW = 600.0  # seconds in which the restarts are counted
 BACKOFF = 1.0  # seconds before the driver starts again
-ECHO = 1.0
-"""Seconds in which the same signal is taken for one: of a process and of its group, or of two presses in a hurry."""
 
 
 class Supervisor:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, NoReturn
 
 from slime.errors import SlimeError
-from slime.processes.saving import SAVING_GRACE, say_saving
+from slime.processes.saving import ECHO, SAVING_GRACE, say_saving
 
 if TYPE_CHECKING:
     from slime.ray.run import TrainingRun
@@ -19,9 +19,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 LIMIT = SAVING_GRACE - 5.0  # seconds until the driver ends by itself, before it is killed
-ECHO = 1.0
-"""Seconds in which the same signal is taken for one: whoever stops a group of processes reaches the driver too, and its
-supervisor passes it on."""
 
 
 class Stopped(Exception):
