@@ -12,6 +12,7 @@ ensure_smollm2() {
   pin=$(grep '^gguf==' "$ROOT/slime/tools/requirements-gguf.txt")
   has_module gguf || pip_install "$pin"
   mkdir -p "$ROOT/models"
+  find "$ROOT/models" -maxdepth 1 -name '.smollm2.*' -mmin +60 -exec rm -rf -- {} + # of a start that was killed
   unpacked=$(mktemp -d "$ROOT/models/.smollm2.XXXXXX")
   # shellcheck disable=SC2064  # the folder of now
   trap "rm -rf -- '$unpacked'" EXIT

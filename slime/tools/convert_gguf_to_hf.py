@@ -13,10 +13,11 @@ from __future__ import annotations
 import argparse
 import shutil
 import sys
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+
+from slime.utils.files import commit_folder, fresh_folder
 
 MAGIC = b"GGUF"
 
@@ -97,18 +98,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     if wrong is not None:
         print(wrong, file=sys.stderr)
         return 2
-    args.output.absolute().parent.mkdir(parents=True, exist_ok=True)
-    temporary = Path(tempfile.mkdtemp(prefix=f".{args.output.name}.", dir=args.output.absolute().parent))
+    temporary = fresh_folder(args.output.absolute())
     try:
         convert(args.input, temporary)
     except (ImportError, ValueError, KeyError) as error:
         shutil.rmtree(temporary, ignore_errors=True)
         print(f"{args.input} cannot be converted: {error}", file=sys.stderr)
         return 2
-    if args.output.exists():
-        shutil.rmtree(args.output)
-    temporary.chmod(0o755)
-    temporary.rename(args.output)
+    commit_folder(temporary, args.output.absolute())
     return 0
 
 

@@ -16,6 +16,7 @@ from pathlib import Path
 from peft import PeftModel
 from transformers import AutoModelForCausalLM
 
+from slime.utils.files import commit_folder, fresh_folder
 from slime.weights.probe import measure, write_probe
 
 CONFIG = "adapter_config.json"
@@ -69,12 +70,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     if wrong is not None:
         print(wrong, file=sys.stderr)
         return 2
-    temporary: Path = args.output.with_name(f".{args.output.name}.tmp")
-    shutil.rmtree(temporary, ignore_errors=True)
-    merge(args.base_model, adapter, temporary)
-    if args.output.exists():
-        shutil.rmtree(args.output)
-    temporary.rename(args.output)
+    output: Path = args.output.absolute()
+    temporary = fresh_folder(output)
+    try:
+        merge(args.base_model, adapter, temporary)
+    except (OSError, ValueError, RuntimeError, KeyError) as error:
+        shutil.rmtree(temporary, ignore_errors=True)
+        print(f"{adapter} cannot be merged into {args.base_model}: {error}", file=sys.stderr)
+        return 2
+    commit_folder(temporary, output)
     return 0
 
 

@@ -219,7 +219,7 @@ def _shape(text: dict[str, Any], family: str, name: str) -> Shape:
         mlp=text["intermediate_size"],
         vocabulary=text["vocab_size"],
         tied=bool(text.get("tie_word_embeddings", False)),
-        context=text.get("max_position_embeddings") or 0,
+        context=most_tokens(text),
         qkv_bias=family.startswith("qwen2"),
         qk_norm=family.startswith("qwen3"),
         gated=hybrid,
@@ -231,6 +231,17 @@ def _shape(text: dict[str, Any], family: str, name: str) -> Shape:
         full_layers=_full_layers(text, layers) if hybrid else layers,
         linear_attention=_linear_attention(text) if hybrid else None,
     )
+
+
+def most_tokens(config: dict[str, Any]) -> int:
+    """Positions of a config.json as SGLang and vLLM count them: a stretched rotation whose config does not tell the
+    original length makes them more. 0: it does not say."""
+    text = {**config, **(config.get("text_config") or {})}
+    rope = text.get("rope_scaling") or {}
+    factor = 1.0
+    if "original_max_position_embeddings" not in rope and rope.get("rope_type", rope.get("type")) != "llama3":
+        factor = float(rope.get("factor") or 1.0)
+    return int(factor * (text.get("max_position_embeddings") or 0))
 
 
 def _full_layers(text: dict[str, Any], layers: int) -> int:

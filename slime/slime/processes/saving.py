@@ -8,24 +8,26 @@ from pathlib import Path
 
 FILE = "driver.saving"
 DRIVER_GRACE = 5.0  # seconds that a driver has after TERM to end, or to say that it saves
-SAVING_GRACE = 120.0  # seconds that it has then
+MORE = 5.0  # seconds behind its own limit, after which a driver that saves is killed
 ECHO = 1.0
 """Seconds in which the same signal is taken for one: of a process and of its group, of a supervisor that passes it on, or
 of two presses in a hurry."""
 
 
-def say_saving(run_dir: Path) -> None:
-    """In the driver, also in the handler of a signal. On a disk that is full it cannot say so, nor save."""
+def say_saving(run_dir: Path, limit: float) -> None:
+    """In the driver, also in the handler of a signal: within `limit` seconds (infinite: whenever) it ends by itself. On a
+    disk that is full it cannot say so, nor save."""
     with contextlib.suppress(OSError):
-        (run_dir / FILE).write_text(str(os.getpid()))
+        (run_dir / FILE).write_text(f"{os.getpid()} {limit}")
 
 
-def is_saving(run_dir: Path, pid: int) -> bool:
-    """Whether the driver with this pid has said so."""
+def grace_of(run_dir: Path, pid: int) -> float:
+    """Seconds that the driver with this pid has from TERM to its end."""
     try:
-        return (run_dir / FILE).read_text() == str(pid)
-    except FileNotFoundError:
-        return False
+        said, _, limit = (run_dir / FILE).read_text().partition(" ")
+        return float(limit) + MORE if said == str(pid) else DRIVER_GRACE
+    except (FileNotFoundError, ValueError):  # it says nothing, or is about to
+        return DRIVER_GRACE
 
 
 def forget_saving(run_dir: Path) -> None:

@@ -32,7 +32,7 @@ import psutil
 
 from slime.errors import ConfigError
 from slime.processes import records, scaling
-from slime.processes.saving import DRIVER_GRACE, ECHO, SAVING_GRACE, forget_saving, is_saving
+from slime.processes.saving import ECHO, MORE, forget_saving, grace_of
 from slime.processes.servers import OWN_ROLES, ServerManager
 from slime.rented import usage
 
@@ -147,7 +147,7 @@ class Supervisor:
         """Returns when the driver has ended, when its time is over, or when the same signal came once more."""
         began = time.monotonic()
         while driver.poll() is None and not self.at_once:
-            limit = SAVING_GRACE if is_saving(self.run_dir, driver.pid) else DRIVER_GRACE
+            limit = grace_of(self.run_dir, driver.pid)
             if time.monotonic() - began > limit:
                 say(f"the driver did not end within {limit:g} s: it is killed")
                 return
@@ -207,12 +207,12 @@ def stop_in_a_session_of_its_own(run_dir: Path, driver: int | None = None) -> su
     return subprocess.Popen(command, env=env, stdin=subprocess.DEVNULL, start_new_session=True)
 
 
-def wait_for_driver(pid: int) -> None:
+def wait_for_driver(run_dir: Path, pid: int) -> None:
     """Returns when the process has ended, or when a driver would have been killed."""
-    until = time.monotonic() + DRIVER_GRACE + SAVING_GRACE
+    began = time.monotonic()
     with contextlib.suppress(psutil.NoSuchProcess):
         driver = psutil.Process(pid)
-        while time.monotonic() < until and not records.has_ended(driver):
+        while time.monotonic() - began < grace_of(run_dir, pid) + MORE and not records.has_ended(driver):
             time.sleep(0.05)
 
 
@@ -271,7 +271,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     )  # conversations, weights and logs are for this user alone, also in a folder that others may read
     try:
         if args.after is not None:
-            wait_for_driver(args.after)
+            wait_for_driver(run_dir, args.after)
         if args.stop and holder_of(run_dir) == os.getppid():  # it waits for this process
             stop_everything(run_dir)
             return 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import os
 import signal
 import threading
@@ -11,14 +12,12 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, NoReturn
 
 from slime.errors import SlimeError
-from slime.processes.saving import ECHO, SAVING_GRACE, say_saving
+from slime.processes.saving import ECHO, say_saving
 
 if TYPE_CHECKING:
     from slime.ray.run import TrainingRun
 
 logger = logging.getLogger(__name__)
-
-LIMIT = SAVING_GRACE - 5.0  # seconds until the driver ends by itself, before it is killed
 
 
 class Stopped(Exception):
@@ -29,11 +28,13 @@ class OrderlyStop:
     """What TERM and INT do to a driver, whose servers go on meanwhile.
 
     Where a checkpoint holds all that was trained, it ends at once: every step is a transaction. Else the step that runs
-    is finished, its version goes live and a checkpoint is written, until `LIMIT`; the same signal once more ends it.
+    is finished, its version goes live and a checkpoint is written, within --stop-timeout; the same signal once more ends
+    it.
     """
 
     def __init__(self, run: TrainingRun) -> None:
         self.run = run
+        self.limit: float = run.args.stop_timeout or math.inf
         self.number: int | None = None
         self.began = 0.0
 
@@ -45,7 +46,7 @@ class OrderlyStop:
     def signalled(self, number: int, frame: object) -> None:
         if self.number is None and self.run.unsaved():
             self.number, self.began = number, time.monotonic()
-            say_saving(self.run.run_dir)
+            say_saving(self.run.run_dir, self.limit)
             self.run.stopping = True
             threading.Thread(target=self.end_in_time, name="stop", daemon=True).start()
         elif self.number is None or (number == self.number and time.monotonic() - self.began > ECHO):
@@ -54,12 +55,13 @@ class OrderlyStop:
     def end_in_time(self) -> None:
         """Ends the driver, whatever its main thread does; says both, which a signal's handler must not."""
         logger.info(
-            "stopping: what was learned since the last checkpoint is saved first, within %g s; "
+            "stopping: what was learned since the last checkpoint is saved first%s; "
             "the same signal once more ends it at once",
-            LIMIT,
+            f", within {self.limit:g} s" if self.limit < math.inf else "",
         )
-        time.sleep(LIMIT)
-        self.end_without(f"it was not written within {LIMIT:g} s")
+        if self.limit < math.inf:
+            time.sleep(self.limit)
+            self.end_without(f"it was not written within {self.limit:g} s (--stop-timeout)")
 
     def guard(self, train: Callable[[TrainingRun, int], None], num_rollout: int) -> None:
         """Runs the loop; where it was stopped, saves and ends the process."""

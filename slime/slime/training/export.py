@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from slime.training.core.distributed import broadcast
+from slime.training.core.precision import serves_fp32
 from slime.utils.files import commit_folder, fresh_folder, temporary_beside
 from slime.weights.checkpoints import is_checkpoint
 from slime.weights.checksum import checksum_of, weights_checksum
@@ -87,11 +88,8 @@ class Exporting(ABC):
 
     @cached_property
     def in_fp32(self) -> frozenset[str]:
-        """Names of the vectors that leave in fp32, as the model's folder has them, whatever dtype the others have. The
-        embedded engine holds all tensors in one dtype."""
-        if self.args.rollout_backend == "embedded":
-            return frozenset()
-        return fp32_vectors(self.args.hf_checkpoint)
+        """Names of the vectors that leave in fp32, as the model's folder has them, whatever dtype the others have."""
+        return fp32_vectors(self.args.hf_checkpoint) if serves_fp32(self.args) else frozenset()
 
     @cached_property
     def memories(self) -> WrittenMemories:

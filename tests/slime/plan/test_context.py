@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from slime.plan.context import most_tokens
+from slime.plan.shape import most_tokens
 
 YARN = {"rope_type": "yarn", "factor": 4.0}
 

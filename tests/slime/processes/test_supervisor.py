@@ -29,7 +29,7 @@ import os, signal, subprocess, sys, time
 from pathlib import Path
 from slime.processes.saving import say_saving
 def save(*_):
-    say_saving(Path(sys.argv[1]).parent)
+    say_saving(Path(sys.argv[1]).parent, float(os.environ.get("SAVES_FOR", 120)))
     time.sleep(float(deed[4:]))
     Path(sys.argv[1]).with_name("saved").touch()
     os._exit(143)
@@ -224,6 +224,18 @@ def test_the_same_signal_once_more_ends_a_driver_that_saves(supervised: Supervis
     assert supervisor.wait(20) == 0
     assert not (tmp_path / "saved").exists() and not (tmp_path / FILE).exists()
     eventually(lambda: gone(supervised.lives()[0][0]))
+
+
+def test_a_driver_that_saves_longer_than_it_said_is_killed(
+    supervised: Supervised, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SAVES_FOR", "0.5")
+    supervisor = supervised.start("save60", stderr=subprocess.PIPE)
+    eventually(lambda: len(supervised.lives()) == 1)
+    supervisor.terminate()
+    _, said = supervisor.communicate(timeout=20)
+    assert supervisor.returncode == 0 and b"the driver did not end within 5.5 s: it is killed" in said
+    assert not (tmp_path / "saved").exists() and not (tmp_path / FILE).exists()
 
 
 def test_a_driver_saves_and_servers_end_also_where_the_supervisor_is_killed_meanwhile(

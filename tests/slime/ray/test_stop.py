@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import time
 from collections.abc import Callable
@@ -13,7 +14,7 @@ from typing import Any
 import pytest
 
 from slime.errors import EngineError
-from slime.processes.saving import is_saving
+from slime.processes.saving import grace_of
 from slime.ray import stop
 from slime.ray.rollouts import Rollouts
 from slime.ray.stop import OrderlyStop, Stopped
@@ -54,7 +55,7 @@ def make(calls: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> C
     def make(**flags: bool) -> Any:
         run: Any = make_run(calls, tmp_path, monkeypatch, **flags)
         run.args.async_save, run.args.run_dir, run.run_dir = False, str(tmp_path), tmp_path
-        run.runtime = run.watcher
+        run.args.stop_timeout, run.runtime = 900.0, run.watcher
         run.publisher.update, run.publisher.numbers = Update(calls), Numbers()
         run.publisher.update.go.set()
         run.trainers = Trainers("trainers", calls, export_weights="sum", train={"loss": 1.0})
@@ -191,7 +192,7 @@ def test_the_same_signal_once_more_ends_a_driver_that_saves_and_an_echo_does_not
     run.trained = 5
     stopper = OrderlyStop(run)
     stopper.signalled(signal.SIGINT, None)
-    assert run.stopping and is_saving(tmp_path, stop.os.getpid())
+    assert run.stopping and grace_of(tmp_path, os.getpid()) == 905
     stopper.signalled(signal.SIGINT, None)
     stopper.signalled(signal.SIGTERM, None)
     stopper.began -= 2 * stop.ECHO
@@ -211,10 +212,10 @@ def test_a_stop_goes_its_way_also_where_the_disk_takes_no_more(
 
 
 def test_a_checkpoint_that_takes_too_long_is_given_up(
-    make: Callable[..., Any], ended: None, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    make: Callable[..., Any], ended: None, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(stop, "LIMIT", 0.05)
     run = make(**APART)
+    run.args.stop_timeout = 0.05
     stopper = OrderlyStop(run)
     stopper.number = int(signal.SIGTERM)
     began = time.monotonic()

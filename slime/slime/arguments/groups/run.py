@@ -119,6 +119,11 @@ class LimitArguments:
     train_timeout: float = flag(3600.0, "for a training step; then the trainer is started anew", least=0)
     save_timeout: float = flag(1800.0, "for a checkpoint or an export of weights", least=0)
     weight_update_timeout: float = flag(300.0, "for one stage of a weight update on one engine", least=0)
+    stop_timeout: float = flag(
+        120.0,
+        "for a run that is stopped: its step, the version it made, and a checkpoint of it; then it ends without",
+        least=0,
+    )
     health_timeout: float = flag(
         60.0, "for a sign of life of a helper process; then it is started anew", least=0
     )

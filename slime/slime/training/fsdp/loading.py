@@ -16,7 +16,7 @@ from transformers.utils import logging as transformers_logging
 from slime.errors import ConfigError
 from slime.training.attention.kernels import attention_name
 from slime.training.attention.linear import keep_exact, keep_sequences_apart
-from slime.training.core.precision import computing_dtype
+from slime.training.core.precision import computing_dtype, serves_fp32
 from slime.training.fsdp.loading_shards import FolderShards, open_shards
 from slime.training.fsdp.lora import add_adapters
 from slime.training.fsdp.model import PackedModel, equip
@@ -76,7 +76,7 @@ def load_as(
     names = {} if shards is None else shards.names_in(adapted)
     exact = set[str]()
     in_bf16 = computing_dtype(args, mesh.device_type) == torch.bfloat16
-    if shards is not None and in_bf16 and args.rollout_backend != "embedded":
+    if shards is not None and in_bf16 and serves_fp32(args):
         exact = shards.stored_in_fp32(names)
     shard(adapted, mesh, args, keep_exact(adapted, exact, mesh))
     if shards is not None:

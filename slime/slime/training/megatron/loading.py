@@ -10,7 +10,7 @@ from torch import nn
 
 from slime.training.attention.kernels import attention_name
 from slime.training.attention.linear import DECAY
-from slime.training.core.precision import computing_dtype
+from slime.training.core.precision import computing_dtype, serves_fp32
 from slime.training.megatron.core_config import read_config, transformer_config
 from slime.training.megatron.lora import add_adapters
 from slime.training.megatron.model import PackedGPT
@@ -61,7 +61,7 @@ def load_core(
     core = kind(hf, transformer_config(hf, args, computing_dtype(args, device.type)), parallel, args)
     core.to(device)  # before it has weights, so that these never lie in CPU memory together
     weights = WeightMap(core, hf)
-    if core.config.params_dtype == torch.bfloat16 and args.rollout_backend != "embedded":
+    if core.config.params_dtype == torch.bfloat16 and serves_fp32(args):
         _keep_exact(weights, fp32_vectors(folder))
     weights.load(folder)
     return core, weights
