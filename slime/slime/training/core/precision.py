@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import torch
 
 if TYPE_CHECKING:
+    from slime.arguments import Arguments
     from slime.arguments.groups.model import ModelArguments
-    from slime.arguments.sides import TrainingSide
 
 
 def computing_dtype(args: ModelArguments, device_type: str) -> torch.dtype:
@@ -17,7 +17,7 @@ def computing_dtype(args: ModelArguments, device_type: str) -> torch.dtype:
     return torch.bfloat16 if in_bf16 else torch.float32
 
 
-def serves_fp32(args: TrainingSide) -> bool:
+def serves_fp32(args: Arguments) -> bool:
     """Whether vectors that the folder stores in fp32 (decays, which are taken to the power of a sequence's length) stay
     so beside bf16 ones. The embedded engine holds all tensors in one dtype, and training computes as the engine does."""
     return args.rollout_backend != "embedded"
