@@ -73,7 +73,7 @@ plan_python() {
   PY=${VENV:-$ROOT/.venv}/bin/python
   [ -x "$PY" ] || PY=$(find_python)
   set_python_path
-  "$PY" -c 'import fastapi, sqlalchemy, torch' 2>/dev/null || ensure_env "$ROOT/requirements.txt"
+  { has_module fastapi && has_module sqlalchemy && has_module torch; } || ensure_env "$ROOT/requirements.txt"
 }
 
 # show_plan OPTION... -- WORD...: what the words of the driver would start. Words are marked with their source (::script,

@@ -26,7 +26,7 @@ default MODEL_PATH "${HF_CKPT:-$SMOLLM2}"
 USAGE=${BASH_SOURCE[0]}
 RUN_NAME=smollm2_135m_openclaw_topk_select
 METHOD=(
-  "${TOPK_SELECT[@]}" --rollout-batch-size 8 --lr 6e-5 --gate-answer-tokens 64 --keep-versions 3 --keep-checkpoints 2
+  "${TOPK_SELECT[@]}" --rollout-batch-size 8 --lr 6e-5 --keep-versions 3 --keep-checkpoints 2
   --replay-steps 2 --anchor-share 0.5 --standing-wishes person # explicit wishes stay obeyed
 )
 run_tiny "$@"

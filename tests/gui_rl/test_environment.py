@@ -107,9 +107,9 @@ async def test_a_picture_comes_as_a_content_part(environment: MakeEnvironment, k
 
 
 async def test_episodes_beside_each_other_and_after_each_other_share_nothing(
-    environment: MakeEnvironment,
+    environment: MakeEnvironment, surroundings: Surroundings
 ) -> None:
-    tasks = errands(6, 3)
+    tasks = errands(6 if surroundings.backend == "playwright" else 3, 3)
 
     async def solve(number: int, steps: Sequence[tuple[str, str]]) -> bool:
         script = [["write", name] if kind == "write" else ["click", kind, name] for kind, name in steps]
@@ -158,6 +158,7 @@ async def test_an_episode_can_be_watched(environment: MakeEnvironment, tmp_path:
     check_recording(tmp_path)
 
 
+@pytest.mark.parametrize("surroundings", ["playwright"], indirect=True)  # it is no matter of the browser
 async def test_giving_up_solves_only_what_cannot_be_done(environment: MakeEnvironment) -> None:
     possible, impossible = row([page(("button", "Save"))], {}), row([page(("button", "Save"))])
     impossible["task_config"]["evaluator"] = {"func": "infeasible"}

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests import ROOT
-from tests.fakes.dry_run import bash
+from tests.fakes.dry_run import bash, dry
 
 ENVIRONMENTS = {
     "toolcall": "32 at a time, each at most 512 MiB of memory and 64 MiB of files in memory",
@@ -42,7 +42,8 @@ def test_a_dry_run_counts_the_environments_and_leaves_nothing(track: str, tmp_pa
     "script", sorted(ROOT.glob("openclaw-*/run_tiny_openclaw_*.sh")), ids=lambda path: path.stem
 )
 def test_a_dry_run_of_what_people_talk_to_starts_nothing(script: Path, tmp_path: Path) -> None:
-    run = tmp_path / "run"
+    """One of them with every process that it starts, the others with this process as the planner."""
+    run, start = tmp_path / "run", bash if script.stem == "run_tiny_openclaw_rl" else dry
     with socket.create_server(("127.0.0.1", 0)) as taken:
         variables = {
             "RUN_DIR": str(run),
@@ -51,7 +52,7 @@ def test_a_dry_run_of_what_people_talk_to_starts_nothing(script: Path, tmp_path:
             "DATA_PATH": "no such file",
         }
         words = ["--demo", "--person", "teacher", "--batch-timeout", "5"]
-        done = bash(str(script.relative_to(ROOT)), *words, DRY_RUN="1", LORA_ARGS="--use-lora", **variables)
+        done = start(str(script.relative_to(ROOT)), *words, DRY_RUN="1", LORA_ARGS="--use-lora", **variables)
     assert done.returncode == 0, done.stderr
     shown = dict(re.findall(r"^  (--\S+) +(\S.*)$", done.stdout, re.M))
     assert shown["--batch-timeout"] == "5.0  [command line]" and shown["--eps-clip-high"] == "0.28  [script]"
@@ -59,7 +60,7 @@ def test_a_dry_run_of_what_people_talk_to_starts_nothing(script: Path, tmp_path:
     assert shown["--host"] == "::1  [variable HOST]" and shown["--judge-backend"] == "rules  [script]"
     assert not run.exists()
     for wrong in (["--lr", "-1"], ["--lr"]):
-        refused = bash(str(script.relative_to(ROOT)), *wrong, DRY_RUN="1", RUN_DIR=str(run))
+        refused = start(str(script.relative_to(ROOT)), *wrong, DRY_RUN="1", RUN_DIR=str(run))
         assert refused.returncode == 2 and refused.stderr.startswith("error: ") and "--lr" in refused.stderr
 
 

@@ -194,7 +194,7 @@ def test_the_real_loop_and_this_one_make_the_same_samples_and_weights(tmp_path: 
     async def converse(url: str) -> None:
         async with ChatClient(url, api_key=os.environ.get("SGLANG_API_KEY", "")) as client:
             user = ScriptedUser(1)
-            while (await client.status())["weight_version"] < 3:
+            while (await client.status())["weight_version"] < 2:
                 session, messages = user.session(), []
                 said: str | None = session.opening
                 while said is not None:
@@ -208,9 +208,9 @@ def test_the_real_loop_and_this_one_make_the_same_samples_and_weights(tmp_path: 
     with running_loop(tmp_path / "run", script=script) as loop:
         asyncio.run(asyncio.wait_for(converse(loop.url), 120))
     agreement = replay(tmp_path / "run")
-    assert agreement.versions >= 3
+    assert agreement.versions >= 2
     assert agreement.same_weights == agreement.versions
-    assert agreement.same_samples == agreement.turns >= 12
+    assert agreement.same_samples == agreement.turns >= 8
     assert agreement.largest_log_prob_gap < 1e-4
 
 

@@ -38,8 +38,14 @@ def test_types_are_strict_in_runtime_and_trainer() -> None:
 
 
 def test_shell_scripts_pass_shellcheck() -> None:
-    shellcheck = Path(sys.executable).with_name("shellcheck")
-    run(str(shellcheck), "-x", "-P", "SCRIPTDIR", *tracked("*.sh"), ".ci/run")
+    """What forty scripts source is read anew for each, so it is followed from one of them; the others are checked by
+    themselves, without what they set for it (SC2034) and take from it (SC2154)."""
+    shellcheck = str(Path(sys.executable).with_name("shellcheck"))
+    scripts = [*tracked("*.sh"), ".ci/run"]
+    gpu = [name for name in scripts if 'source "$ROOT/launch/gpu.sh"' in (ROOT / name).read_text()]
+    assert len(gpu) > 30
+    run(shellcheck, "-x", "-P", "SCRIPTDIR", *(set(scripts) - set(gpu[1:])))
+    run(shellcheck, "--exclude", "SC1091,SC2034,SC2154", *gpu[1:])
 
 
 def test_every_top_level_folder_says_what_it_is_for() -> None:

@@ -95,10 +95,10 @@ def test_spoilt_updates_are_rejected_one_by_one_and_training_goes_on(
         assert records.read_record(tmp_path, "driver") == driver, "no process failed over a rejection"
 
 
-@pytest.mark.parametrize("points", [["spoilt"], ["rejected", "examined"]])
 def test_a_driver_killed_in_the_gate_or_a_rejection_serves_nothing_of_the_rejected_update(
-    tmp_path: Path, model_path: Path, points: list[str]
+    tmp_path: Path, model_path: Path
 ) -> None:
+    points = ["spoilt", "rejected", "examined"]
     (tmp_path / "spoil.json").write_text(json.dumps({"2": "nan", "3": "nan"}))
     (tmp_path / "die.json").write_text(json.dumps({"at": points}))
     samples = ["--gate-samples-path", f"{HOOKS}:gate_samples"]
@@ -114,13 +114,11 @@ def test_a_driver_killed_in_the_gate_or_a_rejection_serves_nothing_of_the_reject
         assert trained == sorted(set(trained))
 
 
-@pytest.mark.parametrize("point", ["", "undone"])
 def test_an_older_version_answers_within_seconds_and_training_goes_on_from_it(
-    tmp_path: Path, model_path: Path, point: str
+    tmp_path: Path, model_path: Path
 ) -> None:
-    """Also where the driver is killed in the middle of it."""
-    if point:
-        (tmp_path / "die.json").write_text(json.dumps({"at": [point]}))
+    """Also where the driver is killed in the middle of it, as it is the first time."""
+    (tmp_path / "die.json").write_text(json.dumps({"at": ["undone"]}))
     live = ["--on-weights-live-path", f"{HOOKS}:on_weights_live", "--keep-versions", "40"]
     with running(tmp_path, model_path, *live) as run:
         run.until(lambda: 3 in run.versions())
@@ -146,3 +144,10 @@ def test_an_older_version_answers_within_seconds_and_training_goes_on_from_it(
         assert says.json()["weight_version"] == "0"
         orders.place(tmp_path, "unpin")
         run.until(lambda: len(run.versions()) > held + 1)
+        driver = records.read_record(tmp_path, "driver")
+        second = orders.place(tmp_path, "rollback", 1, drop_turns=False, reason="again")
+        run.until(lambda: orders.answer_to(tmp_path, second))
+        assert run.versions().count(1) >= 3, "it was trained, gone back to, and gone back to again"
+        newest = max(run.versions())
+        run.until(lambda: max(run.versions()) > newest)
+        assert records.read_record(tmp_path, "driver") == driver
