@@ -68,6 +68,11 @@ is_yes() {
   esac
 }
 
+# What a language model answers before an update goes live: 24 questions, of which three may be lost, and 26 explicit
+# wishes, of which a tenth of what the best version obeyed may be.
+# shellcheck disable=SC2034  # read by tiny.sh and gpu.sh
+EVERYDAY_GATE=(--gate-data "$ROOT/launch/gate_everyday.jsonl" --gate-max-wrong 0.13 --gate-min-obeyed 0.9 --gate-answer-tokens 80)
+
 # plan_python: PY for a plan, which needs no more than what an environment has; a fresh clone gets one.
 plan_python() {
   PY=${VENV:-$ROOT/.venv}/bin/python

@@ -100,8 +100,7 @@ tiny_arguments() {
     arguments+=(--gate-data "$ROOT/openclaw-test/tiny_claw/gate.jsonl" --gate-max-wrong 0.008)
     arguments+=(--anchor-wishes "$ROOT/openclaw-test/tiny_claw/wishes.txt")
   else
-    # Three of 24 everyday questions may be lost; of 26 explicit wishes a tenth of what the best version obeyed.
-    arguments+=(--gate-data "$ROOT/launch/gate_everyday.jsonl" --gate-max-wrong 0.13 --gate-min-obeyed 0.9 --gate-answer-tokens 80)
+    arguments+=("${EVERYDAY_GATE[@]}")
   fi
 }
 

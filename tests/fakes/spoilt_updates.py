@@ -39,10 +39,14 @@ def after_weights_are_written(args: Any, version_dir: str, rollout_engines: Any)
 
 
 def gate_samples(args: Any, rollout_id: int, version: int) -> list[Any]:
-    """Called in the middle of an examination, and at the start of a run."""
+    """Called in the middle of an examination, and at the start of a run. With --gate-engine cpu there is a wish, which
+    every answer obeys."""
     if version > 1:
         die(args, "examined")
-    return []
+    if args.gate_engine != "cpu":
+        return []
+    about = {"gate": "wish", "key": "wish-1"}
+    return [{"tokens": [5, 6, 7], "response_length": 0, "label": "", "metadata": about}]
 
 
 def on_weights_rejected(args: Any, rollout_id: int, version: int, rejection: dict[str, Any]) -> None:

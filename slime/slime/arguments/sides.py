@@ -12,6 +12,7 @@ from slime.arguments.groups.data import DataArguments
 from slime.arguments.groups.distillation import DistillationArguments, StalenessArguments
 from slime.arguments.groups.engine import EngineArguments
 from slime.arguments.groups.evaluation import EvaluationArguments
+from slime.arguments.groups.gate import GateArguments
 from slime.arguments.groups.hooks import HookArguments
 from slime.arguments.groups.lora import LoraArguments
 from slime.arguments.groups.loss import LossArguments
@@ -78,6 +79,7 @@ class ServingSide(
     RewardArguments,
     ModelArguments,
     LimitArguments,
+    GateArguments,
     CheckpointArguments,
     LoopArguments,
     RunArguments,

@@ -35,6 +35,7 @@ class HostUse:
         gate, async_save, offload_train: the flags.
         shared: versions go through shared memory, of which there are two slots, now and then three.
         engines: that keep their weights in host memory while the trainer has the GPU.
+        gate_engine: an engine on the CPU answers the gate, in fp32: its own weights and a version.
         weights, checkpoints: how many stay on disk.
     """
 
@@ -43,6 +44,7 @@ class HostUse:
     offload_train: bool = False
     shared: bool = False
     engines: int = 0
+    gate_engine: bool = False
     weights: int = 3
     checkpoints: int = 3
 
@@ -63,6 +65,7 @@ def host_parts(trainer: TrainerMemory, processes: int, offloaded: float, use: Ho
         "a checkpoint on its way": float(state) if use.async_save else 0.0,
         "shared memory": 3.0 * model if use.shared else 0.0,
         "engines' weights": float(model * use.engines),
+        "the gate's engine": float(PROCESS + 4 * model) if use.gate_engine else 0.0,
     }
     return {name: size for name, size in parts.items() if size}
 

@@ -83,6 +83,7 @@ def host_use(args: Arguments, engines: Sequence[Server]) -> HostUse:
         offload_train=bool(args.offload_train),
         shared=args.update_weight_transport == "tensor",
         engines=sum(one.count for one in engines if one.role == "policy") if args.offload_rollout else 0,
+        gate_engine=args.gate and args.gate_engine == "cpu",
         weights=args.keep_weights,
         checkpoints=max(args.keep_checkpoints, args.keep_versions),
     )

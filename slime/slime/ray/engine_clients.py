@@ -82,6 +82,11 @@ def engine_client(
     return EngineControl(url, "sglang", prepare_timeout=limit, routes=SGLangRoutes(transport, memory))
 
 
+def gate_client(args: ServingSide, url: str) -> EngineControl:
+    """The client of the engine that answers the gate alone."""
+    return EngineControl(url, "embedded", prepare_timeout=args.weight_update_timeout or FOR_EVER)
+
+
 def end_process(run_dir: Path, name: str | None) -> Callable[[], None]:
     """What ends one of slime's own engines that hangs; it comes back by itself with the live weights."""
 

@@ -16,6 +16,7 @@ from slime.engines.third_party import ThirdPartyEngine
 from slime.errors import ConfigError
 from slime.hooks import load_path
 from slime.plan.engine_share import share_words, smallest_gpu
+from slime.plan.shape import FAMILIES, read_config, shape_of
 from slime.processes import records
 from slime.processes.servers import ServerManager, ServerSpec
 from slime.ray.placement import Placement
@@ -36,6 +37,7 @@ ROLES = {"rollout": "serving", "prm": "judge"}
 STREAM_INTERVAL = 4
 """Tokens that SGLang sends at a time, after the first, which it sends at once. Its events are written by the one process
 that also reads all requests."""
+GATE = "gate_engine"
 INCREMENTS = "--sglang-incremental-streaming-output"
 """An event of SGLang's carries what is new alone; without it the whole answer with all log-probs, of which eight to ten
 long streams fill that process while the GPU has room for many more."""
@@ -48,7 +50,7 @@ class ModelServers:
     Attributes:
         part: their part of the placement, and the key of their own `--...sglang-` flags.
         prefix: of their names.
-        role: "engine" gets every version of the policy's weights.
+        role: "engine" gets every version of the policy's weights; `GATE` answers with those of candidates.
         count: how many; each has `gpus` GPUs, none where that is 0.
     """
 
@@ -78,6 +80,8 @@ def model_servers(args: ServingSide) -> list[ModelServers]:
         found.append(
             ModelServers("teacher", "teacher-engine", "teacher_engine", model, 1, args.prm_teacher_num_gpus)
         )
+    if args.gate and args.gate_engine == "cpu":
+        found.append(ModelServers("gate", "gate-engine", GATE, args.hf_checkpoint, 1, 0))
     return found
 
 
@@ -118,7 +122,8 @@ def check_engine_flags(args: ServingSide, servers: list[ModelServers]) -> None:
     if args.rollout_backend == "sglang":
         check_sglang(args)
     python = args.engine_python or sys.executable
-    for words in {tuple(own_words(args, server)) for server in servers if server.count}:
+    theirs = [server for server in servers if server.count and server.role != GATE]
+    for words in {tuple(own_words(args, server)) for server in theirs}:
         engine.check(python, engine.translate(list(words)))
     if args.rollout_backend == "sglang" and any(server.count and server.gpus for server in servers):
         check_toolchain(python)
@@ -168,6 +173,8 @@ def engine_spec(args: ServingSide, server: ModelServers, index: int, manager: Se
     policy = server.role == "engine"
     port = args.engine_port + index if args.engine_port and policy else manager.choose_port(name)
     live = ["--weights-file", str(live_file(Path(args.run_dir)))] if policy else []
+    if server.role == GATE:
+        return gate_spec(args, name, port)
     if args.rollout_backend == "rented":
         return rented_spec(args, name, server.role, port, live, ROLES[server.part])
     command = [sys.executable, "-m", "slime.engines.launch", "--backend", args.rollout_backend]
@@ -188,6 +195,46 @@ def engine_spec(args: ServingSide, server: ModelServers, index: int, manager: Se
         command += own_words(args, server)
     start_limit = args.engine_start_limit or float("inf")
     return ServerSpec(name, server.role, command, f"http://127.0.0.1:{port}", start_timeout=start_limit)
+
+
+def gate_spec(args: ServingSide, name: str, port: int) -> ServerSpec:
+    """An embedded engine on the CPU that serves nobody: it is lent a version at a time, and answers the gate with it. It
+    computes in fp32: bf16 takes ten times as long on CPUs that do not multiply it.
+
+    Raises:
+        ConfigError: a model that the embedded engine does not run.
+    """
+    config, _ = read_config(args.hf_checkpoint)
+    if {**config, **(config.get("text_config") or {})}.get("model_type") in FAMILIES:
+        shape = shape_of(config, args.hf_checkpoint)
+        if shape.experts or shape.linear_attention:
+            raise ConfigError(
+                "--gate-engine cpu: the embedded engine runs no mixtures of experts and no linear attention; drop it"
+            )
+    command = [sys.executable, "-m", "slime.engines.launch", "--backend", "embedded"]
+    command += ["--model-path", args.hf_checkpoint, "--host", "127.0.0.1", "--port", str(port)]
+    command += [
+        "--device",
+        "cpu",
+        "--cast-weights",
+        "--nice",
+        "5",
+        "--max-running-requests",
+        "1",
+        "--standby",
+        "off",
+    ]
+    command += ["--threads", str(args.gate_engine_threads or max(1, len(own_cpus()) // 2))]
+    command += ["--record-as", str(records.record_path(Path(args.run_dir), name).with_suffix(""))]
+    start_limit = args.engine_start_limit or float("inf")
+    return ServerSpec(name, GATE, command, f"http://127.0.0.1:{port}", start_timeout=start_limit)
+
+
+def own_cpus() -> set[int]:
+    """CPUs that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return os.sched_getaffinity(0)
+    return set(range(os.cpu_count() or 1))
 
 
 def rented_spec(

@@ -15,7 +15,8 @@ from slime.errors import EngineError
 from slime.gate.gate import CandidateGate
 from slime.hooks import load_hook
 from slime.processes.servers import ServerSpec
-from slime.ray.engine_clients import engine_client
+from slime.ray.engine_clients import engine_client, gate_client
+from slime.ray.engines import GATE
 from slime.ray.examination import Examination
 from slime.ray.external import ExternalEngines
 from slime.ray.publication import Publication, in_background
@@ -66,6 +67,7 @@ class Publisher:
             for spec in specs
             if spec.role == "engine" and spec.url
         ]
+        self.gate_engines = [gate_client(args, spec.url) for spec in specs if spec.role == GATE and spec.url]
         self.hook = load_hook(args, "on_weights_live_path")
         self.numbers = VersionNumbers(self.save_dir)
         self.orders = VersionOrders(self.run_dir)
@@ -79,8 +81,9 @@ class Publisher:
 
     @property
     def free_engines(self) -> list[EngineControl]:
-        """Own engines that have memory while the trainer works."""
-        return [] if self.args.offload_rollout else self.own_engines
+        """Those that may answer with a candidate's weights while the trainer works: the gate's own, else own engines that
+        have memory then."""
+        return self.gate_engines or ([] if self.args.offload_rollout else self.own_engines)
 
     def restore(self, trainers: TrainGroup, state: TrainerState, make_way: Callable[[], None]) -> None:
         """Makes the weights that the trainer has loaded the live ones.

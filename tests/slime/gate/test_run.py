@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterator
@@ -93,6 +95,37 @@ def test_spoilt_updates_are_rejected_one_by_one_and_training_goes_on(
         slower = [line["train/lr"] / told[0]["train/lr"] for line in told[:7]]
         assert slower == pytest.approx([1, 1, 1, 0.5, 1, 1, 0.5]), "after two rejections in a row"
         assert records.read_record(tmp_path, "driver") == driver, "no process failed over a rejection"
+
+
+def test_an_engine_of_the_gates_own_answers_with_candidates_and_its_death_holds_nothing_up(
+    tmp_path: Path, model_path: Path
+) -> None:
+    words = [
+        "--gate-samples-path",
+        f"{HOOKS}:gate_samples",
+        "--gate-engine",
+        "cpu",
+        "--gate-answer-tokens",
+        "4",
+    ]
+
+    def told() -> list[dict[str, Any]]:
+        return [line for line in run.lines("metrics.jsonl") if "gate/obeyed" in line]
+
+    with running(tmp_path, model_path, *words) as run:
+        run.until(lambda: len(told()) >= 2)
+        assert {line["gate/obeyed"] for line in told()} == {1.0}
+        engine = records.read_record(tmp_path, "gate-engine-0")
+        assert engine is not None and engine.role == "gate_engine" and engine.alive()
+        os.kill(engine.pid, signal.SIGKILL)
+        before = len(run.versions())
+        run.until(lambda: len(run.versions()) > before + 1)
+        run.until(
+            lambda: (again := records.read_record(tmp_path, "gate-engine-0")) and again.pid != engine.pid
+        )
+        asked = len(told())
+        run.until(lambda: len(told()) > asked + 1)
+        assert run.lines("rejected.jsonl") == []
 
 
 def test_a_driver_killed_in_the_gate_or_a_rejection_serves_nothing_of_the_rejected_update(

@@ -54,6 +54,7 @@ def make_run(calls: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, 
     published.files = VersionFiles(args, list)
     published.live = WeightVersion(5, str(tmp_path), "sum")
     published.external, published.own_engines = run.external, [Calls("engine", calls)]
+    published.gate_engines = []
     published.gate = SimpleNamespace(on=False, begin=lambda *_: None, history=SimpleNamespace(good=None))
     published.orders = VersionOrders(tmp_path)
     published.numbers, published.update = Calls("numbers", calls, next=6), Calls("update", calls)

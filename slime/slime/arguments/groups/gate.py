@@ -56,6 +56,14 @@ class GateArguments:
         least=0,
     )
     gate_answer_tokens: int = flag(160, "longest answer that a candidate gives to be looked at", least=1)
+    gate_engine: Literal["serving", "cpu"] = flag(
+        "serving",
+        "what answers with the weights of a candidate: the engine that serves, where it holds a second set (embedded); "
+        "cpu: an engine of its own on the driver's CPUs, for SGLang and vLLM, of dense models that embedded serves",
+    )
+    gate_engine_threads: int = flag(
+        0, "threads of --gate-engine cpu; 0: half of the CPUs that the driver may use", least=0
+    )
     gate_on_reject: Literal["lower-lr", "skip"] = flag(
         "lower-lr",
         "after a rejection: skip the batch; with lower-lr also halve the learning rate for each further rejection in a "

@@ -22,6 +22,7 @@ class EmbeddedArguments:
     nice: int = 0
     device: str = "auto"
     dtype: str = "auto"
+    cast_weights: bool = False
     log_level: str = "warning"
     standby: str = "auto"
     record_as: str | None = None
@@ -52,6 +53,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--nice", type=_niceness, default=0, help="added to the process's niceness")
     parser.add_argument("--device", choices=["auto", "cpu", "cuda"], default="auto")
     parser.add_argument("--dtype", choices=["auto", "float32", "bfloat16", "float16"], default="auto")
+    parser.add_argument(
+        "--cast-weights",
+        action="store_true",
+        help="take versions of another dtype, for an engine whose weights never go live",
+    )
     parser.add_argument("--log-level", choices=["debug", "info", "warning", "error"], default="warning")
     parser.add_argument(
         "--standby",

@@ -31,7 +31,9 @@ class EngineService:
         self.args = args
         self.tokenizer: Tokenizer | None = load_tokenizer(args.model_path)
         self.model: ServedModel = build_model(args.model_path, args.device, args.dtype)
-        self.weights = WeightStore(self.model, lambda install: self.engine.replace_weights(install))
+        self.weights = WeightStore(
+            self.model, lambda install: self.engine.replace_weights(install), args.cast_weights
+        )
         self._load(first_weights(args.model_path, args.weights_file))
         total = args.max_total_tokens or _store_tokens(bytes_per_token(self.model), self.model.device)
         context_length = _context_length(args, self.model.max_positions, total)

@@ -24,11 +24,17 @@ from slime.weights.versions import is_of_before
 class WeightStore:
     """The live version of one model and at most one prepared version.
 
-    `replace_weights` runs a function while no forward pass is running and returns when it has.
+    `replace_weights` runs a function while no forward pass is running and returns when it has. `cast`: versions of
+    another dtype are taken too; their checksum is that of what is computed with.
     """
 
-    def __init__(self, model: ServedModel, replace_weights: Callable[[Callable[[], None]], None]) -> None:
-        self._model = model
+    def __init__(
+        self,
+        model: ServedModel,
+        replace_weights: Callable[[Callable[[], None]], None],
+        cast: bool = False,
+    ) -> None:
+        self._model, self._cast = model, cast
         self._read = WeightReader(model)
         self._replace_weights = replace_weights
         self._lock = threading.Lock()
@@ -51,7 +57,7 @@ class WeightStore:
             if self._prepared and (self._prepared.what.version, self._prepared.what.path) == (version, path):
                 return self._prepared.what
             self._prepared = None
-            self._prepared = self._read.version(path, version, cast=False)
+            self._prepared = self._read.version(path, version, cast=self._cast)
             return self._prepared.what
 
     def switch(self, version: int) -> WeightSet:

@@ -1,0 +1,85 @@
+"""The gate's own engine: how it is started, for which models, and that it takes versions of any dtype."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from slime.engines.embedded.model import build_model
+from slime.engines.embedded.weights import WeightStore
+from slime.engines.requests import WeightsError
+from slime.errors import ConfigError
+from slime.plan.host import HostUse, host_parts
+from slime.plan.parts import TrainerMemory
+from slime.plan.shape import KNOWN, shape_of
+from slime.ray.engines import GATE, gate_spec, model_servers
+from slime.ray.publisher import Publisher
+
+
+def arguments(model: str, run_dir: Path, **more: Any) -> Any:
+    given = {
+        "gate": True, "gate_engine": "cpu", "gate_engine_threads": 3, "hf_checkpoint": model, "run_dir": str(run_dir),
+        "rollout_num_gpus": 2, "rollout_num_gpus_per_engine": 2, "engine_count": 1, "rollout_external_engine_addrs": [],
+        "prm_num_gpus": 0, "rented_judge": False, "prm_teacher_num_gpus": 0, "engine_start_limit": 60.0,
+    }  # fmt: skip
+    return SimpleNamespace(**{**given, **more})
+
+
+def test_it_is_an_embedded_engine_on_the_cpu_whatever_serves(model_path: Path, tmp_path: Path) -> None:
+    args = arguments(str(model_path), tmp_path)
+    assert [(server.role, server.gpus) for server in model_servers(args)] == [("engine", 2), (GATE, 0)]
+    spec = gate_spec(args, "gate-engine-0", 31000)
+    command = " ".join(spec.command)
+    assert "--backend embedded" in command and "--device cpu --cast-weights" in command
+    assert "--threads 3" in command and spec.role == GATE and spec.url == "http://127.0.0.1:31000"
+    for off in ({"gate": False}, {"gate_engine": "serving"}):
+        assert [server.role for server in model_servers(arguments(str(model_path), tmp_path, **off))] == [
+            "engine"
+        ]
+
+
+@pytest.mark.parametrize("name", ["Qwen3-30B-A3B", "Qwen3.5-4B"])
+def test_a_model_that_it_does_not_run_is_refused(name: str, tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(KNOWN[name]))
+    with pytest.raises(ConfigError, match="--gate-engine cpu: the embedded engine runs no mixtures"):
+        gate_spec(arguments(str(tmp_path), tmp_path), "gate-engine-0", 31000)
+
+
+def test_it_answers_also_where_the_serving_engines_have_given_their_memory_away() -> None:
+    published: Any = Publisher.__new__(Publisher)
+    published.args, published.own_engines = SimpleNamespace(offload_rollout=True), ["serving"]
+    published.gate_engines = []
+    assert published.free_engines == []
+    published.gate_engines = ["gate"]
+    assert published.free_engines == ["gate"]
+
+
+def test_versions_of_another_dtype_are_taken_where_they_never_go_live(
+    model_path: Path, tmp_path: Path
+) -> None:
+    for file in model_path.iterdir():
+        if file.suffix != ".safetensors":
+            (tmp_path / file.name).write_bytes(file.read_bytes())
+    stored = load_file(model_path / "model.safetensors")
+    halved = {name: tensor.to(torch.bfloat16) for name, tensor in stored.items()}
+    save_file(halved, tmp_path / "model.safetensors", metadata={"format": "pt"})
+    model = build_model(str(model_path), "cpu", "float32")
+    with pytest.raises(WeightsError):
+        WeightStore(model, lambda install: install()).prepare(str(tmp_path), 1)
+    store = WeightStore(model, lambda install: install(), cast=True)
+    store.prepare(str(tmp_path), 1)
+    found = store.tensors_of(1)
+    assert all(torch.equal(found[name], halved[name].float()) for name in found)
+
+
+def test_the_plan_counts_its_memory() -> None:
+    trainer = TrainerMemory(shape_of(KNOWN["Qwen3-4B"], "Qwen3-4B"), gpus=4, tokens=8192)
+    without, with_it = (host_parts(trainer, 8, 0.0, HostUse(gate_engine=on)) for on in (False, True))
+    assert with_it.keys() - without.keys() == {"the gate's engine"}
+    assert with_it["the gate's engine"] > 8 * trainer.shape.parameters, "two copies in fp32"
