@@ -27,6 +27,6 @@ USAGE=${BASH_SOURCE[0]}
 RUN_NAME=smollm2_135m_openclaw_topk_select
 METHOD=(
   "${TOPK_SELECT[@]}" --rollout-batch-size 8 --lr 6e-5 --keep-versions 3 --keep-checkpoints 2
-  --replay-steps 2 --anchor-share 0.5 --standing-wishes person # explicit wishes stay obeyed
+  --replay-steps 2 --anchor-share 0.5 --standing-wishes person
 )
 run_tiny "$@"

@@ -145,9 +145,10 @@ class Supervisor:
 
     def wait_for_end(self, driver: subprocess.Popen[bytes]) -> None:
         """Returns when the driver has ended, when its time is over, or when the same signal came once more."""
-        began = time.monotonic()
+        began, limit = time.monotonic(), 0.0
         while driver.poll() is None and not self.at_once:
-            limit = grace_of(self.run_dir, driver.pid)
+            # What ends the servers behind it forgets what it said while the last threads of a large process still end.
+            limit = max(limit, grace_of(self.run_dir, driver.pid))
             if time.monotonic() - began > limit:
                 say(f"the driver did not end within {limit:g} s: it is killed")
                 return

@@ -46,7 +46,7 @@ WISHES = (
 @dataclass
 class Rehearsal:
     """A command and what must come of it: a served model, and `versions` updates. `kill`: the engine's own processes are
-    killed with -9 while people talk, and come back."""
+    killed with -9 while people talk, and come back. `measured`: of an update, in its metrics."""
 
     script: str
     flags: tuple[str, ...] = ()
@@ -54,6 +54,7 @@ class Rehearsal:
     gpus: int = 8
     versions: int = 0
     kill: bool = False
+    measured: str = ""
 
 
 RULES = {"PRM_GPUS": "0"}  # the tiny model cannot judge: rules do, where turns must be judged
@@ -65,6 +66,9 @@ REHEARSALS = {
     ),
     "one GPU": Rehearsal(ONE, FEW, {}, gpus=1, versions=2),
     "language model": Rehearsal(SMALL, FEW, {"HF_CKPT": str(LANGUAGE_MODEL)}, gpus=1, versions=2),
+    "gate": Rehearsal(
+        SMALL, FEW, {"HF_CKPT": str(LANGUAGE_MODEL), "GATE_ENGINE": "cpu"}, gpus=1, versions=1, measured="gate/obeyed"
+    ),
 }  # fmt: skip
 
 
@@ -153,6 +157,14 @@ class Run:
             process.kill()
         print(f"  killed {len(family)} processes of the engine", flush=True)
 
+    def measured(self, name: str) -> list[float]:
+        """Of all updates so far. Raises RuntimeError where none has it."""
+        lines = (Path(self.env["RUN_DIR"]) / "metrics.jsonl").read_text().splitlines()
+        found = [float(told[name]) for told in map(json.loads, lines) if name in told]
+        if not found:
+            raise RuntimeError(f"no update has {name} among its metrics")
+        return found
+
     def wait_served(self, script: subprocess.Popen[bytes], began: float) -> None:
         said = len(self.log.read_text())
         while "gateway ready" not in self.log.read_text()[said - 1 if said else 0 :]:
@@ -218,6 +230,8 @@ def rehearse(folder: Path, rehearsal: Rehearsal, sglang: str) -> None:
         reached = served.version()
     if not rehearsal.versions:
         return
+    if rehearsal.measured:
+        print(f"  {rehearsal.measured}: {run.measured(rehearsal.measured)}", flush=True)
     with run.started() as served:  # the same command goes on with the same weights
         if served.version() < reached:
             raise RuntimeError(f"version {served.version()} after a restart, {reached} before")
