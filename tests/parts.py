@@ -1,4 +1,4 @@
-"""Which tests answer at once, and which run beside which in two processes."""
+"""Which tests answer at once, and which run beside which in several processes."""
 
 from __future__ import annotations
 
