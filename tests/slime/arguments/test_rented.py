@@ -53,6 +53,7 @@ def test_a_rented_model_is_an_adapter_that_is_asked_one_sequence_at_a_time(tmp_p
         (["--rented-loss", "cispo"], "cispo needs cispo for both"),
         (["--rented-loss", "ppo", "--use-kl-loss", "--kl-loss-coef", "0.1"], "--kl-loss-coef asks for more"),
         (["--rented-loss", "ppo", "--use-tis"], "--use-tis asks for more"),
+        (["--gate", "--gate-engine", "cpu"], "the weights stay at the service"),
         (["--max-cost", "3"], "--rented-prices"),
         (["--rented-prices", "/nowhere.json"], "cannot be read"),
     ],
