@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import functools
 import json
+import logging
 import re
 from collections.abc import Collection
 from pathlib import Path
@@ -19,6 +20,8 @@ from openclaw.trainer_hooks import trust
 from openclaw.trainer_hooks.batch import sample_dict_of
 from openclaw.trainer_hooks.lease import opened_store
 from openclaw.types import Turn
+
+logger = logging.getLogger(__name__)
 
 LIKED, RECENT, QUESTION, WISH = "liked", "recent", "question", "wish"
 
@@ -81,7 +84,8 @@ def _length(turn: Turn) -> int:
 
 @functools.lru_cache(maxsize=2)
 def questions(path: Path, model_path: str) -> tuple[dict[str, Any], ...]:
-    """The rows of a file as prompts of this model, with what each answer must say, or the form of it, as label.
+    """The rows of a file as prompts of this model, with what each answer must say, or the form of it, as label. A row
+    with a system message is left out where the model's template takes none.
 
     Raises:
         ConfigError: a row that is no question, or a file that cannot be read.
@@ -95,11 +99,28 @@ def questions(path: Path, model_path: str) -> tuple[dict[str, Any], ...]:
     for number, line in enumerate(lines, 1):
         try:
             row = json.loads(line)
-            ids = format_.render(row["messages"], None, bool(row.get("thinking", True)))
+            ids = _prompt(format_, row["messages"], bool(row.get("thinking", True)))
             purpose = WISH if "form" in row else QUESTION
             label = re.compile(row["form"]).pattern if "form" in row else str(row["answer"])
         except (ValueError, KeyError, TypeError, IndexError, re.error) as error:
             raise ConfigError(f"--gate-data {path}:{number} is no question: {error!r}") from error
         about = {"gate": purpose, "key": f"{purpose}-{number}"}
+        if ids is None:
+            logger.info(
+                "--gate-data %s:%d is left out: the model's template takes no system message", path, number
+            )
+            continue
         found.append({"tokens": ids, "response_length": 0, "label": label, "metadata": about})
     return tuple(found)
+
+
+def _prompt(format_: ChatFormat, messages: list[dict[str, Any]], thinking: bool) -> list[int] | None:
+    """None where it is the system message that the template refuses. Raises ValueError for any other refusal."""
+    try:
+        return format_.render(messages, None, thinking)
+    except ValueError:
+        others = [one for one in messages if one["role"] != "system"]
+        if len(others) == len(messages):
+            raise
+        format_.render(others, None, thinking)
+        return None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -97,3 +98,24 @@ def test_wishes_of_a_file_become_prompts_with_the_form_as_label(
     broken.write_text('{"messages": [{"role": "user", "content": "A list, please."}], "form": "^(1"}\n')
     with pytest.raises(ConfigError, match=r"broken.jsonl:1 is no question"):
         gate_samples.questions(broken, make_args().hf_checkpoint)
+
+
+def test_a_row_with_a_system_message_is_left_out_where_the_template_takes_none(
+    make_args: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    render = gate_samples.ChatFormat.render
+
+    def strict(format_: Any, messages: Any, *more: Any) -> Any:
+        if any(one["role"] == "system" for one in messages):
+            raise ValueError("System role not supported")
+        return render(format_, messages, *more)
+
+    monkeypatch.setattr(gate_samples.ChatFormat, "render", strict)
+    rows = [
+        {"messages": [{"role": role, "content": "Lists."}, {"role": "user", "content": "1?"}], "answer": "1"}
+        for role in ("system", "user")
+    ]
+    file = tmp_path / "questions.jsonl"
+    file.write_text("\n".join(map(json.dumps, rows)))
+    found = gate_samples.questions(file, make_args().hf_checkpoint)
+    assert [one["metadata"]["key"] for one in found] == ["question-2"]
