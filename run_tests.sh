@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Sets up what is missing and runs the tests on a CPU: all of them, in three processes; or what the arguments of pytest name.
+# Sets up what is missing and runs the tests on a CPU: all of them, in two processes; or what the arguments of pytest name.
 #   bash run_tests.sh                        everything      (TEST_PROCESSES=4: in four)
 #   bash run_tests.sh -m quick               what answers within 90 seconds
 #   bash run_tests.sh tests/openclaw/store   a part, in one process
@@ -42,7 +42,7 @@ install_programs
 install_bitsandbytes
 export TOKENIZERS_PARALLELISM=false HF_HUB_OFFLINE=1 RAY_USAGE_STATS_ENABLED=0
 unset PYTHONDONTWRITEBYTECODE # the tests start hundreds of Pythons, and each would compile every file anew
-processes=(-n "${TEST_PROCESSES:-3}")
+processes=(-n "${TEST_PROCESSES:-2}")
 for word in "$@"; do
   if [ "$word" = quick ] || [ -e "${word%%::*}" ]; then processes=(-n 0); fi
 done
