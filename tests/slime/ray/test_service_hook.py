@@ -25,7 +25,7 @@ def refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception) -
     args: Any = SimpleNamespace(
         debug_train_only=False, run_dir=tmp_path, rollout_external_engine_addrs=["http://127.0.0.1:1"],
         rollout_num_gpus=0, prm_num_gpus=0, prm_teacher_num_gpus=0, hf_checkpoint="model", rollout_backend="embedded",
-        service_path=[HOOK], engine_count=0, rented_judge=False,
+        service_path=[HOOK], engine_count=0, rented_judge=False, gate=False,
     )  # fmt: skip
     with pytest.raises(ConfigError) as found:
         engines.server_specs(args)
