@@ -200,7 +200,8 @@ serving_arguments() {
   flag --rollout-temperature DEFAULT_TEMPERATURE 0.6
   WORDS+=(::script --batch-timeout 600 --gate --on-weights-rejected-path openclaw.trainer_hooks.rejection.on_weights_rejected)
   WORDS+=(--gate-samples-path openclaw.trainer_hooks.gate_samples.gate_samples)
-  if [ -n "${GATE_ENGINE:-}" ]; then WORDS+=("::variable GATE_ENGINE" --gate-engine "$GATE_ENGINE" ::script "${EVERYDAY_GATE[@]}"); fi
+  flag --gate-engine GATE_ENGINE ''
+  if [ -n "${GATE_ENGINE:-}" ]; then WORDS+=(::script "${EVERYDAY_GATE[@]}"); fi
 }
 
 # usual_context TOKENS: CONTEXT_LENGTH where nobody set it: so many, or what the model was made for where that is less, since

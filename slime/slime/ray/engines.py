@@ -32,12 +32,13 @@ logger = logging.getLogger(__name__)
 SPLIT = {"sglang": "--sglang-tp-size", "vllm": "--vllm-tensor-parallel-size"}
 """The flag that lets an engine share a model among several GPUs."""
 LIMITS = ("max_running_requests", "context_length")
+GATE = "gate_engine"
+"""The role of an engine that answers the gate and serves nobody."""
 ROLES = {"rollout": "serving", "prm": "judge"}
 """For whom the tokens of a rented engine are counted, by part."""
 STREAM_INTERVAL = 4
 """Tokens that SGLang sends at a time, after the first, which it sends at once. Its events are written by the one process
 that also reads all requests."""
-GATE = "gate_engine"
 INCREMENTS = "--sglang-incremental-streaming-output"
 """An event of SGLang's carries what is new alone; without it the whole answer with all log-probs, of which eight to ten
 long streams fill that process while the GPU has room for many more."""
@@ -177,8 +178,7 @@ def engine_spec(args: ServingSide, server: ModelServers, index: int, manager: Se
         return gate_spec(args, name, port)
     if args.rollout_backend == "rented":
         return rented_spec(args, name, server.role, port, live, ROLES[server.part])
-    command = [sys.executable, "-m", "slime.engines.launch", "--backend", args.rollout_backend]
-    command += ["--model-path", server.model, "--host", "127.0.0.1", "--port", str(port)]
+    command = launch(args.rollout_backend, server.model, port)
     command += live  # an engine that restarts comes back with the weights that are live by then
     command += ["--device", "cuda" if server.gpus else "cpu"]
     if args.rollout_backend == "embedded":
@@ -211,38 +211,31 @@ def gate_spec(args: ServingSide, name: str, port: int) -> ServerSpec:
             raise ConfigError(
                 "--gate-engine cpu: the embedded engine runs no mixtures of experts and no linear attention; drop it"
             )
-    command = [sys.executable, "-m", "slime.engines.launch", "--backend", "embedded"]
-    command += ["--model-path", args.hf_checkpoint, "--host", "127.0.0.1", "--port", str(port)]
-    command += [
-        "--device",
-        "cpu",
-        "--cast-weights",
-        "--nice",
-        "5",
-        "--max-running-requests",
-        "1",
-        "--standby",
-        "off",
-    ]
-    command += ["--threads", str(args.gate_engine_threads or max(1, len(own_cpus()) // 2))]
+    threads = args.gate_engine_threads or max(1, cpus() // 2)
+    command = launch("embedded", args.hf_checkpoint, port)
+    command += ["--device", "cpu", "--cast-weights", "--threads", str(threads), "--nice", "5"]
+    command += ["--max-running-requests", "1", "--standby", "off"]
     command += ["--record-as", str(records.record_path(Path(args.run_dir), name).with_suffix(""))]
     start_limit = args.engine_start_limit or float("inf")
     return ServerSpec(name, GATE, command, f"http://127.0.0.1:{port}", start_timeout=start_limit)
 
 
-def own_cpus() -> set[int]:
-    """CPUs that this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return os.sched_getaffinity(0)
-    return set(range(os.cpu_count() or 1))
+def cpus() -> int:
+    """How many this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def launch(backend: str, model: str, port: int) -> list[str]:
+    """The command of an engine on this machine, to which the flags of its kind are added."""
+    command = [sys.executable, "-m", "slime.engines.launch", "--backend", backend]
+    return [*command, "--model-path", model, "--host", "127.0.0.1", "--port", str(port)]
 
 
 def rented_spec(
     args: ServingSide, name: str, role: str, port: int, version: list[str], prefix: str
 ) -> ServerSpec:
     """An engine whose model lies at a service; `version`: the flag of its live weights, none for the base model."""
-    command = [sys.executable, "-m", "slime.engines.launch", "--backend", "rented", *version]
-    command += ["--model-path", args.hf_checkpoint, "--host", "127.0.0.1", "--port", str(port)]
+    command = [*launch("rented", args.hf_checkpoint, port), *version]
     for option in ("rented_service", "rented_model", "rented_url", "rented_stream_tokens", *LIMITS):
         if getattr(args, option):
             command += ["--" + option.replace("_", "-"), str(getattr(args, option))]
