@@ -62,7 +62,7 @@ ask_all() {
   ask trainer "$PY" -c "$TRAINER" "torch ray bitsandbytes" &
   if [ "$ENGINE" = sglang ]; then
     ask engine "$ENGINE_PY" -c "$KERNELS" sglang &
-    ask toolchain env PYTHONPATH="$ROOT/slime" "$CHECKER" -m slime.engines.sglang.toolchain "$ENGINE_PY" &
+    ask toolchain env PYTHONPATH="$ROOT/base:$ROOT/slime" "$CHECKER" -m slime.engines.sglang.toolchain "$ENGINE_PY" &
   else
     ask engine "$ENGINE_PY" -c "$VERSIONS" vllm &
   fi

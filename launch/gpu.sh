@@ -173,7 +173,7 @@ gpu_arguments() {
 division_arguments() {
   local tensor experts python
   python=$(any_python)
-  read -r tensor experts < <(PYTHONPATH=$ROOT/slime "$python" -m slime.plan.division "$MODEL_PATH" \
+  read -r tensor experts < <(PYTHONPATH=$ROOT/base:$ROOT/slime "$python" -m slime.plan.division "$MODEL_PATH" \
     --gpus $((ACTOR_GPUS * ACTOR_NODES)) --node "$ACTOR_GPUS" --pp "${TRAIN_PP:-1}" --cp "${TRAIN_CP:-1}") || :
   flag --tensor-model-parallel-size TRAIN_TP "$tensor"
   flag --pipeline-model-parallel-size TRAIN_PP ''
@@ -210,7 +210,7 @@ usual_context() {
   local most
   default CONTEXT_LENGTH "$1"
   case $DEFAULTED in *" CONTEXT_LENGTH "*) ;; *) return 0 ;; esac
-  most=$(PYTHONPATH=$ROOT/slime "$(any_python)" -m slime.plan.context "$MODEL_PATH")
+  most=$(PYTHONPATH=$ROOT/base:$ROOT/slime "$(any_python)" -m slime.plan.context "$MODEL_PATH")
   if [ "$most" != 0 ] && [ "$most" -lt "$CONTEXT_LENGTH" ]; then CONTEXT_LENGTH=$most; fi
 }
 
@@ -346,7 +346,7 @@ model_problem() {
 check_model_files() {
   local problem python
   python=$(any_python)
-  problem=$(PYTHONPATH=$ROOT/slime "$python" -m slime.plan.model_folder "$MODEL_PATH") || die "MODEL_PATH=$MODEL_PATH" \
+  problem=$(PYTHONPATH=$ROOT/base:$ROOT/slime "$python" -m slime.plan.model_folder "$MODEL_PATH") || die "MODEL_PATH=$MODEL_PATH" \
     "${problem:-cannot be read}, so its download is not complete; the same hf download again goes on where it stopped"
 }
 

@@ -8,5 +8,5 @@ ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 source "$ROOT/launch/launch.sh"
 case ${1:-} in -h | --help) sed -n '2,4s/^# //p' "${BASH_SOURCE[0]}"; exit 0 ;; esac
 ensure_env "$ROOT/requirements.txt"
-export PYTHONPATH="$ROOT:$ROOT/slime:$ROOT/openclaw-test${PYTHONPATH:+:$PYTHONPATH}"
+export PYTHONPATH="$ROOT:$ROOT/base:$ROOT/slime:$ROOT/openclaw-test${PYTHONPATH:+:$PYTHONPATH}"
 exec "$PY" "$ROOT/openclaw-test/openclaw_test/evaluation/evaluate.py" "$@"

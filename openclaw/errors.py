@@ -8,19 +8,22 @@ from __future__ import annotations
 
 from typing import Any
 
+from claw_base.errors import ClawError, ConfigError
 
-class OpenClawError(Exception):
-    """Base of every error that the runtime raises on purpose."""
+__all__ = [
+    "ClawError",
+    "ClientError",
+    "ConfigError",
+    "EngineError",
+    "HintError",
+    "JudgeError",
+    "StoreAway",
+    "StoreError",
+    "StoreUnavailable",
+]
 
 
-class ConfigError(OpenClawError):
-    """Flags, variables or files that cannot work. The message is one line that says what to do."""
-
-    refusal = True
-    """The trainer framework shows it as it is, without the name of the hook that raised it."""
-
-
-class StoreError(OpenClawError):
+class StoreError(ClawError):
     """The rollout store cannot be used, or was asked for a change that its state machines forbid."""
 
 
@@ -32,19 +35,19 @@ class StoreAway(StoreUnavailable):
     """The server of the store's database does not answer: it is stopped, or starts."""
 
 
-class JudgeError(OpenClawError):
+class JudgeError(ClawError):
     """A judge is down, slow, or answered nonsense."""
 
 
-class HintError(OpenClawError):
+class HintError(ClawError):
     """A hint that cannot be put into its turn's prompt."""
 
 
-class EngineError(OpenClawError):
+class EngineError(ClawError):
     """An inference engine cannot be reached, or broke off."""
 
 
-class ClientError(OpenClawError):
+class ClientError(ClawError):
     """A request that cannot be served; it becomes an OpenAI error object.
 
     Args:

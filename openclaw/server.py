@@ -1,7 +1,7 @@
 """The gateway: `python -m openclaw.server --model-path FOLDER --enable-rl-intercept --rl-buffer-dir DIR`.
 
 Serves the OpenAI API in front of an engine that it launches, or of running ones (`--engine-url`). On Linux the process
-that is started is the door (`openclaw/common/door`): it holds the port, and the gateway is a fork of it that can be
+that is started is the door (`base/claw_base/hotswap`): it holds the port, and the gateway is a fork of it that can be
 replaced, by a spare when it dies, by a new program on SIGHUP. Elsewhere it is one process.
 """
 
@@ -20,11 +20,11 @@ import uvicorn
 import uvloop
 from fastapi import FastAPI
 
-from openclaw.common.door.post import Post
+from claw_base.hotswap.post import Post
+from claw_base.ports import listen
 from openclaw.common.open_files import allow_many
-from openclaw.common.ports import listen
 from openclaw.engine.process import EngineProcess
-from openclaw.errors import OpenClawError
+from openclaw.errors import ClawError
 from openclaw.gateway.door import GatewayDoor, launched_engine
 from openclaw.gateway.gateway import Gateway
 from openclaw.http.app import gateway_app
@@ -69,7 +69,7 @@ async def serve(settings: Settings, listener: socket.socket) -> None:
     for task in beside:
         task.cancel()
     for result in await asyncio.gather(*beside, return_exceptions=True):
-        if isinstance(result, OpenClawError):
+        if isinstance(result, ClawError):
             raise result
 
 
@@ -107,7 +107,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         with listen(settings.host, settings.port) as listener:
             with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
                 runner.run(serve(settings, listener))
-    except OpenClawError as error:
+    except ClawError as error:
         print(f"error: {error}", file=sys.stderr)
         return CANNOT_WORK
     return 0
@@ -118,7 +118,7 @@ def _work(settings: Settings, listener: socket.socket, launched: EngineProcess |
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(serve_for_door(settings, listener, launched, post))
-    except OpenClawError as error:
+    except ClawError as error:
         post.refuse(f"error: {error}")
         return CANNOT_WORK
     return 0

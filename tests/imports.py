@@ -9,7 +9,7 @@ from pathlib import Path
 
 from tests import ROOT
 
-ROOTS = {"openclaw": ROOT, "slime": ROOT / "slime"}
+ROOTS = {"claw_base": ROOT / "base", "openclaw": ROOT, "slime": ROOT / "slime"}
 """Where a package's folder lies."""
 
 

@@ -19,7 +19,7 @@ from gui_rl.reading import GuiFormat
 from gui_rl.scripted import ScriptError, play
 from gui_rl.surroundings import BACKENDS, Backend, Surroundings
 from gui_rl.task import GuiTask, TaskError, read_json, task_from
-from slime.errors import SlimeError
+from slime.errors import ClawError
 
 TASKS = Path(__file__).parents[1] / "tasks"
 DONE: Sequence[Sequence[str]] = (("done",),)
@@ -90,7 +90,7 @@ def main(words: Sequence[str] | None = None) -> int:
     said = parser.parse_args(words)
     try:
         found = asyncio.run(check_all(said.folder, said.parallel, said.only, said.backend))
-    except SlimeError as error:
+    except ClawError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
     for one in found:

@@ -18,7 +18,7 @@ from gui_rl.metrics import METRICS
 from gui_rl.setup_steps import refused_step
 from gui_rl.task import GuiTask, TaskError, read_json, task_from
 from slime.agents.splits import SEED, SHARE, split
-from slime.errors import SlimeError
+from slime.errors import ClawError
 
 
 def refusal(task: GuiTask, desktop: bool = False) -> str | None:
@@ -114,7 +114,7 @@ def main(words: Sequence[str] | None = None) -> int:
     output = said.output_dir or said.tasks_dir.with_name(f"{said.tasks_dir.name}_convert")
     try:
         manifest = convert(said.tasks_dir, output, said.share, said.seed, said.desktop)
-    except (SlimeError, OSError) as error:
+    except (ClawError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
     print(f"{len(manifest['train'])} tasks to train on, {len(manifest['heldout'])} held out, in {output}")

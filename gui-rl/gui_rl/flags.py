@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from claw_base.settings.declare import flag
 from gui_rl.environment import ObservationType
 from gui_rl.surroundings import Backend
-from slime.arguments.declare import flag
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from claw_base.settings.declare import read
 from gui_rl.actions import Coordinates
 from gui_rl.chromium import ScreenSize
 from gui_rl.environment import GuiEnvironment, GuiSettings
@@ -17,7 +18,6 @@ from gui_rl.surroundings import Backend, Surroundings, require_backend
 from slime.agents import Environment, EpisodeLimits, agent
 from slime.agents.generate import Generate
 from slime.agents.pool import PoolEnvironment
-from slime.arguments.declare import read
 from slime.errors import ConfigError
 from slime.plan.environments import MIB, EnvironmentUse
 from slime.types import Sample

@@ -17,13 +17,13 @@ from typing import Any
 
 from gui_rl.reading import GuiFormat
 from slime.agents.protocol import Action, Environment, Outcome, Task
-from slime.errors import SlimeError
+from slime.errors import ClawError
 
 LINE = re.compile(r'^(\S+) ("(?:[^"\\]|\\.)*") (\d+),(\d+)', re.MULTILINE)
 CLICKS = {"click": "click", "double_click": "doubleClick", "right_click": "rightClick"}
 
 
-class ScriptError(SlimeError):
+class ScriptError(ClawError):
     """A step that cannot be made on this screen."""
 
 

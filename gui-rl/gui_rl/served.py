@@ -5,12 +5,12 @@ from __future__ import annotations
 import functools
 import os
 
+from claw_base.settings.declare import convert, flags_of
 from gui_rl.chromium import ScreenSize
 from gui_rl.environment import GuiEnvironment, GuiSettings
 from gui_rl.flags import GuiFlags
 from gui_rl.generate import settings_of
 from gui_rl.surroundings import Surroundings, require_backend
-from slime.arguments.declare import convert, flags_of
 
 
 @functools.cache

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from slime.agents.protocol import Task
-from slime.errors import SlimeError
+from slime.errors import ClawError
 
 MADE_HOST = "pages.test"
 """Host whose pages are those of the task itself."""
@@ -21,7 +21,7 @@ INFEASIBLE = "infeasible"
 Json = Mapping[str, Any]
 
 
-class TaskError(SlimeError):
+class TaskError(ClawError):
     """A task that cannot be read, or needs what there is not; the message names it."""
 
 

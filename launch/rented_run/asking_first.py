@@ -7,11 +7,11 @@ import threading
 from concurrent.futures import Future
 from typing import Any
 
+from claw_base.run_folder.usage import Meter, meter_path
 from slime.engines.rented.model_folder import ModelFolder
 from slime.engines.rented.tokenizer import check_tokenizer
 from slime.errors import ConfigError
 from slime.rented.service import ServiceAway, ServiceRefuses, ServiceSettings, connect
-from slime.rented.usage import Meter, meter_path
 
 PATIENCE = 20.0  # seconds
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, TypeVar
 
-from slime.arguments.declare import Flag, convert, flag, flags_of
+from claw_base.settings.declare import Flag, convert, flag, flags_of
 from slime.errors import ConfigError
 
 METHODS = ("rl", "opd", "combine", "hybrid")

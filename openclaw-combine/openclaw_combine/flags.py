@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 
+from claw_base.settings.declare import flag, option, read
 from openclaw_opd.flags import VARIABLES as OF_TEACHER
-from slime.arguments.declare import flag, option, read
 from slime.errors import ConfigError
 
 VARIABLES = {**OF_TEACHER, "teacher_source": ("OPENCLAW_COMBINE_OPD_TEACHER_SOURCE",)}

@@ -8,8 +8,8 @@ from typing import Any
 
 import torch
 
+from claw_base.settings.declare import read
 from openclaw_combine.flags import FLAGS, VARIABLES, CombineFlags, TopkSelectFlags, check_weights, refuse
-from slime.arguments.declare import read
 from slime.losses import (
     Component,
     Compute,

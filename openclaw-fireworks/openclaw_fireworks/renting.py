@@ -8,9 +8,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from claw_base.files import write_text
 from openclaw_fireworks.account import api_url, managers, refusals
 from slime.errors import ConfigError
-from slime.utils.files import write_text
 
 FILE = "fireworks.json"
 READY_SECONDS = 1800.0

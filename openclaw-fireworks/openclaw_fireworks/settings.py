@@ -9,12 +9,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from claw_base.settings.declare import flag
 from openclaw_fireworks.account import FOR_EVER, api_url, check_sdk, read_key
 from openclaw_fireworks.renting import rent
 from rented_run.flags import RentedFlags
 from rented_run.main import Cloud
 from rented_run.words import driver_words
-from slime.arguments.declare import flag
 from slime.errors import ConfigError
 
 SERVICE = "openclaw_fireworks.service:FireworksService"

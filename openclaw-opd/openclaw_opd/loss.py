@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from claw_base.settings.declare import option
 from openclaw_opd.flags import VARIABLES
-from slime.arguments.declare import option
 from slime.errors import ConfigError
 from slime.losses import Component, LossSpec, topk_divergence, topk_settings
 

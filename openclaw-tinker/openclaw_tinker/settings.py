@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from claw_base.settings.declare import flag
 from openclaw_tinker.service import check_sdk, read_key
 from rented_run.flags import RentedFlags
 from rented_run.main import Cloud
 from rented_run.words import driver_words
-from slime.arguments.declare import flag
 
 RAY_PORT = ":8265"
 """Of an address that is Ray's, where `ray job submit --address $TINKER_ENDPOINT` is meant."""

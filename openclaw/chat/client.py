@@ -9,12 +9,12 @@ from typing import Any
 import httpx
 import orjson
 
-from openclaw.errors import OpenClawError
+from openclaw.errors import ClawError
 
 CONNECT_SECONDS = 5.0
 
 
-class ChatError(OpenClawError):
+class ChatError(ClawError):
     """The server cannot be reached, or refuses; the message says what to do."""
 
 

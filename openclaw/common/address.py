@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from claw_base.run_folder.records import live_processes
 from openclaw.common.declare import option
-from openclaw.common.run_folder import live_processes
 
 RUNS = Path(__file__).resolve().parents[2] / "runs"
 DEFAULT_PORT = 30000

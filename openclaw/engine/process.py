@@ -17,7 +17,7 @@ from pathlib import Path
 
 import orjson
 
-from openclaw.common.ports import free_port
+from claw_base.ports import free_port
 from openclaw.errors import ConfigError, EngineError
 
 log = logging.getLogger(__name__)

@@ -8,7 +8,7 @@ import uuid
 from contextlib import aclosing
 
 from openclaw.engine.generation import EngineRequest, Generation
-from openclaw.errors import OpenClawError
+from openclaw.errors import ClawError
 from openclaw.gateway.canaries import Canaries
 from openclaw.gateway.gateway import Gateway
 from openclaw.store import RolloutStore
@@ -73,7 +73,7 @@ async def watch(gateway: Gateway, store: RolloutStore) -> None:
         try:
             version = await asyncio.to_thread(store.live_version)
             found = [await canaries.look(person, version) for person in await canaries.due(version)]
-        except OpenClawError as error:
+        except ClawError as error:
             log.info("canaries are asked again later: %s", error)
             pause = RETRY_SECONDS
             continue

@@ -21,13 +21,13 @@ from pathlib import Path
 import orjson
 import psutil
 
-from openclaw.common import run_folder
-from openclaw.common.door.door import CANNOT_WORK, Door
-from openclaw.common.door.orphans import Lineage, Orphan, take_over
-from openclaw.common.door.post import Post
-from openclaw.common.ports import listen
+from claw_base.hotswap.door import CANNOT_WORK, Door
+from claw_base.hotswap.orphans import Lineage, Orphan, take_over
+from claw_base.hotswap.post import Post
+from claw_base.ports import listen
+from claw_base.run_folder import records
 from openclaw.engine.process import EngineProcess
-from openclaw.errors import OpenClawError
+from openclaw.errors import ClawError
 from openclaw.formats.rendering import ModelFolder
 from openclaw.settings import Settings
 
@@ -117,16 +117,14 @@ class GatewayDoor:
 
     def _note(self, part: str, pid: int | None) -> None:
         """In the run folder, if this process is the gateway that is recorded there, or a worker without it."""
-        run_dir, alone = self.settings.run_dir, os.getpid() != self._pid
-        if run_dir and (alone or run_folder.recorded_pid(Path(run_dir), RECORD) == self._pid):
-            role = RECORD if part == "serving" else part
-            run_folder.note_part(Path(run_dir), RECORD, part, role, pid)
+        if self.settings.run_dir:
+            records.record_part(Path(self.settings.run_dir), RECORD, part, self._pid, pid)
 
     def _keep_engine(self) -> int:
         """The life of the process that keeps the engine running; returns its exit status."""
         try:
             asyncio.run(_keep(self.launched))
-        except OpenClawError as error:
+        except ClawError as error:
             print(f"error: {error}", file=sys.stderr)
             return CANNOT_WORK
         return 0

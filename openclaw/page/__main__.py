@@ -13,10 +13,10 @@ import uvicorn
 from fastapi import FastAPI, Request
 from starlette.responses import Response
 
+from claw_base.ports import listen
 from openclaw.common.declare import text_of_variable
-from openclaw.common.ports import listen
 from openclaw.common.version import add_version
-from openclaw.errors import ClientError, ConfigError, OpenClawError
+from openclaw.errors import ClawError, ClientError, ConfigError
 from openclaw.formats.tokenizer import Tokenizer
 from openclaw.gateway.recorder import Recorder
 from openclaw.http.middleware.protocol import HttpProtocol
@@ -48,7 +48,7 @@ def create_app(source: PageSource) -> FastAPI:
     """The page alone, without a gateway."""
     app = FastAPI(title="OpenClaw-RL page", docs_url=None, redoc_url=None)
     add_page(app, source)
-    app.add_exception_handler(OpenClawError, _failure)
+    app.add_exception_handler(ClawError, _failure)
     return app
 
 
@@ -70,7 +70,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             uvicorn.Server(config).run(sockets=[listener])
         if source.recorder is not None:
             source.recorder.close()
-    except OpenClawError as error:
+    except ClawError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
     return 0

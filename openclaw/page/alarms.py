@@ -7,7 +7,7 @@ from typing import Any
 
 import orjson
 
-from openclaw.common.run_folder import dead_roles
+from claw_base.run_folder.records import dead_roles
 from openclaw.judge.settings import JudgeSettings
 from openclaw.page.source import PageSource
 from openclaw.trainer_hooks.backlog import Backlog

@@ -9,7 +9,7 @@ from typing import Any
 from sqlalchemy import Connection, or_, select
 from sqlalchemy import func as sql
 
-from openclaw.common.run_folder import live_processes
+from claw_base.run_folder.records import live_processes
 from openclaw.page.alarms import alarms
 from openclaw.page.sessions import open_sessions
 from openclaw.page.source import PageSource

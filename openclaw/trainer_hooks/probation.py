@@ -16,13 +16,13 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
-from openclaw.errors import StoreError
+from claw_base.errors import OrderError
+from claw_base.run_folder import orders
 from openclaw.store import RolloutStore
 from openclaw.store.shares import Person
 from openclaw.store.version_turns import JudgedTurn
 from openclaw.trainer_hooks import trust
 from openclaw.types import VersionStatus
-from openclaw.versions import orders
 
 log = logging.getLogger("openclaw.trainer_hooks.probation")
 
@@ -131,7 +131,7 @@ def watch(args: Any, store: RolloutStore) -> None:
     try:
         orders.place(run_dir, "rollback", max(kept), True, f"probation: {reason}")
         log.warning("probation: %s; going back to version %d", reason, max(kept))
-    except StoreError as error:
+    except OrderError as error:
         log.info("probation: %s, but %s", reason, error)
 
 

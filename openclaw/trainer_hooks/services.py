@@ -15,8 +15,8 @@ from typing import Any
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError
 
-from openclaw.common.ports import listen
-from openclaw.common.run_folder import live_processes
+from claw_base.ports import listen
+from claw_base.run_folder.records import live_processes
 from openclaw.errors import ConfigError
 from openclaw.formats.rendering import ChatFormat, ModelFolder
 from openclaw.formats.tokenizer import Tokenizer

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from claw_base.run_folder.orders import pinned
 from openclaw.store import RolloutStore
 from openclaw.types import WeightVersion
-from openclaw.versions.orders import pinned
 
 BRIEF = ("reason", "stage", "measurements", "undone")
 """Of the details; `metrics` of the training step are shown for one version alone."""

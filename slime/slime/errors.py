@@ -4,24 +4,32 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from claw_base.errors import ClawError, ConfigError
 
-class SlimeError(Exception):
-    """Base of all errors that slime raises on purpose."""
-
-
-class ConfigError(SlimeError):
-    """Flags, environment or files that the user gave do not fit; raised at start, in one line."""
+__all__ = [
+    "CheckpointError",
+    "ClawError",
+    "ClusterError",
+    "ConfigError",
+    "DataError",
+    "EngineError",
+    "EnvironmentAway",
+    "RewardError",
+    "SandboxError",
+    "TrainError",
+    "unknown_name",
+]
 
 
 class ClusterError(ConfigError):
     """The cluster lacks what the run needs: no Ray there, GPUs or a machine missing. They may come back."""
 
 
-class DataError(SlimeError):
+class DataError(ClawError):
     """A sample whose parts contradict each other."""
 
 
-class TrainError(SlimeError):
+class TrainError(ClawError):
     """A training step or checkpoint that cannot be used; nothing of it was applied."""
 
 
@@ -29,15 +37,15 @@ class CheckpointError(TrainError):
     """A checkpoint that does not fit this run or is not there; trying again would not help."""
 
 
-class EngineError(SlimeError):
+class EngineError(ClawError):
     """An inference engine that is away, refuses, or holds other weights than it should."""
 
 
-class RewardError(SlimeError):
+class RewardError(ClawError):
     """A reward that hung, raised or is no finite number; it costs its sample, not the run."""
 
 
-class EnvironmentAway(SlimeError):
+class EnvironmentAway(ClawError):
     """An environment that cannot be reached or broke by no fault of the agent: tried again, never a failed task."""
 
 

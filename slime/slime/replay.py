@@ -7,9 +7,9 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from claw_base.files import temporary_beside
 from slime.errors import ConfigError, DataError
 from slime.types import RolloutFnTrainOutput, Sample
-from slime.utils.files import temporary_beside
 
 if TYPE_CHECKING:
     from slime.arguments.groups.run import LoopArguments

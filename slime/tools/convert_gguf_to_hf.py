@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from slime.utils.files import commit_folder, fresh_folder
+from claw_base.files import commit_folder, fresh_folder
 
 MAGIC = b"GGUF"
 

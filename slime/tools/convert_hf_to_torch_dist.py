@@ -15,12 +15,12 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from claw_base.files import commit_folder, fresh_folder, write_text
 from slime.arguments.upstream.refused import take_foreign
 from slime.arguments.upstream.shape import check_shape
-from slime.errors import SlimeError
+from slime.errors import ClawError
 from slime.torch_dist import read_config, write
 from slime.torch_dist.reading import RELEASE
-from slime.utils.files import commit_folder, fresh_folder, write_text
 from slime.weights.checkpoints import EARLIER_TRACKER
 
 
@@ -48,13 +48,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         left, shape = take_foreign(words)
         if left:
-            raise SlimeError(f"{left[0]} does not belong here; --help lists what does")
+            raise ClawError(f"{left[0]} does not belong here; --help lists what does")
         if args.save.exists() and any(args.save.iterdir()) and not args.force:
-            raise SlimeError(f"--save {args.save} is not empty; add -f to replace its checkpoint")
+            raise ClawError(f"--save {args.save} is not empty; add -f to replace its checkpoint")
         read_config(args.hf_checkpoint)
         check_shape(str(args.hf_checkpoint), shape)
         convert(args.hf_checkpoint, args.save)
-    except SlimeError as error:
+    except ClawError as error:
         print(error, file=sys.stderr)
         return 2
     print(f"{args.hf_checkpoint} is in {args.save / RELEASE}")

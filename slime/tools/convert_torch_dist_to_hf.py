@@ -19,9 +19,9 @@ from pathlib import Path
 from safetensors.torch import save_file
 from torch import Tensor
 
-from slime.errors import CheckpointError, SlimeError
+from claw_base.files import commit_folder, fresh_folder
+from slime.errors import CheckpointError, ClawError
 from slime.torch_dist import TorchDist, read_config, stored_shapes
-from slime.utils.files import commit_folder, fresh_folder
 from slime.weights.folders import WEIGHT_FILES
 
 CHUNK = 5 * 1024**3
@@ -30,7 +30,7 @@ CHUNK = 5 * 1024**3
 def convert(
     source: Path, origin: Path, output: Path, chunk: int = CHUNK, vocabulary: int | None = None
 ) -> None:
-    """Writes `output`, which appears whole or not at all. Raises SlimeError where a weight is missing or another."""
+    """Writes `output`, which appears whole or not at all. Raises ClawError where a weight is missing or another."""
     config = read_config(origin)
     config.vocab_size = vocabulary or config.vocab_size
     checkpoint = TorchDist(source, config)
@@ -133,16 +133,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = parser.parse_args(argv)
     try:
         if args.output_dir.exists() and not args.force:
-            raise SlimeError(f"--output-dir {args.output_dir} exists; add -f to replace it")
+            raise ClawError(f"--output-dir {args.output_dir} exists; add -f to replace it")
         inputs = {args.input_dir.resolve(), args.origin_hf_dir.resolve()}
         if inputs & {args.output_dir.resolve()} or any(
             args.output_dir.resolve() in one.parents for one in inputs
         ):
-            raise SlimeError(
+            raise ClawError(
                 f"--output-dir {args.output_dir} would replace its own input; take another folder"
             )
         convert(args.input_dir, args.origin_hf_dir, args.output_dir, args.chunk_size, args.vocab_size)
-    except SlimeError as error:
+    except ClawError as error:
         print(error, file=sys.stderr)
         return 2
     print(f"{args.input_dir} is in {args.output_dir}")

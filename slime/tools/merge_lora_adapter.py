@@ -16,7 +16,7 @@ from pathlib import Path
 from peft import PeftModel
 from transformers import AutoModelForCausalLM
 
-from slime.utils.files import commit_folder, fresh_folder
+from claw_base.files import commit_folder, fresh_folder
 from slime.weights.probe import measure, write_probe
 
 CONFIG = "adapter_config.json"

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from slime.agents import Action, Task, ToolCall
-from slime.errors import SlimeError
+from slime.errors import ClawError
 from swe_rl.environment import SUBMIT, SweEnvironment
 from swe_rl.instance import Instance, read_instances
 from swe_rl.repository import source_of
@@ -32,10 +32,10 @@ INSTANCES = Path(__file__).parents[1] / "instances" / "factory.jsonl"
 
 
 def commands(instance: Instance) -> Iterator[str]:
-    """What the agent runs. Raises SlimeError for one that is not the factory's: its repair is not known."""
+    """What the agent runs. Raises ClawError for one that is not the factory's: its repair is not known."""
     bug = instance.bug
     if bug is None:
-        raise SlimeError(f"{instance.instance_id} is not of the factory, so no script repairs it")
+        raise ClawError(f"{instance.instance_id} is not of the factory, so no script repairs it")
     name = bug.function.rpartition(".")[2]
     yield f"grep -rn {shlex.quote(f'def {name}')} --include=*.py ."
     yield f"sed -n {max(bug.line - 20, 1)},{bug.line + 20}p {shlex.quote(bug.file)}"
@@ -132,7 +132,7 @@ def main() -> int:
         for repository in sorted({one.repository for one in instances}):
             source_of(repository)
         print(json.dumps(measured(instances, args.seconds, args.episodes, args.parallel)))
-    except (SlimeError, OSError) as error:
+    except (ClawError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
     return 0

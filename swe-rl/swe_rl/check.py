@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from slime.errors import SlimeError
+from slime.errors import ClawError
 from swe_rl.checkout import checkout, patch_of
 from swe_rl.grade import Grader
 from swe_rl.instance import Instance, read_instances
@@ -81,7 +81,7 @@ def main() -> int:
         chosen = list(read_instances(args.instances))[: args.most]
         with ThreadPoolExecutor(args.parallel) as threads:
             rows = list(threads.map(grades, chosen))
-    except (SlimeError, OSError) as error:
+    except (ClawError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
     table: dict[str, Counter[str]] = {}

@@ -11,12 +11,12 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from claw_base.settings.declare import read
 from slime.agents import Environment, EpisodeLimits, agent
 from slime.agents.generate import Generate
 from slime.agents.pool import PoolEnvironment
 from slime.agents.sandbox import require_sandbox
 from slime.agents.sandbox.command import box_python
-from slime.arguments.declare import read
 from slime.errors import ConfigError
 from slime.plan.environments import EnvironmentUse
 from slime.types import Sample

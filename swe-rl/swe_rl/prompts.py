@@ -12,9 +12,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from claw_base.files import write_text
 from slime.agents.splits import SHARE, split
-from slime.errors import SlimeError
-from slime.utils.files import write_text
+from slime.errors import ClawError
 from swe_rl.instance import Instance, read_instances
 
 SEED = "swe-v1"
@@ -67,7 +67,7 @@ def main() -> int:
     args = parser.parse_args()
     try:
         made = write_prompts(list(read_instances(args.instances)), args.output_dir, args.share, args.seed)
-    except (SlimeError, OSError) as error:
+    except (ClawError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
     print(

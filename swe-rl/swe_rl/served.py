@@ -5,8 +5,8 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 
+from claw_base.settings.declare import flags_of
 from slime.agents import Environment
-from slime.arguments.declare import flags_of
 from slime.arguments.parser import environment as variables
 from slime.arguments.parser import from_environment
 from swe_rl.flags import SweFlags

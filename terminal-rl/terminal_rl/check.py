@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from slime.agents.sandbox import Shells
-from slime.errors import EnvironmentAway, SlimeError
+from slime.errors import ClawError, EnvironmentAway
 from terminal_rl.system import LIMITS, read_only_of
 from terminal_rl.task_folder import read_task, task_folders
 from terminal_rl.tasks import FolderTask
@@ -80,7 +80,7 @@ def problems(path: Path) -> Iterator[str]:
 def report(path: Path) -> str | None:
     try:
         found = "; ".join(problems(path))
-    except SlimeError as error:
+    except ClawError as error:
         found = str(error)
     return found or None
 
@@ -93,7 +93,7 @@ def main(words: Sequence[str] | None = None) -> int:
     said = parser.parse_args(words)
     try:
         paths = task_folders(said.folder)
-    except SlimeError as error:
+    except ClawError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
     with ThreadPoolExecutor(2) as threads:

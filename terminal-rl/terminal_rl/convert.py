@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from slime.agents.splits import split
-from slime.errors import SlimeError
+from slime.errors import ClawError
 from terminal_rl.task_folder import TaskError, TaskFolder, read_task, task_folders
 
 SEED = "terminal-evolution-v1"
@@ -90,7 +90,7 @@ def main(words: Sequence[str] | None = None) -> int:
     output = said.output_dir or said.tasks_dir.with_name(f"{said.tasks_dir.name}_convert")
     try:
         manifest = convert(said.tasks_dir, output, round(1 - said.train_split, 9), said.seed, said.depth)
-    except (SlimeError, OSError) as error:
+    except (ClawError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
     print(f"{len(manifest['train'])} tasks to train on, {len(manifest['heldout'])} held out, in {output}")

@@ -9,11 +9,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from claw_base.settings.declare import read
 from slime.agents import EpisodeLimits, agent
 from slime.agents.generate import Generate
 from slime.agents.pool import PoolEnvironment
 from slime.agents.sandbox import require_sandbox
-from slime.arguments.declare import read
 from slime.errors import ConfigError
 from slime.plan.environments import EnvironmentUse
 from slime.types import Sample

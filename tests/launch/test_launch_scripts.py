@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from claw_base.settings.declare import flags_of
 from openclaw.errors import ConfigError
 from openclaw.judge.settings import JudgeSettings
 from openclaw.settings import Settings
@@ -22,7 +23,6 @@ from openclaw_combine.flags import FLAGS
 from openclaw_test.offline.methods import METHODS, Setting
 from slime.arguments import Arguments, parse_args
 from slime.arguments.__main__ import markdown_of
-from slime.arguments.declare import flags_of
 from slime.errors import ConfigError as SlimeConfigError
 from slime.hooks import load_hook
 from slime.losses import own_spec

@@ -16,7 +16,7 @@ import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
-from openclaw.common.ports import free_port
+from claw_base.ports import free_port
 from slime.agents import Action, Outcome, Task, ToolCall
 from slime.agents.foreign import OpenEnvEnvironment, VerifiersEnvironments
 from slime.errors import EnvironmentAway

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from openclaw.common.ports import free_port
+from claw_base.ports import free_port
 from slime.agents import Action, Start, Task, ToolCall
 from slime.agents.foreign import OpenEnvEnvironment
 from slime.agents.protocol import Environment

@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from openclaw.common.ports import free_port
+from claw_base.ports import free_port
 from openclaw.store import RolloutStore
 from slime import replay
 from slime.types import Sample

@@ -14,7 +14,7 @@ mapfile -t pins < <(grep -hE '^(torch|transformers|flash-linear-attention)==' "$
 "$env_dir/bin/pip" install -q "${pins[0]}"
 "$env_dir/bin/pip" install -q "${pins[@]}" "triton==$triton"
 
-export PYTHONPATH="$root:$root/slime" TRITON_CACHE_DIR="$work/triton"
+export PYTHONPATH="$root:$root/base:$root/slime" TRITON_CACHE_DIR="$work/triton"
 for dtype in bf16 fp32; do
   "$env_dir/bin/python" -m tests.long.triton_kernels $dtype
 done

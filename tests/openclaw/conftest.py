@@ -15,7 +15,7 @@ import pytest
 import uvicorn
 from sqlalchemy import create_engine
 
-from openclaw.common.ports import listen
+from claw_base.ports import listen
 from openclaw.http.middleware.protocol import patient_for
 from openclaw.server import create_app
 from openclaw.settings import Settings

@@ -18,8 +18,8 @@ import httpx
 import psutil
 import pytest
 
-from openclaw.common.ports import listen
-from openclaw.common.run_folder import live_processes
+from claw_base.ports import listen
+from claw_base.run_folder.records import live_processes
 from openclaw.engine.process import EngineProcess
 from openclaw.errors import ConfigError
 from openclaw.server import main

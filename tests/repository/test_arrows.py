@@ -1,4 +1,5 @@
-"""Imports go one way: the runtime knows no trainer, the trainer no runtime, neither a method, a track or a cloud.
+"""Imports go one way: the runtime knows no trainer, the trainer no runtime, neither a method, a track or a cloud; what
+both need stands below them and imports nothing of ours.
 
 Within each of the two, a wing imports only wings that stand on a lower floor, and no two files import each other.
 """
@@ -7,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import re
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -40,7 +42,9 @@ def floors_of(readme: Path) -> tuple[tuple[str, ...], ...]:
     return tuple(reversed(lines))
 
 
-FLOORS = {"openclaw": floors_of(ROOT / "openclaw" / "README.md"), "slime": TRAINER}
+BASE = (("errors",), ("files", "ports", "settings", "hotswap"), ("run_folder",))
+"""The parts of base/claw_base."""
+FLOORS = {"claw_base": BASE, "openclaw": floors_of(ROOT / "openclaw" / "README.md"), "slime": TRAINER}
 FOLDERS = sorted(path.name for path in ROOT.glob("*-*/") if next(path.glob("*/__init__.py"), None))
 """Folders of methods, tracks, clouds and of the tests' programs, each with one package."""
 ADDED = {path.parent.name for folder in FOLDERS for path in (ROOT / folder).glob("*/__init__.py")}
@@ -63,6 +67,11 @@ def test_runtime_and_trainer_import_neither_each_other_nor_what_stands_on_them(
     outside = imported_from_outside(package)
     assert {name: modules for name, modules in outside.items() if name in {other, *PUT_ON_THE_PATH}} == {}
     assert {"openclaw_rl", "openclaw_opd", "openclaw_combine", "openclaw_test"} <= ADDED
+
+
+def test_what_runtime_and_trainer_share_imports_nothing_of_ours() -> None:
+    outside = imported_from_outside("claw_base").keys() - sys.stdlib_module_names
+    assert outside == {"claw_base", "orjson", "psutil"}
 
 
 @pytest.mark.parametrize("package", FLOORS)

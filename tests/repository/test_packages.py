@@ -35,7 +35,7 @@ def test_the_wheel_holds_the_packages_of_all_methods() -> None:
         for folder in METHODS
         for path in (ROOT / folder).glob("*/__init__.py")
     }
-    assert set(wheel()["packages"]) == {"openclaw", *packages}
+    assert set(wheel()["packages"]) == {"base/claw_base", "openclaw", *packages}
 
 
 def test_the_wheel_holds_the_modules_that_launch_scripts_name() -> None:

@@ -6,7 +6,8 @@ import signal
 import subprocess
 from pathlib import Path
 
-from slime.processes import records
+from claw_base.run_folder import records
+from slime.processes import control
 from slime.processes.servers import ServerManager
 from slime.weights import checkpoints
 from tests.slime.test_training_run import Run, command, environment
@@ -51,7 +52,7 @@ def test_the_version_that_was_live_is_live_again_and_no_turn_is_learned_twice(
         stop(run, signal.SIGINT)
     finally:
         run.supervisor.kill()
-        records.kill_marked(tmp_path)
+        control.kill_marked(tmp_path)
         ServerManager(tmp_path).stop_all()
     restored, following = run.live()[before : before + 2]
     assert [restored[name] for name in ("version", "rollout_id", "checksum")] == [

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from claw_base.settings.rules import check_flags
 from slime import replay
 from slime.arguments import Arguments
-from slime.arguments.refusals import check_flags
 from slime.arguments.rules.run import check_run
 from slime.errors import ConfigError, DataError
 from slime.types import Sample

@@ -16,8 +16,8 @@ import pytest
 import torch
 from torch.distributed.checkpoint.format_utils import dcp_to_torch_save
 
+from claw_base.run_folder import records
 from slime import replay
-from slime.processes import records
 from slime.types import Sample
 from slime.weights import checkpoints
 from tests import FAKES, ROOT

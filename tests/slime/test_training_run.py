@@ -21,9 +21,10 @@ import psutil
 import pytest
 from safetensors.torch import load_file
 
+from claw_base.run_folder import records
+from claw_base.run_folder.records import ProcessRecord
 from slime import replay
-from slime.processes import records
-from slime.processes.records import ProcessRecord
+from slime.processes import control
 from slime.processes.servers import ServerManager
 from slime.tracking.lines import brief
 from slime.weights.checksum import weights_checksum
@@ -102,12 +103,12 @@ def run(tmp_path_factory: pytest.TempPathFactory, model_path: Path) -> Iterator[
     assert supervisor.wait(30) == 0
     left = [record for record in records.read_records(run_dir) if record.alive()]
     assert left == [], "the supervisor stops everything that the run started"
-    assert not records.scratch_dir(run_dir).exists() and not records.memory_dir(run_dir).exists()
+    assert not control.scratch_dir(run_dir).exists() and not control.memory_dir(run_dir).exists()
 
 
 def test_versions_go_live_one_after_the_other_and_the_engine_agrees(run: Run) -> None:
     run.eventually(lambda: len(run.live()) >= 3, 90)
-    for shared in (records.scratch_dir(run.run_dir), records.memory_dir(run.run_dir)):
+    for shared in (control.scratch_dir(run.run_dir), control.memory_dir(run.run_dir)):
         assert stat.S_IMODE(shared.stat().st_mode) == 0o700, (
             "other users see neither Ray's sockets nor weights"
         )

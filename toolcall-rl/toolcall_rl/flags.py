@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from slime.arguments.declare import flag
+from claw_base.settings.declare import flag
 from toolcall_rl.rewards import Check
 
 

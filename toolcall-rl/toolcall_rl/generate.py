@@ -7,9 +7,9 @@ import functools
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from claw_base.settings.declare import read
 from slime.agents import EpisodeLimits, agent
 from slime.agents.generate import Generate
-from slime.arguments.declare import read
 from slime.errors import DataError
 from slime.plan.environments import EnvironmentUse
 from slime.rollout.state import GenerateState

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import psutil
 
-from openclaw.common.run_folder import live_processes
+from claw_base.run_folder.records import live_processes
 from openclaw.store import RolloutStore
 from openclaw_test.benchmarks.fault_points import number
 from openclaw_test.loop.real_loop import Loop

@@ -37,7 +37,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "openclaw-rl"))
 
 import httpx
 
-from openclaw.common.ports import listen
+from claw_base.ports import listen
 from openclaw.judge import worker
 from openclaw.server import serve
 from openclaw.settings import load_settings

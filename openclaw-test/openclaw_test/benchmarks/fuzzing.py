@@ -27,7 +27,7 @@ import httpx
 import psutil
 import uvicorn
 
-from openclaw.common.ports import listen
+from claw_base.ports import listen
 from openclaw.http.middleware.protocol import HttpProtocol
 from openclaw.server import create_app
 from openclaw.settings import Settings

@@ -39,7 +39,7 @@ from torch import Tensor
 
 from slime.engines.embedded.model import ServedModel
 from slime.engines.embedded.weights import WeightStore
-from slime.processes.records import SHARED_MEMORY
+from slime.processes.control import SHARED_MEMORY
 from slime.weights.checksum import checksum_of
 from slime.weights.folders import write_weights
 from slime.weights.mapped import WrittenMemories

@@ -57,7 +57,7 @@ def served(model_path: Path, backend: str) -> Iterator[str]:
         "--backend",
         backend,
     ]
-    env = {**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT / 'slime'}"}
+    env = {**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT / 'base'}:{ROOT / 'slime'}"}
     process = subprocess.Popen(command, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
     try:
         deadline = time.monotonic() + READY_SECONDS

@@ -12,8 +12,8 @@ from fastapi import APIRouter, Request
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from starlette.responses import Response
 
-from openclaw.common.run_folder import live_processes
-from openclaw.common.usage import rented_usage
+from claw_base.run_folder.records import live_processes
+from claw_base.run_folder.usage import rented_usage
 from openclaw.errors import ClientError, StoreError
 from openclaw.gateway.gateway import Gateway
 from openclaw.http.auth import check_admin, check_client

@@ -14,7 +14,7 @@ import orjson
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
-from openclaw.common.run_folder import live_processes
+from claw_base.run_folder.records import live_processes
 from openclaw.errors import ClientError
 from openclaw.gateway.fields import parse_body
 from openclaw.gateway.gateway import Gateway

@@ -10,8 +10,10 @@ import orjson
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
+from claw_base.errors import OrderError
+from claw_base.run_folder import orders
 from openclaw.common.messages import text_of
-from openclaw.errors import ClientError, StoreError
+from openclaw.errors import ClientError
 from openclaw.gateway.chat_request import ChatRequest, chat_request
 from openclaw.gateway.fields import parse_body
 from openclaw.gateway.gateway import Gateway
@@ -19,7 +21,6 @@ from openclaw.gateway.trial import answers_of
 from openclaw.http.auth import check_admin
 from openclaw.store import RolloutStore
 from openclaw.types import Message
-from openclaw.versions import orders
 from openclaw.versions.comparison import compare_versions
 from openclaw.versions.listing import list_versions, show_version
 
@@ -169,7 +170,7 @@ async def _order(
         raise ClientError("no version is pinned", code="not_pinned", status=409)
     try:
         order = await asyncio.to_thread(orders.place, run_dir, action, number, drop_turns, reason)
-    except StoreError as error:
+    except OrderError as error:
         raise ClientError(str(error), code="busy", status=409) from error
     done = await _answer_to(run_dir, order, f"{action} {'' if number is None else number}".strip())
     if done is None:

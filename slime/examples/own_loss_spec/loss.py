@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from slime.arguments.declare import flag, read
+from claw_base.settings.declare import flag, read
 from slime.losses import (
     Component,
     Distribution,

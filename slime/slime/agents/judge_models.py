@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import httpx
 
+from claw_base.run_folder.records import read_records
 from slime.agents.protocol import Message
 from slime.errors import RewardError
-from slime.processes.records import read_records
 from slime.rollout.engine_pool import EnginePool
 from slime.rollout.tokenizer import load_tokenizer
 

@@ -13,11 +13,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from claw_base.files import write_text
 from slime.agents.plot import curve
 from slime.agents.scores import Evaluation, change, json_lines, read_evaluations
 from slime.errors import ConfigError
 from slime.rollout.episodes import AWAY, EVALUATIONS
-from slime.utils.files import write_text
 
 METRICS = "metrics.jsonl"
 _SECONDS = ("perf/eval_time", "perf/rollout_time", "perf/train_time")

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from claw_base.files import write_text
 from slime.errors import ConfigError
-from slime.utils.files import write_text
 
 SEED, SHARE = "agents-v1", 0.2
 

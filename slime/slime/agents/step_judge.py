@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from slime.agents.judge_models import JudgeModel, judge_model
 from slime.agents.protocol import Message
 from slime.agents.step_prompt import read_vote
-from slime.errors import SlimeError
+from slime.errors import ClawError
 
 if TYPE_CHECKING:
     from slime.arguments.sides import GenerationSide
@@ -66,7 +66,7 @@ class StepJudge:
             try:
                 async with asyncio.timeout(self.args.prm_timeout):
                     text = await self.model.reply(messages, seed)
-            except (SlimeError, TimeoutError) as error:
+            except (ClawError, TimeoutError) as error:
                 logger.warning("a vote on a step failed: %s", str(error) or type(error).__name__)
                 return _vote_of(None, began, f"{type(error).__name__}: {error}", ok=False)
             return _vote_of(read_vote(text) or 0, began, text, ok=True)

@@ -10,13 +10,13 @@ from typing import Any
 
 from slime.agents.protocol import Message, Tool, ToolCall
 from slime.agents.schemas import complaints
-from slime.errors import SlimeError
+from slime.errors import ClawError
 
 OPEN, CLOSE = "<tool_call>", "</tool_call>"
 _CALL = re.compile(f"{OPEN}(.*?){CLOSE}", re.DOTALL)
 
 
-class CallError(SlimeError):
+class CallError(ClawError):
     """A call that cannot be made; the message is for the model."""
 
 

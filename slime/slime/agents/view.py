@@ -12,10 +12,10 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+from claw_base.files import write_text
 from slime.agents.atif import atif_text
 from slime.agents.recorded import SeenTrajectory, SeenTurn, read_arguments, read_run
-from slime.errors import SlimeError
-from slime.utils.files import write_text
+from slime.errors import ClawError
 
 
 def heading(trajectory: SeenTrajectory) -> str:
@@ -102,7 +102,7 @@ def main() -> int:
             print("\n".join(map(shown, itertools.islice(chosen(args), args.most))), end="")
     except BrokenPipeError:
         sys.stderr.close()
-    except SlimeError as error:
+    except ClawError as error:
         print(error, file=sys.stderr)
         return 2
     return 0

@@ -10,8 +10,8 @@ import argparse
 from collections.abc import Sequence
 from dataclasses import replace
 
+from claw_base.settings.declare import Flag, flags_of
 from slime.arguments import GROUPS
-from slime.arguments.declare import Flag, flags_of
 from slime.arguments.parser import complete_parser
 from slime.arguments.plugin_flags import plugin_groups, plugin_paths, plugin_variables
 from slime.arguments.upstream.refused import table

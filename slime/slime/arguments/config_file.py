@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from slime.arguments.declare import Flag, convert
+from claw_base.settings.declare import Flag, convert
 from slime.errors import ConfigError
 
 

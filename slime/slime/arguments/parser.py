@@ -10,9 +10,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple, NoReturn
 
+from claw_base.settings.declare import Flag, check_choice, convert, flags_of
 from slime import __version__
 from slime.arguments.config_file import config_file
-from slime.arguments.declare import Flag, check_choice, convert, flags_of
 from slime.arguments.plugin_flags import (
     add_plugin_flags,
     plugin_groups,

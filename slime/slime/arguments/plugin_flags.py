@@ -1,6 +1,6 @@
 """Flags that plug-ins bring: the module of a hook may declare groups, more variables, or `add_arguments`.
 
-FLAGS = (MyFlags,)                                  dataclasses of `slime.arguments.declare.flag`
+FLAGS = (MyFlags,)                                  dataclasses of `claw_base.settings.declare.flag`
 VARIABLES = {"distill_topk": ("MY_TOPK",)}          more names of the environment for slime's own flags
 def add_arguments(parser): ...                      flags for argparse itself
 """

@@ -6,8 +6,8 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from claw_base.files import write_text
 from slime.errors import ConfigError
-from slime.utils.files import write_text
 
 if TYPE_CHECKING:
     from slime.arguments import Arguments

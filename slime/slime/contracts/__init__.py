@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from slime.arguments import Arguments
-from slime.errors import ConfigError, SlimeError
+from slime.errors import ClawError, ConfigError
 from slime.hooks import HOOKS, call_of, load_path
 
 __all__ = ["check"]
@@ -70,7 +70,7 @@ def check(name: str, path: str, args: Arguments | None = None) -> str:
         return f"takes {call}"
     try:
         trial(args, function, path)
-    except SlimeError as error:
+    except ClawError as error:
         raise ConfigError(f"{hook.flag} {path}: {error}") from error
     except Exception as error:  # whatever a plug-in raises is its answer to the question
         raise ConfigError(f"{hook.flag} {path} raised {type(error).__name__}: {error}") from error

@@ -16,10 +16,10 @@ import os
 import sys
 from collections.abc import Callable
 
+from claw_base.hotswap.orphans import Lineage, Orphan, take_over
+from claw_base.ports import bind
 from slime.engines.embedded.arguments import EmbeddedArguments, add_arguments, from_namespace
 from slime.errors import ConfigError
-from slime.processes.door.orphans import Lineage, Orphan, take_over
-from slime.utils.ports import listen
 
 DOOR = "slime.engines.embedded.door"
 WITH_DOOR = sys.platform.startswith("linux")
@@ -49,9 +49,9 @@ def launch_embedded(argv: list[str]) -> None:
     orphans: list[Orphan] = []
     try:
         if lineage is None:
-            listener = listen(args.host, args.port)
+            listener = bind(args.host, args.port)
         else:
-            listener, orphans = take_over(lineage, lambda: listen(args.host, args.port))
+            listener, orphans = take_over(lineage, lambda: bind(args.host, args.port))
     except OSError as error:
         sys.exit(_refuse(f"cannot listen on {args.host}:{args.port}: {error.strerror or error}"))
     if WITH_DOOR:

@@ -13,11 +13,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from claw_base.ports import bind_error
 from slime.engines.child import EngineGone
 from slime.engines.programs import child_command
 from slime.engines.weights_file import FirstWeights, first_weights
 from slime.errors import ConfigError, EngineError
-from slime.utils.ports import bind_error
 
 CHECK_TIMEOUT = 300.0  # seconds; importing an engine for the first time is slow
 NO_KEY = "gateway and trainer reach engines on this machine without a key"

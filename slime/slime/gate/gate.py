@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
+from claw_base.run_folder.orders import VersionOrders
 from slime.gate.answers import STAGE as ANSWERS
 from slime.gate.answers import AnswerCheck, Tries
 from slime.gate.audit import Audit
@@ -20,7 +21,6 @@ from slime.gate.patience import check_orders, told_of
 from slime.hooks import load_hook
 from slime.types import Sample
 from slime.utils.logging import event
-from slime.weights.orders import VersionOrders
 from slime.weights.update import Candidate, CandidateRejected
 from slime.weights.versions import WeightVersion
 

@@ -6,8 +6,8 @@ import json
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
+from claw_base.files import write_json
 from slime.gate.bounds import WINDOW
-from slime.processes.records import write_json
 
 CLOSER = 4
 """Versions that are put all questions behind one that has lost some."""

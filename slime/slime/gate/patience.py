@@ -7,7 +7,7 @@ from collections.abc import Callable
 from concurrent.futures import Future, TimeoutError
 from typing import Any, TypeVar
 
-from slime.weights.orders import VersionOrder
+from claw_base.run_folder.orders import VersionOrder
 from slime.weights.update import Candidate, CandidateRejected
 
 T = TypeVar("T")

@@ -10,8 +10,8 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from claw_base.settings.declare import option
 from slime.arguments import GROUPS, Arguments
-from slime.arguments.declare import option
 from slime.arguments.parser import complete_parser
 
 _MARK = re.compile(r"::(script|command line|variable \w+)")

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Protocol
 from urllib.parse import urlsplit
 
+from claw_base.ports import bind_error
+from claw_base.run_folder import records
 from slime.errors import ConfigError
-from slime.processes import records
-from slime.utils.ports import bind_error
 
 CHOSEN_PORTS = range(
     21000, 31000

@@ -1,8 +1,7 @@
 """The plain server processes of a run: started, adopted and stopped. No Ray in here.
 
-Engine, gateway and judges must outlive driver, raylet and trainer, so they are processes of their own (see
-`slime.processes.records`) and all that is known about them is in the run folder. A new manager adopts what an earlier
-one left.
+Engine, gateway and judges must outlive driver, raylet and trainer, so they are processes of their own, and all that is
+known about them is in the run folder (`claw_base.run_folder.records`). A new manager adopts what an earlier one left.
 """
 
 from __future__ import annotations
@@ -18,10 +17,11 @@ from pathlib import Path
 
 import httpx
 
+from claw_base.run_folder import records
+from claw_base.run_folder.records import ProcessRecord
 from slime.errors import ConfigError, EngineError
-from slime.processes import records
+from slime.processes import control
 from slime.processes.known_failures import with_advice
-from slime.processes.records import ProcessRecord
 from slime.processes.server_ports import ServerPorts
 from slime.utils.certificates import certificates
 from slime.utils.memory_kills import MemoryKills
@@ -108,7 +108,7 @@ class ServerManager(ServerPorts):
 
     def __init__(self, run_dir: Path | str, base_env: Mapping[str, str] | None = None) -> None:
         super().__init__(Path(run_dir))
-        self.base_env = {k: v for k, v in (base_env or os.environ).items() if k != records.MARK}
+        self.base_env = {k: v for k, v in (base_env or os.environ).items() if k != control.MARK}
         self.servers: dict[str, Watched] = {}
         self.lock = threading.RLock()
         self.kills = MemoryKills()
@@ -148,14 +148,14 @@ class ServerManager(ServerPorts):
                     self.servers[spec.name] = Watched(spec, record)
                     return
                 logger.info("%s runs with another command: it is replaced", spec.name)
-                records.terminate(record)
-            log_start = records.log_size(self.run_dir, spec.name)
+                control.terminate(record)
+            log_start = control.log_size(self.run_dir, spec.name)
             self.servers[spec.name] = Watched(spec, self.launch(spec), log_start=log_start)
 
     def launch(self, spec: ServerSpec) -> ProcessRecord:
         logger.info("starting %s", spec.name)
         env = {**self.base_env, **spec.env}
-        return records.spawn(self.run_dir, spec.name, spec.role, spec.command, spec.url, env)
+        return control.spawn(self.run_dir, spec.name, spec.role, spec.command, spec.url, env)
 
     def wait_ready(self, spec: ServerSpec) -> ProcessRecord:
         """Waits for the first good health answer; one that dies meanwhile is started again, a few times."""
@@ -164,13 +164,13 @@ class ServerManager(ServerPorts):
         while time.monotonic() < deadline:
             self.restart_dead()
             if watched.failed_starts >= START_ATTEMPTS:
-                tail = records.log_tail(self.run_dir, spec.name)
+                tail = control.log_tail(self.run_dir, spec.name)
                 raise ConfigError(with_advice(f"the {spec.name} ends while it starts:\n{tail}"))
             if is_ready(watched):
                 watched.ready = True
                 return watched.record
             time.sleep(0.1)
-        tail = records.log_tail(self.run_dir, spec.name)
+        tail = control.log_tail(self.run_dir, spec.name)
         raise EngineError(with_advice(f"the {spec.name} was not ready in {spec.start_timeout:g} s:\n{tail}"))
 
     def restart_dead(self) -> None:
@@ -183,7 +183,7 @@ class ServerManager(ServerPorts):
                     note_death(watched, self.run_dir, self.kills.news())
                 if watched.restart_at is not None and time.monotonic() >= watched.restart_at:
                     watched.ready, watched.unhealthy, watched.restart_at = False, 0, None
-                    watched.log_start = records.log_size(self.run_dir, name)
+                    watched.log_start = control.log_size(self.run_dir, name)
                     watched.record, watched.since = self.launch(watched.spec), time.monotonic()
 
     def stop(self, name: str) -> None:
@@ -192,7 +192,7 @@ class ServerManager(ServerPorts):
             self.servers.pop(name, None)
             record = records.read_record(self.run_dir, name)
         if record is not None:
-            records.terminate(record)
+            control.terminate(record)
             records.forget(self.run_dir, name)
 
     def stop_all(self) -> None:
@@ -219,7 +219,7 @@ def note_death(watched: Watched, run_dir: Path, told: str) -> None:
     """Decides when the server starts again. `told`: what the kernel says of its end, if anything."""
     if watched.ready:
         watched.failed_starts = 0
-    elif records.log_size(run_dir, watched.spec.name) > watched.log_start:  # one that was killed says nothing
+    elif control.log_size(run_dir, watched.spec.name) > watched.log_start:  # one that was killed says nothing
         watched.failed_starts += 1
     watched.restart_at = time.monotonic() + restart_delay(watched.failed_starts)
     watched.restarts += 1

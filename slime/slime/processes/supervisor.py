@@ -30,11 +30,11 @@ from typing import IO
 
 import psutil
 
+from claw_base.run_folder import records, usage
 from slime.errors import ConfigError
-from slime.processes import records, scaling
+from slime.processes import control, scaling
 from slime.processes.saving import ECHO, MORE, forget_saving, grace_of
 from slime.processes.servers import OWN_ROLES, ServerManager
-from slime.rented import usage
 
 CONFIG_ERROR_STATUS = 2
 CLUSTER_ERROR_STATUS = 3
@@ -72,7 +72,7 @@ class Supervisor:
         """Returns an exit status: 0 when done or asked to stop, else the driver's or 1."""
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, self.note_signal)
-        records.kill_marked(self.run_dir)  # a driver whose supervisor was killed
+        control.kill_marked(self.run_dir)  # a driver whose supervisor was killed
         scaling.forget(self.run_dir)
         try:
             return self.run_drivers()
@@ -125,7 +125,7 @@ class Supervisor:
         """One life of the driver, after which nothing of it (Ray included) runs any more."""
         if self.must_end():
             return 0
-        env = {**os.environ, records.MARK: records.mark_of(self.run_dir)}
+        env = {**os.environ, control.MARK: control.mark_of(self.run_dir)}
         forget_saving(self.run_dir)
         driver = subprocess.Popen(self.command, env=env, stdin=subprocess.DEVNULL, start_new_session=True)
         try:
@@ -139,7 +139,7 @@ class Supervisor:
             if driver.poll() is None:
                 driver.kill()
             driver.wait()
-            records.kill_marked(self.run_dir)
+            control.kill_marked(self.run_dir)
             show_cursor()
         return driver.returncode
 
@@ -186,16 +186,16 @@ def only_supervisor(run_dir: Path) -> Iterator[None]:
 
 def stop_everything(run_dir: Path) -> None:
     """Ends what is left of a driver, and every server of the run folder; no record of an ended process stays."""
-    records.kill_marked(run_dir)
+    control.kill_marked(run_dir)
     forget_saving(run_dir)
     ServerManager(run_dir).stop_all()
     for record in records.read_records(run_dir):
         if record.role in OWN_ROLES:
-            records.terminate(record, grace=0.0)
+            control.terminate(record, grace=0.0)
         if not record.alive():
             records.forget(run_dir, record.name)
-    shutil.rmtree(records.scratch_dir(run_dir), ignore_errors=True)
-    shutil.rmtree(records.memory_dir(run_dir), ignore_errors=True)
+    shutil.rmtree(control.scratch_dir(run_dir), ignore_errors=True)
+    shutil.rmtree(control.memory_dir(run_dir), ignore_errors=True)
 
 
 def stop_in_a_session_of_its_own(run_dir: Path, driver: int | None = None) -> subprocess.Popen[bytes]:
@@ -204,7 +204,7 @@ def stop_in_a_session_of_its_own(run_dir: Path, driver: int | None = None) -> su
     """
     command = [sys.executable, "-m", "slime.processes.supervisor", "--run-dir", str(run_dir), "--stop"]
     command += [] if driver is None else ["--after", str(driver)]
-    env = {name: value for name, value in os.environ.items() if name != records.MARK}
+    env = {name: value for name, value in os.environ.items() if name != control.MARK}
     return subprocess.Popen(command, env=env, stdin=subprocess.DEVNULL, start_new_session=True)
 
 

@@ -8,8 +8,9 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from claw_base.run_folder import records
 from slime.errors import EngineError
-from slime.processes import records
+from slime.processes import control
 from slime.processes.log_rotation import ROTATE_INTERVAL, rotate_logs
 from slime.processes.scaling import FOLLOW_INTERVAL, Scaler
 from slime.processes.servers import ServerManager, Watched, is_ready
@@ -78,8 +79,8 @@ def check_health(watched: Watched, run_dir: Path | None = None) -> None:
         worker = None if run_dir is None else records.serving_record(run_dir, watched.spec.name)
         watched.unhealthy = 0 if worker is not None else watched.unhealthy
         if worker is None and run_dir is not None and records.has_worker(run_dir, watched.spec.name):
-            records.send(watched.record, "kill")
+            control.send(watched.record, "kill")
             while watched.record.alive():
                 time.sleep(0.02)
         else:
-            records.terminate(worker or watched.record, grace=1.0)
+            control.terminate(worker or watched.record, grace=1.0)

@@ -10,8 +10,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import ParamSpec, TypeVar
 
-from slime.errors import SlimeError
-from slime.processes import records
+from claw_base.run_folder import records
+from slime.errors import ClawError
+from slime.processes import control
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -31,7 +32,7 @@ def enter(run_dir: Path, name: str, role: str | None = None, nice: int = 0) -> N
         role: what /admin/processes shows; None leaves no record.
         nice: how far this process stands back behind the servers.
     """
-    path = records.log_path(run_dir, name)
+    path = control.log_path(run_dir, name)
     path.parent.mkdir(parents=True, exist_ok=True)
     log = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     sys.stdout.flush()
@@ -61,7 +62,7 @@ def _logged(method: Callable[P, R]) -> Callable[P, R]:
     def call(*args: P.args, **named: P.kwargs) -> R:
         try:
             return method(*args, **named)
-        except SlimeError:
+        except ClawError:
             raise
         except Exception:
             logger.exception("%s failed", method.__name__)

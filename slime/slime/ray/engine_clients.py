@@ -7,8 +7,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from claw_base.run_folder import records
 from slime.engines.client import EngineControl
-from slime.processes import records
+from slime.processes import control
 from slime.ray.placement import Placement
 from slime.ray.released import ReleasedEngine
 from slime.weights.versions import artifact_folder
@@ -94,6 +95,6 @@ def end_process(run_dir: Path, name: str | None) -> Callable[[], None]:
         record = None if name is None else records.read_record(run_dir, name)
         if record is not None:
             logger.warning("%s hangs in a weight update: it is started again", name)
-            records.terminate(record, grace=0.0)
+            control.terminate(record, grace=0.0)
 
     return end

@@ -9,6 +9,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from claw_base.run_folder import records
+from claw_base.run_folder.usage import meter_path
 from slime.arguments.rules.engine import THIRD_PARTY
 from slime.engines.sglang import toolchain
 from slime.engines.sglang.nccl import check_same_nccl
@@ -17,10 +19,8 @@ from slime.errors import ConfigError
 from slime.hooks import load_path
 from slime.plan.engine_share import share_words, smallest_gpu
 from slime.plan.shape import FAMILIES, read_config, shape_of
-from slime.processes import records
 from slime.processes.servers import ServerManager, ServerSpec
 from slime.ray.placement import Placement
-from slime.rented.usage import meter_path
 from slime.weights.versions import live_file
 
 if TYPE_CHECKING:

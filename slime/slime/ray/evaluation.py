@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from ray.exceptions import RayActorError
 
-from slime.errors import ConfigError, SlimeError
+from slime.errors import ClawError, ConfigError
 from slime.ray.rollouts import Rollouts
 from slime.tracking import Tracker
 
@@ -30,7 +30,7 @@ def evaluate(rollouts: Rollouts, tracker: Tracker, step: int, look: Callable[[],
         metrics = rollouts.evaluate(step, look)
     except ConfigError:
         raise
-    except (SlimeError, RayActorError) as error:
+    except (ClawError, RayActorError) as error:
         logger.error("no evaluation after %d rollouts: %s", step, str(error).splitlines()[0])
         return
     tracker.log_evaluation(step, {**metrics, "perf/eval_time": time.monotonic() - began})

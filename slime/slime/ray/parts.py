@@ -8,8 +8,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
+from claw_base.run_folder import records
 from slime.arguments.record import write_arguments
-from slime.processes import records
+from slime.processes import control
 from slime.ray import before_start
 from slime.ray.allocator import of_servers
 from slime.ray.engine_clients import weight_sender, weight_sharer
@@ -43,7 +44,7 @@ class RunParts:
         before_start.check(args)
         specs = server_specs(args)  # refuses what does not fit before anything starts
         split = split_of(args)
-        log_to_file(records.log_path(self.run_dir, "training"))
+        log_to_file(control.log_path(self.run_dir, "training"))
         write_arguments(self.run_dir, args)
         self.runtime = Runtime(self.run_dir, split.total, split.ray_gpus, args.ray_start_timeout)
         self.placement = Placement(split)

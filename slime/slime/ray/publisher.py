@@ -10,6 +10,7 @@ from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from claw_base.run_folder.orders import VersionOrders
 from slime.engines.client import EngineControl, EngineControlError
 from slime.errors import EngineError
 from slime.gate.gate import CandidateGate
@@ -25,7 +26,6 @@ from slime.ray.train_group import TrainerDied, TrainGroup
 from slime.ray.version_files import VersionFiles
 from slime.weights import checkpoints
 from slime.weights.engine_steps import WrongWeights
-from slime.weights.orders import VersionOrders
 from slime.weights.update import Candidate, CandidateRejected, WeightUpdate
 from slime.weights.versions import VersionNumbers, is_adapter, read_live
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 import logging
 from pathlib import Path
 
-from slime.processes import records
+from claw_base.run_folder import records
+from slime.processes import control
 
 logger = logging.getLogger(__name__)
 
@@ -45,7 +46,7 @@ def end_released(run_dir: Path) -> None:
             logger.warning(
                 "%s has given its memory back to an earlier driver: it is started again", path.name
             )
-            records.terminate(record)
+            control.terminate(record)
         path.unlink(missing_ok=True)
 
 

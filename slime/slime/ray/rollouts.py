@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 import ray
 from ray.exceptions import RayActorError
 
+from claw_base.run_folder import records
 from slime.errors import ConfigError, DataError
-from slime.processes import records
+from slime.processes import control
 from slime.ray.cluster import here
 from slime.ray.rollout_manager import RolloutManager
 from slime.ray.waiting import Heartbeat, RestartBudget, TaskFailed, WaitTimeout, gather
@@ -64,7 +65,7 @@ class Rollouts:
         ray.kill(self.manager)
         record = records.read_record(Path(self.args.run_dir), RECORD)
         if record is not None:
-            records.terminate(record, grace=0.0)
+            control.terminate(record, grace=0.0)
         self.start()
         self.go_on_after(delivered)
 

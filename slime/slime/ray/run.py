@@ -14,6 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from claw_base.run_folder.usage import cost_of, read_prices
 from slime.errors import DataError, TrainError
 from slime.ray.evaluation import evaluate
 from slime.ray.parts import RunParts
@@ -22,7 +23,6 @@ from slime.ray.stop import Stopped
 from slime.ray.train_group import TrainerDied, TrainGroup
 from slime.ray.version_orders import left_over, obey, repin
 from slime.ray.waiting import RestartBudget
-from slime.rented.usage import cost_of, read_prices
 from slime.tracking.lines import beginning
 from slime.tracking.step_times import StepClock
 from slime.weights import checkpoints

@@ -15,11 +15,11 @@ from pathlib import Path
 import psutil
 import ray
 
+from claw_base.files import private_folder
+from claw_base.run_folder.records import ProcessRecord, birth_of
 from slime.errors import ClusterError, TrainError
-from slime.processes.birth import birth_of
+from slime.processes.control import scratch_dir
 from slime.processes.known_failures import with_advice
-from slime.processes.records import ProcessRecord, scratch_dir
-from slime.utils.files import private_folder
 
 logger = logging.getLogger(__name__)
 

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NoReturn
 
-from slime.errors import SlimeError
+from slime.errors import ClawError
 from slime.processes.saving import ECHO, say_saving
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ class OrderlyStop:
             train(self.run, num_rollout)
         except Stopped:
             self.save()
-        except SlimeError as error:
+        except ClawError as error:
             if self.number is None:
                 raise
             self.end_without(str(error))

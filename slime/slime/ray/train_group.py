@@ -10,8 +10,9 @@ import psutil
 import ray
 from ray.exceptions import RayActorError
 
+from claw_base.run_folder import records
 from slime.errors import TrainError
-from slime.processes import records
+from slime.processes import control
 from slime.processes.known_failures import with_advice
 from slime.ray.placement import Placement
 from slime.ray.train_actor import TrainActor, TrainerState, record_name
@@ -182,4 +183,4 @@ class TrainGroup:
             ray.kill(rank)
             record = records.read_record(Path(self.args.run_dir), record_name(number))
             if record is not None:
-                records.terminate(record, grace=0.0)
+                control.terminate(record, grace=0.0)

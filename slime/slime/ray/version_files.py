@@ -9,12 +9,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from claw_base.files import commit_folder, fresh_folder, write_json
 from slime.engines.client import EngineControl
 from slime.hooks import load_hook
-from slime.processes.records import memory_dir, write_json
+from slime.processes.control import memory_dir
 from slime.ray.train_group import TrainGroup
 from slime.rented.versions import is_rented
-from slime.utils.files import commit_folder, fresh_folder
 from slime.weights import checkpoints
 from slime.weights.kept import keep_versions
 from slime.weights.slots import copy_slot, is_slot

@@ -11,7 +11,7 @@ from typing import Any
 import ray
 from ray.exceptions import RayTaskError
 
-from slime.errors import SlimeError, TrainError
+from slime.errors import ClawError, TrainError
 from slime.processes.known_failures import with_advice
 
 logger = logging.getLogger(__name__)
@@ -78,7 +78,7 @@ def get(reference: object, what: str) -> Any:
         return ray.get(reference)
     except RayTaskError as error:
         cause = error.cause
-        if isinstance(cause, SlimeError):
+        if isinstance(cause, ClawError):
             raise cause from error
         reason = (str(cause).strip() or "no message").splitlines()[-1]
         message = f"{what} failed: {type(cause).__name__}: {reason}"

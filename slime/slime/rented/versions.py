@@ -7,8 +7,8 @@ import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from claw_base.files import commit_folder, fresh_folder, write_text
 from slime.errors import EngineError
-from slime.utils.files import commit_folder, fresh_folder, write_text
 
 FILE = "rented_weights.json"
 PREFIX = "xxh3:"

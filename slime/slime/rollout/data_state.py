@@ -8,8 +8,8 @@ import re
 from pathlib import Path
 from typing import Any
 
+from claw_base.files import write_text
 from slime.errors import DataError
-from slime.utils.files import write_text
 
 logger = logging.getLogger(__name__)
 

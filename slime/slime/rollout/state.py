@@ -8,7 +8,7 @@ import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from slime.processes.records import read_records
+from claw_base.run_folder.records import read_records
 from slime.rollout.engine_pool import EnginePool, Interrupt
 from slime.rollout.tokenizer import ChatTokenizer, load_tokenizer
 from slime.vision.pictures import pictures_of

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from claw_base.files import write_text
 from slime.errors import ConfigError
 from slime.tracking.untold import row
-from slime.utils.files import write_text
 
 if TYPE_CHECKING:
     from slime.arguments import Arguments

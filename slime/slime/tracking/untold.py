@@ -9,7 +9,7 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-from slime.utils.files import write_text
+from claw_base.files import write_text
 
 UNTOLD = "untold_metrics.json"
 _TAIL = 1 << 16

@@ -19,8 +19,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from claw_base.files import commit_folder, recover_folder, temporary_beside, write_text
 from slime.errors import CheckpointError
-from slime.utils.files import commit_folder, recover_folder, temporary_beside, write_text
 
 if TYPE_CHECKING:
     from slime.arguments.groups.lora import LoraArguments

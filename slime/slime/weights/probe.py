@@ -13,8 +13,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from claw_base.files import write_json
 from slime.errors import EngineError
-from slime.processes.records import write_json
 
 FILE = "probe.json"
 LENGTH = 24

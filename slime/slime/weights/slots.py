@@ -1,6 +1,6 @@
 """Memory through which weights go from the trainer's first rank to the engines on its machine. Imports no torch.
 
-A slot is a Hugging Face folder in shared memory (`slime.processes.records.memory_dir`) that is written over in place, so
+A slot is a Hugging Face folder in shared memory (`slime.processes.control.memory_dir`) that is written over in place, so
 that its memory is used again. Its lock is a lock of the system's (`flock`), which ends with the process that has it,
 however that ends: the trainer has it alone while it writes, and an engine whose model runs on the slot's memory has it,
 with others, for as long as it does. So nothing is ever written over that somebody computes with; where all are held,
@@ -17,8 +17,8 @@ from itertools import count
 from pathlib import Path
 from typing import IO
 
+from claw_base.files import private_folder
 from slime.errors import EngineError
-from slime.utils.files import private_folder
 
 LOCK = "slot.lock"
 COMPLETE = "digests.json"

@@ -7,9 +7,8 @@ import shutil
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
+from claw_base.files import write_json, write_text
 from slime.errors import ConfigError
-from slime.processes.records import write_json
-from slime.utils.files import write_text
 
 OWNER = "save.txt"
 """Names, in a folder of versions, the --save of the run whose they are."""

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 
 from slime.agents.sandbox import Workspace
-from slime.errors import DataError, SlimeError
+from slime.errors import ClawError, DataError
 from swe_rl.checkout import Verdicts, run_tests
 from swe_rl.factory.mutations import Mutation, compiles, mutations
 from swe_rl.instance import Instance
@@ -144,7 +144,7 @@ def main() -> int:
                     file.write(json.dumps(instance.to_row()) + "\n")
                     file.flush()
                     print(f"{instance.instance_id}: {len(instance.fail_to_pass)} tests notice it")
-    except (SlimeError, OSError) as error:
+    except (ClawError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
     return 0

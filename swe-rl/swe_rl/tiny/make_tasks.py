@@ -12,9 +12,9 @@ import random
 import sys
 from pathlib import Path
 
+from claw_base.files import write_text
 from slime.agents.sandbox import require_sandbox
 from slime.errors import ConfigError
-from slime.utils.files import write_text
 from swe_rl.prompts import row
 from swe_rl.tiny.bugs import Bug, draw
 

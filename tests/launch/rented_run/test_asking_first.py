@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
+from claw_base.run_folder.usage import usage_of
 from rented_run import asking_first
 from rented_run.asking_first import ask_first
 from slime.errors import ConfigError
 from slime.rented.service import ServiceRefuses
-from slime.rented.usage import usage_of
 from tests import MODEL
 from tests.fakes.local_service import LocalService, move_in
 

@@ -18,6 +18,7 @@ def run(runs: Path, name: str, port: int, made: float, alive: bool = True) -> No
     folder.mkdir(parents=True)
     born = psutil.Process().create_time() - (0 if alive else 1000)
     record = {"name": "gateway", "role": "gateway", "pid": os.getpid(), "create_time": born}
+    record |= {"command": [], "started_at": born}
     (folder / "gateway.json").write_text(json.dumps({**record, "url": f"http://127.0.0.1:{port}"}))
     os.utime(folder, (made, made))
 

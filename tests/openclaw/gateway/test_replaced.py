@@ -17,7 +17,7 @@ import httpx
 import psutil
 import pytest
 
-from openclaw.common.ports import free_port, listen
+from claw_base.ports import free_port, listen
 from openclaw.types import Drop, Judgement, Vote
 from tests import ROOT
 

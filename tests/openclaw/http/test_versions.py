@@ -12,10 +12,10 @@ from typing import Any
 import httpx
 import pytest
 
+from claw_base.run_folder.orders import VersionOrder, VersionOrders
 from openclaw.store import RolloutStore
 from openclaw.versions.__main__ import main
 from slime.ray.version_orders import left_over
-from slime.weights.orders import VersionOrder, VersionOrders
 
 
 @contextmanager

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 import slime
+from claw_base.settings.declare import flags_of
 from slime.arguments import GROUPS, Arguments, parse_args
-from slime.arguments.declare import flags_of
 from slime.arguments.record import read_arguments, write_arguments
 from slime.errors import ConfigError
 from tests import FAKES

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from claw_base.settings.declare import flags_of
+from claw_base.settings.rules import Bounds, check_flags, excludes, needs
 from slime.arguments import GROUPS, Arguments
-from slime.arguments.declare import flags_of
-from slime.arguments.refusals import Bounds, check_flags, excludes, needs
 from slime.errors import ConfigError
 
 NAMES = {item.name for group in GROUPS for item in flags_of(group)}

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from claw_base.settings.declare import flags_of
 from slime.arguments import GROUPS, parse_args
-from slime.arguments.declare import flags_of
 from slime.arguments.upstream.refused import FOREIGN, PREFIXES
 from slime.arguments.upstream.shape import SHAPE, SHAPE_SWITCHES, SHAPE_WORDS
 from slime.errors import ConfigError

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from claw_base.settings.rules import check_flags
 from slime.arguments import Arguments
-from slime.arguments.refusals import check_flags
 from slime.arguments.rules.algorithm import check_algorithm, check_lora, switch_adapters
 from slime.arguments.rules.optimizer import check_optimizer
 from slime.errors import ConfigError

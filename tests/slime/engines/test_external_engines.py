@@ -183,7 +183,7 @@ def test_own_engines_are_not_started_beside_external_ones(model_path: Path, tmp_
     ],
 )
 def test_flags_of_external_engines_that_contradict_are_refused(flags: dict[str, Any], said: str) -> None:
-    from slime.arguments.refusals import check_flags
+    from claw_base.settings.rules import check_flags
     from slime.arguments.rules.engine import check_engine
 
     args = Arguments(**flags)

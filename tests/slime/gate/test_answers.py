@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
+from claw_base.files import write_json
+from claw_base.run_folder.orders import VersionOrder, VersionOrders
 from slime.arguments import Arguments
 from slime.errors import EngineError
 from slime.gate.gate import CandidateGate
-from slime.processes.records import write_json
 from slime.types import Sample
-from slime.weights.orders import VersionOrder, VersionOrders
 from slime.weights.update import Candidate, CandidateRejected
 from slime.weights.versions import WeightVersion
 

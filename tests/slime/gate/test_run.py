@@ -15,8 +15,7 @@ from typing import Any
 import httpx
 import pytest
 
-from openclaw.versions import orders
-from slime.processes import records
+from claw_base.run_folder import orders, records
 from slime.processes.servers import ServerManager
 from tests import FAKES
 from tests.slime.test_training_run import command, environment

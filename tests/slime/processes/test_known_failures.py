@@ -69,8 +69,8 @@ def test_what_is_not_known_gets_no_advice() -> None:
 def test_a_flag_that_is_advised_exists() -> None:
     import re
 
+    from claw_base.settings.declare import flags_of
     from slime.arguments import GROUPS
-    from slime.arguments.declare import flags_of
 
     flags = {name for group in GROUPS for item in flags_of(group) for name in item.options}
     others = {"--head", "--num-gpus", "--shm-size", "--working-dir"}

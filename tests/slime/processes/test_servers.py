@@ -16,9 +16,11 @@ import httpx
 import psutil
 import pytest
 
+from claw_base.files import write_json
+from claw_base.run_folder import records
+from claw_base.run_folder.records import ProcessRecord
 from slime.errors import ConfigError, EngineError
-from slime.processes import records, servers
-from slime.processes.records import ProcessRecord
+from slime.processes import control, servers
 from slime.processes.servers import START_ATTEMPTS, ServerManager, ServerSpec, restart_delay
 from slime.processes.watch import UNHEALTHY_AFTER, ServerWatch, check_health
 from tests import FAKES
@@ -54,7 +56,7 @@ def test_a_started_server_belongs_to_no_session_of_ours_and_has_a_record_and_a_l
     assert psutil.Process(record.pid).ppid() != os.getpid()
     assert records.read_record(tmp_path, "engine-0") == record
     assert record.create_time == pytest.approx(psutil.Process(record.pid).create_time(), abs=1)
-    assert "serving" in records.log_path(tmp_path, "engine-0").read_text()
+    assert "serving" in control.log_path(tmp_path, "engine-0").read_text()
 
 
 def test_a_new_manager_adopts_what_the_last_one_started(manager: ServerManager, tmp_path: Path) -> None:
@@ -99,8 +101,8 @@ def test_a_server_that_no_longer_answers_is_replaced(manager: ServerManager) -> 
 DOOR = """
 import contextlib, json, os, psutil, socket, sys, threading, time
 from pathlib import Path
-from slime.processes.door.door import Door
-from slime.processes.door.orphans import Lineage, take_over
+from claw_base.hotswap.door import Door
+from claw_base.hotswap.orphans import Lineage, take_over
 
 port, run_dir = int(sys.argv[1]), Path(sys.argv[2])
 
@@ -178,7 +180,7 @@ def test_stop_all_spares_processes_that_only_share_a_pid_with_a_record(
     bystander = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
     try:
         stale = ProcessRecord("engine-9", "engine", bystander.pid, 1.0, None, [], 0.0)
-        records.write_json(records.record_path(tmp_path, "engine-9"), asdict(stale))
+        write_json(records.record_path(tmp_path, "engine-9"), asdict(stale))
         manager.stop_all()
         assert not record.alive()
         assert bystander.poll() is None

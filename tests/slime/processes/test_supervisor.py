@@ -14,7 +14,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from slime.processes import records
+from claw_base.run_folder import records
+from slime.processes import control
 from slime.processes.saving import DRIVER_GRACE, FILE
 from slime.processes.servers import ServerManager, ServerSpec
 from slime.processes.supervisor import ECHO, LOCK, only_supervisor, stop_everything
@@ -78,7 +79,7 @@ def supervised(tmp_path: Path) -> Iterator[Supervised]:
     if supervised.process is not None:
         supervised.process.kill()
         supervised.process.wait()
-    records.kill_marked(tmp_path)
+    control.kill_marked(tmp_path)
     ServerManager(tmp_path).stop_all()
 
 
@@ -293,8 +294,8 @@ def test_a_run_whose_supervisor_is_gone_can_be_stopped(supervised: Supervised, t
 
 def test_no_record_stays_when_everything_was_stopped(tmp_path: Path) -> None:
     sleep = [sys.executable, "-c", "import time; time.sleep(60)"]
-    left = [records.spawn(tmp_path, role, role, sleep, None, os.environ) for role in ("trainer", "gateway")]
-    os.kill(records.spawn(tmp_path, "driver", "driver", sleep, None, os.environ).pid, signal.SIGKILL)
+    left = [control.spawn(tmp_path, role, role, sleep, None, os.environ) for role in ("trainer", "gateway")]
+    os.kill(control.spawn(tmp_path, "driver", "driver", sleep, None, os.environ).pid, signal.SIGKILL)
     stop_everything(tmp_path)
     assert records.read_records(tmp_path) == [] and not any(record.alive() for record in left)
 

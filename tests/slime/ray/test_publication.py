@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from openclaw.versions.orders import place
+from claw_base.run_folder.orders import place
 from slime.engines.protocol import EngineControlError, EngineInfo
 from slime.errors import EngineError
 from slime.ray import run as ray_run

@@ -11,7 +11,8 @@ from unittest.mock import MagicMock
 
 import pytest
 
-from slime.processes import records
+from claw_base.run_folder import records
+from slime.processes import control
 from slime.ray import parts
 from slime.ray.released import ReleasedEngine, end_released
 
@@ -20,9 +21,9 @@ from slime.ray.released import ReleasedEngine, end_released
 def engine(tmp_path: Path) -> Iterator[records.ProcessRecord]:
     """A server that waits, recorded as engine-0."""
     command = [sys.executable, "-c", "import time; time.sleep(600)"]
-    record = records.spawn(tmp_path, "engine-0", "engine", command, None, {})
+    record = control.spawn(tmp_path, "engine-0", "engine", command, None, {})
     yield record
-    records.terminate(record, grace=0.0)
+    control.terminate(record, grace=0.0)
 
 
 def test_a_driver_that_starts_ends_an_engine_that_an_earlier_one_left_without_its_memory(

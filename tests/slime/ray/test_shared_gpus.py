@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
+from claw_base.run_folder.orders import VersionOrder, VersionOrders
 from slime.ray import version_files
 from slime.ray.publisher import Publisher
 from slime.ray.run import TrainingRun
 from slime.ray.train_actor import TrainerState
 from slime.ray.version_files import VersionFiles
 from slime.tracking.step_times import StepClock
-from slime.weights.orders import VersionOrder, VersionOrders
 from slime.weights.versions import WeightVersion
 
 

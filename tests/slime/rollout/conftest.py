@@ -13,8 +13,9 @@ from typing import Any
 
 import pytest
 
+from claw_base.files import write_json
+from claw_base.run_folder.records import ProcessRecord
 from slime.arguments import parse_args
-from slime.processes.records import ProcessRecord, write_json
 from tests import MODEL, ROOT
 from tests.fakes.rollout_engine import FakeEngine
 

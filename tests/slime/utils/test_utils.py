@@ -9,10 +9,10 @@ import httpx
 import pytest
 import torch
 
+from claw_base.files import commit_folder, fresh_folder, private_folder, recover_folder, write_text
 from slime.errors import ConfigError
 from slime.training.core.optimizer import learning_rate
 from slime.utils.certificates import certificates
-from slime.utils.files import commit_folder, fresh_folder, private_folder, recover_folder, write_text
 from slime.utils.logging import event
 from slime.weights.checksum import weights_checksum
 

@@ -7,11 +7,11 @@ import itertools
 import json
 from pathlib import Path
 
-from openclaw.versions import orders as asked
+from claw_base.run_folder import orders as asked
+from claw_base.run_folder.orders import VersionOrders
 from slime.arguments import Arguments
 from slime.ray.version_files import VersionFiles
 from slime.weights.kept import keep_versions, thinned
-from slime.weights.orders import VersionOrders
 from slime.weights.versions import WeightVersion
 
 

@@ -11,8 +11,8 @@ import json
 import sys
 from pathlib import Path
 
+from claw_base.files import write_text
 from slime.errors import ConfigError, DataError
-from slime.utils.files import write_text
 from toolcall_rl.data.conversations import conversations
 from toolcall_rl.data.problems import Kept, problem_of, problems, read_rows
 

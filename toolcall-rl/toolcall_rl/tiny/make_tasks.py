@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from slime.utils.files import write_text
+from claw_base.files import write_text
 from toolcall_rl.tiny.problems import (
     HELD_OUT_DIGITS,
     TRAINED,

@@ -13,10 +13,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from claw_base.files import write_text
 from slime.agents.foreign.verifiers import VerifiersEnvironments
 from slime.errors import ConfigError, EnvironmentAway
 from slime.plugins import load_attr
-from slime.utils.files import write_text
 
 
 def main(argv: Sequence[str] | None = None) -> None:

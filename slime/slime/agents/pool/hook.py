@@ -13,11 +13,11 @@ import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from claw_base.settings.declare import flag, read
 from slime.agents.episode import EpisodeLimits
 from slime.agents.generate import Generate, agent
 from slime.agents.pool.__main__ import POOL_PORT, app_of, parser
 from slime.agents.pool.client import PoolEnvironment
-from slime.arguments.declare import flag, read
 from slime.errors import ConfigError
 from slime.types import Sample
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from slime.arguments.declare import excludes, flag, needs
+from claw_base.settings.declare import excludes, flag, needs
 from slime.arguments.groups.loss import NOT_FOR_SFT
 
 SHAPED = ("reinforce_plus_plus", "reinforce_plus_plus_baseline", "ppo")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from slime.arguments.declare import excludes, flag, needs
+from claw_base.settings.declare import excludes, flag, needs
 from slime.arguments.rules.shared import BUFFERED_SOURCE, FINE_TUNING, GENERATING, PLAIN_SOURCE, SOURCES
 
 COUNTS_PASSES = "{flag} counts passes over --prompt-data; give --num-rollout instead"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from slime.arguments.declare import excludes, flag, needs
+from claw_base.settings.declare import excludes, flag, needs
 
 OWN_FUNCTION = "{flag} {value} needs --use-tis without a function of its own"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from slime.arguments.declare import excludes, flag, needs
+from claw_base.settings.declare import excludes, flag, needs
 
 ONE_GPU = "{flag} {value}: the embedded engine uses one GPU; use sglang or vllm"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from slime.arguments.declare import excludes, flag, needs
+from claw_base.settings.declare import excludes, flag, needs
 from slime.arguments.rules.shared import not_by_megatron, on_gpus
 
 DEFAULT_RANK, DEFAULT_ALPHA = 8, 16.0

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from slime.arguments.declare import excludes, flag, needs
+from claw_base.settings.declare import excludes, flag, needs
 
 NOT_FOR_SFT = excludes(loss_type="sft_loss")
 POLICY_LOSS = excludes(

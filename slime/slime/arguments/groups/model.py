@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from slime.arguments.declare import excludes, flag, needs
+from claw_base.settings.declare import excludes, flag, needs
 from slime.arguments.rules.shared import not_by_megatron, on_gpus
 
 JOINED = not_by_megatron("its weights are joined in other matrices than the model's names say")

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from slime.arguments.declare import excludes, flag, needs, option
-from slime.arguments.refusals import Rule
+from claw_base.settings.declare import excludes, flag, needs, option
+from claw_base.settings.rules import Rule
 
 OF_MEGATRON = excludes(
     train_backend=("fsdp", "rented"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from slime.arguments.declare import flag, needs
+from claw_base.settings.declare import flag, needs
 
 RENTED = needs(rollout_backend="rented")
 TRAINED_THERE = needs(train_backend="rented")

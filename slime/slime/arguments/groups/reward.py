@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from slime.arguments.declare import excludes, flag
+from claw_base.settings.declare import excludes, flag
 from slime.arguments.rules.shared import GENERATES_NOTHING
 
 

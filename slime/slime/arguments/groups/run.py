@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import Literal
 
-from slime.arguments.declare import excludes, flag, needs
+from claw_base.settings.declare import excludes, flag, needs
 from slime.arguments.rules.shared import not_by_megatron
 from slime.engines.client import KEEPS_MEMORY
 

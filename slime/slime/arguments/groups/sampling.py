@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from slime.arguments.declare import flag, needs
+from claw_base.settings.declare import flag, needs
 from slime.arguments.rules.shared import GENERATES_NOTHING
 
 

@@ -8,9 +8,9 @@ from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from slime.arguments.declare import option
+from claw_base.settings.declare import option
+from claw_base.settings.rules import default_of
 from slime.arguments.groups.distillation import DistillationArguments
-from slime.arguments.refusals import default_of
 from slime.errors import ConfigError
 from slime.plugins import split_path
 

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 from slime.arguments.groups.run import STARTS
 from slime.errors import ConfigError
-from slime.processes.records import SHARED_MEMORY
+from slime.processes.control import SHARED_MEMORY
 
 if TYPE_CHECKING:
     from slime.arguments import Arguments

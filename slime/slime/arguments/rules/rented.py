@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from slime.arguments.declare import option
+from claw_base.run_folder.usage import read_prices
+from claw_base.settings.declare import option
 from slime.arguments.rules.distillation import spec_of
 from slime.errors import ConfigError
-from slime.rented.usage import read_prices
 
 if TYPE_CHECKING:
     from slime.arguments import Arguments

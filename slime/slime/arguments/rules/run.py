@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from slime.arguments.declare import option
+from claw_base.settings.declare import option
 from slime.errors import ConfigError
 
 if TYPE_CHECKING:

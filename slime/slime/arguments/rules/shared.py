@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from slime.arguments.refusals import Rule, excludes
+from claw_base.settings.rules import Rule, excludes
 
 DEFAULT_ROLLOUT = "slime.rollout.sglang_rollout.generate_rollout"
 FINE_TUNING = "slime.rollout.sft_rollout.generate_rollout"

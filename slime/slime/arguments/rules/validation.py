@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from slime.arguments.declare import option
-from slime.arguments.refusals import check_flags
+from claw_base.settings.declare import option
+from claw_base.settings.rules import check_flags
 from slime.arguments.rules.algorithm import (
     check_algorithm,
     check_lora,

@@ -7,7 +7,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from slime.arguments.declare import option
+from claw_base.settings.declare import option
 from slime.errors import ConfigError
 
 SHAPE = {

@@ -10,23 +10,20 @@ import contextlib
 import os
 import socket
 import threading
-import time
-from dataclasses import asdict
 from pathlib import Path
 
 import psutil
 
+from claw_base.hotswap.door import CANNOT_WORK, Door
+from claw_base.hotswap.orphans import Lineage, Orphan
+from claw_base.hotswap.post import Post
+from claw_base.run_folder import records
 from slime.engines.embedded.arguments import EmbeddedArguments
 from slime.engines.embedded.model import import_model_code
 from slime.engines.embedded.server import announced_server
 from slime.engines.embedded.service import EngineService
 from slime.engines.requests import WeightsError
 from slime.errors import ConfigError
-from slime.processes import records
-from slime.processes.birth import birth_of
-from slime.processes.door.door import CANNOT_WORK, Door
-from slime.processes.door.orphans import Lineage, Orphan
-from slime.processes.door.post import Post
 
 SPARE_NEEDS_BYTES = 1 << 30
 """Available memory, beside three times the weights, from which on a spare waits if nothing else is asked for."""
@@ -70,23 +67,7 @@ def note_part(record_as: str | None, door: int, part: str, pid: int | None) -> N
     if record_as is None:
         return
     run_dir, name = Path(record_as).parent.parent, Path(record_as).name
-    own = records.read_record(run_dir, name)
-    if own is None or (
-        own.pid != door and os.getpid() == door
-    ):  # a worker that serves without its door may note it
-        return
-    worker = records.part_name(name, part)
-    try:
-        created = None if pid is None else psutil.Process(pid).create_time()
-    except psutil.NoSuchProcess:
-        created = None
-    if pid is None or created is None:
-        records.forget(run_dir, worker)
-        return
-    role = own.role if part == "serving" else part
-    now = time.time()
-    record = records.ProcessRecord(worker, role, pid, created, None, own.command, now, birth_of(pid))
-    records.write_json(records.record_path(run_dir, worker), asdict(record))
+    records.record_part(run_dir, name, part, door, pid)
 
 
 def _work(args: EmbeddedArguments, listener: socket.socket, post: Post) -> int:

@@ -16,6 +16,8 @@ from pathlib import Path
 
 import uvicorn
 
+from claw_base.ports import bind
+from claw_base.run_folder.usage import Meter
 from slime.engines.json_http import SERVER_OPTIONS
 from slime.engines.rented.model_folder import ModelFolder
 from slime.engines.rented.server import RentedServer
@@ -24,8 +26,6 @@ from slime.engines.rented.weights import RentedVersions
 from slime.engines.weights_file import first_weights
 from slime.errors import ConfigError
 from slime.rented.service import ServiceAway, ServiceRefuses, ServiceSettings, connect
-from slime.rented.usage import Meter
-from slime.utils.ports import listen
 
 RETRY_SECONDS = 2.0
 
@@ -85,7 +85,7 @@ async def serve(args: RentedEngineArguments) -> None:
     settings = ServiceSettings(args.rented_model, args.rented_url)
     service = connect(args.rented_service, settings)
     meter = Meter(Path(args.usage_file) if args.usage_file else None, args.usage_role)
-    with listen(args.host, args.port) as listener:
+    with bind(args.host, args.port) as listener:
         await _reached(service.check)
         await _reached(lambda: meter.add(prefill=check_tokenizer(service.sampler(None), folder)))
         first = first_weights(args.model_path, args.weights_file)

@@ -15,6 +15,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
+from claw_base.run_folder.usage import INTERVAL, Meter
 from slime.engines.json_http import DONE, JsonHttp, disconnected
 from slime.engines.rented.answer import RentedAnswer
 from slime.engines.rented.asking import Outage, Superseded, asked
@@ -34,7 +35,6 @@ from slime.engines.requests import (
     WeightsError,
 )
 from slime.rented.service import ServiceAway, ServiceRefuses, Wish
-from slime.rented.usage import INTERVAL, Meter
 
 WIRE = JsonHttp(orjson.loads, orjson.dumps)
 ABORTED = {"type": "abort", "message": "aborted by request"}

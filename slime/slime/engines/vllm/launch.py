@@ -14,6 +14,7 @@ from pathlib import Path
 
 import httpx
 
+import claw_base
 import slime
 from slime.engines.child import ChildEngine, answers
 from slime.engines.programs import child_command, child_environment
@@ -70,7 +71,8 @@ def serve(request: LaunchRequest) -> int:
     command = [*child_command(request.python, child.__file__), json.dumps(ours), "--model", first.path]
     command += ["--tokenizer", request.model_path, *request.words]
     with tempfile.TemporaryDirectory(prefix="slime-vllm-") as visible:
-        os.symlink(Path(slime.__file__).parent, Path(visible) / "slime")
+        for package in (slime, claw_base):
+            os.symlink(Path(str(package.__file__)).parent, Path(visible) / package.__name__)
         with ChildEngine(command, request.url, environment(request, visible)) as engine:
             engine.wait_until(lambda: answers(request.url))
             found = str(
@@ -83,7 +85,7 @@ def serve(request: LaunchRequest) -> int:
 
 
 def environment(request: LaunchRequest, visible: str) -> dict[str, str]:
-    """The child's: vLLM's Python sees this package, in the folder `visible`, and nothing else of ours."""
+    """The child's: vLLM's Python sees this package and `claw_base`, in the folder `visible`, and nothing else of ours."""
     env = {**child_environment(request.python, os.environ), "PYTHONPATH": visible}
     env |= {"VLLM_USE_V2_MODEL_RUNNER": "0", "VLLM_NO_USAGE_STATS": "1"}
     env.setdefault("VLLM_LOGGING_LEVEL", "WARNING")

@@ -9,7 +9,7 @@ import time
 
 import psutil
 
-from slime.processes.records import has_ended
+from claw_base.run_folder.records import has_ended
 
 LOOK_SECONDS = 0.5
 

@@ -23,11 +23,11 @@ from torch.distributed.checkpoint.state_dict_loader import load as load_sharded
 from torch.distributed.checkpoint.state_dict_saver import async_save
 from torch.distributed.checkpoint.state_dict_saver import save as save_sharded
 
+from claw_base.files import fresh_folder, temporary_beside
 from slime.errors import CheckpointError, TrainError
 from slime.training.core.part import Part, tensors_of
 from slime.training.core.random_state import random_state, restore_random_state
 from slime.training.core.safe_loading import SafePlanner, SafeReader
-from slime.utils.files import fresh_folder, temporary_beside
 from slime.weights.checkpoints import (
     TRAINER,
     CheckpointState,

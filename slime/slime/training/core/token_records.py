@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
+from claw_base.files import write_text
 from slime.losses import Distribution, TopKTargets
 from slime.training.core.batch import TrainBatch
 from slime.training.core.distributed import merge_over_ranks
@@ -20,7 +21,6 @@ from slime.training.core.packing import PackedBatch
 from slime.training.core.step import Teach, by_sample
 from slime.training.schedule import MicroBatch
 from slime.types import Sample
-from slime.utils.files import write_text
 
 if TYPE_CHECKING:
     from slime.arguments import Arguments

@@ -9,8 +9,8 @@ from typing import Any
 
 import torch
 
+from claw_base.run_folder.usage import Meter
 from slime.rented.service import Passage, Sampler, Service, ServiceRefuses, Trained
-from slime.rented.usage import Meter
 from slime.training.core.packing import PackedBatch
 from slime.training.rented.distribution import OwnTokens, at_targets, ids_of
 from slime.training.rented.patience import patiently

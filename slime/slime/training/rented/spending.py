@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from slime.rented.usage import cost_of, read_prices, usage_of
+from claw_base.run_folder.usage import cost_of, read_prices, usage_of
 
 
 def spent(run_dir: str, prices: str | None, model: str) -> dict[str, float]:

@@ -6,8 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+from claw_base.files import fresh_folder, write_text
 from slime.errors import CheckpointError
-from slime.utils.files import fresh_folder, write_text
 from slime.weights.checkpoints import (
     TRAINER,
     CheckpointState,

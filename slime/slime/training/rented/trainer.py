@@ -13,9 +13,9 @@ import torch
 from torch import Tensor
 from transformers import AutoConfig
 
+from claw_base.run_folder.usage import Meter, meter_path, note_prices, read_prices
 from slime.errors import ConfigError
 from slime.rented.service import ServiceRefuses, ServiceSettings, connect
-from slime.rented.usage import Meter, meter_path, note_prices, read_prices
 from slime.training.core.batch import TrainBatch
 from slime.training.core.packing import PackedBatch, check_samples
 from slime.training.core.part import Part

@@ -10,11 +10,11 @@ from typing import Any
 import httpx
 import pytest
 
+from claw_base.run_folder.usage import Meter
 from slime.engines.rented.model_folder import ModelFolder
 from slime.engines.rented.server import RentedServer
 from slime.engines.rented.weights import RentedVersions
 from slime.rented.service import ServiceAway, ServiceForgot, ServiceRefuses, ServiceSettings, Wish
-from slime.rented.usage import Meter
 from slime.rented.versions import RentedWeights, write_version
 from tests.fakes.local_service import House, LocalSampler, LocalService, log_probs, move_in
 from tests.fakes.tiny_engine_model import save_model

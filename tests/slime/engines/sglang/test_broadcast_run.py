@@ -16,12 +16,12 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from claw_base.settings.rules import check_flags
 from slime.arguments import Arguments, parse_args
-from slime.arguments.refusals import check_flags
 from slime.arguments.rules.engine import check_engine
 from slime.engines.sglang.sender import own_address
 from slime.errors import ConfigError, EngineError
-from slime.processes import records
+from slime.processes import control
 from slime.processes.servers import ServerManager
 from slime.ray.engine_clients import end_process
 from slime.ray.placement import BundleSite
@@ -146,7 +146,7 @@ def test_an_engine_of_the_run_that_hangs_is_ended_and_one_that_others_run_is_lef
     tmp_path: Path,
 ) -> None:
     command = [sys.executable, "-c", "import time; time.sleep(60)"]
-    record = records.spawn(tmp_path, "engine-0", "engine", command, None, dict(os.environ))
+    record = control.spawn(tmp_path, "engine-0", "engine", command, None, dict(os.environ))
     end_process(tmp_path, None)()
     assert record.alive()
     end_process(tmp_path, "engine-0")()

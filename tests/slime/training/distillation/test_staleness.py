@@ -156,7 +156,7 @@ def test_a_gap_between_engine_and_trainer_on_the_same_weights_raises_an_alarm(
 def test_staleness_flags_that_would_do_nothing_are_refused(
     make_args: Any, changes: dict[str, Any], complaint: str
 ) -> None:
-    from slime.arguments.refusals import check_flags
+    from claw_base.settings.rules import check_flags
 
     args = make_args()
     for name, value in changes.items():

@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 import torch
 
+from claw_base.run_folder.usage import meter_path
 from slime.engines.rented.weights import RentedVersions
 from slime.errors import CheckpointError, TrainError
 from slime.gate.files import measure_files
 from slime.gate.memory import KeptState
 from slime.rented.service import ServiceForgot, ServiceSettings
-from slime.rented.usage import meter_path
 from slime.training.rented import RentedTrainer
 from slime.training.rented.patience import AdapterLost
 from slime.types import Sample

@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 
 from slime.agents.sandbox.images.cache import image_of
-from slime.errors import SlimeError
+from slime.errors import ClawError
 
 
 def main() -> int:
@@ -33,7 +33,7 @@ def main() -> int:
         began = time.monotonic()
         try:
             image = image_of(name, again=said.again)
-        except SlimeError as error:
+        except ClawError as error:
             failed = True
             print(f"error: {error}", file=sys.stderr)
             continue

@@ -11,10 +11,10 @@ import sys
 import time
 from collections.abc import Callable
 
-from openclaw.common.door import children, orphans
-from openclaw.common.door.orphans import Lineage, Orphan
-from openclaw.common.door.post import BUILT, FINISH, REFUSED, SERVE, SERVING, STEP_IN, Note, Post
-from openclaw.common.door.worker import Worker, received, tell
+from claw_base.hotswap import children, orphans
+from claw_base.hotswap.orphans import Lineage, Orphan
+from claw_base.hotswap.post import BUILT, FINISH, REFUSED, SERVE, SERVING, STEP_IN, Note, Post
+from claw_base.hotswap.worker import Worker, received, tell
 
 FIRST_PAUSE_SECONDS = 0.2
 LONGEST_PAUSE_SECONDS = 10.0

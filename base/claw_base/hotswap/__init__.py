@@ -8,7 +8,4 @@ socket's backlog and are not refused.
 Workers whose door was killed go on if it is watched: one serves, the spare waits behind it, and whoever starts the door
 again gets the socket and the workers from them (`orphans.py`). Otherwise they end with it. `post.py` is a worker's
 side, `children.py` has forks and signals.
-
-This folder is twice in the repository, in the trainer and in the runtime that it serves: neither may import the other,
-and both use it. A test compares the copies.
 """

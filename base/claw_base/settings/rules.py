@@ -9,12 +9,9 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from slime.errors import ConfigError
-
-if TYPE_CHECKING:
-    from slime.arguments import Arguments
+from claw_base.errors import ConfigError
 
 
 def option(name: str) -> str:
@@ -121,7 +118,7 @@ def is_given(value: object, default: object) -> bool:
     return value not in (default, "")
 
 
-def check_flags(args: Arguments) -> None:
+def check_flags(args: object) -> None:
     """Checks every flag's own bounds, then its rules, in the order of their declaration.
 
     Raises:

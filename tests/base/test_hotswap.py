@@ -11,24 +11,19 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 import psutil
 import pytest
 
-from openclaw.common.ports import free_port
+from claw_base.ports import free_port
 from tests import ROOT
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="a door needs Linux")
-COPIES = {
-    "openclaw.common.door": "openclaw/common/door",
-    "slime.processes.door": "slime/slime/processes/door",
-}
 PROGRAM = """
 import asyncio, os, sys
-from openclaw.common.door.door import Door
-from openclaw.common.door.orphans import Lineage, take_over
-from openclaw.common.ports import listen
+from claw_base.hotswap.door import Door
+from claw_base.hotswap.orphans import Lineage, take_over
+from claw_base.ports import listen
 
 port, build_s = int(sys.argv[1]), float(sys.argv[3])
 lineage = Lineage(*sys.argv[2].split("/")) if sys.argv[2] else None
@@ -83,7 +78,7 @@ def port() -> int:
 @contextmanager
 def a_door(port: int, lineage: str = "", build_s: float = 0.0) -> Iterator[subprocess.Popen[str]]:
     command = [sys.executable, "-c", PROGRAM, str(port), lineage, str(build_s)]
-    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    env = {**os.environ, "PYTHONPATH": str(ROOT / "base")}
     door = subprocess.Popen(command, env=env, stderr=subprocess.PIPE, text=True)
     try:
         yield door
@@ -270,11 +265,3 @@ def test_a_first_worker_that_refuses_ends_the_door_with_its_reason(port: int) ->
     with a_door(port, build_s=-1.0) as door:
         assert door.wait(20) == 2
         assert door.stderr is not None and "error: this can never work" in door.stderr.read()
-
-
-def test_both_copies_of_the_door_are_the_same() -> None:
-    texts = []
-    for package, folder in COPIES.items():
-        files = {path.name: path.read_text() for path in sorted(Path(ROOT / folder).glob("*.py"))}
-        texts.append({name: text.replace(package, "door") for name, text in files.items()})
-    assert texts[0] == texts[1]

@@ -16,8 +16,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from slime.errors import ConfigError
-from slime.utils.files import write_text
+from claw_base.errors import ConfigError
+from claw_base.files import write_text
 
 FOLDER, PRICES = "usage", "prices.json"
 KINDS = ("prefill", "sample", "train")
@@ -118,6 +118,28 @@ def note_prices(run_dir: str | Path, prices: Prices, model: str) -> None:
     write_text(path, json.dumps({"model": model, **asdict(prices)}))
 
 
+def rented_usage(run_dir: str | Path) -> dict[str, Any] | None:
+    """Tokens by role and kind, and US dollars if prices are known; None for a run that rents nothing.
+
+    Returns:
+        `{"tokens": {"serving": {"prefill": 8, "sample": 6, "train": 0}}, "cost_usd": 0.01}`
+    """
+    usage, prices = usage_of(run_dir), _known_prices(run_dir)
+    if not usage:
+        return None
+    if prices is None:
+        return {"tokens": usage}
+    return {"tokens": usage, "cost_usd": sum(prices.cost(tokens) for tokens in usage.values())}
+
+
+def _known_prices(run_dir: str | Path) -> Prices | None:
+    path = Path(run_dir) / FOLDER / PRICES
+    if not path.is_file():
+        return None
+    known = json.loads(path.read_text(encoding="utf-8"))
+    return Prices(**{kind: float(known[kind]) for kind in KINDS})
+
+
 def summary(run_dir: str | Path) -> str | None:
     """`12,000 prefill, 800 sample, 9,000 train tokens, $0.01`; None for a run that rented nothing."""
     usage = usage_of(run_dir)
@@ -125,15 +147,12 @@ def summary(run_dir: str | Path) -> str | None:
         return None
     totals = {kind: sum(tokens[kind] for tokens in usage.values()) for kind in KINDS}
     told = ", ".join(f"{count:,} {kind}" for kind, count in totals.items()) + " tokens"
-    path = Path(run_dir) / FOLDER / PRICES
-    if not path.is_file():
-        return told
-    known = json.loads(path.read_text(encoding="utf-8"))
-    return f"{told}, ${Prices(**{kind: float(known[kind]) for kind in KINDS}).cost(totals):.4f}"
+    prices = _known_prices(run_dir)
+    return told if prices is None else f"{told}, ${prices.cost(totals):.4f}"
 
 
 def _files(folder: Path) -> Iterator[tuple[str, dict[str, int]]]:
-    for path in sorted(folder.glob("*.json")):
+    for path in sorted(folder.glob("[!.]*.json")):
         if path.name != PRICES:
             content = json.loads(path.read_text(encoding="utf-8"))
             yield str(content["role"]), _tokens(content)

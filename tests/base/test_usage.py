@@ -6,8 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from openclaw.common.usage import rented_usage
-from slime.rented.usage import Meter, Prices, cost_of, meter_path, note_prices, summary, usage_of
+from claw_base.run_folder.usage import (
+    Meter,
+    Prices,
+    cost_of,
+    meter_path,
+    note_prices,
+    rented_usage,
+    summary,
+    usage_of,
+)
 
 
 def test_a_run_that_rents_nothing_says_nothing(tmp_path: Path) -> None:

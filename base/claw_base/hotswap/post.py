@@ -9,9 +9,9 @@ import socket
 import time
 from typing import Protocol
 
-from openclaw.common.door import orphans
-from openclaw.common.door.children import has_ended
-from openclaw.common.door.orphans import Lineage
+from claw_base.hotswap import orphans
+from claw_base.hotswap.children import has_ended
+from claw_base.hotswap.orphans import Lineage
 
 SPARE_DELAY_SECONDS = 0.5
 """Until a spare is built: clients that waited for the one before come first."""

@@ -6,7 +6,7 @@ import contextlib
 import socket
 from dataclasses import dataclass
 
-from openclaw.common.door.post import MESSAGE
+from claw_base.hotswap.post import MESSAGE
 
 
 @dataclass

@@ -1,7 +1,6 @@
-"""Which processes a run has (a small record each in `RUN_DIR/processes`); servers that outlive their starter.
+"""Starts and stops servers that outlive their starter; their logs, and the folders that a run uses outside of its own.
 
-A record counts only while a process with its pid *and* its birth exists, so a pid that the system gave to somebody
-else is never mistaken for ours, and never signalled.
+Only a process whose record is alive (`claw_base.run_folder.records`) is ever signalled.
 """
 
 from __future__ import annotations
@@ -15,120 +14,21 @@ import sys
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import psutil
 
+from claw_base.run_folder.records import ProcessRecord, describe, read_record, write_record
 from slime.errors import EngineError
-from slime.processes.birth import birth_of
-from slime.utils.files import write_text
 
+SHARED_MEMORY = Path("/dev/shm")
 # An environment variable of the driver that its Ray processes inherit and servers do not: what carries it
 # ends with the driver, wherever it was reparented to.
-SHARED_MEMORY = Path("/dev/shm")
 MARK = "SLIME_DRIVER_OF"
-CREATE_TIME_TOLERANCE = 1.0  # seconds; the clock that they are counted from may be corrected a little
-
-
-@dataclass(frozen=True)
-class ProcessRecord:
-    """A process of a run. `create_time` and `started_at` are seconds since the epoch; `birth` as `birth_of` has it,
-    "" where creation times must do."""
-
-    name: str
-    role: str
-    pid: int
-    create_time: float
-    url: str | None
-    command: list[str]
-    started_at: float
-    birth: str = ""
-
-    def alive(self) -> bool:
-        """True while this very process runs; a zombie does not."""
-        try:
-            process = psutil.Process(self.pid)
-            if self.birth:
-                return birth_of(self.pid) == self.birth and not has_ended(process)
-            age_differs = abs(process.create_time() - self.create_time) > CREATE_TIME_TOLERANCE
-            return not age_differs and not has_ended(process)
-        except psutil.NoSuchProcess:
-            return False
-
-
-def has_ended(process: psutil.Process) -> bool:
-    """Whether this very process runs no more; a zombie has ended."""
-    try:
-        return not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return True
-
-
-def write_json(path: Path, content: object) -> None:
-    """Replaces a small JSON file in one step: a reader sees the old content or the new."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_text(path, json.dumps(content, indent=1))
-
-
-def record_path(run_dir: Path, name: str) -> Path:
-    return run_dir / "processes" / f"{name}.json"
-
-
-PARTS = ("serving", "spare", "keeper")
-"""Of the workers of a server that is a door (see `door/`): the record `NAME.serving` is of the one that serves."""
-
-
-def part_name(name: str, part: str) -> str:
-    return f"{name}.{part}"
-
-
-def is_worker(record: ProcessRecord) -> bool:
-    """Whether it is the worker of a door, which starts and replaces it."""
-    return record.name.endswith(tuple(f".{part}" for part in PARTS))
-
-
-def serving_record(run_dir: Path, name: str) -> ProcessRecord | None:
-    """The live worker that serves for the door `name`; None where there is none, or `name` is no door."""
-    record = read_record(run_dir, part_name(name, "serving"))
-    return record if record is not None and record.alive() else None
-
-
-def has_worker(run_dir: Path, name: str) -> bool:
-    """Whether a worker of the door `name` lives, which may itself be dead: the worker holds its port."""
-    found = [read_record(run_dir, part_name(name, part)) for part in PARTS]
-    return any(record is not None and record.alive() for record in found)
 
 
 def log_path(run_dir: Path, name: str) -> Path:
     return run_dir / "logs" / f"{name}.log"
-
-
-def read_record(run_dir: Path, name: str) -> ProcessRecord | None:
-    """The record of one process, or None if there is none (or an unreadable one)."""
-    try:
-        return ProcessRecord(**json.loads(record_path(run_dir, name).read_text()))
-    except (FileNotFoundError, ValueError, TypeError):
-        return None
-
-
-def read_records(run_dir: Path) -> list[ProcessRecord]:
-    """All records of a run folder, dead processes included, sorted by name."""
-    names = sorted(path.stem for path in (run_dir / "processes").glob("[!.]*.json"))
-    return [record for name in names if (record := read_record(run_dir, name)) is not None]
-
-
-def record_self(run_dir: Path, name: str, role: str, command: Sequence[str] = ()) -> ProcessRecord:
-    """Writes the record of the calling process."""
-    created = psutil.Process().create_time()
-    words, now = list(command or sys.argv), time.time()
-    record = ProcessRecord(name, role, os.getpid(), created, None, words, now, birth_of(os.getpid()))
-    write_json(record_path(run_dir, name), asdict(record))
-    return record
-
-
-def forget(run_dir: Path, name: str) -> None:
-    record_path(run_dir, name).unlink(missing_ok=True)
 
 
 def spawn(
@@ -147,7 +47,7 @@ def spawn(
     order = json.dumps(
         {"run_dir": str(run_dir), "name": name, "role": role, "url": url, "command": list(command)}
     )
-    helper = [sys.executable, "-m", "slime.processes.records", order]
+    helper = [sys.executable, "-m", "slime.processes.control", order]
     done = subprocess.run(
         helper, env=dict(env), stdin=subprocess.DEVNULL, start_new_session=True, check=False
     )
@@ -233,10 +133,8 @@ def become_server(order: str) -> int:
     log = os.open(log_path(run_dir, wanted["name"]), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     os.dup2(log, 1)
     os.dup2(log, 2)
-    created = psutil.Process().create_time()
-    own = {"pid": os.getpid(), "create_time": created, "birth": birth_of(os.getpid())}
-    record = ProcessRecord(started_at=time.time(), **own, **wanted)
-    write_json(record_path(run_dir, record.name), asdict(record))
+    record = describe(os.getpid(), **wanted)
+    write_record(run_dir, record)
     try:
         os.execvp(record.command[0], record.command)
     except OSError as error:

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from types import NoneType, SimpleNamespace, UnionType
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from slime.arguments.refusals import (
+from claw_base.errors import ConfigError
+from claw_base.settings.rules import (
     Bounds,
     Rule,
     check_fields,
@@ -18,7 +19,6 @@ from slime.arguments.refusals import (
     needs,
     option,
 )
-from slime.errors import ConfigError
 
 __all__ = [
     "FALSE_WORDS",

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import shutil
 import stat
 from pathlib import Path
 
-from slime.errors import ConfigError
+from claw_base.errors import ConfigError
 
 
 def write_text(path: Path, text: str) -> None:
@@ -19,6 +20,12 @@ def write_text(path: Path, text: str) -> None:
         file.flush()
         os.fsync(file.fileno())
     temporary.replace(path)
+
+
+def write_json(path: Path, content: object) -> None:
+    """Replaces a small JSON file in one step: a reader sees the old content or the new."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_text(path, json.dumps(content, indent=1))
 
 
 def temporary_beside(path: Path) -> Path:

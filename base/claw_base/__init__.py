@@ -1,0 +1,1 @@
+"""What runtime and trainer share: settings, files of a run folder, servers that keep their port, errors, ports."""
