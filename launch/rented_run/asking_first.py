@@ -8,9 +8,9 @@ from concurrent.futures import Future
 from typing import Any
 
 from claw_base.run_folder.usage import Meter, meter_path
-from slime.engines.rented.model_folder import ModelFolder
-from slime.engines.rented.tokenizer import check_tokenizer
 from slime.errors import ConfigError
+from slime.rented.engine.launch import check_tokenizer
+from slime.rented.engine.model_folder import ModelFolder
 from slime.rented.service import ServiceAway, ServiceRefuses, ServiceSettings, connect
 
 PATIENCE = 20.0  # seconds

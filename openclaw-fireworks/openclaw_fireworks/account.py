@@ -8,8 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from slime.errors import ConfigError
-from slime.rented.failures import REFUSED_KEY, status_behind
-from slime.rented.sdk import check_version
+from slime.rented.sdk import REFUSED_KEY, check_version, status_behind
 
 TESTED = (1, 2)
 """Versions of the SDK whose calls were tried: 1.2.x."""

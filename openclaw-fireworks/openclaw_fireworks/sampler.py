@@ -7,8 +7,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
-from slime.rented.failures import failures_translated, then
-from slime.rented.loop import Loop
+from slime.rented.sdk import Loop, failures_translated, then
 from slime.rented.service import Passage, Sampled, Sampler, ServiceAway, Trained, Wish
 
 MOST_AT_A_TIME = 16

@@ -14,9 +14,8 @@ from openclaw_fireworks.account import check_sdk, managers, read_key, refusals
 from openclaw_fireworks.renting import current_snapshot
 from openclaw_fireworks.sampler import BaseSampler, DeploymentSampler
 from slime.errors import ConfigError
-from slime.rented.failures import failures_translated
+from slime.rented.sdk import ShapedTrained, failures_translated
 from slime.rented.service import Sampler, ServiceAway, ServiceRefuses, ServiceSettings, Trained
-from slime.rented.shaped import ShapedTrained
 
 LOAD_SECONDS, LOOK_SECONDS = 600, 2
 NO_WAY_BACK = (

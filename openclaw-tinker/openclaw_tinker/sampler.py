@@ -8,7 +8,7 @@ from concurrent.futures import Future
 import tinker
 from tinker import types
 
-from slime.rented.failures import failures_translated, then
+from slime.rented.sdk import failures_translated, then
 from slime.rented.service import Sampled, ServiceAway, Wish
 
 GREEDY = 0.0

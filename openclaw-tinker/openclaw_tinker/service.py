@@ -9,10 +9,15 @@ import os
 from typing import Any, cast
 
 from slime.errors import ConfigError, unknown_name
-from slime.rented.failures import REFUSED_KEY, failures_translated, status_behind
-from slime.rented.sdk import check_version
+from slime.rented.sdk import (
+    REFUSED_KEY,
+    Reduction,
+    ShapedTrained,
+    check_version,
+    failures_translated,
+    status_behind,
+)
 from slime.rented.service import Sampler, ServiceAway, ServiceRefuses, ServiceSettings, Trained
-from slime.rented.shaped import Reduction, ShapedTrained
 
 TESTED = (0, 25)
 """Versions of the SDK whose calls were tried: 0.25.x."""

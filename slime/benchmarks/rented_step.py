@@ -66,7 +66,7 @@ class InstantService:
 def measured(model: str, samples: int, tokens: int, steps: int) -> dict[str, Any]:
     """Milliseconds of a step, the first left out: medians, and the longest of wall time."""
     from slime.arguments import parse_args
-    from slime.training.rented import RentedTrainer
+    from slime.rented.trainer import RentedTrainer
     from slime.types import Sample
 
     sys.modules["rented_step"] = sys.modules[__name__]

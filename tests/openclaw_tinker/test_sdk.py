@@ -15,9 +15,8 @@ import tinker
 from tinker import types
 
 from openclaw_tinker.sampler import TinkerSampler
-from slime.rented.failures import then, translated
+from slime.rented.sdk import ShapedTrained, then, translated
 from slime.rented.service import AdamStep, Passage, ServiceAway, ServiceForgot, ServiceRefuses, Wish
-from slime.rented.shaped import ShapedTrained
 
 PASSAGES = [
     Passage([5, 6, 7], [-0.5, -0.25], [0.0, 2.0]),

@@ -3,7 +3,7 @@
 Prints one JSON line {"url", "model", "version", "pid"} on stdout when it serves; logs go to stderr. What
 cannot be served (no model there, port taken, weights that do not fit) is one line on stderr and exit status
 2. `--backend sglang` starts SGLang (see `slime.engines.sglang.launch`), `--backend vllm` vLLM
-(`slime.engines.vllm.launch`), `--backend rented` a model at a service (`slime.engines.rented.launch`),
+(`slime.engines.vllm.launch`), `--backend rented` a model at a service (`slime.rented.engine.launch`),
 `--backend completions` one behind an OpenAI-compatible endpoint that returns ids (`slime.rented.completions`).
 """
 
@@ -20,6 +20,7 @@ from claw_base.hotswap.orphans import Lineage, Orphan, take_over
 from claw_base.ports import bind
 from slime.engines.embedded.arguments import EmbeddedArguments, add_arguments, from_namespace
 from slime.errors import ConfigError
+from slime.plugins import load_attr
 
 DOOR = "slime.engines.embedded.door"
 WITH_DOOR = sys.platform.startswith("linux")
@@ -84,8 +85,8 @@ def launch_vllm(argv: list[str]) -> None:
 
 def launch_rented(argv: list[str]) -> None:
     """Serve a model that lies at a service, until a signal."""
-    from slime.engines.rented.launch import launch
-
+    # The rented wing stands above this one, so it plugs in by name.
+    launch = load_attr("slime.rented.engine.launch:launch")
     sys.exit(launch(argv))
 
 

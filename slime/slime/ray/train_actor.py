@@ -48,7 +48,7 @@ def _megatron() -> Callable[..., Trainer]:
 
 
 def _rented() -> Callable[..., Trainer]:
-    from slime.training.rented import RentedTrainer
+    from slime.rented.trainer import RentedTrainer
 
     return RentedTrainer
 

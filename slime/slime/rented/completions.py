@@ -23,7 +23,7 @@ from typing import Any, NoReturn
 import httpx
 
 from slime.errors import ConfigError
-from slime.rented.failures import MAY_PASS, failures_translated
+from slime.rented.sdk import MAY_PASS, failures_translated
 from slime.rented.service import (
     FIRST_ANSWER,
     Sampled,

@@ -1,10 +1,24 @@
-"""Which versions of a service's SDK were tried."""
+"""What clients of a service's SDK share: tested versions, failures, coroutines, and training clients of one shape.
+
+The shape (`ShapedTrained`) is that of an SDK with `forward`, `forward_backward`, `optim_step`, `save_state` and
+`save_weights_for_sampler`.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import threading
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from concurrent.futures import Future
+from contextlib import contextmanager
+from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
+from typing import Any, Generic, Literal, TypeVar
+
+import numpy as np
 
 from slime.errors import ConfigError
+from slime.rented.service import AdamStep, Passage, ServiceAway, ServiceForgot, ServiceRefuses
 
 
 def check_version(name: str, package: str, tested: tuple[int, int], install: str) -> None:
@@ -19,3 +33,167 @@ def check_version(name: str, package: str, tested: tuple[int, int], install: str
         raise ConfigError(f"{name} is not installed: {install}") from None
     if tuple(int(part) for part in found.split(".")[:2]) != tested:
         raise ConfigError(f"this is {package} {found}, and {tested[0]}.{tested[1]}.x was tried: {install}")
+
+
+class Loop:
+    """An event loop of its own thread, which ends with the process."""
+
+    def __init__(self, name: str) -> None:
+        self._loop = asyncio.new_event_loop()
+        threading.Thread(target=self._loop.run_forever, name=name, daemon=True).start()
+
+    def submit(self, asked: Coroutine[Any, Any, Any]) -> Future[Any]:
+        return asyncio.run_coroutine_threadsafe(asked, self._loop)
+
+
+Wanted = TypeVar("Wanted")
+Reduction = Literal["sum", "mean"]
+
+
+@dataclass(frozen=True)
+class ShapedPending(Generic[Wanted]):
+    """One of the SDK's futures, and what its result becomes."""
+
+    asked: Any
+    make: Callable[[Any], Wanted]
+
+    def result(self) -> Wanted:
+        with failures_translated():
+            return self.make(self.asked.result())
+
+
+class ShapedTrained:
+    """One adapter.
+
+    Args:
+        client: an SDK's training client. types: the SDK's module of them.
+        reduction: how the server reduces a loss over predictions: some add up, others take the mean of each sequence
+            and then of all sequences, which is undone here.
+    """
+
+    def __init__(self, client: Any, types: Any, reduction: Reduction) -> None:
+        self.client, self.types, self.reduction = client, types, reduction
+
+    def forward(self, passages: Sequence[Passage]) -> ShapedPending[list[list[float]]]:
+        data = [self.datum(one.ids, weights=[0.0] * (len(one.ids) - 1)) for one in passages]
+        with failures_translated():
+            return ShapedPending(self.client.forward(data, "cross_entropy"), log_probs_of)
+
+    def policy_gradient(
+        self, loss: str, clip: tuple[float, float], passages: Sequence[Passage]
+    ) -> ShapedPending[list[list[float]]]:
+        data = []
+        for one in passages:
+            scale = len(passages) * (len(one.ids) - 1) if self.reduction == "mean" else 1
+            advantages = [scale * value for value in one.advantages]
+            data.append(self.datum(one.ids, logprobs=one.log_probs, advantages=advantages))
+        config = {"clip_low_threshold": clip[0], "clip_high_threshold": clip[1]}
+        with failures_translated():
+            asked = self.client.forward_backward(
+                data, loss, None if loss == "importance_sampling" else config
+            )
+            return ShapedPending(asked, log_probs_of)
+
+    def step(self, adam: AdamStep) -> ShapedPending[dict[str, float]]:
+        params = self.types.AdamParams(
+            learning_rate=adam.learning_rate,
+            beta1=adam.beta1,
+            beta2=adam.beta2,
+            eps=adam.eps,
+            weight_decay=adam.weight_decay,
+            grad_clip_norm=adam.clip_norm,
+        )
+        with failures_translated():
+            return ShapedPending(self.client.optim_step(params), lambda found: dict(found.metrics or {}))
+
+    def save_sampler(self, name: str) -> ShapedPending[str]:
+        with failures_translated():
+            return ShapedPending(self.client.save_weights_for_sampler(name), lambda found: str(found.path))
+
+    def save_state(self, name: str) -> ShapedPending[str]:
+        with failures_translated():
+            return ShapedPending(self.client.save_state(name), lambda found: str(found.path))
+
+    def datum(self, ids: Sequence[int], **inputs: Sequence[float]) -> Any:
+        """All but the last id [N - 1], what they predict, and one number for each prediction by name."""
+        tensor = self.types.TensorData.from_numpy
+        tensors = {name: tensor(np.asarray(values, dtype=np.float32)) for name, values in inputs.items()}
+        tensors["target_tokens"] = tensor(np.asarray(ids[1:], dtype=np.int64))
+        return self.types.Datum(
+            model_input=self.types.ModelInput.from_ints(list(ids[:-1])), loss_fn_inputs=tensors
+        )
+
+
+def log_probs_of(output: Any) -> list[list[float]]:
+    return [[float(value) for value in one["logprobs"].data] for one in output.loss_fn_outputs]
+
+
+Given = TypeVar("Given")
+
+
+USER = "user"
+"""How such SDKs call a failure by the content of a request."""
+REFUSED_KEY = (401, 403)
+MAY_PASS = (401, 402, 403, 408, 409, 425, 429)
+"""Statuses below 500 that a new key, a payment or a little time can change."""
+
+
+def translated(error: BaseException) -> ServiceAway | ServiceRefuses:
+    """The SDK's error, whose status may be that of an error behind it, in one line."""
+    status, category = None, None
+    told: BaseException | None = error
+    while told is not None and status is None and category is None:
+        status, category = status_of(told), getattr(told, "category", None)
+        told = told.__cause__
+    line = (str(error).strip() or type(error).__name__).splitlines()[0][:400]
+    if "not loaded" in line:
+        return ServiceForgot(line)
+    by_content = status is not None and 400 <= status < 500 and status not in MAY_PASS
+    by_user = by_content or str(getattr(category, "value", category)).lower() == USER
+    if by_user and "session" not in line.lower():
+        return ServiceRefuses(line)
+    return ServiceAway(line)
+
+
+def status_of(error: BaseException) -> int | None:
+    """The HTTP status that an error tells of: its own, or that of the answer behind it."""
+    status = getattr(error, "status_code", None) or getattr(
+        getattr(error, "response", None), "status_code", None
+    )
+    return status if isinstance(status, int) else None
+
+
+def status_behind(error: BaseException | None) -> int | None:
+    """The same of an error or of those behind it."""
+    while error is not None:
+        if (status := status_of(error)) is not None:
+            return status
+        error = error.__cause__
+    return None
+
+
+@contextmanager
+def failures_translated() -> Iterator[None]:
+    """Raises ServiceAway or ServiceRefuses for whatever the SDK raises inside."""
+    try:
+        yield
+    except (ServiceAway, ServiceRefuses):
+        raise
+    except Exception as error:  # the SDK raises ValueError, TimeoutError and others of many libraries
+        raise translated(error) from error
+
+
+def then(given: Future[Given], make: Callable[[Given], Wanted]) -> Future[Wanted]:
+    """What `make` makes of a future's result; failures are translated."""
+    wanted: Future[Wanted] = Future()
+
+    def done(ended: Future[Given]) -> None:
+        if not wanted.set_running_or_notify_cancel():
+            return
+        try:
+            wanted.set_result(make(ended.result()))
+        except BaseException as error:
+            wanted.set_exception(translated(error))
+
+    given.add_done_callback(done)
+    return wanted

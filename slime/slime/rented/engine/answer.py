@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from slime.engines.rented.model_folder import ModelFolder
 from slime.engines.requests import GenerateRequest
+from slime.rented.engine.model_folder import ModelFolder
 from slime.rented.service import Sampled
 
 

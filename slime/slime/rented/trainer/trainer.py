@@ -13,19 +13,18 @@ import torch
 from torch import Tensor
 from transformers import AutoConfig
 
-from claw_base.run_folder.usage import Meter, meter_path, note_prices, read_prices
+from claw_base.run_folder.usage import Meter, cost_of, meter_path, note_prices, read_prices, usage_of
 from slime.errors import ConfigError
-from slime.rented.service import ServiceRefuses, ServiceSettings, connect
+from slime.rented.service import AdamStep, ServiceRefuses, ServiceSettings, connect
+from slime.rented.trainer.learner import UNBOUNDED, OnePass, RentedLearner
+from slime.rented.trainer.model import RentedModel
+from slime.rented.trainer.places import RentedPlaces
+from slime.rented.trainer.retry import loses_trainer, patiently
 from slime.training.core.batch import TrainBatch
 from slime.training.core.packing import PackedBatch, check_samples
 from slime.training.core.part import Part
 from slime.training.core.step import step_reducer, token_weights, values_of
 from slime.training.export import Weights
-from slime.training.rented.learner import UNBOUNDED, OnePass, RentedLearner
-from slime.training.rented.model import RentedModel
-from slime.training.rented.patience import loses_trainer, patiently
-from slime.training.rented.places import RentedPlaces
-from slime.training.rented.spending import spent
 from slime.training.schedule import Step
 from slime.training.trainer import Trainer
 from slime.types import Sample
@@ -63,7 +62,10 @@ class RentedTrainer(Trainer):
         if args.rented_prices:
             note_prices(args.run_dir, read_prices(args.rented_prices, args.rented_model), args.rented_model)
         self.places = RentedPlaces(model, args.rented_model, args.save)
-        return RentedLearner(model, args)
+        adam = AdamStep(
+            args.lr, args.adam_beta1, args.adam_beta2, args.adam_eps, args.weight_decay, args.clip_grad
+        )
+        return RentedLearner(model, adam)
 
     def load_critic(self) -> NoReturn:
         raise ConfigError("--advantage-estimator ppo needs a critic, which no service has; take grpo")
@@ -221,3 +223,16 @@ class RentedTrainer(Trainer):
         ones = torch.ones_like(advantages, requires_grad=True)
         (share,) = torch.autograd.grad(mean(ones), ones)
         return old, advantages * share
+
+
+def spent(run_dir: str, prices: str | None, model: str) -> dict[str, float]:
+    """Tokens by who asked for them and kind, over all processes of the run; US dollars where prices are known."""
+    found = {
+        f"tokens_{role}_{kind}": float(count)
+        for role, tokens in usage_of(run_dir).items()
+        for kind, count in tokens.items()
+        if count
+    }
+    if prices:
+        found["cost_usd"] = cost_of(run_dir, read_prices(prices, model))
+    return found

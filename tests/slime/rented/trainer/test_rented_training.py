@@ -12,13 +12,13 @@ import pytest
 import torch
 
 from claw_base.run_folder.usage import meter_path
-from slime.engines.rented.weights import RentedVersions
 from slime.errors import CheckpointError, TrainError
 from slime.gate.files import measure_files
 from slime.gate.memory import KeptState
+from slime.rented.engine.weights import RentedVersions
 from slime.rented.service import ServiceForgot, ServiceSettings
-from slime.training.rented import RentedTrainer
-from slime.training.rented.patience import AdapterLost
+from slime.rented.trainer import RentedTrainer
+from slime.rented.trainer.retry import AdapterLost
 from slime.types import Sample
 from tests.fakes.local_service import House, LocalService, log_probs, move_in
 
@@ -28,7 +28,7 @@ HINTED = (1, 1, 0, 1)
 
 @pytest.fixture
 def house(monkeypatch: pytest.MonkeyPatch) -> House:
-    monkeypatch.setattr("slime.training.rented.patience.FIRST_PAUSE", 0.01)
+    monkeypatch.setattr("slime.rented.trainer.retry.FIRST_PAUSE", 0.01)
     return move_in()
 
 

@@ -11,9 +11,9 @@ import httpx
 import pytest
 
 from claw_base.run_folder.usage import Meter
-from slime.engines.rented.model_folder import ModelFolder
-from slime.engines.rented.server import RentedServer
-from slime.engines.rented.weights import RentedVersions
+from slime.rented.engine.model_folder import ModelFolder
+from slime.rented.engine.server import RentedServer
+from slime.rented.engine.weights import RentedVersions
 from slime.rented.service import ServiceAway, ServiceForgot, ServiceRefuses, ServiceSettings, Wish
 from slime.rented.versions import RentedWeights, write_version
 from tests.fakes.local_service import House, LocalSampler, LocalService, log_probs, move_in
@@ -29,7 +29,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def house(monkeypatch: pytest.MonkeyPatch) -> House:
-    monkeypatch.setattr("slime.engines.rented.asking.FIRST_PAUSE", 0.01)
+    monkeypatch.setattr("slime.rented.engine.asking.FIRST_PAUSE", 0.01)
     return move_in()
 
 

@@ -17,12 +17,6 @@ from starlette.responses import Response, StreamingResponse
 
 from claw_base.run_folder.usage import INTERVAL, Meter
 from slime.engines.json_http import DONE, JsonHttp, disconnected
-from slime.engines.rented.answer import RentedAnswer
-from slime.engines.rented.asking import Outage, Superseded, asked
-from slime.engines.rented.model_folder import ModelFolder
-from slime.engines.rented.refusals import check_request
-from slime.engines.rented.turns import Turns
-from slime.engines.rented.weights import RentedVersion, RentedVersions
 from slime.engines.requests import (
     AbortRequest,
     EmptyRequest,
@@ -34,6 +28,10 @@ from slime.engines.requests import (
     TryRequest,
     WeightsError,
 )
+from slime.rented.engine.answer import RentedAnswer
+from slime.rented.engine.asking import Outage, Superseded, Turns, asked
+from slime.rented.engine.model_folder import ModelFolder
+from slime.rented.engine.weights import RentedVersion, RentedVersions
 from slime.rented.service import ServiceAway, ServiceRefuses, Wish
 
 WIRE = JsonHttp(orjson.loads, orjson.dumps)
@@ -278,3 +276,37 @@ async def _events(first: dict[str, Any], rest: AsyncGenerator[dict[str, Any], No
         async for answer in rest:
             yield WIRE.event(answer)
     yield DONE
+
+
+def check_request(request: GenerateRequest, folder: ModelFolder) -> tuple[list[int], int]:
+    """The prompt's ids, and how many new ones the answer may have.
+
+    Raises:
+        RequestError: an option that services have no counterpart of, or a prompt that does not fit.
+    """
+    params = request.sampling_params
+    lacking = {
+        "top_logprobs_num": request.top_logprobs_num > 0,
+        "token_ids_logprob": bool(request.token_ids_logprob),
+        "return_text_in_logprobs": request.return_text_in_logprobs,
+        "sampling_params.min_p": params.min_p > 0,
+        "sampling_params.frequency_penalty, presence_penalty, repetition_penalty, logit_bias": params.changes_logits,
+        "sampling_params.stop without a tokenizer.json": bool(params.stop) and folder.tokenizer is None,
+    }
+    for name, wanted in lacking.items():
+        if wanted:
+            raise RequestError(f"{name}: a rented model cannot do that; leave it out")
+    if request.input_logprob_temperature != 1.0:
+        raise RequestError("input_logprob_temperature: services report log-probs at temperature 1")
+    prompt = _prompt(request, folder)
+    folder.limits.check(request, prompt)
+    return prompt, folder.limits.new_tokens(len(prompt), params.max_new_tokens)
+
+
+def _prompt(request: GenerateRequest, folder: ModelFolder) -> list[int]:
+    if request.input_ids is not None:
+        return request.input_ids
+    if folder.tokenizer is None:
+        raise RequestError("text: the model folder has no tokenizer.json, send input_ids")
+    ids: list[int] = folder.tokenizer.encode(request.text or "").ids
+    return ids

@@ -9,6 +9,7 @@ import argparse
 import asyncio
 import json
 import os
+import random
 import signal
 import sys
 from dataclasses import dataclass
@@ -19,13 +20,12 @@ import uvicorn
 from claw_base.ports import bind
 from claw_base.run_folder.usage import Meter
 from slime.engines.json_http import SERVER_OPTIONS
-from slime.engines.rented.model_folder import ModelFolder
-from slime.engines.rented.server import RentedServer
-from slime.engines.rented.tokenizer import check_tokenizer
-from slime.engines.rented.weights import RentedVersions
 from slime.engines.weights_file import first_weights
 from slime.errors import ConfigError
-from slime.rented.service import ServiceAway, ServiceRefuses, ServiceSettings, connect
+from slime.rented.engine.model_folder import ModelFolder
+from slime.rented.engine.server import RentedServer
+from slime.rented.engine.weights import RentedVersions
+from slime.rented.service import Sampler, ServiceAway, ServiceRefuses, ServiceSettings, connect
 
 RETRY_SECONDS = 2.0
 
@@ -131,3 +131,27 @@ def launch(argv: list[str]) -> int:
         print(f"engine: cannot listen on {args.host}:{args.port}: {error.strerror or error}", file=sys.stderr)
         return 2
     return 0
+
+
+TEXT = "user: What is 2 + 3? assistant: 2 + 3 = 5. user: What is 2 + 4? assistant: 2 + 4 = 6. user: What is 2 + 5?"
+LEAST = 2.0
+"""Nats a token by which a model prefers a text over its own words in disorder."""
+
+
+def check_tokenizer(sampler: Sampler, folder: ModelFolder) -> int:
+    """Compares how likely the model finds a text and the same ids in disorder; returns how many tokens were asked.
+
+    Raises:
+        ConfigError: to the model these ids are no text. ServiceAway, ServiceRefuses.
+    """
+    if folder.tokenizer is None:
+        return 0
+    ids: list[int] = folder.tokenizer.encode(TEXT).ids
+    mixed = random.Random(0).sample(ids, len(ids))
+    text, noise = (sum(sampler.log_probs(asked).result()) / (len(ids) - 1) for asked in (ids, mixed))
+    if text - noise < LEAST:
+        raise ConfigError(
+            f"{folder.path} is not the tokenizer of the model at the service: to the model plain words are noise "
+            f"({text:.1f} nats a token, in disorder {noise:.1f}); give --model-path its own"
+        )
+    return 2 * len(ids)

@@ -6,9 +6,9 @@ import copy
 
 import pytest
 
-from slime.engines.rented.model_folder import ModelFolder
-from slime.engines.rented.tokenizer import check_tokenizer
 from slime.errors import ConfigError
+from slime.rented.engine.launch import check_tokenizer
+from slime.rented.engine.model_folder import ModelFolder
 from slime.rented.service import ServiceSettings
 from tests import MODEL
 from tests.fakes.local_service import LocalService, move_in

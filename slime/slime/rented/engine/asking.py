@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from concurrent.futures import Future
+from contextlib import asynccontextmanager
 from typing import TypeVar
 
-from slime.engines.rented.weights import RentedVersion
+from slime.rented.engine.weights import RentedVersion
 from slime.rented.service import Sampler, ServiceAway, ServiceForgot, ServiceRefuses
 
 logger = logging.getLogger(__name__)
@@ -89,3 +90,42 @@ async def _watched(answer: Future[T], outage: Outage) -> T:
         return await waiting
     finally:
         waiting.cancel()
+
+
+class Turns:
+    """Questions go side by side; a load waits for those under way and keeps the next ones waiting."""
+
+    def __init__(self) -> None:
+        self._changed = asyncio.Condition()
+        self._under_way = 0
+        self._loading = False
+
+    @asynccontextmanager
+    async def question(self) -> AsyncIterator[None]:
+        async with self._changed:
+            await self._changed.wait_for(lambda: not self._loading)
+            self._under_way += 1
+        try:
+            yield
+        finally:
+            async with self._changed:
+                self._under_way -= 1
+                self._changed.notify_all()
+
+    @asynccontextmanager
+    async def load(self) -> AsyncIterator[None]:
+        async with self._changed:
+            await self._changed.wait_for(lambda: not self._loading)
+            self._loading = True
+            try:
+                await self._changed.wait_for(lambda: not self._under_way)
+            except BaseException:
+                self._loading = False
+                self._changed.notify_all()
+                raise
+        try:
+            yield
+        finally:
+            async with self._changed:
+                self._loading = False
+                self._changed.notify_all()

@@ -10,22 +10,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
 from slime.errors import TrainError
 from slime.rented.service import AdamStep, Passage
+from slime.rented.trainer.model import OwnTokens, RentedModel, at_targets, ids_of, over_sequence
 from slime.training.core.learner import Learner, LossOf
 from slime.training.core.packing import PackedBatch
 from slime.training.core.part import Part
-from slime.training.rented.distribution import OwnTokens, at_targets, ids_of, over_sequence
-from slime.training.rented.model import RentedModel
-
-if TYPE_CHECKING:
-    from slime.arguments.groups.optimizer import OptimizerArguments
 
 UNBOUNDED = (0.0, 1e9)
 """A clip that importance sampling does not have."""
@@ -47,13 +42,16 @@ class OnePass:
 class RentedLearner(Learner[RentedModel]):
     """The adapter of one run.
 
+    Args:
+        adam: of every step; `update` gives the learning rate.
+
     Attributes:
         measured: what the service measured in the last step.
         one_pass: set for a step whose loss the service has.
     """
 
-    def __init__(self, model: RentedModel, args: OptimizerArguments) -> None:
-        self.model, self.args = model, args
+    def __init__(self, model: RentedModel, adam: AdamStep) -> None:
+        self.model, self.adam = model, adam
         self.measured: dict[str, float] = {}
         self.one_pass: OnePass | None = None
         self._under_way: list[Callable[[], object]] = []
@@ -122,13 +120,9 @@ class RentedLearner(Learner[RentedModel]):
 
     def update(self, rate: float) -> None:
         """Sent behind the backward pass at once; returns when both are done."""
-        args = self.args
         if not self._under_way:
             return
-        step = AdamStep(
-            rate, args.adam_beta1, args.adam_beta2, args.adam_eps, args.weight_decay, args.clip_grad
-        )
-        moved = self.model.adapter.step(step)
+        moved = self.model.adapter.step(replace(self.adam, learning_rate=rate))
         for wait in self._under_way:
             wait()
         self.measured = moved.result()
