@@ -9,10 +9,10 @@ import torch
 from torch import Tensor
 
 from slime.engines.embedded.arguments import EmbeddedArguments
-from slime.engines.embedded.greedy import greedy_answers
 from slime.engines.embedded.sequence import Sequence as Request
 from slime.engines.embedded.service import EngineService
 from slime.engines.embedded.step import EngineStep
+from slime.engines.embedded.trial import greedy_answers
 from slime.engines.requests import GenerateRequest, SamplingParams
 from slime.errors import EngineError
 

@@ -6,7 +6,7 @@ import base64
 import binascii
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -17,9 +17,6 @@ from slime.vision.files import ProcessedImage
 from slime.vision.models import Features, PlacedImages, joined
 from slime.vision.place import ImagePlace, problem
 from slime.vision.positions import rope_positions, shift_behind
-
-if TYPE_CHECKING:
-    from slime.engines.embedded.model import ServedModel
 
 
 @dataclass(frozen=True)
@@ -52,12 +49,11 @@ class PromptImages:
     shift: int
     features: Features | None = field(default=None, init=False)
 
-    def look(self, model: ServedModel) -> None:
+    def look(self, placed: PlacedImages, device: torch.device) -> None:
         """Runs the vision of the model's present weights over all images."""
-        assert model.placed is not None
-        pixels = torch.cat([image.pixel_values for image in self.images]).to(model.device)
-        grids = torch.tensor([image.grid for image in self.images], device=model.device)
-        self.features = model.placed.look(pixels, grids)
+        pixels = torch.cat([image.pixel_values for image in self.images]).to(device)
+        grids = torch.tensor([image.grid for image in self.images], device=device)
+        self.features = placed.look(pixels, grids)
 
     def of_chunk(self, first: int, last: int, offset: int) -> StepImages:
         """Of tokens [first, last) of prompt and answer, the first of which stands at `offset`."""

@@ -10,12 +10,13 @@ import torch
 from tokenizers import Tokenizer
 
 from slime.engines.embedded.arguments import EmbeddedArguments
-from slime.engines.embedded.check import bytes_per_token
+from slime.engines.embedded.attention import ChunkSpan, RaggedBatch
 from slime.engines.embedded.engine import Engine
 from slime.engines.embedded.images import images_of_prompt
-from slime.engines.embedded.model import ModelError, ServedModel, build_model, stop_token_ids
+from slime.engines.embedded.model import ModelError, ServedModel, build_model, first_line, stop_token_ids
 from slime.engines.embedded.scheduler import SchedulerLimits
 from slime.engines.embedded.sequence import Sequence
+from slime.engines.embedded.slab import PrefillCache
 from slime.engines.embedded.text import StopStrings, load_tokenizer
 from slime.engines.embedded.weights import WeightStore
 from slime.engines.requests import GenerateRequest, ModelLimits, RequestError
@@ -126,3 +127,39 @@ def _context_length(args: EmbeddedArguments, positions: int, total: int) -> int:
             limit = f"the KV store holds {total} tokens"
         raise ModelError(f"--context-length {wanted} is too much: {limit}")
     return wanted or most
+
+
+_TOKENS = 8
+"""Length of the sequence that the self-check reads."""
+
+
+def bytes_per_token(model: ServedModel) -> int:
+    """Bytes of keys and values of one token, measured in a forward pass: the self-check before serving.
+
+    The pass is made whole and in two chunks. A model that remembers anything outside attention (a state-space
+    layer, say) gives other logits in chunks and is refused with ModelError, as is one with attention that is
+    not supported.
+    """
+    with torch.inference_mode():
+        try:
+            cache = PrefillCache(_TOKENS)
+            whole = _forward(model, cache, 0, _TOKENS)
+            parts = PrefillCache(_TOKENS)
+            _forward(model, parts, 0, _TOKENS // 2)
+            chunked = _forward(model, parts, _TOKENS // 2, _TOKENS)
+        except (NotImplementedError, TypeError, AttributeError) as error:
+            raise ModelError(
+                f"the embedded engine cannot run this architecture: {first_line(error)}"
+            ) from error
+    tolerance = 1e-3 if model.dtype == torch.float32 else 5e-2
+    if not cache.layers or not torch.allclose(whole.float(), chunked.float(), rtol=tolerance, atol=tolerance):
+        raise ModelError(
+            "the embedded engine cannot run this architecture: it keeps state outside its attention"
+        )
+    return cache.bytes_per_token
+
+
+def _forward(model: ServedModel, cache: PrefillCache, first: int, last: int) -> torch.Tensor:
+    positions = list(range(first, last))
+    batch = RaggedBatch([], [ChunkSpan(cache, 0, first, last)])
+    return model.forward(positions, positions, [len(positions) - 1], batch)

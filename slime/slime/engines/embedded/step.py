@@ -57,7 +57,8 @@ class EngineStep:
             self._add_rows(slab, model.device)
         for chunk in self.chunks:
             if chunk.first == 0 and chunk.sequence.images is not None:
-                chunk.sequence.images.look(model)
+                assert model.placed is not None
+                chunk.sequence.images.look(model.placed, model.device)
         for chunk in self.chunks:
             self._add_chunk(chunk)
         if self.ids and not self.keep:

@@ -82,7 +82,7 @@ def main(words: list[str]) -> None:
             f"--device {request['device']}: this vLLM {version} is built for {current_platform.device_type}"
         )
     complete(args, words[1:], current_platform.is_cpu())
-    from slime.engines.vllm.host import serve
+    from slime.engines.vllm.server import serve
 
     sys.exit(serve(args, request, version))
 

@@ -1,34 +1,43 @@
-"""HTTP routes of a hosted vLLM: the embedded engine's protocol. Runs in vLLM's Python."""
+"""The process that hosts vLLM: it loads, proves, serves the embedded engine's protocol, and ends with vLLM.
+
+Runs in vLLM's Python.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import json
 import logging
+import os
+import signal
+import sys
 import time
 import uuid
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from types import FrameType
 from typing import Any
 
+import uvicorn
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
-from slime.engines.json_http import DONE, JsonHttp, disconnected, pause_after_chunk
+from slime.engines.json_http import DONE, SERVER_OPTIONS, JsonHttp, disconnected, pause_after_chunk
 from slime.engines.requests import (
     AbortRequest,
     EmptyRequest,
     GenerateRequest,
+    ModelLimits,
     PauseRequest,
     PrepareRequest,
     RequestError,
     RunningRequestError,
     SwitchRequest,
+    WeightsError,
 )
 from slime.engines.vllm.answers import HostedAnswer
 from slime.engines.vllm.engine import HostedEngine
-from slime.engines.vllm.sampling import new_tokens, sampling_options
 from slime.engines.vllm.weights import BrokenEngineError, HostedWeights
 
 logger = logging.getLogger(__name__)
@@ -209,3 +218,119 @@ class VLLMServer:
             "uptime_s": time.time() - self.started,
         }
         return WIRE.answer({**self.about, **load})
+
+
+SEEDS = 1 << 63  # those of torch's generators; another would end vLLM's worker
+COLDEST = 0.01
+"""vLLM raises a lower temperature to this one."""
+
+
+def sampling_options(request: GenerateRequest, prompt: list[int], limits: ModelLimits) -> dict[str, Any]:
+    """Arguments of vLLM's SamplingParams. Raises RequestError for what vLLM would do in another way."""
+    _check(request, prompt, limits)
+    params = request.sampling_params
+    scored = request.return_logprob and request.logprob_start_len >= 0
+    seed = params.seed if params.seed is not None else params.sampling_seed
+    return {
+        "max_tokens": max(1, new_tokens(request, len(prompt), limits)),
+        "temperature": 0.0 if params.greedy else params.temperature,
+        "top_p": params.top_p,
+        "top_k": params.top_k,
+        "min_p": params.min_p,
+        "frequency_penalty": params.frequency_penalty,
+        "presence_penalty": params.presence_penalty,
+        "repetition_penalty": params.repetition_penalty,
+        "logit_bias": params.logit_bias or None,
+        "seed": None if seed is None else seed % SEEDS,
+        "stop": params.stop,
+        "stop_token_ids": params.stop_token_ids,
+        "ignore_eos": params.ignore_eos,
+        "skip_special_tokens": params.skip_special_tokens,
+        "include_stop_str_in_output": params.no_stop_trim,
+        "logprobs": request.top_logprobs_num if request.return_logprob else None,
+        "logprob_token_ids": (request.token_ids_logprob or None) if request.return_logprob else None,
+        "prompt_logprobs": request.top_logprobs_num if scored else None,
+        "flat_logprobs": True,
+    }
+
+
+def new_tokens(request: GenerateRequest, prompt: int, limits: ModelLimits) -> int:
+    """Tokens that the answer may have; 0 asks for the prompt's log-probs alone, for which vLLM samples one token."""
+    return limits.new_tokens(prompt, request.sampling_params.max_new_tokens, least=1)
+
+
+def _check(request: GenerateRequest, prompt: list[int], limits: ModelLimits) -> None:
+    params, chosen = request.sampling_params, request.token_ids_logprob
+    limits.check(request, prompt)
+    if chosen and (request.top_logprobs_num or request.logprob_start_len >= 0):
+        raise RequestError(
+            "token_ids_logprob: vLLM gives them for sampled tokens alone, and without top_logprobs_num"
+        )
+    if not params.greedy and params.temperature < COLDEST:
+        raise RequestError(
+            f"sampling_params.temperature: vLLM samples at none between 0 and {COLDEST}; 0 is greedy"
+        )
+
+
+def serve(args: Any, request: dict[str, Any], version: str) -> int:
+    """Loads the model, proves it and serves until a signal; returns an exit status. vLLM's processes end with it.
+
+    Args:
+        args: vLLM's AsyncEngineArgs. request: see `child`. version: vLLM's.
+    """
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, _leave)
+    return asyncio.run(_serve(args, request, version))
+
+
+async def _serve(args: Any, request: dict[str, Any], version: str) -> int:
+    from vllm import SamplingParams
+    from vllm.exceptions import VLLMClientError
+    from vllm.sampling_params import RequestOutputKind
+    from vllm.v1.engine.async_llm import AsyncLLM
+
+    engine = HostedEngine(
+        AsyncLLM.from_engine_args(args),
+        lambda **options: SamplingParams(output_kind=RequestOutputKind.DELTA, **options),
+        (ValueError, VLLMClientError),
+    )
+    weights = HostedWeights(engine)
+    try:
+        await engine.start()
+        await weights.prove_first(args.model, request["version"], request["checksum"])
+        failed = await _listen(
+            engine, weights, {"model_path": request["model_path"], "version": version}, request
+        )
+    except WeightsError as error:
+        print(f"engine: {error}", file=sys.stderr, flush=True)
+        return 2
+    finally:
+        engine.shutdown()
+    return 1 if failed else 0
+
+
+async def _listen(
+    engine: HostedEngine, weights: HostedWeights, about: dict[str, str], request: dict[str, Any]
+) -> bool:
+    """Serves until a signal (False) or until the engine is broken (True)."""
+    broken = asyncio.Event()
+
+    def end() -> None:
+        broken.set()
+        server.should_exit = True
+
+    config = uvicorn.Config(
+        VLLMServer(engine, weights, {**about, "pid": str(os.getpid())}, end).app(),
+        host=request["host"],
+        port=request["port"],
+        log_level="warning",
+        **SERVER_OPTIONS,
+    )
+    server = uvicorn.Server(config)
+    await server.serve()
+    return broken.is_set()
+
+
+def _leave(number: int, frame: FrameType | None) -> None:
+    """Out of whatever loads, through the blocks that end vLLM. Uvicorn, while it serves, has handlers of its own."""
+    sys.exit(0)

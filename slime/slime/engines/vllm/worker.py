@@ -5,19 +5,22 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import threading
+import time
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Future
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+import psutil
 import torch
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from slime.engines.vllm.fingerprint import Fingerprint, fingerprint
-from slime.engines.vllm.lifetime import end_with
-from slime.engines.vllm.log_probs import scaled
+from claw_base.run_folder.records import has_ended
 from slime.weights.artifact import weight_files
 from slime.weights.digests import in_parallel
 
@@ -29,6 +32,53 @@ KEPT = 3
 """Folders whose fingerprints are kept: of what serves, of what is to serve, of what served before."""
 COLUMNS = 64
 """Columns of a packed weight that are read back, by unit vectors: a tensor left behind differs in nearly all of them."""
+
+
+WORD = 8
+"""Bytes."""
+SPAN = 1 << 20
+"""Words that are multiplied at a time; those of later spans count by powers of `STEP`."""
+STEP = 0x9E3779B97F4A7C15 - (1 << 64)
+
+Fingerprint = tuple[int, int]
+
+
+def fingerprint(tensor: Tensor) -> Fingerprint:
+    """Equal for tensors of the same bytes, on whatever device, and unequal for others but by a chance below 2^-48.
+
+    Every device has the operations: the memory of a GPU is read once, and stays there. Two sums of a tensor's 8-byte
+    words modulo 2^64, each word times a random odd number (multilinear hashing: Lemire and Kaser 2014, arXiv
+    1202.4961); one sum is of the words, the other of their upper halves, so that each of the numbers in a word changes
+    many bits. They find what a load left behind or damaged, not forgery.
+    """
+    flat = words(tensor)
+    sums = torch.zeros(2, dtype=torch.int64, device=flat.device)
+    whole, halves = keys(str(flat.device))
+    for first in range(0, len(flat), SPAN):
+        span = flat[first : first + SPAN]
+        found = torch.stack([(span * whole[: len(span)]).sum(), ((span >> 32) * halves[: len(span)]).sum()])
+        sums = sums * STEP + found
+    first_sum, second_sum = sums.tolist()
+    return first_sum, second_sum
+
+
+def words(tensor: Tensor) -> Tensor:
+    """The bytes of a tensor as flat int64, eight in each, or one in each where they do not make words."""
+    flat = tensor.detach().contiguous().reshape(-1)
+    if flat.nbytes % WORD:
+        return flat.view(torch.uint8).to(torch.int64)
+    if flat.storage_offset() * flat.itemsize % WORD or flat.data_ptr() % WORD:
+        flat = flat.clone()
+    return flat.view(torch.int64)
+
+
+@lru_cache(maxsize=8)
+def keys(device: str) -> tuple[Tensor, Tensor]:
+    """The same odd numbers on every device and in every process."""
+    generator = torch.Generator().manual_seed(0x5EED)
+    made = torch.randint(-(1 << 62), 1 << 62, (2, SPAN), generator=generator) * 2 + 1
+    whole, halves = made.to(device)
+    return whole, halves
 
 
 class LiveWeights:
@@ -204,3 +254,54 @@ def _leaf(name: str) -> str:
 def _module(name: str) -> str:
     """Of a tensor's name."""
     return name.rpartition(".")[0]
+
+
+LOOK_SECONDS = 0.5
+
+
+def end_with(server: int) -> None:
+    """To be called in a worker: from now on it, and the engine process above it, end after the process `server`.
+
+    vLLM's engine process would outlive a server that was killed.
+    """
+    watched = psutil.Process(server)
+    family = [os.getpid()]
+    if os.getppid() != server:
+        family.insert(0, os.getppid())
+    threading.Thread(target=_watch, args=(watched, family), name="lifetime", daemon=True).start()
+
+
+def _watch(watched: psutil.Process, family: list[int]) -> None:
+    while not has_ended(watched):
+        time.sleep(LOOK_SECONDS)
+    for pid in family:
+        os.kill(pid, signal.SIGKILL)
+
+
+def scaled(sampler: type[Any]) -> type[Any]:
+    """vLLM's sampler class with log_softmax(penalised and biased logits / temperature) as its log-probs; greedy rows are
+    not scaled.
+
+    These are the log-probs of trainer and embedded engine: scaled by temperature, before truncation. vLLM offers the
+    model's own (temperature 1) or those after top-k and top-p, whose sum over the kept tokens is 1; neither can be
+    compared with what a trainer computes for a sampled token.
+    """
+
+    class ScaledLogProbs(sampler):  # type: ignore[misc]
+        _scaled: Any = None
+
+        def sample(self, logits: Any, sampling_metadata: Any, *more: Any, **options: Any) -> tuple[Any, Any]:
+            wanted = sampling_metadata.max_num_logprobs is not None or sampling_metadata.logprob_token_ids
+            self._wanted, self._scaled = bool(wanted), None
+            sampled, _ = super().sample(logits, sampling_metadata, *more, **options)
+            if wanted and self._scaled is None:  # all rows are greedy
+                self._scaled = self.compute_logprobs(logits)
+            return sampled, self._scaled
+
+        def apply_temperature(self, logits: Any, *more: Any, **options: Any) -> Any:
+            logits = super().apply_temperature(logits, *more, **options)
+            if self._wanted:
+                self._scaled = self.compute_logprobs(logits)
+            return logits
+
+    return ScaledLogProbs

@@ -107,7 +107,7 @@ def test_a_python_without_vllm_is_named(model_path: Path) -> None:
 def test_what_runs_in_vllms_python_does_without_our_other_requirements() -> None:
     absent = ("orjson", "httpx", "ray", "openclaw", "transformers", "tokenizers")
     program = f"import sys; sys.modules.update(dict.fromkeys({absent}))\n"
-    program += "import slime.engines.vllm.child, slime.engines.vllm.host, slime.engines.vllm.worker"
+    program += "import slime.engines.vllm.child, slime.engines.vllm.server, slime.engines.vllm.worker"
     env = {**os.environ, "PYTHONPATH": str(SLIME)}
     subprocess.run([sys.executable, "-c", program], env=env, check=True)
 

@@ -29,7 +29,7 @@ PROMPT = list(range(10, 30))
 
 
 class Hosted:
-    """Our server over a fake AsyncLLM, as `slime.engines.vllm.host` builds it."""
+    """Our server over a fake AsyncLLM, as `slime.engines.vllm.server` builds it."""
 
     def __init__(self, folder: Path) -> None:
         self.llm = FakeLLM(folder, plain_model)

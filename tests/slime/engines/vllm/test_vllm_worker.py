@@ -17,9 +17,7 @@ from safetensors.torch import save_file
 from torch import nn
 
 from slime.engines.vllm import worker
-from slime.engines.vllm.fingerprint import SPAN, fingerprint
-from slime.engines.vllm.log_probs import scaled
-from slime.engines.vllm.worker import LiveWeights, Wanted, compare, tie_head
+from slime.engines.vllm.worker import SPAN, LiveWeights, Wanted, compare, fingerprint, scaled, tie_head
 
 WIDTH = 8
 
@@ -214,7 +212,7 @@ def test_log_probs_are_scaled_by_the_temperature_and_not_truncated() -> None:
 START = "import subprocess, sys, time; subprocess.Popen([sys.executable, '-c', {!r}]); time.sleep(60)"
 WORK = """
 import os, psutil, time
-from slime.engines.vllm.lifetime import end_with
+from slime.engines.vllm.worker import end_with
 engine = psutil.Process(os.getppid())
 end_with(engine.ppid())
 print(engine.pid, os.getpid(), flush=True)
