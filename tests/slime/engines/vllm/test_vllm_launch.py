@@ -67,7 +67,7 @@ def test_it_gets_the_live_weights_its_own_flags_and_this_package_alone(
     assert flags == {
         "model": str(other_weights), "tokenizer": str(model_path), "max_model_len": "2048", "max_num_seqs": "8",
     }  # fmt: skip
-    assert (seen["visible"], seen["threads"]) == (["slime"], "3")
+    assert (seen["visible"], seen["threads"]) == (["claw_base", "slime"], "3")
     assert seen["path"].split(os.pathsep)[0] == os.path.dirname(engine_python)
 
 
