@@ -14,10 +14,10 @@ def train(run: TrainingRun, num_rollout: int) -> None:
     while rollout_id < num_rollout:
         try:
             run.step_aside()
-            batch = run.request(rollout_id)
-            run.wait(batch)
-            run.train(batch)
-            run.publish(rollout_id)
+            version = run.request(rollout_id)
+            run.wait(version)
+            run.train(version)
+            run.publish(version)
             run.evaluate_after(rollout_id)
             rollout_id += 1
         except TrainerDied as death:

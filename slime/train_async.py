@@ -12,19 +12,20 @@ from slime.ray.train_group import TrainerDied
 def train(run: TrainingRun, num_rollout: int) -> None:
     rollout_id = run.start()
     run.evaluate_before(rollout_id)
-    batch = run.request(rollout_id) if rollout_id < num_rollout else None
-    while batch is not None:
+    version = run.request(rollout_id) if rollout_id < num_rollout else None
+    while version is not None:
         try:
-            run.wait(batch)
+            run.wait(version)
             more = rollout_id + 1 < num_rollout
-            upcoming = run.request(rollout_id + 1) if more else None  # collected while this one trains
-            run.train(batch)
-            run.publish(rollout_id, behind=True)
+            # collected while this one trains
+            upcoming = run.request(rollout_id + 1) if more else None
+            run.train(version)
+            run.publish(version, overlap=True)
             run.evaluate_after(rollout_id)
-            rollout_id, batch = rollout_id + 1, upcoming
+            rollout_id, version = rollout_id + 1, upcoming
         except TrainerDied as death:
             rollout_id = run.recover(death)
-            batch = run.request(rollout_id) if rollout_id < num_rollout else None
+            version = run.request(rollout_id) if rollout_id < num_rollout else None
     run.finish()
 
 

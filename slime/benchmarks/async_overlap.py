@@ -78,8 +78,8 @@ def prompt_model(folder: Path) -> Path:
 
 def with_stated_parts(median: float, sigma: float, train_seconds: float) -> None:
     """Exchanges this process's engine and trainer for those that only wait."""
+    import slime.ray.components as components
     import slime.ray.engines as engines
-    import slime.ray.parts as parts
     from slime.processes.servers import ServerSpec
 
     def engine_spec(args: Any, server: Any, index: int, manager: Any) -> ServerSpec:
@@ -90,7 +90,7 @@ def with_stated_parts(median: float, sigma: float, train_seconds: float) -> None
 
     StatedTrainers.seconds = train_seconds
     engines.engine_spec = engine_spec
-    parts.TrainGroup = StatedTrainers  # type: ignore[misc,assignment]
+    components.TrainGroup = StatedTrainers  # type: ignore[misc,assignment]
 
 
 def run_loop(options: argparse.Namespace) -> None:

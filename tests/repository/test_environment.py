@@ -30,7 +30,7 @@ READS = {
         "processes/supervisor.py": {WHOLE},
         "ray/__init__.py": {"RAY_ADDRESS", WHOLE},  # what Ray's own settings are, unless somebody set them
         "ray/engines.py": {WHOLE},  # where the engines will look for programs
-        "ray/parts.py": {WHOLE},
+        "ray/components.py": {WHOLE},
         "ray/train_actor.py": {WHOLE},  # the allocator of trainers, unless somebody set it
         "ray/runtime.py": {WHOLE, "RAY_ADDRESS", "MALLOC_ARENA_MAX"},
         "ray/weight_sender.py": {"NCCL_CUMEM_ENABLE", WHOLE},  # to take the allocator's out

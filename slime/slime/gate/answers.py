@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from slime.errors import EngineError
 from slime.gate.history import GateHistory
+from slime.gate.interruptible import Ordered, interruptible
 from slime.gate.likelihood import LIKED, QUESTION, WISH, key, purpose
 from slime.gate.limits import bad_answers, too_few_obeyed
-from slime.gate.patience import Ordered, interruptible
 from slime.gate.sampled import Tried, is_right, measure_sampled, share_obeyed, share_right
 from slime.types import Sample
 from slime.weights.update import CandidateRejected

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 from slime.gate.answers import VERSIONS, AnswerCheck, Tries, share_of
 from slime.gate.history import GateHistory
+from slime.gate.interruptible import in_thread
 from slime.gate.likelihood import LIKED, QUESTION, key, purpose
 from slime.gate.limits import too_few_right
-from slime.gate.patience import in_thread
 from slime.gate.sampled import Tried, is_right
 from slime.types import Sample
 from slime.weights.versions import WeightVersion

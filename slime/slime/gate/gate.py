@@ -14,10 +14,10 @@ from slime.gate.answers import STAGE as ANSWERS
 from slime.gate.answers import AnswerCheck, Tries
 from slime.gate.audit import Audit
 from slime.gate.history import GateHistory
+from slime.gate.interruptible import STAGE as ORDER
+from slime.gate.interruptible import check_orders, told_of
 from slime.gate.likelihood import WISH, key, measure_likelihood, purpose
 from slime.gate.limits import bad_change, bad_likelihood, is_near, too_few_right
-from slime.gate.patience import STAGE as ORDER
-from slime.gate.patience import check_orders, told_of
 from slime.hooks import load_hook
 from slime.types import Sample
 from slime.utils.logging import event

@@ -1,4 +1,8 @@
-"""What every actor does first in its process: own log file, own record, own niceness."""
+"""Sets up the process of an actor: log file, record, niceness, and the environment of torch's GPU allocator.
+
+Batches of changing sizes leave fewer gaps in segments that grow, so trainers use them. Engines do not: they manage one
+large block, and memory in such segments can neither be shared by CUDA IPC nor be released by SGLang.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +10,7 @@ import functools
 import logging
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, MutableMapping
 from pathlib import Path
 from typing import ParamSpec, TypeVar
 
@@ -69,3 +73,27 @@ def _logged(method: Callable[P, R]) -> Callable[P, R]:
             raise
 
     return call
+
+
+VARIABLES = ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF")
+"""Torch reads either name."""
+QUEUES = "CUDA_DEVICE_MAX_CONNECTIONS"
+"""One queue to the GPU is what Megatron's overlap needs; an engine, which has several streams, would wait for itself."""
+EXPANDABLE = "expandable_segments:True"
+
+
+def let_segments_grow(environ: MutableMapping[str, str]) -> None:
+    """Before torch uses the GPU; what the user exported stays."""
+    if not any(name in environ for name in VARIABLES):
+        environ[VARIABLES[0]] = EXPANDABLE
+
+
+def forget_allocator(environ: MutableMapping[str, str]) -> None:
+    """Before torch uses the GPU: its defaults."""
+    for name in VARIABLES:
+        environ.pop(name, None)
+
+
+def of_servers(environ: Mapping[str, str]) -> dict[str, str]:
+    """A driver's environment without what is for its trainers alone."""
+    return {name: value for name, value in environ.items() if name not in (*VARIABLES, QUEUES)}

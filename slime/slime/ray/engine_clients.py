@@ -1,4 +1,4 @@
-"""The client of each engine that serves the policy, and the way on which it gets its weights."""
+"""The client of each engine that serves the policy, how it receives weights, and which engine released its memory."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from claw_base.run_folder import records
 from slime.engines.client import EngineControl
 from slime.processes import control
 from slime.ray.placement import Placement
-from slime.ray.released import ReleasedEngine
 from slime.weights.versions import artifact_folder
 
 if TYPE_CHECKING:
     from slime.arguments.sides import ServingSide
     from slime.engines.sglang.broadcast import SenderHandle
     from slime.engines.sglang.memory import SharerHandle
+
 
 logger = logging.getLogger(__name__)
 
@@ -98,3 +98,49 @@ def end_process(run_dir: Path, name: str | None) -> Callable[[], None]:
             control.terminate(record, grace=0.0)
 
     return end
+
+
+class ReleasedEngine:
+    """Notes in the run folder which process of an engine released its memory; the next driver could not ask SGLang.
+
+    An engine ends if it is asked to release its memory twice, or to resume memory that it holds.
+
+    Args:
+        name: of the engine's process; None: it runs on another machine, and nothing is noted.
+    """
+
+    def __init__(self, run_dir: Path, name: str | None) -> None:
+        self.run_dir, self.name = run_dir, name
+
+    def process(self) -> str:
+        """The process that serves now; "" where that is not known."""
+        record = None if self.name is None else records.read_record(self.run_dir, self.name)
+        return "" if record is None else f"{record.pid}/{record.birth or record.create_time}"
+
+    def note(self, process: str) -> None:
+        """This process gives its memory back from now on; "": none does."""
+        if self.name is None:
+            return
+        path = _folder(self.run_dir) / self.name
+        if process:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(process, encoding="utf-8")
+        else:
+            path.unlink(missing_ok=True)
+
+
+def end_released(run_dir: Path) -> None:
+    """Ends engines that an earlier driver left without their memory, or on the way there; they are started anew."""
+    for path in sorted(_folder(run_dir).glob("*")):
+        record = records.read_record(run_dir, path.name)
+        same = ReleasedEngine(run_dir, path.name).process() == path.read_text(encoding="utf-8")
+        if record is not None and record.alive() and same:
+            logger.warning(
+                "%s has given its memory back to an earlier driver: it is started again", path.name
+            )
+            control.terminate(record)
+        path.unlink(missing_ok=True)
+
+
+def _folder(run_dir: Path) -> Path:
+    return run_dir / "released"

@@ -1,56 +1,187 @@
-"""A version that goes live while the driver does something else."""
+"""How a version leaves the trainer and goes live: with --gate after an examination, without one at once."""
 
 from __future__ import annotations
 
-import threading
+import logging
+import shutil
 import time
 from collections.abc import Callable
-from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from functools import cache, partial
 
-from slime.weights.update import CandidateRejected
+from slime.ray.publisher import Publisher
+from slime.ray.train_group import TrainGroup
+from slime.ray.version_in_flight import VersionInFlight, VersionState
+from slime.weights.update import Candidate, CandidateRejected
+
+logger = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True)
-class Publication:
-    """A version on its way.
+def publish(
+    publisher: Publisher,
+    trainers: TrainGroup,
+    version: VersionInFlight,
+    make_way: Callable[[], None],
+    now: bool = False,
+) -> None:
+    """Takes the weights after a rollout from the trainer if an update or a checkpoint is due, and starts to make them
+    live; `VersionInFlight.settle` returns when they are. The trainer may go on as soon as this returns.
+
+    A checkpoint is complete before its weights go live, and they go live with it, so that a run resumed from it
+    serves what the first one did. With --gate the version is examined first (`Examination`): a rejected version does
+    not go live, the trainer goes back, and a checkpoint that is due holds the live weights.
+
+    Args:
+        version: the version before it is settled. Its metrics get the version number and the seconds that it took.
+        make_way: called when the weights are written, or nothing is due; before any request to an engine.
+        now: publish and save, whatever the flags say.
+    """
+    due = now or publisher.save_due(version.rollout_id)
+    if not due and not publisher.update_due(version.rollout_id):
+        version.state = VersionState.HELD
+        make_way()
+        return
+    began = time.monotonic()
+    number, parent = publisher.numbers.next(publisher.newest), publisher.live.version
+    whole = due or not publisher.args.ship_adapters
+    weights, slot = publisher.files.share(trainers, number) if whole else (None, None)
+    weights = weights or publisher.files.export(trainers, number, whole)
+    persist = cache(partial(publisher.files.write_artifact, weights, slot))
+    if due or publisher.gate.on or publisher.args.custom_update_weight_post_write_path:
+        persist()
+    candidate = Candidate(weights, version.rollout_id, parent, metrics=dict(version.metrics))
+    version.state = VersionState.EXAMINING
+    if publisher.gate.on:
+        Examination(publisher, trainers, version, candidate, due, make_way, slot).begin()
+        return
+    make_way()
+    if due:
+        publisher.save(trainers, candidate)
+
+    def go_live() -> None:
+        publisher.make_live(candidate, persist, slot)
+        version.metrics["weights/version"] = number
+        version.metrics["perf/update_weights_time"] = time.monotonic() - began
+
+    version.go_live(go_live)
+
+
+@dataclass
+class Examination:
+    """One candidate in the gate: measured while the trainer holds it, then live or undone.
+
+    The trainer waits for the first half. It trains the next batch during the second half, in which the candidate
+    answers questions and engines receive it; the trainer keeps the candidate's state beside the last live one. If the
+    candidate is rejected then, `VersionInFlight.settle` undoes it and returns True: the next step descends from it,
+    and is trained again. A checkpoint that is due is written before, and counts when the candidate has passed.
+
+    The trainer waits for both halves if it cannot go on: a checkpoint that is the last one or is written in the
+    background, a lower learning rate that has to end, GPUs shared with engines.
+
+    Args:
+        due: a checkpoint is due.
+        make_way: called before a request asks an engine to load the candidate.
+        slot: of the candidate in shared memory.
 
     Attributes:
-        done: when every engine has it, or one refused it.
-        finish: what the driver does then, if it was not given up; the arguments are why it was rejected, None: it is
-            live, and the seconds that somebody waited for it.
+        found: the gate's measurements.
+        held: seconds that the trainer waited.
+        looked: seconds of the second half.
     """
 
-    done: Future[None]
-    finish: Callable[[CandidateRejected | None, float], None] = lambda rejection, waited: None
+    publisher: Publisher
+    trainers: TrainGroup
+    version: VersionInFlight
+    candidate: Candidate
+    due: bool
+    make_way: Callable[[], None]
+    slot: str | None
+    found: dict[str, float] = field(default_factory=dict)
+    held: float = 0.0
+    looked: float = 0.0
 
-    @property
-    def went_well(self) -> bool:
-        """Whether it is over, and every engine has the version."""
-        return self.done.done() and not self.done.cancelled() and self.done.exception() is None
-
-    def settle(self) -> bool:
-        """Waits and finishes; whether it was rejected. Raises what the way ended with."""
-        rejection, began = None, time.monotonic()
+    def begin(self) -> None:
+        """Returns when the trainer may go on."""
+        self.began = time.monotonic()
+        publisher, trainers = self.publisher, self.trainers
+        self.engines, self.ahead = publisher.free_engines, self.may_go_ahead()
         try:
-            self.done.result()
-        except CandidateRejected as error:
-            rejection = error
-        self.finish(rejection, time.monotonic() - began)
-        return rejection is not None
+            self.found = publisher.gate.measure(trainers, self.candidate, publisher.live)
+            if self.ahead:
+                trainers.note_state()
+            else:
+                self.let_answer()
+        except CandidateRejected as rejection:
+            self.held = time.monotonic() - self.began
+            self.undo(rejection)
+            return
+        self.held, self.looked = time.monotonic() - self.began, 0.0
+        if self.ahead and self.due:
+            publisher.save(trainers, self.candidate, hold=True)
+        self.make_way()
+        self.version.go_live(self.go_live, self.finish)
+        if not self.ahead:
+            self.version.settle()
 
+    def may_go_ahead(self) -> bool:
+        """Whether the trainer may train the next batch before this candidate has passed."""
+        args, publisher = self.publisher.args, self.publisher
+        ends = args.async_save or publisher.is_last(self.candidate.rollout_id)
+        return not (self.due and ends) and not args.colocate and publisher.gate.scale() == 1
 
-def in_background(action: Callable[[], None], name: str) -> Future[None]:
-    """Runs an action in a thread that does not keep the process from ending."""
-    done: Future[None] = Future()
-
-    def run() -> None:
+    def let_answer(self) -> None:
+        began = time.monotonic()
         try:
-            action()
-        except BaseException as error:  # whoever waits for it gets it
-            done.set_exception(error)
+            gate, live = self.publisher.gate, self.publisher.live
+            self.found = gate.let_answer(self.candidate, live, self.engines, self.found)
+        finally:
+            self.looked = time.monotonic() - began
+
+    def go_live(self) -> None:
+        if self.ahead:
+            self.let_answer()
+        candidate = replace(self.candidate, measurements=self.found)
+        self.publisher.make_live(candidate, self.persist if self.due else lambda: None, self.slot)
+        self.version.metrics["weights/version"] = candidate.weights.version
+        self.version.metrics["perf/update_weights_time"] = time.monotonic() - self.began
+
+    def persist(self) -> None:
+        if self.ahead:
+            self.publisher.put_into_force(self.candidate)
         else:
-            done.set_result(None)
+            self.publisher.save(self.trainers, self.candidate)
 
-    threading.Thread(target=run, name=name, daemon=True).start()
-    return done
+    def finish(self, rejection: CandidateRejected | None, waited: float) -> None:
+        """Accepts or undoes the candidate, in the driver's loop, after its thread has ended."""
+        self.held += min(waited, self.looked)
+        if rejection is not None:
+            self.undo(rejection)
+            return
+        self.version.metrics.update(named({**self.found, "held": self.held}))
+        self.publisher.gate.accept(self.trainers, self.found)
+
+    def undo(self, rejection: CandidateRejected) -> None:
+        """Deletes the candidate's files and brings the trainer back to the live weights, which a due checkpoint holds."""
+        publisher, weights = self.publisher, self.candidate.weights
+        self.version.state = VersionState.REJECTED
+        self.version.metrics |= {
+            "gate/rejected": 1.0,
+            **named({**rejection.measurements, "held": self.held}),
+        }
+        logger.warning(
+            "version %d is rejected, version %d stays live: %s",
+            weights.version,
+            publisher.live.version,
+            rejection,
+        )
+        publisher.newest = max(publisher.newest, weights.version)
+        publisher.gate.reject(self.trainers, self.candidate, rejection)
+        shutil.rmtree(weights.path, ignore_errors=True)
+        self.make_way()
+        if self.due:
+            live = replace(self.candidate, weights=publisher.live, parent=publisher.live_parent)
+            publisher.save(self.trainers, live)
+
+
+def named(found: dict[str, float]) -> dict[str, float]:
+    return {f"gate/{name}": value for name, value in found.items()}

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import shutil
-import time
 from collections.abc import Callable
 from contextlib import suppress
-from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,9 +16,7 @@ from slime.hooks import load_hook
 from slime.processes.servers import ServerSpec
 from slime.ray.engine_clients import engine_client, gate_client
 from slime.ray.engines import GATE
-from slime.ray.examination import Examination
 from slime.ray.external import ExternalEngines
-from slime.ray.publication import Publication, in_background
 from slime.ray.train_actor import TrainerState
 from slime.ray.train_group import TrainerDied, TrainGroup
 from slime.ray.version_files import VersionFiles
@@ -45,9 +41,6 @@ class Publisher:
         sharer: what shares memory with an own engine, where that engine needs somebody for it.
     """
 
-    publication: Publication | None = None
-    unpublished = False  # the trainer has learned what no version holds: no update was due
-
     def __init__(
         self,
         args: Arguments,
@@ -56,10 +49,12 @@ class Publisher:
         sender: SenderHandle | None = None,
         sharer: Callable[[ServerSpec], SenderHandle | None] = lambda spec: None,
     ) -> None:
-        self.args = args
-        self.run_dir, self.save_dir = Path(args.run_dir), Path(args.save)
+        self.args, run_dir = args, Path(args.run_dir)
+        self.save_dir = Path(args.save)
         self.files = VersionFiles(args, lambda: self.engines)
         self.files.claim()
+        # a hook that cannot be loaded is an error before anything is trained
+        load_hook(args, "on_weights_live_path")
         limit = args.weight_update_timeout or float("inf")
         self.external = external
         self.own_engines = [
@@ -68,11 +63,10 @@ class Publisher:
             if spec.role == "engine" and spec.url
         ]
         self.gate_engines = [gate_client(args, spec.url) for spec in specs if spec.role == GATE and spec.url]
-        self.hook = load_hook(args, "on_weights_live_path")
         self.numbers = VersionNumbers(self.save_dir)
-        self.orders = VersionOrders(self.run_dir)
+        self.orders = VersionOrders(run_dir)
         self.gate = CandidateGate(args, self.orders)
-        self.update = WeightUpdate(self.own_engines, self.run_dir, self.announce, patience=limit)
+        self.update = WeightUpdate(self.own_engines, run_dir, self.announce, patience=limit)
 
     @property
     def engines(self) -> list[EngineControl]:
@@ -91,7 +85,7 @@ class Publisher:
         Args:
             make_way: called when they are written, before an engine is asked for anything.
         """
-        before, self.unpublished = read_live(self.run_dir), False
+        before = read_live(Path(self.args.run_dir))
         self.newest = max(state.version, 0 if before is None else before.version)
         self.live, self.live_parent = self.files.weights_of(trainers, state.version), state.parent
         self.files.remember(self.live)
@@ -101,57 +95,6 @@ class Publisher:
         make_way()
         self.update.engines = list(self.engines)
         self.update.publish(Candidate(self.live, state.rollout_id, state.parent, restored=True))
-
-    def publish(
-        self,
-        trainers: TrainGroup,
-        rollout_id: int,
-        metrics: dict[str, float],
-        make_way: Callable[[], None],
-        now: bool = False,
-    ) -> None:
-        """Takes the weights after `rollout_id` from the trainer if an update or a checkpoint is due, and begins to make
-        them live; `settle` returns when they are. The trainer may go on as soon as this returns.
-
-        A checkpoint is complete before its weights go live, and they go live with it, so that a run resumed from it
-        serves what the first one did. With --gate the version is examined first (`Examination`): what the gate
-        rejects does not go live, the trainer goes back, and a checkpoint that is due holds the live weights.
-
-        Args:
-            metrics: of the rollout; gets the version and how long it took, once it is live.
-            make_way: called when they are written, or nothing is due; before an engine is asked for anything.
-            now: both are due, whatever the flags say.
-        """
-        self.settle()
-        due = now or self.save_due(rollout_id)
-        self.unpublished = not due and (
-            not self.engines or bool((rollout_id + 1) % self.args.update_weights_interval)
-        )
-        if self.unpublished:
-            make_way()
-            return
-        began = time.monotonic()
-        version, parent = self.numbers.next(self.newest), self.live.version
-        whole = due or not self.args.ship_adapters
-        weights, slot = self.files.share(trainers, version) if whole else (None, None)
-        weights = weights or self.files.export(trainers, version, whole)
-        persist = cache(partial(self.files.write_artifact, weights, slot))
-        if due or self.gate.on or self.args.custom_update_weight_post_write_path:
-            persist()
-        candidate = Candidate(weights, rollout_id, parent, metrics=dict(metrics))
-        if self.gate.on:
-            Examination(self, trainers, candidate, due, metrics, make_way, slot).begin()
-            return
-        make_way()
-        if due:
-            self.save(trainers, candidate)
-
-        def go_live() -> None:
-            self.make_live(candidate, persist, slot)
-            metrics["weights/version"] = version
-            metrics["perf/update_weights_time"] = time.monotonic() - began
-
-        self.publication = Publication(in_background(go_live, f"version {version}"))
 
     def make_live(self, candidate: Candidate, persist: Callable[[], None], slot: str | None = None) -> None:
         """Brings a candidate to every engine.
@@ -170,20 +113,8 @@ class Publisher:
         self.files.remember(self.live)
         self.files.tidy(self.live, self.orders.pinned, self.gate.history.good)
 
-    @property
-    def busy(self) -> bool:
-        """Whether a version is on its way to the engines."""
-        return self.publication is not None and not self.publication.done.done()
-
-    def settle(self) -> bool:
-        """Returns when the version that is on its way is live everywhere, or was given up; whether the trainer went back
-        to the version before it.
-
-        Raises:
-            EngineError: it was given up; the version before it is live on every engine that answers.
-        """
-        publication, self.publication = self.publication, None
-        return publication is not None and publication.settle()
+    def update_due(self, rollout_id: int) -> bool:
+        return bool(self.engines) and (rollout_id + 1) % self.args.update_weights_interval == 0
 
     def save_due(self, rollout_id: int) -> bool:
         return (rollout_id + 1) % self.args.save_interval == 0 or self.is_last(rollout_id)
@@ -204,9 +135,9 @@ class Publisher:
             self.files.copy_for_others(weights, rollout_id)
 
     @property
-    def must_export(self) -> bool:
+    def serves_adapter(self) -> bool:
         """Whether a checkpoint needs weights from the trainer that no folder holds."""
-        return self.unpublished or is_adapter(Path(self.live.path))
+        return is_adapter(Path(self.live.path))
 
     def save_live(self, trainers: TrainGroup, rollout_id: int, make_way: Callable[[], None]) -> None:
         """A checkpoint of the live version, which the trainer holds, after `rollout_id`; complete when this returns.
@@ -215,7 +146,8 @@ class Publisher:
             make_way: called when the trainer has left its weights.
         """
         model = self.live
-        if is_adapter(Path(model.path)):  # a checkpoint holds the whole model
+        if self.serves_adapter:
+            # a checkpoint holds the whole model
             model = self.files.export_apart(trainers, model.version)
         make_way()
         trainers.save(rollout_id, self.live.version, self.live_parent, model.path, wait=True)
@@ -229,8 +161,9 @@ class Publisher:
         self.files.copy_for_others(candidate.weights, candidate.rollout_id)
 
     def announce(self, candidate: Candidate) -> None:
-        """Every engine serves the candidate: tells the hook."""
-        if self.hook is None or candidate.silent:
+        """Calls the hook --on-weights-live-path: every engine serves the candidate."""
+        hook = load_hook(self.args, "on_weights_live_path")
+        if hook is None or candidate.silent:
             return
         weights = candidate.weights
         checkpoint = {
@@ -242,9 +175,7 @@ class Publisher:
             "measurements": candidate.measurements,
             **({"undo": candidate.undo} if candidate.undo is not None else {}),
         }
-        load_hook(self.args, "on_weights_live_path")(
-            self.args, candidate.rollout_id, weights.version, checkpoint
-        )
+        hook(self.args, candidate.rollout_id, weights.version, checkpoint)
 
     def check_kept(self) -> None:
         """Raises TrainerDied where a service has forgotten the weights that serve: it has lost those that are trained

@@ -1,9 +1,10 @@
-"""The driver's side of the rollout manager: batches that are asked for, and a manager that is lost."""
+"""The actor that turns prompts into training batches, and the driver's side of it: requests and recovery."""
 
 from __future__ import annotations
 
 import contextlib
 import logging
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -13,14 +14,18 @@ import ray
 from ray.exceptions import RayActorError
 
 from claw_base.run_folder import records
+from slime import replay
 from slime.errors import ConfigError, DataError
 from slime.processes import control
+from slime.ray import actor_process
 from slime.ray.cluster import here
-from slime.ray.rollout_manager import RolloutManager
 from slime.ray.waiting import Heartbeat, RestartBudget, TaskFailed, WaitTimeout, gather
+from slime.rollout.service import RolloutService
+from slime.types import Sample
 
 if TYPE_CHECKING:
     from slime.arguments import Arguments
+    from slime.arguments.sides import GenerationSide
 
 logger = logging.getLogger(__name__)
 
@@ -158,3 +163,53 @@ class Rollouts:
         what = f"the evaluation at rollout {rollout_id}"
         metrics: dict[str, float] = gather(answer, what, self.args.eval_timeout, look_around)[0]
         return metrics
+
+
+@ray.remote(num_cpus=0, max_restarts=0, max_concurrency=8)
+@actor_process.logs_failures
+class RolloutManager:
+    """Each call runs in a thread of its own, so that none waits behind a batch that is being made.
+
+    When it dies the driver starts another, restores its data and asks for the batch again: a rollout function
+    must give the same `rollout_id` the same samples, or new ones as good.
+    """
+
+    def __init__(self, args: GenerationSide) -> None:
+        actor_process.enter(Path(args.run_dir), "buffer", role="buffer")
+        self.args = args
+        self.service: RolloutService | None = None
+        self.opening = threading.Lock()
+
+    def open(self) -> None:
+        """Reads the data; whatever is wrong with it is raised here and by every call, not as the end of the actor."""
+        self._opened()
+
+    def _opened(self) -> RolloutService:
+        with self.opening:
+            if self.service is None:
+                self.service = RolloutService(self.args)
+            return self.service
+
+    @ray.method(num_returns=2)  # type: ignore[untyped-decorator]
+    def generate(self, rollout_id: int) -> tuple[list[Sample], dict[str, float]]:
+        """Blocks until there is a batch; returns its samples and its metrics."""
+        samples, metrics = self._opened().generate(rollout_id)
+        if self.args.save_debug_rollout_data is not None:
+            replay.save(self.args.save_debug_rollout_data, rollout_id, samples)
+        return samples, metrics
+
+    def evaluate(self, rollout_id: int) -> dict[str, float]:
+        """Evaluates the weights that serve now; returns `eval/*` metrics."""
+        return self._opened().evaluate(rollout_id)
+
+    def save(self, rollout_id: int) -> None:
+        """Writes the state of the data source after `rollout_id`."""
+        self._opened().save(rollout_id)
+
+    def load(self, rollout_id: int) -> None:
+        """Goes on with the data where a run stood after `rollout_id`."""
+        self._opened().load(rollout_id)
+
+    def status(self) -> dict[str, Any]:
+        """What is being waited for, and for how many seconds."""
+        return {"waiting": {}} if self.service is None else self.service.status()

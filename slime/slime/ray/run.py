@@ -1,28 +1,34 @@
-"""A training run: its actors, its servers, and the recovery of what dies or hangs.
+"""A training run: its actors, its servers, and the recovery of those that end or hang.
 
-Servers come back by themselves (see `ServerWatcher`), a rollout manager is replaced where its batch is awaited
-(`Rollouts`). Here is the rest: a trainer that is lost starts again from the latest checkpoint, whose weights go
-live once more; the rollout side then takes back what was leased or trained since. When Ray itself dies the
-driver ends, and the supervisor starts another.
+Servers restart by themselves (`ServerWatcher`), and `Rollouts` replaces a rollout manager while it waits for a batch.
+`TrainingRun` does the rest: after the loss of the trainer it starts another one from the latest checkpoint and
+publishes its weights again; the rollout side then takes back the samples that were leased or trained since. When Ray
+itself fails the driver ends, and the supervisor starts another driver.
 """
 
 from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ray.exceptions import RayActorError
+
 from claw_base.run_folder.usage import cost_of, read_prices
-from slime.errors import DataError, TrainError
-from slime.ray.evaluation import evaluate
-from slime.ray.parts import RunParts
-from slime.ray.rollouts import PendingBatch
-from slime.ray.stop import Stopped
+from slime.errors import ClawError, ConfigError, DataError, TrainError
+from slime.ray.components import RunComponents
+from slime.ray.publication import publish
+from slime.ray.rollouts import Rollouts
 from slime.ray.train_group import TrainerDied, TrainGroup
+from slime.ray.version_in_flight import VersionInFlight, VersionState
 from slime.ray.version_orders import left_over, obey, repin
 from slime.ray.waiting import RestartBudget
+from slime.tracking import Tracker
 from slime.tracking.lines import beginning
 from slime.tracking.step_times import StepClock
 from slime.weights import checkpoints
@@ -32,36 +38,82 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-PIN_INTERVAL = 0.5  # seconds between looks for an order while training waits
-FAILURES_IN_A_ROW = 3  # batches that could not be trained on, before the run is given up
+# seconds between checks for an order while training waits
+PIN_INTERVAL = 0.5
+# consecutive batches that could not be trained on, before the run is given up
+FAILURES_IN_A_ROW = 3
 
 
-class TrainingRun(RunParts):
-    """Everything a training loop uses, in verbs. `args` are the parsed arguments of the driver."""
+class Stopped(Exception):
+    """The run is asked to stop, and its trainer is between two steps: a checkpoint can be written."""
 
-    untold: tuple[int, dict[str, float]] | None = (
-        None  # a rollout whose version is on its way, and its metrics
-    )
 
-    told_of_cost = False
-    went_back = False  # since the present batch was asked for
-    batch: PendingBatch | None = None  # the newest one that was trained on
-    stopping = False  # somebody asked for the end; the next look around is the place for it
-    restored = -1  # the last rollout in the weights that this driver began with
+@dataclass
+class Progress:
+    """How far a run is, as rollout ids; -1: none.
+
+    Attributes:
+        trained: the last rollout that a training step used up.
+        restored: the last rollout in the weights that this driver started with.
+        failures: consecutive batches that could not be trained on.
+    """
+
+    trained: int = -1
+    restored: int = -1
+    failures: int = 0
+
+
+class CostLimit:
+    """--max-cost: training stops when the run has spent it. `show` gets the reason, once."""
+
+    def __init__(self, args: Arguments, show: Callable[[str], None]) -> None:
+        self.args, self.show = args, show
+        self.shown = False
+
+    def reached(self) -> str | None:
+        """Returns why training stops, or None."""
+        args = self.args
+        if args.max_cost is None or args.rented_prices is None:
+            return None
+        cost = cost_of(args.run_dir, read_prices(args.rented_prices, args.rented_model))
+        if cost < args.max_cost:
+            return None
+        reason = (
+            f"${cost:.2f} of --max-cost {args.max_cost:g} are spent: training has stopped, serving goes on"
+        )
+        if not self.shown:
+            self.shown = True
+            self.show(reason)
+        return reason
+
+
+class TrainingRun(RunComponents):
+    """The steps of a training loop. The loop requests a version, waits for its batch, trains on it and publishes it.
+    `version_in_flight` describes the states of a version and which of these steps enters them.
+
+    Args:
+        args: parsed arguments of the driver.
+
+    Attributes:
+        in_flight: the version that was published last, settled or not; None before the first one and after a restart.
+        stopping: a signal asked for the end; the next `look_for_stop` raises Stopped.
+    """
+
+    in_flight: VersionInFlight | None = None
+    stopping = False
 
     def __init__(self, args: Arguments) -> None:
-        self.metrics: dict[str, float] = {}
-        self.failures = 0
-        self.trained = -1
+        self.progress = Progress()
         self.clock = StepClock()
         self.budget = RestartBudget("the trainer", args.trainer_max_restarts)
         super().__init__(args)
+        self.cost = CostLimit(args, self.tracker.show)
 
     def start(self) -> int:
-        """Brings the trainer's weights live once it and the servers are up; returns the rollout to train.
+        """Publishes the trainer's weights once the trainer and the servers are up; returns the rollout to train.
 
         Raises:
-            TrainError: the trainer was lost too often on the way, or Ray is dead.
+            TrainError: the trainer was lost too often on the way, or Ray has failed.
         """
         passed_over = checkpoints.passed_over(self.args.save, self.args.load)
         if passed_over is not None:
@@ -73,8 +125,8 @@ class TrainingRun(RunParts):
                 self.replace_trainer(death)
 
     def go_live(self) -> int:
-        """Engines that share GPUs with trainers start first: an engine takes its share of the memory that it finds free,
-        and what comes later is charged to its cache."""
+        """Engines that share GPUs with trainers start first: an engine reserves its share of the memory that is free, and
+        counts later allocations against its cache."""
         if self.args.colocate:
             self.wait_for_servers()
             if self.args.offload_rollout:
@@ -87,101 +139,108 @@ class TrainingRun(RunParts):
                 self.tracker.display.line(f"{spec.name} ready at {spec.url}{spec.welcome}")
         if self.trainers is None or state is None:
             return 0
+        self.in_flight = None
         self.publisher.restore(self.trainers, state, self.make_way)
         repin(self.publisher)
         if (order := left_over(self.publisher.orders)) is not None:
             self.tracker.display.line(order)
-        self.trained = self.restored = max(state.rollout_id, self.publisher.orders.trained)
-        self.tracker.take_up(self.trained)
-        self.tracker.display.line(beginning(self.args, self.trained))
-        self.rollouts.go_on_after(self.trained)
-        return self.trained + 1
+        trained = max(state.rollout_id, self.publisher.orders.trained)
+        self.progress.trained = self.progress.restored = trained
+        self.tracker.take_up(trained)
+        self.tracker.display.line(beginning(self.args, trained))
+        self.rollouts.go_on_after(trained)
+        return trained + 1
 
-    def request(self, rollout_id: int) -> PendingBatch:
-        """Asks for a batch and returns at once."""
-        return self.rollouts.request(rollout_id)
+    def request(self, rollout_id: int) -> VersionInFlight:
+        """Requests the batch of a new version and returns at once."""
+        return VersionInFlight(self.rollouts.request(rollout_id))
 
-    def wait(self, batch: PendingBatch) -> None:
-        """Returns when the batch is there. Where somebody goes back to an older version meanwhile, it is formed anew.
+    def wait(self, version: VersionInFlight) -> None:
+        """Returns when the batch is complete. After a rollback meanwhile, the batch is requested again.
 
         Raises:
-            Stopped: it is time to end.
-            TrainerDied: it was lost meanwhile; it can be back before the batch is full.
-            TrainError: Ray died, or the rollout side fails for good.
+            Stopped: a stop was requested.
+            TrainerDied: the trainer was lost meanwhile; it can be back before the batch is full.
+            TrainError: Ray failed, or the rollout side fails for good.
         """
+        look = partial(self.look_around, version)
         while True:
-            self.went_back = False
-            self.tracker.at(batch.rollout_id, f"waiting for rollout {batch.rollout_id}")
-            self.look_around()
-            self.metrics = self.rollouts.wait(batch, self.look_around)
+            version.outdated = False
+            self.tracker.at(version.rollout_id, f"waiting for rollout {version.rollout_id}")
+            look()
+            version.metrics = self.rollouts.wait(version.batch, look)
             while self.trainers is not None and (reason := self.held()) is not None:
-                self.tracker.at(batch.rollout_id, reason)
+                self.tracker.at(version.rollout_id, reason)
                 time.sleep(PIN_INTERVAL)
-                self.look_around()
-            if not self.went_back or self.rollouts.same_again:
+                look()
+            if not version.outdated or self.rollouts.same_again:
                 self.look_for_stop()
                 return
             # its samples may be those of a version that came back, or be quarantined now
-            batch.ask(self.rollouts.manager)
+            version.batch.ask(self.rollouts.manager)
 
     def held(self) -> str | None:
-        """Why training waits although a batch is there; None: it does not."""
+        """Returns why training waits although a batch is complete, or None."""
         if self.publisher.orders.pinned is not None:
             return f"version {self.publisher.orders.pinned} is pinned: training waits"
-        return self.budget_spent()
+        return self.cost.reached()
 
-    def budget_spent(self) -> str | None:
-        """With --max-cost: that it is reached, told once."""
-        args = self.args
-        if args.max_cost is None or args.rented_prices is None:
-            return None
-        cost = cost_of(args.run_dir, read_prices(args.rented_prices, args.rented_model))
-        if cost < args.max_cost:
-            return None
-        reason = (
-            f"${cost:.2f} of --max-cost {args.max_cost:g} are spent: training has stopped, serving goes on"
-        )
-        if not self.told_of_cost:
-            self.told_of_cost = True
-            self.tracker.show(reason)
-        return reason
+    @property
+    def busy(self) -> bool:
+        """Whether a version is on its way to the engines."""
+        return self.in_flight is not None and self.in_flight.busy
 
     def look_at_servers(self) -> None:
-        """What must live while there is no trainer."""
+        """Checks the processes that are needed without a trainer, and settles a version whose thread has ended."""
         self.runtime.check()
         self.watcher.check()
-        if not self.publisher.busy:
+        if not self.busy:
             self.settle()
             self.external.look_around()
 
-    def look_around(self) -> None:
-        """What must live while something else is awaited. Raises Stopped when it is time to end."""
+    def look_around(self, awaited: VersionInFlight | None = None) -> None:
+        """Checks that all required processes are alive and carries out orders about versions; call it while waiting.
+
+        Args:
+            awaited: the version whose batch is awaited; a rollback makes it outdated.
+
+        Raises:
+            Stopped: a stop was requested.
+            TrainerDied: the trainer was lost.
+        """
         self.look_for_stop()
         self.look_at_servers()
-        if self.trainers is not None:
-            self.trainers.check()
-            if not self.publisher.busy:
-                self.publisher.check_kept()
-                self.went_back |= obey(self.publisher, self.trainers, self.trained)
+        if self.trainers is None:
+            return
+        self.trainers.check()
+        if self.in_flight is not None and not self.in_flight.settled:
+            return
+        self.publisher.check_kept()
+        if obey(self.publisher, self.trainers, self.progress.trained):
+            self.in_flight = None
+            if awaited is not None:
+                awaited.outdated = True
 
     def look_for_stop(self) -> None:
-        """To be called where the trainer stands between two steps."""
+        """Raises Stopped if a stop was requested; call it between two steps of the trainer."""
         if self.stopping:
             raise Stopped
 
     def unsaved(self) -> bool:
-        """Whether something was trained that no checkpoint holds. Changes nothing, so that a signal's handler may ask."""
+        """Whether no checkpoint holds the last training step. Changes nothing, so that a signal handler may call it."""
         known = max(
-            self.restored, self.publisher.orders.trained, checkpoints.newest_rollout(Path(self.args.save))
+            self.progress.restored,
+            self.publisher.orders.trained,
+            checkpoints.newest_rollout(Path(self.args.save)),
         )
-        return self.trainers is not None and self.trained > known
+        return self.trainers is not None and self.progress.trained > known
 
     def save_now(self) -> None:
-        """Leaves a checkpoint of all that was trained and found good, between two steps: of the live version, or of a new
-        one, live too, where the trainer has learned what none holds.
+        """Writes a checkpoint of all accepted training, between two steps: of the live version, or of a new one, live
+        too, if the last step was HELD.
 
         Raises:
-            EngineError, TrainError: there is none.
+            EngineError, TrainError: the checkpoint was not written.
         """
         self.settle()
         if self.trainers is None:
@@ -189,129 +248,137 @@ class TrainingRun(RunParts):
         self.trainers.finish_save()
         if not self.unsaved():
             return
-        self.tracker.at(self.trained, f"a checkpoint after rollout {self.trained}")
-        if self.publisher.must_export:
+        trained, version = self.progress.trained, self.in_flight
+        self.tracker.at(trained, f"a checkpoint after rollout {trained}")
+        held = version is not None and version.state is VersionState.HELD
+        if held or self.publisher.serves_adapter:
             self.take_turns("trainers")
-        if self.publisher.unpublished:
-            self.publisher.publish(self.trainers, self.trained, self.metrics, self.make_way, now=True)
+        if version is not None and held:
+            publish(self.publisher, self.trainers, version, self.make_way, now=True)
             self.settle()
         else:
-            self.publisher.save_live(self.trainers, self.trained, self.make_way)
+            self.publisher.save_live(self.trainers, trained, self.make_way)
         self.trainers.finish_save()
 
-    def train(self, batch: PendingBatch) -> None:
-        """One training step on a batch that is there.
+    def train(self, version: VersionInFlight) -> None:
+        """Trains one step on a batch that is complete.
 
         A batch that cannot be trained on is used up like any other and changes nothing.
 
         Raises:
-            DataError, TrainError: too many batches in a row could not be trained on.
+            DataError, TrainError: too many consecutive batches could not be trained on.
         """
         if self.trainers is None:
             return
-        rollout_id, began = batch.rollout_id, time.monotonic()
+        rollout_id, began = version.rollout_id, time.monotonic()
+        version.state = VersionState.TRAINING
         self.tracker.at(rollout_id, f"training on rollout {rollout_id}")
         try:
             self.take_turns("trainers")
-            trained = self.trainers.train(rollout_id, batch.samples)
-            self.failures = 0
+            trained = self.trainers.train(rollout_id, version.batch.samples)
+            self.progress.failures = 0
         except TrainerDied:
             raise
         except (DataError, TrainError) as error:
-            self.failures += 1
-            if self.failures > FAILURES_IN_A_ROW:
+            self.progress.failures += 1
+            if self.progress.failures > FAILURES_IN_A_ROW:
                 raise
             logger.error("rollout %d is skipped: %s", rollout_id, error)
             trained = {"skipped": 1.0}
-        self.batch = batch
-        self.metrics.update({f"train/{name}": value for name, value in trained.items()})
-        self.metrics["perf/train_time"] = time.monotonic() - began
-        self.trained = rollout_id
+        version.metrics.update({f"train/{name}": value for name, value in trained.items()})
+        version.metrics["perf/train_time"] = time.monotonic() - began
+        self.progress.trained = rollout_id
 
-    def publish(self, rollout_id: int, behind: bool = False) -> None:
-        """Brings the weights after `rollout_id` live everywhere, with a checkpoint when one is due.
+    def publish(self, version: VersionInFlight, overlap: bool = False) -> None:
+        """Brings a trained version live on every engine, with a checkpoint if one is due.
+
+        The version before it is settled first. If that one is rejected, the trainer goes back and trains this version's
+        batch again, unless an order about versions waits, which drops that batch too.
 
         Args:
-            behind: return when the trainer may go on; the weights go live while the next step trains. At most one
-                version is on its way: the next call waits for it. Where that one is rejected then, the trainer goes back,
-                and the batch that it has trained on meanwhile is trained on again; not where an order about versions
-                waits, which gives that batch up too.
+            overlap: return when the trainer may go on, while the version is EXAMINING.
 
         Raises:
-            EngineError: this version, or the one that was on its way, did not go live.
+            EngineError: this version, or the one before it, did not go live.
         """
-        if self.settle() and self.batch is not None and self.publisher.orders.waiting() is None:
+        rollout_id = version.rollout_id
+        trained = version.state is VersionState.TRAINING
+        if self.settle() and trained and self.publisher.orders.waiting() is None:
             logger.warning("rollout %d is trained again, from the live version", rollout_id)
-            self.train(self.batch)
-        self.batch = None
+            self.train(version)
         if self.trainers is not None:
             self.tracker.at(rollout_id, f"the weights after rollout {rollout_id} go live")
-            self.publisher.publish(self.trainers, rollout_id, self.metrics, self.make_way)
-        self.untold = rollout_id, self.metrics
-        if not behind:
-            self.publisher.settle()
-        self.metrics.update(self.clock.lap(self.metrics))
-        self.tracker.expect(rollout_id, self.metrics)
-        if not behind:
+            publish(self.publisher, self.trainers, version, self.make_way)
+        version.row_pending = True
+        self.in_flight = version
+        if not overlap:
+            version.settle()
+        version.metrics.update(self.clock.lap(version.metrics))
+        self.tracker.expect(rollout_id, version.metrics)
+        if not overlap:
             self.settle()
         self.tracker.at(rollout_id + 1, f"after rollout {rollout_id}")
 
     def settle(self) -> bool:
-        """Returns when the version that is on its way is live or rejected, and tells of its rollout; whether the trainer
-        went back. Raises as `publish`."""
-        went_back = self.publisher.settle()
-        if self.untold is not None:
-            rollout_id, metrics = self.untold
-            self.untold = None
-            self.tracker.log(rollout_id, dict(metrics))
+        """Waits until the version in flight is live or rejected, and logs its metrics; returns whether the trainer went
+        back. Raises as `publish`."""
+        version = self.in_flight
+        if version is None:
+            return False
+        went_back = version.settle()
+        if version.row_pending:
+            version.row_pending = False
+            self.tracker.log(version.rollout_id, dict(version.metrics))
         return went_back
 
-    def tell_at_end(self) -> None:
-        """In the moment of a signal: the row of a version that is live, and was not told yet."""
-        publication = self.publisher.publication
-        if self.untold is None or (publication is not None and not publication.went_well):
-            return
-        self.tracker.end_now(*self.untold)
+    def log_at_end(self) -> None:
+        """Writes the pending row of a version that is live; a signal handler calls it."""
+        version = self.in_flight
+        if version is not None and version.row_pending and version.may_be_served:
+            self.tracker.end_now(version.rollout_id, version.metrics)
 
     def evaluate_before(self, rollout_id: int) -> None:
-        """The evaluation of the first weights, if the run evaluates at all."""
+        """Evaluates the first weights, if the run evaluates at all."""
         if self.args.eval_interval and rollout_id == 0 and not self.args.skip_eval_before_train:
             evaluate(self.rollouts, self.tracker, rollout_id, self.look_for_stop)
 
     def evaluate_after(self, rollout_id: int) -> None:
-        """The evaluation that is due after a rollout, and that of the last one."""
+        """Evaluates if that is due after this rollout, or if it is the last one."""
         interval = self.args.eval_interval
         if interval and ((rollout_id + 1) % interval == 0 or self.publisher.is_last(rollout_id)):
-            self.settle()  # it is their evaluation
+            # the evaluation measures the version of this rollout
+            self.settle()
             evaluate(self.rollouts, self.tracker, rollout_id + 1, self.look_for_stop)
 
     def finish(self) -> None:
-        """The end of a run: its last version is live, and what is written in the background is complete."""
+        """Ends a run: its last version is live, and every file is complete."""
         self.settle()
         if self.trainers is not None:
             self.trainers.finish_save()
 
     def recover(self, death: TrainerDied) -> int:
-        """Starts the trainer again from its checkpoint; returns the rollout to go on with. Raises `death` where the run
-        is asked to stop."""
+        """Starts the trainer again from its checkpoint; returns the rollout to train. Raises `death` if a stop was
+        requested."""
         if self.stopping:
             raise death
-        self.trained = -1  # what it had learned since its checkpoint is lost with it
+        # the steps since the checkpoint are lost
+        self.progress.trained = -1
         self.replace_trainer(death)
         return self.start()
 
     def replace_trainer(self, death: TrainerDied) -> None:
-        """A new trainer in place of the lost one.
+        """Starts a new trainer in place of the lost one.
 
         The rollout manager is replaced too: a call in it that still waits for a batch would take the samples
         that are about to come back.
 
         Raises:
-            TrainError: it was lost too often, or Ray is dead.
+            TrainError: the trainer was lost too often, or Ray has failed.
         """
         logger.warning("%s; starting again from the latest checkpoint", death)
         self.runtime.check()
-        with suppress(TrainerDied):  # it cannot be told what became of the version on its way
+        # the lost trainer cannot accept or undo the version in flight; its row is logged by the second call
+        with suppress(TrainerDied):
             self.settle()
         self.settle()
         self.budget.take(death)
@@ -320,3 +387,24 @@ class TrainingRun(RunParts):
         self.placement.make_whole(self.look_at_servers)
         self.trainers = TrainGroup(self.args, self.placement)
         self.rollouts.restart(-1)
+
+
+def evaluate(rollouts: Rollouts, tracker: Tracker, step: int, look: Callable[[], None]) -> None:
+    """Evaluates after `step` rollouts. A failed evaluation is logged, and training goes on.
+
+    Args:
+        look: called meanwhile; may raise.
+
+    Raises:
+        ConfigError: the evaluation cannot work as it is configured.
+    """
+    began = time.monotonic()
+    tracker.at(step, f"evaluating after {step} rollouts")
+    try:
+        metrics = rollouts.evaluate(step, look)
+    except ConfigError:
+        raise
+    except (ClawError, RayActorError) as error:
+        logger.error("no evaluation after %d rollouts: %s", step, str(error).splitlines()[0])
+        return
+    tracker.log_evaluation(step, {**metrics, "perf/eval_time": time.monotonic() - began})

@@ -9,19 +9,13 @@ import signal
 import threading
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NoReturn
+from typing import NoReturn
 
 from slime.errors import ClawError
 from slime.processes.saving import ECHO, say_saving
-
-if TYPE_CHECKING:
-    from slime.ray.run import TrainingRun
+from slime.ray.run import Stopped, TrainingRun
 
 logger = logging.getLogger(__name__)
-
-
-class Stopped(Exception):
-    """The run is asked to stop, and its trainer stands between two steps: it can be saved."""
 
 
 class OrderlyStop:
@@ -94,7 +88,7 @@ class OrderlyStop:
         """Ends the process; Ray's processes end with it. The metrics of a version that is live are written first; those
         of one that still goes there are on disk for the next driver."""
         try:
-            self.run.tell_at_end()
+            self.run.log_at_end()
             self.run.runtime.end_agents()
         finally:
             os._exit(128 + (number or self.number or signal.SIGTERM))

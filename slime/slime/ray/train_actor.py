@@ -13,7 +13,7 @@ import ray
 
 from slime.errors import unknown_name
 from slime.ray import actor_process
-from slime.ray.allocator import let_segments_grow
+from slime.ray.actor_process import let_segments_grow
 from slime.types import Sample
 
 if TYPE_CHECKING:

@@ -99,7 +99,7 @@ def go_back(order: VersionOrder, publisher: Publisher, trainers: TrainGroup, rol
     publisher.update.engines = list(publisher.engines)
     publisher.update.publish(Candidate(weights, rollout_id, parent, undo=told))
     publisher.newest = max(publisher.newest, publisher.live.version)
-    publisher.live, publisher.live_parent, publisher.unpublished = weights, parent, False
+    publisher.live, publisher.live_parent = weights, parent
     trainers.finish_save()
     make_latest(checkpoint)
     trainers.return_to(checkpoint)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import ray
 
 from slime.ray import actor_process
-from slime.ray.allocator import forget_allocator
+from slime.ray.actor_process import forget_allocator
 from slime.ray.cluster import here
 from slime.ray.placement import Placement
 

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from slime.tracking.lines import evaluation_line, progress_line
+from slime.tracking.pending_metrics import PendingMetrics
 from slime.tracking.sinks import JsonlSink, Sink, TensorBoardSink, TrackioSink, WandbSink
 from slime.tracking.terminal import display
-from slime.tracking.untold import Untold
 from slime.utils.logging import PROGRESS
 
 if TYPE_CHECKING:
@@ -41,27 +41,27 @@ class Tracker:
         size = args.global_batch_size or samples
         self.steps_per_rollout = samples * args.train_epochs / size if args.wandb_always_use_train_step else 1
         self.display = display(args.progress, args.num_rollout)
-        self.untold = Untold(Path(args.run_dir), METRICS_FILE)
+        self.pending = PendingMetrics(Path(args.run_dir), METRICS_FILE)
 
     def expect(self, rollout_id: int, metrics: Mapping[str, float]) -> None:
         """Metrics of a rollout that are logged once its version is live; until then they are kept on disk."""
-        self.untold.keep(rollout_id, metrics)
+        self.pending.keep(rollout_id, metrics)
 
     def end_now(self, rollout_id: int, metrics: Mapping[str, float]) -> None:
         """For the last moment of a driver: adds the row of what was expected to the file, by a write of its own."""
-        self.untold.add_row(rollout_id, metrics)
+        self.pending.add_row(rollout_id, metrics)
 
     def take_up(self, trained: int) -> None:
         """Logs what an earlier driver did not, where its rollout is in the weights: those up to `trained`."""
-        left = self.untold.left()
+        left = self.pending.left()
         if left is not None and left[0] <= trained:
-            self.write(*left, in_file=not self.untold.has_row(left[0]))
-        self.untold.forget()
+            self.write(*left, in_file=not self.pending.has_row(left[0]))
+        self.pending.forget()
 
     def log(self, rollout_id: int, metrics: Mapping[str, float]) -> None:
         """Adds the metrics of a rollout and shows its line."""
         self.write(rollout_id, metrics)
-        self.untold.forget()
+        self.pending.forget()
         self.show(progress_line(rollout_id, metrics))
 
     def log_evaluation(self, rollout_id: int, metrics: Mapping[str, float]) -> None:

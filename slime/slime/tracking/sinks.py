@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from claw_base.files import write_text
 from slime.errors import ConfigError
-from slime.tracking.untold import row
+from slime.tracking.pending_metrics import row
 
 if TYPE_CHECKING:
     from slime.arguments import Arguments

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import torch
 
-from slime.ray.allocator import let_segments_grow
+from slime.ray.actor_process import let_segments_grow
 from slime.utils.sdpa import without_cudnn
 from tests.long.gpu_check import kernels, megatron_kinds, serving, training
 from tests.long.gpu_check.bench import Bench, Skip

@@ -14,7 +14,7 @@ from slime.arguments.rules.engine import check_engine
 from slime.engines.sglang import memory
 from slime.errors import ConfigError
 from slime.ray import actor_process
-from slime.ray.allocator import let_segments_grow, of_servers
+from slime.ray.actor_process import let_segments_grow, of_servers
 from slime.ray.gpu_split import GpuSplit, RunPart, split_of
 from slime.ray.placement import BundleSite, gpu_named, in_node_order
 from slime.ray.weight_sender import WeightSharer

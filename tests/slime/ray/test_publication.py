@@ -21,7 +21,7 @@ from slime.rented.versions import RentedWeights, write_version
 from slime.weights import checkpoints
 from slime.weights.update import CandidateRejected
 from slime.weights.versions import WeightVersion, write_live
-from tests.slime.ray.test_shared_gpus import make_run
+from tests.slime.ray.test_shared_gpus import make_run, version
 
 APART = {"colocate": False, "offload_rollout": False, "offload_train": False}
 
@@ -75,8 +75,9 @@ def told(calls: list[str]) -> list[str]:
 
 
 def test_the_trainer_goes_on_while_its_weights_go_live(run: Any, calls: list[str]) -> None:
-    run.publish(5, behind=True)
-    assert run.publisher.busy and "tracker.log" not in calls
+    published = version(5)
+    run.publish(published, overlap=True)
+    assert run.busy and "tracker.log" not in calls
     run.publisher.update.go.set()
     run.settle()
     assert told(calls) == [
@@ -84,12 +85,12 @@ def test_the_trainer_goes_on_while_its_weights_go_live(run: Any, calls: list[str
         "version 6 of rollout 5 begins",
         "version 6 is live, from 5",
     ]
-    assert calls.count("tracker.log") == 1 and run.metrics["weights/version"] == 6
+    assert calls.count("tracker.log") == 1 and published.metrics["weights/version"] == 6
 
 
 def test_one_version_is_on_its_way_and_the_next_one_descends_from_it(run: Any, calls: list[str]) -> None:
-    run.publish(5, behind=True)
-    second = threading.Thread(target=run.publish, args=(6,))
+    run.publish(version(5), overlap=True)
+    second = threading.Thread(target=run.publish, args=(version(6),))
     second.start()
     time.sleep(0.1)
     assert told(calls).count("trainers.export_weights") == 1, (
@@ -105,7 +106,7 @@ def test_one_version_is_on_its_way_and_the_next_one_descends_from_it(run: Any, c
 
 
 def test_a_checkpoint_is_complete_before_an_engine_sees_its_weights(run: Any, calls: list[str]) -> None:
-    run.publish(4, behind=True)
+    run.publish(version(4), overlap=True)
     until(lambda: len(told(calls)) == 3)
     assert told(calls) == ["trainers.export_weights", "trainers.save", "version 6 of rollout 4 begins"]
     run.publisher.update.go.set()
@@ -114,27 +115,27 @@ def test_a_checkpoint_is_complete_before_an_engine_sees_its_weights(run: Any, ca
 
 def test_a_version_that_does_not_go_live_ends_the_run_at_the_next_look(run: Any, calls: list[str]) -> None:
     run.runtime = run.watcher
-    run.publish(5, behind=True)
+    run.publish(version(5), overlap=True)
     run.publisher.update.fails = True
     run.look_at_servers()
     run.publisher.update.go.set()
-    until(lambda: not run.publisher.busy)
+    until(lambda: not run.busy)
     with pytest.raises(EngineError, match="refused"):
         run.look_at_servers()
     assert "tracker.log" not in calls and run.publisher.live.version == 5
 
 
 def test_a_signal_tells_of_the_version_that_is_live_and_of_no_other(run: Any, calls: list[str]) -> None:
-    run.tell_at_end()
-    run.publish(5, behind=True)
-    run.tell_at_end()
+    run.log_at_end()
+    run.publish(version(5), overlap=True)
+    run.log_at_end()
     assert "tracker.expect" in calls and "tracker.end_now" not in calls
     run.publisher.update.go.set()
-    until(lambda: not run.publisher.busy)
-    run.tell_at_end()
+    until(lambda: not run.busy)
+    run.log_at_end()
     assert calls.count("tracker.end_now") == 1
     run.settle()
-    run.tell_at_end()
+    run.log_at_end()
     assert calls.count("tracker.end_now") == 1
 
 
@@ -146,7 +147,7 @@ def test_what_needs_the_live_weights_waits_for_them(
     run.runtime = run.budget = run.placement = run.watcher
     monkeypatch.setattr("slime.ray.run.TrainGroup", lambda *_: run.trainers)
     monkeypatch.setattr(ray_run, "evaluate", lambda *_: calls.append("evaluated"))
-    run.publish(5, behind=True)
+    run.publish(version(5), overlap=True)
     words: dict[str, tuple[Any, ...]] = {"evaluate_after": (5,), "replace_trainer": (TrainerDied("it died"),)}
     acting = threading.Thread(target=getattr(TrainingRun, act), args=(run, *words.get(act, ())))
     acting.start()
@@ -209,23 +210,19 @@ def examination(calls: list[str]) -> list[str]:
     return [call for call in calls if call.startswith(kinds) and not call.endswith("begins")]
 
 
-def batch(rollout_id: int) -> Any:
-    return SimpleNamespace(rollout_id=rollout_id, samples=[])
-
-
 def test_the_trainer_goes_on_while_engines_take_what_the_gate_has_passed(
     examined: Any, calls: list[str]
 ) -> None:
-    examined.publish(5, behind=True)
-    first = examined.metrics
-    examined.train(batch(6))
+    first = version(5)
+    examined.publish(first, overlap=True)
+    examined.train(version(6))
     until(lambda: "version 6 of rollout 5 begins" in calls)
-    assert examined.publisher.busy, "the next batch was trained before the version was live"
+    assert examined.busy, "the next batch was trained before the version was live"
     examined.publisher.update.go.set()
     assert examined.settle() is False
     assert examination(calls)[:2] == ["examined", "trainers.note_state"]
     assert examination(calls)[-2:] == ["version 6 is live, from 5", "trainers.keep_state"]
-    assert first["gate/change"] == 0.5 and first["weights/version"] == 6
+    assert first.metrics["gate/change"] == 0.5 and first.metrics["weights/version"] == 6
     assert calls.count("trainers.train") == 1 and "trainers.go_back" not in calls
 
 
@@ -237,12 +234,13 @@ def refuse(update: Any) -> None:
 def test_a_batch_that_was_trained_on_a_version_that_engines_refuse_is_trained_again_on_the_live_one(
     examined: Any, calls: list[str]
 ) -> None:
-    examined.publish(5, behind=True)
-    examined.train(batch(6))
+    examined.publish(version(5), overlap=True)
+    following = version(6)
+    examined.train(following)
     refuse(examined.publisher.update)
-    until(lambda: not examined.publisher.busy)
+    until(lambda: not examined.busy)
     examined.publisher.update.fails = False
-    examined.publish(6)
+    examined.publish(following)
     assert [call for call in examination(calls) if call != "answered"] == [
         "examined", "trainers.note_state", "trainers.train", "version 6 is rejected: no such shard",
         "trainers.go_back", "trainers.train", "examined", "trainers.note_state", "version 7 is live, from 5",
@@ -255,13 +253,14 @@ def test_a_version_that_is_refused_while_a_batch_is_awaited_costs_no_training(
     examined: Any, calls: list[str]
 ) -> None:
     examined.runtime = examined.watcher
-    examined.publish(5, behind=True)
+    examined.publish(version(5), overlap=True)
     refuse(examined.publisher.update)
-    until(lambda: not examined.publisher.busy)
+    until(lambda: not examined.busy)
     examined.look_at_servers()
     examined.publisher.update.fails = False
-    examined.train(batch(6))
-    examined.publish(6)
+    following = version(6)
+    examined.train(following)
+    examined.publish(following)
     assert calls.count("trainers.go_back") == calls.count("trainers.train") == 1
 
 
@@ -278,9 +277,9 @@ def test_the_next_batch_trains_while_the_candidate_answers_and_its_checkpoint_co
     gate = examined.publisher.gate
     gate.answers.clear()
     examined.publisher.update.go.set()
-    examined.publish(4, behind=True)
-    first = examined.metrics
-    examined.train(batch(5))
+    first = version(4)
+    examined.publish(first, overlap=True)
+    examined.train(version(5))
     assert "answered" not in calls
     waiting = threading.Timer(0.2, gate.answers.set)
     waiting.start()
@@ -289,7 +288,7 @@ def test_the_next_batch_trains_while_the_candidate_answers_and_its_checkpoint_co
         "examined", "trainers.note_state", "trainers.save", "trainers.train", "answered", "in force: checkpoint-5",
         "version 6 is live, from 5", "trainers.keep_state",
     ]  # fmt: skip
-    assert first["gate/answers"] == 4 and first["gate/held"] >= 0.1, (
+    assert first.metrics["gate/answers"] == 4 and first.metrics["gate/held"] >= 0.1, (
         "the time that somebody waited for answers"
     )
 
@@ -301,11 +300,12 @@ def test_of_a_candidate_that_answers_wrong_no_checkpoint_counts_and_the_batch_be
     gate = examined.publisher.gate
     gate.wrong = CandidateRejected("it is wrong", "answers")
     examined.publisher.update.go.set()
-    examined.publish(4, behind=True)
-    until(lambda: not examined.publisher.busy)
-    examined.train(batch(5))
+    examined.publish(version(4), overlap=True)
+    until(lambda: not examined.busy)
+    following = version(5)
+    examined.train(following)
     gate.wrong = None
-    examined.publish(5)
+    examined.publish(following)
     assert examination(calls)[2:] == [
         "trainers.save", "answered", "trainers.train", "version 6 is rejected: it is wrong", "trainers.go_back",
         "trainers.save", "trainers.train", "examined", "trainers.note_state", "answered",
@@ -318,11 +318,12 @@ def test_a_batch_behind_a_candidate_that_an_order_ended_is_not_trained_again_fir
 ) -> None:
     gate = examined.publisher.gate
     gate.wrong = CandidateRejected("given up for an order", "order")
-    examined.publish(5, behind=True)
-    until(lambda: not examined.publisher.busy)
-    examined.train(batch(6))
+    examined.publish(version(5), overlap=True)
+    until(lambda: not examined.busy)
+    following = version(6)
+    examined.train(following)
     place(tmp_path, "rollback", 5)
-    examined.publish(6)
+    examined.publish(following)
     assert calls.count("trainers.train") == 1 and calls.count("trainers.go_back") == 2
 
 
@@ -336,13 +337,13 @@ def test_with_a_lower_rate_shared_gpus_or_the_last_checkpoint_the_trainer_waits_
     examined.publisher.gate.rate = rate
     if flag:
         setattr(examined.args, flag, True)
-    publishing = threading.Thread(target=examined.publish, args=(rollout_id, True))
+    publishing = threading.Thread(target=examined.publish, args=(version(rollout_id), True))
     publishing.start()
     time.sleep(0.1)
     assert publishing.is_alive() and "trainers.note_state" not in calls
     examined.publisher.update.go.set()
     publishing.join(20)
-    assert examination(calls)[-1] == "trainers.keep_state" and not examined.publisher.busy
+    assert examination(calls)[-1] == "trainers.keep_state" and not examined.busy
 
 
 def test_a_trainer_that_died_meanwhile_is_replaced_whatever_became_of_the_version(
@@ -354,7 +355,7 @@ def test_a_trainer_that_died_meanwhile_is_replaced_whatever_became_of_the_versio
     def dead() -> None:
         raise TrainerDied("it died")
 
-    examined.publish(5, behind=True)
+    examined.publish(version(5), overlap=True)
     examined.publisher.update.go.set()
     examined.trainers.keep_state = dead
     examined.replace_trainer(TrainerDied("it died"))
@@ -374,7 +375,7 @@ def test_weights_that_a_service_has_forgotten_are_kept_there_again_when_a_traine
 
 
 def test_a_trainer_begins_again_where_a_service_has_forgotten_the_weights_that_serve(run: Any) -> None:
-    run.args.rollout_backend, run.runtime, run.trained = "rented", run.watcher, 5
+    run.args.rollout_backend, run.runtime, run.progress.trained = "rented", run.watcher, 5
     [engine] = run.publisher.own_engines
     engine.returned["info"] = EngineInfo(5, "xxh3:1", "", None)
     run.publisher.check_kept()

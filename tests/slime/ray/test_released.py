@@ -13,8 +13,8 @@ import pytest
 
 from claw_base.run_folder import records
 from slime.processes import control
-from slime.ray import parts
-from slime.ray.released import ReleasedEngine, end_released
+from slime.ray import components
+from slime.ray.engine_clients import ReleasedEngine, end_released
 
 
 @pytest.fixture
@@ -68,15 +68,15 @@ def test_a_driver_ends_such_engines_before_any_is_adopted_and_tells_servers_noth
     seen = MagicMock()
     seen.forget_lost.return_value = None
     for name in STARTED:
-        monkeypatch.setattr(parts, name, getattr(seen, name))
-    monkeypatch.setattr(parts.before_start, "check", lambda args: None)
+        monkeypatch.setattr(components, name, getattr(seen, name))
+    monkeypatch.setattr(components.preflight, "check", lambda args: None)
     monkeypatch.setenv("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True")
     folder = str(tmp_path)
     args: Any = SimpleNamespace(
         run_dir=folder, save=folder, update_weight_disk_dir=folder, ray_start_timeout=9.0, health_timeout=9.0,
         debug_rollout_only=True,
     )  # fmt: skip
-    parts.RunParts(args)
+    components.RunComponents(args)
     order = [call[0] for call in seen.mock_calls]
     assert order.index("end_released") < order.index("WatcherHandle")
     environment = seen.WatcherHandle.call_args.args[2]

@@ -11,9 +11,10 @@ import pytest
 from claw_base.run_folder.orders import VersionOrder, VersionOrders
 from slime.ray import version_files
 from slime.ray.publisher import Publisher
-from slime.ray.run import TrainingRun
+from slime.ray.run import Progress, TrainingRun
 from slime.ray.train_actor import TrainerState
 from slime.ray.version_files import VersionFiles
+from slime.ray.version_in_flight import VersionInFlight, VersionState
 from slime.tracking.step_times import StepClock
 from slime.weights.versions import WeightVersion
 
@@ -43,13 +44,13 @@ def make_run(calls: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, 
     )  # fmt: skip
     monkeypatch.setattr(version_files, "load_hook", lambda *_: None)
     run: Any = TrainingRun.__new__(TrainingRun)
-    run.args, run.specs, run.metrics, run.clock = args, [], {}, StepClock()
+    run.args, run.specs, run.progress, run.clock = args, [], Progress(), StepClock()
     run.watcher, run.external = Calls("watcher", calls), Calls("external", calls, present=[])
     run.rollouts, run.tracker = Calls("rollouts", calls), Calls("tracker", calls)
     run.tracker.display = Calls("display", calls)
     run.trainers = Calls("trainers", calls, load=TrainerState(4, 5, 4), export_weights="sum")
     published: Any = Publisher.__new__(Publisher)
-    published.args, published.run_dir, published.save_dir = args, tmp_path, tmp_path
+    published.args, published.save_dir = args, tmp_path
     published.newest, published.live_parent = 5, 4
     published.files = VersionFiles(args, list)
     published.live = WeightVersion(5, str(tmp_path), "sum")
@@ -60,6 +61,14 @@ def make_run(calls: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, 
     published.numbers, published.update = Calls("numbers", calls, next=6), Calls("update", calls)
     run.publisher = published
     return run
+
+
+def version(rollout_id: int, trained: bool = False) -> VersionInFlight:
+    """A version whose batch is there; `trained`: and was trained on."""
+    batch: Any = SimpleNamespace(rollout_id=rollout_id, samples=[])
+    found = VersionInFlight(batch)
+    found.state = VersionState.TRAINING if trained else VersionState.REQUESTED
+    return found
 
 
 def seen(calls: list[str]) -> list[str]:
@@ -114,7 +123,7 @@ def test_trainers_write_and_leave_before_engines_take_their_memory_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     calls: list[str] = []
-    make_run(calls, tmp_path, monkeypatch).publish(5)
+    make_run(calls, tmp_path, monkeypatch).publish(version(5))
     assert seen(calls) == [
         "trainers.export_weights", "trainers.sleep", "engine.resume_memory", "update.publish"
     ]  # fmt: skip
@@ -126,7 +135,7 @@ def test_engines_come_back_also_where_no_update_is_due(
     calls: list[str] = []
     run = make_run(calls, tmp_path, monkeypatch)
     run.args.update_weights_interval = 4
-    run.publish(5)
+    run.publish(version(5))
     assert seen(calls) == ["trainers.sleep", "engine.resume_memory"]
 
 
@@ -138,10 +147,12 @@ def test_a_batch_that_waits_while_somebody_goes_back_is_formed_anew(
     run: Any = make_run(calls, tmp_path, monkeypatch)
     went_back = iter([False, True, False, False])
     monkeypatch.setattr("slime.ray.run.obey", lambda *_: next(went_back))
-    run.runtime, run.publisher.publication, run.held, run.trained = run.watcher, None, lambda: None, 6
+    run.runtime, run.held, run.progress.trained = run.watcher, lambda: None, 6
     run.rollouts = SimpleNamespace(
         same_again=over_files, manager="manager", wait=lambda batch, look: look() or {"rollout": 1.0}
     )
-    run.wait(SimpleNamespace(rollout_id=7, ask=lambda manager: calls.append(f"asked {manager}")))
+    awaited: Any = version(7)
+    awaited.batch = SimpleNamespace(rollout_id=7, ask=lambda manager: calls.append(f"asked {manager}"))
+    run.wait(awaited)
     assert calls.count("asked manager") == asked
-    assert run.metrics == {"rollout": 1.0}
+    assert awaited.metrics == {"rollout": 1.0}

@@ -17,12 +17,14 @@ from slime.errors import EngineError
 from slime.processes.saving import grace_of
 from slime.ray import stop
 from slime.ray.rollouts import Rollouts
-from slime.ray.stop import OrderlyStop, Stopped
+from slime.ray.run import Stopped
+from slime.ray.stop import OrderlyStop
 from slime.ray.train_group import TrainerDied
+from slime.ray.version_in_flight import VersionState
 from slime.weights import checkpoints
 from slime.weights.versions import WeightVersion
 from tests.slime.ray.test_publication import APART, Gate, Numbers, Update, refuse, until
-from tests.slime.ray.test_shared_gpus import Calls, make_run, seen
+from tests.slime.ray.test_shared_gpus import Calls, make_run, seen, version
 
 
 class Trainers(Calls):
@@ -61,21 +63,18 @@ def make(calls: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> C
         run.trainers = Trainers("trainers", calls, export_weights="sum", train={"loss": 1.0})
         run.trainers.saved, run.trainers.folder = [], tmp_path
         put_checkpoint(tmp_path, 4, 5)
-        run.trained = 4
+        run.progress.trained = 4
         return run
 
     return make
 
 
-def batch(rollout_id: int) -> Any:
-    return SimpleNamespace(rollout_id=rollout_id, samples=[])
-
-
 def test_a_version_that_went_live_since_the_last_checkpoint_is_saved_once(make: Callable[..., Any]) -> None:
     run = make(**APART)
     assert not run.unsaved()
-    run.train(batch(5))
-    run.publish(5, behind=True)
+    trained = version(5)
+    run.train(trained)
+    run.publish(trained, overlap=True)
     assert run.unsaved()
     run.save_now()
     run.save_now()
@@ -85,12 +84,13 @@ def test_a_version_that_went_live_since_the_last_checkpoint_is_saved_once(make: 
 def test_what_no_version_holds_yet_goes_live_and_is_saved(make: Callable[..., Any], calls: list[str]) -> None:
     run = make(**APART)
     run.args.update_weights_interval = 4
-    run.train(batch(5))
-    run.publish(5)
-    assert run.publisher.unpublished and "trainers.export_weights" not in calls
+    trained = version(5)
+    run.train(trained)
+    run.publish(trained)
+    assert run.in_flight.state is VersionState.HELD and "trainers.export_weights" not in calls
     run.save_now()
     assert run.trainers.saved == [(5, 6, 5)] and run.publisher.live.version == 6
-    assert not run.publisher.unpublished
+    assert run.in_flight.state is VersionState.LIVE
 
 
 def test_of_a_version_that_is_rejected_nothing_is_saved(make: Callable[..., Any], calls: list[str]) -> None:
@@ -98,8 +98,9 @@ def test_of_a_version_that_is_rejected_nothing_is_saved(make: Callable[..., Any]
     run.publisher.gate = Gate(calls)
     run.publisher.files.remember = lambda live: None
     run.publisher.update.go.clear()
-    run.train(batch(5))
-    run.publish(5, behind=True)
+    trained = version(5)
+    run.train(trained)
+    run.publish(trained, overlap=True)
     refuse(run.publisher.update)
     run.save_now()
     assert run.trainers.saved == [(5, 5, 4)], "the rollout is used up, the weights are the live ones"
@@ -108,7 +109,7 @@ def test_of_a_version_that_is_rejected_nothing_is_saved(make: Callable[..., Any]
 
 def test_a_version_that_was_gone_back_to_is_not_saved_again(make: Callable[..., Any]) -> None:
     run = make(**APART)
-    run.trained = 7
+    run.progress.trained = 7
     assert run.unsaved()
     run.publisher.orders.going_back(7)
     run.save_now()
@@ -119,8 +120,9 @@ def test_on_shared_gpus_a_trainer_saves_from_where_it_has_stepped_aside_to(
     make: Callable[..., Any], calls: list[str]
 ) -> None:
     run = make()
-    run.train(batch(5))
-    run.publish(5)
+    trained = version(5)
+    run.train(trained)
+    run.publish(trained)
     calls.clear()
     run.save_now()
     assert run.trainers.saved == [(5, 6, 5)] and "engine.release_memory" not in calls
@@ -132,7 +134,7 @@ def test_an_adapter_that_serves_is_saved_as_a_whole_model_and_engines_get_their_
     run = make()
     (tmp_path / "adapter_config.json").touch()
     run.publisher.live = WeightVersion(6, str(tmp_path), "sum")
-    run.trained = 5
+    run.progress.trained = 5
     run.save_now()
     assert seen(calls) == [
         "engine.release_memory", "trainers.wake_up", "trainers.export_weights", "trainers.sleep",
@@ -189,7 +191,7 @@ def test_the_same_signal_once_more_ends_a_driver_that_saves_and_an_echo_does_not
 ) -> None:
     monkeypatch.setattr(OrderlyStop, "end_in_time", lambda stopper: None)
     run = make(**APART)
-    run.trained = 5
+    run.progress.trained = 5
     stopper = OrderlyStop(run)
     stopper.signalled(signal.SIGINT, None)
     assert run.stopping and grace_of(tmp_path, os.getpid()) == 905
@@ -206,7 +208,7 @@ def test_a_stop_goes_its_way_also_where_the_disk_takes_no_more(
 ) -> None:
     monkeypatch.setattr(OrderlyStop, "end_in_time", lambda stopper: None)
     run = make(**APART)
-    run.trained, run.run_dir = 5, tmp_path / "gone"
+    run.progress.trained, run.run_dir = 5, tmp_path / "gone"
     OrderlyStop(run).signalled(signal.SIGTERM, None)
     assert run.stopping
 
@@ -230,11 +232,12 @@ def test_a_version_that_does_not_go_live_ends_the_stop_without_a_checkpoint(
 ) -> None:
     run = make(**APART)
     run.publisher.update.go.clear()
-    run.train(batch(5))
-    run.publish(5, behind=True)
+    trained = version(5)
+    run.train(trained)
+    run.publish(trained, overlap=True)
     run.publisher.update.fails = True
     run.publisher.update.go.set()
-    until(lambda: not run.publisher.busy)
+    until(lambda: not run.busy)
     stopper = OrderlyStop(run)
     stopper.number = int(signal.SIGTERM)
 

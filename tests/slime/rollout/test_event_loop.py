@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from slime.errors import ConfigError
-from slime.gate import patience
+from slime.gate import interruptible
 from slime.rollout import event_loop
 
 
@@ -75,5 +75,5 @@ def test_what_ends_just_after_the_wait_is_returned(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(event_loop.asyncio, "run_coroutine_threadsafe", started)
     monkeypatch.setattr(event_loop, "Watch", lambda loop, patience: None)
     assert event_loop.run(waits()) == 7
-    monkeypatch.setattr(patience, "in_thread", lambda ask, name: ReadyTooLate())
-    assert patience.interruptible(lambda: 0, lambda: None, lambda: None) == 7
+    monkeypatch.setattr(interruptible, "in_thread", lambda ask, name: ReadyTooLate())
+    assert interruptible.interruptible(lambda: 0, lambda: None, lambda: None) == 7

@@ -77,7 +77,7 @@ def test_the_row_of_a_step_that_is_not_in_the_weights_is_dropped(tmp_path: Path)
     Tracker(arguments(tmp_path)).expect(3, ROW)
     following = Tracker(arguments(tmp_path))
     following.take_up(trained=2)
-    assert _rows(tmp_path) == [] and following.untold.left() is None
+    assert _rows(tmp_path) == [] and following.pending.left() is None
     (tmp_path / "untold_metrics.json").write_text("{")
     following.take_up(trained=9)
     assert _rows(tmp_path) == []

@@ -11,15 +11,14 @@ from typing import TYPE_CHECKING, Self
 from claw_base.run_folder import records
 from slime.arguments.record import write_arguments
 from slime.processes import control
-from slime.ray import before_start
-from slime.ray.allocator import of_servers
-from slime.ray.engine_clients import weight_sender, weight_sharer
+from slime.ray import preflight
+from slime.ray.actor_process import of_servers
+from slime.ray.engine_clients import end_released, weight_sender, weight_sharer
 from slime.ray.engines import on_own_gpus, server_specs
 from slime.ray.external import ExternalEngines
 from slime.ray.gpu_split import split_of
 from slime.ray.placement import Placement
 from slime.ray.publisher import Publisher
-from slime.ray.released import end_released
 from slime.ray.rollouts import Rollouts
 from slime.ray.runtime import Runtime
 from slime.ray.train_group import TrainGroup
@@ -34,14 +33,14 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 
-class RunParts:
+class RunComponents:
     """Starts everything that a training loop uses, and ends it. `args` are the parsed arguments of the driver."""
 
     def __init__(self, args: Arguments) -> None:
         self.args = args
         self.run_dir = Path(args.run_dir)
         records.record_self(self.run_dir, "driver", "driver")
-        before_start.check(args)
+        preflight.check(args)
         specs = server_specs(args)  # refuses what does not fit before anything starts
         split = split_of(args)
         log_to_file(control.log_path(self.run_dir, "training"))

@@ -1,5 +1,4 @@
-"""The metrics of a rollout whose version is on its way: kept on disk until they are told, so that no end of the driver
-loses the row of a version that is live."""
+"""Persists the metrics of a rollout until its version is live, so that a driver crash does not lose the row."""
 
 from __future__ import annotations
 
@@ -11,16 +10,16 @@ from pathlib import Path
 
 from claw_base.files import write_text
 
-UNTOLD = "untold_metrics.json"
+FILE = "untold_metrics.json"
+# bytes at the end of the metrics file that are searched for a row
 _TAIL = 1 << 16
-"""Bytes of the metrics file in which its last rows are looked for."""
 
 
-class Untold:
+class PendingMetrics:
     """At most one rollout's metrics, in the run folder."""
 
     def __init__(self, run_dir: Path, metrics_file: str) -> None:
-        self.path, self.rows = run_dir / UNTOLD, run_dir / metrics_file
+        self.path, self.rows = run_dir / FILE, run_dir / metrics_file
 
     def keep(self, step: int, metrics: Mapping[str, float]) -> None:
         write_text(self.path, row(step, metrics))
@@ -29,7 +28,7 @@ class Untold:
         self.path.unlink(missing_ok=True)
 
     def left(self) -> tuple[int, dict[str, float]] | None:
-        """What an earlier driver did not tell; None where there is nothing, or nothing whole."""
+        """Returns rollout id and metrics that an earlier driver did not log; None without a complete file."""
         try:
             kept = json.loads(self.path.read_text())
             step = int(kept.pop("step"))
@@ -39,7 +38,7 @@ class Untold:
         return step, {name: math.nan if value is None else float(value) for name, value in kept.items()}
 
     def add_row(self, step: int, metrics: Mapping[str, float]) -> None:
-        """One write to the file by itself: right also where the driver is in the middle of a write of its own."""
+        """One write to the file by itself: correct also during another write of the driver."""
         with self.rows.open("ab", buffering=0) as file:
             file.write(row(step, metrics).encode())
 
