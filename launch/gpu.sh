@@ -210,7 +210,7 @@ usual_context() {
   local most
   default CONTEXT_LENGTH "$1"
   case $DEFAULTED in *" CONTEXT_LENGTH "*) ;; *) return 0 ;; esac
-  most=$(PYTHONPATH=$ROOT/base:$ROOT/slime "$(any_python)" -m slime.plan.context "$MODEL_PATH")
+  most=$(PYTHONPATH=$ROOT/base:$ROOT/slime "$(any_python)" -m slime.plan.shape "$MODEL_PATH")
   if [ "$most" != 0 ] && [ "$most" -lt "$CONTEXT_LENGTH" ]; then CONTEXT_LENGTH=$most; fi
 }
 

@@ -20,7 +20,7 @@ import torch
 from safetensors.torch import save_file
 from transformers import AutoConfig, AutoModelForCausalLM
 
-from slime.plan.known import KNOWN
+from slime.plan.shape import KNOWN
 
 RANKS = 4
 INTERVAL = 0.02  # seconds between two looks

@@ -34,10 +34,8 @@ from transformers import AttentionInterface, AutoConfig, AutoModelForCausalLM
 from slime.arguments import Arguments
 from slime.plan.division import Division
 from slime.plan.hardware import GIB
-from slime.plan.known import KNOWN
-from slime.plan.memory import trainer_parts
-from slime.plan.parts import TrainerMemory
-from slime.plan.shape import shape_of
+from slime.plan.memory import TrainerMemory, trainer_parts
+from slime.plan.shape import KNOWN, shape_of
 from slime.training.attention.linear import keep_sequences_apart
 from slime.training.attention.packed import NAME
 from slime.training.core.packing import PackedBatch, pack

@@ -15,7 +15,7 @@ from tests import ROOT
 
 RECORDER = """#!/bin/sh
 [ "$1" = -c ] && exit 0
-case $2 in slime.plan.division | slime.plan.context) exec "{python}" "$@" ;; esac
+case $2 in slime.plan.division | slime.plan.shape) exec "{python}" "$@" ;; esac
 printf '%s\\0' "$@" > "{folder}/words"
 env -0 > "{folder}/environment"
 """

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from claw_base.files import write_json
-from slime.gate.bounds import WINDOW
+from slime.gate.limits import WINDOW
 
 CLOSER = 4
 """Versions that are put all questions behind one that has lost some."""

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from slime.gate.bounds import largest_change
-
 if TYPE_CHECKING:
     from slime.arguments.groups.gate import GateArguments
+
 
 WORSE = 0.1
 """By how much a share of answers that are wrong in form may rise over that of the live weights; of few answers one
@@ -93,3 +92,20 @@ def too_few_right(found: dict[str, float], best: float | None, args: GateArgumen
     if "right" in found and best is not None and found["right"] < best - args.gate_max_wrong:
         return f"{found['right']:.0%} of the questions are answered right, of the best version {best:.0%}"
     return None
+
+
+FACTOR = 4.0
+"""How many times the largest of the accepted changes the next one may be."""
+ENOUGH = 5
+"""Accepted changes from which the bound is learned."""
+WINDOW = 32
+"""Newest accepted changes that count."""
+
+
+def largest_change(accepted: Sequence[float], most: float) -> float:
+    """The bound of the next update's relative change: `most`, or less where the accepted ones were all small.
+
+    Updates that changed nothing say nothing about the scale and are left out.
+    """
+    moved = [change for change in accepted if change > 0][-WINDOW:]
+    return min(most, FACTOR * max(moved)) if len(moved) >= ENOUGH else most

@@ -11,12 +11,11 @@ import sys
 from collections.abc import Sequence
 
 from slime.errors import ConfigError
-from slime.plan.cost import Batch
 from slime.plan.division import Division
 from slime.plan.hardware import parse_gpus
 from slime.plan.host import HostUse
-from slime.plan.parts import EngineMemory, TrainerMemory
-from slime.plan.placement_plan import MemoryPlan, Server, problems
+from slime.plan.memory import EngineMemory, TrainerMemory
+from slime.plan.placement_plan import Batch, MemoryPlan, Server, problems
 from slime.plan.report import as_data, as_text
 from slime.plan.shape import read_shape
 

@@ -1,8 +1,8 @@
 """`python -m slime.plan.dry_run --num-gpus 8 -- WORDS`: what a launch script would start, with nothing started.
 
-WORDS are those of the driver, marked with their sources (`slime.plan.sources`). A well-known model whose folder is not
-there yet is planned by its published shape. Exit status 0 if the arguments are right and the plan fits, 1 if it does
-not fit, 2 for arguments that the driver would refuse.
+WORDS are those of the driver. A launch script marks them: all after `::SOURCE` are from there, up to the next mark. A
+well-known model whose folder is not there yet is planned by its published shape. Exit status 0 if the arguments are
+right and the plan fits, 1 if it does not fit, 2 for arguments that the driver would refuse.
 """
 
 from __future__ import annotations
@@ -10,26 +10,27 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import shutil
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import psutil
 
+from claw_base.settings.declare import option
 from slime.arguments import GROUPS, Arguments, parse_args
 from slime.arguments.parser import complete_parser, from_environment
 from slime.errors import ConfigError
 from slime.plan.environments import environments_of
 from slime.plan.hardware import DEFAULT, gpus_here, named_gpu
-from slime.plan.known import KNOWN, known_name
 from slime.plan.of_arguments import plan_of
 from slime.plan.placement_plan import host_problems, problems
 from slime.plan.report import as_text
-from slime.plan.sources import DEFAULT as BY_DEFAULT
-from slime.plan.sources import Origin, origins, unmarked
+from slime.plan.shape import KNOWN, known_name
 
 
 def main(argv: Sequence[str] | None = None, env: Mapping[str, str] | None = None) -> int:
@@ -130,6 +131,89 @@ def rows(told: Sequence[Origin]) -> list[str]:
     return [
         f"  {one.flag:{width}}  {one.value}  [{one.source}]" for one in sorted(told, key=lambda one: one.flag)
     ]
+
+
+_MARK = re.compile(r"::(script|command line|variable \w+)")
+BY_DEFAULT, DERIVED = "default", "derived"
+_VARIABLES = re.compile(r"\[env:? ([A-Z0-9_, ]+)\]")
+_SECRET = re.compile(r"(?<=://)[^/@\s]+@")
+
+
+@dataclass(frozen=True)
+class Origin:
+    """One argument as it is shown: flag, value, and where the value comes from."""
+
+    flag: str
+    value: str
+    source: str
+
+
+def unmarked(words: Sequence[str]) -> list[tuple[str, str]]:
+    """(word, source) of every word that is no mark."""
+    found, source = [], "command line"
+    for word in words:
+        if mark := _MARK.fullmatch(word):
+            source = mark[1]
+        else:
+            found.append((word, source))
+    return found
+
+
+def origins(
+    args: Arguments,
+    marked: Sequence[tuple[str, str]],
+    env: Mapping[str, str],
+    script_variables: Collection[str] = (),
+) -> list[Origin]:
+    """Every argument that the driver has, those of plug-ins included.
+
+    Args:
+        args: what came out of `marked` and `env`.
+        script_variables: names of variables that the launch script set by itself.
+    """
+    parser, flags, filed = complete_parser([word for word, _ in marked], GROUPS, env)
+    defaults = {item.name: item.default for item in flags}
+    actions = {action.dest: action for action in parser._actions}
+    by_option = {name: action.dest for action in parser._actions for name in action.option_strings}
+    given = {
+        by_option[name]: source for word, source in marked if (name := word.split("=", 1)[0]) in by_option
+    }
+    given |= dict.fromkeys(filed, "--custom-config-path")
+    found = [
+        _origin(action, args, given, env, defaults.get(name, action.default))
+        for name, action in actions.items()
+    ]
+    own = {f"variable {name}" for name in script_variables}
+    return [replace(one, source="script") if one.source in own else one for one in found]
+
+
+def _origin(
+    action: argparse.Action,
+    args: Arguments,
+    given: Mapping[str, str],
+    env: Mapping[str, str],
+    default: object,
+) -> Origin:
+    """`default`: the value without flag and variable."""
+    name = action.dest
+    value, source = getattr(args, name, None), given.get(name)
+    if source is None:
+        listed = _VARIABLES.search(action.help or "")
+        names = [one.strip() for one in listed[1].split(",")] if listed else []
+        there = [one for one in names if env.get(one)]
+        variable = next((one for one in there if env[one] == value), there[0] if there else None)
+        if variable is not None:
+            source, value = f"variable {variable}", env[variable] if value is None else value
+        else:
+            source = BY_DEFAULT if value == default else DERIVED
+    return Origin(option(name), shown(value), source)
+
+
+def shown(value: object) -> str:
+    """A value for people; user and password of a URL are left out."""
+    if value is None or value == []:
+        return "-"
+    return _SECRET.sub("...@", str(value))
 
 
 if __name__ == "__main__":

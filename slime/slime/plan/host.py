@@ -12,8 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from slime.plan.hardware import GIB
-from slime.plan.memory import trainer_parts
-from slime.plan.parts import Parts, TrainerMemory
+from slime.plan.memory import Parts, TrainerMemory, trainer_parts
 
 PROCESS = int(3 * GIB)
 """A usual value."""

@@ -1,21 +1,32 @@
-"""The plan of a training run from the driver's own arguments."""
+"""The plan of a training run from the driver's own arguments, and the share of an engine beside a trainer.
+
+SGLang takes its share of the memory that is free when it starts, and counts every later allocation on the GPU against
+its keys and values: after a trainer, as after a restart, it would keep a third or nothing. `share_words` gives it the
+number of tokens that the plan has for it, and a share so large that the number decides. vLLM gets the bytes. So the
+result does not depend on which of the two starts first.
+"""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
+from functools import lru_cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from slime.arguments import Arguments
 from slime.arguments.groups.engine import EngineArguments
 from slime.errors import ConfigError
-from slime.plan.cost import Batch
 from slime.plan.division import Division
-from slime.plan.hardware import Gpu
+from slime.plan.hardware import GIB, Gpu, gpus_here
 from slime.plan.host import HostUse
-from slime.plan.memory import CONTEXT
-from slime.plan.parts import EngineMemory, TrainerMemory
-from slime.plan.placement_plan import MemoryPlan, Server
+from slime.plan.memory import CONTEXT, EngineMemory, TrainerMemory, engine_parts, kv_tokens
+from slime.plan.placement_plan import Batch, MemoryPlan, Server
 from slime.plan.shape import Shape, read_shape
+
+if TYPE_CHECKING:
+    from slime.arguments.sides import ServingSide
+
 
 SHARES = {"sglang": ("--sglang-mem-fraction-static", 0.85), "vllm": ("--vllm-gpu-memory-utilization", 0.92)}
 """The flag for an engine's share of a GPU, and what it takes where nobody says."""
@@ -155,3 +166,47 @@ def mem_fraction(args: EngineArguments) -> float:
     if not 0 < share <= 1:
         raise ConfigError(f"{name} {share:g}: it is a share of a GPU, above 0 and at most 1")
     return share
+
+
+logger = logging.getLogger(__name__)
+
+LARGE = "0.9"
+"""Share of the free memory behind which SGLang's number of tokens decides; the rest is for what it computes with."""
+CAPS = {"sglang": "--sglang-max-total-tokens", "vllm": "--vllm-kv-cache-memory-bytes"}
+
+
+@lru_cache(maxsize=1)
+def smallest_gpu() -> Gpu | None:
+    """Of this machine, where engines run; None where there is none."""
+    return min(gpus_here(), key=lambda gpu: gpu.memory, default=None)
+
+
+def share_words(args: ServingSide, gpu: Gpu | None) -> list[str]:
+    """The engine's own words that keep it to its share of a GPU with a trainer; none where it has the GPU to itself,
+    where nobody knows the GPU, or where the user's words name a number.
+
+    Raises:
+        ConfigError: the share does not even hold the weights.
+    """
+    words = args.engine_words.get("rollout", [])
+    cap = CAPS.get(args.rollout_backend)
+    if not args.colocate or not args.rollout_num_gpus or gpu is None or cap is None:
+        return []
+    if any(word.split("=", 1)[0].replace("_", "-") == cap for word in words):
+        return []
+    try:
+        shape = read_shape(args.hf_checkpoint)
+    except ConfigError as error:
+        logger.warning("%s; its engine keeps what it finds free when it starts", error)
+        return []
+    share, context = mem_fraction(args), args.context_length or shape.context
+    engine = EngineMemory(shape, args.rollout_num_gpus_per_engine, share, context)
+    parts = engine_parts(engine, gpu)
+    if parts["keys and values"] <= 0:
+        raise ConfigError(
+            f"the engine's share {share:g} of a {gpu.name} does not hold the {parts['weights'] / GIB:.1f} GiB of its "
+            "weights: a larger share (MEM_FRACTION_STATIC), or more GPUs an engine (TP)"
+        )
+    if args.rollout_backend == "vllm":
+        return [cap, str(int(parts["keys and values"]))]
+    return [cap, str(kv_tokens(engine, gpu)), "--sglang-mem-fraction-static", LARGE]

@@ -1,17 +1,60 @@
-"""A split of GPUs over the parts of a run, and whether each part fits its share."""
+"""A split of GPUs over the parts of a run, whether each part fits its share, and the GPU time of a training step.
+
+Work of a token: 6 FLOPs for each number that it is multiplied with (2 forward, 4 backward), 2 more with recomputation,
+2 for each other forward pass over the batch (old log-probs, reference, teachers); attention adds 4 x length x queries
+forward. Frozen weights (LoRA) need no gradient of their own: 4 instead of 6. Kaplan et al. 2020, appendix B.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from slime.plan.cost import Batch
 from slime.plan.hardware import GIB, Gpu
 from slime.plan.host import HostUse, disk_parts, host_parts
-from slime.plan.memory import CONTEXT, ENGINE_BESIDE, engine_parts, host_bytes, kv_tokens, trainer_parts
-from slime.plan.parts import EngineMemory, Parts, TrainerMemory
+from slime.plan.memory import (
+    CONTEXT,
+    ENGINE_BESIDE,
+    EngineMemory,
+    Parts,
+    TrainerMemory,
+    engine_parts,
+    host_bytes,
+    kv_tokens,
+    trainer_parts,
+)
 
 TIGHT = 0.95
 """Share of a GPU that a plan may fill: estimates are no better than that."""
+
+
+MFU = 0.35
+"""Share of a GPU's peak that training reaches; a usual value for packs of long sequences, not a measurement."""
+
+
+@dataclass(frozen=True)
+class Batch:
+    """One rollout: samples, their mean length, forward passes beside training, and passes of training over it."""
+
+    samples: int
+    length: int
+    forwards: int = 1
+    epochs: int = 1
+
+
+def step_flops(trainer: TrainerMemory, batch: Batch) -> float:
+    """Floating-point operations of all GPUs together."""
+    shape = trainer.shape
+    forward = (
+        2.0 * shape.computed + 2.0 * shape.full_layers * shape.queries * batch.length
+    )  # half of it is masked
+    backward = forward if trainer.lora_rank else 2 * forward
+    training = forward + backward + (forward if trainer.checkpointing else 0.0)
+    return batch.samples * batch.length * (batch.epochs * training + batch.forwards * forward)
+
+
+def step_seconds(trainer: TrainerMemory, batch: Batch, gpu: Gpu, mfu: float = MFU) -> float:
+    """Seconds that a step keeps the trainer's GPUs busy."""
+    return step_flops(trainer, batch) / (trainer.gpus * gpu.peak * 1e12 * mfu)
 
 
 @dataclass(frozen=True)

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from slime.plan.cost import MFU, step_seconds
 from slime.plan.hardware import GIB
 from slime.plan.memory import engine_parts, host_bytes, kv_tokens, trainer_parts
-from slime.plan.placement_plan import MemoryPlan, on_hosts, problems
+from slime.plan.placement_plan import MFU, MemoryPlan, on_hosts, problems, step_seconds
 
 
 def as_data(plan: MemoryPlan, price: float | None = None) -> dict[str, Any]:

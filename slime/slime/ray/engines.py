@@ -17,7 +17,7 @@ from slime.engines.sglang.nccl import check_same_nccl
 from slime.engines.third_party import ThirdPartyEngine
 from slime.errors import ConfigError
 from slime.hooks import load_path
-from slime.plan.engine_share import share_words, smallest_gpu
+from slime.plan.of_arguments import share_words, smallest_gpu
 from slime.plan.shape import FAMILIES, read_config, shape_of
 from slime.processes.servers import ServerManager, ServerSpec
 from slime.ray.placement import Placement

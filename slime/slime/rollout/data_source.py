@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 from slime.errors import ConfigError, DataError
 from slime.hooks import load_hook
 from slime.rollout import data_state
+from slime.rollout.data_state import InFlightGroups, read_groups, written_groups
 from slime.rollout.dataset import load_dataset, training_spec
 from slime.rollout.groups import Group
-from slime.rollout.in_flight import InFlightGroups, read_groups, written_groups
 from slime.types import Sample
 
 if TYPE_CHECKING:

@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from slime.rollout.groups import FAILURE
-from slime.rollout.metrics import ratio
-from slime.rollout.pass_rate import SOLVED
+from slime.rollout.metrics import SOLVED, ratio
 from slime.trajectories import by_trajectory
 from slime.types import Sample
 

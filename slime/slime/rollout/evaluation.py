@@ -15,8 +15,7 @@ from slime.rollout.episodes import attempt_rows, solves, write_attempts
 from slime.rollout.eval_datasets import EvalDataset, eval_datasets
 from slime.rollout.event_loop import run
 from slime.rollout.groups import flatten, fresh, is_done, rewards_of
-from slime.rollout.metrics import error_counts, length_metrics, ratio, repetition
-from slime.rollout.pass_rate import pass_rates
+from slime.rollout.metrics import error_counts, length_metrics, pass_rates, ratio, repetition
 from slime.rollout.sample_runner import SampleRunner
 from slime.rollout.state import sampling_params
 from slime.types import RolloutFnEvalOutput, Sample, SampleStatus

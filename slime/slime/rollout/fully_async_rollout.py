@@ -3,22 +3,45 @@
 Generation goes on while the trainer trains and while weights are updated. `--max-staleness` bounds by how many
 rollouts the weights that began a group may be behind; groups wait for their turn to start and are never thrown
 away for their age.
+
+Bounded staleness (`may_start`, `missing`): every group that is started is trained on (unless a filter drops it):
+dropping slow groups for their age would teach the model on short answers only. With a bound of s, a group that starts
+when n rollouts are trained has to be in the batch of rollout n + s or earlier. Two rules make that possible:
+
+* A group starts only while fewer than (n + s + 1 - r) * B groups are started and not handed out, where r is the next
+  rollout to hand out and B the groups of a batch: all of them fit into the batches up to rollout n + s.
+* A batch takes the groups that are due first, and waits for one that is under way if leaving it out would push more
+  groups into the batches up to some rollout than these hold.
 """
 
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+import logging
+import time
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
+from slime.errors import DataError, EngineError
 from slime.hooks import load_hook
+from slime.rollout.engine_pool import EngineAway, EnginePool
 from slime.rollout.evaluation import evaluate
 from slime.rollout.event_loop import run
-from slime.rollout.fully_async import Producer
+from slime.rollout.group_filter import GroupFilter, Verdict
+from slime.rollout.groups import Group, to_retry
+from slime.rollout.sample_runner import SampleRunner
+from slime.rollout.sglang_rollout import discard
+from slime.rollout.state import GenerateState
 from slime.types import RolloutFnEvalOutput, RolloutFnTrainOutput
+from slime.weights.versions import read_live
 
 if TYPE_CHECKING:
     from slime.arguments.sides import GenerationSide
     from slime.rollout.data_source import DataSource
+
 
 _producers: dict[int, Producer] = {}
 
@@ -61,3 +84,209 @@ async def _batch(args: GenerationSide, rollout_id: int, source: DataSource) -> R
             "rollout/request_retries": producer.state.pool.take_retries(),
         },
     )
+
+
+logger = logging.getLogger(__name__)
+
+IDLE = 0.05  # seconds between looks whether more may start
+BATCHES_AHEAD = 2  # without --max-staleness: groups that are started and not handed out, in batches
+
+
+@dataclass
+class Started:
+    """A group under way or finished. `trained`: rollouts that the weights it started with were trained on."""
+
+    group: Group
+    number: int
+    trained: int
+
+
+class Producer:
+    """Keeps groups under way for one data source; lives on the rollout loop.
+
+    Args:
+        source: asked for one group at a time, when it may start.
+    """
+
+    def __init__(self, args: GenerationSide, source: DataSource, rollout_id: int) -> None:
+        self.args, self.source = args, source
+        self.next_rollout = rollout_id
+        self.state = GenerateState.of(args)
+        self.clock = PolicyClock(args.run_dir, self.state.pool)
+        self.group_filter = GroupFilter(args)
+        self.running: dict[asyncio.Task[list[Any]], Started] = {}
+        self.ready: list[Started] = []
+        self.reserve: list[Started] = []
+        self.count = 0
+        self.last_finish = time.monotonic()
+        self.work = asyncio.create_task(self._produce())
+
+    @property
+    def open(self) -> int:
+        """Groups that are started and not handed out."""
+        return len(self.running) + len(self.ready)
+
+    async def batch(self, rollout_id: int) -> list[Started]:
+        """Waits for the batch of `rollout_id`, takes it out, the groups due first, and lets more start.
+
+        Raises:
+            DataError: no prompts, or too many groups in a row that had to be dropped.
+            EngineError: no group was finished for `--rollout-stall-timeout` seconds.
+        """
+        self.next_rollout = rollout_id
+        self.last_finish = time.monotonic()
+        while self._waits_for(rollout_id):
+            if self.work.done():
+                self.work.result()
+            self._check_stall(rollout_id)
+            await asyncio.sleep(IDLE)
+        self.ready.sort(key=lambda started: (started.trained, started.number))
+        size = self.args.rollout_batch_size
+        taken, self.ready = self.ready[:size], self.ready[size:]
+        self.next_rollout = rollout_id + 1
+        return sorted(taken, key=lambda started: started.number)
+
+    def _waits_for(self, rollout_id: int) -> bool:
+        size, bound = self.args.rollout_batch_size, self.args.max_staleness
+        if len(self.ready) < size:
+            return True
+        if bound is None:
+            return False
+        due = [started.trained + bound for started in (*self.running.values(), *self.ready)]
+        return missing(due, [started.trained + bound for started in self.ready], rollout_id, size) > 0
+
+    def _check_stall(self, rollout_id: int) -> None:
+        quiet, limit = time.monotonic() - self.last_finish, self.args.rollout_stall_timeout
+        if quiet > limit:
+            raise EngineError(
+                f"rollout {rollout_id}: no group was finished for {limit:g} s (--rollout-stall-timeout); "
+                f"{len(self.ready)} of {self.args.rollout_batch_size} are there and {len(self.running)} under way, "
+                f"the weights are those after {self.clock.trained} rollouts (--max-staleness "
+                f"{self.args.max_staleness})"
+            )
+
+    async def _produce(self) -> None:
+        while True:
+            await self._start_allowed()
+            if not self.running:
+                await asyncio.sleep(IDLE)
+                continue
+            done, _ = await asyncio.wait(self.running, timeout=IDLE, return_when=asyncio.FIRST_COMPLETED)
+            for task in sorted(done, key=lambda task: self.running[task].number):
+                self._take(self.running.pop(task), task.result())
+            if self.group_filter.exhausted:
+                self._use_reserve()
+
+    async def _start_allowed(self) -> None:
+        trained = await self.clock.look(self.next_rollout)
+        while self._may_start(trained):
+            groups = await asyncio.to_thread(self.source.get_samples, 1)
+            if not groups:
+                if not self.open:
+                    raise DataError("the data source has no prompts")
+                return
+            for group in groups:
+                self._start(Started(group, self.count, trained))
+                self.count += 1
+
+    def _may_start(self, trained: int) -> bool:
+        size = self.args.rollout_batch_size
+        assert self.args.over_sampling_batch_size is not None
+        if len(self.running) >= max(size, self.args.over_sampling_batch_size):
+            return False
+        if self.args.max_staleness is None:
+            return self.open < BATCHES_AHEAD * int(size)
+        return may_start(self.open, trained, self.next_rollout, size, self.args.max_staleness)
+
+    def _start(self, started: Started) -> None:
+        runner = SampleRunner(self.args, self.next_rollout, self.state.sampling_params)
+        self.running[asyncio.create_task(runner.run_group(started.group))] = started
+
+    def _take(self, started: Started, group: Group) -> None:
+        self.last_finish = time.monotonic()
+        started.group = group
+        verdict = self.group_filter.judge(group)
+        if verdict is Verdict.ACCEPT:
+            self.ready.append(started)
+        elif verdict is Verdict.RETRY:
+            started.group = to_retry(group, keep_partial=True)
+            self._start(started)
+        elif self.group_filter.reserve and self.group_filter.reserve[-1] is group:
+            self._keep_in_reserve(started)
+        else:
+            discard(self.source, [group])
+
+    def _keep_in_reserve(self, started: Started) -> None:
+        """The newest, at most a batch of them."""
+        self.group_filter.reserve.clear()
+        self.reserve.append(started)
+        while len(self.reserve) > self.args.rollout_batch_size:
+            discard(self.source, [self.reserve.pop(0).group])
+
+    def _use_reserve(self) -> None:
+        """Trains on what a filter would rather not use, where nothing else came for too long."""
+        bound = self.args.max_staleness
+        young = [s for s in self.reserve if bound is None or s.trained + bound >= self.next_rollout]
+        if not young:
+            raise self.group_filter.error()
+        discard(self.source, [s.group for s in self.reserve if all(s is not kept for kept in young)])
+        self.ready += young
+        self.reserve = []
+        self.group_filter.in_a_row.clear()
+
+
+LOOK_EVERY = 0.2  # seconds
+
+
+class PolicyClock:
+    """Counts trained rollouts by `live_weights.json` in the run folder, once every engine serves that version.
+
+    So a group that starts when the clock says `n` is written by weights after at least `n` rollouts. Where no
+    weights were announced, as when only rollouts are made, the clock stands at the rollout that is asked for.
+    """
+
+    def __init__(self, run_dir: str, pool: EnginePool) -> None:
+        self.run_dir, self.pool = Path(run_dir), pool
+        self.trained: int | None = None
+        self._version: int | None = None
+        self._next_look = 0.0
+
+    async def look(self, asked: int) -> int:
+        """Rollouts trained; `asked` is the rollout that is asked for now."""
+        if time.monotonic() >= self._next_look:
+            self._next_look = time.monotonic() + LOOK_EVERY
+            await self._refresh()
+        return asked if self.trained is None else self.trained
+
+    async def _refresh(self) -> None:
+        live = await asyncio.to_thread(read_live, self.run_dir)
+        if live is None or live.rollout_id is None or live.version == self._version:
+            return
+        try:
+            serving = await self.pool.versions()
+        except EngineAway:
+            return  # the pool's requests say so too; until then the clock stands
+        if serving and min(serving) >= live.version:
+            self._version, self.trained = live.version, live.rollout_id + 1
+
+
+def may_start(started: int, trained: int, next_rollout: int, batch: int, staleness: int) -> bool:
+    """Whether one more group may start while `started` groups are neither handed out nor dropped."""
+    return started < (trained + staleness + 1 - next_rollout) * batch
+
+
+def missing(due: Iterable[int], due_finished: Iterable[int], rollout: int, batch: int) -> int:
+    """How many groups that are under way the batch of `rollout` has to wait for; 0 means it can go, if it is full.
+
+    Args:
+        due: the rollout at which each started group is due at the latest, finished or not.
+        due_finished: the same of those that are finished.
+    """
+    all_by, done_by = Counter(due), Counter(due_finished)
+    total = finished = wait = 0
+    for latest in sorted(all_by):
+        total, finished = total + all_by[latest], finished + done_by[latest]
+        room_later = max(latest - rollout, 0) * batch
+        must_go = min(max(total - room_later, 0), batch)
+        wait = max(wait, must_go - finished)
+    return wait

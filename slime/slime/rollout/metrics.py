@@ -4,6 +4,7 @@ rewards."""
 from __future__ import annotations
 
 import logging
+import math
 import statistics
 import zlib
 from collections import Counter, defaultdict
@@ -13,7 +14,6 @@ from typing import TYPE_CHECKING
 
 from slime.errors import ConfigError, RewardError
 from slime.rollout.groups import FAILURE, flatten, rewards_of
-from slime.rollout.pass_rate import pass_rates
 from slime.trajectories import by_trajectory
 from slime.types import Sample, SampleStatus
 from slime.weights.versions import read_live
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from slime.arguments.groups.engine import EngineArguments
     from slime.arguments.groups.run import RunArguments
     from slime.arguments.sides import GenerationSide
+
 
 logger = logging.getLogger(__name__)
 
@@ -181,3 +182,30 @@ class RewardFailures:
 
 
 reward_failures = RewardFailures()
+
+
+SOLVED = 1.0  # an answer with at least this reward solves its prompt
+
+
+def pass_rates(scores: Sequence[float], group_size: int) -> dict[int, float]:
+    """pass@k for k = 1, 2, 4, ... and the group size: the mean over groups of `pass_at_k`.
+
+    Args:
+        scores: [groups * group_size], group after group; a score of 1 or more solves the prompt.
+    """
+    solved = [
+        sum(score >= SOLVED for score in scores[start : start + group_size])
+        for start in range(0, len(scores), group_size)
+    ]
+    ks = sorted(
+        {2**power for power in range(group_size.bit_length()) if 2**power <= group_size} | {group_size}
+    )
+    return {k: sum(pass_at_k(group_size, count, k) for count in solved) / len(solved) for k in ks}
+
+
+def pass_at_k(n: int, solved: int, k: int) -> float:
+    """The unbiased estimate of the chance that one of k answers solves a prompt, from `solved` of n that did.
+
+    1 - C(n - solved, k) / C(n, k), of Chen et al., "Evaluating Large Language Models Trained on Code" (2021).
+    """
+    return 1.0 - math.comb(n - solved, k) / math.comb(n, k)

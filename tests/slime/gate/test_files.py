@@ -10,8 +10,8 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from slime.gate.bounds import largest_change
 from slime.gate.files import measure_files
+from slime.gate.limits import largest_change
 from slime.weights.update import CandidateRejected
 
 Spoil = Callable[[dict[str, Tensor]], object]

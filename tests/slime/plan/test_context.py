@@ -35,7 +35,7 @@ def test_it_is_told_of_a_folder_a_name_and_of_neither(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(json.dumps({"max_position_embeddings": 77}))
 
     def told(model: str) -> str:
-        command = [sys.executable, "-S", "-m", "slime.plan.context", model]  # without any package
+        command = [sys.executable, "-S", "-m", "slime.plan.shape", model]  # without any package
         return subprocess.run(command, capture_output=True, text=True, check=True).stdout
 
     assert told(str(tmp_path)) == "77\n" and told("/nowhere/Qwen3-4B") == "40960\n"

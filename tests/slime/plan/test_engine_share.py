@@ -10,13 +10,10 @@ from typing import Any
 import pytest
 
 from slime.errors import ConfigError
-from slime.plan.cost import Batch
-from slime.plan.engine_share import share_words
 from slime.plan.hardware import GIB, GPUS, Gpu
-from slime.plan.memory import trainer_parts
-from slime.plan.of_arguments import carrying, mem_fraction
-from slime.plan.parts import EngineMemory, TrainerMemory
-from slime.plan.placement_plan import MemoryPlan, Server, problems
+from slime.plan.memory import EngineMemory, TrainerMemory, trainer_parts
+from slime.plan.of_arguments import carrying, mem_fraction, share_words
+from slime.plan.placement_plan import Batch, MemoryPlan, Server, problems
 from slime.plan.report import as_text
 from slime.plan.shape import read_shape
 from slime.ray import engines

@@ -14,16 +14,21 @@ from transformers import AutoConfig, AutoModelForCausalLM
 
 from slime.errors import ConfigError
 from slime.plan.__main__ import main
-from slime.plan.cost import Batch, step_flops
 from slime.plan.division import Division
 from slime.plan.hardware import GIB, GPUS, _listed, named_gpu, parse_gpus
 from slime.plan.host import PROCESS, HostUse, steps_aside
-from slime.plan.known import KNOWN
-from slime.plan.memory import activations, engine_parts, host_bytes, kv_tokens, trainer_parts
-from slime.plan.parts import EngineMemory, TrainerMemory
-from slime.plan.placement_plan import MemoryPlan, Server, host_problems, on_hosts, problems
+from slime.plan.memory import (
+    EngineMemory,
+    TrainerMemory,
+    activations,
+    engine_parts,
+    host_bytes,
+    kv_tokens,
+    trainer_parts,
+)
+from slime.plan.placement_plan import Batch, MemoryPlan, Server, host_problems, on_hosts, problems, step_flops
 from slime.plan.report import as_text
-from slime.plan.shape import read_shape, shape_of
+from slime.plan.shape import KNOWN, read_shape, shape_of
 
 QWEN3_4B = read_shape("Qwen3-4B")
 

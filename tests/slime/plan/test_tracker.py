@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from slime.plan.known import KNOWN
+from slime.plan.shape import KNOWN
 from tests import ROOT
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from slime.processes.log_rotation import rotate_logs
+from slime.processes.watch import rotate_logs
 
 
 def test_a_long_log_is_emptied_and_its_writer_goes_on_in_it(tmp_path: Path) -> None:

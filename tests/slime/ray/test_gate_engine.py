@@ -16,7 +16,7 @@ from slime.engines.embedded.weights import WeightStore
 from slime.engines.requests import WeightsError
 from slime.errors import ConfigError
 from slime.plan.host import HostUse, host_parts
-from slime.plan.parts import TrainerMemory
+from slime.plan.memory import TrainerMemory
 from slime.plan.shape import KNOWN, shape_of
 from slime.ray.engines import GATE, gate_spec, model_servers
 from slime.ray.publisher import Publisher

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from slime import replay
 from slime.errors import ConfigError, EngineError
 from slime.rollout.evaluation import evaluate
-from slime.rollout.pass_rate import pass_at_k, pass_rates
+from slime.rollout.metrics import pass_at_k, pass_rates
 from slime.rollout.service import RolloutService
 from slime.types import Sample
 
