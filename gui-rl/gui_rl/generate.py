@@ -24,7 +24,7 @@ from slime.types import Sample
 from slime.vision.reading import load_reader
 
 if TYPE_CHECKING:
-    from slime.arguments.sides import GenerationSide
+    from slime.flags.sides import GenerationSide
 
 __all__ = ["FLAGS", "environment_use", "generate", "settings_of", "start"]
 MEMORY: Mapping[Backend, int] = {"playwright": 150 * MIB, "selenium": 300 * MIB, "xvfb": 400 * MIB}

@@ -12,7 +12,7 @@ from slime.errors import ConfigError, DataError
 from slime.types import RolloutFnTrainOutput, Sample
 
 if TYPE_CHECKING:
-    from slime.arguments.groups.run import LoopArguments
+    from slime.flags.run import LoopArguments
     from slime.rollout.data_source import DataSource
 
 

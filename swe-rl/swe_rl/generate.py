@@ -29,7 +29,7 @@ from swe_rl.patch import PatchPolicy
 from swe_rl.repository import test_packages
 
 if TYPE_CHECKING:
-    from slime.arguments.sides import GenerationSide
+    from slime.flags.sides import GenerationSide
 
 __all__ = ["FLAGS", "environment_use", "generate", "maker", "start"]
 OVERFLOW = {"context": "context_overflow", "answer": "answer_too_long", "parse_errors": "format_errors"}

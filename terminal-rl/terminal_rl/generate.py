@@ -22,7 +22,7 @@ from terminal_rl.flags import FLAGS, TerminalFlags
 from terminal_rl.system import LIMITS, WORKSPACE_BYTES
 
 if TYPE_CHECKING:
-    from slime.arguments.sides import GenerationSide
+    from slime.flags.sides import GenerationSide
 
 __all__ = ["FLAGS", "environment_use", "generate", "settings_of", "start"]
 

@@ -19,7 +19,7 @@ from tests.imports import circles, files, graph, named
 
 TRAINER = (
     ("errors",),
-    ("utils",),
+    ("utils", "flags"),
     ("vision",),
     ("types", "plugins"),
     ("hooks", "processes", "replay", "tracking", "trajectories"),

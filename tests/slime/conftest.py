@@ -86,7 +86,7 @@ def make_samples() -> Callable[..., list[Sample]]:
 @pytest.fixture
 def reward_args() -> Callable[..., SimpleNamespace]:
     """f(**flags): the flags of rewards alone."""
-    from slime.arguments.groups.reward import RewardArguments
+    from slime.flags.reward import RewardArguments
 
     def make(**changes: Any) -> SimpleNamespace:
         defaults = asdict(RewardArguments()) | {"rollout_reward_timeout": 5.0, "rollout_seed": 42}

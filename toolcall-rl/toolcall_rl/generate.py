@@ -23,7 +23,7 @@ from toolcall_rl.tools.config import read_tools
 from toolcall_rl.tools.python import PythonSource
 
 if TYPE_CHECKING:
-    from slime.arguments.sides import GenerationSide
+    from slime.flags.sides import GenerationSide
 
 __all__ = ["FLAGS", "environment_use", "generate", "start"]
 _SEEN = "what the tool gave"

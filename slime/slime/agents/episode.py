@@ -23,7 +23,7 @@ from slime.types import Sample, SampleStatus
 from slime.vision.pictures import check_prompt, image_fields, pictures_of
 
 if TYPE_CHECKING:
-    from slime.arguments.sides import GenerationSide
+    from slime.flags.sides import GenerationSide
 
 P = ParamSpec("P")
 T = TypeVar("T")

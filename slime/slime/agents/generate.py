@@ -17,7 +17,7 @@ from slime.rollout.groups import fresh
 from slime.types import Sample
 
 if TYPE_CHECKING:
-    from slime.arguments.sides import GenerationSide
+    from slime.flags.sides import GenerationSide
 
 logger = logging.getLogger(__name__)
 

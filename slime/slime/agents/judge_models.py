@@ -15,7 +15,7 @@ from slime.rollout.engine_pool import EnginePool
 from slime.rollout.tokenizer import load_tokenizer
 
 if TYPE_CHECKING:
-    from slime.arguments.sides import GenerationSide
+    from slime.flags.sides import GenerationSide
 
 JUDGE_ENGINE = "judge_engine"
 TRIES, PAUSE = 3, 0.5  # of a request to an API; seconds before the second, doubled for the third

@@ -14,7 +14,7 @@ from slime.agents.step_prompt import read_vote
 from slime.errors import ClawError
 
 if TYPE_CHECKING:
-    from slime.arguments.sides import GenerationSide
+    from slime.flags.sides import GenerationSide
 
 logger = logging.getLogger(__name__)
 KEPT = 1000  # characters of a reply's end that are kept with its vote

@@ -20,7 +20,7 @@ from slime.rollout.groups import fresh
 from slime.types import Sample, SampleStatus
 
 if TYPE_CHECKING:
-    from slime.arguments.sides import GenerationSide
+    from slime.flags.sides import GenerationSide
 
 logger = logging.getLogger(__name__)
 DOOR = "http://127.0.0.1:30000"

@@ -11,10 +11,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from claw_base.settings.declare import Flag, flags_of
-from slime.arguments import GROUPS
 from slime.arguments.parser import complete_parser
 from slime.arguments.plugin_flags import plugin_groups, plugin_paths, plugin_variables
 from slime.arguments.upstream.refused import table
+from slime.flags import GROUPS
 from slime.plugins import plugin_modules
 
 

@@ -10,7 +10,7 @@ from claw_base.files import write_text
 from slime.errors import ConfigError
 
 if TYPE_CHECKING:
-    from slime.arguments import Arguments
+    from slime.flags import Arguments
 
 FILE = "arguments.json"
 SECRET = ("api_key", "wandb_key", "password")

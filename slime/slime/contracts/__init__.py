@@ -11,8 +11,8 @@ import importlib
 from collections.abc import Callable
 from typing import Any
 
-from slime.arguments import Arguments
 from slime.errors import ClawError, ConfigError
+from slime.flags import Arguments
 from slime.hooks import HOOKS, call_of, load_path
 
 __all__ = ["check"]

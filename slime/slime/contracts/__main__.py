@@ -5,10 +5,10 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-from slime.arguments import GROUPS, Arguments
 from slime.arguments.parser import environment, read_values
 from slime.contracts import check
 from slime.errors import ConfigError
+from slime.flags import GROUPS, Arguments
 from slime.hooks import HOOKS
 
 

@@ -17,8 +17,8 @@ from slime.rollout.rm_hub import async_rm, batched_async_rm
 from slime.types import Sample
 
 if TYPE_CHECKING:
-    from slime.arguments import Arguments
-    from slime.arguments.groups.model import ModelArguments
+    from slime.flags import Arguments
+    from slime.flags.model import ModelArguments
 
 
 def _custom_rm(args: Arguments, function: Callable[..., object], path: str) -> None:

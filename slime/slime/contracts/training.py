@@ -31,10 +31,10 @@ from slime.training.schedule import ScheduleLimits, build_schedule
 from slime.types import Sample
 
 if TYPE_CHECKING:
-    from slime.arguments import Arguments
-    from slime.arguments.groups.hooks import HookArguments
-    from slime.arguments.groups.loss import LossArguments
-    from slime.arguments.sides import ObjectiveSide
+    from slime.flags import Arguments
+    from slime.flags.hooks import HookArguments
+    from slime.flags.loss import LossArguments
+    from slime.flags.sides import ObjectiveSide
 
 
 def _samples() -> list[Sample]:

@@ -14,6 +14,7 @@ from typing import Any
 import httpx
 
 from slime.engines.protocol import ControlRoutes, EngineControlError, EngineInfo, HttpCall
+from slime.flags.shared import KEEPS_MEMORY
 from slime.utils.certificates import certificates
 
 __all__ = ["ROUTES", "EngineControl", "EngineControlError", "EngineInfo"]
@@ -21,7 +22,6 @@ __all__ = ["ROUTES", "EngineControl", "EngineControlError", "EngineInfo"]
 SLOW = ("/weights_checker", "/generate")
 """Paths of calls that prove what serves: the first of them compile kernels, for longer than an engine that lives may be
 silent. They get the time that preparing weights has."""
-KEEPS_MEMORY = "keeps its memory: what it gave back could not be seen to come back; use sglang or embedded"
 
 
 class EmbeddedRoutes:

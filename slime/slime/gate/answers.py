@@ -18,7 +18,7 @@ from slime.weights.update import CandidateRejected
 from slime.weights.versions import WeightVersion
 
 if TYPE_CHECKING:
-    from slime.arguments import Arguments
+    from slime.flags import Arguments
 
 logger = logging.getLogger(__name__)
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from slime.arguments.groups.gate import GateArguments
+    from slime.flags.gate import GateArguments
 
 
 WORSE = 0.1

@@ -22,7 +22,7 @@ from slime.losses.kl import KLType, approx_kl
 from slime.losses.step_wise import STD_EPSILON, Span
 
 if TYPE_CHECKING:
-    from slime.arguments.sides import ObjectiveSide
+    from slime.flags.sides import ObjectiveSide
 
 WHITENING_EPSILON = 1e-8
 

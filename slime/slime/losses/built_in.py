@@ -22,8 +22,8 @@ from slime.losses.sft import sft_loss
 from slime.losses.teacher_topk import SubsetMode, TopKTargets
 
 if TYPE_CHECKING:
-    from slime.arguments.groups.distillation import DistillationArguments
-    from slime.arguments.sides import ObjectiveSide
+    from slime.flags.distillation import DistillationArguments
+    from slime.flags.sides import ObjectiveSide
 
 ICEPOP = {"truncate": False, "icepop": True}
 ONLY_OLDER = {"all": False, "older": True}

@@ -16,7 +16,7 @@ from torch import Tensor
 from slime.losses.segments import Segments
 
 if TYPE_CHECKING:
-    from slime.arguments.sides import ObjectiveSide
+    from slime.flags.sides import ObjectiveSide
 
 
 @dataclass(frozen=True)

@@ -22,8 +22,8 @@ from slime.hooks import HOOKS, call_of
 from slime.plugins import load_attr
 
 if TYPE_CHECKING:
-    from slime.arguments.groups.loss import LossArguments
-    from slime.arguments.sides import ObjectiveSide
+    from slime.flags.loss import LossArguments
+    from slime.flags.sides import ObjectiveSide
 
 SAMPLE_PARAMETERS = ("policy_logits", "reference_logits", "rewards", "advantages", "config")
 Signature = Literal["sample", "pack", "spec"]

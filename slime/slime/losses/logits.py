@@ -14,7 +14,7 @@ from torch import Tensor
 from slime.losses.distribution import DenseDistribution
 
 if TYPE_CHECKING:
-    from slime.arguments import Arguments
+    from slime.flags import Arguments
 
 
 def get_responses(

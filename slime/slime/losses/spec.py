@@ -13,8 +13,8 @@ from slime.losses.component import Component, LossSpec
 from slime.losses.custom import custom_config, load_custom_loss
 
 if TYPE_CHECKING:
-    from slime.arguments.groups.loss import LossArguments
-    from slime.arguments.sides import ObjectiveSide
+    from slime.flags.loss import LossArguments
+    from slime.flags.sides import ObjectiveSide
 
 
 def loss_spec(args: ObjectiveSide) -> LossSpec:

@@ -19,7 +19,7 @@ from slime.losses.output import LossOutput
 from slime.losses.reducers import Reducer
 
 if TYPE_CHECKING:
-    from slime.arguments.sides import ObjectiveSide
+    from slime.flags.sides import ObjectiveSide
 
 
 @torch.no_grad()

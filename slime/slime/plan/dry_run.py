@@ -22,9 +22,10 @@ from pathlib import Path
 import psutil
 
 from claw_base.settings.declare import option
-from slime.arguments import GROUPS, Arguments, parse_args
+from slime.arguments import parse_args
 from slime.arguments.parser import complete_parser, from_environment
 from slime.errors import ConfigError
+from slime.flags import GROUPS, Arguments
 from slime.plan.environments import environments_of
 from slime.plan.hardware import DEFAULT, gpus_here, named_gpu
 from slime.plan.of_arguments import plan_of

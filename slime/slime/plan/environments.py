@@ -14,7 +14,7 @@ from slime.plan.hardware import GIB
 from slime.plugins import load_module
 
 if TYPE_CHECKING:
-    from slime.arguments import Arguments
+    from slime.flags import Arguments
 
 MIB = 1 << 20
 

@@ -14,9 +14,9 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from slime.arguments import Arguments
-from slime.arguments.groups.engine import EngineArguments
 from slime.errors import ConfigError
+from slime.flags import Arguments
+from slime.flags.engine import EngineArguments
 from slime.plan.division import Division
 from slime.plan.hardware import GIB, Gpu, gpus_here
 from slime.plan.host import HostUse
@@ -25,7 +25,7 @@ from slime.plan.placement_plan import Batch, MemoryPlan, Server
 from slime.plan.shape import Shape, read_shape
 
 if TYPE_CHECKING:
-    from slime.arguments.sides import ServingSide
+    from slime.flags.sides import ServingSide
 
 
 SHARES = {"sglang": ("--sglang-mem-fraction-static", 0.85), "vllm": ("--vllm-gpu-memory-utilization", 0.92)}

@@ -28,7 +28,7 @@ from slime.utils.logging import log_to_file
 from slime.weights.versions import forget_lost
 
 if TYPE_CHECKING:
-    from slime.arguments import Arguments
+    from slime.flags import Arguments
 
 logger = logging.getLogger(__name__)
 

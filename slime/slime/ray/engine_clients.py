@@ -14,9 +14,9 @@ from slime.ray.placement import Placement
 from slime.weights.versions import artifact_folder
 
 if TYPE_CHECKING:
-    from slime.arguments.sides import ServingSide
     from slime.engines.sglang.broadcast import SenderHandle
     from slime.engines.sglang.memory import SharerHandle
+    from slime.flags.sides import ServingSide
 
 
 logger = logging.getLogger(__name__)

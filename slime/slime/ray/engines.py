@@ -24,8 +24,8 @@ from slime.ray.placement import Placement
 from slime.weights.versions import live_file
 
 if TYPE_CHECKING:
-    from slime.arguments import Arguments
-    from slime.arguments.sides import ServingSide
+    from slime.flags import Arguments
+    from slime.flags.sides import ServingSide
 
 logger = logging.getLogger(__name__)
 

@@ -17,8 +17,8 @@ from slime.weights.engine_steps import go_live, has
 from slime.weights.versions import read_live
 
 if TYPE_CHECKING:
-    from slime.arguments.sides import ServingSide
     from slime.engines.sglang.broadcast import SenderHandle
+    from slime.flags.sides import ServingSide
 
 logger = logging.getLogger(__name__)
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from slime.errors import ClusterError, ConfigError
 
 if TYPE_CHECKING:
-    from slime.arguments.groups.engine import EngineArguments
-    from slime.arguments.sides import ServingSide
+    from slime.flags.engine import EngineArguments
+    from slime.flags.sides import ServingSide
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from slime.errors import ConfigError
 from slime.weights import checkpoints
 
 if TYPE_CHECKING:
-    from slime.arguments import Arguments
+    from slime.flags import Arguments
 
 TRACKERS = {"use_wandb": "wandb", "use_trackio": "trackio"}
 

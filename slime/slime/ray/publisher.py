@@ -26,8 +26,8 @@ from slime.weights.update import Candidate, CandidateRejected, WeightUpdate
 from slime.weights.versions import VersionNumbers, is_adapter, read_live
 
 if TYPE_CHECKING:
-    from slime.arguments import Arguments
     from slime.engines.sglang.broadcast import SenderHandle
+    from slime.flags import Arguments
 
 
 class Publisher:

@@ -24,8 +24,8 @@ from slime.rollout.service import RolloutService
 from slime.types import Sample
 
 if TYPE_CHECKING:
-    from slime.arguments import Arguments
-    from slime.arguments.sides import GenerationSide
+    from slime.flags import Arguments
+    from slime.flags.sides import GenerationSide
 
 logger = logging.getLogger(__name__)
 

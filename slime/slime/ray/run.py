@@ -34,7 +34,7 @@ from slime.tracking.step_times import StepClock
 from slime.weights import checkpoints
 
 if TYPE_CHECKING:
-    from slime.arguments import Arguments
+    from slime.flags import Arguments
 
 logger = logging.getLogger(__name__)
 

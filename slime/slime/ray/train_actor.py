@@ -17,7 +17,7 @@ from slime.ray.actor_process import let_segments_grow
 from slime.types import Sample
 
 if TYPE_CHECKING:
-    from slime.arguments import Arguments
+    from slime.flags import Arguments
     from slime.gate.memory import KeptState
     from slime.training.trainer import Trainer
 

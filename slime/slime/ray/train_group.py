@@ -20,7 +20,7 @@ from slime.ray.waiting import TaskFailed, WaitTimeout, gather
 from slime.utils.memory_kills import MemoryKills
 
 if TYPE_CHECKING:
-    from slime.arguments import Arguments
+    from slime.flags import Arguments
     from slime.types import Sample
 
 ENDED_PATIENCE = 2.0  # seconds until the end of a process is known after its peers have noticed

@@ -28,7 +28,7 @@ from slime.weights.versions import (
 )
 
 if TYPE_CHECKING:
-    from slime.arguments import Arguments
+    from slime.flags import Arguments
 
 logger = logging.getLogger(__name__)
 

@@ -17,9 +17,9 @@ from slime.ray.cluster import here
 from slime.ray.placement import Placement
 
 if TYPE_CHECKING:
-    from slime.arguments.groups.run import RunArguments
     from slime.engines.sglang.buckets import Bucket
     from slime.engines.sglang.sender import Meeting
+    from slime.flags.run import RunArguments
 
 LOCAL = ("127.0.0.1", "localhost", "::1")
 

@@ -18,7 +18,7 @@ from slime.rollout.groups import Group
 from slime.types import Sample
 
 if TYPE_CHECKING:
-    from slime.arguments.sides import GenerationSide
+    from slime.flags.sides import GenerationSide
 
 
 class DataSource(abc.ABC):

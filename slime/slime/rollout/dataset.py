@@ -14,8 +14,8 @@ from slime.rollout.tokenizer import ChatTokenizer, load_tokenizer
 from slime.vision.pictures import pictures_of
 
 if TYPE_CHECKING:
-    from slime.arguments.groups.data import DataArguments
-    from slime.arguments.sides import GenerationSide
+    from slime.flags.data import DataArguments
+    from slime.flags.sides import GenerationSide
 
 logger = logging.getLogger(__name__)
 

@@ -13,7 +13,7 @@ from slime.rollout.dataset import DatasetSpec, training_spec
 from slime.rollout.prompts import Columns, PromptFile
 
 if TYPE_CHECKING:
-    from slime.arguments.sides import GenerationSide
+    from slime.flags.sides import GenerationSide
 
 
 @dataclass(frozen=True)

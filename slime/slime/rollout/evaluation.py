@@ -21,8 +21,8 @@ from slime.rollout.state import sampling_params
 from slime.types import RolloutFnEvalOutput, Sample, SampleStatus
 
 if TYPE_CHECKING:
-    from slime.arguments.groups.sampling import SamplingArguments
-    from slime.arguments.sides import GenerationSide
+    from slime.flags.sampling import SamplingArguments
+    from slime.flags.sides import GenerationSide
 
 _datasets: dict[str, Dataset] = {}
 _lock = threading.Lock()

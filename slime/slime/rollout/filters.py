@@ -10,8 +10,8 @@ from slime.rollout.groups import flatten
 from slime.types import Sample, SampleStatus
 
 if TYPE_CHECKING:
-    from slime.arguments import Arguments
-    from slime.arguments.groups.rollout import RolloutArguments
+    from slime.flags import Arguments
+    from slime.flags.rollout import RolloutArguments
 
 SAME = 1e-12  # rewards that differ by no more are equal
 

@@ -39,7 +39,7 @@ from slime.types import RolloutFnEvalOutput, RolloutFnTrainOutput
 from slime.weights.versions import read_live
 
 if TYPE_CHECKING:
-    from slime.arguments.sides import GenerationSide
+    from slime.flags.sides import GenerationSide
     from slime.rollout.data_source import DataSource
 
 

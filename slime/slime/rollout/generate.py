@@ -16,7 +16,7 @@ from slime.vision.pictures import check_prompt, image_fields, pictures_of
 from slime.vision.place import ImagePlace
 
 if TYPE_CHECKING:
-    from slime.arguments.sides import GenerationSide
+    from slime.flags.sides import GenerationSide
 
 FINISHED = {
     "stop": SampleStatus.COMPLETED,

@@ -15,7 +15,7 @@ from slime.rollout.metrics import reward_failures
 from slime.types import SampleStatus
 
 if TYPE_CHECKING:
-    from slime.arguments.sides import GenerationSide
+    from slime.flags.sides import GenerationSide
 
 
 class Verdict(Enum):

@@ -19,9 +19,9 @@ from slime.types import Sample, SampleStatus
 from slime.weights.versions import read_live
 
 if TYPE_CHECKING:
-    from slime.arguments.groups.engine import EngineArguments
-    from slime.arguments.groups.run import RunArguments
-    from slime.arguments.sides import GenerationSide
+    from slime.flags.engine import EngineArguments
+    from slime.flags.run import RunArguments
+    from slime.flags.sides import GenerationSide
 
 
 logger = logging.getLogger(__name__)

@@ -9,7 +9,7 @@ from slime.errors import DataError
 from slime.types import Sample
 
 if TYPE_CHECKING:
-    from slime.arguments.groups.hooks import HookArguments
+    from slime.flags.hooks import HookArguments
 
 FIELDS = {
     "rewards": "reward",

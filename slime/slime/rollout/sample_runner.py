@@ -19,7 +19,7 @@ from slime.rollout.state import GenerateState, current_interrupt
 from slime.types import Sample, SampleStatus
 
 if TYPE_CHECKING:
-    from slime.arguments.sides import GenerationSide
+    from slime.flags.sides import GenerationSide
 
 logger = logging.getLogger(__name__)
 

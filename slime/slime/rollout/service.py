@@ -18,7 +18,7 @@ from slime.rollout.post_process import post_processed
 from slime.types import RolloutFnEvalOutput, RolloutFnTrainOutput, Sample
 
 if TYPE_CHECKING:
-    from slime.arguments.sides import GenerationSide
+    from slime.flags.sides import GenerationSide
 
 
 class RolloutService:

@@ -17,7 +17,7 @@ from slime.rollout.tokenizer import load_tokenizer
 from slime.types import RolloutFnTrainOutput, Sample, SampleStatus
 
 if TYPE_CHECKING:
-    from slime.arguments.sides import GenerationSide
+    from slime.flags.sides import GenerationSide
     from slime.rollout.data_source import DataSource
 
 logger = logging.getLogger(__name__)

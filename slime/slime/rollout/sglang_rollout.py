@@ -26,7 +26,7 @@ from slime.rollout.state import GenerateState
 from slime.types import RolloutFnEvalOutput, RolloutFnTrainOutput
 
 if TYPE_CHECKING:
-    from slime.arguments.sides import GenerationSide
+    from slime.flags.sides import GenerationSide
     from slime.rollout.data_source import DataSource
 
 __all__ = ["GenerateState", "generate", "generate_rollout"]

@@ -15,8 +15,8 @@ from slime.vision.pictures import pictures_of
 from slime.vision.place import ImagePlace
 
 if TYPE_CHECKING:
-    from slime.arguments.groups.sampling import SamplingArguments
-    from slime.arguments.sides import GenerationSide
+    from slime.flags.sampling import SamplingArguments
+    from slime.flags.sides import GenerationSide
     from slime.vision.reading import ImageReader
 
 current_interrupt: contextvars.ContextVar[Interrupt | None] = contextvars.ContextVar(

@@ -14,7 +14,7 @@ from slime.tracking.terminal import display
 from slime.utils.logging import PROGRESS
 
 if TYPE_CHECKING:
-    from slime.arguments import Arguments
+    from slime.flags import Arguments
 
 logger = logging.getLogger(__name__)
 METRICS_FILE = "metrics.jsonl"

@@ -12,7 +12,7 @@ from slime.errors import ConfigError
 from slime.tracking.pending_metrics import row
 
 if TYPE_CHECKING:
-    from slime.arguments import Arguments
+    from slime.flags import Arguments
 
 WANDB_RUN = "wandb_run_id"
 

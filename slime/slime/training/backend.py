@@ -29,7 +29,7 @@ from slime.training.persistence import Persistent
 from slime.utils.sdpa import without_cudnn
 
 if TYPE_CHECKING:
-    from slime.arguments import Arguments
+    from slime.flags import Arguments
 
 
 class Backend(Persistent):

@@ -14,7 +14,7 @@ import torch
 from torch.profiler import ProfilerActivity, profile
 
 if TYPE_CHECKING:
-    from slime.arguments.sides import ServingSide
+    from slime.flags.sides import ServingSide
 
 logger = logging.getLogger(__name__)
 

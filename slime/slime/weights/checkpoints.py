@@ -23,7 +23,7 @@ from claw_base.files import commit_folder, recover_folder, temporary_beside, wri
 from slime.errors import CheckpointError
 
 if TYPE_CHECKING:
-    from slime.arguments.groups.lora import LoraArguments
+    from slime.flags.lora import LoraArguments
 
 LATEST = "checkpoint-latest"
 META = "meta.json"

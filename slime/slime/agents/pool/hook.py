@@ -22,7 +22,7 @@ from slime.errors import ConfigError
 from slime.types import Sample
 
 if TYPE_CHECKING:
-    from slime.arguments.sides import GenerationSide
+    from slime.flags.sides import GenerationSide
 
 SERVED = "{}_rl.served:environment"
 """What a track serves to pools, by its name in ENV_TYPE."""

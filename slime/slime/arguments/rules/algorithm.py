@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from slime.arguments.groups.lora import DEFAULT_ALPHA, DEFAULT_RANK
 from slime.arguments.rules.distillation import check_distillation, spec_of
 from slime.errors import ConfigError
+from slime.flags.lora import DEFAULT_ALPHA, DEFAULT_RANK
 
 if TYPE_CHECKING:
-    from slime.arguments import Arguments
+    from slime.flags import Arguments
 
 BY_GROUP = ("grpo", "gspo", "cispo", "reinforce_plus_plus_baseline")
 WHITENED = ("reinforce_plus_plus", "reinforce_plus_plus_baseline")

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 
 from claw_base.settings.declare import option
 from claw_base.settings.rules import default_of
-from slime.arguments.groups.distillation import DistillationArguments
 from slime.errors import ConfigError
+from slime.flags.distillation import DistillationArguments
 from slime.plugins import split_path
 
 if TYPE_CHECKING:
-    from slime.arguments import Arguments
+    from slime.flags import Arguments
     from slime.losses import LossSpec
 
 SOURCES = {

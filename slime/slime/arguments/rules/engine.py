@@ -7,13 +7,13 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from slime.arguments.groups.run import STARTS
 from slime.errors import ConfigError
+from slime.flags.run import STARTS
 from slime.processes.control import SHARED_MEMORY
 
 if TYPE_CHECKING:
-    from slime.arguments import Arguments
-    from slime.arguments.groups.engine import EngineArguments
+    from slime.flags import Arguments
+    from slime.flags.engine import EngineArguments
 
 PREFIXES = {"--": "rollout", "--prm-teacher-": "teacher", "--prm-": "prm"}
 """What stands before `sglang-` or `vllm-` in flags that go to the engine itself, and to which servers: those of the first
@@ -52,7 +52,7 @@ def python_of(backend: str, env: Mapping[str, str]) -> str | None:
 
 
 def check_engine(args: Arguments) -> None:
-    """Checks the flags of `slime.arguments.groups.engine` that only arithmetic or the engine's own words decide.
+    """Checks the flags of `slime.flags.engine` that only arithmetic or the engine's own words decide.
 
     Raises:
         ConfigError: what contradicts what, and what to do.

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from slime.arguments.groups.optimizer import WITH_END
-from slime.arguments.groups.rollout import UNBOUNDED
 from slime.errors import ConfigError
+from slime.flags.optimizer import WITH_END
+from slime.flags.rollout import UNBOUNDED
 
 if TYPE_CHECKING:
-    from slime.arguments import Arguments
+    from slime.flags import Arguments
 
 
 def check_optimizer(args: Arguments) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from slime.errors import ConfigError
 
 if TYPE_CHECKING:
-    from slime.arguments import Arguments
+    from slime.flags import Arguments
 
 PACKAGE = "megatron-core==0.16.1"
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from slime.errors import ConfigError
 
 if TYPE_CHECKING:
-    from slime.arguments import Arguments
-    from slime.arguments.groups.parallel import ParallelArguments
+    from slime.flags import Arguments
+    from slime.flags.parallel import ParallelArguments
 
 MODULES = ("core_attn", "mlp")
 EVERY_LAYER = ("full", "uniform", 1)

@@ -11,7 +11,7 @@ from slime.arguments.rules.distillation import spec_of
 from slime.errors import ConfigError
 
 if TYPE_CHECKING:
-    from slime.arguments import Arguments
+    from slime.flags import Arguments
 
 DEFAULT_RANK = 32
 TOGETHER = (

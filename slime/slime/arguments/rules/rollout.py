@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from slime.arguments.groups.rollout import UNBOUNDED
-from slime.arguments.rules.shared import FINE_TUNING, GENERATING, SOURCES
 from slime.errors import ConfigError
+from slime.flags.rollout import UNBOUNDED
+from slime.flags.shared import FINE_TUNING, GENERATING, SOURCES
 
 if TYPE_CHECKING:
-    from slime.arguments import Arguments
-    from slime.arguments.groups.data import DataArguments
-    from slime.arguments.groups.reward import RewardArguments
+    from slime.flags import Arguments
+    from slime.flags.data import DataArguments
+    from slime.flags.reward import RewardArguments
 
 LEAST_DROP_LIMIT = 100
 

@@ -8,14 +8,14 @@ from claw_base.settings.declare import option
 from slime.errors import ConfigError
 
 if TYPE_CHECKING:
-    from slime.arguments import Arguments
+    from slime.flags import Arguments
 
 REPLAY = "slime.replay.replay"
 PLACEHOLDER = "{rollout_id}"
 
 
 def check_run(args: Arguments) -> None:
-    """Checks and completes the flags of `slime.arguments.groups.run`, in place. Raises ConfigError."""
+    """Checks and completes the flags of `slime.flags.run`, in place. Raises ConfigError."""
     if args.profile and args.profile_step_end <= args.profile_step_start:
         raise ConfigError("--profile-step-end must be above --profile-step-start")
     _check_replay(args)

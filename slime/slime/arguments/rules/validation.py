@@ -25,7 +25,7 @@ from slime.hooks import HOOKS, load_hooks
 from slime.weights.checkpoints import is_torch_dist
 
 if TYPE_CHECKING:
-    from slime.arguments import Arguments
+    from slime.flags import Arguments
 
 
 def validate(args: Arguments) -> None:

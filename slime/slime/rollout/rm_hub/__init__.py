@@ -23,9 +23,9 @@ from slime.rollout.rm_hub.text import f1_reward, gpqa_reward
 from slime.types import Sample
 
 if TYPE_CHECKING:
-    from slime.arguments.groups.data import DataArguments
-    from slime.arguments.groups.reward import RewardArguments
-    from slime.arguments.sides import GenerationSide
+    from slime.flags.data import DataArguments
+    from slime.flags.reward import RewardArguments
+    from slime.flags.sides import GenerationSide
 
 __all__ = ["BOXED", "RM_TYPES", "async_rm", "batched_async_rm", "check_rm_type"]
 

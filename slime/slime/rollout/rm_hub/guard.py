@@ -18,8 +18,8 @@ from slime.rollout.metrics import reward_failures
 from slime.types import Sample
 
 if TYPE_CHECKING:
-    from slime.arguments.groups.reward import RewardArguments
-    from slime.arguments.sides import GenerationSide
+    from slime.flags.reward import RewardArguments
+    from slime.flags.sides import GenerationSide
 
 LONGEST_CAUSE = 300
 """Characters of a function's own message that an error repeats."""

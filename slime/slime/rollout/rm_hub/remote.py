@@ -14,8 +14,8 @@ from slime.errors import RewardError
 from slime.types import Sample
 
 if TYPE_CHECKING:
-    from slime.arguments.groups.reward import RewardArguments
-    from slime.arguments.sides import GenerationSide
+    from slime.flags.reward import RewardArguments
+    from slime.flags.sides import GenerationSide
 
 FIRST_PAUSE = 0.25  # seconds before the first retry; doubled each time, plus up to as much by chance
 AGAIN = {408, 425, 429, 500, 502, 503, 504}

@@ -17,7 +17,7 @@ from slime.training.attention.packed import packed_attention
 from slime.training.attention.varlen import best_attention, flash_attention, varlen_attention
 
 if TYPE_CHECKING:
-    from slime.arguments.groups.model import ModelArguments
+    from slime.flags.model import ModelArguments
 
 KERNELS: dict[str, Any] = {
     "auto": best_attention,

@@ -30,9 +30,9 @@ from slime.trajectories import trajectories_of
 from slime.types import Sample
 
 if TYPE_CHECKING:
-    from slime.arguments.groups.distillation import StalenessArguments
-    from slime.arguments.groups.loss import LossArguments
-    from slime.arguments.sides import ObjectiveSide
+    from slime.flags.distillation import StalenessArguments
+    from slime.flags.loss import LossArguments
+    from slime.flags.sides import ObjectiveSide
 
 
 @dataclass

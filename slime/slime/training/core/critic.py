@@ -25,7 +25,7 @@ from slime.training.schedule import Schedule, Step
 from slime.types import Sample
 
 if TYPE_CHECKING:
-    from slime.arguments import Arguments
+    from slime.flags import Arguments
 
 PREFIX = "critic_"
 

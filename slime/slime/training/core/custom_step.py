@@ -17,7 +17,7 @@ from slime.training.schedule import MicroBatch
 from slime.types import Sample
 
 if TYPE_CHECKING:
-    from slime.arguments import Arguments
+    from slime.flags import Arguments
 
 FILLER = Sample(tokens=[0, 0], response_length=1, reward=0.0)
 

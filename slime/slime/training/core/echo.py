@@ -12,7 +12,7 @@ from slime.losses import Distribution, LossOutput, Rows, echo_loss, weighted_sum
 from slime.training.core.packing import PackedBatch
 
 if TYPE_CHECKING:
-    from slime.arguments.groups.loss import LossArguments
+    from slime.flags.loss import LossArguments
 
 
 @dataclass(frozen=True)

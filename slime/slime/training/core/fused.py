@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.nn import functional
 
 if TYPE_CHECKING:
-    from slime.arguments.sides import TrainingSide
+    from slime.flags.sides import TrainingSide
 
 
 def fuses_norms(args: TrainingSide) -> bool:

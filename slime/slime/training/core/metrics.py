@@ -20,8 +20,8 @@ from slime.trajectories import trajectories_of
 from slime.types import Sample
 
 if TYPE_CHECKING:
-    from slime.arguments.groups.distillation import StalenessArguments
-    from slime.arguments.sides import ObjectiveSide
+    from slime.flags.distillation import StalenessArguments
+    from slime.flags.sides import ObjectiveSide
 
 logger = logging.getLogger(__name__)
 

@@ -11,7 +11,7 @@ from torch import nn
 from slime.errors import unknown_name
 
 if TYPE_CHECKING:
-    from slime.arguments.groups.optimizer import OptimizerArguments
+    from slime.flags.optimizer import OptimizerArguments
 
 
 def build_optimizer(model: nn.Module, args: OptimizerArguments) -> torch.optim.AdamW:

@@ -12,7 +12,7 @@ from slime.training.core.batch import TrainBatch, widened
 from slime.training.schedule import Schedule
 
 if TYPE_CHECKING:
-    from slime.arguments.groups.hooks import HookArguments
+    from slime.flags.hooks import HookArguments
 
 CHANGEABLE = {
     "advantages": "advantages",

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import torch
 
 if TYPE_CHECKING:
-    from slime.arguments import Arguments
-    from slime.arguments.groups.model import ModelArguments
+    from slime.flags import Arguments
+    from slime.flags.model import ModelArguments
 
 
 def computing_dtype(args: ModelArguments, device_type: str) -> torch.dtype:

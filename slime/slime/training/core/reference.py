@@ -16,7 +16,7 @@ from slime.training.schedule import MicroBatch
 from slime.types import Sample
 
 if TYPE_CHECKING:
-    from slime.arguments.sides import TrainingSide
+    from slime.flags.sides import TrainingSide
 
 PREFIX = "reference_"
 

@@ -36,9 +36,9 @@ from slime.training.schedule import MicroBatch, Step
 from slime.types import Sample
 
 if TYPE_CHECKING:
-    from slime.arguments import Arguments
-    from slime.arguments.groups.distillation import StalenessArguments
-    from slime.arguments.sides import ObjectiveSide
+    from slime.flags import Arguments
+    from slime.flags.distillation import StalenessArguments
+    from slime.flags.sides import ObjectiveSide
 
 OnLogProbs = Callable[[MicroBatch, PackedBatch, Tensor], None]
 OnDistribution = Callable[[int, PackedBatch, Distribution], None]

@@ -26,7 +26,7 @@ from slime.training.schedule import MicroBatch, Step
 from slime.types import Sample
 
 if TYPE_CHECKING:
-    from slime.arguments import Arguments
+    from slime.flags import Arguments
 
 
 class TeacherSequence(NamedTuple):

@@ -14,7 +14,7 @@ from slime.training.core.reference import Reference
 from slime.training.core.teacher import Teacher
 
 if TYPE_CHECKING:
-    from slime.arguments import Arguments
+    from slime.flags import Arguments
 
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt")
 

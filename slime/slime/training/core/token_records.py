@@ -23,7 +23,7 @@ from slime.training.schedule import MicroBatch
 from slime.types import Sample
 
 if TYPE_CHECKING:
-    from slime.arguments import Arguments
+    from slime.flags import Arguments
 
 FOLDER = "token_records"
 DIGITS = 5

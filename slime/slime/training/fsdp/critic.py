@@ -18,8 +18,8 @@ from slime.vision.models import sees
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
-    from slime.arguments import Arguments
-    from slime.arguments.sides import TrainingSide
+    from slime.flags import Arguments
+    from slime.flags.sides import TrainingSide
 
 
 class PackedValues(nn.Module):

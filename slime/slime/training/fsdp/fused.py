@@ -15,7 +15,7 @@ from transformers.models.qwen3_moe.modeling_qwen3_moe import Qwen3MoeRMSNorm
 from slime.training.core.fused import compiled_swiglu, fuses_activations, fuses_norms, rms_norm
 
 if TYPE_CHECKING:
-    from slime.arguments.sides import TrainingSide
+    from slime.flags.sides import TrainingSide
 
 NORMS = (LlamaRMSNorm, Qwen2RMSNorm, Qwen2MoeRMSNorm, Qwen3RMSNorm, Qwen3MoeRMSNorm)
 GATED = (LlamaMLP, Qwen2MLP, Qwen3MLP)

@@ -27,8 +27,8 @@ from slime.vision.models import attention_of, model_class, seeing_config
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
-    from slime.arguments import Arguments
-    from slime.arguments.sides import TrainingSide
+    from slime.flags import Arguments
+    from slime.flags.sides import TrainingSide
 
 Model = TypeVar("Model", bound=nn.Module)
 

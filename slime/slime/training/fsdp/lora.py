@@ -26,7 +26,7 @@ from slime.weights.folders import PEFT_PREFIX, write_adapter_folder
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
-    from slime.arguments.sides import TrainingSide
+    from slime.flags.sides import TrainingSide
 
 LINEAR: tuple[type[LoraLayer], ...] = (LoraLinear,)
 if is_bnb_4bit_available():

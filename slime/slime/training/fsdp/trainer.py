@@ -31,7 +31,7 @@ from slime.training.trainer import Trainer
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
-    from slime.arguments.groups.optimizer import OptimizerArguments
+    from slime.flags.optimizer import OptimizerArguments
 
 Module = TypeVar("Module", bound=nn.Module)
 

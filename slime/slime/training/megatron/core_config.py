@@ -18,7 +18,7 @@ from slime.utils.decoders import DENSE, HYBRIDS, MIXTURES, head_dim, language_pa
 if TYPE_CHECKING:
     from transformers import PretrainedConfig
 
-    from slime.arguments.sides import TrainingSide
+    from slime.flags.sides import TrainingSide
 
 KNOWN = DENSE + MIXTURES + HYBRIDS
 VOCABULARY_UNIT = 16

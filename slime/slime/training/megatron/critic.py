@@ -16,7 +16,7 @@ from slime.training.megatron.pipeline import ShardedModel, wide
 from slime.training.megatron.weight_map import Entry
 
 if TYPE_CHECKING:
-    from slime.arguments import Arguments
+    from slime.flags import Arguments
 
 HEAD = "value_head.weight"
 

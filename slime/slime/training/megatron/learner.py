@@ -14,7 +14,7 @@ from slime.training.megatron.parallel import add_up_metrics
 from slime.training.megatron.pipeline import ShardedModel
 
 if TYPE_CHECKING:
-    from slime.arguments.sides import TrainingSide
+    from slime.flags.sides import TrainingSide
 
 Model = TypeVar("Model", bound=ShardedModel, covariant=True)
 

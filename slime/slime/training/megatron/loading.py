@@ -20,7 +20,7 @@ from slime.training.megatron.weights import WeightMap
 from slime.weights.folders import fp32_vectors
 
 if TYPE_CHECKING:
-    from slime.arguments import Arguments
+    from slime.flags import Arguments
 
 Core = TypeVar("Core", bound=PackedGPT)
 

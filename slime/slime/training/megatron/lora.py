@@ -28,8 +28,8 @@ from slime.weights.folders import PEFT_PREFIX, write_adapter_folder
 if TYPE_CHECKING:
     from transformers import PretrainedConfig
 
-    from slime.arguments.groups.lora import LoraArguments
-    from slime.arguments.sides import TrainingSide
+    from slime.flags.lora import LoraArguments
+    from slime.flags.sides import TrainingSide
 
 JOINED = {
     "self_attention.linear_qkv": ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"),

@@ -46,7 +46,7 @@ from slime.utils.decoders import HYBRIDS, has_experts, is_linear
 if TYPE_CHECKING:
     from transformers import PretrainedConfig
 
-    from slime.arguments.sides import TrainingSide
+    from slime.flags.sides import TrainingSide
 
 
 def block_spec(

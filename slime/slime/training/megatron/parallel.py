@@ -14,7 +14,7 @@ from torch import Tensor
 if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
 
-    from slime.arguments.groups.parallel import ParallelArguments
+    from slime.flags.parallel import ParallelArguments
 
 
 @dataclass(frozen=True)

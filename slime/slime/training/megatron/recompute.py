@@ -16,7 +16,7 @@ from torch.utils.checkpoint import checkpoint
 if TYPE_CHECKING:
     from megatron.core.transformer.transformer_block import TransformerBlock
 
-    from slime.arguments.sides import TrainingSide
+    from slime.flags.sides import TrainingSide
 
 MODULES = {"core_attn": "self_attention.core_attention", "mlp": "mlp"}
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from claw_base.settings.declare import excludes, flag, needs
-from slime.arguments.rules.shared import BUFFERED_SOURCE, FINE_TUNING, GENERATING, PLAIN_SOURCE, SOURCES
+from slime.flags.shared import BUFFERED_SOURCE, FINE_TUNING, GENERATING, PLAIN_SOURCE, SOURCES
 
 COUNTS_PASSES = "{flag} counts passes over --prompt-data; give --num-rollout instead"
 READ_BY_BUFFER = f"{{flag}} would change nothing: it is read by {BUFFERED_SOURCE}; drop it"

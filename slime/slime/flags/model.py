@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from claw_base.settings.declare import excludes, flag, needs
-from slime.arguments.rules.shared import not_by_megatron, on_gpus
+from slime.flags.shared import not_by_megatron, on_gpus
 
 JOINED = not_by_megatron("its weights are joined in other matrices than the model's names say")
 ALL_ADAPTERS = excludes(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from claw_base.settings.declare import excludes, flag, needs
-from slime.arguments.rules.shared import not_by_megatron, on_gpus
+from slime.flags.shared import not_by_megatron, on_gpus
 
 DEFAULT_RANK, DEFAULT_ALPHA = 8, 16.0
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from claw_base.settings.declare import excludes, flag, needs
-from slime.arguments.rules.shared import DEFAULT_ROLLOUT, FINE_TUNING
+from slime.flags.shared import DEFAULT_ROLLOUT, FINE_TUNING
 
 EVALUATED = needs(
     "eval_interval",

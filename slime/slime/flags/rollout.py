@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from claw_base.settings.declare import excludes, flag
-from slime.arguments.rules.shared import DEFAULT_ROLLOUT, GENERATES_NOTHING
+from slime.flags.shared import DEFAULT_ROLLOUT, GENERATES_NOTHING
 
 UNBOUNDED = 10**8
 

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from claw_base.settings.declare import excludes, flag, needs
-from slime.arguments.rules.shared import not_by_megatron
-from slime.engines.client import KEEPS_MEMORY
+from slime.flags.shared import KEEPS_MEMORY, not_by_megatron
 
 
 @dataclass

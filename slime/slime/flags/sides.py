@@ -4,27 +4,27 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from slime.arguments.groups.advantages import AdvantageArguments
-from slime.arguments.groups.batching import BatchArguments
-from slime.arguments.groups.cluster import ClusterArguments
-from slime.arguments.groups.critic import CriticArguments
-from slime.arguments.groups.data import DataArguments
-from slime.arguments.groups.distillation import DistillationArguments, StalenessArguments
-from slime.arguments.groups.engine import EngineArguments
-from slime.arguments.groups.evaluation import EvaluationArguments
-from slime.arguments.groups.gate import GateArguments
-from slime.arguments.groups.hooks import HookArguments
-from slime.arguments.groups.lora import LoraArguments
-from slime.arguments.groups.loss import LossArguments
-from slime.arguments.groups.model import ModelArguments
-from slime.arguments.groups.optimizer import OptimizerArguments
-from slime.arguments.groups.parallel import ParallelArguments
-from slime.arguments.groups.prm import PrmArguments
-from slime.arguments.groups.rented import RentedArguments
-from slime.arguments.groups.reward import RewardArguments
-from slime.arguments.groups.rollout import RolloutArguments
-from slime.arguments.groups.run import CheckpointArguments, LimitArguments, LoopArguments, RunArguments
-from slime.arguments.groups.sampling import SamplingArguments
+from slime.flags.advantages import AdvantageArguments
+from slime.flags.batching import BatchArguments
+from slime.flags.cluster import ClusterArguments
+from slime.flags.critic import CriticArguments
+from slime.flags.data import DataArguments
+from slime.flags.distillation import DistillationArguments, StalenessArguments
+from slime.flags.engine import EngineArguments
+from slime.flags.evaluation import EvaluationArguments
+from slime.flags.gate import GateArguments
+from slime.flags.hooks import HookArguments
+from slime.flags.lora import LoraArguments
+from slime.flags.loss import LossArguments
+from slime.flags.model import ModelArguments
+from slime.flags.optimizer import OptimizerArguments
+from slime.flags.parallel import ParallelArguments
+from slime.flags.prm import PrmArguments
+from slime.flags.rented import RentedArguments
+from slime.flags.reward import RewardArguments
+from slime.flags.rollout import RolloutArguments
+from slime.flags.run import CheckpointArguments, LimitArguments, LoopArguments, RunArguments
+from slime.flags.sampling import SamplingArguments
 
 
 @dataclass

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from claw_base.settings.declare import excludes, flag, needs
-from slime.arguments.groups.loss import NOT_FOR_SFT
+from slime.flags.loss import NOT_FOR_SFT
 
 SHAPED = ("reinforce_plus_plus", "reinforce_plus_plus_baseline", "ppo")
 DISCOUNTED = ("reinforce_plus_plus", "ppo")

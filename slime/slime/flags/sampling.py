@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from claw_base.settings.declare import flag, needs
-from slime.arguments.rules.shared import GENERATES_NOTHING
+from slime.flags.shared import GENERATES_NOTHING
 
 
 @dataclass

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from claw_base.settings.declare import flag, needs
-from slime.arguments.rules.shared import on_gpus
+from slime.flags.shared import on_gpus
 
 
 @dataclass

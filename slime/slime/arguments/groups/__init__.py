@@ -1,1 +1,0 @@
-"""The flags, one typed group a file."""
